@@ -20,7 +20,8 @@ tests() ->
        "-extra", "--password=S3cr3t"]},
      {"timers_are_told_by_their_bytes", fun fixed_kinds/1},
      {"without_their_allocator_no_kinds_are_told", fun no_fixed_kinds/1, ["+MFe", "false"]},
-     {"disabled_allocators_are_told", fun disabled_allocators/1, ["+MBe", "false"]}].
+     {"disabled_allocators_are_told", fun disabled_allocators/1, ["+MBe", "false"]},
+     {"settings_of_log_handlers_are_read", fun log_handlers/1}].
 
 %%% Answers ---------------------------------------------------------------------------------------------------
 
@@ -191,6 +192,18 @@ secrets(#target{release = Release} = Target) ->
           proplists:get_value(<<"ERL_FLAGS">>, maps:get(env, Facts))),
     check("kernel", [<<"net_ticktime">>, <<"30">>], proplists:get_value(<<"kernel">>, maps:get(init_args, Facts))),
     check("versioned", [<<"-kernel">>, <<"net_ticktime">>, <<"20">>], proplists:get_value(list_to_binary(Variable), maps:get(env, Facts))),
+    agent_client:leave(Agent).
+
+log_handlers(Target) ->
+    Default = {<<"logger_std_h_default">>, <<"default">>, 10, 200, 1000, true, 500},
+    Raised = #{sync_mode_qlen => 3000, drop_mode_qlen => 3001, flush_qlen => 9000, burst_limit_enable => false},
+    Agent = join(Target),
+    Read = fun() -> lists:keyfind(<<"logger_std_h_default">>, 1, maps:get(log_handlers, value(facts, agent_client:sample(Agent, 1, [facts])))) end,
+    check("defaults", Default, Read()),
+    ok = call(Target, logger, update_handler_config, [default, config, Raised]),
+    check("raised", {<<"logger_std_h_default">>, <<"default">>, 3000, 3001, 9000, false, 500}, Read()),
+    ok = call(Target, logger, remove_handler, [default]),
+    check("none", false, Read()),
     agent_client:leave(Agent).
 
 disabled_allocators(Target) ->

@@ -50,7 +50,7 @@ facts(#state{features = Features}) ->
           async_dist => Info(async_dist),
           alloc_util_allocators => [bin(A) || A <- Allocators],
           disabled_allocators => [bin(A) || A <- Allocators, IsDisabled(A)],
-          applications => applications(), nifs => nifs(),
+          applications => applications(), nifs => nifs(), log_handlers => log_handlers(),
           memory_watermark_set => watermark(rabbit(vm_memory_high_watermark)),
           memory_total_set => memory_size(rabbit(total_memory_available_override_value)),
           connected_nodes => length(nodes(connected)), hidden_nodes => length(nodes(hidden)),
@@ -71,6 +71,23 @@ nifs() ->
     Functions = fun(M) -> try erlang:get_module_info(M, nifs) catch error:_ -> [] end end,
     lists:sublist([mfa({M, F, A}) || M <- Modules, M =/= crypto, M =/= asn1rt_nif,
                                      {F, A} <- lists:sublist(Functions(M), ?NIFS_OF_ONE)], ?NIFS).
+
+%% Settings of log handlers that have a process of their own with overload protection (logger_olp): from logger's own table, of which
+%% nothing else is copied out. Keys and form of the configuration are internal to OTP, and the same from 23 to 29.
+-define(LOG_HANDLERS, 20).
+
+log_handlers() ->
+    Config = {map_get, config, '$2'},
+    Setting = fun(Key) -> {map_get, Key, Config} end,
+    Spec = [{{{'_', '$1'}, '$2'}, [{is_map_key, config, '$2'}, {is_map_key, olp, Config}, {is_map_key, burst_limit_max_count, Config}],
+             [{{{element, 1, Setting(olp)}, '$1', Setting(sync_mode_qlen), Setting(drop_mode_qlen), Setting(flush_qlen),
+                Setting(burst_limit_enable), Setting(burst_limit_max_count)}}]}],
+    Found = try ets:select(logger, Spec, ?LOG_HANDLERS) catch error:badarg -> '$end_of_table' end,
+    Handlers = case Found of {Some, _} -> Some; '$end_of_table' -> [] end,
+    IsCount = fun(N) -> is_integer(N) andalso N >= 0 andalso N < 1 bsl 62 end,
+    [{bin(Name), bin(Id), Sync, Drop, Flush, Limited, Burst}
+     || {Name, Id, Sync, Drop, Flush, Limited, Burst} <- Handlers, is_atom(Name), is_atom(Id), is_boolean(Limited),
+        lists:all(IsCount, [Sync, Drop, Flush, Burst])].
 
 told(absent) -> absent;
 told(Atom) -> bin(Atom).

@@ -82,6 +82,7 @@ keys! {
     MACHINE = "machine", "Maker and model of the machine, as its firmware tells: `Amazon EC2 t3.medium`; of a virtual one, what the cloud calls it.";
     HOST_CPUS = "host_cpus", "CPUs online on the host.";
     NATIVE_LIBRARIES = "native_libraries", "JSON list: paths of shared libraries that the VM has loaded from elsewhere than the system's folders: NIFs and drivers, also of OTP's own, another malloc.";
+    LOG_HANDLERS = "log_handlers", "JSON object: handlers of the logger with overload protection, by the registered name of their process, each with sync_mode_qlen, drop_mode_qlen, flush_qlen, burst_limit_enable, burst_limit_max_count and its id: `{\"logger_std_h_default\":\"10 200 1000 true 500 default\"}`. At most 20.";
     NIFS = "nifs", "JSON list: NIFs of modules that do not come with OTP, some of each: `photo:hash_nif/4`.";
     NUMA_NODES = "numa_nodes", "JSON list: the CPUs of each memory node of the host that has any, as kernel lists: `[\"0-7\",\"8-15\"]`.";
     HOST_MEMORY = "host_memory", "Memory of the host, bytes.";

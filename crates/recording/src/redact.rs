@@ -261,6 +261,7 @@ impl Replace {
             facts::CRASH_PROCESS => self.id(value),
             facts::CGROUP_PATH | facts::CGROUP_OWN_PATH => self.path(value),
             facts::NATIVE_LIBRARIES => self.each(value, Self::path),
+            facts::LOG_HANDLERS => self.handlers(value),
             facts::NIFS => self.each(value, Self::name),
             facts::EMU_ARGS | facts::INIT_ARGS | facts::COMMAND_LINE => self.list(value),
             facts::COLLECTED => self.processes(value),
@@ -291,6 +292,23 @@ impl Replace {
             }
             Err(_) => self.by("text", json),
         }
+    }
+
+    /// A JSON object of log handlers: a process's name, and numbers with a name behind them.
+    fn handlers(&mut self, json: &str) -> String {
+        let Ok(object) = serde_json::from_str::<std::collections::BTreeMap<String, String>>(json) else {
+            return self.by("text", json);
+        };
+        let mut out = serde_json::Map::new();
+        for (name, settings) in object {
+            let words = settings.split(' ').map(|word| match word {
+                "true" | "false" | "default" => word.to_owned(),
+                _ => self.name(word),
+            });
+            let settings: Vec<String> = words.collect();
+            out.insert(self.name(&name), settings.join(" ").into());
+        }
+        serde_json::Value::Object(out).to_string()
     }
 
     /// A JSON object of strings: environment variables, or the versions of applications.

@@ -99,6 +99,17 @@ pub(super) fn read(value: Term<'_>) -> Result<BTreeMap<String, String>, TermErro
             .collect();
         set(facts::NIFS, json(&functions));
     }
+    if let Some(handlers) = value.get("log_handlers")? {
+        let mut settings = BTreeMap::new();
+        for handler in handlers.list()? {
+            let [name, id, sync, drop, flush, limited, burst] = handler.tuple_of()?;
+            let values = [sync, drop, flush, limited, burst, id].map(plain);
+            let values = values.into_iter().collect::<Result<Vec<_>, TermError>>()?;
+            let values: Vec<String> = values.into_iter().flatten().collect();
+            settings.insert(plain(name)?.unwrap_or_default(), values.join(" "));
+        }
+        set(facts::LOG_HANDLERS, json(&settings));
+    }
     set(facts::EMU_ARGS, json(&texts("emu_args")?));
     set(facts::SCHEDULER_BINDINGS, json(&texts("scheduler_bindings")?));
     let disabled = texts("disabled_allocators")?;

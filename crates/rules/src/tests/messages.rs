@@ -1,6 +1,8 @@
 //! Rules on messages and on processes that come and go: what stays in a queue, what searches it, and who waits for a log or a peer.
 
-use beamtune_model::{Cost, Level, MessageRow, Outcome, PortRow, ProcessRow, SpawnRow, facts, metrics};
+use beamtune_model::{
+    Cost, Finding, Level, MessageRow, Outcome, PortRow, ProcessRow, SpawnRow, facts, metrics,
+};
 
 use super::node::{Allocates, Busy, Happens, Node, node, stand};
 use super::{Read, assert_healthy, entries, finding, held, outcome, row, value};
@@ -169,6 +171,49 @@ fn a_log_that_others_wait_for_is_found_with_its_handler() {
     ] {
         assert_healthy(&healthy, "BT042");
     }
+}
+
+#[test]
+fn a_log_handler_is_judged_by_its_own_settings() {
+    let set = |length: i64, settings: &str, release: &str| {
+        let json = format!(r#"{{"logger_std_h_default":"{settings} default"}}"#);
+        handler("logger_std_h_default", length).with(|n| {
+            n.facts.retain(|(key, _)| *key != facts::OTP_RELEASE);
+            n.facts.extend([(facts::LOG_HANDLERS, json), (facts::OTP_RELEASE, release.to_owned())]);
+        })
+    };
+    let off = "100000 100001 200000 false 500";
+    let found = finding(&set(20_000, off, "25"), "BT042");
+    assert_eq!(
+        (found.level, entries(&found)),
+        (Level::Warning, vec!["logger.drop_mode_qlen", "kernel.logger_level"])
+    );
+    assert_eq!(found.summary, "log handler default: 20000 events queued, overload protection off");
+    assert_eq!(
+        found.remedies[0].change,
+        "logger:update_handler_config(default, config, #{sync_mode_qlen => 10, drop_mode_qlen => 200, flush_qlen => 1000, \
+         burst_limit_enable => true}), and the same in the configuration"
+    );
+    let has = |found: &Finding, what: &str| found.evidence.iter().any(|one| one.what == what);
+    assert!(
+        has(&found, "settings of the handler")
+            && has(&found, "cost of each event")
+            && found.against.is_empty()
+    );
+    assert!(!has(&finding(&set(20_000, off, "27"), "BT042"), "cost of each event"));
+    // A short queue harms nobody, whatever the settings are; nor does a longer one where sync mode begins later.
+    assert_healthy(&set(300, off, "25"), "BT042");
+    assert_healthy(&set(60, "100 500 1000 true 500", "25"), "BT042");
+    let default = finding(&set(60, "10 200 1000 true 500", "25"), "BT042");
+    assert!(default.against.is_empty() && !has(&default, "settings of the handler"), "{default:#?}");
+    // Those who log wait, although nothing is dropped; and a handler that holds them back late.
+    let waits = finding(&set(60, "10 100000 200000 true 500", "25"), "BT042");
+    assert!(waits.summary.ends_with("who logs waits for it"), "{}", waits.summary);
+    let late = finding(&set(4_000, "5000 6000 7000 true 500", "27"), "BT042");
+    assert_eq!(late.summary, "log handler default: 4000 events queued, sync_mode_qlen is 5000");
+    // Dropped as early as those who log would wait.
+    let drops = finding(&set(60, "10 10 1000 true 500", "25"), "BT042");
+    assert!(drops.summary.contains("dropped"), "{}", drops.summary);
 }
 
 #[test]
