@@ -1,4 +1,4 @@
-use beamtune_model::{Account, Claim, Code, Cost};
+use beamtune_model::{Account, Claim, Code, Cost, HostPart, MemoryKind, Use};
 
 use super::*;
 use crate::RULES;
