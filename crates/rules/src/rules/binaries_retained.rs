@@ -103,7 +103,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         format!(
             "binaries take {}; no process with a small heap keeps much of that (the most: {})",
             megabytes(all),
-            megabytes(largest.unwrap_or(0) as f64)
+            // References to one binary count each, and freed ones until the next collection.
+            megabytes((largest.unwrap_or(0) as f64).min(all))
         ),
     ))
 }

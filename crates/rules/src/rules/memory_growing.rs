@@ -1,8 +1,8 @@
 //! BT027: a kind of memory grows steadily: which, how fast, who has it, and when there is no more.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Group, MemoryKind, Missing, Period, Rank, Scale, Signal,
-    Subject, TableRow, Threshold, Unit, metrics, units::SECOND_NS,
+    Account, Code, Confidence, Cost, Evidence, Group, MemoryKind, Metric, Missing, Period, Rank, Scale,
+    Signal, Subject, TableRow, Threshold, Unit, metrics, units::SECOND_NS,
 };
 use beamtune_stats::{Trend, trend};
 
@@ -106,6 +106,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         && let Some(trend) = steady(&outside)
         && let Some(&(_, now)) = outside.last()
         && found.iter().all(|growing| growing.trend.slope < trend.slope)
+        && !fills_carriers(period, trend.slope)
     {
         found.push(Growing { kind: "outside", now, trend, pace: pace(&outside, trend.slope) });
     }
@@ -173,6 +174,23 @@ fn climb(points: &[(f64, f64)]) -> Option<f64> {
     let (first, last) = (points.first()?, points.last()?);
     let rises = points.len() >= MIN_POINTS && points.windows(2).all(|pair| pair[1].1 > pair[0].1);
     Some(last.1 - first.1).filter(|rise| rises && *rise >= WORTH_BYTES_IN_SHORT)
+}
+
+/// In a short period: whether most of that growth is of carriers, with room for what the VM frees and takes again. A leak beside the VM is in
+/// no carrier.
+fn fills_carriers(period: &Period, per_second: f64) -> bool {
+    if period.seconds() >= SHORT_SECONDS {
+        return false;
+    }
+    let of = |metric: &Metric| -> f64 {
+        let entities = period.entities(metric.group);
+        let grown = |entity: &&str| {
+            period.stat(metric, entity).ok().map(|stat| (stat.last.value - stat.first.value) as f64)
+        };
+        entities.iter().filter_map(grown).sum()
+    };
+    let grown = of(&metrics::MBCS_CARRIERS_SIZE) + of(&metrics::SBCS_CARRIERS_SIZE);
+    grown >= MOST_OF_IT * per_second * period.seconds()
 }
 
 fn steady(points: &[(f64, f64)]) -> Option<Trend> {

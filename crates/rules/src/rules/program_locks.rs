@@ -83,12 +83,12 @@ fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
     let draft = if is_global { draft } else { transactions(period).into_iter().fold(draft, Draft::because) };
     let shorter = if is_global {
         "one lock per item ({{seat, Train}, self()} instead of one lock for all), or one process per item that serialises the work; \
-         no calls or sleeps while the lock is held"
+         no calls or sleeps while the lock is held, and a time-out for what a holder waits for"
     } else {
         "no calls, sleeps or sends to slow peers inside a transaction; read whole tables outside transactions (mnesia:async_dirty, a checkpoint)"
     };
     let why = if is_global {
-        "a process that does not get the lock sleeps up to 8 s before it retries, far longer than the lock is held"
+        "a process that does not get the lock sleeps up to 8 s before it retries"
     } else {
         "a transaction that meets the lock of an older one restarts after a random sleep; a whole-table lock blocks every writer"
     };

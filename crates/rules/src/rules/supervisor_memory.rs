@@ -131,7 +131,8 @@ fn ends(period: &Period, row: &ProcessRow) -> i64 {
     let is_its = |parent: Option<&str>, name: Option<&str>| {
         parent == Some(row.pid.as_str()) || name.is_some() && name == row.name.as_deref()
     };
-    let rows = period.exits.iter().filter(|exit| exit.reason.is_none());
+    // Named ones that end in order are restarted with a sibling.
+    let rows = period.exits.iter().filter(|exit| exit.reason.is_none() && exit.name.is_none());
     rows.filter(|exit| is_its(exit.parent.as_deref(), exit.parent_name.as_deref()))
         .fold(0, |sum: i64, exit| sum.saturating_add(exit.count))
 }
