@@ -7,6 +7,9 @@ use beamtune_model::facts;
 use super::{Identity, function, list, needed, number, words};
 use crate::etf::{Kind, Term, TermError};
 
+/// Log handlers that are kept. The agent reports 20 at most.
+const MAX_LOG_HANDLERS: usize = 20;
+
 /// Facts that are passed on as they come: numbers, names and booleans.
 const PLAIN: &[(&str, &str)] = &[
     ("node", facts::NODE_NAME),
@@ -101,7 +104,7 @@ pub(super) fn read(value: Term<'_>) -> Result<BTreeMap<String, String>, TermErro
     }
     if let Some(handlers) = value.get("log_handlers")? {
         let mut settings = BTreeMap::new();
-        for handler in handlers.list()? {
+        for handler in handlers.list()?.take(MAX_LOG_HANDLERS) {
             let [name, id, sync, drop, flush, limited, burst] = handler.tuple_of()?;
             let values = [sync, drop, flush, limited, burst, id].map(plain);
             let values = values.into_iter().collect::<Result<Vec<_>, TermError>>()?;

@@ -70,6 +70,18 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
                 "env",
                 Value::list([Value::tuple([text("ERL_FLAGS"), Value::list([text("+P"), text("5000")])])]),
             ),
+            (
+                "log_handlers",
+                Value::list([Value::tuple([
+                    text("app_log"),
+                    text("app"),
+                    int(10),
+                    int(200),
+                    int(1_000),
+                    atom("true"),
+                    int(500),
+                ])]),
+            ),
             ("schedulers", int(2)),
             ("schedulers_online", int(2)),
             ("dirty_cpu_schedulers", int(2)),
@@ -218,6 +230,7 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
         "spawns" => map(&[
             ("new", int(20)),
             ("sampled", int(20)),
+            ("given", Value::list([Value::tuple([call("worker"), text("boss"), int(5), int(5_000_000)])])),
             ("calls", Value::list([Value::tuple([call("worker"), text("boss"), call("sup"), int(20)])])),
         ]),
         "atoms" => map(&[
@@ -352,15 +365,32 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
                 ])]),
             ),
         ]),
-        "dist" => map(&[(
-            "rows",
-            Value::list([map(&[
-                ("node", text("other@h.i")),
-                ("in_bytes", int(5 * n)),
-                ("out_bytes", int(6 * n)),
-                ("queue_bytes", int(2 << 20)),
-            ])]),
-        )]),
+        "dist" => map(&[
+            ("mnesia", Value::list([Value::tuple([text("other@h.i"), atom("false")])])),
+            (
+                "rows",
+                Value::list([map(&[
+                    ("node", text("other@h.i")),
+                    ("in_bytes", int(5 * n)),
+                    ("out_bytes", int(6 * n)),
+                    ("queue_bytes", int(2 << 20)),
+                ])]),
+            ),
+        ]),
+        "traces" => map(&[
+            ("sampled", int(25)),
+            ("sessions", int(1)),
+            (
+                "rows",
+                Value::list([map(&[
+                    ("tracer", text("<0.1.0>")),
+                    ("session", text("watch")),
+                    ("traced", int(5)),
+                    ("new", atom("true")),
+                    ("flags", Value::list([atom("call"), atom("procs")])),
+                ])]),
+            ),
+        ]),
         "allocators" => {
             let set = |scale: i64| {
                 Value::Tuple(ints([5, 5_000, 2, 32_768, 6_000, 3, 65_536, 1, 4_096].map(|x| x * scale)))
