@@ -194,7 +194,15 @@ fn the_host_far_away_is_read_as_the_one_here() {
     assert!(readings.len() > 40, "{readings:?}");
     let gaps: Vec<_> = sample.gaps.iter().map(|gap| (gap.source.as_str(), gap.reason.as_str())).collect();
     let elsewhere = "not judged: the node runs on another host";
-    let here_only = ["host.listen", "host.open_files", "host.programs", "host.smaps", "host.tcp", "host.udp"];
+    let here_only = [
+        "host.listen",
+        "host.open_files",
+        "host.programs",
+        "host.smaps",
+        "host.tcp",
+        "host.tcp_closed",
+        "host.udp",
+    ];
     assert_eq!(gaps, here_only.map(|item| (item, elsewhere)));
     // The agent reads no command line and no program.
     for key in [facts::EMU_TYPE, facts::PRODUCT, facts::COMMAND_LINE, facts::NODE_NAME] {
@@ -236,8 +244,16 @@ fn what_is_swapped_is_counted_in_pages_of_the_host_far_away() {
         let readings = far.readings(&sample);
         let bytes = ["in", "out"].map(|way| readings.get(&format!("host_cpu//swap_{way}")).copied());
         let is_here_only = |source: &String| {
-            ["host.listen", "host.open_files", "host.programs", "host.smaps", "host.tcp", "host.udp"]
-                .contains(&source.as_str())
+            [
+                "host.listen",
+                "host.open_files",
+                "host.programs",
+                "host.smaps",
+                "host.tcp",
+                "host.tcp_closed",
+                "host.udp",
+            ]
+            .contains(&source.as_str())
         };
         let gaps = sample.gaps.into_iter().map(|gap| gap.source).filter(|source| !is_here_only(source));
         (bytes, gaps.collect::<Vec<_>>())
@@ -323,6 +339,7 @@ fn a_first_sample_without_detail_goes_without_the_rollup() {
             "host.smaps",
             "host.smaps_rollup",
             "host.tcp",
+            "host.tcp_closed",
             "host.udp"
         ]
     );
@@ -461,6 +478,7 @@ fn a_file_that_cannot_be_read_is_a_gap_with_its_reason() {
             "host.programs Unsupported: not judged: the node runs on another host",
             "host.smaps Unsupported: not judged: the node runs on another host",
             "host.tcp Unsupported: not judged: the node runs on another host",
+            "host.tcp_closed Unsupported: not judged: the node runs on another host",
             "host.udp Unsupported: not judged: the node runs on another host",
         ]
     );
