@@ -221,7 +221,8 @@ fn a_rule_that_panics_or_never_ends_is_a_fault_and_those_after_it_judge() {
         rule("BT903", |_| Ok(Judgement::found(Draft::new(50.0, "something")))),
         rule("BT904", |_| Ok(Judgement::Healthy("all".to_owned()))),
     ];
-    let limit = Duration::from_millis(500);
+    // Printing the panic with its stack takes a second on a busy machine.
+    let limit = Duration::from_secs(5);
     let diagnosis = crate::by(RULES.iter(), &Arc::new(node().period()), limit);
     let reasons: Vec<String> = diagnosis
         .verdicts
@@ -232,7 +233,7 @@ fn a_rule_that_panics_or_never_ends_is_a_fault_and_those_after_it_judge() {
         })
         .collect();
     assert_eq!(reasons[0], "fault in beamtune: rule BT901 test failed");
-    assert_eq!(reasons[1], "fault in beamtune: rule BT902 test did not finish in 0.5 s");
+    assert_eq!(reasons[1], "fault in beamtune: rule BT902 test did not finish in 5 s");
     let found: Vec<_> = diagnosis.findings().iter().map(|finding| finding.code.0).collect();
     assert_eq!(found, ["BT903"], "{reasons:#?}");
     assert_eq!(reasons[3], "BT904 Healthy(\"all\")");
