@@ -425,6 +425,13 @@ pub fn trend_points(trace: &beamtune_model::period::Trace) -> Vec<(f64, f64)> {
     trace.points().iter().map(|&(t, value)| (t as f64 / SECOND_NS as f64, value as f64)).collect()
 }
 
+/// The share of all reductions that these processes have done.
+pub(crate) fn reductions_share(period: &Period, processes: &[&ProcessUse]) -> Option<f64> {
+    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
+    let own: f64 = processes.iter().map(|process| process.reductions as f64).sum();
+    (total > 0.0).then(|| own / total)
+}
+
 /// Who owns such ports, of those that were recorded: each once.
 pub(crate) fn port_owners(period: &Period, is_meant: impl Fn(&PortRow) -> bool) -> Vec<String> {
     let owners = period.ports.iter().filter(|port| is_meant(port)).filter_map(|port| port.connected.as_ref());

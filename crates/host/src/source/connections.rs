@@ -108,20 +108,14 @@ impl ConnectionWatch {
     }
 
     /// Bytes that wait, of connections whose queue has changed since the last look, by what they belong to; and keeps what there is in this one.
-    fn waiting<K: Ord>(
-        &mut self,
-        found: &[Connection],
-        group: impl Fn(&Connection) -> Option<K>,
-    ) -> BTreeMap<K, i64> {
+    fn waiting<K: Ord + Copy>(&mut self, found: &[(Connection, K)]) -> BTreeMap<K, i64> {
         let mut waiting: BTreeMap<K, i64> = BTreeMap::new();
-        for connection in found {
+        for (connection, group) in found {
             let has_changed =
                 self.queues.get(&connection.inode).is_none_or(|bytes| *bytes != connection.unread_bytes);
-            if let Some(group) = group(connection) {
-                *waiting.entry(group).or_default() += if has_changed { connection.unread_bytes } else { 0 };
-            }
+            *waiting.entry(*group).or_default() += if has_changed { connection.unread_bytes } else { 0 };
         }
-        let filled = found.iter().filter(|connection| connection.unread_bytes > 0);
+        let filled = found.iter().map(|(connection, _)| connection).filter(|one| one.unread_bytes > 0);
         self.queues = filled.map(|connection| (connection.inode, connection.unread_bytes)).collect();
         waiting
     }
@@ -223,22 +217,21 @@ impl<T: FileTree> HostSource<T> {
         some(out, &metrics::TCP_LOOKED_AT, "", i64::try_from(found.len()).ok());
         let unread = self.connections.unread(&found);
         let accepted_at = |connection: &Connection| self.listen.listener(canonical(connection.local));
+        let accepted_ones: Vec<(Connection, Listener)> =
+            found.iter().filter_map(|one| Some((*one, accepted_at(one)?))).collect();
         let mut accepted: BTreeMap<Listener, i64> = BTreeMap::new();
-        let mut accepted_ones = Vec::new();
-        for connection in &found {
-            if let Some(listener) = accepted_at(connection) {
-                *accepted.entry(listener).or_default() += 1;
-                accepted_ones.push((connection.inode, listener));
-            }
+        for (_, listener) in &accepted_ones {
+            *accepted.entry(*listener).or_default() += 1;
         }
         // Of more, one that is not found may be there.
         if found.len() < MAX_LOOKED_AT {
-            self.connections.lives.learn(&accepted_ones, self.seen);
+            let inodes: Vec<(u64, Listener)> =
+                accepted_ones.iter().map(|(connection, listener)| (connection.inode, *listener)).collect();
+            self.connections.lives.learn(&inodes, self.seen);
         } else {
             self.connections.lives.open = None;
         }
-        let waiting =
-            self.connections.waiting(&found, |connection| self.listen.listener(canonical(connection.local)));
+        let waiting = self.connections.waiting(&accepted_ones);
         let made_by_somebody = unread.iter().filter(|connection| accepted_at(connection).is_none());
         let inodes: Vec<u64> =
             made_by_somebody.take(MAX_LOOKED_UP).map(|connection| connection.inode).collect();
@@ -330,7 +323,10 @@ mod tests {
     #[test]
     fn bytes_wait_only_in_queues_that_change() {
         let mut watch = ConnectionWatch::default();
-        let mut wait = |found: &[Connection]| watch.waiting(found, |_| Some(())).remove(&());
+        let mut wait = |found: &[Connection]| {
+            let found: Vec<(Connection, ())> = found.iter().map(|one| (*one, ())).collect();
+            watch.waiting(&found).remove(&())
+        };
         assert_eq!(wait(&[connection(1, 500), connection(2, 300)]), Some(800));
         assert_eq!(wait(&[connection(1, 500), connection(2, 200), connection(3, 40)]), Some(240));
         assert_eq!(wait(&[connection(1, 0), connection(2, 200)]), Some(0));

@@ -188,8 +188,9 @@ impl PeriodBuilder {
             known.t = row.t;
             known.count = known.count.saturating_add(row.count);
             known.of = known.of.saturating_add(row.of);
-            known.bytes =
-                known.bytes.or(row.bytes.map(|_| 0)).map(|sum| sum.saturating_add(row.bytes.unwrap_or(0)));
+            if let Some(bytes) = row.bytes {
+                known.bytes = Some(known.bytes.unwrap_or(0).saturating_add(bytes));
+            }
         } else if self.spawns.len() < MOST_ROWS {
             self.spawns.insert(key, row);
         }

@@ -3,6 +3,7 @@
 use beamtune_model::{Account, Cost, Finding, Level, Signal, Subject, Use};
 
 use super::EXPLAINS;
+use crate::signals::programs::BUSY_CORES;
 
 pub(super) fn always(_: &Finding, _: &Finding) -> bool {
     true
@@ -141,11 +142,9 @@ pub(super) fn runs_all(code: &Finding, of: &Finding) -> bool {
     matches!((run_by.next(), run_by.next()), (Some(kind), None) if kind.names().iter().any(|name| names.contains(name)))
 }
 
-/// Programs that take as much as one that is at work nearly all the time, in cores (judgement).
-const BUSY_PROGRAM_CORES: f64 = 0.7;
-
+/// That programs take as much as one that is at work nearly all the time.
 pub(super) fn runs_programs_all_the_time(programs: &Finding) -> bool {
-    matches!(programs.claim.map(|claim| claim.cost), Some(Cost::CpuCores(cores)) if cores >= BUSY_PROGRAM_CORES)
+    matches!(programs.claim.map(|claim| claim.cost), Some(Cost::CpuCores(cores)) if cores >= BUSY_CORES)
 }
 
 /// That it takes a quarter of the CPU that the node may use, or more.

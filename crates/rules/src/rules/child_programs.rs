@@ -64,9 +64,6 @@ const FULL: f64 = 0.9;
 /// Schedulers that are kept waiting for this share of the time in which they want a CPU lack it (as in cpu-starved).
 const KEPT_WAITING: f64 = 0.15;
 
-/// A program that is at work nearly all the time, in cores (judgement).
-const BUSY_CORES: f64 = 0.7;
-
 /// What the programs take.
 struct Taken<'a> {
     cores: f64,
@@ -195,7 +192,7 @@ fn describe(period: &Period, taken: &Taken<'_>, severity: f64) -> Draft {
                 "CPU for each program (measured: 1.7 ms with a shell, 0.75 ms without)",
             )
         })
-        .fix_if(!are_short && !is_short && busiest(names) >= BUSY_CORES, || {
+        .fix_if(!are_short && !is_short && busiest(names) >= programs::BUSY_CORES, || {
             remedy::of(
                 period,
                 "code.faster_program",

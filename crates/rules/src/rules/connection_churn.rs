@@ -11,7 +11,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::connection_setup;
-use crate::signals::products::{self, Product};
+use crate::signals::products;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -242,7 +242,7 @@ fn advise(
     equal: Option<(i64, f64)>,
 ) -> Draft {
     let prove = "connections accepted a second, and CPU, under the same load";
-    let is_rabbit = products::of(period).is_some_and(|product: &Product| product.name == "RabbitMQ");
+    let is_rabbit = products::name(period) == Some("RabbitMQ");
     if is_rabbit {
         return draft.fix(remedy::of(
             period,

@@ -12,7 +12,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::{events, hot_code};
+use crate::signals::{events, hot_code, new_processes};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -58,7 +58,7 @@ struct Given {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let spawned = period.rate(&metrics::SCAN_SPAWNED, "")?;
-    let sampled = period.spawns.iter().filter(|row| row.what == "process").map(|row| row.count);
+    let sampled = new_processes::rows(period).map(|row| row.count);
     let sampled = sampled.fold(0_i64, i64::saturating_add);
     let mut all: BTreeMap<(&str, &str), Given> = BTreeMap::new();
     for row in period.spawns.iter().filter(|row| row.what == "given") {
@@ -99,7 +99,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ),
     };
     // Their supervisor, where another one has called for them.
-    let parent = period.spawns.iter().find(|row| row.what == "process" && row.kind == kind);
+    let parent = new_processes::rows(period).find(|row| row.kind == kind);
     let names = [kind, maker, parent.and_then(|row| row.maker.as_deref()).unwrap_or_default()];
     let draft = Draft::new(severity, summary)
         .about(Subject::kind(if maker.is_empty() { kind } else { maker }))

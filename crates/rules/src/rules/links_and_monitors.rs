@@ -12,6 +12,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
 use crate::signals::process_memory::{self, Blocks};
+use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT043"),
@@ -208,9 +209,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 /// The process that does most of the work, with its share of all reductions.
 fn main_worker(period: &Period) -> Option<(&ProcessUse, f64)> {
-    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
     let busiest = period.processes.first()?;
-    Some((busiest, busiest.reductions as f64 / total.max(1.0))).filter(|(_, share)| *share >= MAIN_WORKER)
+    Some((busiest, view::reductions_share(period, &[busiest])?)).filter(|(_, share)| *share >= MAIN_WORKER)
 }
 
 /// What to do about what nearly all of them are, and why.

@@ -4,13 +4,11 @@
 //! (1,000 by default) the log is dumped: it is read again, and what changed is written to each table's file (mnesia_dumper.erl). With a low
 //! threshold, or very many writes, one dump follows the other.
 
-use beamtune_model::{
-    Account, Code, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, facts, metrics,
-};
+use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::mnesia;
+use crate::signals::{mnesia, products};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -64,8 +62,7 @@ fn describe(period: &Period, severity: f64, writes: f64, threshold: f64) -> Draf
     // One digit: the load changes.
     let magnitude = 10_f64.powf(advised.log10().floor());
     let advised = ((advised / magnitude).ceil() * magnitude).min(MAX_ADVISED_WRITES);
-    let product = period.facts.get(facts::PRODUCT).unwrap_or_default();
-    let place = match product.split(' ').next() {
+    let place = match products::name(period) {
         Some("RabbitMQ") => {
             format!("{{mnesia, [{{dump_log_write_threshold, {advised:.0}}}]}} in advanced.config")
         }

@@ -3,13 +3,11 @@
 //! After a break of the connection, Mnesia on either side takes the other one for down. When the nodes are connected again, Mnesia finds that
 //! both have run meanwhile (`inconsistent_database`), and leaves them apart: each side goes on with data of its own.
 
-use beamtune_model::{
-    Account, Code, Confidence, Evidence, Group, Missing, Period, Subject, Unit, facts, metrics,
-};
+use beamtune_model::{Account, Code, Confidence, Evidence, Group, Missing, Period, Subject, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, WARNING};
-use crate::signals::mnesia;
+use crate::signals::{mnesia, products};
 
 pub const RULE: Rule = Rule {
     code: Code("BT077"),
@@ -57,7 +55,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 fn describe(period: &Period, apart: &[&str], connected: usize) -> Draft {
     let names = apart.join(", ");
-    let is_rabbit = period.facts.get(facts::PRODUCT).is_some_and(|product| product.starts_with("RabbitMQ"));
+    let is_rabbit = products::name(period) == Some("RabbitMQ");
     let draft = Draft::new(WARNING, format!("Mnesia does not run together with {names}, though connected"))
         .about(Subject::Node { name: apart.first().copied().unwrap_or_default().to_owned() })
         .because(

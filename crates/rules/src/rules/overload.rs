@@ -15,6 +15,7 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Role, Rule, WARNING};
 use crate::signals::limits::growth;
 use crate::signals::memory::megabytes;
+use crate::signals::new_processes;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -267,7 +268,7 @@ fn busiest(period: &Period) -> Option<Evidence> {
 
 /// What the newest processes are, and who starts them.
 fn newest(period: &Period) -> Option<Evidence> {
-    let mut rows: Vec<_> = period.spawns.iter().filter(|row| row.what == "process").collect();
+    let mut rows: Vec<_> = new_processes::rows(period).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.count));
     let told: Vec<String> = rows
         .iter()

@@ -11,6 +11,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::signals::memory::{self, megabytes};
+use crate::signals::new_processes;
 
 pub const RULE: Rule = Rule {
     code: Code("BT080"),
@@ -140,7 +141,7 @@ fn ends(period: &Period, row: &ProcessRow) -> i64 {
 /// New processes that it has started.
 fn starts(period: &Period, row: &ProcessRow) -> i64 {
     let makers = [row.name.as_deref(), row.initial_call.as_deref()];
-    let rows = period.spawns.iter().filter(|spawn| spawn.what == "process");
-    rows.filter(|spawn| spawn.maker.is_some() && makers.contains(&spawn.maker.as_deref()))
+    new_processes::rows(period)
+        .filter(|spawn| spawn.maker.is_some() && makers.contains(&spawn.maker.as_deref()))
         .fold(0, |sum: i64, spawn| sum.saturating_add(spawn.count))
 }

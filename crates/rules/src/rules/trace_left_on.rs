@@ -149,8 +149,7 @@ impl<'a> Trace<'a> {
         let is_behind = by_queue > by_runs;
         let waiting = queue.filter(|_| is_behind).map(Cost::Waiting);
         let cores = self.process.filter(|_| !is_behind).and_then(|process| {
-            let all = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
-            let share = (all > 0.0).then(|| (process.reductions as f64 / all).min(1.0))?;
+            let share = view::reductions_share(period, &[process])?.min(1.0);
             Some(Cost::CpuCores(share * hot_code::cores(period).ok()?))
         });
         Draft::new(severity, format!("{by}: {whom}{behind}"))

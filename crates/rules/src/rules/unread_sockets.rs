@@ -178,7 +178,7 @@ fn common(period: &Period, group: &str, draft: Draft) -> Draft {
     let active = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
     let is_busy = active.is_some_and(|active| active >= BUSY);
     let owner = limits::maker(period, "port").filter(|maker| maker.kind == "tcp_inet");
-    let product = products::of(period).map(|product| product.name.as_str());
+    let product = products::name(period);
     let draft = draft
         .signals(is_busy.then_some(Signal::ShortOfCpu))
         .about(Subject::Socket { address: group.to_owned() })

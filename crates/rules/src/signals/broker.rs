@@ -155,14 +155,7 @@ pub(crate) fn foremost_opener<'p>(period: &'p Period, metric: &Metric) -> Option
 /// What processes cost, in cores, by their share of all reductions. `None` where that is not known.
 pub(crate) fn cores(period: &Period, processes: &[&ProcessUse]) -> Option<f64> {
     let active = view::activity(period, kind::SCHEDULER).ok()?.cores();
-    Some(share(period, processes)?.min(1.0) * active)
-}
-
-/// Their share of all reductions.
-fn share(period: &Period, processes: &[&ProcessUse]) -> Option<f64> {
-    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
-    let own: f64 = processes.iter().map(|process| process.reductions as f64).sum();
-    (total > 0.0).then(|| own / total)
+    Some(view::reductions_share(period, processes)?.min(1.0) * active)
 }
 
 /// More than this of all reductions is most of what the node does.
@@ -170,7 +163,7 @@ const MOST: f64 = 0.5;
 
 /// That these processes are busy because of it, and whether that is most of what the node does.
 pub(crate) fn drives(period: &Period, processes: &[&ProcessUse]) -> Vec<Signal> {
-    let is_most = share(period, processes).is_some_and(|share| share > MOST);
+    let is_most = view::reductions_share(period, processes).is_some_and(|share| share > MOST);
     let each = processes.iter().map(|process| Signal::Drives(process.subject()));
     each.chain(is_most.then_some(Signal::DrivesMost)).collect()
 }

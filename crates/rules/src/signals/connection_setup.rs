@@ -3,10 +3,8 @@
 use beamtune_model::{Period, WorkSample};
 
 use crate::signals::counts::largest_first;
+use crate::signals::hot_code::MIN_SAMPLES;
 use crate::view;
-
-/// Fewer samples say nothing (judgement: as of hot code).
-const MIN_SAMPLES: i64 = 8;
 
 /// Processes that start for each accepted connection: more are started by something else, and of fewer their start is none of a connection.
 const PROCESSES: std::ops::RangeInclusive<f64> = 0.5..=4.0;

@@ -3,17 +3,12 @@
 use beamtune_model::{Period, WorkSample};
 
 use crate::signals::counts::largest_first;
+use crate::signals::hot_code::{MIN_COLLECTED, MIN_SAMPLES};
 use crate::signals::stack;
-
-/// Fewer samples say nothing of what processes do (judgement: as of hot code).
-const MIN_SAMPLES: i64 = 8;
 
 /// Of the samples of a kind of process, at least this share must be just before or after hibernation (judgement: half). What a process does with
 /// its messages is in the others.
 const MOST: f64 = 0.5;
-
-/// Fewer samples of garbage collection say nothing of whose it is (judgement: as of hot code).
-const MIN_COLLECTED: i64 = 3;
 
 /// Kinds of processes that hibernate while they work.
 #[derive(Debug)]
@@ -32,9 +27,7 @@ impl<'a> Hibernation<'a> {
     /// `None` where no kind does.
     pub(crate) fn of(period: &'a Period) -> Option<Self> {
         // Who has just been woken in a loop, a call or a sleep has not run.
-        let waits = |at: &String| {
-            stack::is_receive_of_call(at) || stack::is_loop(at) || stack::is_flush(at) || stack::is_sleep(at)
-        };
+        let waits = |at: &String| stack::is_wait(at) || stack::is_sleep(at);
         let is_woken =
             |one: &&WorkSample| one.is_ready && one.stack.first().is_some_and(waits) && !hibernates(one);
         let samples: Vec<&WorkSample> = period.work_samples.iter().filter(|one| !is_woken(one)).collect();

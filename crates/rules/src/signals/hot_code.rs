@@ -9,14 +9,14 @@ use serde::Deserialize;
 
 use crate::account;
 use crate::signals::counts::largest_first;
-use crate::signals::{data, stack};
+use crate::signals::{data, new_processes, stack};
 use crate::view::{self, kind};
 
 /// Fewer samples say nothing of where the time goes (judgement: of ten alike in truth half, six of six or more are alike once in a thousand).
-const MIN_SAMPLES: i64 = 8;
+pub(crate) const MIN_SAMPLES: i64 = 8;
 
 /// The same of samples of garbage collection (judgement).
-const MIN_COLLECTED: i64 = 3;
+pub(crate) const MIN_COLLECTED: i64 = 3;
 
 /// A function within which less of the samples are is not where the time goes (judgement: more than half).
 const MOST: f64 = 0.5;
@@ -241,8 +241,7 @@ fn add_ended(period: &Period, samples: &mut Vec<Sample<'_>>) {
         |sample: &Sample<'_>| sample.kind.is_none() && sample.functions.is_empty() && sample.at.is_none();
     let ended: i64 = samples.iter().filter(|sample| is_ended(sample)).map(|sample| sample.looks).sum();
     samples.retain(|sample| !is_ended(sample));
-    let new: Vec<&str> =
-        period.spawns.iter().filter(|row| row.what == "process").map(|row| row.kind.as_str()).collect();
+    let new: Vec<&str> = new_processes::rows(period).map(|row| row.kind.as_str()).collect();
     let is_new = |sample: &Sample<'_>| {
         sample.kind.is_some_and(|kind| new.contains(&kind)) && !sample.functions.is_empty()
     };

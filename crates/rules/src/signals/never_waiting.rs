@@ -1,8 +1,9 @@
 //! Processes that run all the time, never wait and take no messages: a loop that does not end, or a batch job.
 
-use beamtune_model::{Period, ProcessUse, metrics};
+use beamtune_model::{Period, ProcessUse};
 
 use crate::signals::stack;
+use crate::view;
 
 /// Together they do at least this share of all reductions (judgement: more than all others).
 const MOST: f64 = 0.5;
@@ -27,7 +28,6 @@ pub(crate) fn never_waiting(
             }
     };
     let found: Vec<&ProcessUse> = period.processes.iter().filter(never_waits).collect();
-    let all = period.stat(&metrics::SCAN_REDUCTIONS, "").map_or(f64::INFINITY, |stat| stat.delta as f64);
-    let done: f64 = found.iter().map(|process| process.reductions as f64).sum();
-    if done >= MOST * all { found } else { Vec::new() }
+    let is_most = view::reductions_share(period, &found).is_some_and(|share| share >= MOST);
+    if is_most { found } else { Vec::new() }
 }

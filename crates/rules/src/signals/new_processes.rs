@@ -12,7 +12,8 @@ const MIN_SAMPLED: i64 = 20;
 /// Where they are a smaller share of all new processes, the others may be quite different (judgement): these live for longer.
 const MIN_SEEN_SHARE: f64 = 0.1;
 
-fn rows(period: &Period) -> impl Iterator<Item = &SpawnRow> {
+/// New processes that were sampled, by what they are and who starts them.
+pub(crate) fn rows(period: &Period) -> impl Iterator<Item = &SpawnRow> {
     period.spawns.iter().filter(|row| row.what == "process")
 }
 

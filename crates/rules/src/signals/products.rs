@@ -12,7 +12,7 @@ use super::data;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Product {
     /// What [`facts::PRODUCT`] begins with.
-    pub name: String,
+    name: String,
     /// What the names of its nodes begin with by default.
     node: String,
     /// Whether its scripts put the operator's flags behind their own, so that these are meant to be overridden.
@@ -43,6 +43,11 @@ static FILE: LazyLock<File> = LazyLock::new(|| data("products", include_str!("..
 pub(crate) fn of(period: &Period) -> Option<&'static Product> {
     let told = period.facts.get(facts::PRODUCT)?;
     FILE.product.iter().find(|product| told.starts_with(&product.name))
+}
+
+/// The name of that product.
+pub(crate) fn name(period: &Period) -> Option<&'static str> {
+    of(period).map(|product| product.name.as_str())
 }
 
 /// Whether the node runs a product. A crash dump names the node only.

@@ -6,6 +6,9 @@ use beamtune_model::{Group, Period, SeriesStat, Subject, metrics};
 
 use crate::signals::stack;
 
+/// A program that is at work nearly all the time, in cores (judgement).
+pub(crate) const BUSY_CORES: f64 = 0.7;
+
 /// Readings at the end over which a number must have held: programs come and go between two looks.
 const LAST: usize = 3;
 
