@@ -2,7 +2,7 @@
 -module(agent_long_test).
 -export([tests/0]).
 
--import(agent_nodes, [call/3, call/4, check/2, check/3, clean/1, items/1, join/1, join/2, value/2, wait/2, while_steady/2]).
+-import(agent_nodes, [call/3, call/4, check/2, check/3, clean/1, items/1, join/1, join/2, value/2, wait/2, agree/4]).
 
 %% Name, what to do, the node's flags.
 tests() ->
@@ -45,18 +45,11 @@ carriers_as_instrument(Target) ->
              lists:sort(Carriers)
          end,
     By(),
-    %% Until nothing happened meanwhile.
-    wait(fun() ->
-             Before = By(),
-             #{rows := Rows, skipped := [], left_out := {0, 0}, walked := #{carriers := Count, bytes := Bytes}} =
-                 answered_walk(Agent, 1, Asked),
-             Before =:= By() andalso
-                 begin
-                     check("rows", lists:sort(maps:to_list(summed(Before))), lists:sort([as_summed(R) || R <- Rows])),
-                     check("sums", {length(Before), lists:sum([element(3, C) || C <- Before])}, {Count, Bytes}),
-                     true
-                 end
-         end, 60000),
+    agree("rows", By, fun() -> answered_walk(Agent, 1, Asked) end,
+          fun(Before, #{rows := Rows, skipped := [], left_out := {0, 0}, walked := #{carriers := Count, bytes := Bytes}}) ->
+              {{lists:sort(maps:to_list(summed(Before))), length(Before), lists:sum([element(3, C) || C <- Before])},
+               {lists:sort([as_summed(R) || R <- Rows]), Count, Bytes}}
+          end),
     agent_client:leave(Agent).
 
 %% What instrument tells, as the agent is to tell it.
@@ -150,11 +143,12 @@ carriers_keep_counts(Target) ->
     Why = [W || #{skipped := Skipped} <- Values, {_, _, W, _, _, _} <- Skipped],
     check({"skipped", Old}, lists:usort(Why), case Old of true -> [pool]; false -> [] end),
     %% What the VM counts is what is there.
-    {Now, #{rows := Rows, skipped := LeftOut}} =
-        while_steady(fun() -> call(Target, pools, []) end, fun() -> value(carriers, agent_client:sample(Agent, 6, [carriers])) end),
-    Walked = [P || {A, I, _, _, _, _} <- LeftOut, {{A1, I1}, _, _} = P <- Now, A =:= A1, I =:= I1],
-    Counted = lists:sum([C || {_, C, _} <- Now -- Walked]),
-    check("pooled carriers", Counted, lists:sum([element(6, R) || R <- Rows, element(2, R)])),
+    agree("pooled carriers", fun() -> call(Target, pools, []) end,
+          fun() -> value(carriers, agent_client:sample(Agent, 6, [carriers])) end,
+          fun(Now, #{rows := Rows, skipped := LeftOut}) ->
+              Walked = [P || {A, I, _, _, _, _} <- LeftOut, {{A1, I1}, _, _} = P <- Now, A =:= A1, I =:= I1],
+              {lists:sum([C || {_, C, _} <- Now -- Walked]), lists:sum([element(6, R) || R <- Rows, element(2, R)])}
+          end),
     agent_client:leave(Agent).
 
 %% As after somebody has walked pools before ERTS 15.1; since then there is nothing to see.
@@ -163,13 +157,14 @@ carriers_wrong_count(Target) ->
     Agent = join(Target),
     wait(fun() -> lists:max([C || {_, C, _} <- call(Target, pools, [])]) > 10 end, 10000),
     [value(carriers, agent_client:sample(Agent, Seq, [{carriers, #{pools => true}}])) || Seq <- lists:seq(1, 9)],
-    {Counts, #{instances := Instances}} =
-        while_steady(fun() -> [C || {_, C, _} <- call(Target, pools, [])] end,
-                     fun() -> value(allocators, agent_client:sample(Agent, 10, [allocators])) end),
-    Wrong = [C || C <- Counts, C > 1 bsl 63],
-    Told = [element(3, Pool) || {_, _, _, Pool, _, _} <- Instances],
-    check({"no count beyond what a client takes", Told}, lists:max(Told) < 1 bsl 63),
-    check("below none", length(Wrong), length([C || C <- Told, C < 0])),
+    Told = fun(Instances) -> [element(3, Pool) || {_, _, _, Pool, _, _} <- Instances] end,
+    {_, #{instances := All}} =
+        agree("below none", fun() -> [C || {_, C, _} <- call(Target, pools, [])] end,
+              fun() -> value(allocators, agent_client:sample(Agent, 10, [allocators])) end,
+              fun(Counts, #{instances := Instances}) ->
+                  {length([C || C <- Counts, C > 1 bsl 63]), length([C || C <- Told(Instances), C < 0])}
+              end),
+    check({"no count beyond what a client takes", Told(All)}, lists:max(Told(All)) < 1 bsl 63),
     agent_client:leave(Agent).
 
 carriers_of_hanging(Target) ->
@@ -204,12 +199,13 @@ allocations_as_instrument(Target) ->
                                      || {O, Types} <- maps:to_list(Origins), {T, H} <- maps:to_list(Types)])}
          end,
     By(),
-    Walk = fun() -> answered_walk(Agent, 1, {allocations, #{pools => true}}) end,
-    {Before, #{rows := Rows, skipped := [], unscanned_bytes := Unscanned, left_out := {0, 0, 0}, tagged := Tagged}} =
-        while_steady(By, Walk),
+    {_, #{rows := Rows, tagged := Tagged}} =
+        agree("as instrument tells", By, fun() -> answered_walk(Agent, 1, {allocations, #{pools => true}}) end,
+              fun(Before, #{rows := R, skipped := [], unscanned_bytes := Unscanned, left_out := {0, 0, 0}}) ->
+                  {Before, {Unscanned, lists:sort([{O, T, N, H} || {O, T, N, _, H} <- R])}}
+              end),
     check("tagged", [<<"binary_alloc">>, <<"driver_alloc">>], Tagged),
     check("most bytes first", Rows, lists:reverse(lists:keysort(4, lists:reverse(Rows)))),
-    check("as instrument tells", Before, {Unscanned, lists:sort([{O, T, N, H} || {O, T, N, _, H} <- Rows])}),
     %% About as many bytes as there are.
     #{rows := [{_, _, _, Bytes, _} | _]} = answered_walk(Agent, 2, {allocations, #{top => 1, pools => true}}),
     Binaries = call(Target, erlang, memory, [binary]),
@@ -255,14 +251,15 @@ code(Target) ->
                  [First | _] = binary:split(call(Target, erlang, system_info, [loaded]), <<"\n">>),
                  {First, length(call(Target, erlang, loaded, [])), call(Target, persistent_term, info, [])}
              end,
-    {Vm, Before} = while_steady(Loaded, fun() -> answered_code(Agent, 1, #{top => 200}) end),
-    #{rows := Rows, modules := Modules, bytes := Bytes, old_bytes := Old, unread := 0, applications := Apps, stopped_us := Stopped,
-      persistent_terms := Terms, persistent_term_bytes := TermBytes} = Before,
+    {_, #{rows := Rows, modules := Modules, bytes := Bytes, old_bytes := Old, unread := 0, applications := Apps,
+          stopped_us := Stopped} = Before} =
+        agree("bytes, modules and persistent terms", Loaded, fun() -> answered_code(Agent, 1, #{top => 200}) end,
+              fun(Vm, #{bytes := B, modules := M, persistent_terms := Terms, persistent_term_bytes := TermBytes}) ->
+                  {Vm, {<<"Current code: ", (integer_to_binary(B))/binary>>, M, #{count => Terms, memory => TermBytes}}}
+              end),
     check("sums", {Apps, Modules, Bytes, Old},
           {length(Rows), lists:sum([M || {_, M, _, _} <- Rows]), lists:sum([B || {_, _, B, _} <- Rows]),
            lists:sum([O || {_, _, _, O} <- Rows])}),
-    check("bytes, modules and persistent terms", Vm,
-          {<<"Current code: ", (integer_to_binary(Bytes))/binary>>, Modules, #{count => Terms, memory => TermBytes}}),
     check({"known applications", Rows}, [] =:= [<<"kernel">>, <<"stdlib">>, <<"erts">>] -- [A || {A, _, _, _} <- Rows]),
     check("most bytes first", Rows, lists:reverse(lists:keysort(3, lists:reverse(Rows)))),
     check({"not for long", Stopped}, Stopped < 1000000),

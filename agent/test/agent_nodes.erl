@@ -2,7 +2,7 @@
 %% and what holds.
 -module(agent_nodes).
 -export([start/4, start/5, start_lcnt/3, with_lcnt/2, node_of/1, printed/1, stop/1, call/3, call/4]).
--export([wait/2, settled/1, while_steady/2, check/2, check/3, clean/1, clean/2, join/1, join/2, items/1, value/2, apart/1, result/1]).
+-export([wait/2, settled/1, while_steady/2, agree/4, check/2, check/3, clean/1, clean/2, join/1, join/2, items/1, value/2, apart/1, result/1]).
 -export_type([target/0]).
 
 -include("agent_test.hrl").
@@ -114,6 +114,19 @@ while_steady(Gauge, Read, Before, Tries) ->
     case Gauge() of
         Before -> {Before, Value};
         After -> while_steady(Gauge, Read, After, Tries - 1)
+    end.
+
+%% As while_steady/2, until what Compare(gauge, what was read) gives as {expected, found} is the same: a node at rest
+%% still takes and frees a block for a request now and then, and a gauge that is the same before and after does not
+%% see it. An agent that counts wrongly never agrees.
+agree(What, Gauge, Read, Compare) -> agree(What, Gauge, Read, Compare, 50).
+
+agree(What, Gauge, Read, Compare, Tries) ->
+    {Steady, Value} = while_steady(Gauge, Read),
+    case Compare(Steady, Value) of
+        {Same, Same} -> {Steady, Value};
+        {Expected, Found} when Tries =:= 0 -> check(What, Expected, Found);
+        _ -> agree(What, Gauge, Read, Compare, Tries - 1)
     end.
 
 check(What, Value, Holds) when is_function(Holds) -> check({What, Value}, Holds(Value));
