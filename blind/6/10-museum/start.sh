@@ -1,0 +1,14 @@
+#!/bin/bash
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
+NODE=museum@localhost COOKIE=museum-cookie
+cd "$TMP"
+mkdir ebin && cp src/museum.app ebin/
+elixirc -o ebin src/museum.ex >"$LOG/compile.out" 2>&1 || fail "compile"
+export PORT_FILE=$TMP/port
+daemon vm elixir --sname $NODE --cookie $COOKIE -pa ebin --no-halt -e '{:ok, _} = Application.ensure_all_started(:museum)'
+VM=$LAST
+for _ in $(seq 300); do [ -s port ] && break; nap 0.1; done
+daemon guides /usr/bin/python3 src/guides.py "$(cat port)" "$TMP/times"
+until_true 60 'is_pid(whereis(list_to_atom("Elixir.Museum.Objects"))).'
+nap 12
+ready_and_hold
