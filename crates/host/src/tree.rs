@@ -53,6 +53,11 @@ pub trait FileTree {
     /// How many names are in a folder; more than `max` is an error, unless the kernel tells at no cost.
     fn count(&self, path: &str, max: usize) -> Result<u64, HostError>;
 
+    /// The same, where the kernel tells it at no cost.
+    fn count_told(&self, _path: &str) -> Option<u64> {
+        None
+    }
+
     /// Where a link points to.
     fn read_link(&self, path: &str) -> Result<String, HostError>;
 
@@ -199,22 +204,24 @@ impl FileTree for LocalTree {
     }
 
     fn count(&self, path: &str, max: usize) -> Result<u64, HostError> {
-        let real = self.real(path);
-        // Since Linux 6.2 the size of /proc/PID/fd is the number of open files (fs/proc/fd.c).
-        // That it is proc's (PROC_SUPER_MAGIC) is checked, because elsewhere the size of a folder is something else.
-        let told = rustix::fs::statfs(&real).is_ok_and(|fs| fs.f_type == 0x9fa0);
-        if told
-            && let Ok(size) = fs::metadata(&real).map(|metadata| metadata.len())
-            && size > 0
-        {
-            return Ok(size);
+        if let Some(count) = self.count_told(path) {
+            return Ok(count);
         }
         let count =
-            fs::read_dir(&real).map_err(|error| HostError::from_io(path, error))?.take(max + 1).count();
+            fs::read_dir(self.real(path)).map_err(|error| HostError::from_io(path, error))?.take(max + 1).count();
         if count > max {
             return Err(HostError::TooLarge { path: path.to_owned(), max });
         }
         Ok(count as u64)
+    }
+
+    fn count_told(&self, path: &str) -> Option<u64> {
+        let real = self.real(path);
+        // Since Linux 6.2 the size of /proc/PID/fd is the number of open files (fs/proc/fd.c).
+        // That it is proc's (PROC_SUPER_MAGIC) is checked, because elsewhere the size of a folder is something else.
+        let is_proc = rustix::fs::statfs(&real).is_ok_and(|fs| fs.f_type == 0x9fa0);
+        let size = is_proc.then(|| fs::metadata(&real).map_or(0, |metadata| metadata.len()));
+        size.filter(|size| *size > 0)
     }
 
     fn open(&self, path: &str) -> Result<Box<dyn ReadAt>, HostError> {

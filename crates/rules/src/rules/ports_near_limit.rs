@@ -54,7 +54,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::Healthy(healthy))
 }
 
-/// Open files are counted every ten seconds only, too seldom for a trend in a short recording; ports every
+/// Before Linux 6.2 open files are counted every ten seconds only, too seldom for a trend in a short recording; ports every
 /// second, and as a rule each has a descriptor: their growth stands in, however full the limit is already.
 fn with_growth_of(ports: &Filling, files: &Filling) -> Filling {
     Filling { growth: files.growth.or(ports.growth), ..*files }
@@ -133,17 +133,15 @@ fn by_descriptors(
             Evidence::number("open files of the commonest kind", (kind.share() * files.now).round(), Unit::Count)
                 .with_text(format!("{}: {} of {} that were looked at", kind.what, kind.count, kind.looked_at))
         }))
-        .fix(remedy::of(
-            period,
-            "host.nofile",
-            &raise_files_above(files.limit * 2.0),
-            if leak {
-                "gives time, cures nothing"
-            } else {
-                "sockets and files fail with emfile when it is reached"
-            },
-            "restart; /proc/PID/limits shows the new limit",
-        ))
+        .fix_if(filling.needs_room(), || {
+            remedy::of(
+                period,
+                "host.nofile",
+                &raise_files_above(files.limit * 2.0),
+                if leak { "gives time, cures nothing" } else { "sockets and files fail with emfile when it is reached" },
+                "restart; /proc/PID/limits shows the new limit",
+            )
+        })
 }
 
 fn raise_files_above(limit: f64) -> String {
