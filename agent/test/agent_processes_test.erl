@@ -94,7 +94,7 @@ broker(Target) ->
     [Orders, Mail] = lists:reverse(lists:sort(fun(A, B) -> maps:get(ready, A) =< maps:get(ready, B) end, maps:get(queue_rows, Clients))),
     check("a queue", #{name => <<"orders">>, ready => 7, unacked => 30, consumers => 1, prefetch => 30, unlimited => 0, delivered => 1000,
                        redelivered => 900, acknowledged => 50, clients => [{Name, <<"app">>, 1000, 900, 50, 30}]}, Orders),
-    check("one of another virtual host", <<"mail in vhost v">>, maps:get(name, Mail)),
+    check("one of another virtual host", {<<"mail in vhost v">>, 30000000000, 1000}, {maps:get(name, Mail), maps:get(ttl_ns, Mail), maps:get(max_length, Mail)}),
     check("connections", [{Name, <<"app">>, 2, true}], maps:get(connection_rows, Clients)),
     Labels = [maps:get(label, Row, none) || Row <- maps:get(rows, value(processes, agent_client:sample(Agent, 3, [procs, {processes, #{top => 50}}])))],
     check("labels by the dictionary and by the table of queues", [true, true],

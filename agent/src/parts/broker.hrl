@@ -189,7 +189,7 @@ queue_row({resource, VHost, queue, Name} = Queue, Depth, Delivered, Consumers) -
     Now = case Depth of {Ready, Unacked} -> #{ready => Ready, unacked => Unacked}; _ -> #{} end,
     Others = case Consuming of unread -> []; _ -> [{0, 0, 0, Channel} || {Channel, _, _} <- lists:sublist(Consuming, ?BROKER_CLIENTS)] end,
     Clients = lists:ukeysort(4, Channels ++ Others),
-    maps:merge(maps:merge(Now, Known),
+    maps:merge(maps:merge(maps:merge(Now, Known), bounds_of(record_of(Queue))),
                Sent#{name => queue_title(VHost, Name),
                      clients => [{ClientName, User, Before, Again, Acks, unacked_of(Channel)}
                                  || {Again, Before, Acks, Channel} <- lists:sublist(Clients, 2 * ?BROKER_CLIENTS),
@@ -198,14 +198,33 @@ queue_row(_, _, _, _) -> undefined.
 
 %% Its process, by Mnesia's table of queues, or what Khepri makes of its own. Before OTP 26.2 a process with a large heap is not asked.
 title_of({resource, VHost, queue, Name} = Queue) ->
-    Rows = [Row || Table <- [rabbit_queue, rabbit_khepri_queue], ets:info(Table, size) =/= undefined,
-                   Row <- try ets:lookup(Table, Queue) catch error:_ -> [] end],
-    case Rows of
-        [Row | _] when element(1, Row) =:= amqqueue, is_pid(element(7, Row)) ->
-            [{element(7, Row), maps:get(label, titled(<<"queue ">>, queue_title(VHost, Name)))}];
+    case record_of(Queue) of
+        Row when is_pid(element(7, Row)) -> [{element(7, Row), maps:get(label, titled(<<"queue ">>, queue_title(VHost, Name)))}];
         _ -> []
     end;
 title_of(_) -> [].
+
+record_of(Queue) ->
+    Rows = [Row || Table <- [rabbit_queue, rabbit_khepri_queue], ets:info(Table, size) =/= undefined,
+                   Row <- try ets:lookup(Table, Queue) catch error:_ -> [] end],
+    case Rows of
+        [Row | _] when element(1, Row) =:= amqqueue, tuple_size(Row) >= 12 -> Row;
+        _ -> undefined
+    end.
+
+%% What keeps a queue from growing for ever: arguments of its declaration, and policies (amqqueue_v2.hrl).
+bounds_of(undefined) -> #{};
+bounds_of(Row) ->
+    Arguments = case element(6, Row) of Given when is_list(Given) -> Given; _ -> [] end,
+    Definitions = [Definition || Policy <- [element(11, Row), element(12, Row)], is_list(Policy),
+                                 Definition <- [value_of(definition, Policy)], is_list(Definition)],
+    Least = fun(Key) ->
+                Values = [V || {K, _, V} <- Arguments, K =:= <<"x-", Key/binary>>]
+                    ++ [V || Definition <- Definitions, {K, V} <- Definition, K =:= Key],
+                case [V || V <- Values, is_integer(V), V >= 0] of [] -> undefined; Numbers -> lists:min(Numbers) end
+            end,
+    maps:from_list([{Told, V * Unit} || {Told, Key, Unit} <- [{ttl_ns, <<"message-ttl">>, 1000000}, {max_length, <<"max-length">>, 1}],
+                                        V <- [Least(Key)], is_integer(V)]).
 
 unacked_of(Channel) ->
     case row(channel_metrics, Channel) of

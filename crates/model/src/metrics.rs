@@ -219,6 +219,8 @@ metrics! {
     QUEUE_UNACKED = BrokerQueue / "unacked", Count, Gauge, "Messages delivered and not acknowledged yet.";
     QUEUE_CONSUMERS = BrokerQueue / "consumers", Count, Gauge, "Consumers.";
     QUEUE_PREFETCH = BrokerQueue / "prefetch", Count, Gauge, "Their prefetch counts, added up.";
+    QUEUE_TTL = BrokerQueue / "ttl", Nanoseconds, Gauge, "After so long a message is dropped or dead-lettered, by argument or policy; missing where it stays.";
+    QUEUE_MAX_LENGTH = BrokerQueue / "max_length", Count, Gauge, "Most messages that it keeps, by argument or policy; missing where there is no such limit.";
     QUEUE_UNLIMITED = BrokerQueue / "unlimited", Count, Gauge, "Consumers that acknowledge and have no prefetch count.";
     QUEUE_DELIVERED = BrokerQueue / "delivered", Count, Counter, "Messages delivered over channels that are still open: channel_queue_metrics, up to 20,000 rows.";
     QUEUE_REDELIVERED = BrokerQueue / "redelivered", Count, Counter, "Of them, those that had been delivered before.";
@@ -254,7 +256,7 @@ metrics! {
     ANON_HUGE = HostProcess / "anon_huge_pages", Bytes, Gauge, "In transparent huge pages: AnonHugePages, from where pss is.";
     SWAP = HostProcess / "swap", Bytes, Gauge, "Swapped out: /proc/PID/status VmSwap.";
     THREADS = HostProcess / "threads", Count, Gauge, "Threads: /proc/PID/status Threads.";
-    OPEN_FDS = HostProcess / "open_fds", Count, Gauge, "Open file descriptors: entries of /proc/PID/fd (every ten seconds).";
+    OPEN_FDS = HostProcess / "open_fds", Count, Gauge, "Open file descriptors: entries of /proc/PID/fd (every ten seconds; in each sample where the kernel tells their number, Linux 6.2 and later).";
 
     // Its threads.
     THREAD_CPU = HostThread / "cpu", Nanoseconds, Counter, "Time on a CPU: /proc/PID/task/TID/schedstat.";

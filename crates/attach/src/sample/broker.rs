@@ -65,6 +65,8 @@ const QUEUE: &[Named] = &[
     (&metrics::QUEUE_CONSUMERS, "consumers"),
     (&metrics::QUEUE_PREFETCH, "prefetch"),
     (&metrics::QUEUE_UNLIMITED, "unlimited"),
+    (&metrics::QUEUE_TTL, "ttl_ns"),
+    (&metrics::QUEUE_MAX_LENGTH, "max_length"),
     (&metrics::QUEUE_DELIVERED, "delivered"),
     (&metrics::QUEUE_REDELIVERED, "redelivered"),
     (&metrics::QUEUE_ACKNOWLEDGED, "acknowledged"),

@@ -270,6 +270,8 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
                 ("consumers", int(1)),
                 ("prefetch", int(0)),
                 ("unlimited", int(1)),
+                ("ttl_ns", int(30_000_000_000)),
+                ("max_length", int(1_000)),
                 ("delivered", int(9 * n)),
                 ("redelivered", int(8 * n)),
                 ("acknowledged", int(n)),

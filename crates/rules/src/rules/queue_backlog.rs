@@ -26,6 +26,8 @@ const STAYS: f64 = 0.2;
 const MANY: f64 = 1_000.0;
 /// From so many on it is a warning (judgement): minutes of work for most consumers.
 const VERY_MANY: f64 = 10_000.0;
+/// A queue whose messages go after so many seconds is for retries or for the latest news, and settles (judgement).
+const SOON_DROPPED_S: f64 = 3_600.0;
 /// Consumers without a prefetch count that hold so many messages have all that there is in memory (judgement).
 const UNLIMITED: f64 = 10_000.0;
 /// Findings at most.
@@ -74,6 +76,8 @@ fn backlog(period: &Period, queue: &Queue<'_>) -> Option<(f64, Draft)> {
     let holder = holders.first().filter(|(_, held)| *held > 0.0).map(|(client, _)| *client);
     let held = held(period, queue, unacked, acked);
     let draft = match consumers {
+        // A queue for retries, or for the last messages only: it settles.
+        Some(0.0) if is_bounded(period, queue) => None,
         Some(0.0) if grows && never => Some(unconsumed(period, queue, ready, growth)),
         Some(count) if count > 0.0 && held => Some(stuck(period, queue, unacked, grows, holder)),
         Some(count) if count > 0.0 && is_unlimited(period, queue, unacked) => {
@@ -91,6 +95,13 @@ fn held(period: &Period, queue: &Queue<'_>, unacked: f64, acked: Option<f64>) ->
     let unlimited = queue.last(period, &metrics::QUEUE_UNLIMITED).unwrap_or(0.0);
     let stays = queue.growth(period, &metrics::QUEUE_UNACKED) == Some(0.0);
     acked == Some(0.0) && stays && prefetch > 0.0 && unlimited == 0.0 && unacked >= prefetch
+}
+
+/// Whether messages that nobody takes leave it soon, or it holds so many only that they do no harm.
+fn is_bounded(period: &Period, queue: &Queue<'_>) -> bool {
+    let ttl_s = queue.last(period, &metrics::QUEUE_TTL).map(|ttl_ns| ttl_ns / 1e9);
+    ttl_s.is_some_and(|ttl_s| ttl_s <= SOON_DROPPED_S)
+        || queue.last(period, &metrics::QUEUE_MAX_LENGTH).is_some_and(|most| most <= VERY_MANY)
 }
 
 fn is_unlimited(period: &Period, queue: &Queue<'_>, unacked: f64) -> bool {

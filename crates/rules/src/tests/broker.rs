@@ -152,6 +152,17 @@ fn a_backlog_is_told_with_its_reason() {
 }
 
 #[test]
+fn a_queue_without_consumer_that_settles_is_left_alone() {
+    let waiting = |bounds: &[(&'static Metric, i64)]| {
+        queue((200, 100), 0, 0, 0, 0).with(|n| n.series.extend(bounds.iter().map(|&(metric, value)| (metric, QUEUE, value, 0))))
+    };
+    assert_healthy(&waiting(&[(&QUEUE_TTL, 30_000_000_000)]), "BT071");
+    assert_healthy(&waiting(&[(&QUEUE_MAX_LENGTH, 500)]), "BT071");
+    // Days, and millions, are no bound of use.
+    finding(&waiting(&[(&QUEUE_TTL, 604_800_000_000_000), (&QUEUE_MAX_LENGTH, 5_000_000)]), "BT071");
+}
+
+#[test]
 fn a_disk_alarm_is_critical_and_a_memory_alarm_is_known() {
     assert_eq!(finding(&rabbit(&[(&BROKER_DISK_ALARM, "", 1, 0)]), "BT072").level, Level::Critical);
     assert_healthy(&rabbit(&[]), "BT072");
