@@ -3,7 +3,7 @@
 use beamtune_model::{Finding, HostPart, Level, MemoryKind, Signal, Subject, Use};
 
 use super::conditions::{
-    always, drives_most, ends_are_logged, gives_up_on, is_about_flag, is_its_own, is_no_single_process,
+    always, drives, drives_most, ends_are_logged, gives_up_on, is_about_flag, is_its_own, is_no_single_process,
     is_unused, may_be_the_hosts, of_loading, runs, runs_all, runs_part, runs_programs_all_the_time,
     same_subject, starts_them_anew, takes_long, takes_quarter, takes_turns, waits_for, waits_there,
 };
@@ -69,6 +69,24 @@ pub(super) const RELATIONS: &[Relation] = &[
         effects: &["BT005", "BT006"],
         is_meant: same_subject,
         why: "searching whole tables is what it does all the time",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT007", "BT008"],
+        is_meant: |cause, _| cause.has(&Signal::Backlog),
+        why: "those who wait pile up, with their connections",
+    },
+    Relation {
+        cause: "BT074",
+        effects: &["BT007", "BT008", "BT010"],
+        is_meant: |cause, _| cause.has(&Signal::Backlog),
+        why: "those who wait pile up, with their connections and tables",
+    },
+    Relation {
+        cause: "BT055",
+        effects: &["BT005", "BT006", "BT053"],
+        is_meant: drives,
+        why: "copying its answers is what it does most of the time",
     },
     Relation {
         cause: "BT041",

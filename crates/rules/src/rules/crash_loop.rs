@@ -15,6 +15,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::counts::largest_first;
+use crate::signals::names::NAMES;
 use crate::signals::stack;
 use crate::view;
 
@@ -52,6 +53,9 @@ const SIBLINGS: usize = 2;
 
 /// Of processes without a name, where fewer than this share of the ends that were seen are errors, most of the work is done (judgement).
 const MOSTLY_IN_ORDER: f64 = 0.1;
+
+/// So many ends in a second with a reason of the program's own are more than anybody means (judgement).
+const MEANT_PER_S: f64 = 2.0;
 
 /// How many loops are reported, the most frequent ones.
 const MAX_LOOPS: usize = 5;
@@ -318,6 +322,18 @@ impl Loop<'_> {
         self.errors.max(self.siblings.restarts())
     }
 
+    /// That processes without a name end with a reason of the program's own, and no exception: that may be how its work ends.
+    fn may_be_meant(&self) -> bool {
+        let is_own = |row: &&ExitRow| {
+            let reason = row.reason.as_deref();
+            row.stack.is_empty()
+                && row.callee.is_none()
+                && reason.is_some_and(|reason| reason.starts_with(|first: char| first.is_lowercase()))
+                && !NAMES.faults.iter().any(|fault| Some(fault.as_str()) == reason)
+        };
+        !self.is_named() && self.siblings.ends.is_empty() && self.rows.iter().all(|row| is_own(&row))
+    }
+
     /// The heap limit at which the most frequent end came.
     fn heap_limit(&self) -> Option<i64> {
         let row = self.most()?;
@@ -377,6 +393,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
         None => most.map_or_else(String::new, why),
     };
     let is_line = !found.siblings.ends.is_empty();
+    let may_be_meant = found.may_be_meant() && rate < MEANT_PER_S;
     let is_rare = !found.is_named() && !is_line && found.share < MOSTLY_IN_ORDER;
     let with = if is_line { format!(", and {} with it,", found.siblings.named()) } else { String::new() };
     let callee = most.and_then(|row| row.callee.clone());
@@ -391,7 +408,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
     })
     .signals(flag.map(|_| Signal::Crashes(kind)))
     .signals(callee.clone().map(|name| Signal::WaitsFor(Subject::ProcessKind { name, starter: None })))
-    .minor_if(found.restarts() < LOOP || is_rare || found.is_killed())
+    .minor_if(found.restarts() < LOOP || is_rare || may_be_meant || found.is_killed())
     .guess_if(found.is_killed())
     .because(
         Evidence::number("ends with errors", found.errors as f64 / period.seconds(), Unit::PerSecond)
@@ -407,6 +424,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
         Evidence::number("of the ends seen under this parent, these", found.share, Unit::Ratio)
     }))
     .but("only some processes are monitored: there may be many more such ends")
+    .but_if(may_be_meant, "the program ends them itself, with a reason of its own: that may be meant, where others start in their place")
     .but_if(is_rare, "most of them end in order, so most of the work is done")
     .but_if(found.is_killed(), "somebody ends them with exit(Pid, kill), which may be meant")
     .but_if(found.restarts() < LOOP, "a single failure looks the same: see whether it goes on")

@@ -1,10 +1,11 @@
 //! BT074: processes wait in short steps outside the node: name resolution, connecting, a handshake, a sync to disk.
 //!
 //! Each takes milliseconds at most when all is well, so hardly any process is ever seen there. Many at once are many that are held up, though
-//! they wait for no process. So is a single one that is always seen there while messages queue up for it.
+//! they wait for no process. So is a single one that is always seen there while messages queue up for it, and one that OTP or a library has for
+//! all (`net_kernel`, the code server, a handler of the logger) and that is often seen there: all who need it wait that long.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Subject, Threshold, Unit, metrics,
 };
 use beamtune_stats::{Trend, trend};
 
@@ -13,6 +14,7 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, WARNING};
 use crate::signals::blocking::{self, FEWEST, WAITING};
 use crate::signals::counts::largest_first;
+use crate::signals::known_processes;
 use crate::signals::stack;
 use crate::view;
 
@@ -43,6 +45,9 @@ const QUEUED: Threshold = Threshold::new(
 /// From this share of the samples in which it was seen waiting in the midst of something, or running, a process is nearly always there
 /// (judgement).
 const NEARLY_ALWAYS: f64 = 0.8;
+
+/// From this share of the samples on in which a process that all share is seen in a short step, those who need it notice (judgement).
+const OFTEN: f64 = 0.2;
 
 /// Growth of the queue in the time observed that matters, in messages (judgement).
 const MIN_GROWN: f64 = 10.0;
@@ -83,10 +88,15 @@ const STEPS: &[Step] = &[
         why: "each new connection resolves its name first, and waits as long as the name server lets it",
     },
     Step {
+        within: &["ssl:handshake/", "ssl_gen_statem:handshake/"],
+        what: "peers to begin or go on with a TLS handshake",
+        is_short: false,
+        change: "ssl:handshake/2 or /3 with a time-out (5 s, say), and close the socket at {error, timeout}; then find out who connects",
+        why: "without a time-out a peer that connects and says nothing keeps its socket and processes for ever",
+    },
+    Step {
         within: &[
             "tls_gen_connection:",
-            "ssl:handshake/",
-            "ssl_gen_statem:handshake/",
             "ssl:connect/",
             "ssl_gen_statem:connect/",
             "tls_socket:connect/",
@@ -152,8 +162,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         });
         let caller = largest_first(callers).into_iter().next().map(|(caller, _)| caller);
         let by = caller.as_ref().map_or(String::new(), |caller| format!(", called by {caller}"));
-        let draft = Draft::new(severity, format!("about {waiting:.0} processes wait for {}{by}", step.what))
-            .minor_if(!step.is_short)
+        let piles_up = blocking::piles_up(period, waiting);
+        let more = piles_up.map_or(String::new(), |growth| format!(", and {growth:.0} processes more each second: they pile up"));
+        let draft = Draft::new(severity, format!("about {waiting:.0} processes wait for {}{by}{more}", step.what))
+            .minor_if(!step.is_short && piles_up.is_none())
+            .at_most_warning_if(!step.is_short)
+            .signals(piles_up.map(|_| Signal::Backlog))
             .about(caller.map(|name| Subject::Function { name }))
             .costs(Cost::Waiting(waiting))
             .because(
@@ -168,7 +182,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     .and_then(|place| Some(Evidence::text("where they wait", place.stack.first()?.as_str()))),
             )
             .but_if(
-                !step.is_short,
+                !step.is_short && piles_up.is_none(),
                 "far or slow peers take a while, and none of that is lost where nobody waits for it",
             )
             .fix(remedy::of(
@@ -190,7 +204,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .filter(|courier| !crowded.contains(&courier.step.what))
         .collect();
     single.sort_by(|a, b| b.queue.total_cmp(&a.queue));
-    drafts.extend(single.iter().filter_map(|courier| courier.describe(period)).take(MAX_PROCESSES));
+    let single: Vec<(&str, Draft)> = single
+        .iter()
+        .filter_map(|courier| Some((&*courier.process.pid, courier.describe(period)?)))
+        .take(MAX_PROCESSES)
+        .collect();
+    let shared: Vec<Draft> = period
+        .processes
+        .iter()
+        .filter(|process| single.iter().all(|(pid, _)| *pid != process.pid))
+        .filter_map(|process| describe_shared(period, process))
+        .collect();
+    drafts.extend(single.into_iter().map(|(_, draft)| draft));
+    drafts.extend(shared);
     Ok(Judgement::found_or_healthy(
         drafts,
         "hardly any process waits for name resolution, for a connection to be set up, or for a sync to disk, and none with a queue",
@@ -304,6 +330,58 @@ impl<'a> Courier<'a> {
         ));
         Some(draft)
     }
+}
+
+/// A process that OTP or a library has for all, and that is often seen in a step that should be short: whoever needs it waits meanwhile,
+/// with or without messages at the moment.
+fn describe_shared(period: &Period, process: &ProcessUse) -> Option<Draft> {
+    if !known_processes::knows(process) {
+        return None;
+    }
+    let all = sum(process.stood.iter().chain(&process.ran));
+    let (step, there) = STEPS.iter().filter(|step| step.is_short).find_map(|step| {
+        let within = process.stood.iter().filter(|(stack, _)| step.is_within(stack));
+        Some((step, sum(within))).filter(|(_, there)| *there >= FEWEST)
+    })?;
+    // One that is not among the busiest of a sample was not looked at: as if it had waited for messages then.
+    let looks = i64::from(period.vm_ticks).max(all);
+    let share = there as f64 / looks as f64;
+    if share < OFTEN {
+        return None;
+    }
+    let (stack, _) = process.stood.iter().filter(|(stack, _)| step.is_within(stack)).max_by_key(|(_, looks)| *looks)?;
+    let title = process.title();
+    let is_of_nodes = process.row.as_ref().and_then(|row| row.name.as_deref()) == Some("net_kernel");
+    let so = if is_of_nodes { ": whoever connects to a node waits meanwhile" } else { "" };
+    let draft = Draft::new(
+        WARNING,
+        format!("{title} waits for {} in {there} of {looks} samples{so}", step.what),
+    )
+    .about(process.subject())
+    .because(
+        Evidence::number("samples in which it waited there", share, Unit::Ratio)
+            .against(OFTEN, "judgement")
+            .with_text(format!("{there} of {looks}")),
+    )
+    .because_some(stack.first().map(|at| Evidence::text("where it waits", at.as_str())))
+    .fix_if(is_of_nodes, || {
+        remedy::of(
+            period,
+            "code.around_the_server",
+            "find what sends to nodes that are gone (nodes(known) -- nodes(connected)), and take these out of its list; or send with \
+             erlang:send(To, Message, [noconnect]), or only to members of nodes()",
+            "each message to a node that is not connected has net_kernel resolve its host and connect, one node after the other",
+            "time of net_adm:ping/1 to a node that is up",
+        )
+    })
+    .fix(remedy::of(
+        period,
+        "code.more_in_flight",
+        step.change,
+        step.why,
+        "samples in which this process waits there",
+    ));
+    Some(known_processes::explain(draft, period, process))
 }
 
 /// Samples of some stacks.

@@ -1,6 +1,6 @@
 //! BT055: large messages are copied.
 //!
-//! Nothing counts the bytes that are sent, nor tells who sends them. But messages are weighed where they come: what the heap of a process
+//! Nothing counts the bytes that are sent, nor tells who sends them, but for a server that is seen sending its answers most of the time. But messages are weighed where they come: what the heap of a process
 //! has more than before, when that has done nothing in between, was sent to it. That is a sample of all messages, but for those that are
 //! taken at once. And those that wait are weighed where they lie: off the heap by what their receiver has beside its heap, else by the
 //! fragments of a heap that has no room for them. The garbage of the node says what all that can cost.
@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Subject, Threshold, Unit,
+    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Subject, Threshold, Unit,
     Weighed, metrics,
 };
 
@@ -64,6 +64,12 @@ const MIN_MESSAGES: i64 = 3;
 /// since who waits for one takes it at once.
 const SURE: f64 = 0.02;
 
+/// From this share of the looks at it running on, a server mostly sends (judgement).
+const MOSTLY: f64 = 0.4;
+
+const SMALLER_ANSWERS: &str =
+    "answer with what the caller reads: search and filter in the server, or let callers read an ETS table by key";
+
 /// So many receivers are told.
 const MOST_NAMED: usize = 3;
 
@@ -78,7 +84,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let came = period.messages.of_at_least(LARGE_BYTES);
     let waiting = waiting(period);
     let large = large(period, came, &waiting);
+    let sender = Sender::of(period);
     let Some(first) = large.first() else {
+        if let Some(draft) = sender.as_ref().and_then(|sender| sender.describe_alone(period)) {
+            return Ok(Judgement::found(draft));
+        }
         return Ok(Judgement::Healthy(format!(
             "of {} messages that were seen to come, {} had {:.0} kB and more; of {} processes for which some waited, none is known to get such",
             seen.messages,
@@ -95,7 +105,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         }
         bytes => (came.bytes as f64 / bytes as f64, "as of the messages that were seen to come"),
     };
-    let cores = reclaimed * share * SECONDS_PER_BYTE;
+    let sending = sender.as_ref().map_or(0.0, |sender| sender.cores);
+    let cores = (reclaimed * share * SECONDS_PER_BYTE).max(sending);
     let all = view::process_cores(period)?;
     let used = cores / all.max(cores);
     let who = match large.len() {
@@ -105,7 +116,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let each = first.each / 1e3;
     // What was seen to come is what they cost at least.
     let sure = period.messages.bytes_per_s as f64 * share * SECONDS_PER_BYTE;
-    let is_sure = seen.bytes == 0 || sure >= SURE * cores;
+    let is_sure = sender.is_some() || seen.bytes == 0 || sure >= SURE * cores;
     let by_cpu = COST.of(period).severity(used).filter(|_| cores >= WORTH_CORES);
     let by_cpu = by_cpu.map(|severity| if is_sure { severity } else { severity.min(MINOR) });
     let by_memory = HELD.of(period).severity(held);
@@ -114,16 +125,30 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "messages to {who} have {each:.0} kB, but copying them takes {cores:.3} cores at most"
         )));
     };
-    let summary = format!(
-        "messages to {who} have {each:.0} kB, which is copied for each: with the collections that throw it away, up to {cores:.2} cores"
-    );
-    let draft = Draft::new(severity, summary).about(Subject::process(&first.title));
+    let summary = match &sender {
+        Some(sender) => format!(
+            "{} spends {:.0} % of its time on copying its answers: messages to {who} have {each:.0} kB",
+            sender.process.title(),
+            sender.share * 100.0
+        ),
+        None => format!(
+            "messages to {who} have {each:.0} kB, which is copied for each: with the collections that throw it away, up to {cores:.2} cores"
+        ),
+    };
+    let subject = sender.as_ref().map_or_else(|| Subject::process(&first.title), |sender| sender.process.subject());
+    let draft = Draft::new(severity, summary)
+        .about(subject.clone())
+        .signals(sender.as_ref().map(|_| Signal::Drives(subject)))
+        .because_some(sender.as_ref().map(Sender::evidence));
     let draft = large.iter().take(MOST_NAMED).fold(draft, |draft, got| draft.because(got.evidence()));
-    let text = format!(
-        "of {all:.2} cores: {:.0} % of the garbage, {of}, at {:.1} s for a GB",
-        share * 100.0,
-        SECONDS_PER_BYTE * 1e9
-    );
+    let text = match &sender {
+        Some(_) => format!("of {all:.2} cores, by the samples of the sender"),
+        None => format!(
+            "of {all:.2} cores: {:.0} % of the garbage, {of}, at {:.1} s for a GB",
+            share * 100.0,
+            SECONDS_PER_BYTE * 1e9
+        ),
+    };
     let draft = draft
         .costs(if by_memory > by_cpu { Cost::MemoryBytes(held) } else { Cost::CpuCores(cores) })
         .because(
@@ -148,12 +173,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .and_then(|process| stack::told(process.row.as_ref()?))
                 .map(|at| Evidence::text("where the first one was", at)),
         )
-        .but("who sends them is not recorded")
-        .but("how much of the garbage is messages is not recorded: if most is something else, they cost less")
+        .but_if(sender.is_none(), "who sends them is not recorded")
+        .but_if(
+            sender.is_none(),
+            "how much of the garbage is messages is not recorded: if most is something else, they cost less",
+        )
         .fix(remedy::of(
             period,
             "code.smaller_messages",
-            "send what the receiver reads: the key, the part, or the change, not the whole state",
+            match sender {
+                Some(_) => SMALLER_ANSWERS,
+                None => "send what the receiver reads: the key, the part, or the change, not the whole state",
+            },
             "a message is copied whole, for each receiver, however little of it is read",
             "words reclaimed in a second, and CPU per request, under the same load",
         ))
@@ -174,6 +205,58 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
         });
     Ok(Judgement::found(draft))
+}
+
+/// A server that is seen sending its answers in most looks at it running. A small answer takes a microsecond.
+struct Sender<'p> {
+    process: &'p ProcessUse,
+    /// Of the looks at it running, how many.
+    sends: i64,
+    looks: i64,
+    share: f64,
+    /// What that takes.
+    cores: f64,
+}
+
+impl<'p> Sender<'p> {
+    /// The one that takes most CPU for it.
+    fn of(period: &'p Period) -> Option<Self> {
+        let sends = |process: &'p ProcessUse| {
+            let (sends, looks) = stack::sends_answers(process)?;
+            let share = sends as f64 / looks as f64;
+            let cores = share * stack::wanted_to_run(process)?;
+            Some(Sender { process, sends, looks, share, cores }).filter(|sender| sender.share >= MOSTLY)
+        };
+        period.processes.iter().filter_map(sends).max_by(|a, b| a.cores.total_cmp(&b.cores))
+    }
+
+    /// Where none of what it sends was weighed.
+    fn describe_alone(&self, period: &Period) -> Option<Draft> {
+        let used = self.cores / view::process_cores(period).ok()?.max(self.cores);
+        let severity = COST.of(period).severity(used).filter(|_| self.cores >= WORTH_CORES)?;
+        let (title, percent) = (self.process.title(), self.share * 100.0);
+        let draft = Draft::new(severity, format!("{title} spends {percent:.0} % of its time on copying its answers"))
+            .about(self.process.subject())
+            .signals([Signal::Drives(self.process.subject())])
+            .confidence(Confidence::Inferred)
+            .costs(Cost::CpuCores(self.cores))
+            .because(self.evidence())
+            .because(Evidence::number("copying", used, Unit::Ratio).against_scale(COST.of(period)))
+            .but("how large they are was not seen")
+            .fix(remedy::of(
+                period,
+                "code.smaller_messages",
+                SMALLER_ANSWERS,
+                "a message is copied whole, however little of it is read",
+                "CPU per request, and the time of a call, under the same load",
+            ));
+        Some(draft)
+    }
+
+    fn evidence(&self) -> Evidence {
+        Evidence::number("of the looks at the sender running, in which it sent", self.share, Unit::Ratio)
+            .with_text(format!("{} of {}", self.sends, self.looks))
+    }
 }
 
 /// What a process gets in one message.

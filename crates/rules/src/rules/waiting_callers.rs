@@ -77,6 +77,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         .about(hold.subject())
         .signals(given_up.map(|_| Signal::GaveUp))
         .signals(hold.waits_for_subject().map(Signal::WaitsFor))
+        .signals(blocking::piles_up(period, hold.waiting).map(|_| Signal::Backlog))
         .signals(end.as_ref().map(|(process, _)| Signal::WaitsFor(process.subject())))
         .costs(Cost::Waiting(hold.waiting))
         .because(

@@ -7,8 +7,10 @@ use beamtune_model::{
 };
 
 use crate::signals::counts::largest_first;
+use crate::signals::limits;
 use crate::signals::names::NAMES;
 use crate::signals::stack;
+use crate::view;
 
 /// Of a sample so many must stand there before it is said of all.
 pub(crate) const FEWEST: i64 = 3;
@@ -336,6 +338,19 @@ pub(crate) fn waiting_processes(period: &Period) -> Option<f64> {
     let seen = waiting(period).fold(0, |sum: i64, place| sum.saturating_add(place.count));
     let total = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
     (period.stands.sampled > 0).then(|| of_all(period, total, seen))
+}
+
+/// From this share of all processes or of all ports on, those that wait for the same are what grows (judgement): a connection has
+/// up to four processes.
+const PILE_OF_PROCESSES: f64 = 0.25;
+const PILE_OF_PORTS: f64 = 0.5;
+
+/// By how many processes a second the node grows while so many wait for the same that these must be most of it.
+pub(crate) fn piles_up(period: &Period, waiting: f64) -> Option<f64> {
+    let count = period.stat(&metrics::PROCESS_COUNT, "").ok()?;
+    let growth = limits::growth(&view::trend_points(&count.trace), f64::INFINITY)?;
+    let ports = period.stat(&metrics::PORT_COUNT, "").map_or(f64::INFINITY, |stat| stat.mean());
+    (waiting >= PILE_OF_PROCESSES * count.mean() || waiting >= PILE_OF_PORTS * ports).then_some(growth.slope)
 }
 
 /// Processes that wait until another one has answered the VM: they have asked for something of it by `process_info/2`, which it tells itself.

@@ -17,6 +17,8 @@ pub(crate) struct Names {
     pub system: Vec<String>,
     pub machinery: Vec<String>,
     pub searches: Vec<String>,
+    pub faults: Vec<String>,
+    pub answers: Vec<String>,
     pub through_all: Vec<String>,
     pub logger: Vec<String>,
     pub ends: Vec<String>,

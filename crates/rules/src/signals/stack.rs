@@ -90,6 +90,21 @@ pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
     (of >= FEWEST_RUNNING).then(|| through as f64 / of as f64)
 }
 
+/// In how many of the looks at a process running it sent an answer; `None` of too few looks. A message that takes long to copy is sent in
+/// pieces: the process is then found in a trap below the function that sends it.
+pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
+    let does = |stack: &[String]| {
+        let mut at = stack.iter().skip_while(|function| begins(function, &["erlang:bif_return_trap/", "erlang:send/"]));
+        at.next().is_some_and(|function| begins(function, &NAMES.answers))
+    };
+    let (mut of, mut sends) = (0_i64, 0_i64);
+    for (stack, looks) in &process.ran {
+        of = of.saturating_add(*looks);
+        sends = sends.saturating_add(if does(stack) { *looks } else { 0 });
+    }
+    (of >= FEWEST_RUNNING).then_some((sends, of))
+}
+
 /// True of a function in which a process waits for another one to tell of itself.
 pub(crate) fn asks_a_process(function: &str) -> bool {
     begins(function, &["erts_internal:await_result/1", "erlang:process_info/2"])

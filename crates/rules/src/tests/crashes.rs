@@ -51,6 +51,21 @@ fn a_child_that_crashes_each_second_is_named_with_its_supervisor_and_the_reason(
 }
 
 #[test]
+fn ends_with_a_reason_of_the_programs_own_may_be_meant() {
+    let gives_up = |reason: &str, name: Option<&str>, count| {
+        let crash = crash(count);
+        let (reason, name) = (Some(reason.to_owned()), name.map(str::to_owned));
+        ends(vec![ExitRow { reason, name, stack: Vec::new(), ..crash }])
+    };
+    let level = |node: &Node| finding(node, "BT063").level;
+    assert_eq!(level(&gives_up("tray_empty", None, 1)), Level::Notice);
+    // A named process leaves a gap each time; a socket's error is no plan; so often nobody means it.
+    assert_eq!(level(&gives_up("tray_empty", Some("tray"), 1)), Level::Warning);
+    assert_eq!(level(&gives_up("econnrefused", None, 1)), Level::Warning);
+    assert_eq!(level(&gives_up("tray_empty", None, 5)), Level::Warning);
+}
+
+#[test]
 fn a_line_that_is_restarted_is_told_by_the_ends_of_the_siblings() {
     let shut_down = |name: &str, count| ExitRow { name: Some(name.to_owned()), ..in_order(count) };
     // Ten lives in ten seconds: one failure was seen in all, and many of its siblings.

@@ -187,10 +187,60 @@ fn many_that_wait_for_a_name_server_are_found() {
     let receiving = node().with(|n| n.stands = vec![stand(80, &["prim_inet:recv0/3", "web:serve/1"], &[])]);
     assert_healthy(&receiving, "BT074");
     let connecting = node().with(|n| {
-        (n.processes, n.stands) =
-            ((100, 100), vec![stand(80, &["prim_inet:connect0/6", "gen_tcp:connect/4", "web:ask/1"], &[])]);
+        n.stands = vec![stand(80, &["prim_inet:connect0/6", "gen_tcp:connect/4", "web:ask/1"], &[])];
     });
     assert_eq!(finding(&connecting, "BT074").level, Level::Notice);
+}
+
+#[test]
+fn those_who_wait_and_pile_up_are_what_leaks() {
+    let shakes = ["gen:do_call/4", "ssl_gen_statem:call/2", "ssl_gen_statem:handshake/2", "gate:welcome/1"];
+    let silent = |processes, count| {
+        node().with(|n| {
+            let stands = vec![stand(count, &shakes, &[]), stand(100 - count, &["gen_server:loop/7"], &[])];
+            (n.processes, n.ports, n.stands) = (processes, (100, 5), stands);
+            n.facts.push((beamtune_model::facts::NOFILE_SOFT, "1024".to_owned()));
+        })
+    };
+    let leak = silent((400, 20), 80).period();
+    let shaking = found(&leak, "BT074").expect("handshakes");
+    assert_eq!((shaking.level, shaking.subject_text().as_deref()), (Level::Warning, Some("gate:welcome/1")));
+    assert!(shaking.summary.contains("they pile up"), "{}", shaking.summary);
+    assert!(shaking.remedies[0].change.contains("time-out"), "{}", shaking.remedies[0].change);
+    for effect in ["BT007", "BT008"] {
+        let follows = found(&leak, effect).expect(effect).follows.map(|of| of.code.0);
+        assert_eq!(follows, Some("BT074"), "{effect}");
+    }
+    // They are few of all, or their number stays.
+    let few = silent((400, 20), 8).period();
+    assert_eq!(found(&few, "BT074").expect("handshakes").level, Level::Notice);
+    assert!(found(&few, "BT008").expect("ports").follows.is_none());
+    assert_eq!(finding(&silent((400, 0), 80), "BT074").level, Level::Notice);
+}
+
+#[test]
+fn a_process_of_otp_that_is_often_held_up_by_a_name_server_is_named() {
+    let resolves = |name: &str, stack: &str| {
+        node().with(|n| {
+            n.busiest = vec![Busy {
+                reductions: 1_000,
+                stood: stack.split_whitespace().map(str::to_owned).collect(),
+                row: row(|row| {
+                    row.name = Some(name.to_owned());
+                    row.stack.clear();
+                }),
+                ..Busy::default()
+            }];
+            n.stands = vec![stand(80, &["gen_server:loop/7"], &[])];
+        })
+    };
+    let dns = "prim_inet:recvfrom0/3 inet_res:do_udp_recv/7 inet:getaddr_tm/3 inet_tcp_dist:select/1 net_kernel:handle_info/2";
+    let sick = finding(&resolves("net_kernel", dns), "BT074");
+    assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("net_kernel (<0.77.0>)")));
+    assert!(sick.summary.contains("whoever connects to a node waits"), "{}", sick.summary);
+    // Whose name nobody knows may resolve all day; and net_kernel may wait for something else.
+    assert_healthy(&resolves("crawler", dns), "BT074");
+    assert_healthy(&resolves("net_kernel", "gen:do_call/4 net_kernel:handle_info/2"), "BT074");
 }
 
 #[test]

@@ -618,6 +618,38 @@ fn large_messages_that_come_are_found_though_none_waits() {
 }
 
 #[test]
+fn a_server_that_copies_its_answers_is_named_and_explains_its_queue() {
+    let replies = "erlang:bif_return_trap/2 gen:reply/2 gen_server:handle_msg/6";
+    let server = |stack: &str| Busy {
+        pid: "<0.70.0>",
+        reductions: 500_000,
+        queue: (20, 0),
+        runnable_of_10: 10,
+        row: row(|row| {
+            row.name = Some("catalogue".to_owned());
+            row.stack = stack.split_whitespace().map(str::to_owned).collect();
+            row.fragment_bytes = Some(0);
+        }),
+        ..Busy::default()
+    };
+    let rows = [(None, 6, 2_400_000), (Some("<0.81.0>"), 6, 2_400_000)];
+    let sick = seen_to_come(40, &rows).with(|n| {
+        n.total_reductions = 1_000_000;
+        n.busiest.push(server(replies));
+    });
+    let copies = finding(&sick, "BT055");
+    assert_eq!(copies.subject_text().as_deref(), Some("catalogue (<0.70.0>)"));
+    assert!(copies.summary.contains("100 % of its time on copying its answers"), "{}", copies.summary);
+    assert_eq!(finding(&sick, "BT005").follows.map(|of| of.code.0), Some("BT055"));
+    // Nobody has weighed what it sends.
+    let alone = node().with(|n| n.busiest = vec![server(replies)]);
+    let found = finding(&alone, "BT055");
+    assert_eq!(found.subject_text().as_deref(), Some("catalogue (<0.70.0>)"));
+    // It does other work.
+    assert_healthy(&node().with(|n| n.busiest = vec![server("shop:price/2 gen_server:handle_msg/6")]), "BT055");
+}
+
+#[test]
 fn what_may_be_no_large_message_is_not_told_as_one() {
     // Those to others are small.
     let small = |pid| fragments(pid, 2_000, 1_000, 4);
