@@ -23,6 +23,7 @@ pub(crate) mod process_memory;
 pub(crate) mod products;
 pub(crate) mod program_locks;
 pub(crate) mod programs;
+pub(crate) mod searches;
 pub(crate) mod stack;
 pub(crate) mod watermark;
 

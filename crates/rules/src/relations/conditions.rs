@@ -160,3 +160,17 @@ pub(super) fn runs_part(cause: &Finding, effect: &Finding) -> bool {
     effect.signals.iter().any(|signal| run_by(&signal))
         && effect.signals.iter().filter(run_by).all(|signal| cause.has(signal))
 }
+
+/// That one of those that run the second one's code run the first one's, too.
+pub(super) fn runs_some(cause: &Finding, effect: &Finding) -> bool {
+    effect.signals.iter().any(|signal| matches!(signal, Signal::RunBy(_)) && cause.has(signal))
+}
+
+/// That it takes at least half of the CPU time that the effect claims.
+pub(super) fn takes_most_of(cause: &Finding, effect: &Finding) -> bool {
+    let cores = |finding: &Finding| match finding.claim.map(|claim| claim.cost) {
+        Some(Cost::CpuCores(cores)) => Some(cores),
+        _ => None,
+    };
+    cores(cause).zip(cores(effect)).is_some_and(|(cause, effect)| cause >= EXPLAINS * effect)
+}

@@ -5,7 +5,8 @@ use beamtune_model::{Finding, HostPart, Level, MemoryKind, Signal, Subject, Use}
 use super::conditions::{
     always, drives, drives_most, ends_are_logged, gives_up_on, is_about_flag, is_its_own, is_no_single_process,
     is_unused, may_be_the_hosts, of_loading, runs, runs_all, runs_part, runs_programs_all_the_time,
-    same_subject, starts_them_anew, takes_long, takes_quarter, takes_turns, waits_for, waits_there,
+    runs_some, same_subject, starts_them_anew, takes_long, takes_most_of, takes_quarter, takes_turns,
+    waits_for, waits_there,
 };
 use super::{EXPLAINS, LEAST};
 use crate::signals::acceptors::RANCH_STARTS;
@@ -87,6 +88,14 @@ pub(super) const RELATIONS: &[Relation] = &[
         effects: &["BT005", "BT006", "BT053"],
         is_meant: drives,
         why: "copying its answers is what it does most of the time",
+    },
+    Relation {
+        cause: "BT058",
+        effects: &["BT073"],
+        is_meant: |cause, effect| {
+            same_subject(cause, effect) || takes_most_of(cause, effect) && runs_some(cause, effect)
+        },
+        why: "searching whole tables is most of what this code does",
     },
     Relation {
         cause: "BT041",

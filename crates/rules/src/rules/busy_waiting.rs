@@ -120,6 +120,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             ),
         )
         .costs(Cost::CpuCores(spun))
+        // What is at stake is what would be won: of CPUs that nobody else wants, nobody gets what is given back.
+        .share((is_little && by_quota.is_none() && by_neighbours.is_none() && !has_quota).then_some(0.0))
         .part(Use::BusyWaiting)
         .because(Evidence::number("CPU of the scheduler threads, by the operating system", os, Unit::Cores))
         .because(Evidence::number("activity of the schedulers, by the VM", active, Unit::Cores))

@@ -57,6 +57,9 @@ const STEAL: Threshold = Threshold::new(
 /// Below this the schedulers hardly wanted to run, and hardly anything was stolen.
 const WORTH_CORES: f64 = 0.05;
 
+/// Without a quota, less than this is a notice, in cores (judgement, as of busy-waiting: little work is held up).
+const MINOR_CORES: f64 = 0.20;
+
 /// Below this little is lost, however large its share: a node that hardly runs is slowed, not stopped.
 const MUCH_CORES: f64 = 0.25;
 
@@ -156,7 +159,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let is_unsure = who == Who::Quota || waiting.per_turn_seconds < view::TURN_SECONDS || !is_crowded;
         let draft = describe(period, &waiting, severity, cpus)
             .guess_if(is_unsure)
-            .minor_if(waiting.lacked() < WORTH_CORES)
+            .minor_if(waiting.lacked() < least_cores(period))
             .at_most_warning_if(waiting.lacked() < MUCH_CORES);
         drafts.push(draft.but_if(
             !is_crowded,
@@ -301,11 +304,19 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
     })
 }
 
+/// What is no more than a notice below it, in cores.
+fn least_cores(period: &Period) -> f64 {
+    if view::quota_cores(period).is_some() { WORTH_CORES } else { MINOR_CORES }
+}
+
 fn steal(period: &Period) -> Option<Draft> {
     let steal = period.cores(&metrics::CPU_STEAL, "").ok()?;
     let busy = period.cores(&metrics::CPU_BUSY, "").ok()?;
     let share = if busy + steal > 0.0 { steal / (busy + steal) } else { 0.0 };
     let severity = STEAL.of(period).severity(share).filter(|_| steal >= WORTH_CORES)?;
+    // Whoever runs on the machine loses as much of it as they use of its CPU time.
+    let part = view::process_cores(period).map_or(1.0, |own| (own / busy.max(f64::MIN_POSITIVE)).min(1.0));
+    let lacked = steal * part;
     // Of a machine that wants little, a large share may be taken, and little is lost.
     Some(
         Draft::new(
@@ -315,11 +326,17 @@ fn steal(period: &Period) -> Option<Draft> {
                 share * 100.0
             ),
         )
-        .at_most_warning_if(steal < MUCH_CORES)
+        .minor_if(lacked < least_cores(period))
+        .at_most_warning_if(lacked < MUCH_CORES)
         .about(Subject::host(HostPart::Steal))
         .part(Use::Stolen)
-        .costs(Cost::CpuCores(steal))
+        .costs(Cost::CpuCores(lacked))
         .because(Evidence::number("stolen", steal, Unit::Cores))
+        .because(Evidence::number(
+            "of that from the VM, by its part of the machine's CPU time",
+            lacked,
+            Unit::Cores,
+        ))
         .because(Evidence::number("share of steal", share, Unit::Ratio).against_scale(STEAL.of(period)))
         .fix(remedy::of(
             period,

@@ -36,6 +36,9 @@ const WORTH_CORES: f64 = 0.7;
 /// Of those that run it, the ones with a smaller share of the samples count for nothing (judgement).
 const WORTH_LOOKS: f64 = 0.1;
 
+/// From this share of its samples on, what is known of them is what the CPU time goes into (judgement).
+const NEARLY_ALL: f64 = 0.7;
+
 /// Kinds of processes that are named, and processes that never wait.
 const MAX_KINDS: usize = 3;
 const MAX_PROCESSES: usize = 5;
@@ -82,7 +85,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         What::Library(_) => false,
     });
     let is_endless = !endless.is_empty();
-    let summary = format!("{percent:.0} % of the CPU time of processes goes into {into}");
+    let summary = match specific(&hot) {
+        Some((what, looks)) if looks as f64 >= NEARLY_ALL * hot.samples.0 as f64 => format!(
+            "{:.0} % of the CPU time of processes goes into {what}, {} {into}",
+            100.0 * looks as f64 / hot.samples.1.max(1) as f64,
+            if matches!(hot.what, What::Kind(_)) { "by" } else { "called by" }
+        ),
+        Some((what, _)) => {
+            format!("{percent:.0} % of the CPU time of processes goes into {into}, most of it into {what}")
+        }
+        None => format!("{percent:.0} % of the CPU time of processes goes into {into}"),
+    };
     let summary = match &endless[..] {
         [] => summary,
         [one] => format!("{summary}: {} runs it and never waits", one.title()),
@@ -94,7 +107,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         What::Library(_) => None,
     };
     let of_library = hot.library.map(|(library, _)| library.instead.as_str());
-    let known = hot.at.as_ref().and_then(|(at, _)| hot_code::instead(at)).or(of_library);
+    let known = hot.known.map(|(known, _)| known.instead.as_str()).or(of_library);
+    let why = match hot.known {
+        Some((known, _)) => format!("it is where the CPU time goes; no flag changes that ({})", known.source),
+        None => "it is where the CPU time goes; no flag changes that".to_owned(),
+    };
     let often = |looks: i64| looks as f64 >= WORTH_LOOKS * hot.samples.0 as f64;
     let run_by: Vec<&str> = hot
         .kinds
@@ -178,7 +195,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     _ => "profile what these processes do for each message".to_owned(),
                 },
             },
-            "it is where the CPU time goes; no flag changes that",
+            &why,
             "CPU per request under the same load",
         ));
     let draft = match is_endless {
@@ -189,6 +206,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         false => draft,
     };
     Ok(Judgement::found(draft))
+}
+
+/// What it is there that costs, where that is known, with samples.
+fn specific(hot: &HotCode) -> Option<(&'static str, i64)> {
+    hot.known.map(|(known, looks)| (known.what.as_str(), looks))
 }
 
 /// What runs it.

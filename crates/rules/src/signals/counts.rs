@@ -14,3 +14,16 @@ pub(crate) fn largest_first<K: Hash + Ord>(counts: impl IntoIterator<Item = (K, 
     sums.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     sums
 }
+
+/// The 95 % interval of a share that is known by samples (Wilson, J. Am. Stat. Assoc. 22 (1927) 209).
+pub(crate) fn share_interval(within: i64, all: i64) -> (f64, f64) {
+    if all <= 0 {
+        return (0.0, 1.0);
+    }
+    const Z: f64 = 1.96;
+    let n = all as f64;
+    let share = (within as f64 / n).clamp(0.0, 1.0);
+    let middle = (share + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
+    let half = Z / (1.0 + Z * Z / n) * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+    ((middle - half).max(0.0), (middle + half).min(1.0))
+}

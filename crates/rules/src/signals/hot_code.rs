@@ -33,7 +33,8 @@ const CALLERS: usize = 2;
 
 /// What a function of OTP or Elixir that is often at the top of the call stack is to be replaced by.
 pub(crate) fn instead(function: &str) -> Option<&'static str> {
-    let is_known = |known: &&KnownFunction| known.begins.iter().any(|begin| function.starts_with(begin));
+    let is_known =
+        |known: &&KnownFunction| known.beside.is_empty() && known.calling.is_empty() && known.is(function);
     FUNCTIONS.function.iter().find(is_known).map(|known| known.instead.as_str())
 }
 
@@ -54,11 +55,41 @@ struct Functions {
     library: Vec<Library>,
 }
 
-#[derive(Deserialize)]
+/// A function of OTP or Elixir that is known to be expensive.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct KnownFunction {
+pub(crate) struct KnownFunction {
     begins: Vec<String>,
-    instead: String,
+    /// It has called one of these.
+    #[serde(default)]
+    calling: Vec<String>,
+    /// One of these is on the stack of any process.
+    #[serde(default)]
+    beside: Vec<String>,
+    /// What costs there, in words.
+    pub what: String,
+    pub instead: String,
+    pub source: String,
+}
+
+impl KnownFunction {
+    fn is(&self, function: &str) -> bool {
+        self.begins.iter().any(|begin| function.starts_with(begin))
+    }
+
+    /// Whether it has called what it must have.
+    fn calls(&self, called: &[&str]) -> bool {
+        let is_meant =
+            |function: &&str| self.calling.iter().any(|begin| function.starts_with(begin.as_str()));
+        self.calling.is_empty() || called.iter().any(is_meant)
+    }
+
+    /// Whether what it needs beside it is at work on the node.
+    fn fits(&self, period: &Period) -> bool {
+        let stacks = || period.work_samples.iter().flat_map(|one| &one.stack);
+        self.beside.is_empty()
+            || stacks().any(|function| self.beside.iter().any(|begin| function.starts_with(begin)))
+    }
 }
 
 /// A library, or a part of OTP, whose work is spread over many functions and processes.
@@ -68,6 +99,12 @@ pub(crate) struct Library {
     modules: Vec<String>,
     pub name: String,
     pub instead: String,
+}
+
+/// For tests.
+#[cfg(test)]
+pub(crate) fn known_functions() -> &'static [KnownFunction] {
+    &FUNCTIONS.function
 }
 
 static FUNCTIONS: LazyLock<Functions> =
@@ -102,6 +139,8 @@ pub(crate) struct HotCode {
     pub callers: Vec<String>,
     /// What those are that run it, with samples, most first.
     pub kinds: Vec<(String, i64)>,
+    /// What is known of the functions that these samples are in, where most of them are in one such, and how many.
+    pub known: Option<(&'static KnownFunction, i64)>,
     /// The library that most of all samples are within, and how many.
     pub library: Option<(&'static Library, i64)>,
     /// Of all samples of garbage collection, how many are within it.
@@ -169,6 +208,9 @@ impl HotCode {
         let at =
             largest_first(at).into_iter().next().filter(|(_, looks)| *looks as f64 > MOST * count as f64);
         let kinds = largest_first(own.iter().filter_map(|sample| Some((sample.kind?, sample.looks))));
+        let known =
+            largest_first(own.iter().filter_map(|sample| Some((sample.known(period)?, sample.looks))));
+        let known = known.into_iter().next().filter(|(_, looks)| *looks as f64 > MOST * count as f64);
         Ok(Some(HotCode {
             samples: (count, all),
             cores: cores * count as f64 / all as f64,
@@ -179,6 +221,7 @@ impl HotCode {
                 within(&|sample| sample.collects && is_within(sample)),
                 within(&|sample| sample.collects),
             ),
+            known: known.and_then(|(place, looks)| Some((FUNCTIONS.function.get(place)?, looks))),
             library: of_library,
             what,
         }))
@@ -186,46 +229,65 @@ impl HotCode {
 }
 
 /// Processes that ran with one stack.
-struct Sample<'a> {
-    looks: i64,
-    kind: Option<&'a str>,
+pub(crate) struct Sample<'a> {
+    pub looks: i64,
+    pub kind: Option<&'a str>,
     collects: bool,
+    /// As it was recorded.
+    pub stack: &'a [String],
     /// The innermost function, where that is none of the program's.
     at: Option<&'a str>,
+    /// What the program's innermost function has called, the innermost first.
+    called: Vec<&'a str>,
     /// The program's own, the innermost first, each once.
-    functions: Vec<String>,
+    pub functions: Vec<String>,
     library: Option<&'static Library>,
 }
 
 impl<'a> Sample<'a> {
     fn new(stack: &'a [String], looks: i64, kind: Option<&'a str>, collects: bool) -> Self {
-        let first = stack.first().map(String::as_str);
+        let known: Vec<&str> = stack::without_traps(stack).collect();
+        let first = known.first().copied();
         let hibernates = first.is_some_and(|at| at.contains("hibernate"));
         // It was done before it answered: what it had run is not known.
         let is_done = first.is_some_and(stack::is_wait) && !hibernates;
-        let own = stack.iter().position(|function| is_own(function));
         let mut functions: Vec<String> = Vec::new();
-        for function in stack.iter().filter(|function| !is_done && is_own(function)) {
+        for function in known.iter().filter(|function| !is_done && is_own(function)) {
             let function = stack::without_fun(function);
             if !functions.contains(&function) {
                 functions.push(function);
             }
         }
         // What the program has called.
-        let called = match own {
-            Some(own) => own.checked_sub(1).and_then(|place| stack.get(place)),
-            None => stack.first(),
-        };
-        let at = called.map(String::as_str).filter(|at| !is_done && (hibernates || !stack::is_loop(at)));
+        let called: Vec<&str> = known.iter().copied().take_while(|function| !is_own(function)).collect();
+        let at = if called.len() < known.len() { called.last() } else { called.first() };
+        let at = at.copied().filter(|at| !is_done && (hibernates || !stack::is_loop(at)));
         // The innermost library: what a formatter of the log calls belongs to what it calls.
-        let mut called = stack.iter().map(String::as_str).chain(kind);
-        let library = called.find_map(|one| FUNCTIONS.library.iter().find(|library| library.is_of(one)));
-        Sample { looks, kind, collects, at, functions, library: library.filter(|_| !is_done) }
+        let mut within = known.iter().copied().chain(kind);
+        let library = within.find_map(|one| FUNCTIONS.library.iter().find(|library| library.is_of(one)));
+        let library = library.filter(|_| !is_done);
+        let called = if is_done { Vec::new() } else { called };
+        Sample { looks, kind, collects, stack, at, called, functions, library }
+    }
+
+    /// What is known of the functions that it was in: the place in the data of the outermost one. What a library does belongs to that.
+    fn known(&self, period: &Period) -> Option<usize> {
+        let is_of_library = |function: &str| FUNCTIONS.library.iter().any(|library| library.is_of(function));
+        for (place, function) in self.called.iter().enumerate().rev() {
+            let inner = self.called.get(..place).unwrap_or_default();
+            let is_meant =
+                |known: &KnownFunction| known.is(function) && known.calls(inner) && known.fits(period);
+            let known = FUNCTIONS.function.iter().position(is_meant);
+            if known.is_some() || is_of_library(function) {
+                return known;
+            }
+        }
+        None
     }
 }
 
 /// Samples of any processes that ran.
-fn samples(period: &Period) -> Vec<Sample<'_>> {
+pub(crate) fn samples(period: &Period) -> Vec<Sample<'_>> {
     // Who has just been woken has not run: where it stands is where it waited.
     let is_woken = |one: &&WorkSample| one.is_ready && one.stack.first().is_some_and(|at| stack::is_wait(at));
     let samples = period.work_samples.iter().filter(|one| !is_woken(one));

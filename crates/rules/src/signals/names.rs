@@ -19,6 +19,9 @@ pub(crate) struct Names {
     pub searches: Vec<String>,
     pub faults: Vec<String>,
     pub answers: Vec<String>,
+    /// Each with what it stands for.
+    pub traps: Vec<(String, String)>,
+    pub mnesia: Vec<String>,
     pub through_all: Vec<String>,
     pub logger: Vec<String>,
     pub ends: Vec<String>,

@@ -14,7 +14,60 @@ const SEARCH_DEPTH: usize = 4;
 pub(crate) fn of_search(stack: &[String]) -> Option<(&str, Option<&str>)> {
     let at = stack.iter().take(SEARCH_DEPTH).position(|function| begins(function, &NAMES.searches))?;
     let below = stack.get(at..)?;
-    Some((below.first()?, of_program(below)))
+    Some((innermost(below)?, of_program(below)))
+}
+
+/// Whether a search of a table was interrupted, as one of more than a thousand objects is. One whose key is bound is at most seen at its call.
+pub(crate) fn is_interrupted_search(search: &str) -> bool {
+    NAMES.traps.iter().any(|(_, function)| function == search)
+}
+
+/// Whether a search of a table is of all objects by what it is, and not by its pattern.
+pub(crate) fn is_of_all_objects(search: &str) -> bool {
+    !begins(search, &["ets:select", "ets:match"])
+}
+
+/// Whether a stack is of a search of one of Mnesia's tables.
+pub(crate) fn is_in_mnesia(stack: &[String]) -> bool {
+    let at = stack.iter().take(SEARCH_DEPTH).position(|function| begins(function, &NAMES.searches));
+    let mut called = at.and_then(|at| stack.get(at + 1..)).unwrap_or_default().iter();
+    called.next().is_some_and(|caller| begins(caller, &NAMES.mnesia))
+}
+
+/// Modules of the VM's own functions that can be interrupted.
+const INTERRUPTED: [&str; 9] =
+    ["erlang:", "erts_internal:", "ets:", "lists:", "binary:", "unicode:", "re:", "maps:", "crypto:"];
+
+/// True of what the VM goes on in when it has interrupted one of its functions, or waits for it to end: nobody has called that.
+pub(crate) fn is_trap(function: &str) -> bool {
+    let name = function.split_once(':').and_then(|(_, name)| name.split('/').next()).unwrap_or_default();
+    let is_named_so = name.ends_with("_trap")
+        || name.contains("_trap_")
+        || name.ends_with("_continue")
+        || ["bif_handle_signals_return", "dirty_nif_finalizer", "dirty_nif_exception"].contains(&name);
+    is_named_so && begins(function, &INTERRUPTED)
+}
+
+/// What a trap stands for, where its name says so.
+fn interrupted(trap: &str) -> Option<&'static str> {
+    NAMES
+        .traps
+        .iter()
+        .find(|(begin, _)| trap.starts_with(begin.as_str()))
+        .map(|(_, function)| function.as_str())
+}
+
+/// The innermost function that somebody has called: what the VM has interrupted, else what has called that.
+pub(crate) fn innermost(stack: &[String]) -> Option<&str> {
+    without_traps(stack).next()
+}
+
+/// A stack, the innermost function first, with what the VM has interrupted in place of traps.
+pub(crate) fn without_traps(stack: &[String]) -> impl DoubleEndedIterator<Item = &str> {
+    stack.iter().map(String::as_str).filter_map(|function| match is_trap(function) {
+        true => interrupted(function),
+        false => Some(function),
+    })
 }
 
 /// Whether a stack is of a process that starts a program or waits for one, and the program's own function that does.
@@ -25,12 +78,17 @@ pub(crate) fn of_start(stack: &[String]) -> Option<Option<&str>> {
 
 /// The function that a process was last seen in; `None` where it was not looked at closely.
 pub(crate) fn of(process: &ProcessUse) -> Option<&str> {
-    process.row.as_ref()?.current_function.as_deref()
+    at_last_look(process.row.as_ref()?)
+}
+
+fn at_last_look(row: &ProcessRow) -> Option<&str> {
+    let current = row.current_function.as_deref()?;
+    if is_trap(current) { interrupted(current).or_else(|| innermost(&row.stack)) } else { Some(current) }
 }
 
 /// Where a process was at a closer look, in words: the function, and the program's own that has led there.
 pub(crate) fn told(row: &ProcessRow) -> Option<String> {
-    Some(with_caller(row.current_function.as_deref()?, &row.stack))
+    Some(with_caller(at_last_look(row)?, &row.stack))
 }
 
 pub(crate) fn with_caller(at: &str, stack: &[String]) -> String {
@@ -47,7 +105,7 @@ const FEWEST_RUNNING: i64 = 3;
 pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
     let mut places: BTreeMap<String, i64> = BTreeMap::new();
     for (stack, looks) in &process.ran {
-        let Some(at) = stack.first() else { continue };
+        let Some(at) = innermost(stack) else { continue };
         let sum = places.entry(with_caller(at, stack)).or_default();
         *sum = sum.saturating_add(*looks);
     }
@@ -62,7 +120,7 @@ pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
 
 /// The innermost function in most of the looks at a process running, if one was in most of them.
 pub(crate) fn most_at(process: &ProcessUse) -> Option<&str> {
-    most(process, |stack| stack.first().map(String::as_str))
+    most(process, innermost)
 }
 
 /// The program's own innermost function in most of them; else where it was at the last closer look.
@@ -170,7 +228,7 @@ pub(crate) fn caller_of<'a>(stack: &'a [String], within: &[&str]) -> Option<&'a 
 
 /// True of a function that is neither of OTP's waiting nor of what leads there.
 pub(crate) fn is_of_program(function: &str) -> bool {
-    !is_call(function) && !is_loop(function) && !begins(function, &NAMES.ways)
+    !is_call(function) && !is_loop(function) && !begins(function, &NAMES.ways) && !is_trap(function)
 }
 
 /// The function in which a fun or a comprehension was made: `shop:sum/1` of `shop:-sum/1-fun-0-/2`.
@@ -259,7 +317,10 @@ mod tests {
             let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
             assert_eq!(of_search(&stack), expect, "{stack:?}");
         };
-        check("ets:select_trap/1 shop:find/1 shop:loop/0", Some(("ets:select_trap/1", Some("shop:find/1"))));
+        check(
+            "ets:select_trap/1 shop:find/1 shop:loop/0",
+            Some(("ets:select or ets:match", Some("shop:find/1"))),
+        );
         check(
             "shop:-sum/1-fun-0-/2 ets:do_foldl/4 ets:foldl/3 shop:sum/1",
             Some(("ets:do_foldl/4", Some("shop:sum/1"))),
@@ -267,6 +328,21 @@ mod tests {
         check("ets:match_object/2 mnesia_lib:db_match/2", Some(("ets:match_object/2", None)));
         check("ets:lookup/2 shop:find/1", None);
         check("a:b/0 a:c/0 a:d/0 a:e/0 ets:select_trap/1", None);
+    }
+
+    #[test]
+    fn no_trap_is_told_as_a_place() {
+        let check = |stack: &str, expect: Option<&str>| {
+            let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(innermost(&stack), expect, "{stack:?}");
+        };
+        check("erlang:bif_return_trap/2 gen:reply/2 gen_server:handle_msg/6", Some("gen:reply/2"));
+        check("erlang:re_run_trap/3 shop:find/1", Some("re:run/3"));
+        check("erlang:bif_handle_signals_return/2 erlang:port_command/3", Some("erlang:port_command/3"));
+        check("lists:member/2 shop:find/1", Some("lists:member/2"));
+        // A program may call its own functions so.
+        check("shop:honey_trap/1 shop:loop/0", Some("shop:honey_trap/1"));
+        check("erts_internal:dirty_nif_finalizer/1", None);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Rules on CPU time: who uses it, who waits for it, why it is not used.
 
 use beamtune_model::{
-    Cost, Evidence, Finding, Level, Outcome, ProcessRow, Signal, TableRow, Use, facts, metrics,
+    Cost, Evidence, Finding, Level, Outcome, ProcessRow, Signal, TableRow, Use, WorkSample, facts, metrics,
 };
 
 use super::node::{Busy, Node, node};
-use super::{Read, assert_healthy, entries, finding, outcome, serial, value};
+use super::{Read, assert_healthy, diagnose, entries, finding, outcome, serial, value};
 
 fn spinning() -> Node {
     node().with(|n| {
@@ -61,6 +61,16 @@ fn cpu_without_activity_is_busy_waiting() {
         (n.active, n.cpu) = (0.0005, 0.005);
     });
     assert_eq!(super::finding(&large, "BT001").level, Level::Notice);
+}
+
+#[test]
+fn busy_waiting_that_nobody_minds_stands_below_what_the_node_works_at() {
+    let mut period = node().with(|n| (n.active, n.cpu, n.voluntary_switches) = (0.5, 0.75, 0)).period();
+    period.work_samples =
+        vec![WorkSample { stack: vec!["shop:total/1".to_owned()], looks: 20, ..WorkSample::default() }];
+    let diagnosis = diagnose(&period);
+    let codes: Vec<&str> = diagnosis.findings().iter().map(|found| found.code.0).collect();
+    assert_eq!(codes, ["BT073", "BT001"]);
 }
 
 #[test]
@@ -288,6 +298,12 @@ fn neighbours_are_not_blamed_where_they_may_have_run_on_other_cpus() {
 fn stolen_time_is_named() {
     let found = finding(&node().with(|n| n.steal = 0.4), "BT004");
     assert_eq!(found.subject_text().as_deref(), Some("steal"));
+    // What others on the machine lose is not the VM's; and little is a notice, unless a quota makes it scarce.
+    let part =
+        finding(&node().with(|n| (n.active, n.cpu, n.foreign, n.steal) = (0.3, 0.3, 0.5, 0.4)), "BT004");
+    assert!(matches!(part.cost(), Some(Cost::CpuCores(cores)) if cores < 0.35), "{:?}", part.cost());
+    let little = node().with(|n| (n.active, n.cpu, n.foreign, n.steal) = (0.2, 0.2, 0.0, 0.11));
+    assert_eq!(finding(&little, "BT004").level, Level::Notice);
     // On an idle guest a share says nothing.
     assert_healthy(&node().with(|n| (n.steal, n.foreign, n.cpu) = (0.04, 0.0, 0.01)), "BT004");
 }

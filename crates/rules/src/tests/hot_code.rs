@@ -89,7 +89,9 @@ fn code_that_never_waits_is_told_with_the_processes_that_run_it() {
     let never = "feed:next/2 feed:poll/1";
     let two = found_of(vec![spins("<0.77.0>", never, 10), spins("<0.78.0>", never, 10)]);
     assert!(
-        two.summary.ends_with("goes into feed:next/2: 2 processes run it and never wait"),
+        two.summary.ends_with(
+            "goes into searching lists by key, called by feed:next/2: 2 processes run it and never wait"
+        ),
         "{}",
         two.summary
     );
@@ -124,6 +126,71 @@ fn what_a_library_does_is_counted_to_its_caller() {
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
     assert!(code.summary.ends_with("regular expressions (re, Regex)"), "{}", code.summary);
     assert!(code.remedies[0].change.contains("backtracking"), "{:?}", code.remedies);
+}
+
+#[test]
+fn what_it_is_that_costs_is_told_where_that_is_known() {
+    let reading = "io:execute_request/3 import:lines/2 import:loop/0";
+    let server = |at| sample("file_io_server:server_loop/1", 3, false, at);
+    let told = |samples: &[WorkSample]| {
+        let code = found(&with(&busy(), samples), "BT073").expect("a finding");
+        (code.summary, code.remedies[0].change.clone(), code.remedies[0].why.clone())
+    };
+    let lines = server("prim_file:read_nif/2 file_io_server:get_line/4 file_io_server:server_loop/1");
+    let (summary, advice, why) = told(&[sample("import", 9, false, reading), lines]);
+    assert_eq!(
+        summary,
+        "75 % of the CPU time of processes goes into reading lines through a file's I/O server, called by import:lines/2"
+    );
+    assert!(advice.contains("raw") && why.contains("https://www.erlang.org/"), "{advice} {why}");
+    // Of a device that is no file.
+    let (summary, advice, _) = told(&[sample("import", 9, false, reading)]);
+    assert!(summary.contains("requests to an I/O server"), "{summary}");
+    assert!(!advice.contains("read_ahead"), "{advice}");
+    // Of processes that run nothing of their program's.
+    let children = "maps:fold_1/4 Elixir.DynamicSupervisor:handle_call/3 gen_server:try_handle_call/4";
+    let (summary, ..) = told(&[sample("Elixir.Shop.Carts", 9, false, children)]);
+    assert!(
+        summary.ends_with("goes into listing the children of a supervisor, by Elixir.Shop.Carts"),
+        "{summary}"
+    );
+    // A part of what it does; and what a library does is that library's.
+    let rest = sample("import", 4, false, "import:parse/1 import:lines/2");
+    let (summary, ..) = told(&[sample("import", 6, false, reading), rest]);
+    assert!(
+        summary.ends_with("import:lines/2, most of it into requests to an I/O server (io, IO)"),
+        "{summary}"
+    );
+    let json = "erlang:++/2 Elixir.Jason.Encode:list/2 shop:page/1";
+    let (summary, advice, _) = told(&[sample("web", 9, false, json)]);
+    assert!(
+        summary.ends_with("goes into shop:page/1") && advice.starts_with("encode or decode less"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn traps_of_the_vm_are_no_places() {
+    let of = |stack| {
+        let code = found(&with(&busy(), &[sample("web", 9, false, stack)]), "BT073").expect("a finding");
+        let at = code.evidence.iter().find(|evidence| evidence.what == "most of them at");
+        (code.subject_text(), at.and_then(|at| at.text.clone()))
+    };
+    let own = || Some("shop:find/1".to_owned());
+    assert_eq!(of("erlang:re_run_trap/3 shop:find/1"), (own(), Some("re:run/3, 9 of 9".to_owned())));
+    assert_eq!(of("erlang:bif_return_trap/2 shop:find/1"), (own(), None));
+    assert_eq!(
+        of("erlang:bif_handle_signals_return/2 erlang:port_command/3 shop:find/1").1.as_deref(),
+        Some("erlang:port_command/3, 9 of 9")
+    );
+}
+
+#[test]
+fn each_known_function_has_a_source() {
+    for known in crate::signals::hot_code::known_functions() {
+        assert!(known.source.starts_with("https://"), "{known:?}");
+        assert!(!known.what.is_empty() && known.what.len() < 60, "{known:?}");
+    }
 }
 
 #[test]

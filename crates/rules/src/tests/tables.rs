@@ -1,6 +1,6 @@
 //! Rules on what tables cost: searches of whole ones, large objects, bags.
 
-use beamtune_model::{Cost, Finding, Level, Outcome, TableRow, facts};
+use beamtune_model::{Confidence, Cost, Finding, Level, Outcome, Period, TableRow, WorkSample, facts};
 
 use super::node::{Busy, Node, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row};
@@ -158,4 +158,106 @@ fn what_is_no_search_is_not_told_as_one() {
     assert_healthy(&at(&["shop:of_user/1"]), "BT058");
     let unknown = outcome(&at(&[]).period(), "BT058");
     assert!(matches!(unknown, Outcome::NotJudged { .. }), "{unknown:?}");
+}
+
+fn sample(kind: &str, looks: i64, stack: &str) -> WorkSample {
+    WorkSample {
+        kind: Some(kind.to_owned()),
+        stack: stack.split_whitespace().map(str::to_owned).collect(),
+        looks,
+        ..WorkSample::default()
+    }
+}
+
+/// A node that uses one core and a half, none of whose processes does much.
+fn spread(samples: &[WorkSample], tables: &[TableRow]) -> Period {
+    let node = node().with(|n| {
+        (n.active, n.cpu, n.total_reductions) = (1.5, 1.5, 1_000_000);
+        n.ets = tables.to_vec();
+    });
+    let mut period = node.period();
+    period.work_samples = samples.to_vec();
+    period
+}
+
+fn table(name: &str, owner: &str, objects: i64) -> TableRow {
+    TableRow {
+        id: name.to_owned(),
+        name: name.to_owned(),
+        owner: "<0.60.0>".to_owned(),
+        owner_name: Some(owner.to_owned()),
+        kind: "set".to_owned(),
+        objects,
+        ..TableRow::default()
+    }
+}
+
+fn found(period: &Period, code: &str) -> Option<Finding> {
+    match outcome(period, code) {
+        Outcome::Found(findings) => findings.into_iter().next(),
+        _ => None,
+    }
+}
+
+#[test]
+fn searches_by_many_processes_are_found_and_what_they_run_follows() {
+    let search = |stack| sample("desk:serve/1", 30, stack);
+    let other = sample("desk:serve/1", 4, "desk:print/1 desk:serve/1");
+    let in_mnesia =
+        "ets:select_trap/1 mnesia_lib:db_match_object/3 mnesia:do_dirty_rpc/5 desk:find/1 desk:serve/1";
+    let tables = [table("shelves", "shop", 900_000), table("loan", "mnesia_monitor", 50_000)];
+    let period = spread(&[search(in_mnesia), other.clone()], &tables);
+    let scans = found(&period, "BT058").expect("searches");
+    assert_eq!((scans.level, scans.subject_text().as_deref()), (Level::Critical, Some("desk:find/1")));
+    assert!(
+        scans.summary.ends_with("goes into searches of whole Mnesia tables, called by desk:find/1"),
+        "{}",
+        scans.summary
+    );
+    assert_eq!(entries(&scans), ["code.mnesia_index"]);
+    assert!(
+        scans.remedies[0].change.starts_with("mnesia:add_table_index(loan, FIELD)"),
+        "{:?}",
+        scans.remedies
+    );
+    let code = found(&period, "BT073").expect("code");
+    assert_eq!(code.follows.map(|of| of.code.0), Some("BT058"));
+    // Of ETS.
+    let of_ets = "ets:select_trap/1 desk:find/1 desk:serve/1";
+    let scans = found(&spread(&[search(of_ets), other.clone()], &tables), "BT058").expect("searches");
+    assert_eq!(entries(&scans), ["code.table_index"]);
+    let told = scans.evidence.iter().find(|evidence| evidence.what == "most of them in").expect("where");
+    assert_eq!(told.text.as_deref(), Some("ets:select or ets:match"));
+    // One process that does most of them is named itself.
+    let one = searching(600_000).with(|n| n.ets = tables.to_vec());
+    let mut one = one.period();
+    one.work_samples = vec![sample("sessions", 30, "ets:select_trap/1 shop:of_user/1 shop:loop/1")];
+    let scans = found(&one, "BT058").expect("searches");
+    assert_eq!(scans.subject_text().as_deref(), Some("sessions (<0.77.0>)"));
+    assert_eq!(found(&one, "BT073").and_then(|code| code.follows).map(|of| of.code.0), Some("BT058"));
+}
+
+#[test]
+fn short_searches_and_few_samples_of_long_ones_are_none() {
+    let tables = [table("loans", "shop", 50_000)];
+    let level = |samples: &[WorkSample], tables: &[TableRow]| {
+        found(&spread(samples, tables), "BT058").map(|found| (found.level, found.confidence))
+    };
+    let work = sample("desk:serve/1", 60, "desk:print/1 desk:serve/1");
+    // The key may be bound: only most of all samples, or an interrupted search of the same caller, says that it is not.
+    let call = |looks| sample("desk:serve/1", looks, "ets:match_object/2 desk:find/1 desk:serve/1");
+    assert_eq!(level(&[call(25), work.clone()], &tables), None);
+    let long = sample("desk:serve/1", 3, "ets:select_trap/1 desk:find/1 desk:serve/1");
+    assert_eq!(
+        level(&[call(25), long.clone(), work.clone()], &tables),
+        Some((Level::Warning, Confidence::Measured))
+    );
+    assert_eq!(level(&[call(90), work.clone()], &tables), Some((Level::Warning, Confidence::Inferred)));
+    assert_eq!(level(&[call(90), work.clone()], &[table("settings", "shop", 90)]), None);
+    // A fold visits all objects; of a small table it takes no time to speak of.
+    let fold = sample("desk:serve/1", 25, "desk:-sum/1-fun-0-/2 ets:do_foldl/4 desk:sum/1 desk:serve/1");
+    assert!(level(&[fold.clone(), work.clone()], &tables).is_some());
+    assert_eq!(level(&[fold, work.clone()], &[table("settings", "shop", 90)]), None);
+    // Two of sixty are by chance; three of sixty may be one of a hundred.
+    assert_eq!(level(&[long, work], &tables), None);
 }
