@@ -119,9 +119,11 @@ impl Library {
     }
 }
 
-/// True of a function of the program itself, and not of OTP or of a library that is known.
+/// True of a function of the program itself, and not of OTP, of Elixir or of a library that is known.
 fn is_own(function: &str) -> bool {
-    stack::is_of_program(function) && !FUNCTIONS.library.iter().any(|library| library.is_of(function))
+    stack::is_of_program(function)
+        && !FUNCTIONS.library.iter().any(|library| library.is_of(function))
+        && !FUNCTIONS.function.iter().any(|known| known.is(function))
 }
 
 /// What most of the CPU time goes into.
