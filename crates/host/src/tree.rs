@@ -207,8 +207,10 @@ impl FileTree for LocalTree {
         if let Some(count) = self.count_told(path) {
             return Ok(count);
         }
-        let count =
-            fs::read_dir(self.real(path)).map_err(|error| HostError::from_io(path, error))?.take(max + 1).count();
+        let count = fs::read_dir(self.real(path))
+            .map_err(|error| HostError::from_io(path, error))?
+            .take(max + 1)
+            .count();
         if count > max {
             return Err(HostError::TooLarge { path: path.to_owned(), max });
         }

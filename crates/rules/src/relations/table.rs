@@ -3,10 +3,10 @@
 use beamtune_model::{Finding, HostPart, Level, MemoryKind, Signal, Subject, Use};
 
 use super::conditions::{
-    always, drives, drives_most, ends_are_logged, gives_up_on, is_about_flag, is_its_own, is_no_single_process,
-    is_unused, may_be_the_hosts, of_loading, runs, runs_all, runs_part, runs_programs_all_the_time,
-    runs_some, same_subject, starts_them_anew, takes_long, takes_most_of, takes_quarter, takes_turns,
-    waits_for, waits_there,
+    always, drives, drives_most, ends_are_logged, gives_up_on, is_about_flag, is_its_own,
+    is_no_single_process, is_unused, may_be_the_hosts, of_loading, runs, runs_all, runs_part,
+    runs_programs_all_the_time, runs_some, same_subject, starts_them_anew, takes_long, takes_most_of,
+    takes_quarter, takes_turns, waits_for, waits_there,
 };
 use super::{EXPLAINS, LEAST};
 use crate::signals::acceptors::RANCH_STARTS;

@@ -5,7 +5,8 @@
 //! all (`net_kernel`, the code server, a handler of the logger) and that is often seen there: all who need it wait that long.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Subject, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Subject, Threshold, Unit,
+    metrics,
 };
 use beamtune_stats::{Trend, trend};
 
@@ -95,12 +96,7 @@ const STEPS: &[Step] = &[
         why: "without a time-out a peer that connects and says nothing keeps its socket and processes for ever",
     },
     Step {
-        within: &[
-            "tls_gen_connection:",
-            "ssl:connect/",
-            "ssl_gen_statem:connect/",
-            "tls_socket:connect/",
-        ],
+        within: &["tls_gen_connection:", "ssl:connect/", "ssl_gen_statem:connect/", "tls_socket:connect/"],
         what: "TLS connections to be set up",
         is_short: false,
         change: "keep connections open in place of one for each request; allow resumption (reuse_sessions, session_tickets)",
@@ -163,35 +159,37 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let caller = largest_first(callers).into_iter().next().map(|(caller, _)| caller);
         let by = caller.as_ref().map_or(String::new(), |caller| format!(", called by {caller}"));
         let piles_up = blocking::piles_up(period, waiting);
-        let more = piles_up.map_or(String::new(), |growth| format!(", and {growth:.0} processes more each second: they pile up"));
-        let draft = Draft::new(severity, format!("about {waiting:.0} processes wait for {}{by}{more}", step.what))
-            .minor_if(!step.is_short && piles_up.is_none())
-            .at_most_warning_if(!step.is_short)
-            .signals(piles_up.map(|_| Signal::Backlog))
-            .about(caller.map(|name| Subject::Function { name }))
-            .costs(Cost::Waiting(waiting))
-            .because(
-                Evidence::number("waiting for it at a time", waiting, Unit::Count)
-                    .against_scale(WAITING.of(period))
-                    .with_text(format!("{seen} of {} looked at by chance", stands.sampled)),
-            )
-            .because_some(
-                places
-                    .iter()
-                    .max_by_key(|place| place.count)
-                    .and_then(|place| Some(Evidence::text("where they wait", place.stack.first()?.as_str()))),
-            )
-            .but_if(
-                !step.is_short && piles_up.is_none(),
-                "far or slow peers take a while, and none of that is lost where nobody waits for it",
-            )
-            .fix(remedy::of(
-                period,
-                "code.more_in_flight",
-                step.change,
-                step.why,
-                "processes that wait, and the time of a request, under the same load",
-            ));
+        let more = piles_up.map_or(String::new(), |growth| {
+            format!(", and {growth:.0} processes more each second: they pile up")
+        });
+        let draft =
+            Draft::new(severity, format!("about {waiting:.0} processes wait for {}{by}{more}", step.what))
+                .minor_if(!step.is_short && piles_up.is_none())
+                .at_most_warning_if(!step.is_short)
+                .signals(piles_up.map(|_| Signal::Backlog))
+                .about(caller.map(|name| Subject::Function { name }))
+                .costs(Cost::Waiting(waiting))
+                .because(
+                    Evidence::number("waiting for it at a time", waiting, Unit::Count)
+                        .against_scale(WAITING.of(period))
+                        .with_text(format!("{seen} of {} looked at by chance", stands.sampled)),
+                )
+                .because_some(
+                    places.iter().max_by_key(|place| place.count).and_then(|place| {
+                        Some(Evidence::text("where they wait", place.stack.first()?.as_str()))
+                    }),
+                )
+                .but_if(
+                    !step.is_short && piles_up.is_none(),
+                    "far or slow peers take a while, and none of that is lost where nobody waits for it",
+                )
+                .fix(remedy::of(
+                    period,
+                    "code.more_in_flight",
+                    step.change,
+                    step.why,
+                    "processes that wait, and the time of a request, under the same load",
+                ));
         crowded.push(step.what);
         Some(draft)
     });
@@ -349,7 +347,8 @@ fn describe_shared(period: &Period, process: &ProcessUse) -> Option<Draft> {
     if share < OFTEN {
         return None;
     }
-    let (stack, _) = process.stood.iter().filter(|(stack, _)| step.is_within(stack)).max_by_key(|(_, looks)| *looks)?;
+    let (stack, _) =
+        process.stood.iter().filter(|(stack, _)| step.is_within(stack)).max_by_key(|(_, looks)| *looks)?;
     let title = process.title();
     let is_of_nodes = process.row.as_ref().and_then(|row| row.name.as_deref()) == Some("net_kernel");
     let so = if is_of_nodes { ": whoever connects to a node waits meanwhile" } else { "" };

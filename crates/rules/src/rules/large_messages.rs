@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Subject, Threshold, Unit,
-    Weighed, metrics,
+    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Subject,
+    Threshold, Unit, Weighed, metrics,
 };
 
 use crate::remedy;
@@ -67,8 +67,7 @@ const SURE: f64 = 0.02;
 /// From this share of the looks at it running on, a server mostly sends (judgement).
 const MOSTLY: f64 = 0.4;
 
-const SMALLER_ANSWERS: &str =
-    "answer with what the caller reads: search and filter in the server, or let callers read an ETS table by key";
+const SMALLER_ANSWERS: &str = "answer with what the caller reads: search and filter in the server, or let callers read an ETS table by key";
 
 /// So many receivers are told.
 const MOST_NAMED: usize = 3;
@@ -135,7 +134,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "messages to {who} have {each:.0} kB, which is copied for each: with the collections that throw it away, up to {cores:.2} cores"
         ),
     };
-    let subject = sender.as_ref().map_or_else(|| Subject::process(&first.title), |sender| sender.process.subject());
+    let subject =
+        sender.as_ref().map_or_else(|| Subject::process(&first.title), |sender| sender.process.subject());
     let draft = Draft::new(severity, summary)
         .about(subject.clone())
         .signals(sender.as_ref().map(|_| Signal::Drives(subject)))
@@ -235,21 +235,22 @@ impl<'p> Sender<'p> {
         let used = self.cores / view::process_cores(period).ok()?.max(self.cores);
         let severity = COST.of(period).severity(used).filter(|_| self.cores >= WORTH_CORES)?;
         let (title, percent) = (self.process.title(), self.share * 100.0);
-        let draft = Draft::new(severity, format!("{title} spends {percent:.0} % of its time on copying its answers"))
-            .about(self.process.subject())
-            .signals([Signal::Drives(self.process.subject())])
-            .confidence(Confidence::Inferred)
-            .costs(Cost::CpuCores(self.cores))
-            .because(self.evidence())
-            .because(Evidence::number("copying", used, Unit::Ratio).against_scale(COST.of(period)))
-            .but("how large they are was not seen")
-            .fix(remedy::of(
-                period,
-                "code.smaller_messages",
-                SMALLER_ANSWERS,
-                "a message is copied whole, however little of it is read",
-                "CPU per request, and the time of a call, under the same load",
-            ));
+        let draft =
+            Draft::new(severity, format!("{title} spends {percent:.0} % of its time on copying its answers"))
+                .about(self.process.subject())
+                .signals([Signal::Drives(self.process.subject())])
+                .confidence(Confidence::Inferred)
+                .costs(Cost::CpuCores(self.cores))
+                .because(self.evidence())
+                .because(Evidence::number("copying", used, Unit::Ratio).against_scale(COST.of(period)))
+                .but("how large they are was not seen")
+                .fix(remedy::of(
+                    period,
+                    "code.smaller_messages",
+                    SMALLER_ANSWERS,
+                    "a message is copied whole, however little of it is read",
+                    "CPU per request, and the time of a call, under the same load",
+                ));
         Some(draft)
     }
 

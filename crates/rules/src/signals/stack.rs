@@ -152,7 +152,7 @@ pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
 /// pieces: the process is then found in a trap below the function that sends it.
 pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
     let does = |stack: &[String]| {
-        let mut at = stack.iter().skip_while(|function| begins(function, &["erlang:bif_return_trap/", "erlang:send/"]));
+        let mut at = without_traps(stack).skip_while(|function| function.starts_with("erlang:send/"));
         at.next().is_some_and(|function| begins(function, &NAMES.answers))
     };
     let (mut of, mut sends) = (0_i64, 0_i64);

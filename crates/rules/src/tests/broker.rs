@@ -154,7 +154,8 @@ fn a_backlog_is_told_with_its_reason() {
 #[test]
 fn a_queue_without_consumer_that_settles_is_left_alone() {
     let waiting = |bounds: &[(&'static Metric, i64)]| {
-        queue((200, 100), 0, 0, 0, 0).with(|n| n.series.extend(bounds.iter().map(|&(metric, value)| (metric, QUEUE, value, 0))))
+        queue((200, 100), 0, 0, 0, 0)
+            .with(|n| n.series.extend(bounds.iter().map(|&(metric, value)| (metric, QUEUE, value, 0))))
     };
     assert_healthy(&waiting(&[(&QUEUE_TTL, 30_000_000_000)]), "BT071");
     assert_healthy(&waiting(&[(&QUEUE_MAX_LENGTH, 500)]), "BT071");

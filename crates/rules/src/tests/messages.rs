@@ -646,7 +646,10 @@ fn a_server_that_copies_its_answers_is_named_and_explains_its_queue() {
     let found = finding(&alone, "BT055");
     assert_eq!(found.subject_text().as_deref(), Some("catalogue (<0.70.0>)"));
     // It does other work.
-    assert_healthy(&node().with(|n| n.busiest = vec![server("shop:price/2 gen_server:handle_msg/6")]), "BT055");
+    assert_healthy(
+        &node().with(|n| n.busiest = vec![server("shop:price/2 gen_server:handle_msg/6")]),
+        "BT055",
+    );
 }
 
 #[test]
