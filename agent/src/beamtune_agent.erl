@@ -104,6 +104,11 @@
                 most = [],                    % those that did the most when they were last read, these first
                 busy = #{}, queued = #{}}).   % the top ones since `processes' was read: Pid => sum, Pid => max
 
+%% table_growth: what `ets' has weighed when it was last read, if there were few tables; which tables are followed.
+-record(growing, {words = none, is_first = false, growers = [], largest = [],
+                  rows = #{},                 % Tab => #followed{}
+                  told = #{}, sampled_ns = []}).  % those that were ever told; when rows were sampled of late
+
 -record(state, {agent, keeper, watcher = none, last_event = 0, filer = none, files = none, exit_monitor = none, budget_ppm, features,
                 own = [],
                 ends = {none, #{}},           % {exit monitor, its version}, how often what had ended when `crashes' was read
@@ -129,7 +134,7 @@
                 weighed = {0, 0, 0}, came = #{},
                 titles = #{},                 % processes of the queues that `broker_clients' has found => what they are
                 openers = #{},                % {connections | channels, client, user} => how many were met among new processes
-                tables = #round{cost_ns = 1000}, large_tables = #{},
+                tables = #round{cost_ns = 1000}, large_tables = #{}, growing = #growing{},
                 ports = #round{cost_ns = 3000}, traffic = #{}, old_traffic = none}).
 
 %% The parts. They are joined when the module is compiled, because one module is injected. Macros and records of a part are known
@@ -153,6 +158,7 @@
 -include("parts/tracing.hrl").        % `traces': traces that are on
 -include("parts/mnesia.hrl").         % what Mnesia says of itself
 -include("parts/broker.hrl").         % `broker', `broker_clients'
+-include("parts/table_growth.hrl").   % `table_growth': rows of single tables
 -include("parts/tables.hrl").         % `ets'
 -include("parts/ports.hrl").          % `ports', `dist'
 -include("parts/allocators.hrl").     % `allocators'

@@ -2,7 +2,7 @@
 -module(agent_cost).
 -export([main/1]).
 
--define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs, ran, crashes, weigh]).
+-define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs, ran, crashes, table_growth, weigh]).
 -define(SLOW, [stands, messages, processes, spawns, atoms, ets, ports, dist, allocators]).
 
 %% Release, folder of its root, folder of the target's beams there, processes, tables, seconds, budget in ppm.

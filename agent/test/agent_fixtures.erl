@@ -3,7 +3,7 @@
 -module(agent_fixtures).
 -export([main/1]).
 
--define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, {procs, #{top => 5}}, events, ran, weigh, crashes]).
+-define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, {procs, #{top => 5}}, events, ran, weigh, crashes, table_growth]).
 -define(SLOW, [atoms, {stands, #{sample => 200}}, messages, {processes, #{top => 3}}, spawns, {ets, #{top => 3}}, {ports, #{top => 3}}, dist, allocators]).
 %% What says nothing of the machine that the fixtures are made on; then what is refused.
 -define(HOST, [{host, #{ask => [{read, <<"/proc/self/limits">>, 65536}, {read, <<"/proc/meminfo">>, 9}, {link, <<"/proc/self/ns/cgroup">>},

@@ -21,6 +21,7 @@ tests() ->
      {"where_the_busiest_wait_in_the_midst_of_something_is_told", fun waiting_amidst/1},
      {"where_the_one_with_the_longest_queue_waits_is_told", fun waiting_with_messages/1},
      {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
+     {"tables_that_grow_are_followed_and_rows_of_processes_that_have_ended_are_told", fun growing_tables/1},
      {"ports_of_programs_are_counted", fun ports_of_programs/1},
      {"who_is_sent_traces_is_told", fun traces/1},
      {"what_mnesia_says_of_its_log_and_nodes_is_told", fun mnesia/1},
@@ -133,6 +134,53 @@ traces(#target{release = Release} = Target) ->
     wait(fun() -> maps:get(rows, Look(4)) =:= [] end, 5000),
     call(Target, stop, [Busy]),
     agent_client:leave(Agent).
+
+%% Nothing is told before a table has grown, and of a row only the pid in it. What may not be read, or not fairly, is told by its size alone.
+growing_tables(Target) ->
+    Agent = join(Target),
+    Look = fun() -> value(table_growth, agent_client:sample(Agent, 1, [table_growth])) end,
+    check("before `ets'", #{followed => 0, rows => [], ended => []}, Look()),
+    Tables = call(Target, sessions, []),
+    %% Few are among the largest: the others are found by their growth.
+    agent_client:sample(Agent, 2, [{ets, #{top => 1}}]),
+    Add = fun(From) -> call(Target, add_sessions, [Tables, From, 60, 140]) end,
+    Add(1),
+    check("followed, and none has grown since", maps:get(rows, Look()), fun(Rows) -> [N || {N, _, _} <- Rows, N =/= <<"shut">>] =:= [] end),
+    Add(201),
+    #{rows := Rows} = Look(),
+    Names = [<<"by_part">>, <<"by_pid">>, <<"by_time">>, <<"by_value">>, <<"of_none">>, <<"packed">>],
+    check("rows", [{N, 400} || N <- Names], lists:sort([{N, Size} || {N, Size, _} <- Rows, lists:member(N, Names)])),
+    [check({"bytes", N}, 400 * 100, fun(Least) -> Bytes > Least end) || {N, _, Bytes} <- Rows, lists:member(N, Names)],
+    Ended = looks(Look, fun(Seen) -> length(lists:usort([element(1, E) || E <- Seen])) >= 4 end, Add, 401, []),
+    Where = #{<<"by_pid">> => key, <<"by_part">> => in_key, <<"by_value">> => element},
+    [check({"sampled", Name}, {100, Place}, fun({All, P}) -> All =:= Sampled andalso P =:= Place
+                                                     andalso (Pids =:= 100 andalso Gone >= 45 andalso Gone =< 95) end)
+     || {Name, Sampled, Place, Pids, Gone} <- Ended, maps:is_key(Name, Where), Place =:= maps:get(Name, Where)],
+    check("each in its place", [], maps:to_list(Where) -- [{N, P} || {N, _, P, _, _} <- Ended]),
+    check("without pids", [{none, 0, 0}], lists:usort([{P, Pids, Gone} || {<<"of_none">>, _, P, Pids, Gone} <- Ended])),
+    check("no others", [], [N || {N, _, _, _, _} <- Ended, lists:member(N, [<<"by_time">>, <<"shut">>, <<"packed">>])]),
+    %% Once it is among the largest ones.
+    #{rows := Known} = value(ets, agent_client:sample(Agent, 3, [{ets, #{top => 50}}])),
+    check("its rows", [], Names -- [N || #{name := N} <- Known]),
+    Look(),
+    Size = call(Target, ets, info, [spread, size]),
+    Add(Size + 1),
+    check("decentralized counters", {value, {<<"spread">>, Size + 200}},
+          case lists:keyfind(<<"spread">>, 1, maps:get(rows, Look())) of {N, S, _} -> {value, {N, S}}; false -> none end),
+    call(Target, stop, [Tables]),
+    check("gone", maps:get(rows, Look()), fun(Left) -> [N || {N, _, _} <- Left, lists:member(N, Names)] =:= [] end),
+    agent_client:leave(Agent).
+
+%% Until enough was seen; no more than three tables are sampled in ten seconds.
+looks(_, _, _, From, _) when From > 20000 -> exit(too_long);
+looks(Look, IsEnough, Add, From, Seen) ->
+    Add(From),
+    #{ended := Ended} = Look(),
+    check("one at a time", length(Ended), fun(N) -> N =< 1 end),
+    case IsEnough(Ended ++ Seen) of
+        true -> Ended ++ Seen;
+        false -> receive after 300 -> looks(Look, IsEnough, Add, From + 200, Ended ++ Seen) end
+    end.
 
 %% Its tables, without Mnesia.
 mnesia(Target) ->

@@ -1,7 +1,7 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
 -export([giving/2, given/1, init/1, supervised/1, start_child/1, child/1, respawned/1,
-         contended/4, contend/3, idle/1, broker/0, mnesia/0, traces/1, tracers/1, programs/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, toiling/0, tables/1, unnamed_tables/1, churn_tables/1, churn_processes/1,
+         contended/4, contend/3, idle/1, broker/0, mnesia/0, traces/1, tracers/1, programs/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, toiling/0, tables/1, unnamed_tables/1, churn_tables/1, sessions/0, add_sessions/4, churn_processes/1,
          population/1, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -395,6 +395,40 @@ tables(Names) ->
 
 unnamed_tables(Count) ->
     keep(fun() -> [ets:insert(ets:new(table, [public]), [{N, N} || N <- lists:seq(1, 20)]) || _ <- lists:seq(1, Count)] end).
+
+%% Tables with rows of processes, in their key, within it and in another element, or in none; one by time, one that nobody else may read, and
+%% one that is compressed.
+sessions() ->
+    keep(fun() ->
+             [ets:new(Name, [named_table, public | Options])
+              || {Name, Options} <- [{by_pid, []}, {by_part, [bag, {keypos, 2}]}, {by_value, [{write_concurrency, true}]}, {of_none, [duplicate_bag]},
+                                     {by_time, [ordered_set]}, {packed, [compressed]}, {spread, [{write_concurrency, true}, {decentralized_counters, true}]}]],
+             spawn_link(fun() -> fill(ets:new(shut, [named_table, private]), 1) end)
+         end).
+
+fill(Table, N) ->
+    ets:insert(Table, {self(), N}),
+    ets:insert(Table, {N, self()}),
+    receive after 1 -> fill(Table, N + 1) end.
+
+%% Rows from a number on, of so many processes that live as long as the tables, and of so many that have ended.
+add_sessions(Keeper, From, Living, Ended) ->
+    Self = self(),
+    Alive = [spawn(fun() -> link(Keeper), Self ! linked, forever() end) || _ <- lists:seq(1, Living)],
+    [receive linked -> ok end || _ <- Alive],
+    Gone = [element(1, spawn_monitor(fun() -> ok end)) || _ <- lists:seq(1, Ended)],
+    [receive {'DOWN', _, process, Pid, _} -> ok end || Pid <- Gone],
+    Large = lists:seq(1, 100),
+    [begin
+         ets:insert(by_pid, {Pid, Large}),
+         ets:insert(by_part, {session, {user, N, Pid}, Large}),
+         ets:insert(by_value, {N, Large, Pid, up}),
+         ets:insert(of_none, {N rem 7, Large, make_ref()}),
+         ets:insert(by_time, {{N, Pid}, Large}),
+         ets:insert(packed, {Pid, Large}),
+         ets:insert(spread, {Pid, Large})
+     end || {N, Pid} <- lists:zip(lists:seq(From, From + Living + Ended - 1), Alive ++ Gone)],
+    ok.
 
 %% Makes and deletes tables as fast as it can.
 churn_tables(Count) -> keep(fun() -> [spawn_link(fun table_churn/0) || _ <- lists:seq(1, Count)] end).

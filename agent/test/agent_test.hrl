@@ -2,7 +2,7 @@
 
 -record(target, {node, os_pid, release, root, beams, log}).
 
--define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs, events, crashes]).
+-define(HOT, [msacc, scheduler_wall_time, run_queues, statistics, memory, counts, check_io, procs, events, crashes, table_growth]).
 -define(SLOW, [stands, messages, processes, spawns, atoms, ets, ports, dist, allocators]).
 
 %% The state of a node without the agent.

@@ -54,6 +54,7 @@ read(weigh, _, State) -> weigh(State);
 read(messages, _, State) -> messages(State);
 read(stands, Params, State) -> stands(bounded(sample, Params, 1, 200, 1000), State);
 read(ets, Params, State) -> tables(bounded(top, Params, 1, 10, 50), State);
+read(table_growth, _, State) -> table_growth(State);
 read(ports, Params, State) -> ports(bounded(top, Params, 1, 10, 50), State);
 read(dist, _, State) -> dist(State);
 read(traces, _, State) -> traces(State);

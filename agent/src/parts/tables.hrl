@@ -1,6 +1,6 @@
 %% `ets': memory of all ETS tables, the largest ones, and their owners.
 
--record(tables, {words = 0, top, owners = #{}, slow = []}).
+-record(tables, {words = 0, top, owners = #{}, slow = [], each = #{}}).
 
 %% A table may vanish between any two calls here: ets:info gives `undefined' then.
 tables(Top, State) ->
@@ -30,15 +30,23 @@ tables(Top, Part, #state{large_tables = Large, features = Features} = State) ->
     Word = erlang:system_info(wordsize),
     Ranked = top_list(Tables#tables.top),
     Owners = Tables#tables.owners,
-    Rows = details(fun(Tab) -> table_row(Tab, Features) end, [Tab || {_, Tab} <- Ranked], State1),
+    %% Few tables are read in one part.
+    Each = case Round of
+               #round{part = 1, rest = [], total = Total} when Total =< ?FOLLOWED_OF -> Tables#tables.each;
+               _ -> none
+           end,
+    #state{growing = #growing{growers = Growers}} = State2 = follow([Tab || {_, Tab} <- Ranked], Each, State1),
+    Others = unique([Tab || Tab <- Growers, not lists:keymember(Tab, 2, Ranked)]),
+    Told = Ranked ++ [{Words, Tab} || {Tab, Words} <- lists:zip(Others, read_all(Memory, Others)), is_integer(Words)],
+    Rows = details(fun(Tab) -> table_row(Tab, Features) end, [Tab || {_, Tab} <- Told], State2),
     Counts = maps:map(fun(_, {Count, _}) -> Count end, Owners),
-    OwnerRows = details(fun(Pid) -> owner(Pid, Features) end, best(Counts, Top), State1),
+    OwnerRows = details(fun(Pid) -> owner(Pid, Features) end, best(Counts, Top), State2),
     Head = head(Round),
     {Head#{memory_bytes => Tables#tables.words * Word, unread => length(Found#tables.slow -- Old) - length(Slow),
-           rows => [Row#{memory_bytes => Words * Word} || {Words, Tab} <- Ranked, {T, Row} <- Rows, T =:= Tab],
+           rows => [Row#{memory_bytes => Words * Word} || {Words, Tab} <- Told, {T, Row} <- Rows, T =:= Tab],
            owners => [Row#{tables => Count, memory_bytes => Words * Word}
                       || {Pid, Row} <- OwnerRows, {Count, Words} <- [maps:get(Pid, Owners)]]},
-     (list_before_next(tables, Round, State1))#state{tables = Round, large_tables = maps:from_list([{Tab, true} || {_, Tab} <- Ranked])}}.
+     (list_before_next(tables, Round, State2))#state{tables = Round, large_tables = maps:from_list([{Tab, true} || {_, Tab} <- Ranked])}}.
 
 add_table(Tab, {Owner, Memory}, Large, #tables{owners = Owners} = Acc) ->
     {Count, Words} = maps:get(Owner, Owners, {0, 0}),
@@ -47,10 +55,14 @@ add_table(Tab, {Owner, Memory}, Large, #tables{owners = Owners} = Acc) ->
     case Memory of
         slow -> Next#tables{slow = [Tab | Next#tables.slow]};
         undefined -> Next;
-        _ when is_map_key(Tab, Large) -> Next#tables{words = Next#tables.words + Memory};
-        _ -> rank_table(Tab, Memory, Next#tables{words = Next#tables.words + Memory})
+        _ when is_map_key(Tab, Large) -> weighed(Tab, Memory, Next);
+        _ -> rank_table(Tab, Memory, weighed(Tab, Memory, Next))
     end;
 add_table(_, _, _, Acc) -> Acc.
+
+weighed(Tab, Memory, #tables{words = Words, each = Each} = Acc) when map_size(Each) < ?FOLLOWED_OF ->
+    Acc#tables{words = Words + Memory, each = Each#{Tab => Memory}};
+weighed(_, Memory, #tables{words = Words} = Acc) -> Acc#tables{words = Words + Memory}.
 
 rank_table(Tab, Memory, #tables{top = Top} = Acc) when is_integer(Memory) -> Acc#tables{top = top_add(Memory, Tab, Top)};
 rank_table(_, _, Acc) -> Acc.

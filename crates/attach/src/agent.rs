@@ -114,6 +114,8 @@ pub enum Item {
     Crashes,
     /// What these weigh, since it was told last.
     Messages,
+    /// Rows of the tables that grow.
+    TableGrowth,
     /// RabbitMQ's own totals.
     Broker,
     /// Its queues and clients that stand out.
@@ -145,6 +147,7 @@ impl Item {
             Item::Stands(_) => "stands",
             Item::Ran => "ran",
             Item::Crashes => "crashes",
+            Item::TableGrowth => "table_growth",
             Item::Weigh => "weigh",
             Item::Messages => "messages",
             Item::Broker => "broker",

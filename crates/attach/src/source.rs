@@ -43,6 +43,8 @@ const EVERY_TIME: &[Item] = &[
     // New processes that `Procs` has met.
     Item::Broker,
     Item::Crashes,
+    // Tables that `Ets` has found.
+    Item::TableGrowth,
     // It waits between its looks.
     Item::Weigh,
 ];

@@ -236,6 +236,7 @@ impl Node {
         for (metric, entity, first, growth) in &self.series {
             put(metric, entity, first + growth * s);
         }
+        put(&metrics::TABLES_FOLLOWED, "", 20);
         put(&metrics::ANON_HUGE, "", self.huge);
         put(&metrics::SWAP, "", self.swapped);
         put(&metrics::MINOR_FAULTS, "", self.minor_faults * s);

@@ -27,6 +27,15 @@ macro_rules! families {
     };
 }
 
+/// Values of [`TABLE_PID_PLACE`].
+pub const NO_PID: i64 = 0;
+/// The pid is the key.
+pub const PID_IS_KEY: i64 = 1;
+/// It is part of the key.
+pub const PID_IN_KEY: i64 = 2;
+/// It is another element of the row.
+pub const PID_IN_ROW: i64 = 3;
+
 families! {
     MSACC = Msacc, PerfCounter, Counter,
         "Time per state of a thread: statistics(microstate_accounting). It is on in windows, a tenth of the time, so a state's share of the thread's sum is what counts. Rounded down to whole microseconds. States are an open set; basic builds have aux, check_io, emulator, gc, other, port, sleep.";
@@ -177,6 +186,18 @@ metrics! {
     DIST_OUTPUT = Dist / "output", Bytes, Counter, "Bytes sent to the node.";
     MNESIA_RUNS = Dist / "mnesia", Count, Gauge,
         "Of a connected node that has a copy of Mnesia's schema: 1 where Mnesia runs together with it, 0 where not (every ten seconds).";
+
+    // Single ETS tables that have grown since the agent came.
+    TABLES_FOLLOWED = Table / "followed", Count, Gauge,
+        "ETS tables whose rows are counted each second: the largest ones, and those that grew the most; the entity is empty.";
+    TABLE_ROWS = Table / "rows", Count, Gauge, "Rows of an ETS table that has grown while it was followed: ets:info(Table, size).";
+    TABLE_MEMORY = Table / "memory", Bytes, Gauge, "Its memory, without binaries that its rows refer to: ets:info(Table, memory).";
+    TABLE_SAMPLED = Table / "sampled_rows", Count, Gauge,
+        "How many of its rows were searched for a pid, if it may be read and is no ordered_set (every ten seconds).";
+    TABLE_PID_PLACE = Table / "pid_place", Count, Gauge,
+        "Where most of them have one: 0 nowhere, 1 as the key, 2 within the key, 3 in another element.";
+    TABLE_WITH_PID = Table / "rows_with_pid", Count, Gauge, "How many of them have a pid of this node there.";
+    TABLE_ENDED = Table / "rows_of_ended", Count, Gauge, "How many of these pids are of processes that have ended.";
 
     // Traces that are on.
     TRACE_SAMPLED = Trace / "sampled", Count, Gauge,

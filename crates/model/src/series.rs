@@ -45,6 +45,8 @@ pub enum Group {
     Code,
     /// Distribution channels; entity = name of the other node.
     Dist,
+    /// ETS tables that grow; entity = name of a named table, `#Ref<…>` of another one, or empty for what was followed.
+    Table,
     /// Traces that are on; entity tracer and name of the trace session, with [`PARTS`] between them, or empty for what was looked at.
     Trace,
     /// Flags of these traces; entity as of [`Group::Trace`], name = flag.
@@ -103,6 +105,7 @@ text_names!(Group {
     Mmap => "mmap",
     Code => "code",
     Dist => "dist",
+    Table => "table",
     Trace => "trace",
     TraceFlag => "trace_flag",
     Agent => "agent",
@@ -140,6 +143,7 @@ impl Group {
             Group::Allocator | Group::FixAlloc | Group::Mseg | Group::Mmap => &["allocators"],
             Group::Code => &["code_memory"],
             Group::Dist => &["dist"],
+            Group::Table => &["table_growth"],
             Group::Trace | Group::TraceFlag => &["traces"],
             Group::Agent => &[],
             Group::Broker => &["broker", "broker_clients"],

@@ -395,6 +395,8 @@ impl Replace {
                 let parts: Vec<String> = text.split(PARTS).map(|part| self.name(part)).collect();
                 parts.join(&PARTS.to_string())
             }
+            Group::Table if text.is_empty() || is_id(text) => text.to_owned(),
+            Group::Table => self.name(text),
             Group::Trace | Group::TraceFlag => {
                 let part = |part: &str| if is_id(part) { part.to_owned() } else { self.name(part) };
                 text.split(PARTS).map(part).collect::<Vec<_>>().join(&PARTS.to_string())
@@ -585,6 +587,11 @@ mod tests {
             [("db1.example:5432/1", "name6"), ("/srv/shop:x/1", "name7"), ("10.0.0.7:80/1", "name8")]
         {
             assert_eq!(replace.name(text), expect, "an address or a path is no module");
+        }
+        let table = replace.name("acme_baskets");
+        assert_eq!(replace.entity(Group::Table, "acme_baskets"), table);
+        for stays in ["", "#Ref<0.1.2.3>"] {
+            assert_eq!(replace.entity(Group::Table, stays), stays);
         }
         replace.what.modules = true;
         assert_eq!(replace.name("shop_cart:add/2"), "module1:function1/2");

@@ -51,6 +51,32 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
     Ok(())
 }
 
+/// Rows of single tables, and of some of these rows whether they belong to processes that have ended.
+pub(super) fn growth(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    out.metric(&metrics::TABLES_FOLLOWED, "", needed(value, "followed")?);
+    for row in rows(value, "rows")? {
+        let [id, objects, bytes] = row.tuple_of()?;
+        let Some(id) = words(id)? else { continue };
+        out.metric(&metrics::TABLE_ROWS, &id, objects.as_i64()?);
+        out.metric(&metrics::TABLE_MEMORY, &id, bytes.as_i64()?);
+    }
+    for row in rows(value, "ended")? {
+        let [id, sampled, place, with_pid, ended] = row.tuple_of()?;
+        let Some(id) = words(id)? else { continue };
+        let place = match place.as_atom()? {
+            "key" => metrics::PID_IS_KEY,
+            "in_key" => metrics::PID_IN_KEY,
+            "element" => metrics::PID_IN_ROW,
+            _ => metrics::NO_PID,
+        };
+        out.metric(&metrics::TABLE_SAMPLED, &id, sampled.as_i64()?);
+        out.metric(&metrics::TABLE_PID_PLACE, &id, place);
+        out.metric(&metrics::TABLE_WITH_PID, &id, with_pid.as_i64()?);
+        out.metric(&metrics::TABLE_ENDED, &id, ended.as_i64()?);
+    }
+    Ok(())
+}
+
 /// A process by its name, else by what it was started with, else by its pid.
 fn maker(owner: Term<'_>) -> Result<Option<String>, TermError> {
     let call = owner.get("owner_call")?.map(function).transpose()?.flatten();

@@ -449,6 +449,41 @@ fn of_new_atoms_it_is_kept_how_they_begin() {
     }
 }
 
+#[test]
+fn of_tables_that_grow_it_is_kept_how_many_rows_are_of_ended_processes() {
+    let row = Value::tuple([binary("carts"), Value::from(500i64), Value::from(64_000i64)]);
+    let ended = |id, place| {
+        let numbers = [100i64, 90].map(Value::from);
+        let [sampled, with_pid] = numbers;
+        Value::tuple([binary(id), sampled, Value::atom(place), with_pid, Value::from(80i64)])
+    };
+    let found = Value::list([ended("carts", "in_key"), ended("", "key"), ended("log", "none")]);
+    let pairs = [("followed", Value::from(20i64)), ("rows", Value::list([row])), ("ended", found)];
+    let mut recording = Recording::default();
+    let sample = recording.add(vec![done("table_growth", &pairs)]).unwrap();
+    assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+    let readings = recording.readings(&sample);
+    for reading in [
+        "table//followed=20",
+        "table/carts/rows=500",
+        "table/carts/memory=64000",
+        "table/carts/sampled_rows=100",
+        "table/carts/pid_place=2",
+        "table/carts/rows_with_pid=90",
+        "table/carts/rows_of_ended=80",
+        "table/log/pid_place=0",
+    ] {
+        assert!(readings.contains(&reading.to_owned()), "{reading}: {readings:?}");
+    }
+    for release in [23, 25, 27, 29] {
+        let mut recording = Recording::default();
+        recording.add_fixture(&format!("r{release}-sample-facts"));
+        let sample = recording.add_fixture(&format!("r{release}-sample-hot"));
+        let readings = recording.readings(&sample);
+        assert!(readings.iter().any(|reading| reading.starts_with("table//followed=")), "{readings:?}");
+    }
+}
+
 /// With very many, their list is made beside: until it is there, the agent tells how many there are, and nothing of them.
 #[test]
 fn tables_and_ports_whose_list_is_not_there_yet_tell_nothing() {

@@ -344,6 +344,14 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
                 ])]),
             ),
         ]),
+        "table_growth" => map(&[
+            ("followed", int(20)),
+            ("rows", Value::list([Value::tuple([text("carts"), int(100 * n), int(64_000 * n)])])),
+            (
+                "ended",
+                Value::list([Value::tuple([text("carts"), int(100), atom("in_key"), int(100), int(98)])]),
+            ),
+        ]),
         "ports" => part(&[
             ("kinds", Value::list([Value::tuple([text("tcp_inet"), int(5)])])),
             (

@@ -197,6 +197,7 @@ pub(super) const WORDS: &[&str] = &[
     "allocators",
     "dist",
     "traces",
+    "table_growth",
     "spawns",
     "atoms",
     "stands",
