@@ -78,6 +78,7 @@ mod spawn_storm;
 mod super_carrier_full;
 mod supervisor_memory;
 mod swapped_out;
+mod table_rows_growing;
 mod table_scans;
 mod too_few_schedulers;
 mod trace_left_on;
@@ -171,4 +172,5 @@ pub const RULES: &[Rule] = &[
     mnesia_log_dumps::RULE,
     large_arguments::RULE,
     connection_churn::RULE,
+    table_rows_growing::RULE,
 ];

@@ -575,6 +575,21 @@ pub(super) const RELATIONS: &[Relation] = &[
         why: "most of what the schedulers do is for these, and it is the VM's own threads that wait for each other's CPU",
     },
     Relation {
+        cause: "BT084",
+        effects: &["BT027"],
+        is_meant: |cause, effect| {
+            let grows = |kind| cause.has(&Signal::Grows(kind)) && effect.has(&Signal::Grows(kind));
+            grows(MemoryKind::Ets) || grows(MemoryKind::Binary)
+        },
+        why: "most of what grows is this table",
+    },
+    Relation {
+        cause: "BT084",
+        effects: &["BT026"],
+        is_meant: |cause, effect| cause.level >= LEAST && same_subject(cause, effect),
+        why: "its rows keep these binaries, and nobody deletes them",
+    },
+    Relation {
         cause: "BT071",
         effects: &["BT027"],
         is_meant: |_, effect| effect.has(&Signal::Grows(MemoryKind::Binary)),

@@ -8,7 +8,7 @@ use beamtune_stats::{Trend, trend};
 
 use crate::remedy;
 use crate::rule::{Draft, FAR_SECONDS, Judgement, Role, Rule, SOON_SECONDS, SOON_SOURCE, Topic};
-use crate::signals::limits::{self, growth};
+use crate::signals::limits::{self, MEMORY_REACH, SHORT_SECONDS, goes_on, growth, pace};
 use crate::signals::memory::{self, End, Room, megabytes};
 use crate::signals::watermark;
 use crate::view;
@@ -38,11 +38,6 @@ const RATE: Threshold = Threshold::new(
 /// Growth within the period that is not noise, in bytes.
 const WORTH_BYTES: f64 = 4e6;
 
-/// A period this short can see a peak being built as well as a leak, in seconds.
-const SHORT_SECONDS: f64 = 300.0;
-/// Beyond so many times the time observed nothing follows of when there is no more: a minute says something of a day, ten seconds do not
-/// (judgement).
-const REACH: f64 = 1_440.0;
 /// Carriers that are used for the first time look like memory outside of the VM that grows. In a short period that is likely where the end
 /// is farther than so many times what was seen (judgement).
 const FAR: f64 = 50.0;
@@ -51,9 +46,6 @@ const WORTH_BYTES_IN_SHORT: f64 = 16e6;
 
 /// From fewer samples nothing follows (judgement).
 const MIN_POINTS: usize = 4;
-
-/// Growth does not go on, if so much less comes in its second half than in its first.
-const LEAST_GOING_ON: f64 = 0.4;
 
 /// Where resident memory rises by less than this share of what a kind grows by, that fills carriers which the VM has already (judgement).
 const LEAST_RISE: f64 = 0.25;
@@ -201,31 +193,6 @@ fn steady(points: &[(f64, f64)]) -> Option<Trend> {
     (trend.slope * length >= worth && goes_on(points, first.0 + length / 2.0)).then_some(trend)
 }
 
-/// Whether as much comes in the second half as in the first, about: a node that has just got work takes what that needs, and then no more.
-fn goes_on(points: &[(f64, f64)], middle: f64) -> bool {
-    let half = points.partition_point(|(t, _)| *t < middle);
-    let rise = |from: usize, to: usize| {
-        let (first, last) = (points.get(from)?, points.get(to)?);
-        // Of few points no slope can be had; of many their ends say little.
-        let slope = points.get(from..=to).and_then(trend).map(|trend| trend.slope * (last.0 - first.0));
-        Some(slope.unwrap_or(last.1 - first.1))
-    };
-    let rises = rise(0, half).zip(rise(half, points.len().saturating_sub(1)));
-    rises.is_none_or(|(before, after)| after >= LEAST_GOING_ON * before)
-}
-
-/// How fast it grows from now on, in bytes a second: of a long recording no faster than in its last third, since a load that has begun in
-/// it may soon have what it needs.
-fn pace(points: &[(f64, f64)], slope: f64) -> f64 {
-    let (Some(first), Some(last)) = (points.first(), points.last()) else { return slope };
-    let length = last.0 - first.0;
-    if length < SHORT_SECONDS {
-        return slope;
-    }
-    let late = points.partition_point(|(t, _)| *t < last.0 - length / 3.0);
-    points.get(late..).and_then(trend).map_or(slope, |late| late.slope.min(slope))
-}
-
 /// Points, by seconds, and at each the last one of a trace before or at it; the points alone where that has none.
 fn with(points: &[(f64, f64)], trace: &[(i64, i64)]) -> Vec<(f64, f64)> {
     let at = |t: f64| {
@@ -308,7 +275,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
     let used_share = room.map_or(0.0, |room| resident / (resident + room.bytes).max(1.0));
     let confidence = match left {
         _ if short && is_far && matches!(*kind, "outside" | RESIDENT) => Confidence::Guess,
-        Some(left) => limits::confidence_of_end(left, period.seconds(), used_share, REACH),
+        Some(left) => limits::confidence_of_end(left, period.seconds(), used_share, MEMORY_REACH),
         None if short => Confidence::Inferred,
         None => Confidence::Measured,
     };

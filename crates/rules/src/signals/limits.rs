@@ -34,6 +34,14 @@ const MIN_STEPS_UP: f64 = 0.5;
 /// How far a growth is carried forward: so many times the time observed. Ten seconds tell of an hour, not of days.
 const REACH: f64 = 360.0;
 
+/// A period this short can see a peak being built as well as a leak, in seconds.
+pub const SHORT_SECONDS: f64 = 300.0;
+/// Beyond so many times the time observed nothing follows of when there is no more: a minute says something of a day, ten seconds do not
+/// (judgement).
+pub const MEMORY_REACH: f64 = 1_440.0;
+/// Growth does not go on, if so much less comes in its second half than in its first.
+const LEAST_GOING_ON: f64 = 0.4;
+
 /// An end is measured if so much of the limit is in use, or if it comes within so many times the time observed. Otherwise it is inferred: users
 /// who come back after a fail-over grow as fast as a leak, and stop (judgement).
 const MUCH_IN_USE: f64 = 0.5;
@@ -168,6 +176,31 @@ pub fn growth(points: &[(f64, f64)], left: f64) -> Option<Trend> {
     let up = points.windows(2).filter(|pair| pair[1].1 > pair[0].1).count();
     let steady = up as f64 >= MIN_STEPS_UP * (points.len() - 1) as f64;
     (trend.p < 0.01 && trend.low > 0.0 && matters && steady).then_some(trend)
+}
+
+/// Whether as much comes in the second half as in the first, about: a node that has just got work takes what that needs, and then no more.
+pub fn goes_on(points: &[(f64, f64)], middle: f64) -> bool {
+    let half = points.partition_point(|(t, _)| *t < middle);
+    let rise = |from: usize, to: usize| {
+        let (first, last) = (points.get(from)?, points.get(to)?);
+        // Of few points no slope can be had; of many their ends say little.
+        let slope = points.get(from..=to).and_then(trend).map(|trend| trend.slope * (last.0 - first.0));
+        Some(slope.unwrap_or(last.1 - first.1))
+    };
+    let rises = rise(0, half).zip(rise(half, points.len().saturating_sub(1)));
+    rises.is_none_or(|(before, after)| after >= LEAST_GOING_ON * before)
+}
+
+/// How fast it grows from now on, in bytes a second: of a long recording no faster than in its last third, since a load that has begun in
+/// it may soon have what it needs.
+pub fn pace(points: &[(f64, f64)], slope: f64) -> f64 {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return slope };
+    let length = last.0 - first.0;
+    if length < SHORT_SECONDS {
+        return slope;
+    }
+    let late = points.partition_point(|(t, _)| *t < last.0 - length / 3.0);
+    points.get(late..).and_then(trend).map_or(slope, |late| late.slope.min(slope))
 }
 
 /// What most of some things are, and who makes them.

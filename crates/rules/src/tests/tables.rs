@@ -1,9 +1,11 @@
 //! Rules on what tables cost: searches of whole ones, large objects, bags.
 
-use beamtune_model::{Confidence, Cost, Finding, Level, Outcome, Period, TableRow, WorkSample, facts};
+use beamtune_model::{
+    Confidence, Cost, Finding, Level, Metric, Outcome, Period, TableRow, WorkSample, facts, metrics,
+};
 
 use super::node::{Busy, Node, node};
-use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row};
+use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, value};
 
 /// A node that does a million reductions a second, so many of them in a process that stands so in each look.
 fn stands(pid: &'static str, reductions: i64, stack: &[&str]) -> Busy {
@@ -260,4 +262,135 @@ fn short_searches_and_few_samples_of_long_ones_are_none() {
     assert_eq!(level(&[fold, work.clone()], &[table("settings", "shop", 90)]), None);
     // Two of sixty are by chance; three of sixty may be one of a hundred.
     assert_eq!(level(&[long, work], &tables), None);
+}
+
+/// A table of 10,000 rows and 60 MB with so many more of both in each second, and what was sampled of its rows: place of the pid, with pid,
+/// of ended processes.
+fn growing_table(rows_per_s: i64, bytes_per_s: i64, sampled: Option<(i64, i64, i64)>) -> Node {
+    node().with(|n| {
+        let mut series: Vec<(&'static Metric, &'static str, i64, i64)> = vec![
+            (&metrics::TABLE_ROWS, "baskets", 10_000, rows_per_s),
+            (&metrics::TABLE_MEMORY, "baskets", 60_000_000, bytes_per_s),
+        ];
+        if let Some((place, with_pid, ended)) = sampled {
+            series.push((&metrics::TABLE_SAMPLED, "baskets", 100, 0));
+            series.push((&metrics::TABLE_PID_PLACE, "baskets", place, 0));
+            series.push((&metrics::TABLE_WITH_PID, "baskets", with_pid, 0));
+            series.push((&metrics::TABLE_ENDED, "baskets", ended, 0));
+        }
+        n.series = series;
+        n.ets = vec![of_kind("set")];
+        n.kinds = vec![("ets", 80_000_000, bytes_per_s)];
+        n.resident_growth = bytes_per_s;
+        n.memory_available = 100_000_000_000;
+    })
+}
+
+fn of_kind(kind: &str) -> TableRow {
+    TableRow {
+        id: "baskets".to_owned(),
+        name: "baskets".to_owned(),
+        owner: "<0.55.0>".to_owned(),
+        objects: 10_000,
+        kind: kind.to_owned(),
+        protection: "public".to_owned(),
+        ..TableRow::default()
+    }
+}
+
+#[test]
+fn rows_of_processes_that_have_ended_are_a_leak_however_slowly_a_table_grows() {
+    let leaks = |ended| growing_table(90, 600_000, Some((metrics::PID_IS_KEY, 100, ended)));
+    let found = finding(&leaks(98), "BT084");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("baskets of <0.55.0>")));
+    assert!(found.summary.contains("gains 90 rows (600 kB) a second"), "{}", found.summary);
+    assert!(found.summary.contains("98 of 100 sampled rows"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.delete_rows_of_ended", "code.bounded_table"]);
+    assert!(found.against.iter().any(|but| but.contains("sweep")), "{found:#?}");
+    assert_eq!(finding(&leaks(30), "BT084").level, Level::Notice);
+    // 0.1 % in ten seconds: only what is certain counts.
+    let large = |ended| {
+        growing_table(90, 600_000, Some((metrics::PID_IN_KEY, 100, ended)))
+            .with(|n| n.series[0].2 = 1_000_000)
+    };
+    assert_eq!(finding(&large(98), "BT084").level, Level::Warning);
+    assert_healthy(&large(2), "BT084");
+    // Slow, without any growth of memory that matters.
+    let slow = |place| finding(&growing_table(10, 1_000, Some((place, 100, 98))), "BT084");
+    assert_eq!(slow(metrics::PID_IN_KEY).level, Level::Warning);
+    // A cache notes who wrote a row.
+    let written = slow(metrics::PID_IN_ROW);
+    assert_eq!(written.level, Level::Notice);
+    assert_eq!(entries(&written), ["code.bounded_table", "code.delete_rows_of_ended"]);
+    let long = finding(&leaks(98).with(|n| n.seconds = 400), "BT084");
+    assert_eq!((long.level, long.confidence), (Level::Warning, Confidence::Measured));
+    assert!(!long.against.iter().any(|but| but.contains("sweep")), "{long:#?}");
+}
+
+#[test]
+fn a_table_that_grows_for_reasons_unknown_is_a_notice_until_memory_ends() {
+    let grows = |sampled| growing_table(500, 3_000_000, sampled);
+    let found = finding(&grows(None), "BT084");
+    assert_eq!(found.level, Level::Notice);
+    assert_eq!(entries(&found), ["code.bounded_table"]);
+    assert!(found.against.iter().any(|but| but.contains("cache")), "{found:#?}");
+    assert!(found.against.iter().any(|but| but.contains("not sampled")), "{found:#?}");
+    // Its processes live; or few rows have a pid at all.
+    let lives = finding(&grows(Some((metrics::PID_IS_KEY, 100, 1))), "BT084");
+    assert_eq!(lives.level, Level::Notice);
+    assert!(lives.against.iter().any(|but| but.contains("alive")), "{lives:#?}");
+    assert_eq!(finding(&grows(Some((metrics::PID_IN_ROW, 10, 10))), "BT084").level, Level::Notice);
+    // Users come.
+    let come = finding(&grows(None).with(|n| n.processes.1 = 400), "BT084");
+    assert!(come.against.iter().any(|but| but.contains("users")), "{come:#?}");
+    // Memory ends within minutes; and in a long recording within hours.
+    let ends = grows(None).with(|n| n.memory_available = 240_000_000);
+    assert_eq!(finding(&ends, "BT084").level, Level::Warning);
+    let hours = grows(None).with(|n| (n.seconds, n.memory_available) = (400, 60_000_000_000));
+    let found = finding(&hours, "BT084");
+    assert_eq!(found.level, Level::Warning);
+    assert!(matches!(found.cost(), Some(Cost::EndSeconds(_))), "{found:#?}");
+    // What grows by next to nothing, or not any more.
+    assert_healthy(&growing_table(500, 5_000, None), "BT084");
+    assert_healthy(&growing_table(0, 0, None), "BT084");
+    assert_healthy(&node(), "BT084");
+}
+
+#[test]
+fn the_growth_of_memory_follows_from_the_table_that_is_most_of_it() {
+    let sick = growing_table(500, 3_000_000, None).with(|n| n.memory_available = 240_000_000);
+    let follows = |node: &Node| {
+        let diagnosis = diagnose(&node.period());
+        let found =
+            diagnosis.findings().into_iter().find(|found| found.code.0 == "BT027").expect("growth").clone();
+        found.follows.map(|of| of.code.0)
+    };
+    assert_eq!(follows(&sick), Some("BT084"));
+    // Others grow more.
+    assert_eq!(follows(&sick.with(|n| n.kinds = vec![("ets", 80_000_000, 9_000_000)])), None);
+}
+
+#[test]
+fn what_to_do_about_a_table_that_grows_depends_on_its_kind() {
+    let change = |change: fn(&mut TableRow)| {
+        let node = growing_table(500, 3_000_000, None).with(|n| change(&mut n.ets[0]));
+        let found = finding(&node, "BT084");
+        (found.remedies.last().map(|remedy| remedy.change.clone()).unwrap_or_default(), found)
+    };
+    assert!(change(|row| row.kind = "ordered_set".to_owned()).0.contains("ets:first/1"));
+    assert!(change(|row| row.kind = "bag".to_owned()).0.contains("a bag keeps"));
+    let (advice, found) = change(|row| row.owner_name = Some("mnesia_monitor".to_owned()));
+    assert!(advice.contains("mnesia:dirty_delete/2"), "{advice}");
+    assert_eq!(value(&found, "rows now"), Some(15_000.0));
+    // Mnesia's own, OTP's, and a product's.
+    let own = growing_table(500, 3_000_000, None);
+    assert_healthy(&own.clone().with(|n| n.ets[0].name = "mnesia_held_locks".to_owned()), "BT084");
+    assert_healthy(&own.clone().with(|n| n.ets[0].owner_name = Some("code_server".to_owned())), "BT084");
+    assert_healthy(&own.with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()))), "BT084");
+}
+
+#[test]
+fn tables_that_nobody_followed_are_not_healthy() {
+    let old = outcome(&node().with(|n| n.without.push(&metrics::TABLES_FOLLOWED)).period(), "BT084");
+    assert!(matches!(old, Outcome::NotJudged { .. }), "{old:?}");
 }
