@@ -1,7 +1,8 @@
 //! BT070: clients of RabbitMQ open and close connections, channels or queues all the time, leak channels, or fail to log in.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Metric, Missing, Period, Scale, Signal, Threshold, Unit, metrics,
+    Account, Code, Confidence, Cost, Evidence, Metric, Missing, Period, Scale, Signal, Threshold, Unit,
+    metrics,
 };
 
 use crate::remedy;
@@ -17,7 +18,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::CpuUsed,
     judge,
-    thresholds: &[CONNECTIONS.opened_per_s, CHANNELS.opened_per_s, QUEUES.opened_per_s, FAILED],
+    thresholds: &[CONNECTIONS.opened_per_s, CHANNELS.opened_per_s, QUEUES.opened_per_s, METADATA, FAILED],
     ..Rule::COMMON
 };
 
@@ -101,6 +102,21 @@ const QUEUES: Churn = Churn {
     why: "declaring and deleting a queue are transactions of the metadata store, with bindings, on all nodes",
 };
 
+/// Transactions of the metadata store in a second: RabbitMQ makes one for each queue, exchange and binding that comes or goes.
+const METADATA: Threshold = Threshold::new(
+    "client-churn.metadata_changes_per_s",
+    "queues, exchanges and bindings that are declared or deleted, a second",
+    Scale {
+        notice: 50.0,
+        warning: 200.0,
+        critical: 1_000_000.0,
+        source: "judgement: topology is meant to be declared once; each change is a transaction of the whole cluster",
+    },
+);
+
+/// CPU time of one, in seconds (RabbitMQ 3.10 on OTP 25: 0.6 cores for 750 bindings a second that come and go with their queues).
+const METADATA_CPU_SECONDS: f64 = 0.000_8;
+
 /// From this share of what the schedulers do on, it is most of that (judgement).
 const MOST: f64 = 0.5;
 
@@ -138,6 +154,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .into_iter()
         .chain(channels.and_then(|rates| churn(period, &CHANNELS, rates)))
         .chain(QUEUES.rates(period).and_then(|rates| churn(period, &QUEUES, rates)))
+        .chain(metadata(period))
         .chain(leak(period))
         .chain(failed(period));
     let rate = |metric| broker::total(period, metric).unwrap_or(0.0);
@@ -187,6 +204,44 @@ fn churn(period: &Period, churn: &Churn, (opened, closed): (f64, f64)) -> Option
         churn.change,
         churn.why,
         "opened per second, and CPU per message",
+    )))
+}
+
+/// Bindings and exchanges that come and go: Mnesia counts transactions, and queues are counted beside.
+fn metadata(period: &Period) -> Option<Draft> {
+    let changes = period.rate(&metrics::MNESIA_COMMITS, "").ok()?;
+    let (created, deleted) = QUEUES.rates(period)?;
+    // Those of queues are told there.
+    let severity = METADATA.of(period).severity(changes - created - deleted)?;
+    let active = view::activity(period, view::kind::SCHEDULER).ok().map(|activity| activity.cores());
+    let cores = active.map(|active| (changes * METADATA_CPU_SECONDS).min(active));
+    let is_most = cores.zip(active).is_some_and(|(cores, active)| cores >= MOST * active);
+    let opener = broker::foremost_opener(period, &metrics::OPENER_CONNECTIONS);
+    let draft = Draft::new(
+        severity,
+        format!("binding churn: clients change bindings or exchanges {:.0} times per second", changes - created - deleted),
+    )
+    .confidence(Confidence::Inferred)
+    .costs(cores.map(Cost::CpuCores))
+    .signals(is_most.then_some(Signal::DrivesMost))
+    .because(
+        Evidence::number("transactions of the metadata store (Mnesia)", changes, Unit::PerSecond)
+            .against_scale(METADATA.of(period)),
+    )
+    .because(Evidence::number("queues created", created, Unit::PerSecond))
+    .because(Evidence::number("queues deleted", deleted, Unit::PerSecond))
+    .because_some(opener.map(|(client, count, of)| {
+        Evidence::text("new connections", format!("{}, {count:.0} of {of:.0} that were met", client.title()))
+    }))
+    .but("a client that declares all it needs at its start does this for a moment")
+    .confirmed_by("rabbitmqctl list_bindings source_name destination_name routing_key, twice: bindings have come and gone");
+    Some(draft.fix(remedy::of(
+        period,
+        "rabbitmq.long_lived",
+        "one binding with a pattern (topic exchange: region3.#) in place of one for each key; keep the queue with its bindings between uses, and \
+         change only those that differ",
+        "each binding is a transaction of the metadata store on all nodes, when it comes and when it goes, and all of them wait for each other",
+        "transactions per second, CPU per message",
     )))
 }
 

@@ -5,6 +5,7 @@ use beamtune_model::{Account, Code, Limit, Missing, Period, Subject, facts, metr
 use crate::remedy;
 use crate::rule::{Judgement, Rule};
 use crate::signals::limits::{FULL, Filling, maker};
+use crate::signals::products;
 
 pub const RULE: Rule = Rule {
     code: Code("BT007"),
@@ -29,6 +30,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let maker = maker(period, "process");
     let leak = filling.growth.is_some();
+    let known = maker.as_ref().and_then(|maker| products::kind(&maker.kind));
     let next = (limit * 4.0).min(134_217_727.0);
     Ok(Judgement::found(
         filling
@@ -43,8 +45,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 remedy::of(
                     period,
                     "code.bounded_processes",
-                    "end the processes when their work is done, and bound how many may run at a time",
-                    "a table that leaks is full one day, whatever its size",
+                    known.map_or(
+                        "end the processes when their work is done, and bound how many may run at a time",
+                        |kind| &kind.instead,
+                    ),
+                    known
+                        .map_or("a table that leaks is full one day, whatever its size", |kind| &kind.source),
                     "the process count must stop growing under the same load",
                 )
             })

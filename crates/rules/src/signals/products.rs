@@ -35,6 +35,22 @@ pub(crate) struct Listeners {
 #[serde(deny_unknown_fields)]
 struct File {
     product: Vec<Product>,
+    kind: Vec<Kind>,
+}
+
+/// A kind of a product's processes that pile up because of a setting, or of a client.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kind {
+    /// The beginning of what they were started with.
+    begins: String,
+    pub instead: String,
+    pub source: String,
+}
+
+/// What is known of a kind of processes, by what they were started with.
+pub(crate) fn kind(started_with: &str) -> Option<&'static Kind> {
+    FILE.kind.iter().find(|kind| started_with.starts_with(&kind.begins))
 }
 
 static FILE: LazyLock<File> = LazyLock::new(|| data("products", include_str!("../../data/products.toml")));

@@ -125,6 +125,10 @@ fn churn_is_told_with_who_opens() {
         (Level::Warning, "worker (user app)".to_owned())
     );
     assert_healthy(&rabbit(&[(&CONNECTION_CHANNELS, CONNECTION, 300, 0)]), "BT070");
+    let binds = |commits| rabbit(&[(&MNESIA_COMMITS, "", 0, commits), (&BROKER_QUEUES_CREATED, "", 0, 2)]);
+    assert!(finding(&binds(700), "BT070").summary.starts_with("binding churn: "));
+    assert_eq!(finding(&binds(100), "BT070").level, Level::Notice);
+    assert_healthy(&binds(20), "BT070");
     assert_eq!(finding(&rabbit(&[(&BROKER_LOGINS_FAILED, "", 0, 20)]), "BT070").level, Level::Warning);
 }
 

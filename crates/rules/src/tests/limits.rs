@@ -143,6 +143,19 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
 }
 
 #[test]
+fn processes_of_products_that_pile_up_have_advice_of_their_own() {
+    let leak = |kind| {
+        let node = node().with(|n| {
+            n.processes = (2_000, 30);
+            n.spawns = vec![spawn("process", kind, "its_sup")];
+        });
+        finding(&node, "BT007").remedies[0].change.clone()
+    };
+    assert!(leak("mod_muc_room:init/1").contains("rooms_unused_destroy"));
+    assert!(leak("shop_order:init/1").starts_with("end the processes"));
+}
+
+#[test]
 fn atoms_that_grow_are_found() {
     let leak = node().with(|n| n.atoms = (100_000, 5_000));
     let found = finding(&leak, "BT009");
