@@ -1,0 +1,11 @@
+-module(loyalty_sup).
+-behaviour(application).
+-behaviour(supervisor).
+-export([start/2, stop/1, init/1]).
+start(_, _) ->
+    ok = loyalty_accounts:create(),
+    supervisor:start_link({local, ?MODULE}, ?MODULE, []).
+stop(_) -> ok.
+init([]) ->
+    W = fun(M) -> #{id => M, start => {M, start_link, []}} end,
+    {ok, {#{strategy => one_for_one}, [W(loyalty_stats), W(loyalty_listener)]}}.

@@ -1,0 +1,16 @@
+#!/bin/bash
+ROOT=${BEAMTUNE_OTP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune/otp}/27
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
+NODE=meetups@127.0.0.1 COOKIE=meetups-27
+cd "$TMP"
+mkdir ebin && cp src/meetups.app ebin/
+"${IN_ROOT[@]}" elixirc -o "$IN/ebin" "$IN/src/meetups.ex" >"$LOG/compile.out" 2>&1 || fail "compile"
+export PORT_FILE=$IN/port WORK=$IN/work; mkdir work
+daemon vm "${IN_ROOT[@]}" elixir  --name $NODE --cookie $COOKIE -pa "$IN/ebin" --no-halt \
+    -e '{:ok, _} = Application.ensure_all_started(:meetups)'
+VM=$LAST
+for _ in $(seq 300); do [ -s port ] && break; nap 0.1; done
+daemon web /usr/bin/python3 src/web.py "$(cat port)" "$TMP/times"
+until_true 60 'ets:lookup_element(meetups_counts, asked, 2) > 200.'
+nap 10
+ready_and_hold
