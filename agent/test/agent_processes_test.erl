@@ -148,7 +148,7 @@ growing_tables(Target) ->
     check("followed, and none has grown since", maps:get(rows, Look()), fun(Rows) -> [N || {N, _, _} <- Rows, N =/= <<"shut">>] =:= [] end),
     Add(201),
     #{rows := Rows} = Look(),
-    Names = [<<"by_part">>, <<"by_pid">>, <<"by_time">>, <<"by_value">>, <<"of_none">>, <<"packed">>],
+    Names = [<<"by_key">>, <<"by_part">>, <<"by_pid">>, <<"by_time">>, <<"by_value">>, <<"of_none">>, <<"packed">>],
     check("rows", [{N, 400} || N <- Names], lists:sort([{N, Size} || {N, Size, _} <- Rows, lists:member(N, Names)])),
     [check({"bytes", N}, 400 * 100, fun(Least) -> Bytes > Least end) || {N, _, Bytes} <- Rows, lists:member(N, Names)],
     Ended = looks(Look, fun(Seen) -> length(lists:usort([element(1, E) || E <- Seen])) >= 4 end, Add, 401, []),
@@ -158,7 +158,7 @@ growing_tables(Target) ->
      || {Name, Sampled, Place, Pids, Gone} <- Ended, maps:is_key(Name, Where), Place =:= maps:get(Name, Where)],
     check("each in its place", [], maps:to_list(Where) -- [{N, P} || {N, _, P, _, _} <- Ended]),
     check("without pids", [{none, 0, 0}], lists:usort([{P, Pids, Gone} || {<<"of_none">>, _, P, Pids, Gone} <- Ended])),
-    check("no others", [], [N || {N, _, _, _, _} <- Ended, lists:member(N, [<<"by_time">>, <<"shut">>, <<"packed">>])]),
+    check("no others", [], [N || {N, _, _, _, _} <- Ended, lists:member(N, [<<"by_time">>, <<"by_key">>, <<"shut">>, <<"packed">>])]),
     %% Once it is among the largest ones.
     #{rows := Known} = value(ets, agent_client:sample(Agent, 3, [{ets, #{top => 50}}])),
     check("its rows", [], Names -- [N || #{name := N} <- Known]),

@@ -396,13 +396,13 @@ tables(Names) ->
 unnamed_tables(Count) ->
     keep(fun() -> [ets:insert(ets:new(table, [public]), [{N, N} || N <- lists:seq(1, 20)]) || _ <- lists:seq(1, Count)] end).
 
-%% Tables with rows of processes, in their key, within it and in another element, or in none; one by time, one that nobody else may read, and
-%% one that is compressed.
+%% Tables with rows of processes, in their key, within it and in another element, or in none; one by time, one that nobody else may read,
+%% one that is compressed, and one with all rows under one key.
 sessions() ->
     keep(fun() ->
              [ets:new(Name, [named_table, public | Options])
-              || {Name, Options} <- [{by_pid, []}, {by_part, [bag, {keypos, 2}]}, {by_value, [{write_concurrency, true}]}, {of_none, [duplicate_bag]},
-                                     {by_time, [ordered_set]}, {packed, [compressed]}, {spread, [{write_concurrency, true}, {decentralized_counters, true}]}]],
+              || {Name, Options} <- [{by_pid, []}, {by_part, [{keypos, 2}]}, {by_value, [{write_concurrency, true}]}, {of_none, []},
+                                     {by_time, [ordered_set]}, {by_key, [duplicate_bag]}, {packed, [compressed]}, {spread, [{write_concurrency, true}, {decentralized_counters, true}]}]],
              spawn_link(fun() -> fill(ets:new(shut, [named_table, private]), 1) end)
          end).
 
@@ -421,9 +421,10 @@ add_sessions(Keeper, From, Living, Ended) ->
     Large = lists:seq(1, 100),
     [begin
          ets:insert(by_pid, {Pid, Large}),
+         ets:insert(by_key, {popular, Pid, Large}),
          ets:insert(by_part, {session, {user, N, Pid}, Large}),
          ets:insert(by_value, {N, Large, Pid, up}),
-         ets:insert(of_none, {N rem 7, Large, make_ref()}),
+         ets:insert(of_none, {N, Large, make_ref()}),
          ets:insert(by_time, {{N, Pid}, Large}),
          ets:insert(packed, {Pid, Large}),
          ets:insert(spread, {Pid, Large})

@@ -438,6 +438,15 @@ pub(super) const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT067",
+        effects: &["BT045"],
+        is_meant: |cause, effect| {
+            matches!(cause.subject, Some(Subject::ProcessKind { .. }))
+                && matches!(&effect.subject, Some(Subject::Allocator { name, .. }) if name == "eheap_alloc")
+        },
+        why: "these first heaps are the blocks",
+    },
+    Relation {
+        cause: "BT067",
         effects: &["BT046"],
         is_meant: |cause, _| is_about_flag(cause, "ERL_FULLSWEEP_AFTER"),
         why: "every fullsweep allocates a new heap and frees the old one",

@@ -1,19 +1,20 @@
-//! BT067: VM-wide heap settings cost CPU time or memory.
+//! BT067: heap settings, of the VM or of one kind of processes, cost CPU time or memory.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, Scale, Subject, Threshold, Unit, Use, facts,
-    metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, Rank, Scale, Subject, Threshold, Unit, Use,
+    facts, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::counts::largest_first;
 use crate::signals::memory::{self, DEFAULT_FIRST_HEAP_WORDS, FEW_SWEEPS};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT067"),
     name: "heap-settings",
-    question: "Do VM-wide heap settings cost CPU or memory?",
+    question: "Do heap settings cost CPU or memory?",
     confirm: "the same load without the setting: beamtune compare, with it as --a-env or --a-flags",
     needs: &[],
     account: Account::CpuUsed,
@@ -51,7 +52,11 @@ const WORTH_BYTES: f64 = 100e6;
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let after = period.fact_number(facts::FULLSWEEP_AFTER)?;
     let words = period.facts.number(facts::MIN_HEAP_WORDS).unwrap_or(DEFAULT_FIRST_HEAP_WORDS);
-    let found = full_sweeps(period, after).into_iter().chain(first_heaps(period, words)).collect();
+    let found = full_sweeps(period, after)
+        .into_iter()
+        .chain(first_heaps(period, words))
+        .chain(first_heaps_of_kind(period, words))
+        .collect();
     Ok(Judgement::found_or_healthy(
         found,
         format!("default fullsweep_after {after} and min_heap_size {words} words cost next to nothing"),
@@ -100,6 +105,78 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
         )),
     )
 }
+
+/// Of the processes looked at for their memory, so many of one kind, and this share, must have it (judgement).
+const KIND_ROWS: usize = 10;
+const KIND_SHARE: f64 = 0.5;
+
+/// From so many times the VM's default on a first heap was meant to be large (judgement).
+const KIND_FACTOR: i64 = 10;
+
+/// A heap with what is young and what is old may be so many times the first one without having grown (a collection copies into a second one
+/// of that size; judgement).
+const KIND_GROWN: i64 = 4;
+
+/// A large min_heap_size that one kind of processes is started with.
+fn first_heaps_of_kind(period: &Period, default: i64) -> Option<Draft> {
+    let largest: Vec<&ProcessRow> = period
+        .processes
+        .iter()
+        .filter_map(|process| process.row.as_ref())
+        .filter(|row| row.ranks.contains(&Rank::Memory))
+        .collect();
+    let is_large = |words: i64| words >= KIND_FACTOR * default && words >= FIRST_LARGE_WORDS;
+    let given = largest.iter().filter_map(|row| {
+        let words = row.min_heap_words.filter(|words| is_large(*words))?;
+        // One that has grown beyond it is that large anyway.
+        row.total_heap_words.filter(|total| *total <= KIND_GROWN * words)?;
+        Some(((row.initial_call.as_deref()?, words), 1))
+    });
+    let ((kind, words), rows) = largest_first(given).into_iter().next()?;
+    if (rows as usize) < KIND_ROWS || (rows as f64) < KIND_SHARE * largest.len() as f64 {
+        return None;
+    }
+    let memory = |name: &str| {
+        let mut kinds = period.family(&metrics::MEMORY, "");
+        Some(kinds.find(|(kind, _)| *kind == name)?.1.last.value as f64)
+    };
+    let (heaps, used) = (memory("processes")?, memory("total")?);
+    let each = words as f64 * memory::WORD_BYTES;
+    // How many there are is not recorded: no more than have room in the memory of processes.
+    let processes = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean().min(heaps / each);
+    let bytes = processes * (words - default).max(0) as f64 * memory::WORD_BYTES;
+    let share = bytes / used.max(1.0);
+    let severity = FIRST_HEAPS.of(period).severity(share).filter(|_| bytes >= WORTH_BYTES)?;
+    let draft = Draft::new(
+        severity,
+        format!(
+            "processes started with {kind} have a min_heap_size of {words} words ({:.0} kB each): up to {}, {:.0} % of the VM's memory",
+            each / 1e3,
+            memory::megabytes(bytes),
+            share.min(1.0) * 100.0
+        ),
+    )
+    .about(Subject::kind(kind))
+    .costs(Cost::MemoryBytes(bytes))
+    .inferred_if(true)
+    .because(Evidence::number("min_heap_size of these", each, Unit::Bytes).with_text(format!("{words} words")))
+    .because(Evidence::number("processes with it, of the largest that were looked at", rows as f64, Unit::Count).with_text(format!("of {}", largest.len())))
+    .because(Evidence::number("default of the node", default as f64 * memory::WORD_BYTES, Unit::Bytes))
+    .because(Evidence::number("of what the VM uses", share.min(1.0), Unit::Ratio).against_scale(FIRST_HEAPS.of(period)))
+    .but("processes that need such heaps would grow to that size anyway")
+    .confirmed_by("process_info(Pid, garbage_collection_info) after erlang:garbage_collect(Pid): heap_size is what is alive, heap_block_size what is held")
+    .fix(remedy::of(
+        period,
+        "process.min_heap_size",
+        &format!("leave {{min_heap_size, {words}}} out of the options with which {kind} is started, or take twice what is alive after a collection"),
+        "a heap never gets smaller than that, and is full of garbage before it is collected",
+        "memory of processes and collections a second under the same load",
+    ));
+    Some(draft)
+}
+
+/// A first heap of fewer words is no matter (judgement: 32 kB).
+const FIRST_LARGE_WORDS: i64 = 4_096;
 
 /// A large VM-wide min_heap_size.
 fn first_heaps(period: &Period, words: i64) -> Option<Draft> {

@@ -59,7 +59,8 @@ const BYTES: Threshold = Threshold::new(
 const MIN_SAMPLED: f64 = 20.0;
 const WITH_PID: f64 = 0.5;
 
-/// Rows of ended processes are certain whatever the table's size: from this size on, in rows, the growth that counts grows no more.
+/// Rows of ended processes are certain whatever the table's size, and so is a table that has more rows in each reading and far more than there
+/// are processes: from this size on, in rows, the growth that counts grows no more.
 const LARGE_ROWS: f64 = 2_000.0;
 /// A slower growth is none, in rows a second (judgement: 40,000 a day).
 const MIN_ROWS_PER_S: f64 = 0.5;
@@ -130,9 +131,12 @@ impl<'p> Growing<'p> {
             with_pid: last(&metrics::TABLE_WITH_PID).unwrap_or(0) as f64,
             ended: last(&metrics::TABLE_ENDED).unwrap_or(0) as f64,
         });
-        let is_certain =
-            sampled.and_then(|sampled| sampled.share()).is_some_and(|share| is_leak(period, share));
         let points = view::trend_points(&rows.trace);
+        let is_certain = match sampled.and_then(|sampled| sampled.share()) {
+            Some(share) if is_leak(period, share) => true,
+            Some(_) if go_with_processes(period, rows.last.value as f64) => false,
+            _ => rises_always(&points),
+        };
         let trend = growth(&points, if is_certain { LARGE_ROWS } else { f64::INFINITY })?;
         let (first, end) = (points.first()?.0, points.last()?.0);
         if trend.slope < MIN_ROWS_PER_S || !goes_on(&points, first.midpoint(end)) || !still_grows(&points) {
@@ -193,6 +197,20 @@ fn trend_of(points: &[(f64, f64)]) -> Option<f64> {
     trend(points).map(|trend| trend.slope)
 }
 
+/// So many rows for each process of the node are not there for the processes that they name (judgement).
+const ROWS_OF_PROCESS: f64 = 10.0;
+
+/// Whether there may be as many rows as the processes that they name call for.
+fn go_with_processes(period: &Period, rows: f64) -> bool {
+    let processes = period.stat(&metrics::PROCESS_COUNT, "").map_or(f64::INFINITY, |count| count.mean());
+    rows <= ROWS_OF_PROCESS * processes
+}
+
+/// Whether each reading has more rows than the one before: rows that come and go would not.
+fn rises_always(points: &[(f64, f64)]) -> bool {
+    points.iter().zip(points.iter().skip(1)).all(|(before, after)| after.1 > before.1)
+}
+
 fn still_grows(points: &[(f64, f64)]) -> bool {
     let before = points.len().checked_sub(LAST_READINGS).and_then(|place| points.get(place));
     before.zip(points.last()).is_none_or(|(before, last)| last.1 > before.1)
@@ -243,7 +261,7 @@ fn draft(period: &Period, table: &Growing<'_>) -> Option<Draft> {
     let used = room.map_or(0.0, |room| resident / (resident + room.bytes).max(1.0));
     let end = left.map(|left| limits::confidence_of_end(left, seconds, used, MEMORY_REACH));
     let comes = processes_that_come(period, table).filter(|_| leak.is_none());
-    let lives = share.is_some() && leak.is_none();
+    let lives = share.is_some() && leak.is_none() && go_with_processes(period, table.rows);
     let confidence = match end {
         // A sweep that comes seldom leaves such rows meanwhile.
         _ if is_theirs && is_short => Confidence::Inferred,
@@ -337,6 +355,7 @@ fn against(
             table.sampled.is_none(),
             match table.row {
                 Some(row) if row.kind == "ordered_set" => "its rows were not sampled: it is an ordered_set",
+                Some(row) if row.kind.ends_with("bag") => "its rows were not sampled: it is a bag",
                 Some(row) if row.protection == "private" => "its rows were not sampled: it is private",
                 _ => "its rows were not sampled for processes that have ended",
             },

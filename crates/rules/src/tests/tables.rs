@@ -194,6 +194,19 @@ fn table(name: &str, owner: &str, objects: i64) -> TableRow {
     }
 }
 
+#[test]
+fn a_huge_table_that_has_more_rows_in_each_reading_grows() {
+    let huge = |rows_per_s| {
+        growing_table(rows_per_s, 70_000, None)
+            .with(|n| n.series[0] = (&metrics::TABLE_ROWS, "baskets", 400_000, rows_per_s))
+    };
+    assert_eq!(finding(&huge(350), "BT084").level, Level::Notice);
+    assert_healthy(&huge(0), "BT084");
+    // Rows come and go, and some more come.
+    let wave = huge(350).with(|n| n.series[0] = (&metrics::TABLE_ROWS, "other", 400_000, 0));
+    assert_healthy(&wave, "BT084");
+}
+
 fn found(period: &Period, code: &str) -> Option<Finding> {
     match outcome(period, code) {
         Outcome::Found(findings) => findings.into_iter().next(),
@@ -314,7 +327,9 @@ fn rows_of_processes_that_have_ended_are_a_leak_however_slowly_a_table_grows() {
             .with(|n| n.series[0].2 = 1_000_000)
     };
     assert_eq!(finding(&large(98), "BT084").level, Level::Warning);
-    assert_healthy(&large(2), "BT084");
+    assert_healthy(&large(2).with(|n| n.processes = (400_000, 0)), "BT084");
+    // So few processes need not so many rows.
+    assert_eq!(finding(&large(2), "BT084").level, Level::Notice);
     // Slow, without any growth of memory that matters.
     let slow = |place| finding(&growing_table(10, 1_000, Some((place, 100, 98))), "BT084");
     assert_eq!(slow(metrics::PID_IN_KEY).level, Level::Warning);
@@ -336,7 +351,8 @@ fn a_table_that_grows_for_reasons_unknown_is_a_notice_until_memory_ends() {
     assert!(found.against.iter().any(|but| but.contains("cache")), "{found:#?}");
     assert!(found.against.iter().any(|but| but.contains("not sampled")), "{found:#?}");
     // Its processes live; or few rows have a pid at all.
-    let lives = finding(&grows(Some((metrics::PID_IS_KEY, 100, 1))), "BT084");
+    let with_key = grows(Some((metrics::PID_IS_KEY, 100, 1))).with(|n| n.processes = (16_000, 0));
+    let lives = finding(&with_key, "BT084");
     assert_eq!(lives.level, Level::Notice);
     assert!(lives.against.iter().any(|but| but.contains("alive")), "{lives:#?}");
     assert_eq!(finding(&grows(Some((metrics::PID_IN_ROW, 10, 10))), "BT084").level, Level::Notice);
