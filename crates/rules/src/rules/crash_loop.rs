@@ -331,7 +331,7 @@ impl Loop<'_> {
                 && reason.is_some_and(|reason| reason.starts_with(|first: char| first.is_lowercase()))
                 && !NAMES.faults.iter().any(|fault| Some(fault.as_str()) == reason)
         };
-        !self.is_named() && self.siblings.ends.is_empty() && self.rows.iter().all(|row| is_own(&row))
+        !self.is_named() && self.siblings.ends.is_empty() && self.rows.iter().all(is_own)
     }
 
     /// The heap limit at which the most frequent end came.
