@@ -9,7 +9,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
-use crate::signals::hot_code::{self, HotCode, What};
+use crate::signals::hot_code::{self, HotCode, Part, What};
 use crate::signals::never_waiting::never_waiting;
 use crate::signals::stack;
 use crate::view;
@@ -39,9 +39,10 @@ const WORTH_LOOKS: f64 = 0.1;
 /// From this share of its samples on, what is known of them is what the CPU time goes into (judgement).
 const NEARLY_ALL: f64 = 0.7;
 
-/// Kinds of processes that are named, and processes that never wait.
+/// Kinds of processes, functions and modules that are named, and processes that never wait.
 const MAX_KINDS: usize = 3;
 const MAX_PROCESSES: usize = 5;
+const MAX_FOREMOST: usize = 5;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity =
@@ -66,51 +67,65 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let of = format!("{} of {} samples of running processes", hot.samples.0, hot.samples.1);
     let name = match &hot.what {
-        What::Function(name) | What::Kind(name) => name.clone(),
+        What::Function(name) | What::Module(name) | What::Kind(name) => name.clone(),
         What::Library(name) => (*name).to_owned(),
     };
     if hot.cores < worth {
         return Ok(Judgement::Healthy(format!("{name} took {:.2} of {capacity:.2} cores ({of})", hot.cores)));
     }
-    let percent = hot.share() * 100.0;
-    let into = match &hot.what {
-        What::Kind(kind) => hot_code::kind_words(kind),
-        What::Function(_) | What::Library(_) => name.clone(),
+    let unnamed = match &hot.what {
+        What::Kind(kind) if hot_code::says_nothing(kind) => match hot_code::unnamed(period, kind, &hot) {
+            Some(unnamed) => Some(unnamed),
+            None => {
+                return Ok(Judgement::Healthy(format!(
+                    "no function or known process took most of it: {of} have no name"
+                )));
+            }
+        },
+        _ => None,
+    };
+    let into = match (&hot.what, &unnamed) {
+        (_, Some(unnamed)) => unnamed.words.clone(),
+        (What::Module(module), _) => format!("functions of {module}"),
+        (What::Kind(kind), _) => hot_code::kind_words(kind),
+        (What::Function(_) | What::Library(_), _) => name.clone(),
     };
     let endless = never_waiting(period, |process, stack| match &hot.what {
         What::Function(name) => stack.iter().any(|function| stack::without_fun(function) == *name),
         What::Kind(kind) => process.row.as_ref().is_some_and(|row| {
             [&row.name, &row.initial_call].into_iter().any(|one| one.as_ref() == Some(kind))
         }),
+        What::Module(name) => stack.iter().any(|function| hot_code::module_of(function) == name),
         What::Library(_) => false,
     });
     let is_endless = !endless.is_empty();
-    let summary = match specific(&hot) {
-        Some((what, looks)) if looks as f64 >= NEARLY_ALL * hot.samples.0 as f64 => format!(
-            "{:.0} % of the CPU time of processes goes into {what}, {} {into}",
-            100.0 * looks as f64 / hot.samples.1.max(1) as f64,
+    let percent = |looks: i64, of: i64| format!("{:.0} %", 100.0 * looks as f64 / of.max(1) as f64);
+    let (within, all) = hot.samples;
+    let summary = match &hot.known {
+        Some(part) if is_nearly_all(part, &hot) => format!(
+            "{} of the CPU time of processes goes into {}, {} {into}",
+            percent(part.samples, all),
+            part.what,
             if matches!(hot.what, What::Kind(_)) { "by" } else { "called by" }
         ),
-        Some((what, _)) => {
-            format!("{percent:.0} % of the CPU time of processes goes into {into}, most of it into {what}")
-        }
-        None => format!("{percent:.0} % of the CPU time of processes goes into {into}"),
+        Some(part) => format!(
+            "{} of the CPU time of processes goes into {into}, {} of it into {}",
+            percent(within, all),
+            percent(part.samples, within),
+            part.what
+        ),
+        None => format!("{} of the CPU time of processes goes into {into}", percent(within, all)),
     };
     let summary = match &endless[..] {
         [] => summary,
         [one] => format!("{summary}: {} runs it and never waits", one.title()),
         all => format!("{summary}: {} processes run it and never wait", all.len()),
     };
-    let subject = match &hot.what {
-        What::Function(name) => Some(Subject::Function { name: name.clone() }),
-        What::Kind(name) => Some(Subject::kind(name)),
-        What::Library(_) => None,
-    };
-    let of_library = hot.library.map(|(library, _)| library.instead.as_str());
-    let known = hot.known.map(|(known, _)| known.instead.as_str()).or(of_library);
-    let why = match hot.known {
-        Some((known, _)) => format!("it is where the CPU time goes; no flag changes that ({})", known.source),
-        None => "it is where the CPU time goes; no flag changes that".to_owned(),
+    let subject = match (&hot.what, &unnamed) {
+        (_, Some(unnamed)) => unnamed.subject.clone(),
+        (What::Function(name) | What::Module(name), _) => Some(Subject::Function { name: name.clone() }),
+        (What::Kind(name), _) => Some(Subject::kind(name)),
+        (What::Library(_), _) => None,
     };
     let often = |looks: i64| looks as f64 >= WORTH_LOOKS * hot.samples.0 as f64;
     let run_by: Vec<&str> = hot
@@ -145,8 +160,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .because_some(
             (!hot.callers.is_empty()).then(|| Evidence::text("called by", hot.callers.join(", by "))),
         )
-        .because_some(kinds(&hot))
-        .because_some(hot.library.map(|(library, looks)| {
+        .because_some(foremost(&hot))
+        .because_some(kinds(&hot).filter(|_| unnamed.is_none()))
+        .because_some(hot.known.as_ref().map(|part| {
+            Evidence::text("of these in", format!("{}, {} of {}", part.what, part.samples, hot.samples.0))
+        }))
+        .because_some(hot.library.filter(|_| hot.known.is_none()).map(|(library, looks)| {
             Evidence::number(
                 format!("of all samples within {}", library.name),
                 looks as f64 / hot.samples.1 as f64,
@@ -182,22 +201,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "it never waited and took no message in all samples; a loop without an end uses one scheduler for ever",
                 "reductions of the process: a job ends, a loop does not",
             )
-        })
-        .fix(remedy::of(
-            period,
-            "code.cheaper_function",
-            &match known {
-                Some(instead) => instead.to_owned(),
-                None => match &hot.what {
-                    What::Function(_) => {
-                        format!("make {name} cheaper, or call it less often: profile it first")
-                    }
-                    _ => "profile what these processes do for each message".to_owned(),
-                },
-            },
-            &why,
-            "CPU per request under the same load",
-        ));
+        });
+    let draft = advice(&hot, &name).into_iter().fold(draft, |draft, (change, source, is_logging)| {
+        let (entry, why) = match is_logging {
+            true => ("kernel.logger_level", "what is below the level is dropped before its text is made"),
+            false => ("code.cheaper_function", "it is where the CPU time goes; no flag changes that"),
+        };
+        let why = source.map_or_else(|| why.to_owned(), |source| format!("{why} ({source})"));
+        draft.fix(remedy::of(period, entry, &change, &why, "CPU per request under the same load"))
+    });
     let draft = match is_endless {
         true => draft.confirmed_by(
             "process_info(Pid, [current_stacktrace, reductions]) twice, a minute apart: a loop without an end is in the same function, and its \
@@ -208,9 +220,45 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(draft))
 }
 
-/// What it is there that costs, where that is known, with samples.
-fn specific(hot: &HotCode) -> Option<(&'static str, i64)> {
-    hot.known.map(|(known, looks)| (known.what.as_str(), looks))
+/// Whether what is known of it is nearly all of it.
+fn is_nearly_all(part: &Part, hot: &HotCode) -> bool {
+    part.samples as f64 >= NEARLY_ALL * hot.samples.0 as f64
+}
+
+/// What to do, its source, and whether it is about logging: instead of what is known, and unless that is nearly all, of the rest.
+fn advice(hot: &HotCode, name: &str) -> Vec<(String, Option<&'static str>, bool)> {
+    let mut advice: Vec<(String, Option<&'static str>, bool)> = Vec::new();
+    if let Some(part) = &hot.known {
+        advice.extend(part.instead.iter().map(|one| (one.change.to_owned(), one.source, one.is_logging)));
+    } else if let Some((library, _)) = hot.library {
+        advice.push((library.instead.clone(), None, false));
+    }
+    let is_known = match &hot.known {
+        Some(part) => is_nearly_all(part, hot),
+        None => hot.library.is_some(),
+    };
+    if !is_known {
+        let change = match &hot.what {
+            What::Function(_) => format!("make {name} cheaper, or call it less often: profile it first"),
+            What::Module(_) => {
+                format!("make functions of {name} cheaper, or call them less often: profile them first")
+            }
+            What::Kind(_) | What::Library(_) => "profile what these processes do for each message".to_owned(),
+        };
+        advice.push((change, None, false));
+    }
+    advice
+}
+
+/// The functions or modules that the samples are in.
+fn foremost(hot: &HotCode) -> Option<Evidence> {
+    let named: Vec<String> =
+        hot.foremost.iter().take(MAX_FOREMOST).map(|(name, looks)| format!("{name} ({looks})")).collect();
+    let what = match hot.what {
+        What::Module(_) => "its functions, with samples",
+        _ => "modules on their stacks, with samples",
+    };
+    (!named.is_empty()).then(|| Evidence::text(what, named.join(", ")))
 }
 
 /// What runs it.

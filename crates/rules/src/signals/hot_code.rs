@@ -1,10 +1,10 @@
 //! Which function most of the CPU time of processes goes into, by samples of where they ran.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use beamtune_model::rows::CHILD_OF;
-use beamtune_model::{Missing, Period, Use, WorkSample};
+use beamtune_model::{Missing, Period, ProcessUse, Subject, Use, WorkSample};
 use serde::Deserialize;
 
 use crate::account;
@@ -28,8 +28,18 @@ const NEARLY_ALL: f64 = 0.7;
 /// (judgement).
 const AS_MUCH: f64 = 0.7;
 
-/// Of the functions around it, so many are told.
+/// From this share of its samples on, what is known of them is reported (judgement: a third is worth a change).
+const PART: f64 = 1.0 / 3.0;
+
+/// Fewer samples are no such part, and do not represent others (judgement).
+const MIN_PART: i64 = 3;
+
+/// Callers of the function that are reported.
 const CALLERS: usize = 2;
+
+/// Frames of a call stack that the VM gives by default (`backtrace_depth` of `erlang:system_flag/2`): of a deeper one the outer functions are
+/// not known.
+const STACK_DEPTH: usize = 8;
 
 /// What a function of OTP or Elixir that is often at the top of the call stack is to be replaced by.
 pub(crate) fn instead(function: &str) -> Option<&'static str> {
@@ -70,6 +80,9 @@ pub(crate) struct KnownFunction {
     pub what: String,
     pub instead: String,
     pub source: String,
+    /// It sends messages to the log.
+    #[serde(default)]
+    is_logging: bool,
 }
 
 impl KnownFunction {
@@ -99,6 +112,9 @@ pub(crate) struct Library {
     modules: Vec<String>,
     pub name: String,
     pub instead: String,
+    /// It makes texts of terms, as for the log.
+    #[serde(default)]
+    formats: bool,
 }
 
 /// For tests.
@@ -114,7 +130,7 @@ impl Library {
     fn is_of(&self, function: &str) -> bool {
         self.modules.iter().any(|modules| {
             let rest = function.strip_prefix(modules.as_str());
-            rest.is_some_and(|rest| modules.ends_with(':') || rest.starts_with([':', '_', '.']))
+            rest.is_some_and(|rest| modules.contains(':') || rest.starts_with([':', '_', '.']))
         })
     }
 }
@@ -141,12 +157,46 @@ pub(crate) struct HotCode {
     pub callers: Vec<String>,
     /// What those are that run it, with samples, most first.
     pub kinds: Vec<(String, i64)>,
-    /// What is known of the functions that these samples are in, where most of them are in one such, and how many.
-    pub known: Option<(&'static KnownFunction, i64)>,
+    /// What is known of a good part of these samples.
+    pub known: Option<Part>,
+    /// The foremost functions of a module, or modules of a kind of process, that these samples are in, with samples, most first.
+    pub foremost: Vec<(String, i64)>,
     /// The library that most of all samples are within, and how many.
     pub library: Option<(&'static Library, i64)>,
     /// Of all samples of garbage collection, how many are within it.
     pub collections: (i64, i64),
+}
+
+/// An expensive function of OTP or Elixir, or a library, that is known.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// In words.
+    pub what: String,
+    pub samples: i64,
+    /// What to do instead, the foremost first.
+    pub instead: Vec<Instead>,
+}
+
+/// What to do instead of a known function or library.
+#[derive(Debug)]
+pub(crate) struct Instead {
+    pub change: &'static str,
+    /// Where it is documented.
+    pub source: Option<&'static str>,
+    /// A level of the log changes it.
+    pub is_logging: bool,
+}
+
+impl KnownFunction {
+    fn instead(&'static self) -> Instead {
+        Instead { change: &self.instead, source: Some(&self.source), is_logging: self.is_logging }
+    }
+}
+
+impl Library {
+    fn instead(&'static self) -> Instead {
+        Instead { change: &self.instead, source: None, is_logging: false }
+    }
 }
 
 /// What is named.
@@ -154,6 +204,8 @@ pub(crate) struct HotCode {
 pub(crate) enum What {
     /// `module:function/arity`.
     Function(String),
+    /// A module of the program, without a single function that most samples are within.
+    Module(String),
     /// Processes of this name, or started with this.
     Kind(String),
     /// A library that is known.
@@ -189,7 +241,7 @@ impl HotCode {
         };
         let of_library = library(&samples).filter(|(_, looks)| *looks as f64 > MOST * all as f64);
         let what = match (hottest(&samples, all), of_library) {
-            (Some(function), _) => What::Function(function),
+            (Some(what), _) => what,
             (None, Some((library, _))) => What::Library(&library.name),
             (None, None) => {
                 let kinds = samples.iter().filter_map(|sample| Some((sample.kind?, sample.looks)));
@@ -201,8 +253,9 @@ impl HotCode {
         };
         let is_within = |sample: &Sample<'_>| match &what {
             What::Function(function) => sample.functions.contains(function),
+            What::Module(module) => sample.functions.iter().any(|function| module_of(function) == module),
             What::Kind(kind) => sample.kind == Some(kind.as_str()),
-            What::Library(_) => sample.library.is_some(),
+            What::Library(name) => sample.libraries.iter().any(|library| library.name == *name),
         };
         let own: Vec<&Sample<'_>> = samples.iter().filter(|sample| is_within(sample)).collect();
         let count = within(&is_within);
@@ -210,9 +263,6 @@ impl HotCode {
         let at =
             largest_first(at).into_iter().next().filter(|(_, looks)| *looks as f64 > MOST * count as f64);
         let kinds = largest_first(own.iter().filter_map(|sample| Some((sample.kind?, sample.looks))));
-        let known =
-            largest_first(own.iter().filter_map(|sample| Some((sample.known(period)?, sample.looks))));
-        let known = known.into_iter().next().filter(|(_, looks)| *looks as f64 > MOST * count as f64);
         Ok(Some(HotCode {
             samples: (count, all),
             cores: cores * count as f64 / all as f64,
@@ -223,7 +273,8 @@ impl HotCode {
                 within(&|sample| sample.collects && is_within(sample)),
                 within(&|sample| sample.collects),
             ),
-            known: known.and_then(|(place, looks)| Some((FUNCTIONS.function.get(place)?, looks))),
+            known: Part::of(period, &own, &what, count),
+            foremost: foremost(&own, &what),
             library: of_library,
             what,
         }))
@@ -231,6 +282,7 @@ impl HotCode {
 }
 
 /// Processes that ran with one stack.
+#[derive(Clone)]
 pub(crate) struct Sample<'a> {
     pub looks: i64,
     pub kind: Option<&'a str>,
@@ -241,9 +293,12 @@ pub(crate) struct Sample<'a> {
     at: Option<&'a str>,
     /// What the program's innermost function has called, the innermost first.
     called: Vec<&'a str>,
+    /// The whole stack without traps; empty where what it had run is not known.
+    frames: Vec<&'a str>,
     /// The program's own, the innermost first, each once.
     pub functions: Vec<String>,
-    library: Option<&'static Library>,
+    /// The innermost first, each once.
+    libraries: Vec<&'static Library>,
 }
 
 impl<'a> Sample<'a> {
@@ -264,12 +319,53 @@ impl<'a> Sample<'a> {
         let called: Vec<&str> = known.iter().copied().take_while(|function| !is_own(function)).collect();
         let at = if called.len() < known.len() { called.last() } else { called.first() };
         let at = at.copied().filter(|at| !is_done && (hibernates || !stack::is_loop(at)));
-        // The innermost library: what a formatter of the log calls belongs to what it calls.
-        let mut within = known.iter().copied().chain(kind);
-        let library = within.find_map(|one| FUNCTIONS.library.iter().find(|library| library.is_of(one)));
-        let library = library.filter(|_| !is_done);
+        let libraries = known.iter().copied().chain(kind).filter(|_| !is_done);
+        let libraries = libraries_of(libraries);
         let called = if is_done { Vec::new() } else { called };
-        Sample { looks, kind, collects, stack, at, called, functions, library }
+        let frames = if is_done { Vec::new() } else { known };
+        Sample { looks, kind, collects, stack, at, called, frames, functions, libraries }
+    }
+
+    /// The outermost library or known function that the program has called; the same for two samples only of the same one.
+    fn outermost_known(&self) -> Option<&'static str> {
+        self.frames
+            .iter()
+            .take_while(|function| !self.is_callers(function))
+            .copied()
+            .filter_map(known_name)
+            .last()
+    }
+
+    /// Whether a function is the program's own, and not one that a library has called back.
+    fn is_callers(&self, function: &str) -> bool {
+        let place = self.frames.iter().position(|one| *one == function).unwrap_or_default();
+        let mut outer = self.frames.get(place..).unwrap_or_default().iter();
+        is_own(function) && !outer.any(|one| library_of(one).is_some())
+    }
+
+    /// Whether its stack was cut off within a library or known function: who has called that is not known.
+    fn is_cut(&self) -> bool {
+        let is_whole = self.frames.last().is_some_and(|outermost| stack::is_machinery(outermost));
+        self.stack.len() >= STACK_DEPTH
+            && !is_whole
+            && !self.frames.iter().any(|function| self.is_callers(function))
+            && self.outermost_known().is_some()
+    }
+
+    fn is_logging(&self) -> bool {
+        self.called
+            .iter()
+            .any(|function| FUNCTIONS.function.iter().any(|known| known.is_logging && known.is(function)))
+    }
+
+    /// The libraries that were at work within what is named, the innermost first.
+    fn libraries_within(&self, what: &What) -> Vec<&'static Library> {
+        let is_it = |function: &str| match what {
+            What::Function(name) => stack::without_fun(function) == *name,
+            What::Module(module) => module_of(function) == module,
+            What::Kind(_) | What::Library(_) => false,
+        };
+        libraries_of(self.frames.iter().copied().take_while(|function| !is_it(function)))
     }
 
     /// What is known of the functions that it was in: the place in the data of the outermost one. What a library does belongs to that.
@@ -295,8 +391,100 @@ pub(crate) fn samples(period: &Period) -> Vec<Sample<'_>> {
     let samples = period.work_samples.iter().filter(|one| !is_woken(one));
     let samples = samples.map(|one| Sample::new(&one.stack, one.looks, one.kind.as_deref(), one.collects));
     let mut samples: Vec<Sample<'_>> = samples.collect();
+    add_last_callers(&mut samples);
+    add_cut(&mut samples);
     add_ended(period, &mut samples);
     samples
+}
+
+/// A function that ends with the call of another one leaves no frame. Where that other one, of OTP or Elixir, runs a fun that was made in no
+/// function of the stack, the fun's maker has called it, and has called it for those with the same stack that are between two calls of the fun.
+fn add_last_callers(samples: &mut [Sample<'_>]) {
+    // Kind, stack from the called function on, the fun's maker, samples.
+    let mut seen: Vec<(Option<&str>, Vec<&str>, String, i64)> = Vec::new();
+    for sample in samples.iter() {
+        let owns = sample.frames.iter().enumerate().filter(|(_, function)| is_own(function));
+        let owns: Vec<(usize, &str)> = owns.map(|(place, function)| (place, *function)).collect();
+        for pair in owns.windows(2) {
+            let [(inner, fun), (outer, _)] = pair else { continue };
+            let Some(below) = sample.frames.get(outer - 1..).filter(|_| *outer > inner + 1) else { continue };
+            let maker = stack::without_fun(fun);
+            if fun.contains("-fun-") && maker != *fun {
+                seen.push((sample.kind, below.to_vec(), maker, sample.looks));
+            }
+        }
+    }
+    for sample in samples.iter_mut() {
+        let Some(own) = sample.frames.iter().position(|function| is_own(function)) else { continue };
+        let Some(below) = own.checked_sub(1).and_then(|at| sample.frames.get(at..)) else { continue };
+        // A deeper stack has lost more of its outer functions.
+        let is_same = |stack: &[&str]| stack.iter().zip(below).all(|(one, other)| one == other);
+        let like = seen.iter().filter(|(kind, stack, ..)| *kind == sample.kind && is_same(stack));
+        let makers = largest_first(like.map(|(.., maker, looks)| (maker.as_str(), *looks)));
+        let all: i64 = makers.iter().map(|(_, looks)| *looks).sum();
+        if let Some((maker, looks)) = makers.first()
+            && *looks >= MIN_PART
+            && *looks as f64 >= NEARLY_ALL * all as f64
+            && !sample.functions.iter().any(|function| function == maker)
+        {
+            sample.functions.insert(0, (*maker).to_owned());
+        }
+    }
+}
+
+/// A kind of process, and the library or known function that it has called.
+type Called<'a> = (Option<&'a str>, &'a str);
+
+/// Those whose stack was cut off within a library or known function count, in proportion, for the callers that others of the same kind have there.
+fn add_cut(samples: &mut Vec<Sample<'_>>) {
+    let (cut, mut whole): (Vec<_>, Vec<_>) = samples.drain(..).partition(|sample| sample.is_cut());
+    // Stacks of callers, with samples.
+    let mut callers: BTreeMap<Called<'_>, BTreeMap<Vec<String>, i64>> = BTreeMap::new();
+    for sample in whole.iter().filter(|sample| !sample.functions.is_empty()) {
+        if let Some(known) = sample.outermost_known() {
+            let of = callers.entry((sample.kind, known)).or_default();
+            *of.entry(sample.functions.clone()).or_default() += sample.looks;
+        }
+    }
+    let mut groups: BTreeMap<Called<'_>, Vec<Sample<'_>>> = BTreeMap::new();
+    for sample in cut {
+        match sample.outermost_known() {
+            Some(known) => groups.entry((sample.kind, known)).or_default().push(sample),
+            None => whole.push(sample),
+        }
+    }
+    for (key, group) in groups {
+        let callers = callers.get(&key).filter(|callers| callers.values().sum::<i64>() >= MIN_PART);
+        let Some(callers) = callers else {
+            whole.extend(group);
+            continue;
+        };
+        let known: i64 = callers.values().sum();
+        let all: i64 = group.iter().map(|sample| sample.looks).sum();
+        // One after the other, all of these samples lie on a line, of which each caller gets its part.
+        let (mut before, mut start) = (0, 0);
+        let parts: Vec<(&Vec<String>, i64, i64)> = callers
+            .iter()
+            .map(|(functions, looks)| {
+                before += looks;
+                let end = (all as f64 * before as f64 / known as f64).round() as i64;
+                (functions, std::mem::replace(&mut start, end), end)
+            })
+            .collect();
+        let mut place = 0;
+        for sample in group {
+            let (from, to) = (place, place + sample.looks);
+            place = to;
+            for (functions, start, end) in &parts {
+                let looks = to.min(*end) - from.max(*start);
+                if looks > 0 {
+                    let functions = sample.functions.iter().chain(functions.iter()).cloned().collect();
+                    whole.push(Sample { looks, functions, ..sample.clone() });
+                }
+            }
+        }
+    }
+    *samples = whole;
 }
 
 /// Those that ended before they could be asked are taken to have done what others do that are new as they are.
@@ -333,41 +521,224 @@ pub(crate) fn cores(period: &Period) -> Result<f64, Missing> {
 
 /// The library within which most samples are.
 fn library(samples: &[Sample<'_>]) -> Option<(&'static Library, i64)> {
-    let within = |library: &'static Library| {
-        let own =
-            samples.iter().filter(|sample| sample.library.is_some_and(|one| std::ptr::eq(one, library)));
-        (library, own.map(|sample| sample.looks).sum())
-    };
-    FUNCTIONS.library.iter().map(within).max_by_key(|(_, looks)| *looks).filter(|(_, looks)| *looks > 0)
+    let all: Vec<&Sample<'_>> = samples.iter().collect();
+    most_library(&all, |sample| sample.libraries.clone())
 }
 
-/// The innermost function within which most samples are.
-fn hottest(samples: &[Sample<'_>], all: i64) -> Option<String> {
-    // Samples, and the sum of places in the stack.
-    let mut functions: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
-    for sample in samples {
-        for (place, function) in sample.functions.iter().enumerate() {
-            let (looks, places) = functions.entry(function).or_default();
-            *looks += sample.looks;
-            *places += sample.looks * place as i64;
+/// What a formatter of the log calls belongs to what it calls: the innermost library that has most of the samples.
+fn most_library(
+    samples: &[&Sample<'_>],
+    libraries: impl Fn(&Sample<'_>) -> Vec<&'static Library>,
+) -> Option<(&'static Library, i64)> {
+    let places = samples.iter().map(|sample| {
+        let names = libraries(sample).into_iter().map(|library| library.name.as_str());
+        (names.enumerate().map(|(place, name)| (name, place)).collect(), sample.looks)
+    });
+    let within = Within::of(places);
+    let (name, of) = innermost(&within, most(&within), 1)?;
+    FUNCTIONS.library.iter().find(|library| library.name == name).map(|library| (library, of.looks))
+}
+
+/// Samples within something, and how deep in the stack that is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Within {
+    looks: i64,
+    /// The sum of places in the stack.
+    places: i64,
+}
+
+impl Within {
+    /// By what they are within, of samples with the places of all that they are within.
+    fn of<K: Ord>(samples: impl IntoIterator<Item = (Vec<(K, usize)>, i64)>) -> BTreeMap<K, Within> {
+        let mut all: BTreeMap<K, Within> = BTreeMap::new();
+        for (places, looks) in samples {
+            for (what, place) in places {
+                let within = all.entry(what).or_default();
+                within.looks += looks;
+                within.places += looks * place as i64;
+            }
+        }
+        all
+    }
+
+    fn depth(self) -> f64 {
+        self.places as f64 / self.looks.max(1) as f64
+    }
+}
+
+fn most<K>(within: &BTreeMap<K, Within>) -> i64 {
+    within.values().map(|within| within.looks).max().unwrap_or_default()
+}
+
+/// The innermost one that has nearly as many samples as the one with most, and no fewer than a minimum.
+fn innermost<K: Copy>(within: &BTreeMap<K, Within>, most: i64, min: i64) -> Option<(K, Within)> {
+    let is_one = |of: &Within| of.looks as f64 >= AS_MUCH * most as f64 && of.looks >= min;
+    let candidates = within.iter().filter(|(_, of)| is_one(of));
+    let innermost =
+        candidates.min_by(|a, b| a.1.depth().total_cmp(&b.1.depth()).then(b.1.looks.cmp(&a.1.looks)));
+    innermost.map(|(what, of)| (*what, *of))
+}
+
+/// The innermost function within which most samples are. Where no function is, or that one has been called by nothing of the program and so
+/// says no more than what the processes are, the innermost module.
+fn hottest(samples: &[Sample<'_>], all: i64) -> Option<What> {
+    let min = (MOST * all as f64).floor() as i64 + 1;
+    let functions = Within::of(samples.iter().map(|sample| {
+        let functions = sample.functions.iter().map(String::as_str).zip(0..);
+        (functions.collect(), sample.looks)
+    }));
+    let modules = Within::of(samples.iter().map(|sample| {
+        let mut modules: Vec<(&str, usize)> = Vec::new();
+        for (place, module) in sample.functions.iter().map(|function| module_of(function)).enumerate() {
+            if !modules.iter().any(|(one, _)| *one == module) {
+                modules.push((module, place));
+            }
+        }
+        (modules, sample.looks)
+    }));
+    let most_looks = most(&functions);
+    let function = innermost(&functions, most_looks, min);
+    let module = innermost(&modules, most(&modules), min);
+    let Some((function, of)) = function else {
+        return module.map(|(module, _)| What::Module(module.to_owned()));
+    };
+    let outermost =
+        samples.iter().filter(|sample| sample.functions.last().is_some_and(|one| one == function));
+    let is_outermost =
+        outermost.map(|sample| sample.looks).sum::<i64>() as f64 >= NEARLY_ALL * of.looks as f64;
+    let is_deeper =
+        |within: &Within| within.depth() < of.depth() && within.looks as f64 >= AS_MUCH * most_looks as f64;
+    match module.filter(|(module, within)| *module != module_of(function) && is_deeper(within)) {
+        Some((module, _)) if is_outermost => Some(What::Module(module.to_owned())),
+        _ => Some(What::Function(function.to_owned())),
+    }
+}
+
+/// The module of `module:function/arity`.
+pub(crate) fn module_of(function: &str) -> &str {
+    function.split_once(':').map_or(function, |(module, _)| module)
+}
+
+/// The functions of a module that samples are innermost in; the modules that processes of a kind are in, each once.
+fn foremost(own: &[&Sample<'_>], what: &What) -> Vec<(String, i64)> {
+    let names = own.iter().flat_map(|sample| {
+        let names: BTreeSet<&str> = match what {
+            What::Module(module) => sample
+                .functions
+                .iter()
+                .map(String::as_str)
+                .find(|one| module_of(one) == module)
+                .into_iter()
+                .collect(),
+            What::Kind(_) => sample.functions.iter().map(|one| module_of(one)).collect(),
+            What::Function(_) | What::Library(_) => BTreeSet::new(),
+        };
+        names.into_iter().map(|name| (name, sample.looks)).collect::<Vec<_>>()
+    });
+    largest_first(names).into_iter().map(|(name, looks)| (name.to_owned(), looks)).collect()
+}
+
+impl Part {
+    /// The known function or library that most of the samples are in, a third or more.
+    fn of(period: &Period, own: &[&Sample<'_>], what: &What, count: i64) -> Option<Part> {
+        let libraries = |sample: &Sample<'_>| match what {
+            What::Library(_) => Vec::new(),
+            _ => sample.libraries_within(what),
+        };
+        let functions = own.iter().filter_map(|sample| Some((sample.known(period)?, sample.looks)));
+        let function = largest_first(functions).into_iter().next();
+        let function = function.and_then(|(place, looks)| Some((FUNCTIONS.function.get(place)?, looks)));
+        let of_function = function.map(|(known, samples)| Part {
+            what: known.what.clone(),
+            samples,
+            instead: vec![known.instead()],
+        });
+        let of_library = most_library(own, libraries).map(|(library, samples)| Part {
+            what: library.name.clone(),
+            samples,
+            instead: vec![library.instead()],
+        });
+        let parts = [Part::of_logging(own, |sample| libraries(sample)), of_function, of_library];
+        // Of equal ones the first.
+        let part = parts.into_iter().flatten().rev().max_by_key(|part| part.samples)?;
+        (part.samples >= MIN_PART && part.samples as f64 >= PART * count as f64).then_some(part)
+    }
+
+    /// Logging, with the formatting of terms by those that log.
+    fn of_logging(
+        own: &[&Sample<'_>],
+        libraries: impl Fn(&Sample<'_>) -> Vec<&'static Library>,
+    ) -> Option<Part> {
+        let looks = |samples: &[&Sample<'_>]| samples.iter().map(|sample| sample.looks).sum::<i64>();
+        let formats = |sample: &Sample<'_>| libraries(sample).into_iter().find(|library| library.formats);
+        let mut logging: Vec<&Sample<'_>> = Vec::new();
+        let mut formatting: Vec<&Sample<'_>> = Vec::new();
+        for sample in own {
+            if sample.is_logging() {
+                logging.push(sample);
+            } else if formats(sample).is_some() {
+                formatting.push(sample);
+            }
+        }
+        let library = formatting.iter().find_map(|sample| formats(sample));
+        let logs = |caller: &String| logging.iter().any(|sample| sample.functions.first() == Some(caller));
+        let by_loggers = formatting.iter().copied().filter(|one| one.functions.first().is_some_and(logs));
+        let same: Vec<&Sample<'_>> = by_loggers.collect();
+        let (logged, formatted) = (looks(&logging), looks(&same));
+        if logged < MIN_PART || formatted as f64 <= MOST * looks(&formatting) as f64 {
+            return None;
+        }
+        let known = FUNCTIONS.function.iter().find(|known| known.is_logging)?;
+        let library = library?;
+        Some(Part {
+            what: match formatted >= logged {
+                true => format!("{} for log messages", library.name),
+                false => known.what.clone(),
+            },
+            samples: logged + formatted,
+            instead: vec![known.instead(), library.instead()],
+        })
+    }
+}
+
+fn library_of(function: &str) -> Option<&'static Library> {
+    FUNCTIONS.library.iter().find(|library| library.is_of(function))
+}
+
+/// The libraries of these functions, each once.
+fn libraries_of<'a>(functions: impl Iterator<Item = &'a str>) -> Vec<&'static Library> {
+    let mut libraries: Vec<&'static Library> = Vec::new();
+    for library in functions.filter_map(library_of) {
+        if !libraries.iter().any(|one| std::ptr::eq(*one, library)) {
+            libraries.push(library);
         }
     }
-    let most = functions.values().map(|(looks, _)| *looks).max()?;
-    let depth = |(looks, places): (i64, i64)| places as f64 / looks.max(1) as f64;
-    let is_one = |looks: i64| looks as f64 >= AS_MUCH * most as f64 && looks as f64 > MOST * all as f64;
-    let candidates = functions.into_iter().filter(|(_, (looks, _))| is_one(*looks));
-    let innermost = candidates.min_by(|a, b| depth(a.1).total_cmp(&depth(b.1)).then(b.1.0.cmp(&a.1.0)));
-    innermost.map(|(function, _)| function.to_owned())
+    libraries
+}
+
+/// The library or known function that a function is of.
+fn known_name(function: &str) -> Option<&'static str> {
+    let known = || FUNCTIONS.function.iter().find(|known| known.is(function));
+    library_of(function).map(|library| library.name.as_str()).or_else(|| Some(known()?.what.as_str()))
 }
 
 /// The functions that most often stand next above it, and above that one.
 fn callers(own: &[&Sample<'_>], what: &What, count: i64) -> Vec<String> {
-    let What::Function(function) = what else { return Vec::new() };
-    let mut path: Vec<String> = vec![function.clone()];
-    while path.len() <= CALLERS {
+    let mut path: Vec<String> = Vec::new();
+    while path.len() < CALLERS {
         let next = own.iter().filter_map(|sample| {
-            let place = sample.functions.iter().position(|one| Some(one) == path.last())?;
-            let above = sample.functions.get(place + 1..)?.iter().find(|one| !path.contains(one))?;
+            let place = match (path.last(), what) {
+                (Some(last), _) => sample.functions.iter().position(|one| one == last)?,
+                (None, What::Function(function)) => {
+                    sample.functions.iter().position(|one| one == function)?
+                }
+                (None, What::Module(module)) => {
+                    sample.functions.iter().rposition(|one| module_of(one) == module)?
+                }
+                (None, What::Kind(_) | What::Library(_)) => return None,
+            };
+            let is_it = |one: &String| *what == What::Function(one.clone()) || path.contains(one);
+            let above = sample.functions.get(place + 1..)?.iter().find(|one| !is_it(one))?;
             Some((above.as_str(), sample.looks))
         });
         match largest_first(next).into_iter().next() {
@@ -375,7 +746,44 @@ fn callers(own: &[&Sample<'_>], what: &What, count: i64) -> Vec<String> {
             _ => break,
         }
     }
-    path.split_off(1)
+    path
+}
+
+/// The processes that do most of the work of a kind that says nothing of what they are; else what they run. `None` where neither is known.
+pub(crate) fn unnamed(period: &Period, kind: &str, hot: &HotCode) -> Option<Unnamed> {
+    let of_kind = |process: &&ProcessUse| {
+        process
+            .row
+            .as_ref()
+            .is_some_and(|row| row.name.is_none() && row.initial_call.as_deref() == Some(kind))
+    };
+    let mut processes: Vec<&ProcessUse> = period.processes.iter().filter(of_kind).collect();
+    let all: i64 = processes.iter().map(|process| process.reductions).sum();
+    processes.retain(|process| process.reductions as f64 >= PART * all as f64);
+    processes.sort_by_key(|process| std::cmp::Reverse(process.reductions));
+    let has_label = |process: &ProcessUse| process.row.as_ref().is_some_and(|row| row.label.is_some());
+    if let Some(first) = processes.iter().find(|process| has_label(process)) {
+        let titles = processes.iter().map(|process| match has_label(process) {
+            true => process.title(),
+            false => process.pid.clone(),
+        });
+        let words = titles.collect::<Vec<_>>().join(" and ");
+        return Some(Unnamed { words, subject: Some(first.subject()) });
+    }
+    let (module, looks) = hot.foremost.first()?;
+    let is_much = *looks as f64 >= PART * hot.samples.0 as f64;
+    is_much.then(|| Unnamed { words: format!("processes that run {module}"), subject: None })
+}
+
+/// What processes are that were started by nothing that says so.
+pub(crate) struct Unnamed {
+    pub words: String,
+    pub subject: Option<Subject>,
+}
+
+/// True of a kind that says no more than that a supervisor has started them.
+pub(crate) fn says_nothing(kind: &str) -> bool {
+    kind.strip_prefix(CHILD_OF).is_some_and(stack::is_supervisor)
 }
 
 /// What most of those are whose garbage was being collected when they were looked at by chance: a registered name, or what they were started

@@ -16,6 +16,7 @@ pub(crate) struct Names {
     pub loops: Vec<String>,
     pub system: Vec<String>,
     pub machinery: Vec<String>,
+    pub supervisors: Vec<String>,
     pub searches: Vec<String>,
     pub faults: Vec<String>,
     pub answers: Vec<String>,

@@ -201,6 +201,11 @@ pub(crate) fn is_machinery(function: &str) -> bool {
     is_loop(function) || begins(function, &NAMES.machinery)
 }
 
+/// True of a function of supervisors, which start whatever they are told to.
+pub(crate) fn is_supervisor(function: &str) -> bool {
+    begins(function, &NAMES.supervisors)
+}
+
 /// True of the end of a call, in which a process takes its monitor away.
 pub(crate) fn is_flush(place: &str) -> bool {
     place.starts_with("erts_internal:flush_monitor_messages/")
