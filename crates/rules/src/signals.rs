@@ -10,6 +10,7 @@ pub(crate) mod counts;
 pub(crate) mod events;
 pub(crate) mod hibernation;
 pub(crate) mod hot_code;
+pub(crate) mod known_functions;
 pub(crate) mod known_processes;
 pub(crate) mod limits;
 pub(crate) mod lock_suspects;

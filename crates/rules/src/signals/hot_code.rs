@@ -1,15 +1,19 @@
 //! Which function most of the CPU time of processes goes into, by samples of where they ran.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
 
 use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{Missing, Period, ProcessUse, Subject, Use, WorkSample};
-use serde::Deserialize;
 
 use crate::account;
 use crate::signals::counts::largest_first;
-use crate::signals::{data, new_processes, stack};
+pub(crate) use crate::signals::known_functions::instead;
+#[cfg(test)]
+pub(crate) use crate::signals::known_functions::known_functions;
+use crate::signals::known_functions::{
+    FUNCTIONS, Instead, KnownFunction, Library, is_own, known_name, libraries_of, library_of,
+};
+use crate::signals::{new_processes, stack};
 use crate::view::{self, kind};
 
 /// Fewer samples say nothing of where the time goes (judgement: of ten alike in truth half, six of six or more are alike once in a thousand).
@@ -41,13 +45,6 @@ const CALLERS: usize = 2;
 /// not known.
 const STACK_DEPTH: usize = 8;
 
-/// What a function of OTP or Elixir that is often at the top of the call stack is to be replaced by.
-pub(crate) fn instead(function: &str) -> Option<&'static str> {
-    let is_known =
-        |known: &&KnownFunction| known.beside.is_empty() && known.calling.is_empty() && known.is(function);
-    FUNCTIONS.function.iter().find(is_known).map(|known| known.instead.as_str())
-}
-
 /// Processes of a kind, in words: what they were started with, or a name.
 pub(crate) fn kind_words(kind: &str) -> String {
     match kind.strip_prefix(CHILD_OF) {
@@ -55,91 +52,6 @@ pub(crate) fn kind_words(kind: &str) -> String {
         None if kind.contains(':') && kind.contains('/') => format!("the processes started with {kind}"),
         None => kind.to_owned(),
     }
-}
-
-/// `data/functions.toml`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Functions {
-    function: Vec<KnownFunction>,
-    library: Vec<Library>,
-}
-
-/// A function of OTP or Elixir that is known to be expensive.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct KnownFunction {
-    begins: Vec<String>,
-    /// It has called one of these.
-    #[serde(default)]
-    calling: Vec<String>,
-    /// One of these is on the stack of any process.
-    #[serde(default)]
-    beside: Vec<String>,
-    /// What costs there, in words.
-    pub what: String,
-    pub instead: String,
-    pub source: String,
-    /// It sends messages to the log.
-    #[serde(default)]
-    is_logging: bool,
-}
-
-impl KnownFunction {
-    fn is(&self, function: &str) -> bool {
-        self.begins.iter().any(|begin| function.starts_with(begin))
-    }
-
-    /// Whether it has called what it must have.
-    fn calls(&self, called: &[&str]) -> bool {
-        let is_meant =
-            |function: &&str| self.calling.iter().any(|begin| function.starts_with(begin.as_str()));
-        self.calling.is_empty() || called.iter().any(is_meant)
-    }
-
-    /// Whether what it needs beside it is at work on the node.
-    fn fits(&self, period: &Period) -> bool {
-        let stacks = || period.work_samples.iter().flat_map(|one| &one.stack);
-        self.beside.is_empty()
-            || stacks().any(|function| self.beside.iter().any(|begin| function.starts_with(begin)))
-    }
-}
-
-/// A library, or a part of OTP, whose work is spread over many functions and processes.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Library {
-    modules: Vec<String>,
-    pub name: String,
-    pub instead: String,
-    /// It makes texts of terms, as for the log.
-    #[serde(default)]
-    formats: bool,
-}
-
-/// For tests.
-#[cfg(test)]
-pub(crate) fn known_functions() -> &'static [KnownFunction] {
-    &FUNCTIONS.function
-}
-
-static FUNCTIONS: LazyLock<Functions> =
-    LazyLock::new(|| data("functions", include_str!("../../data/functions.toml")));
-
-impl Library {
-    fn is_of(&self, function: &str) -> bool {
-        self.modules.iter().any(|modules| {
-            let rest = function.strip_prefix(modules.as_str());
-            rest.is_some_and(|rest| modules.contains(':') || rest.starts_with([':', '_', '.']))
-        })
-    }
-}
-
-/// True of a function of the program itself, and not of OTP, of Elixir or of a library that is known.
-fn is_own(function: &str) -> bool {
-    stack::is_of_program(function)
-        && !FUNCTIONS.library.iter().any(|library| library.is_of(function))
-        && !FUNCTIONS.function.iter().any(|known| known.is(function))
 }
 
 /// What most of the CPU time goes into.
@@ -175,28 +87,6 @@ pub(crate) struct Part {
     pub samples: i64,
     /// What to do instead, the foremost first.
     pub instead: Vec<Instead>,
-}
-
-/// What to do instead of a known function or library.
-#[derive(Debug)]
-pub(crate) struct Instead {
-    pub change: &'static str,
-    /// Where it is documented.
-    pub source: Option<&'static str>,
-    /// A level of the log changes it.
-    pub is_logging: bool,
-}
-
-impl KnownFunction {
-    fn instead(&'static self) -> Instead {
-        Instead { change: &self.instead, source: Some(&self.source), is_logging: self.is_logging }
-    }
-}
-
-impl Library {
-    fn instead(&'static self) -> Instead {
-        Instead { change: &self.instead, source: None, is_logging: false }
-    }
 }
 
 /// What is named.
@@ -699,27 +589,6 @@ impl Part {
             instead: vec![known.instead(), library.instead()],
         })
     }
-}
-
-fn library_of(function: &str) -> Option<&'static Library> {
-    FUNCTIONS.library.iter().find(|library| library.is_of(function))
-}
-
-/// The libraries of these functions, each once.
-fn libraries_of<'a>(functions: impl Iterator<Item = &'a str>) -> Vec<&'static Library> {
-    let mut libraries: Vec<&'static Library> = Vec::new();
-    for library in functions.filter_map(library_of) {
-        if !libraries.iter().any(|one| std::ptr::eq(*one, library)) {
-            libraries.push(library);
-        }
-    }
-    libraries
-}
-
-/// The library or known function that a function is of.
-fn known_name(function: &str) -> Option<&'static str> {
-    let known = || FUNCTIONS.function.iter().find(|known| known.is(function));
-    library_of(function).map(|library| library.name.as_str()).or_else(|| Some(known()?.what.as_str()))
 }
 
 /// The functions that most often stand next above it, and above that one.
