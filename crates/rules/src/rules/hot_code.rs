@@ -203,12 +203,18 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
         });
     let draft = advice(&hot, &name).into_iter().fold(draft, |draft, (change, source, is_logging)| {
-        let (entry, why) = match is_logging {
-            true => ("kernel.logger_level", "what is below the level is dropped before its text is made"),
-            false => ("code.cheaper_function", "it is where the CPU time goes; no flag changes that"),
-        };
-        let why = source.map_or_else(|| why.to_owned(), |source| format!("{why} ({source})"));
-        draft.fix(remedy::of(period, entry, &change, &why, "CPU per request under the same load"))
+        let prove = "CPU per request under the same load";
+        let why = |why: &str| source.map_or_else(|| why.to_owned(), |source| format!("{why} ({source})"));
+        draft.fix(match is_logging {
+            true => {
+                let why = why("what is below the level is dropped before its text is made");
+                remedy::of(period, "kernel.logger_level", &change, &why, prove)
+            }
+            false => {
+                let why = why("it is where the CPU time goes; no flag changes that");
+                remedy::of(period, "code.cheaper_function", &change, &why, prove)
+            }
+        })
     });
     let draft = match is_endless {
         true => draft.confirmed_by(
