@@ -182,6 +182,14 @@ mnesia() ->
 
 %% The tables of a RabbitMQ with two queues, a consumer that requeues, and a client that has just come.
 broker() ->
+    make_counters(#{[{protocol, amqp091}] => #{messages_received_total => 20},
+                    [{protocol, amqp091}, {queue_type, rabbit_classic_queue}] => #{messages_delivered_total => 1000},
+                    [{queue_type, rabbit_classic_queue}, {dead_letter_strategy, disabled}] =>
+                        #{messages_dead_lettered_expired_total => 500, messages_dead_lettered_maxlen_total => 500},
+                    [{queue_type, rabbit_classic_queue}, {dead_letter_strategy, at_most_once}] =>
+                        #{messages_dead_lettered_expired_total => 3, messages_dead_lettered_rejected_total => 4, messages_dead_lettered_maxlen_total => 5},
+                    [{queue_type, rabbit_quorum_queue}, {dead_letter_strategy, at_least_once}] =>
+                        #{messages_dead_lettered_expired_total => 30, messages_dead_lettered_rejected_total => 40}}),
     keep(fun() ->
              [ets:new(T, [named_table, public, {keypos, case T of rabbit_queue -> 2; _ -> 1 end}])
               || T <- [connection_churn_metrics, connection_created, connection_metrics, channel_created, channel_metrics, consumer_created,
@@ -209,6 +217,12 @@ broker() ->
              ets:insert(node_metrics, {node(), [{mem_limit, 1000}, {mem_alarm, false}, {disk_free_alarm, true}, {disk_free_limit, 50}]}),
              ets:insert(node_coarse_metrics, {node(), [{disk_free, 40}]})
          end).
+
+%% RabbitMQ's counters, which stay as they are.
+make_counters(Counters) ->
+    Function = {function, 1, overview, 0, [{clause, 1, [], [], [erl_parse:abstract(Counters)]}]},
+    {ok, Name, Beam} = compile:forms([{attribute, 1, module, rabbit_global_counters}, {attribute, 1, export, [{overview, 0}]}, Function], [binary]),
+    {module, Name} = code:load_binary(Name, "made", Beam).
 
 %% So many processes that are started with a list, and wait.
 giving(Count, Elements) ->

@@ -242,11 +242,23 @@ messages() ->
              {messages_redelivered_total, redelivered}, {messages_acknowledged_total, acknowledged}, {messages_get_empty_total, empty_gets}],
     try
         true = erlang:function_exported(rabbit_global_counters, overview, 0),
-        Groups = maps:values(rabbit_global_counters:overview()),
-        Sum = fun(Counter) -> lists:sum([N || Group <- Groups, N <- [maps:get(Counter, Group, 0)], is_integer(N)]) end,
-        lists:foldl(fun({Counter, Name}, Sums) -> merge(Name, Sum(Counter), fun erlang:'+'/2, Sums) end, #{}, Names)
+        Groups = maps:to_list(rabbit_global_counters:overview()),
+        Sum = fun(Counter) -> lists:sum([N || {_, Group} <- Groups, N <- [maps:get(Counter, Group, 0)], is_integer(N)]) end,
+        maps:merge(lists:foldl(fun({Counter, Name}, Sums) -> merge(Name, Sum(Counter), fun erlang:'+'/2, Sums) end, #{}, Names),
+                   dead_letters(Groups))
     catch _:_ -> #{}
     end.
+
+%% Since 3.10 they stand in groups by type of queue and dead letter strategy; in those of the strategy `disabled' are messages that were
+%% dropped, since their queue has no dead letter exchange.
+dead_letters(Groups) ->
+    Names = [{messages_dead_lettered_expired_total, dead_lettered_expired}, {messages_dead_lettered_rejected_total, dead_lettered_rejected},
+             {messages_dead_lettered_maxlen_total, dead_lettered_maxlen},
+             {messages_dead_lettered_delivery_limit_total, dead_lettered_delivery_limit}],
+    maps:from_list([{Name, lists:sum(Counts)}
+                    || {Counter, Name} <- Names,
+                       [_ | _] = Counts <- [[N || {Labels, #{Counter := N}} <- Groups, is_integer(N), is_list(Labels),
+                                                  not lists:member({dead_letter_strategy, disabled}, Labels)]]]).
 
 %% What the plugin management_agent notes of this node each five seconds.
 alarms() ->

@@ -226,6 +226,11 @@ metrics! {
     BROKER_REDELIVERED = Broker / "redelivered", Count, Counter, "Of them, those that had been delivered before.";
     BROKER_ACKNOWLEDGED = Broker / "acknowledged", Count, Counter, "Messages that consumers acknowledged.";
     BROKER_EMPTY_GETS = Broker / "empty_gets", Count, Counter, "basic.get of an empty queue.";
+    BROKER_DEAD_LETTERED_REJECTED = Broker / "dead_lettered_rejected", Count, Counter,
+        "Messages that went to a dead letter exchange since a consumer rejected them, of queues of this node: rabbit_global_counters, RabbitMQ 3.10 and later.";
+    BROKER_DEAD_LETTERED_EXPIRED = Broker / "dead_lettered_expired", Count, Counter, "The same, since their TTL was over.";
+    BROKER_DEAD_LETTERED_MAXLEN = Broker / "dead_lettered_maxlen", Count, Counter, "The same, since the queue had its maximal length.";
+    BROKER_DEAD_LETTERED_DELIVERY_LIMIT = Broker / "dead_lettered_delivery_limit", Count, Counter, "The same, since they had been delivered too often.";
     BROKER_READY = Broker / "ready", Count, Gauge, "Messages ready in all queues of this node: queue_coarse_metrics, up to 20,000 queues.";
     BROKER_UNACKED = Broker / "unacked", Count, Gauge, "Messages delivered and not acknowledged yet.";
     BROKER_STATISTICS = Broker / "statistics", Count, Gauge, "collect_statistics: 0 none, 1 coarse, 2 fine. Without it only totals are known.";

@@ -7,6 +7,7 @@ pub(crate) mod busy_wait;
 pub(crate) mod collected;
 pub(crate) mod connection_setup;
 pub(crate) mod counts;
+pub(crate) mod dead_letters;
 pub(crate) mod events;
 pub(crate) mod hibernation;
 pub(crate) mod hot_code;

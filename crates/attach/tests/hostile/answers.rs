@@ -282,6 +282,8 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
             map(&[
                 ("statistics", int(2)),
                 ("published", int(100 * n)),
+                ("dead_lettered_rejected", int(50 * n)),
+                ("dead_lettered_expired", int(50 * n)),
                 ("memory_alarm", int(1)),
                 ("memory_limit", int(1 << 30)),
                 ("disk_free", int(1 << 30)),

@@ -537,7 +537,7 @@ pub(super) const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT069",
-        effects: &["BT005", "BT006", "BT011", "BT026", "BT046", "BT055"],
+        effects: &["BT005", "BT006", "BT011", "BT026", "BT046", "BT055", "BT073"],
         is_meant: drives_most,
         why: "the same messages pass through these processes again and again",
     },
@@ -545,7 +545,7 @@ pub(super) const RELATIONS: &[Relation] = &[
         cause: "BT069",
         effects: &["BT071"],
         is_meant: same_subject,
-        why: "what is requeued comes before all other messages of the queue",
+        why: "what comes again takes the consumers' time from all other messages of the queue",
     },
     Relation {
         cause: "BT070",

@@ -1,10 +1,11 @@
-//! BT069: RabbitMQ delivers the same messages over and over, because consumers give them back.
+//! BT069: RabbitMQ delivers the same messages over and over, because consumers give them back, or dead-lettering brings them back.
 
 use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::broker::{self, Queue};
+use crate::signals::dead_letters;
 
 pub const RULE: Rule = Rule {
     code: Code("BT069"),
@@ -14,7 +15,7 @@ pub const RULE: Rule = Rule {
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::CpuUsed,
     judge,
-    thresholds: &[RATE],
+    thresholds: &[RATE, dead_letters::PER_PUBLISHED],
     ..Rule::COMMON
 };
 
@@ -46,7 +47,6 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     let mut found: Vec<(f64, Draft)> =
         broker::queues(period).iter().filter_map(|queue| loop_of(period, queue)).collect();
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
     let again = broker::total(period, &metrics::BROKER_REDELIVERED);
     let all = broker::total(period, &metrics::BROKER_DELIVERED);
     if found.is_empty()
@@ -60,10 +60,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let draft = advise(period, draft.but_if(may_end, ENDING));
         let unknown = "which queue is not known: statistics are off (enable the plugin rabbitmq_management_agent), there are more than 20,000 \
                        pairs of channels and queues, or consumers end at once";
-        return Ok(Judgement::found(draft.but(unknown)));
+        found.push((again, draft.but(unknown)));
     }
+    found.extend(dead_letters::round_trip(period, &RATE));
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
     let (again, all) = (again.unwrap_or(0.0), all.unwrap_or(0.0));
-    let healthy = format!("{again:.1} of {all:.1} deliveries/s are redeliveries");
+    let mut healthy = format!("{again:.1} of {all:.1} deliveries/s are redeliveries");
+    if let Some(dead) = broker::total(period, &metrics::BROKER_DEAD_LETTERED_REJECTED) {
+        healthy.push_str(&format!("; {dead:.1} messages/s are rejected and dead-lettered"));
+    }
     Ok(Judgement::found_or_healthy(found.into_iter().map(|(_, draft)| draft).collect(), healthy))
 }
 

@@ -92,6 +92,11 @@ impl<'p> Queue<'p> {
         clients
     }
 
+    /// Whether this is its own process.
+    pub(crate) fn is_served_by(&self, process: &ProcessUse) -> bool {
+        process.row.as_ref().and_then(|row| row.label.as_deref()) == Some(self.label)
+    }
+
     /// Processes that serve it: its own, and those of these clients.
     pub(crate) fn processes(&self, period: &'p Period, clients: &[Client<'p>]) -> Vec<&'p ProcessUse> {
         serving(period, |label| {

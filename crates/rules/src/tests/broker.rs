@@ -2,7 +2,7 @@
 
 use beamtune_model::{Level, Metric, facts, metrics::*};
 
-use super::{Busy, Node, Read, assert_healthy, diagnose, entries, finding, node, outcome, row};
+use super::{Busy, Node, Read, assert_healthy, diagnose, entries, finding, node, outcome, row, value};
 
 type Counted = (&'static Metric, &'static str, i64, i64);
 
@@ -91,6 +91,81 @@ fn a_redelivery_loop_is_told_with_queue_and_consumer_and_explains_their_garbage(
     // Without statistics.
     let total = rabbit(&[(&BROKER_REDELIVERED, "", 0, 900)]);
     assert_eq!(finding(&total, "BT069").subject, None);
+}
+
+/// Payments that fail wait in a queue of their own, and come back.
+fn retrying(rejected: i64, expired: i64, published: i64) -> Node {
+    const DELAY: &str = "queue orders.later";
+    rabbit(&[
+        (&BROKER_STATISTICS, "", 1, 0),
+        (&BROKER_PUBLISHED, "", 0, published),
+        (&BROKER_ACKNOWLEDGED, "", 0, published),
+        (&BROKER_DELIVERED, "", 0, published + rejected),
+        (&BROKER_DEAD_LETTERED_REJECTED, "", 0, rejected),
+        (&BROKER_DEAD_LETTERED_EXPIRED, "", 0, expired),
+        (&BROKER_READY, "", 5_000, 0),
+        (&QUEUE_READY, QUEUE, 40, 0),
+        (&QUEUE_CONSUMERS, QUEUE, 2, 0),
+        (&QUEUE_DELIVERED, QUEUE, 0, published + rejected),
+        (&QUEUE_ACKNOWLEDGED, QUEUE, 0, published),
+        (&CLIENT_DELIVERED, CLIENT, 0, published + rejected),
+        (&QUEUE_READY, DELAY, 5_000, 0),
+        (&QUEUE_CONSUMERS, DELAY, 0, 0),
+        (&QUEUE_TTL, DELAY, 2_500_000_000, 0),
+        // Many messages that are dropped in a day.
+        (&QUEUE_READY, "queue log", 30_000, 0),
+        (&QUEUE_CONSUMERS, "queue log", 0, 0),
+        (&QUEUE_TTL, "queue log", 86_400_000_000_000, 0),
+    ])
+}
+
+fn change(node: &Node, metric: &'static Metric, value: (i64, i64)) -> Node {
+    node.clone().with(|n| {
+        n.series.retain(|known| (known.0.group, known.0.name, known.1) != (metric.group, metric.name, ""));
+        n.series.push((metric, "", value.0, value.1));
+    })
+}
+
+#[test]
+fn messages_that_dead_lettering_brings_back_again_and_again_are_a_loop() {
+    let sick = retrying(2_000, 2_000, 50).with(|n| {
+        (n.active, n.gc, n.total_reductions) = (0.5, 0.3, 1_000_000);
+        let labelled = |label: &str| row(|row| row.label = Some(label.to_owned()));
+        let busy = |pid, label| Busy { pid, reductions: 400_000, row: labelled(label), ..Busy::default() };
+        n.busiest = vec![busy("<0.77.0>", QUEUE), busy("<0.78.0>", "queue orders.later")];
+    });
+    let found = finding(&sick, "BT069");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("orders.later")));
+    assert_eq!(found.summary, "dead-letter loop via orders.later: 2000/s rejected, 50/s published");
+    assert!(found.claim.is_some_and(|claim| claim.cost.value() > 0.7), "{:?}", found.claim);
+    assert_eq!(value(&found, "rejections per message published"), Some(40.0));
+    assert!(value(&found, "rejections of each message in that time").is_some_and(|rounds| rounds > 3.0));
+    assert!(found.remedies[0].change.contains("x-death"), "{:?}", found.remedies);
+    let gc = diagnose(&sick.period()).findings().into_iter().find(|found| found.code.0 == "BT011").cloned();
+    assert_eq!(gc.and_then(|gc| gc.follows).map(|of| of.code.0), Some("BT069"));
+    // A retry queue for a part of the traffic; retries that are bounded; dead letters that stay where they are; few of them.
+    for (rejected, expired, published) in
+        [(100, 100, 2_000), (200, 200, 50), (2_000, 0, 2_000), (2_000, 100, 500), (8, 8, 0)]
+    {
+        assert_healthy(&retrying(rejected, expired, published), "BT069");
+    }
+    // Each of many messages may have been rejected once only.
+    let once = finding(&change(&retrying(2_000, 2_000, 50), &BROKER_READY, (90_000, 0)), "BT069");
+    assert!(once.against.iter().any(|text| text.contains("for the first time")), "{:?}", once.against);
+    // What consumers on other nodes handle is not known.
+    assert_healthy(&change(&retrying(2_000, 2_000, 0), &BROKER_DELIVERED, (0, 100)), "BT069");
+    // It comes back at once.
+    let at_once = change(&retrying(2_000, 0, 50), &BROKER_READY, (10, 0));
+    let found = finding(&at_once, "BT069");
+    assert_eq!((found.subject_text().as_deref(), found.remedies.len()), (Some("orders"), 2));
+    assert_healthy(&retrying(2_000, 0, 50).with(|n| n.seconds = 5), "BT069");
+    let with_tools =
+        at_once.clone().with(|n| n.series.push((&DIST_INPUT, "rabbitmqcli-7-rabbit@here", 0, 0)));
+    assert_eq!(finding(&with_tools, "BT069").level, Level::Warning);
+    let in_cluster = at_once.with(|n| n.series.push((&DIST_INPUT, "rabbit@other", 0, 0)));
+    assert_healthy(&in_cluster, "BT069");
+    // Before 3.10 they are not counted.
+    assert_healthy(&queue((0, 0), 0, 1, 1_000, 0), "BT069");
 }
 
 #[test]

@@ -27,6 +27,10 @@ fn what_rabbitmq_counts_becomes_series_of_queues_and_clients() {
             "broker_clients",
             &[
                 ("disk_alarm", number(1)),
+                ("dead_lettered_rejected", number(9)),
+                ("dead_lettered_expired", number(8)),
+                ("dead_lettered_maxlen", number(0)),
+                ("dead_lettered_delivery_limit", number(2)),
                 ("queue_rows", Value::list(vec![queue])),
                 ("connection_rows", Value::list(vec![connection])),
                 ("openers", Value::list(vec![opener])),
@@ -42,6 +46,10 @@ fn what_rabbitmq_counts_becomes_series_of_queues_and_clients() {
         [
             "broker//connections=3".to_owned(),
             "broker//connections_opened=5".to_owned(),
+            "broker//dead_lettered_rejected=9".to_owned(),
+            "broker//dead_lettered_expired=8".to_owned(),
+            "broker//dead_lettered_maxlen=0".to_owned(),
+            "broker//dead_lettered_delivery_limit=2".to_owned(),
             "broker//disk_alarm=1".to_owned(),
             "broker_queue/queue orders/ready=7".to_owned(),
             "broker_queue/queue orders/redelivered=90".to_owned(),
