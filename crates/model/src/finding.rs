@@ -77,7 +77,7 @@ pub enum Subject {
     },
     /// A function.
     Function {
-        /// `module:function/arity`.
+        /// `module:function/arity`; of all functions of a module its name.
         name: String,
     },
     /// Another node.

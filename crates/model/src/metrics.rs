@@ -193,7 +193,7 @@ metrics! {
     TABLE_ROWS = Table / "rows", Count, Gauge, "Rows of an ETS table that has grown while it was followed: ets:info(Table, size).";
     TABLE_MEMORY = Table / "memory", Bytes, Gauge, "Its memory, without binaries that its rows refer to: ets:info(Table, memory).";
     TABLE_SAMPLED = Table / "sampled_rows", Count, Gauge,
-        "How many of its rows were searched for a pid, if it may be read and is no ordered_set (every ten seconds).";
+        "How many of its rows were searched for a pid, if it may be read and is a set (every ten seconds).";
     TABLE_PID_PLACE = Table / "pid_place", Count, Gauge,
         "Where most of them have one: 0 nowhere, 1 as the key, 2 within the key, 3 in another element.";
     TABLE_WITH_PID = Table / "rows_with_pid", Count, Gauge, "How many of them have a pid of this node there.";
