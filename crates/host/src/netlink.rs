@@ -45,6 +45,8 @@ const INET_DIAG_INFO: u8 = 2;
 const MESSAGE_BYTES: usize = 72;
 /// `tcpi_bytes_received` within a `struct tcp_info` (linux/tcp.h).
 const RECEIVED_AT: usize = 128;
+/// `tcpi_last_data_recv` within it: milliseconds since data came last, or since it was set up.
+const LAST_DATA_AT: usize = 52;
 /// How long a socket stays in TIME_WAIT: TCP_TIMEWAIT_LEN of net/tcp.h.
 const TIME_WAIT_MS: u32 = 60_000;
 /// Of a `struct nlmsghdr`, and of a `struct inet_diag_req_v2`.
@@ -70,7 +72,7 @@ const MOST_ANSWERS: usize = 200;
 pub(crate) fn listening(pid: u32) -> Result<Vec<Socket>, HostError> {
     in_network_of(pid, || {
         let mut sockets = Vec::new();
-        ask_for_all(1 << TCP_LISTEN, |message| {
+        ask_for_all(1 << TCP_LISTEN, 0, |message| {
             sockets.push(socket(message)?);
             Some(Go::On)
         })?;
@@ -80,10 +82,13 @@ pub(crate) fn listening(pid: u32) -> Result<Vec<Socket>, HostError> {
 
 /// TCP connections of a process's network namespace that have a socket in some process, at most `max`. Which of more these are follows
 /// from the kernel's hash table, so the next look finds the same ones.
-pub(crate) fn connections(pid: u32, max: usize) -> Result<Vec<Connection>, HostError> {
+///
+/// With `since` each says when data came last: that makes the answer three times as long.
+pub(crate) fn connections(pid: u32, max: usize, since: bool) -> Result<Vec<Connection>, HostError> {
     in_network_of(pid, || {
         let mut connections = Vec::new();
-        ask_for_all(1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT, |message| {
+        let extensions = if since { 1 << (INET_DIAG_INFO - 1) } else { 0 };
+        ask_for_all(1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT, extensions, |message| {
             let connection = connection(message)?;
             // What waits to be accepted has no socket yet.
             if connection.inode != 0 {
@@ -103,7 +108,7 @@ pub(crate) fn closed(pid: u32, max: usize) -> Result<Vec<Closed>, HostError> {
         let mut all = Vec::new();
         for family in [AF_INET, AF_INET6] {
             let before = all.len();
-            ask_for_family(family, 1 << TCP_TIME_WAIT, |message| {
+            ask_for_family(family, 1 << TCP_TIME_WAIT, 0, |message| {
                 all.push(time_wait(message)?);
                 Some(if all.len() - before < max { Go::On } else { Go::Stop })
             })?;
@@ -175,10 +180,10 @@ enum Go {
     Stop,
 }
 
-/// Asks for the TCP sockets in some states of the namespace that the thread is in. `None` of a message says that it is cut.
-fn ask_for_all(states: u32, mut each: impl FnMut(&[u8]) -> Option<Go>) -> io::Result<()> {
+/// Asks for the TCP sockets in some states of the namespace that the thread is in, with extensions. `None` of a message says that it is cut.
+fn ask_for_all(states: u32, extensions: u8, mut each: impl FnMut(&[u8]) -> Option<Go>) -> io::Result<()> {
     for family in [AF_INET, AF_INET6] {
-        if ask_for_family(family, states, &mut each)? == Read::Enough {
+        if ask_for_family(family, states, extensions, &mut each)? == Read::Enough {
             break;
         }
     }
@@ -186,10 +191,15 @@ fn ask_for_all(states: u32, mut each: impl FnMut(&[u8]) -> Option<Go>) -> io::Re
 }
 
 /// The same of one address family.
-fn ask_for_family(family: u8, states: u32, mut each: impl FnMut(&[u8]) -> Option<Go>) -> io::Result<Read> {
+fn ask_for_family(
+    family: u8,
+    states: u32,
+    extensions: u8,
+    mut each: impl FnMut(&[u8]) -> Option<Go>,
+) -> io::Result<Read> {
     let mut answer = vec![0; ANSWER_BYTES];
     let socket = open()?;
-    send(&socket, &request(family, REQUEST_ALL, states, 0, &[0; 48]), SendFlags::empty())?;
+    send(&socket, &request(family, REQUEST_ALL, states, extensions, &[0; 48]), SendFlags::empty())?;
     for _ in 0..MOST_ANSWERS {
         // The answer is made while it is asked and received, so there is nothing to wait for.
         let (_, length) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
@@ -290,6 +300,7 @@ fn connection(message: &[u8]) -> Option<Connection> {
         unread_bytes: i64::from(u32_at(message, RQUEUE_AT)?),
         inode: u64::from(u32_at(message, INODE_AT)?),
         id: Some(bytes_at(message, PORT_AT)?),
+        silent_ms: info(message).and_then(|info| u32_at(info, LAST_DATA_AT)),
     })
 }
 
@@ -402,7 +413,7 @@ mod tests {
         let own = |found: Vec<Connection>| found.into_iter().find(|c| c.peer.port == from.port());
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let found = loop {
-            match connections(pid, 100_000) {
+            match connections(pid, 100_000, true) {
                 Ok(found) => match own(found) {
                     Some(found) if found.unread_bytes == 5_000 => break found,
                     _ => assert!(std::time::Instant::now() < until, "the bytes have not come"),
@@ -412,13 +423,16 @@ mod tests {
             thread::sleep(std::time::Duration::from_millis(1));
         };
         assert_eq!(found.local.port, here.local_addr().unwrap().port());
+        // They came within this test; a connection that has waited since the machine was started would have a large number.
+        assert!(found.silent_ms.is_some_and(|ms| ms <= 120_000), "{found:?}");
         let id = (found.local.address, found.id.unwrap());
         assert_eq!(bytes_received(pid, &[id, id]).unwrap(), [Some(5_000), Some(5_000)]);
         let read = crate::sockets::connections_of_namespace(&crate::tree::LocalTree::default(), pid).unwrap();
         if let Some(read) = own(read) {
-            assert_eq!(Connection { id: None, ..found }, read);
+            assert_eq!(Connection { id: None, silent_ms: None, ..found }, read);
         }
-        assert!(connections(pid, 1).unwrap().len() <= 1);
+        assert!(connections(pid, 1, false).unwrap().iter().all(|one| one.silent_ms.is_none()));
+        assert!(connections(pid, 1, false).unwrap().len() <= 1);
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub struct Connection {
     pub inode: u64,
     /// By what the kernel is asked for more about it; the files do not tell it.
     pub id: Option<ConnectionId>,
+    /// Milliseconds since data came last, or since it was set up; `None` where the kernel was not asked for it.
+    pub silent_ms: Option<u32>,
 }
 
 /// A connection that this side has closed first.
@@ -95,7 +97,14 @@ pub(crate) fn connected(content: &[u8]) -> Vec<Connection> {
         let (_, unread) = std::str::from_utf8(queues).ok()?.split_once(':')?;
         let unread_bytes = i64::from(u32::from_str_radix(unread, 16).ok()?);
         let at = |field| address(std::str::from_utf8(field).ok()?);
-        Some(Connection { local: at(local)?, peer: at(peer)?, unread_bytes, inode, id: None })
+        Some(Connection {
+            local: at(local)?,
+            peer: at(peer)?,
+            unread_bytes,
+            inode,
+            id: None,
+            silent_ms: None,
+        })
     };
     text::lines(content).filter_map(line).collect()
 }
@@ -258,6 +267,7 @@ mod tests {
             unread_bytes: 0x900,
             inode: 68_150,
             id: None,
+            silent_ms: None,
         };
         assert_eq!(connected(table.as_bytes()), [expect]);
         // One that waits to be accepted is nobody's socket.

@@ -72,8 +72,14 @@ pub trait FileTree {
         None
     }
 
-    /// TCP connections of a process's network namespace, at most `max`. `None` where there is no kernel that could be asked.
-    fn connections(&self, _pid: u32, _max: usize) -> Option<Result<Vec<Connection>, HostError>> {
+    /// TCP connections of a process's network namespace, at most `max`; with `since` each with when data came last. `None` where there is no
+    /// kernel that could be asked.
+    fn connections(
+        &self,
+        _pid: u32,
+        _max: usize,
+        _since: bool,
+    ) -> Option<Result<Vec<Connection>, HostError>> {
         None
     }
 
@@ -237,8 +243,8 @@ impl FileTree for LocalTree {
         (self.root == Path::new("/")).then(|| netlink::listening(pid))
     }
 
-    fn connections(&self, pid: u32, max: usize) -> Option<Result<Vec<Connection>, HostError>> {
-        (self.root == Path::new("/")).then(|| netlink::connections(pid, max))
+    fn connections(&self, pid: u32, max: usize, since: bool) -> Option<Result<Vec<Connection>, HostError>> {
+        (self.root == Path::new("/")).then(|| netlink::connections(pid, max, since))
     }
 
     fn closed(&self, pid: u32, max: usize) -> Option<Result<Vec<Closed>, HostError>> {

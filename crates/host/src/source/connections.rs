@@ -23,6 +23,8 @@ use super::{HostSource, some};
 const MAX_LOOKED_AT: usize = 2_048;
 /// Bytes from which on a connection may count as unread (judgement): TLS tickets and the end of a connection are less.
 const WORTH_BYTES: i64 = 4_096;
+/// A connection that has received nothing for so long may have no peer any more (judgement: most heartbeats and time-outs are 30 s or less).
+const SILENT_MS: u32 = 30_000;
 /// Of connections that the VM may have made itself, so many are looked up among its descriptors.
 const MAX_LOOKED_UP: usize = 64;
 /// Connections that are followed at a time, and of a life.
@@ -148,14 +150,11 @@ impl ConnectionWatch {
 impl<T: FileTree> HostSource<T> {
     /// Looks at the connections.
     pub(super) fn read_connections(&mut self, detail: bool, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
-        self.look_at_sockets(
-            "host.tcp",
-            |source| &mut source.connections.sockets,
-            |source, out| source.read_tcp(out),
-            detail,
-            clock,
-            out,
-        );
+        let read: fn(&mut Self, &mut SampleBuilder<'_>) -> Result<(), HostError> = match detail {
+            true => |source, out| source.read_tcp(true, out),
+            false => |source, out| source.read_tcp(false, out),
+        };
+        self.look_at_sockets("host.tcp", |source| &mut source.connections.sockets, read, detail, clock, out);
     }
 
     /// Counts the connections that the VM has closed first.
@@ -207,9 +206,9 @@ impl<T: FileTree> HostSource<T> {
         }
     }
 
-    fn read_tcp(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
+    fn read_tcp(&mut self, detail: bool, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
         let pid = self.pid();
-        let found = match self.tree.connections(pid, MAX_LOOKED_AT) {
+        let found = match self.tree.connections(pid, MAX_LOOKED_AT, detail) {
             Some(Ok(found)) => found,
             // Where the kernel does not answer, the beginning of its tables is read: how fast they are read is not known then.
             Some(Err(_)) | None => sockets::connections_of_namespace(&self.tree, pid)?,
@@ -264,6 +263,12 @@ impl<T: FileTree> HostSource<T> {
                 out.metric(&metrics::TCP_CONNECTIONS, &group, count);
             }
         }
+        for (listener, count) in silent(&accepted_ones) {
+            let group = entity(listener);
+            if self.connections.is_recorded(&group) {
+                out.metric(&metrics::TCP_SILENT, &group, count);
+            }
+        }
         for (listener, bytes) in waiting {
             let group = entity(listener);
             if self.connections.is_recorded(&group) {
@@ -291,6 +296,17 @@ impl<T: FileTree> HostSource<T> {
     }
 }
 
+/// How many connections of each listening socket have received nothing for long; none where the kernel was not asked.
+fn silent(accepted: &[(Connection, Listener)]) -> BTreeMap<Listener, i64> {
+    let mut silent = BTreeMap::new();
+    for (connection, listener) in accepted {
+        if let Some(ms) = connection.silent_ms {
+            *silent.entry(*listener).or_default() += i64::from(ms >= SILENT_MS);
+        }
+    }
+    silent
+}
+
 /// A connection over IPv4 of a socket for both has an IPv6 address that says so.
 fn canonical(Listener { address, port }: Listener) -> Listener {
     Listener { address: IpAddr::to_canonical(&address), port }
@@ -302,7 +318,17 @@ mod tests {
 
     fn connection(inode: u64, unread_bytes: i64) -> Connection {
         let at = |port| Listener { address: "10.0.0.1".parse().unwrap(), port };
-        Connection { local: at(80), peer: at(40_000), unread_bytes, inode, id: None }
+        Connection { local: at(80), peer: at(40_000), unread_bytes, inode, id: None, silent_ms: None }
+    }
+
+    #[test]
+    fn connections_that_receive_nothing_for_long_are_counted_by_listening_socket() {
+        let at = |port| Listener { address: "10.0.0.1".parse().unwrap(), port };
+        let one = |silent_ms| Connection { silent_ms, ..connection(7, 0) };
+        let found = [(one(Some(29_999)), at(80)), (one(Some(30_000)), at(80)), (one(Some(5)), at(81))];
+        assert_eq!(silent(&found), BTreeMap::from([(at(80), 1), (at(81), 0)]));
+        // The kernel was not asked.
+        assert_eq!(silent(&[(one(None), at(80))]), BTreeMap::new());
     }
 
     fn inodes(found: &[Connection]) -> Vec<u64> {

@@ -1,10 +1,13 @@
 //! BT008: the port table, or the file descriptors behind it, is nearly full or filling up.
 
-use beamtune_model::{Account, Code, Evidence, Group, Limit, Missing, Period, Subject, Unit, facts, metrics};
+use beamtune_model::{
+    Account, Code, Evidence, Group, Limit, Missing, Period, Remedy, Subject, Unit, facts, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::limits::{FULL, Filling, maker};
+use crate::signals::products;
 
 pub const RULE: Rule = Rule {
     code: Code("BT008"),
@@ -99,6 +102,11 @@ fn by_descriptors(
         Some(kind) => draft.and(&format!("; most are {}", kind.what)),
         None => draft,
     };
+    let silent = Silent::of(period).filter(|_| leak && of_no_port.is_none());
+    let draft = match &silent {
+        Some(silent) => draft.and(&format!("; {}", silent.sentence())).fix(silent.remedy(period)),
+        None => draft,
+    };
     match of_no_port {
         Some(kind) => draft
             .about(Subject::Port { name: kind.what.clone(), opener: None })
@@ -142,6 +150,53 @@ fn by_descriptors(
                 "restart; /proc/PID/limits shows the new limit",
             )
         })
+}
+
+/// Connections of a listening socket on which nothing comes: their peers may be gone, or never say anything.
+struct Silent<'p> {
+    address: &'p str,
+    silent: f64,
+    all: f64,
+}
+
+/// From this share of its connections on, and so many, it is what piles up there (judgement).
+const SILENT_SHARE: f64 = 0.5;
+const SILENT_LEAST: f64 = 20.0;
+
+impl<'p> Silent<'p> {
+    /// The listening socket with most of them.
+    fn of(period: &'p Period) -> Option<Self> {
+        let last = |metric, address| Some(period.stat(metric, address).ok()?.last.value as f64);
+        let of = |address: &'p str| {
+            let (silent, all) =
+                (last(&metrics::TCP_SILENT, address)?, last(&metrics::TCP_CONNECTIONS, address)?);
+            Some(Silent { address, silent, all })
+        };
+        let all = period.entities(Group::HostTcp).into_iter().filter_map(of);
+        all.filter(|one| one.silent >= SILENT_LEAST && one.silent >= SILENT_SHARE * one.all)
+            .max_by(|a, b| a.silent.total_cmp(&b.silent))
+    }
+
+    fn sentence(&self) -> String {
+        format!(
+            "{:.0} of {:.0} connections at {} have received nothing for 30 s or more",
+            self.silent, self.all, self.address
+        )
+    }
+
+    fn remedy(&self, period: &Period) -> Option<Remedy> {
+        let own = products::of(period).and_then(|product| product.silent.as_deref());
+        remedy::of(
+            period,
+            "code.close_ports",
+            own.unwrap_or(
+                "close connections on which nothing comes: a time-out of recv or of the process, a heartbeat of the protocol, or {keepalive, true} \
+                 with short times (sysctl net.ipv4.tcp_keepalive_time is two hours)",
+            ),
+            "nothing tells a node that a peer is gone, or has never meant to speak, but a time-out",
+            "connections at this address, and those of them that are silent, must stop growing",
+        )
+    }
 }
 
 fn raise_files_above(limit: f64) -> String {

@@ -18,6 +18,8 @@ pub(crate) struct Product {
     /// Whether its scripts put the operator's flags behind their own, so that these are meant to be overridden.
     #[serde(default)]
     pub puts_flags_first: bool,
+    /// What ends connections on which nothing comes.
+    pub silent: Option<String>,
     /// What to change where its listeners accept too slowly.
     pub listeners: Option<Listeners>,
 }

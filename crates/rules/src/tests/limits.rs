@@ -1,6 +1,6 @@
 //! Rules on what fills up, and on what was made too large or too slow for it.
 
-use beamtune_model::{Cost, Level, SpawnRow, facts};
+use beamtune_model::{Cost, Level, SpawnRow, facts, metrics};
 
 use super::node::{Node, node};
 use super::{Read, assert_healthy, entries, finding, value};
@@ -140,6 +140,37 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
     assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by acceptor"));
     assert_eq!(entries(&found), ["code.close_ports"]);
     assert_healthy(&node(), "BT008");
+}
+
+#[test]
+fn connections_on_which_nothing_comes_are_what_leaks() {
+    let silent = |silent: i64, product: &str| {
+        node().with(|n| {
+            (n.ports, n.open_files) = ((700, 9), (720, 9));
+            n.facts.push((facts::NOFILE_SOFT, "16000".to_owned()));
+            n.facts.push((facts::PRODUCT, product.to_owned()));
+            n.series.push((&metrics::TCP_CONNECTIONS, "0.0.0.0:5672", 690, 0));
+            n.series.push((&metrics::TCP_SILENT, "0.0.0.0:5672", silent, 0));
+        })
+    };
+    let found = finding(&silent(500, "RabbitMQ 3.10.8"), "BT008");
+    assert!(
+        found
+            .summary
+            .ends_with("500 of 690 connections at 0.0.0.0:5672 have received nothing for 30 s or more"),
+        "{}",
+        found.summary
+    );
+    assert!(found.remedies[0].change.starts_with("heartbeat in rabbitmq.conf"), "{:?}", found.remedies);
+    let own = finding(&silent(500, "shop 1.0"), "BT008");
+    assert!(own.remedies[0].change.contains("keepalive"), "{:?}", own.remedies);
+    // Most of them speak.
+    assert!(!finding(&silent(100, "shop 1.0"), "BT008").summary.contains("nothing for 30 s"));
+    // As many as ever, though silent.
+    assert_healthy(
+        &silent(500, "shop 1.0").with(|n| (n.ports, n.open_files) = ((700, 0), (720, 0))),
+        "BT008",
+    );
 }
 
 #[test]
