@@ -50,7 +50,7 @@ sample(#{agent := Agent}, Seq, Items, Options) ->
     receive
         {beamtune, sample, Seq, Sample} -> Sample;
         {beamtune, Refusal, _} = Message when Refusal =/= sample -> exit(Message)
-    after 60000 -> exit(no_sample)
+    after 180000 -> exit(no_sample)
     end.
 
 %% Leaves, and waits until everything is undone (unless others stay). Gives the session's exit reason, or how many
