@@ -367,6 +367,30 @@ pub fn read_while_steady<G: Debug, T>(
     panic!("{what} did not hold still in {READINGS} readings; the last change: {change}");
 }
 
+/// The same, until what was read agrees with the gauge: a node at rest still takes a carrier for a moment, which a gauge that is the same before
+/// and after does not see. What counts wrongly never agrees.
+#[track_caller]
+pub fn read_until_agreed<G: Debug, T>(
+    what: &str,
+    mut gauge: impl FnMut() -> G,
+    is_same: impl Fn(&G, &G) -> bool,
+    mut read: impl FnMut() -> T,
+    differ: impl Fn(&G, &T) -> Option<String>,
+) -> (G, T) {
+    let mut difference = String::new();
+    for _ in 0..READINGS {
+        let (steady, value) = read_while_steady(what, &mut gauge, &is_same, &mut read);
+        match differ(&steady, &value) {
+            None => return (steady, value),
+            Some(found) => {
+                eprintln!("{what}: {found}");
+                difference = found;
+            }
+        }
+    }
+    panic!("{what} did not agree in {READINGS} readings; the last difference: {difference}");
+}
+
 /// Evaluates Erlang in a node from a second, short-lived one, and gives what `io_lib:format("~p")` makes of it.
 pub fn eval_in(node: &TestNode, expression: &str) -> String {
     let asker = format!("{}@127.0.0.1", unique("asker"));

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::common::{all_otps, eval_in, folder, read_while_steady, run, text};
+use super::common::{all_otps, eval_in, folder, read_until_agreed, run, text};
 use super::{STEADY, TestNode, allocator, bytes, page};
 
 /// Two readings of an idle node differ by what reading takes: the agent (2.0 to 2.9 MB at 10,000 processes, agent/README.md), and the heap of
@@ -14,9 +14,17 @@ const READING_BYTES: f64 = 4e6;
 /// Blocks count as steady if two readings differ by less: a connection to the node takes some.
 const STEADY_BYTES: f64 = 1e6;
 
-#[track_caller]
-fn assert_near(ours: f64, theirs: f64, what: &str) {
-    assert!((ours - theirs).abs() <= READING_BYTES.max(0.01 * theirs), "{what}: {ours} against {theirs}");
+/// The first of these that differ: what, ours and theirs.
+fn difference(numbers: impl IntoIterator<Item = (String, f64, f64)>) -> Option<String> {
+    let mut numbers = numbers.into_iter();
+    let (what, ours, theirs) =
+        numbers.find(|(_, ours, theirs)| (ours - theirs).abs() > READING_BYTES.max(0.01 * theirs))?;
+    Some(format!("{what}: {ours} against {theirs}"))
+}
+
+/// Bytes of all sets of an allocator.
+fn all_sets(allocator: &Value, field: &str) -> f64 {
+    ["multiblock", "pool", "single_block"].iter().map(|set| bytes(&allocator[set][field])).sum()
 }
 
 /// Names with the bytes of carriers and of blocks.
@@ -47,16 +55,17 @@ fn instrument_counts_the_same_carriers_and_blocks() {
               || A <- [binary_alloc, ets_alloc, fix_alloc]] end";
         let tell = || triples(&eval_in(&node, question));
         // Blocks that another scheduler has allocated are freed when that one wakes, and their carriers with them.
-        let (told, page) = read_while_steady("carriers and blocks", tell, are_steady, || page(&node, &[]));
-        for (name, carriers, blocks) in told {
-            let ours = allocator(&page, &name);
-            let all = |field: &str| {
-                ["multiblock", "pool", "single_block"].iter().map(|set| bytes(&ours[set][field])).sum::<f64>()
-            };
-            let what = format!("{name} of OTP {}", otp.release);
-            assert_near(all("carriers_bytes"), carriers, &format!("carriers of {what}"));
-            assert_near(all("blocks_bytes"), blocks, &format!("blocks of {what}"));
-        }
+        let differ = |told: &Sizes, page: &Value| {
+            difference(told.iter().flat_map(|(name, carriers, blocks)| {
+                let ours = allocator(page, name);
+                let what = format!("{name} of OTP {}", otp.release);
+                [
+                    (format!("carriers of {what}"), all_sets(ours, "carriers_bytes"), *carriers),
+                    (format!("blocks of {what}"), all_sets(ours, "blocks_bytes"), *blocks),
+                ]
+            }))
+        };
+        read_until_agreed("carriers and blocks", tell, are_steady, || page(&node, &[]), differ);
     }
 }
 
@@ -108,28 +117,20 @@ fn recon_counts_the_same_but_for_the_allocator_that_it_leaves_out() {
         let tell = || triples(&eval_in(&node, question));
         // Whoever is asked for the first time loads code.
         tell();
-        let (told, page) = read_while_steady("carriers and blocks", tell, are_steady, || page(&node, &[]));
-        let literal = allocator(&page, "literal_alloc");
-        let left_out = |field: &str| bytes(&literal["multiblock"][field]);
         let release = otp.release;
-        let (_, carriers, blocks) = &told[0];
-        assert!(left_out("carriers_bytes") > 0.0);
-        assert_near(
-            sum(&page, "carriers_bytes") - left_out("carriers_bytes"),
-            *carriers,
-            &format!("carriers by recon on OTP {release}"),
-        );
-        assert_near(
-            sum(&page, "blocks_bytes") - left_out("blocks_bytes"),
-            *blocks,
-            &format!("blocks by recon on OTP {release}"),
-        );
-        let binary = allocator(&page, "binary_alloc");
-        let ours: f64 = ["multiblock", "pool", "single_block"]
-            .iter()
-            .map(|set| bytes(&binary[set]["carriers_bytes"]))
-            .sum();
-        assert_near(ours, told[1].1, &format!("carriers of binaries by recon on OTP {release}"));
+        let differ = |told: &Sizes, page: &Value| {
+            let literal = allocator(page, "literal_alloc");
+            let ours = |field: &str| sum(page, field) - bytes(&literal["multiblock"][field]);
+            let binaries = all_sets(allocator(page, "binary_alloc"), "carriers_bytes");
+            difference([
+                (format!("carriers by recon on OTP {release}"), ours("carriers_bytes"), told[0].1),
+                (format!("blocks by recon on OTP {release}"), ours("blocks_bytes"), told[0].2),
+                (format!("carriers of binaries by recon on OTP {release}"), binaries, told[1].1),
+            ])
+        };
+        let (_, page) =
+            read_until_agreed("carriers and blocks", tell, are_steady, || page(&node, &[]), differ);
+        assert!(bytes(&allocator(&page, "literal_alloc")["multiblock"]["carriers_bytes"]) > 0.0);
     }
 }
 
@@ -148,10 +149,12 @@ fn carriers_in_the_pool_are_not_left_out() {
             told.trim().parse().expect("a number")
         };
         // Whoever reads may fetch a carrier from the pool, and one is larger than what readings differ by.
-        let (told, page) = read_while_steady("the pool", tell, f64::eq, || page(&node, &[]));
-        let pool = bytes(&allocator(&page, "binary_alloc")["pool"]["carriers_bytes"]);
+        let differ = |told: &f64, page: &Value| {
+            let pool = bytes(&allocator(page, "binary_alloc")["pool"]["carriers_bytes"]);
+            difference([(format!("the pool on OTP {}", otp.release), pool, *told)])
+        };
+        let (told, _) = read_until_agreed("the pool", tell, f64::eq, || page(&node, &[]), differ);
         assert!(told > 20e6, "OTP {}: the pool holds {told}", otp.release);
-        assert_near(pool, told, &format!("the pool on OTP {}", otp.release));
     }
 }
 
@@ -161,12 +164,17 @@ fn the_kinds_of_memory_add_up_to_what_the_vm_tells() {
         let node = TestNode::start(&otp, &[], STEADY);
         let tell = || -> f64 { eval_in(&node, "erlang:memory(total)").trim().parse().expect("a number") };
         let is_same = |before: &f64, after: &f64| (before - after).abs() < READING_BYTES;
-        let (told, page) = read_while_steady("erlang:memory(total)", tell, is_same, || page(&node, &[]));
+        let all_kinds = |page: &Value| -> f64 {
+            page["kinds"].as_array().expect("kinds").iter().map(|row| bytes(&row["bytes"])).sum()
+        };
+        let differ =
+            |told: &f64, page: &Value| difference([("all kinds".to_owned(), all_kinds(page), *told)]);
+        let (told, page) =
+            read_until_agreed("erlang:memory(total)", tell, is_same, || page(&node, &[]), differ);
         let kinds = page["kinds"].as_array().expect("kinds");
         let of = |kind: &str| {
             kinds.iter().find(|row| row["kind"] == kind).map_or(f64::NAN, |row| bytes(&row["bytes"]))
         };
-        assert_near(kinds.iter().map(|row| bytes(&row["bytes"])).sum(), told, "all kinds");
         // All of it lies in blocks, but for scratch memory; what the JIT has made does not.
         let temporary = bytes(&allocator(&page, "temp_alloc")["multiblock"]["blocks_bytes"]);
         let blocks = sum(&page, "blocks_bytes") - temporary;
