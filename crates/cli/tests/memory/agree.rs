@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::common::{all_otps, eval_in, folder, read_until_agreed, run, text};
-use super::{STEADY, TestNode, allocator, bytes, page};
+use super::{STEADY, TestNode, all_sets, allocator, bytes, page, sum};
 
 /// Two readings of an idle node differ by what reading takes: the agent (2.0 to 2.9 MB at 10,000 processes, agent/README.md), and the heap of
 /// the process that asks. The second one comes on top, and its first heap has a carrier of its own.
@@ -22,11 +22,6 @@ fn difference(numbers: impl IntoIterator<Item = (String, f64, f64)>) -> Option<S
     Some(format!("{what}: {ours} against {theirs}"))
 }
 
-/// Bytes of all sets of an allocator.
-fn all_sets(allocator: &Value, field: &str) -> f64 {
-    ["multiblock", "pool", "single_block"].iter().map(|set| bytes(&allocator[set][field])).sum()
-}
-
 /// Names with the bytes of carriers and of blocks.
 type Sizes = Vec<(String, f64, f64)>;
 
@@ -36,12 +31,6 @@ fn are_steady(before: &Sizes, after: &Sizes) -> bool {
         name == same && carriers == others && f64::abs(blocks - other_blocks) < STEADY_BYTES
     };
     before.len() == after.len() && before.iter().zip(after).all(is_steady)
-}
-
-fn sum(page: &Value, field: &str) -> f64 {
-    let all = page["allocators"].as_array().expect("allocators");
-    let sets = ["multiblock", "pool", "single_block"];
-    all.iter().flat_map(|allocator| sets.map(|set| bytes(&allocator[set][field]))).sum()
 }
 
 #[test]
@@ -55,8 +44,8 @@ fn instrument_counts_the_same_carriers_and_blocks() {
               || A <- [binary_alloc, ets_alloc, fix_alloc]] end";
         let tell = || triples(&eval_in(&node, question));
         // Blocks that another scheduler has allocated are freed when that one wakes, and their carriers with them.
-        let differ = |told: &Sizes, page: &Value| {
-            difference(told.iter().flat_map(|(name, carriers, blocks)| {
+        let differ = |theirs: &Sizes, page: &Value| {
+            difference(theirs.iter().flat_map(|(name, carriers, blocks)| {
                 let ours = allocator(page, name);
                 let what = format!("{name} of OTP {}", otp.release);
                 [
@@ -118,14 +107,14 @@ fn recon_counts_the_same_but_for_the_allocator_that_it_leaves_out() {
         // Whoever is asked for the first time loads code.
         tell();
         let release = otp.release;
-        let differ = |told: &Sizes, page: &Value| {
+        let differ = |theirs: &Sizes, page: &Value| {
             let literal = allocator(page, "literal_alloc");
             let ours = |field: &str| sum(page, field) - bytes(&literal["multiblock"][field]);
             let binaries = all_sets(allocator(page, "binary_alloc"), "carriers_bytes");
             difference([
-                (format!("carriers by recon on OTP {release}"), ours("carriers_bytes"), told[0].1),
-                (format!("blocks by recon on OTP {release}"), ours("blocks_bytes"), told[0].2),
-                (format!("carriers of binaries by recon on OTP {release}"), binaries, told[1].1),
+                (format!("carriers by recon on OTP {release}"), ours("carriers_bytes"), theirs[0].1),
+                (format!("blocks by recon on OTP {release}"), ours("blocks_bytes"), theirs[0].2),
+                (format!("carriers of binaries by recon on OTP {release}"), binaries, theirs[1].1),
             ])
         };
         let (_, page) =
@@ -141,20 +130,20 @@ fn carriers_in_the_pool_are_not_left_out() {
         // With the highest limit, carriers go to the pool as soon as there are holes.
         let node = TestNode::start(&otp, &["+S", "2:2", "+MBacul", "100"], STEADY);
         let tell = || -> f64 {
-            let told = eval_in(
+            let theirs = eval_in(
                 &node,
                 "lists:sum([element(2, lists:keyfind(carriers_size, 1, Pool)) || \
                  {instance, _, Parts} <- erlang:system_info({allocator, binary_alloc}), {mbcs_pool, Pool} <- Parts])",
             );
-            told.trim().parse().expect("a number")
+            theirs.trim().parse().expect("a number")
         };
         // Whoever reads may fetch a carrier from the pool, and one is larger than what readings differ by.
-        let differ = |told: &f64, page: &Value| {
+        let differ = |theirs: &f64, page: &Value| {
             let pool = bytes(&allocator(page, "binary_alloc")["pool"]["carriers_bytes"]);
-            difference([(format!("the pool on OTP {}", otp.release), pool, *told)])
+            difference([(format!("the pool on OTP {}", otp.release), pool, *theirs)])
         };
-        let (told, _) = read_until_agreed("the pool", tell, f64::eq, || page(&node, &[]), differ);
-        assert!(told > 20e6, "OTP {}: the pool holds {told}", otp.release);
+        let (theirs, _) = read_until_agreed("the pool", tell, f64::eq, || page(&node, &[]), differ);
+        assert!(theirs > 20e6, "OTP {}: the pool holds {theirs}", otp.release);
     }
 }
 
@@ -168,8 +157,8 @@ fn the_kinds_of_memory_add_up_to_what_the_vm_tells() {
             page["kinds"].as_array().expect("kinds").iter().map(|row| bytes(&row["bytes"])).sum()
         };
         let differ =
-            |told: &f64, page: &Value| difference([("all kinds".to_owned(), all_kinds(page), *told)]);
-        let (told, page) =
+            |theirs: &f64, page: &Value| difference([("all kinds".to_owned(), all_kinds(page), *theirs)]);
+        let (theirs, page) =
             read_until_agreed("erlang:memory(total)", tell, is_same, || page(&node, &[]), differ);
         let kinds = page["kinds"].as_array().expect("kinds");
         let of = |kind: &str| {
@@ -178,7 +167,11 @@ fn the_kinds_of_memory_add_up_to_what_the_vm_tells() {
         // All of it lies in blocks, but for scratch memory; what the JIT has made does not.
         let temporary = bytes(&allocator(&page, "temp_alloc")["multiblock"]["blocks_bytes"]);
         let blocks = sum(&page, "blocks_bytes") - temporary;
-        assert!((told - blocks).abs() < 0.08 * told, "OTP {}: {told} in blocks of {blocks}", otp.release);
+        assert!(
+            (theirs - blocks).abs() < 0.08 * theirs,
+            "OTP {}: {theirs} in blocks of {blocks}",
+            otp.release
+        );
         assert!(of("binary") > 20e6 && of("ets") > 10e6, "{page:#}");
         let table = &kinds.iter().find(|row| row["kind"] == "ets").expect("tables")["owners"][0];
         assert_eq!(table["name"], "steady");

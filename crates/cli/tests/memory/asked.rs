@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::common::{TestNode, all_otps, beamtune, eval_in, is_root, read_until_agreed, run};
-use super::{STEADY, bytes, page};
+use super::{STEADY, bytes, page, sum};
 
 /// The bytes of all carriers.
 const CARRIERS: &str = "lists:sum([element(2, lists:keyfind(carriers_size, 1, Values)) || \
@@ -53,15 +53,11 @@ fn resident_memory_is_explained_page_by_page() {
         let is_same = |before: &f64, after: &f64| (before - after).abs() < MOVES_BYTES;
         // What the operating system finds mapped for carriers, and what the VM has in them.
         let carriers = |page: &Value| -> (f64, f64) {
-            let allocators = page["allocators"].as_array().expect("allocators").iter();
-            let sets = allocators.flat_map(|allocator| {
-                ["multiblock", "pool", "single_block"].map(|set| bytes(&allocator[set]["carriers_bytes"]))
-            });
             let contents = page["contents"].as_array().expect("contents").iter();
             let found = contents
                 .filter(|part| part["entity"].as_str().is_some_and(|entity| entity.starts_with("carriers/")))
                 .map(|part| bytes(&part["mapped_bytes"]));
-            (found.sum(), sets.sum())
+            (found.sum(), sum(page, "carriers_bytes"))
         };
         let differ = |_: &f64, page: &Value| {
             let (found, counted) = carriers(page);

@@ -63,3 +63,14 @@ const STEADY: &str = "Hold = fun() ->
         end
     end,
     Wait()";
+
+/// Bytes of all sets of an allocator.
+fn all_sets(allocator: &Value, field: &str) -> f64 {
+    ["multiblock", "pool", "single_block"].iter().map(|set| bytes(&allocator[set][field])).sum()
+}
+
+/// The same of all allocators.
+fn sum(page: &Value, field: &str) -> f64 {
+    let all = page["allocators"].as_array().expect("allocators");
+    all.iter().map(|allocator| all_sets(allocator, field)).sum()
+}
