@@ -54,7 +54,7 @@ pub trait FileTree {
     fn count(&self, path: &str, max: usize) -> Result<u64, HostError>;
 
     /// The same, where the kernel tells it at no cost.
-    fn count_told(&self, _path: &str) -> Option<u64> {
+    fn cheap_count(&self, _path: &str) -> Option<u64> {
         None
     }
 
@@ -210,7 +210,7 @@ impl FileTree for LocalTree {
     }
 
     fn count(&self, path: &str, max: usize) -> Result<u64, HostError> {
-        if let Some(count) = self.count_told(path) {
+        if let Some(count) = self.cheap_count(path) {
             return Ok(count);
         }
         let count = fs::read_dir(self.real(path))
@@ -223,7 +223,7 @@ impl FileTree for LocalTree {
         Ok(count as u64)
     }
 
-    fn count_told(&self, path: &str) -> Option<u64> {
+    fn cheap_count(&self, path: &str) -> Option<u64> {
         let real = self.real(path);
         // Since Linux 6.2 the size of /proc/PID/fd is the number of open files (fs/proc/fd.c).
         // That it is proc's (PROC_SUPER_MAGIC) is checked, because elsewhere the size of a folder is something else.
