@@ -178,9 +178,7 @@ fn churn(period: &Period, churn: &Churn, (opened, closed): (f64, f64)) -> Option
     let who = opener
         .as_ref()
         .map_or_else(String::new, |(client, ..)| format!(", most of them by {}", client.title()));
-    let active = view::activity(period, view::kind::SCHEDULER).ok().map(|activity| activity.cores());
-    let cores = active.map(|active| (opened * churn.cpu_seconds).min(active));
-    let is_most = cores.zip(active).is_some_and(|(cores, active)| cores >= MOST * active);
+    let (cores, is_most) = cost(period, opened * churn.cpu_seconds);
     let (open, close) = churn.verbs;
     let draft = Draft::new(
         severity,
@@ -207,15 +205,20 @@ fn churn(period: &Period, churn: &Churn, (opened, closed): (f64, f64)) -> Option
     )))
 }
 
+/// What it takes, in cores, no more than the schedulers do; and whether it is most of that.
+fn cost(period: &Period, cores: f64) -> (Option<f64>, bool) {
+    let active = view::activity(period, view::kind::SCHEDULER).ok().map(|activity| activity.cores());
+    let cores = active.map(|active| cores.min(active));
+    (cores, cores.zip(active).is_some_and(|(cores, active)| cores >= MOST * active))
+}
+
 /// Bindings and exchanges that come and go: Mnesia counts transactions, and queues are counted beside.
 fn metadata(period: &Period) -> Option<Draft> {
     let changes = period.rate(&metrics::MNESIA_COMMITS, "").ok()?;
     let (created, deleted) = QUEUES.rates(period)?;
     // Those of queues are told there.
     let severity = METADATA.of(period).severity(changes - created - deleted)?;
-    let active = view::activity(period, view::kind::SCHEDULER).ok().map(|activity| activity.cores());
-    let cores = active.map(|active| (changes * METADATA_CPU_SECONDS).min(active));
-    let is_most = cores.zip(active).is_some_and(|(cores, active)| cores >= MOST * active);
+    let (cores, is_most) = cost(period, changes * METADATA_CPU_SECONDS);
     let opener = broker::foremost_opener(period, &metrics::OPENER_CONNECTIONS);
     let draft = Draft::new(
         severity,

@@ -1,8 +1,8 @@
 //! BT067: heap settings, of the VM or of one kind of processes, cost CPU time or memory.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, Rank, Scale, Subject, Threshold, Unit, Use,
-    facts, metrics,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessRow, Rank, Scale, Subject, Threshold, Unit,
+    Use, facts, metrics,
 };
 
 use crate::remedy;
@@ -110,8 +110,9 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
 const KIND_ROWS: usize = 10;
 const KIND_SHARE: f64 = 0.5;
 
-/// From so many times the VM's default on a first heap was meant to be large (judgement).
+/// A first heap was meant to be large that is as many times the VM's default, and no smaller than 32 kB (judgement).
 const KIND_FACTOR: i64 = 10;
+const FIRST_LARGE_WORDS: i64 = 4_096;
 
 /// A heap with what is young and what is old may be so many times the first one without having grown (a collection copies into a second one
 /// of that size; judgement).
@@ -136,10 +137,7 @@ fn first_heaps_of_kind(period: &Period, default: i64) -> Option<Draft> {
     if (rows as usize) < KIND_ROWS || (rows as f64) < KIND_SHARE * largest.len() as f64 {
         return None;
     }
-    let memory = |name: &str| {
-        let mut kinds = period.family(&metrics::MEMORY, "");
-        Some(kinds.find(|(kind, _)| *kind == name)?.1.last.value as f64)
-    };
+    let memory = |kind: &str| Some(period.find(Group::Memory, "", kind)?.last.value as f64);
     let (heaps, used) = (memory("processes")?, memory("total")?);
     let each = words as f64 * memory::WORD_BYTES;
     // How many there are is not recorded: no more than have room in the memory of processes.
@@ -175,14 +173,10 @@ fn first_heaps_of_kind(period: &Period, default: i64) -> Option<Draft> {
     Some(draft)
 }
 
-/// A first heap of fewer words is no matter (judgement: 32 kB).
-const FIRST_LARGE_WORDS: i64 = 4_096;
-
 /// A large VM-wide min_heap_size.
 fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
     let processes = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
-    let total = period.family(&metrics::MEMORY, "").find(|(name, _)| *name == "total")?;
-    let used = total.1.last.value as f64;
+    let used = period.find(Group::Memory, "", "total")?.last.value as f64;
     let bytes = processes * (words - DEFAULT_FIRST_HEAP_WORDS).max(0) as f64 * memory::WORD_BYTES;
     let share = bytes / used.max(1.0);
     let severity = FIRST_HEAPS.of(period).severity(share).filter(|_| bytes >= WORTH_BYTES)?;

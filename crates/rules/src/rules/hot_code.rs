@@ -9,6 +9,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
+use crate::signals::counts::listed;
 use crate::signals::hot_code::{self, HotCode, Part, What};
 use crate::signals::never_waiting::never_waiting;
 use crate::signals::stack;
@@ -258,18 +259,15 @@ fn advice(hot: &HotCode, name: &str) -> Vec<(String, Option<&'static str>, bool)
 
 /// The functions or modules that the samples are in.
 fn foremost(hot: &HotCode) -> Option<Evidence> {
-    let named: Vec<String> =
-        hot.foremost.iter().take(MAX_FOREMOST).map(|(name, looks)| format!("{name} ({looks})")).collect();
     let what = match hot.what {
         What::Module(_) => "its functions, with samples",
         _ => "modules on their stacks, with samples",
     };
-    (!named.is_empty()).then(|| Evidence::text(what, named.join(", ")))
+    (!hot.foremost.is_empty()).then(|| Evidence::text(what, listed(&hot.foremost, MAX_FOREMOST)))
 }
 
 /// What runs it.
 fn kinds(hot: &HotCode) -> Option<Evidence> {
-    let told: Vec<String> =
-        hot.kinds.iter().take(MAX_KINDS).map(|(kind, looks)| format!("{kind} ({looks})")).collect();
-    (!told.is_empty()).then(|| Evidence::text("processes that ran it, with samples", told.join(", ")))
+    let what = "processes that ran it, with samples";
+    (!hot.kinds.is_empty()).then(|| Evidence::text(what, listed(&hot.kinds, MAX_KINDS)))
 }

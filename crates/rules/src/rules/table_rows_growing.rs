@@ -14,6 +14,7 @@ use crate::rule::{Draft, FAR_SECONDS, Judgement, Rule, SOON_SECONDS, SOON_SOURCE
 use crate::signals::limits::{self, MEMORY_REACH, SHORT_SECONDS, goes_on, growth, pace};
 use crate::signals::lock_suspects;
 use crate::signals::memory::{self, megabytes};
+use crate::signals::mnesia;
 use crate::signals::products;
 use crate::view;
 
@@ -77,9 +78,8 @@ const MOST_OF_IT: f64 = 0.5;
 /// So many tables are reported, those that grow by the most bytes.
 const MAX_TABLES: usize = 3;
 
-/// How the names of Mnesia's own tables begin (mnesia_monitor.erl, mnesia_recover.erl, mnesia_locker.erl); it owns those of its users, too.
+/// How the names of Mnesia's own tables begin (mnesia_monitor.erl, mnesia_recover.erl, mnesia_locker.erl).
 const OF_MNESIA: &str = "mnesia_";
-const OWNER_MNESIA: &str = "mnesia_monitor";
 
 /// What was sampled of a table's rows.
 #[derive(Clone, Copy)]
@@ -175,7 +175,7 @@ impl<'p> Growing<'p> {
     }
 
     fn is_of_mnesia(&self) -> bool {
-        self.row.is_some_and(|row| row.owner_name.as_deref() == Some(OWNER_MNESIA))
+        self.row.is_some_and(|row| row.owner_name.as_deref() == Some(mnesia::TABLES_OWNER))
     }
 
     /// Owner, type, and who may write.

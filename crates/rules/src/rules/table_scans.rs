@@ -11,8 +11,9 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::counts::listed;
 use crate::signals::searches::{LARGE_OBJECTS, Searches};
-use crate::signals::{hot_code, stack};
+use crate::signals::{hot_code, mnesia, stack};
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
@@ -53,9 +54,6 @@ const BY_PROCESSES: f64 = 0.5;
 
 /// A table with at least so many times the objects of the next one is most likely the one (judgement).
 const STANDS_OUT: i64 = 10;
-
-/// The owner of Mnesia's tables (mnesia_monitor.erl).
-const MNESIA_OWNER: &str = "mnesia_monitor";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let total = period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64;
@@ -105,10 +103,6 @@ fn by_many(period: &Period, searches: &Searches<'_>, active: f64) -> Result<Opti
         Some(caller) => Some(Subject::Function { name: stack::without_fun(caller) }),
         None => names().next().map(Subject::kind),
     };
-    let told = |counts: &[(&str, i64)]| -> String {
-        let told = counts.iter().take(MOST_NAMED).map(|(name, looks)| format!("{name} ({looks})"));
-        told.collect::<Vec<_>>().join(", ")
-    };
     let (within, all) = searches.samples;
     let (low, high) = searches.interval;
     let draft = Draft::new(
@@ -137,12 +131,11 @@ fn by_many(period: &Period, searches: &Searches<'_>, active: f64) -> Result<Opti
     .because(Evidence::text("most of them in", searches.function))
     .because_some(
         (!searches.callers.is_empty())
-            .then(|| Evidence::text("called by, with samples", told(&searches.callers))),
+            .then(|| Evidence::text("called by, with samples", listed(&searches.callers, MOST_NAMED))),
     )
-    .because_some(
-        (!searches.kinds.is_empty())
-            .then(|| Evidence::text("processes that searched, with samples", told(&searches.kinds))),
-    );
+    .because_some((!searches.kinds.is_empty()).then(|| {
+        Evidence::text("processes that searched, with samples", listed(&searches.kinds, MOST_NAMED))
+    }));
     let tables = large_tables(period, None, searches.in_mnesia);
     Ok(Some(with_advice(period, draft, &tables, None, searches.in_mnesia)))
 }
@@ -269,7 +262,8 @@ fn with_advice(
 /// Tables that may be meant, those with the most objects first, and before them those of the process itself.
 fn large_tables<'p>(period: &'p Period, process: Option<&ProcessUse>, in_mnesia: bool) -> Vec<&'p TableRow> {
     let is_meant = |table: &&TableRow| {
-        table.objects >= LARGE_OBJECTS && (!in_mnesia || table.owner_name.as_deref() == Some(MNESIA_OWNER))
+        table.objects >= LARGE_OBJECTS
+            && (!in_mnesia || table.owner_name.as_deref() == Some(mnesia::TABLES_OWNER))
     };
     let mut large: Vec<&TableRow> = period.tables.iter().filter(is_meant).collect();
     let is_other = |table: &TableRow| process.is_none_or(|process| table.owner != process.pid);

@@ -1,6 +1,7 @@
 //! Counts by key.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::hash::Hash;
 
 /// Sums by key, largest first; equal ones in the order of their keys.
@@ -13,6 +14,13 @@ pub(crate) fn largest_first<K: Hash + Ord>(counts: impl IntoIterator<Item = (K, 
     let mut sums: Vec<(K, i64)> = sums.into_iter().collect();
     sums.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     sums
+}
+
+/// The first of them in words: `scan (12), index (3)`.
+pub(crate) fn listed<K: Display>(counts: &[(K, i64)], max: usize) -> String {
+    let named: Vec<String> =
+        counts.iter().take(max).map(|(name, count)| format!("{name} ({count})")).collect();
+    named.join(", ")
 }
 
 /// The 95 % interval of a share that is known by samples (Wilson, J. Am. Stat. Assoc. 22 (1927) 209).

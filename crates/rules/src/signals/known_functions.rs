@@ -44,21 +44,18 @@ pub(crate) struct KnownFunction {
 
 impl KnownFunction {
     pub(crate) fn is(&self, function: &str) -> bool {
-        self.begins.iter().any(|begin| function.starts_with(begin))
+        stack::begins(function, &self.begins)
     }
 
     /// Whether it has called what it must have.
     pub(crate) fn calls(&self, called: &[&str]) -> bool {
-        let is_meant =
-            |function: &&str| self.calling.iter().any(|begin| function.starts_with(begin.as_str()));
-        self.calling.is_empty() || called.iter().any(is_meant)
+        self.calling.is_empty() || called.iter().any(|function| stack::begins(function, &self.calling))
     }
 
     /// Whether what it needs beside it is at work on the node.
     pub(crate) fn fits(&self, period: &Period) -> bool {
-        let stacks = || period.work_samples.iter().flat_map(|one| &one.stack);
-        self.beside.is_empty()
-            || stacks().any(|function| self.beside.iter().any(|begin| function.starts_with(begin)))
+        let mut stacks = period.work_samples.iter().flat_map(|one| &one.stack);
+        self.beside.is_empty() || stacks.any(|function| stack::begins(function, &self.beside))
     }
 }
 
@@ -116,9 +113,7 @@ impl Library {
 
 /// True of a function of the program itself, and not of OTP, of Elixir or of a library that is known.
 pub(crate) fn is_own(function: &str) -> bool {
-    stack::is_of_program(function)
-        && !FUNCTIONS.library.iter().any(|library| library.is_of(function))
-        && !FUNCTIONS.function.iter().any(|known| known.is(function))
+    stack::is_of_program(function) && known_name(function).is_none()
 }
 
 pub(crate) fn library_of(function: &str) -> Option<&'static Library> {

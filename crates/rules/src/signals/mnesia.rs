@@ -12,5 +12,8 @@ pub(crate) fn runs(period: &Period) -> Result<bool, Missing> {
     if started || period.is_imported() { counted } else { Ok(counted.is_ok()) }
 }
 
+/// The owner of all of its tables, those of its users among them (mnesia_monitor.erl).
+pub(crate) const TABLES_OWNER: &str = "mnesia_monitor";
+
 /// What is said of a node without it.
 pub(crate) const NOT_STARTED: &str = "Mnesia does not run";

@@ -140,12 +140,17 @@ pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
     let does = |stack: &[String]| {
         stack.iter().take(SEARCH_DEPTH).any(|function| begins(function, &NAMES.through_all))
     };
-    let (mut of, mut through) = (0_i64, 0_i64);
+    ran_where(process, does).map(|(through, of)| through as f64 / of as f64)
+}
+
+/// In how many of the looks at a process running its stack was such a one; `None` of too few looks.
+fn ran_where(process: &ProcessUse, is_meant: impl Fn(&[String]) -> bool) -> Option<(i64, i64)> {
+    let (mut of, mut meant) = (0_i64, 0_i64);
     for (stack, looks) in &process.ran {
         of = of.saturating_add(*looks);
-        through = through.saturating_add(if does(stack) { *looks } else { 0 });
+        meant = meant.saturating_add(if is_meant(stack) { *looks } else { 0 });
     }
-    (of >= FEWEST_RUNNING).then(|| through as f64 / of as f64)
+    (of >= FEWEST_RUNNING).then_some((meant, of))
 }
 
 /// In how many of the looks at a process running it sent an answer; `None` of too few looks. A message that takes long to copy is sent in
@@ -155,12 +160,7 @@ pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
         let mut at = without_traps(stack).skip_while(|function| function.starts_with("erlang:send/"));
         at.next().is_some_and(|function| begins(function, &NAMES.answers))
     };
-    let (mut of, mut sends) = (0_i64, 0_i64);
-    for (stack, looks) in &process.ran {
-        of = of.saturating_add(*looks);
-        sends = sends.saturating_add(if does(stack) { *looks } else { 0 });
-    }
-    (of >= FEWEST_RUNNING).then_some((sends, of))
+    ran_where(process, does)
 }
 
 /// True of a function in which a process waits for another one to tell of itself.
@@ -216,7 +216,7 @@ pub(crate) fn is_loop(place: &str) -> bool {
     begins(place, &NAMES.loops)
 }
 
-fn begins(function: &str, starts: &[impl AsRef<str>]) -> bool {
+pub(crate) fn begins(function: &str, starts: &[impl AsRef<str>]) -> bool {
     starts.iter().any(|start| function.starts_with(start.as_ref()))
 }
 

@@ -242,50 +242,6 @@ fn settings_of_all_heaps_are_named_by_what_they_cost() {
     assert_healthy(&first("233", 50_000), "BT067");
 }
 
-#[test]
-fn a_large_first_heap_of_one_kind_of_processes_is_named() {
-    const PIDS: [&str; 12] = [
-        "<0.101.0>",
-        "<0.102.0>",
-        "<0.103.0>",
-        "<0.104.0>",
-        "<0.105.0>",
-        "<0.106.0>",
-        "<0.107.0>",
-        "<0.108.0>",
-        "<0.109.0>",
-        "<0.110.0>",
-        "<0.111.0>",
-        "<0.112.0>",
-    ];
-    let started = |min_words: i64, total_words: i64, kind: &str| {
-        fact(node(), facts::FULLSWEEP_AFTER, "65535").with(|n| {
-            (n.processes, n.used) = ((1_500, 0), 1_200_000_000);
-            n.kinds = vec![("processes", 1_000_000_000, 0)];
-            n.busiest = PIDS
-                .iter()
-                .map(|pid| Busy {
-                    pid,
-                    row: row(|r| {
-                        r.ranks = vec![Rank::Memory];
-                        r.initial_call = Some(kind.to_owned());
-                        r.min_heap_words = Some(min_words);
-                        r.total_heap_words = Some(total_words);
-                    }),
-                    ..Busy::default()
-                })
-                .collect();
-        })
-    };
-    let found = finding(&started(46_422, 46_500, "lift_probe:init/1"), "BT067");
-    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("lift_probe:init/1")));
-    assert!(found.remedies[0].change.contains("{min_heap_size, 46422}"), "{:?}", found.remedies);
-    // The VM's own; not worth it; grown beyond it anyway.
-    for (min, total) in [(233, 46_500), (6_000, 6_500), (46_422, 900_000)] {
-        assert_healthy(&started(min, total, "lift_probe:init/1"), "BT067");
-    }
-}
-
 /// The collector of literals does so many reductions a second.
 fn collector(reductions: i64) -> Node {
     node().with(|n| {
