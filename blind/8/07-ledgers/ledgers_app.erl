@@ -1,0 +1,5 @@
+-module(ledgers_app).
+-behaviour(application).
+-export([start/2, stop/1]).
+start(_, _) -> ledgers_sup:start_link().
+stop(_) -> ok.

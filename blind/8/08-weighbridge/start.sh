@@ -1,0 +1,16 @@
+#!/bin/bash
+ROOT=${BEAMTUNE_OTP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune/otp}/27
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
+NODE=weighbridge@127.0.0.1 COOKIE=weighbridge-cookie
+cd "$TMP"
+mkdir ebin && cp src/weighbridge.app ebin/
+"${IN_ROOT[@]}" erlc -o "$IN/ebin" $(cd src && ls *.erl | sed "s|^|$IN/src/|") >"$LOG/compile.out" 2>&1 || fail "compile"
+export PORT_FILE=$IN/port DATA=$IN/data
+daemon vm "${IN_ROOT[@]}" erl -noshell -noinput -name $NODE -setcookie $COOKIE -pa "$IN/ebin"  \
+    -eval '{ok, _} = application:ensure_all_started(weighbridge).'
+VM=$LAST
+for _ in $(seq 400); do [ -s port ] && break; nap 0.1; done
+daemon clients /usr/bin/python3 src/clients.py "$(cat port)" "$TMP/times" 40 160 10
+until_true 60 'is_pid(whereis(weighbridge_scales)).'
+nap 10
+ready_and_hold

@@ -1,0 +1,14 @@
+-module(customs_sup).
+-behaviour(supervisor).
+-export([start_link/0, start_conn_sup/0, init/1]).
+
+start_link() -> supervisor:start_link({local, ?MODULE}, ?MODULE, top).
+start_conn_sup() -> supervisor:start_link({local, customs_conn_sup}, ?MODULE, conns).
+
+init(conns) ->
+    {ok, {#{strategy => simple_one_for_one, intensity => 100, period => 1}, [#{id => conn, start => {customs_conn, start_link, []}, restart => temporary}]}};
+init(top) ->
+    {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
+          [#{id => M, start => {M, start_link, []}} || M <- [customs_log, customs_tariff]] ++
+          [#{id => conns, start => {?MODULE, start_conn_sup, []}, type => supervisor},
+           #{id => listener, start => {customs_listener, start_link, []}}]}}.

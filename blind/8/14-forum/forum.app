@@ -1,0 +1,1 @@
+{application, forum, [{vsn, "0.9.1"}, {modules, []}, {registered, []}, {applications, [kernel, stdlib, elixir, logger]}, {mod, {'Elixir.Forum.App', []}}]}.
