@@ -26,7 +26,7 @@ use crate::stands::Stands;
 use crate::thresholds::Thresholds;
 use crate::units::{Kind, Nanos, SECOND_NS, Unit, seconds};
 use crate::window::{self, Break, Point};
-pub use build::PeriodBuilder;
+pub use build::{PeriodBuilder, Readings};
 pub use mail::Mail;
 
 /// Points that a trace keeps at most: enough to fit a slope and to draw a line.
@@ -49,6 +49,14 @@ impl Trace {
     fn push(&mut self, t: Nanos, value: i64) {
         if t >= self.next || self.points.is_empty() {
             self.keep(t, value);
+        }
+    }
+
+    /// Like pushing the value at each of these times, which ascend.
+    fn push_same(&mut self, mut times: &[Nanos], value: i64) {
+        while let Some(&t) = times.get(times.partition_point(|&t| t < self.next)) {
+            self.keep(t, value);
+            times = &times[times.partition_point(|&later| later <= t)..];
         }
     }
 
@@ -150,13 +158,32 @@ impl SeriesStat {
                 Ok(step) => {
                     self.delta = self.delta.saturating_add(step.delta);
                     self.covered += step.length;
-                    self.peak_rate = self.peak_rate.max(step.per_second());
+                    // A division for each of 200 million readings of a day would take a tenth of the time.
+                    if step.is_faster_than(self.peak_rate) {
+                        self.peak_rate = step.per_second();
+                    }
                 }
                 Err(Break::Reset) => self.resets += 1,
                 Err(Break::Restart | Break::NoTime) => {}
             }
         }
         self.note(point);
+    }
+
+    /// Like pushing one value at each of these times, which ascend, in one life of the VM. Most columns of a quiet day hold
+    /// one value.
+    fn push_same(&mut self, value: i64, incarnation: u32, times: &[Nanos]) {
+        let [first, rest @ ..] = times else { return };
+        self.push(Point { t: *first, incarnation, value });
+        let Some(&last) = rest.last() else { return };
+        self.samples += rest.len() as u32;
+        self.sum += value as f64 * rest.len() as f64;
+        self.held += rest.len() as u32;
+        if self.kind == Kind::Counter {
+            self.covered += last - first;
+        }
+        self.last.t = last;
+        self.trace.push_same(rest, value);
     }
 
     /// Of a gauge: the mean of its readings.

@@ -33,6 +33,11 @@ impl Step {
     pub fn per_second(self) -> f64 {
         self.delta as f64 * SECOND_NS as f64 / self.length as f64
     }
+
+    /// Whether it grew by more than this per second.
+    pub fn is_faster_than(self, per_second: f64) -> bool {
+        self.delta as f64 * SECOND_NS as f64 > per_second * self.length as f64
+    }
 }
 
 /// Why two readings of a counter say nothing together.

@@ -8,9 +8,9 @@ use crate::facts::Facts;
 use crate::messages::{MessageRow, MessagesBuilder};
 use crate::rows::{ExitRow, PortRow, ProcessRow, ProcessTick, RanRow, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
-use crate::series::{Series, SeriesTable};
+use crate::series::{Series, SeriesId, SeriesTable};
 use crate::stands::{StandRow, StandsBuilder};
-use crate::units::Nanos;
+use crate::units::{Kind, Nanos, Unit};
 use crate::window::Point;
 
 /// Processes of which a use is kept; when twice as many have gathered, those with the least are dropped.
@@ -30,6 +30,43 @@ const MOST_EXITS: usize = 200;
 struct AtWork {
     ran: Vec<(Vec<String>, i64)>,
     stood: Vec<(Vec<String>, i64)>,
+}
+
+/// The readings of one series so far.
+#[derive(Debug)]
+pub struct Readings {
+    id: SeriesId,
+    unit: Unit,
+    kind: Kind,
+    stat: Option<SeriesStat>,
+}
+
+impl Readings {
+    /// Adds readings by time, later than those before.
+    pub fn extend(&mut self, points: impl IntoIterator<Item = Point>) {
+        let mut points = points.into_iter();
+        let stat = match &mut self.stat {
+            Some(stat) => stat,
+            empty => {
+                let Some(first) = points.next() else { return };
+                empty.insert(SeriesStat::new(self.unit, self.kind, first))
+            }
+        };
+        points.for_each(|point| stat.push(point));
+    }
+
+    /// Adds readings of one value at times that ascend, in one life of the VM.
+    pub fn push_same(&mut self, value: i64, incarnation: u32, times: &[Nanos]) {
+        let [first, rest @ ..] = times else { return };
+        match &mut self.stat {
+            Some(stat) => stat.push_same(value, incarnation, times),
+            empty => {
+                let first = Point { t: *first, incarnation, value };
+                let stat = empty.insert(SeriesStat::new(self.unit, self.kind, first));
+                stat.push_same(value, incarnation, rest);
+            }
+        }
+    }
 }
 
 /// Builds a [`Period`] from samples, or from the columns of stored chunks.
@@ -75,30 +112,36 @@ impl PeriodBuilder {
 
     /// Adds readings of one series, by time, and after those added before.
     pub fn column(&mut self, series: &Series, points: impl IntoIterator<Item = Point>) {
+        let mut readings = self.take_readings(series);
+        readings.extend(points);
+        self.put_readings(readings);
+    }
+
+    /// Takes out what is known of one series, so that a thread of its own can add to it; until it is put back, the series
+    /// has no readings here.
+    pub fn take_readings(&mut self, series: &Series) -> Readings {
         let id =
             self.period.series.intern(series.group, &series.entity, &series.name, series.unit, series.kind);
         if self.period.stats.len() <= id.index() {
             self.period.stats.resize(id.index() + 1, None);
         }
-        let mut points = points.into_iter();
-        let stat = match &mut self.period.stats[id.index()] {
-            Some(stat) => stat,
-            empty => {
-                let Some(first) = points.next() else { return };
-                empty.insert(SeriesStat::new(series.unit, series.kind, first))
-            }
-        };
-        points.for_each(|point| stat.push(point));
+        let stat = self.period.stats[id.index()].take();
+        Readings { id, unit: series.unit, kind: series.kind, stat }
+    }
+
+    /// Puts back what [`PeriodBuilder::take_readings`] took out.
+    pub fn put_readings(&mut self, readings: Readings) {
+        self.period.stats[readings.id.index()] = readings.stat;
     }
 
     /// Adds the processes that stood out at one tick.
     pub fn busiest(&mut self, t: Nanos, ticks: &[ProcessTick]) {
         for tick in ticks {
             // The key is cloned only for a process seen for the first time.
-            if !self.uses.contains_key(&*tick.pid) {
-                self.uses.insert(tick.pid.to_string(), ProcessUse::new(&tick.pid));
-            }
-            let Some(entry) = self.uses.get_mut(&*tick.pid) else { continue };
+            let entry = match self.uses.get_mut(&*tick.pid) {
+                Some(entry) => entry,
+                None => self.uses.entry(tick.pid.to_string()).or_insert_with(|| ProcessUse::new(&tick.pid)),
+            };
             entry.reductions = entry.reductions.saturating_add(tick.reductions);
             entry.ticks += 1;
             if let Some(runnable) = tick.runnable {

@@ -75,6 +75,27 @@ fn a_restart_is_never_taken_for_growth() {
 }
 
 #[test]
+fn readings_of_one_value_count_like_each_of_them() {
+    // Life, value and count of readings a second; more than a trace holds.
+    let runs = [(0, 7, 1), (0, 7, 400), (0, 9, 3), (0, 2, 3_000), (1, 2, 50), (1, 2, 1), (1, 11, 900)];
+    for kind in [Kind::Counter, Kind::Gauge] {
+        let series =
+            Series { group: Group::Vm, entity: "".into(), name: "made".into(), unit: Unit::Count, kind };
+        let (mut each, mut together) = (PeriodBuilder::default(), PeriodBuilder::default());
+        let mut second = 0;
+        for (incarnation, value, count) in runs {
+            let times: Vec<Nanos> = (second..second + count).map(|second| second * SECOND_NS).collect();
+            second += count;
+            each.column(&series, times.iter().map(|&t| Point { t, incarnation, value }));
+            let mut readings = together.take_readings(&series);
+            readings.push_same(value, incarnation, &times);
+            together.put_readings(readings);
+        }
+        assert_eq!(each.finish().stats, together.finish().stats, "{kind:?}");
+    }
+}
+
+#[test]
 fn each_life_is_known_by_its_first_and_last_tick() {
     let life =
         |id| Incarnation { id, node: String::new(), os_pid: None, boot: id.to_string(), mono0: 0, wall0: 0 };

@@ -198,6 +198,8 @@ pub(crate) struct Column {
     rows: Vec<u16>,
     /// Their values; never empty once decoded.
     pub values: Vec<i64>,
+    /// All ticks have one value.
+    pub is_constant: bool,
 }
 
 impl Column {
@@ -245,6 +247,7 @@ impl Column {
         };
         // Asked before each loop, not in it: a day has 200 million values.
         let mut residual = |k| bits.rice(k).map(unzigzag);
+        self.is_constant = predictor == LEVEL && k.is_none() && self.rows.is_empty();
         let values = &mut self.values;
         let mut value = first;
         values.resize(count, first);

@@ -1,9 +1,12 @@
 //! From a recording to a [`Period`], in memory that does not grow with the recording.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZero;
+use std::slice::ChunksMut;
+use std::sync::{Mutex, PoisonError};
 
 use beamtune_model::window::Point;
-use beamtune_model::{Gap, Group, Nanos, Period, PeriodBuilder, ProcessTick, Seen, Tick};
+use beamtune_model::{Gap, Group, Nanos, Period, PeriodBuilder, ProcessTick, Readings, Seen, SeriesId, Tick};
 
 use super::parts::{Content, Decoder, Segment, Taker};
 use super::{Cursors, Life, RECORDING, Reader, SeriesMap, lost, scan};
@@ -13,9 +16,12 @@ use crate::codec::column::Column;
 use crate::error::Error;
 use crate::rows::Record;
 
-/// Chunks of a group that are read side by side, so that the builder gets forty minutes of a series at once. It looks
-/// the series up by its name each time, and a chunk has but thirty readings of an allocator's counter.
+/// Chunks that are read side by side: forty minutes. The builder looks a series up by its name each time, and a chunk has
+/// but thirty readings of an allocator's counter.
 const BATCH: usize = 8;
+
+/// Series that a thread decodes before it asks for more: some ten milliseconds. Judgement.
+const COLUMNS_AT_ONCE: usize = 128;
 
 /// Which part of a recording a period is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -129,46 +135,65 @@ struct Building<'a> {
 /// The instant and the life of a tick; `None` for one that is not selected.
 type Place = Option<(Nanos, u32)>;
 
-/// A chunk whose columns are taken one after the other.
+/// A chunk of which the columns are read.
 struct Open<'a> {
     segment: &'a Segment,
+    group: Group,
     chunk: Chunk<'a>,
     places: Vec<Place>,
-    /// The column after the one at hand.
-    next: usize,
-    /// The column at hand.
-    column: Column,
-    /// It is of the series at hand.
-    has_series: bool,
+    /// The life of the VM, if all ticks are selected, and of one.
+    life: Option<u32>,
+    /// Their instants then, ascending.
+    instants: Vec<Nanos>,
 }
 
-impl Open<'_> {
-    fn next_series(&self) -> Option<u32> {
-        self.chunk.columns.get(self.next).map(|(series, _)| *series)
+impl<'a> Open<'a> {
+    fn new(segment: &'a Segment, group: Group, chunk: Chunk<'a>, places: Vec<Place>) -> Self {
+        let instants: Vec<Nanos> = places.iter().flatten().map(|(t, _)| *t).collect();
+        let of_one_life =
+            |life: &u32| places.iter().all(|place| place.is_some_and(|(_, other)| other == *life));
+        let life = places.first().copied().flatten().map(|(_, life)| life);
+        let life = life.filter(of_one_life).filter(|_| instants.is_sorted_by(|a, b| a < b));
+        Open { segment, group, chunk, places, life, instants }
     }
+}
 
-    /// Decodes the column of a series, if it is the next one. After one that is garbled, the rest is not trusted either.
-    fn advance(&mut self, series: u32) -> Result<(), Garbled> {
-        self.has_series = false;
-        if self.next_series() == Some(series) {
-            let (_, bytes) = self.chunk.columns[self.next];
-            self.next += 1;
-            if let Err(garbled) = self.column.decode(bytes, self.chunk.times.len()) {
-                self.next = self.chunk.columns.len();
-                return Err(garbled);
+/// The columns of one series, each with the index of its chunk, and what they are added to.
+struct Columns<'a> {
+    readings: Readings,
+    columns: Vec<(usize, &'a [u8])>,
+    /// Chunks in which this column is garbled.
+    garbled: Vec<(usize, Garbled)>,
+}
+
+impl Columns<'_> {
+    fn decode(&mut self, open: &[Open<'_>], column: &mut Column) {
+        for &(index, bytes) in &self.columns {
+            let Open { chunk, places, life, instants, .. } = &open[index];
+            if let Err(garbled) = column.decode(bytes, chunk.times.len()) {
+                self.garbled.push((index, garbled));
+                continue;
             }
-            self.has_series = true;
+            if let (Some(life), true, Some(&value)) = (life, column.is_constant, column.values.first()) {
+                self.readings.push_same(value, *life, instants);
+                continue;
+            }
+            self.readings.extend(column.pairs().filter_map(|(row, value)| {
+                let (t, incarnation) = places[row]?;
+                Some(Point { t, incarnation, value })
+            }));
         }
-        Ok(())
     }
+}
 
-    /// The readings of the series at hand, if the chunk has any.
-    fn points(&self) -> impl Iterator<Item = Point> {
-        let pairs = self.has_series.then(|| self.column.pairs());
-        pairs.into_iter().flatten().filter_map(|(row, value)| {
-            let (t, incarnation) = self.places[row]?;
-            Some(Point { t, incarnation, value })
-        })
+/// Columns that several threads decode, each as many as it gets to.
+type Queue<'q, 'a> = Mutex<ChunksMut<'q, Columns<'a>>>;
+
+fn decode(open: &[Open<'_>], queue: &Queue<'_, '_>) {
+    let mut column = Column::default();
+    // A thread that has panicked leaves the iterator whole.
+    while let Some(part) = { queue.lock().unwrap_or_else(PoisonError::into_inner).next() } {
+        part.iter_mut().for_each(|columns| columns.decode(open, &mut column));
     }
 }
 
@@ -192,18 +217,7 @@ impl Building<'_> {
         let chunks: Vec<&Segment> = chunks.iter().filter(wanted).collect();
         let mut decoder = Decoder::default();
         for batch in chunks.chunks(BATCH) {
-            self.choose_ticks(batch)?;
-            for &group in Group::ALL {
-                self.merge(batch, group)?;
-            }
-            for segment in batch {
-                for part in segment.parts_of(Content::Busiest) {
-                    let taken = reader.take(part, segment.begin, &mut decoder, self)?;
-                    self.note_garbled(segment, part.content, taken);
-                }
-            }
-            // In the order of time, so that the builder can drop what has stood out least so far.
-            self.rows(batch.last().map_or(begin, |segment| segment.end.min(end)))?;
+            self.batch(batch, &mut decoder)?;
         }
         for segment in &hot {
             self.choose_ticks(&[segment])?;
@@ -256,46 +270,83 @@ impl Building<'_> {
         times.iter().map(place).collect()
     }
 
-    /// Adds the chunks of a group, series by series.
-    fn merge(&mut self, segments: &[&Segment], group: Group) -> Result<(), Error> {
-        let content = Content::Readings(group);
+    /// Adds chunks, series by series.
+    fn batch(&mut self, segments: &[&Segment], decoder: &mut Decoder) -> Result<(), Error> {
+        self.choose_ticks(segments)?;
         let mut loaded = Vec::new();
-        for segment in segments {
-            for part in segment.parts_of(content) {
+        for &segment in segments {
+            for &part in &segment.parts {
+                let Content::Readings(group) = part.content else { continue };
                 match self.reader.load(part)? {
-                    Ok(bytes) => loaded.push((segment, bytes)),
-                    Err(why) => self.note_garbled(segment, content, Err(why)),
+                    Ok(bytes) => loaded.push((segment, group, bytes)),
+                    Err(why) => self.note_garbled(segment, part.content, Err(why)),
                 }
             }
         }
         let mut open = Vec::new();
-        for (segment, bytes) in &loaded {
+        for (segment, group, bytes) in &loaded {
             match Chunk::parse(bytes) {
                 Ok(chunk) => {
-                    let places = self.places(group, &chunk.times);
-                    open.push(Open {
-                        segment,
-                        chunk,
-                        places,
-                        next: 0,
-                        column: Column::default(),
-                        has_series: false,
-                    });
+                    let places = self.places(*group, &chunk.times);
+                    open.push(Open::new(segment, *group, chunk, places));
                 }
-                Err(garbled) => self.note_garbled(segment, content, Err(garbled.to_string())),
+                Err(garbled) => {
+                    self.note_garbled(segment, Content::Readings(*group), Err(garbled.to_string()));
+                }
             }
         }
-        while let Some(stored) = open.iter().filter_map(Open::next_series).min() {
-            for chunk in &mut open {
-                let advanced = chunk.advance(stored).map_err(|garbled| garbled.to_string());
-                self.note_garbled(chunk.segment, content, advanced);
+        let mut columns = self.columns(&open);
+        let parts = columns.len().div_ceil(COLUMNS_AT_ONCE).max(1);
+        let queue: Queue<'_, '_> = Mutex::new(columns.chunks_mut(COLUMNS_AT_ONCE));
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(parts);
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(|| decode(&open, &queue));
             }
-            let Some(series) = self.series.id(stored).and_then(|id| self.series.table.get(id)) else {
-                continue;
-            };
-            self.builder.column(series, open.iter().flat_map(Open::points));
+            let others = self.others(segments, decoder);
+            decode(&open, &queue);
+            others
+        })?;
+        let mut garbled = BTreeMap::new();
+        for of_series in columns {
+            self.builder.put_readings(of_series.readings);
+            garbled.extend(of_series.garbled);
+        }
+        for (index, why) in garbled {
+            let Open { segment, group, .. } = &open[index];
+            self.note_garbled(segment, Content::Readings(*group), Err(why.to_string()));
         }
         Ok(())
+    }
+
+    /// The columns of chunks, by series.
+    fn columns<'a>(&mut self, open: &[Open<'a>]) -> Vec<Columns<'a>> {
+        // Series, index of the chunk, column.
+        let mut all: Vec<(SeriesId, usize, &'a [u8])> = Vec::new();
+        for (index, Open { chunk, .. }) in open.iter().enumerate() {
+            let known = |&(stored, bytes)| Some((self.series.id(stored)?, index, bytes));
+            all.extend(chunk.columns.iter().filter_map(known));
+        }
+        all.sort_by_key(|(series, ..)| *series);
+        let of_series = |columns: &[(SeriesId, usize, &'a [u8])]| {
+            let series = self.series.table.get(columns.first()?.0)?;
+            let readings = self.builder.take_readings(series);
+            let columns = columns.iter().map(|&(_, index, bytes)| (index, bytes)).collect();
+            Some(Columns { readings, columns, garbled: Vec::new() })
+        };
+        all.chunk_by(|one, other| one.0 == other.0).filter_map(of_series).collect()
+    }
+
+    /// Adds what came with chunks and is no reading.
+    fn others(&mut self, segments: &[&Segment], decoder: &mut Decoder) -> Result<(), Error> {
+        for segment in segments {
+            for part in segment.parts_of(Content::Busiest) {
+                let taken = self.reader.take(part, segment.begin, decoder, self)?;
+                self.note_garbled(segment, part.content, taken);
+            }
+        }
+        // In the order of time, so that the builder can drop what has stood out least so far.
+        self.rows(segments.last().map_or(self.begin, |segment| segment.end.min(self.end)))
     }
 
     /// Adds the rows of the typed tables up to a tick.
