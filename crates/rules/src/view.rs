@@ -198,6 +198,19 @@ pub fn capacity(period: &Period) -> Result<Capacity, Missing> {
     Ok(Capacity { cores, online, allowed, quota })
 }
 
+/// Of the CPU that the node may use, less than this share holds nothing up (judgement; RabbitMQ at a moderate load spends 40 % of
+/// little work on collections).
+const WORTH_CPU_SHARE: f64 = 0.10;
+
+/// Whether what takes these cores holds nothing up. Without the host, the schedulers are what there is.
+pub fn is_little_cpu(period: &Period, cores: f64) -> bool {
+    let all = capacity(period)
+        .map(|capacity| capacity.cores)
+        .or_else(|_| schedulers_online(period))
+        .or_else(|_| period.fact_number(facts::SCHEDULERS).map(|all| all as f64));
+    all.is_ok_and(|all| cores < WORTH_CPU_SHARE * all)
+}
+
 /// The CPU quota in cores, where there is one.
 pub fn quota_cores(period: &Period) -> Option<f64> {
     period.stat(&metrics::CGROUP_QUOTA, "cpu").ok().map(|stat| stat.mean() / 1_000.0)

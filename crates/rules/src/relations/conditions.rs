@@ -132,6 +132,16 @@ pub(super) fn runs(code: &Finding, effect: &Finding) -> bool {
     }
 }
 
+/// That the effect is about the processes that run the code most often.
+pub(super) fn is_of_main_runner(code: &Finding, effect: &Finding) -> bool {
+    let mut run_by = code.signals.iter().filter_map(|signal| match signal {
+        Signal::RunBy(kind) => Some(kind),
+        _ => None,
+    });
+    let names = effect.subject.as_ref().map(Subject::names).unwrap_or_default();
+    run_by.next().is_some_and(|kind| kind.names().iter().any(|name| names.contains(name)))
+}
+
 /// That only the process which the other finding is about runs the code.
 pub(super) fn runs_all(code: &Finding, of: &Finding) -> bool {
     let mut run_by = code.signals.iter().filter_map(|signal| match signal {

@@ -4,9 +4,9 @@ use beamtune_model::{Finding, HostPart, Level, MemoryKind, Signal, Subject, Use}
 
 use super::conditions::{
     always, drives, drives_most, ends_are_logged, gives_up_on, is_about_flag, is_its_own,
-    is_no_single_process, is_unused, may_be_the_hosts, of_loading, runs, runs_all, runs_part,
-    runs_programs_all_the_time, runs_some, same_subject, starts_them_anew, takes_long, takes_most_of,
-    takes_quarter, takes_turns, waits_for, waits_there,
+    is_no_single_process, is_of_main_runner, is_unused, may_be_the_hosts, of_loading, runs, runs_all,
+    runs_part, runs_programs_all_the_time, runs_some, same_subject, starts_them_anew, takes_long,
+    takes_most_of, takes_quarter, takes_turns, waits_for, waits_there,
 };
 use super::{EXPLAINS, LEAST};
 use crate::signals::acceptors::RANCH_STARTS;
@@ -402,9 +402,18 @@ pub(super) const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT073",
-        effects: &["BT011", "BT017", "BT046", "BT029"],
-        is_meant: |cause, effect| cause.has(&Signal::Allocates) && runs(cause, effect),
+        effects: &["BT011", "BT017", "BT045", "BT046", "BT029"],
+        is_meant: |cause, effect| {
+            let is_of_tables = effect.is_about(&Subject::allocator("ets_alloc"));
+            cause.has(&Signal::Allocates) && runs(cause, effect) && !is_of_tables
+        },
         why: "most of this memory is allocated there",
+    },
+    Relation {
+        cause: "BT073",
+        effects: &["BT011"],
+        is_meant: is_of_main_runner,
+        why: "it is what these processes do most of the time",
     },
     Relation {
         cause: "BT017",

@@ -7,7 +7,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::events::{Told, told};
+use crate::signals::events::{Culprit, Told, told};
 use crate::signals::stack;
 
 pub const RULE: Rule = Rule {
@@ -56,6 +56,8 @@ const LOOKS: u32 = 4;
 const STANDS_IN_SENDS: f64 = 50.0;
 /// Who is suspended most of the time runs in no more than this share of the looks (judgement).
 const HARDLY_RUNS: f64 = 0.1;
+/// One process sends what fills the channel if so much of the suspensions are its own (judgement).
+const MOST_OF_IT: f64 = 0.8;
 /// Before anything waits in the queue of a socket, the kernel has taken as much and more of it (tcp(7): tcp_wmem).
 const SOCKET_BYTES: i64 = 4096;
 
@@ -196,12 +198,21 @@ fn bursts(period: &Period, told: &Told<'_>, severity: f64, stands: Option<&Proce
         .map(|kilobytes| (kilobytes, kilobytes.max(1_024).saturating_mul(8).min(LARGE_KB)))
         .filter(|(now, larger)| *larger >= now.saturating_mul(WORTH_TIMES))
         .map(|(_, larger)| larger);
+    // One that sends most of it sends more at a time than the channel takes.
+    let sender =
+        told.culprit.as_ref().filter(|culprit| culprit.count as f64 >= MOST_OF_IT * culprit.of as f64);
+    let sent = fullest.and_then(|(_, node)| period.rate(&metrics::DIST_OUTPUT, node).ok());
+    let received = fullest.and_then(|(_, node)| period.rate(&metrics::DIST_INPUT, node).ok());
     let draft = Draft::new(
         severity,
-        match (stands, &fullest) {
-            (Some(process), Some((_, node))) => format!(
+        match (stands, &sender, &fullest) {
+            (Some(process), _, Some((_, node))) => format!(
                 "{} is suspended in sends to {node} nearly all the time (busy distribution port)",
                 process.title()
+            ),
+            (None, Some(Culprit { subject, .. }), Some((_, node))) => format!(
+                "{subject} sends more to {node} at a time than the channel takes: suspended {:.1} times a second (busy distribution port)",
+                told.rate
             ),
             _ => format!(
                 "{:.1} times a second a process had to wait because the channel to another node was full",
@@ -217,26 +228,33 @@ fn bursts(period: &Period, told: &Told<'_>, severity: f64, stands: Option<&Proce
             .with_text(format!("for {node}; up to +zdbbl more wait before it"))
     }))
     .because_some(limit(period))
-    .but("a larger buffer helps against bursts only: where the network or the other node is slower for good, it fills up as well");
-    told.blame(draft)
-        .fix_if(larger.is_some() && stands.is_none(), || {
+    .because_some(sent.map(|rate| Evidence::number("bytes sent to that node in a second", rate, Unit::Bytes)))
+    .because_some(received.map(|rate| Evidence::number("bytes received from it in a second", rate, Unit::Bytes)));
+    let (change, why) = match &sender {
+        Some(_) => (
+            "send what has changed, not the whole state, or in parts with a pause, or only what the other node asks for",
+            "it fills the channel faster than the other node reads, and all others that send to that node wait with it",
+        ),
+        None => (
+            "send less at a time to other nodes: smaller messages, parts, or only what is asked for; where a process must not stand still, \
+             erlang:send/3 with nosuspend, which returns at once when the channel is full, and drop or keep the message",
+            "one channel carries everything between two nodes, and large messages hold up the small ones",
+        ),
+    };
+    let prove = "busy_dist_port events, and p99 of calls between the nodes";
+    told.blame(draft).fix(remedy::of(period, "code.back_pressure", change, why, prove)).fix_if(
+        larger.is_some() && stands.is_none(),
+        || {
             let kilobytes = larger.unwrap_or_default();
             remedy::of(
                 period,
                 "+zdbbl",
-                &format!("+zdbbl {kilobytes} ({} MB for each channel)", kilobytes / 1024),
-                "so much may wait before senders are suspended",
+                &format!("+zdbbl {kilobytes} ({} MB for each channel), if it comes in bursts that have to be", kilobytes / 1024),
+                "so much may wait before senders are suspended; where more is sent all the time than the other node reads, it fills up as well",
                 "busy_dist_port events and memory under the same load, on both nodes",
             )
-        })
-        .fix(remedy::of(
-            period,
-            "code.back_pressure",
-            "send less at a time to other nodes: smaller messages, chunks, or only what is asked for; where a process must not stand still, \
-             erlang:send/3 with nosuspend, which tells that the channel is full, and drop or keep the message",
-            "one channel carries everything between two nodes, and large messages hold up the small ones",
-            "busy_dist_port events, and p99 of calls between the nodes",
-        ))
+        },
+    )
 }
 
 fn limit(period: &Period) -> Option<Evidence> {

@@ -165,6 +165,7 @@ fn alone(period: &Period, allocator: &Allocator, letter: char, sizes: &Sizes, wo
             single.blocks, sizes.sbct
         ),
     )
+    .minor_if(by_mappings.is_none() && view::is_little_cpu(period, cores))
     .about(Subject::allocator(name.as_str()))
     .costs(if cost.is_some() && cost >= by_mappings { Cost::CpuCores(cores) } else { Cost::MemoryBytes(single.free() as f64) })
     .because(Evidence::number("in single-block carriers", single.size as f64, Unit::Bytes))

@@ -45,10 +45,6 @@ const SHARE: Threshold = Threshold::new(
 /// Below this nobody would win anything by a change.
 const WORTH_CORES: f64 = 0.10;
 
-/// Collections that take less than this share of the CPU that the node could use hold nothing up: RabbitMQ at a moderate
-/// load spends 40 % of little work on them.
-const WORTH_SHARE: f64 = 0.10;
-
 /// The heap that one needs, with room to grow before the next collection.
 const ROOM: f64 = 1.5;
 
@@ -89,14 +85,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::Healthy(sentence));
     }
     let Some(severity) = SHARE.of(period).severity(share) else { return Ok(Judgement::Healthy(sentence)) };
-    // Without the host, the schedulers are what there is.
-    let capacity = view::capacity(period)
-        .map(|capacity| capacity.cores)
-        .or_else(|_| view::schedulers_online(period))
-        .or_else(|_| period.fact_number(facts::SCHEDULERS).map(|all| all as f64))?;
     let whose = Whose::of(period);
     // What runs at priority low takes what the others leave.
-    let small = gc < WORTH_SHARE * capacity || whose.is_of_low_priority();
+    let small = view::is_little_cpu(period, gc) || whose.is_of_low_priority();
 
     let draft = Draft::new(
         severity,

@@ -5,7 +5,7 @@
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, Use,
-    facts, metrics,
+    metrics,
 };
 
 use crate::remedy;
@@ -43,9 +43,6 @@ const SHARE: Threshold = Threshold::new(
 /// Below this nobody would win anything by a change (judgement, as of gc-share).
 const WORTH_CORES: f64 = 0.10;
 
-/// Less than this share of the CPU that the node could use holds nothing up (judgement, as of gc-share).
-const WORTH_SHARE: f64 = 0.10;
-
 /// Kinds of processes that are named.
 const MAX_KINDS: usize = 3;
 
@@ -72,17 +69,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some(severity) = SHARE.of(period).severity(share).filter(|_| cores >= WORTH_CORES) else {
         return healthy(format!("GC of processes that hibernate took {cores:.2} cores"));
     };
-    let capacity = view::capacity(period)
-        .map(|capacity| capacity.cores)
-        .or_else(|_| view::schedulers_online(period))
-        .or_else(|_| period.fact_number(facts::SCHEDULERS).map(|all| all as f64))?;
     let names: Vec<&str> = found.kinds.iter().take(MAX_KINDS).map(|(name, _)| *name).collect();
     let who = names.first().map(|name| hot_code::kind_words(name)).unwrap_or_default();
     let draft = Draft::new(
         severity,
         format!("{:.0} % of the schedulers' work is GC for hibernation: {who}", 100.0 * share),
     )
-    .minor_if(cores < WORTH_SHARE * capacity)
+    .minor_if(view::is_little_cpu(period, cores))
     .about(names.first().map(|name| Subject::kind(*name)))
     .signals(names.iter().map(|name| Signal::RunBy(Subject::kind(*name))))
     .costs(Cost::CpuCores(cores))

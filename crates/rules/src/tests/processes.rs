@@ -309,8 +309,17 @@ fn processes_that_wait_for_another_node_are_found() {
         n.facts.push((facts::DIST_BUF_BUSY_LIMIT, "1048576".to_owned()));
     });
     let found = finding(&many, "BT018");
-    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+zdbbl", "code.back_pressure"]));
-    assert!(found.remedies[0].change.starts_with("+zdbbl 8192 (8 MB"), "{}", found.remedies[0].change);
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.back_pressure", "+zdbbl"]));
+    assert!(found.remedies[1].change.starts_with("+zdbbl 8192 (8 MB"), "{}", found.remedies[1].change);
+    assert!(found.remedies[0].change.starts_with("send what has changed"), "{}", found.remedies[0].change);
+    // Several that send at the same time do not send too much each.
+    let several = many.clone().with(|n| {
+        for event in n.events.iter_mut().step_by(2) {
+            event.subject = "another (<0.10.0>)";
+        }
+    });
+    let found = finding(&several, "BT018");
+    assert!(found.remedies[0].change.starts_with("send less"), "{}", found.remedies[0].change);
     // A buffer that is large already is not what is missing: RabbitMQ's, or one of which the largest advised is not twice as much.
     let limit = |kilobytes: i64| {
         let bytes = (kilobytes << 10).to_string();
@@ -319,7 +328,7 @@ fn processes_that_wait_for_another_node_are_found() {
     for large in [131_072, 128_000, 65_537] {
         assert_eq!(entries(&limit(large)), ["code.back_pressure"], "{large}");
     }
-    assert!(limit(65_536).remedies[0].change.starts_with("+zdbbl 131072 "));
+    assert!(limit(65_536).remedies[1].change.starts_with("+zdbbl 131072 "));
 }
 
 /// Looks at a channel whose output the VM counts.
