@@ -303,6 +303,9 @@ impl Node {
         put(&metrics::RUN_QUEUE, "dirty_io", self.dirty_io_queue);
         put(&metrics::SCAN_REDUCTIONS, "", self.total_reductions * s);
         put(&metrics::REDUCTIONS, "", self.total_reductions * s);
+        if let Some((input, more)) = self.input {
+            put(&metrics::IO_INPUT, "", input * s + more * s * s / 2);
+        }
         put(&metrics::SCAN_SPAWNED, "", self.seen_alive * s);
         if self.exits.is_some() {
             put(&metrics::EXIT_MONITORED, "", 5);
@@ -361,7 +364,7 @@ impl Node {
         for busy in self.busiest.iter().filter(|busy| busy.until.is_none_or(|until| s <= until)) {
             out.sample.busiest.push(ProcessTick {
                 pid: busy.pid.into(),
-                reductions: busy.reductions,
+                reductions: busy.reductions + busy.more * s,
                 queue: busy.queue.0 + busy.queue.1 * s,
                 runnable: Some(s % 10 < busy.runnable_of_10),
             });

@@ -56,6 +56,8 @@ pub struct Node {
     /// Of each poll thread: its CPU, and the share of its time in which it does not sleep.
     pub poll_threads: Vec<(f64, f64)>,
     pub total_reductions: i64,
+    /// Bytes that come in through ports in a second, and so many more in each second; `None` where that was not recorded.
+    pub input: Option<(i64, i64)>,
     pub busiest: Vec<Busy>,
     pub spawns: Vec<SpawnRow>,
     /// Ends of processes that are told each second; `None` for a recording of before they were.
@@ -270,6 +272,8 @@ pub struct Channel {
 pub struct Busy {
     pub pid: &'static str,
     pub reductions: i64,
+    /// So many more in each second.
+    pub more: i64,
     pub queue: (i64, i64),
     /// Looks of ten in which it was runnable.
     pub runnable_of_10: i64,
@@ -294,7 +298,16 @@ impl Default for Busy {
     fn default() -> Self {
         let row = ProcessRow::default();
         let stood = Vec::new();
-        Busy { pid: "<0.77.0>", reductions: 0, queue: (0, 0), runnable_of_10: 0, row, stood, until: None }
+        Busy {
+            pid: "<0.77.0>",
+            reductions: 0,
+            more: 0,
+            queue: (0, 0),
+            runnable_of_10: 0,
+            row,
+            stood,
+            until: None,
+        }
     }
 }
 
@@ -331,6 +344,7 @@ pub fn node() -> Node {
         descriptors: 10,
         poll_threads: vec![(0.0, 0.0)],
         total_reductions: 1_000_000,
+        input: None,
         busiest: Vec::new(),
         spawns: Vec::new(),
         exits: Some(Vec::new()),

@@ -211,6 +211,8 @@ pub struct ProcessUse {
     pub judged: u32,
     /// Of those, the ones in which it ran or was runnable.
     pub runnable: u32,
+    /// Its reductions in single seconds, thinned.
+    pub work: Trace,
     /// The longest queue seen.
     pub queue_max: i64,
     /// Its queue over time, thinned.
@@ -238,6 +240,7 @@ impl ProcessUse {
             judged: 0,
             runnable: 0,
             queue_max: 0,
+            work: Trace::default(),
             queue: Trace::default(),
             queue_last: (0, 0),
             row: None,

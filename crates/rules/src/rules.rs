@@ -29,6 +29,7 @@ mod forced_collections;
 mod fragmented_carriers;
 mod gc_share;
 mod growing_message_queue;
+mod growing_work;
 mod heap_settings;
 mod hibernation;
 mod hot_code;
@@ -173,4 +174,5 @@ pub const RULES: &[Rule] = &[
     large_arguments::RULE,
     connection_churn::RULE,
     table_rows_growing::RULE,
+    growing_work::RULE,
 ];

@@ -149,6 +149,7 @@ impl PeriodBuilder {
                 entry.runnable += u32::from(runnable);
             }
             entry.queue_max = entry.queue_max.max(tick.queue);
+            entry.work.push(t, tick.reductions);
             entry.queue.push(t, tick.queue);
             entry.queue_last = (t, tick.queue);
         }

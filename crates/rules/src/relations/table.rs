@@ -593,6 +593,18 @@ pub(super) const RELATIONS: &[Relation] = &[
         why: "most of what the schedulers do is for these, and it is the VM's own threads that wait for each other's CPU",
     },
     Relation {
+        cause: "BT085",
+        effects: &["BT005", "BT006"],
+        is_meant: same_subject,
+        why: "each message takes it longer than the one before",
+    },
+    Relation {
+        cause: "BT085",
+        effects: &["BT073"],
+        is_meant: |cause, effect| runs_all(effect, cause),
+        why: "it is what this process does, and ever more of it",
+    },
+    Relation {
         cause: "BT084",
         effects: &["BT027"],
         is_meant: |cause, effect| {

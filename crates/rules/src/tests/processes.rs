@@ -568,3 +568,42 @@ fn what_is_to_be_profiled_is_the_programs_own_function() {
     check(&["gen_server:loop/7", "proc_lib:init_p_do_apply/3"], "gen_server:loop/7", "its callbacks");
     check(&[], "lists:foldl/3", "lists:foldl/3");
 }
+
+/// A process that does most of the work, and so much more in each second.
+fn works_more(more: i64) -> Node {
+    node().with(|n| {
+        (n.total_reductions, n.input) = (4_000_000, Some((100_000, 0)));
+        let ran = vec!["hub:publish/2".to_owned(), "hub:loop/1".to_owned()];
+        let row = row(|r| {
+            r.name = Some("hub".to_owned());
+            r.stack = ran;
+        });
+        n.busiest = vec![Busy { reductions: 3_000_000, more, row, ..Busy::default() }];
+    })
+}
+
+#[test]
+fn a_process_that_does_ever_more_work_is_named() {
+    let found = finding(&works_more(80_000), "BT085");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("hub (<0.77.0>)")));
+    assert!(found.summary.contains("24 % more than 10 s before"), "{}", found.summary);
+    assert!(found.remedies[0].change.contains("see what hub:publish/2 goes through"), "{:?}", found.remedies);
+    assert_eq!(entries(&found), ["code.bounded_state"]);
+    // Little, none, and less.
+    for more in [20_000, 0, -80_000] {
+        assert_healthy(&works_more(more), "BT085");
+    }
+    // As much more comes in, or it is not much of the node's work.
+    assert_healthy(&works_more(80_000).with(|n| n.input = Some((100_000, 3_000))), "BT085");
+    assert_healthy(&works_more(80_000).with(|n| n.total_reductions = 40_000_000), "BT085");
+    assert_healthy(&works_more(80_000).with(|n| n.active = 0.05), "BT085");
+    // OTP's own.
+    let of_otp = works_more(80_000).with(|n| n.busiest[0].row.name = Some("code_server".to_owned()));
+    assert_healthy(&of_otp, "BT085");
+    // A list that all its messages are searched in makes it a bottleneck some day.
+    let full = works_more(80_000)
+        .with(|n| (n.busiest[0].queue, n.busiest[0].runnable_of_10, n.active) = ((5, 0), 10, 0.6));
+    let diagnosis = diagnose(&full.period());
+    let serial = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT005").cloned();
+    assert_eq!(serial.expect("busy").follows.map(|of| of.code.0), Some("BT085"));
+}
