@@ -37,7 +37,7 @@ pub(super) const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT076",
-        effects: &["BT005", "BT006", "BT011", "BT042", "BT053", "BT062", "BT073"],
+        effects: &["BT005", "BT006", "BT011", "BT042", "BT053", "BT062", "BT073", "BT085"],
         is_meant: same_subject,
         why: "it handles the traces",
     },

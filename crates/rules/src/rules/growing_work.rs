@@ -143,10 +143,7 @@ fn describe(period: &Period, growing: &Growing<'_>, load: Option<f64>) -> Draft 
     )
     .about(process.subject())
     .costs(Cost::CpuCores(*cores))
-    .because(
-        Evidence::number("growth of its work while it was seen", *rise, Unit::Ratio)
-            .against_scale(RISE.of(period)),
-    )
+    .because(Evidence::number("growth of its work while it was seen", *rise, Unit::Ratio))
     .because(
         Evidence::number("its reductions in a second, at the end", *last, Unit::Reductions)
             .with_text(format!("{first:.0} at the beginning")),
