@@ -63,9 +63,52 @@ pub fn thread_rate(period: &Period, metric: &Metric, kinds: &[&str]) -> Result<f
     Ok(entities.iter().filter_map(|entity| period.rate(metric, entity).ok()).sum())
 }
 
+/// Where fewer of a thousand processes were read in a sample, their reductions were not all told in the period.
+const WHOLE_PERMILLE: f64 = 999.0;
+
+/// The reductions of all processes but the agent's. Where a look at all processes takes several samples, those of many are told later, or not
+/// before the end, while those of the busiest ones are in each sample: then what the VM counts itself is all.
+pub fn all_reductions(period: &Period) -> Result<f64, Missing> {
+    let read = period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64;
+    if period.stat(&metrics::SCAN_COVERAGE, "").is_ok_and(|stat| stat.mean() >= WHOLE_PERMILLE) {
+        return Ok(read);
+    }
+    let counted = |metric| period.stat(metric, "").map_or(0.0, |stat| stat.delta as f64);
+    Ok(read.max(counted(&metrics::REDUCTIONS) - counted(&metrics::AGENT_REDUCTIONS)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::period::PeriodBuilder;
+    use crate::sample::{SampleBuilder, Span, Tick};
+    use crate::series::SeriesTable;
+    use crate::units::SECOND_NS;
+
+    #[test]
+    fn reductions_that_were_not_read_in_time_are_counted_by_the_vm() {
+        let check = |coverage: i64, read: i64, counted: i64, expect: f64| {
+            let mut table = SeriesTable::default();
+            let mut builder = PeriodBuilder::default();
+            for second in 0..=10 {
+                let t = second * SECOND_NS;
+                let span = Some(Span { begin: t, end: t });
+                let tick = Tick { t, incarnation: 0, vm: span, host: span, late: 0 };
+                let mut out = SampleBuilder::new(&mut table, tick);
+                out.metric(&metrics::SCAN_COVERAGE, "", coverage);
+                out.metric(&metrics::SCAN_REDUCTIONS, "", read * second);
+                out.metric(&metrics::REDUCTIONS, "", counted * second);
+                out.metric(&metrics::AGENT_REDUCTIONS, "", 100 * second);
+                let sample = out.sample;
+                builder.sample(&sample, &table);
+            }
+            assert_eq!(all_reductions(&builder.finish()), Ok(expect), "{coverage} {read} {counted}");
+        };
+        // The VM also counts those that have ended; where all are read, these were never part of it.
+        check(1_000, 900, 5_000, 9_000.0);
+        check(200, 900, 5_100, 50_000.0);
+        check(200, 900, 500, 9_000.0);
+    }
 
     #[test]
     fn a_thread_is_known_by_the_kind_in_its_entity() {

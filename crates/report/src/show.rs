@@ -6,7 +6,7 @@ mod alloc;
 use std::collections::{BTreeMap, BTreeSet};
 
 use beamtune_flags::Origin;
-use beamtune_model::{Group, Metric, Period, Rank, facts, metrics, units::SECOND_NS};
+use beamtune_model::{Group, Metric, Period, Rank, cpu, facts, metrics, units::SECOND_NS};
 
 use crate::diagnosis::heading;
 use crate::table::{Align::*, Table};
@@ -210,7 +210,7 @@ fn flags(period: &Period, style: Style) -> String {
 }
 
 fn processes(period: &Period, style: Style) -> String {
-    let total = period.find(Group::Processes, "", metrics::SCAN_REDUCTIONS.name).map_or(0, |stat| stat.delta);
+    let total = cpu::all_reductions(period).unwrap_or(0.0);
     let mut table = Table::new(&[
         ("pid", Left),
         ("name or initial call", Left),
@@ -230,8 +230,8 @@ fn processes(period: &Period, style: Style) -> String {
     };
     for process in period.processes.iter().filter(interesting).take(40) {
         let row = process.row.as_ref();
-        let share = if total > 0 {
-            format!("{:.1} %", process.reductions as f64 * 100.0 / total as f64)
+        let share = if total > 0.0 {
+            format!("{:.1} %", (process.reductions as f64 / total).min(1.0) * 100.0)
         } else {
             String::new()
         };

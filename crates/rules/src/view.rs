@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 pub use beamtune_model::cpu::{
-    entities_of, foreign_cores, kind, process_cores, programs_cores, thread_cores, thread_rate,
+    all_reductions, entities_of, foreign_cores, kind, process_cores, programs_cores, thread_cores,
+    thread_rate,
 };
 use beamtune_model::{Facts, Group, Missing, Period, PortRow, ProcessUse, facts, metrics, units::SECOND_NS};
 
@@ -316,6 +317,22 @@ pub fn queue_now(period: &Period, process: &ProcessUse) -> Option<f64> {
     (looked.saturating_sub(told) as f64 <= most * SECOND_NS as f64).then_some(queue as f64)
 }
 
+/// Fewer messages that go at once say nothing of who takes them (judgement).
+const MIN_EMPTIED: i64 = 20;
+/// A queue that is shorter than this share of what it was one reading before was emptied, or is being so (judgement).
+const EMPTIED: f64 = 0.5;
+/// So often in a period is no chance (judgement).
+const EMPTIED_TIMES: usize = 2;
+
+/// Whether a process takes all messages that have come, again and again: it is not behind, however many wait in between.
+pub fn is_emptied_again(process: &ProcessUse) -> bool {
+    let is_emptied = |pair: &&[(i64, i64)]| match **pair {
+        [(_, before), (_, after)] => before >= MIN_EMPTIED && (after as f64) <= EMPTIED * before as f64,
+        _ => false,
+    };
+    process.queue.points().windows(2).filter(is_emptied).count() >= EMPTIED_TIMES
+}
+
 /// What is known of an emulator flag on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flag {
@@ -440,9 +457,9 @@ pub fn trend_points(trace: &beamtune_model::period::Trace) -> Vec<(f64, f64)> {
 
 /// The share of all reductions that these processes have done.
 pub(crate) fn reductions_share(period: &Period, processes: &[&ProcessUse]) -> Option<f64> {
-    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
+    let total = all_reductions(period).ok()?;
     let own: f64 = processes.iter().map(|process| process.reductions as f64).sum();
-    (total > 0.0).then(|| own / total)
+    (total > 0.0).then(|| (own / total).min(1.0))
 }
 
 /// Who owns such ports, of those that were recorded: each once.

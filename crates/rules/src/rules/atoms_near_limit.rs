@@ -7,6 +7,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Judgement, Rule, Topic};
 use crate::signals::limits::{FULL, Filling};
+use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT009"),
@@ -78,7 +79,7 @@ fn commonest(period: &Period) -> Option<&SpawnRow> {
 
 /// The VM does not tell who makes atoms; whoever makes thousands a second is among the busiest.
 fn busiest(period: &Period) -> Option<Evidence> {
-    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
+    let total = view::all_reductions(period).ok()?;
     let titles: Vec<_> = period
         .processes
         .iter()

@@ -82,7 +82,7 @@ impl<'p> Seen<'p> {
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let all = period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64;
+    let all = view::all_reductions(period)?;
     let purges = Purges::of(period)?;
     let server = Seen::find(period, CODE_SERVER);
     if let Some((purges, severity)) = purges.as_ref().and_then(|purges| {

@@ -242,7 +242,7 @@ fn trend_of(period: &Period, gauge: &beamtune_model::Metric) -> Option<Trend> {
 
 /// What those are that do the most, by what they were started with.
 fn busiest(period: &Period) -> Option<Evidence> {
-    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
+    let total = view::all_reductions(period).ok()?;
     let mut kinds: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
     for process in period.processes.iter().filter(|process| process.reductions > 0) {
         let Some(kind) = process.row.as_ref().and_then(|row| row.initial_call.as_deref()) else { continue };

@@ -52,7 +52,7 @@ const WANTS: f64 = 0.7;
 const OTP: &[&str] = &["erts_", "net_kernel", "init", "erl_prim_loader", "code_server", "heart", "beamtune"];
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let total = period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64;
+    let total = view::all_reductions(period)?;
     let waiting = view::run_queue(period, "scheduler")?;
     let active = view::activity(period, kind::SCHEDULER)?;
     let priority = |process: &ProcessUse| process.row.as_ref().and_then(|row| row.priority.clone());

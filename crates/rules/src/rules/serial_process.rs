@@ -65,7 +65,7 @@ const MANY_CALLERS: f64 = 100.0;
 const MOSTLY: f64 = 0.5;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let total = period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64;
+    let total = view::all_reductions(period)?;
     let active = view::activity(period, kind::SCHEDULER)?;
     let online = active.shares.len() as f64;
     if online < 2.0 {
@@ -87,7 +87,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         format!(
             "; the busiest process, {}, did {:.0} % of the reductions",
             process.title(),
-            process.reductions as f64 / total * 100.0
+            (process.reductions as f64 / total).min(1.0) * 100.0
         )
     });
     Ok(Judgement::found_or_healthy(

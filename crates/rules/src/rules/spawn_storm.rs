@@ -65,7 +65,7 @@ fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -
     let each = period.rate(&metrics::REDUCTIONS, "").ok().map(|reductions| reductions / rate);
     let origin = new_processes::most(period, rate);
     let from = origin.map_or(String::new(), |row| format!(", mostly {}", origin_text(row)));
-    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").map_or(0.0, |stat| stat.delta as f64);
+    let total = view::all_reductions(period).unwrap_or(0.0);
     let busiest = period.processes.first().filter(|process| process.reductions > 0 && total > 0.0);
     let large = each.is_some_and(|each| each > SMALL_REDUCTIONS);
     let draft = Draft::new(

@@ -56,7 +56,7 @@ const BY_PROCESSES: f64 = 0.5;
 const STANDS_OUT: i64 = 10;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let total = period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64;
+    let total = view::all_reductions(period)?;
     let active = view::activity(period, kind::SCHEDULER)?.cores();
     let mut searches: Vec<Search<'_>> =
         period.processes.iter().filter_map(|process| Search::of(process, total)).collect();
