@@ -420,6 +420,15 @@ pub enum Signal {
     Allocates,
     /// These run it.
     RunBy(Subject),
+    /// One of the processes that it is about, where these are several of one kind.
+    Member(Subject),
+    /// Where its process waits, or each of them, and of what kind that is.
+    StandsAt {
+        /// What it was started with, or what names of such processes have in common.
+        kind: String,
+        /// The function in which it waits, with the program's own function that has called it.
+        place: String,
+    },
     /// Those that run it never wait.
     NeverWaits,
     /// The VM's own threads have the CPU.
@@ -456,7 +465,8 @@ impl Signal {
             | Signal::WaitsFor(subject)
             | Signal::Crashes(subject)
             | Signal::Drives(subject)
-            | Signal::RunBy(subject) => Some(subject),
+            | Signal::RunBy(subject)
+            | Signal::Member(subject) => Some(subject),
             _ => None,
         }
     }

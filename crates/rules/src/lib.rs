@@ -10,6 +10,7 @@ mod account;
 pub mod contention;
 mod fixes;
 mod guard;
+mod joined;
 pub mod relations;
 pub mod remedy;
 pub mod returns;
@@ -75,6 +76,7 @@ fn by(rules: impl Iterator<Item = &'static Rule>, period: &Arc<Period>, limit: D
         outcome: outcome.unwrap_or_else(|fault| faulty(rule, fault)),
     };
     let mut verdicts: Vec<Verdict> = rules.into_iter().zip(outcomes).map(verdict).collect();
+    joined::join(&mut verdicts, period);
     relations::drop_repeated(&mut verdicts);
     relations::relate(&mut verdicts);
     Diagnosis { verdicts, cpu: None }

@@ -11,6 +11,7 @@ pub(crate) mod dead_letters;
 pub(crate) mod events;
 pub(crate) mod hibernation;
 pub(crate) mod hot_code;
+pub(crate) mod kinds;
 pub(crate) mod known_functions;
 pub(crate) mod known_processes;
 pub(crate) mod limits;

@@ -3,19 +3,49 @@
 use beamtune_model::{Account, Cost, Finding, Level, Signal, Subject, Use};
 
 use super::EXPLAINS;
+use crate::signals::kinds;
 use crate::signals::programs::BUSY_CORES;
 
 pub(super) fn always(_: &Finding, _: &Finding) -> bool {
     true
 }
 
+/// That both are about the same, or about processes of one kind that wait in one place.
 pub(super) fn same_subject(cause: &Finding, effect: &Finding) -> bool {
-    cause.subject.as_ref().is_some_and(|subject| effect.is_about(subject))
+    let (one, other) = (stands_at(cause), stands_at(effect));
+    let is_apart = one.is_some() && other.is_some() && one != other;
+    let is_same = || cause.subject.iter().chain(members(cause)).any(|subject| concerns(effect, subject));
+    one.is_some() && one == other || !is_apart && is_same()
 }
 
-/// One process makes its own garbage.
+/// Whether it is about this, alone or among others of its kind.
+fn concerns(finding: &Finding, subject: &Subject) -> bool {
+    finding.is_about(subject) || members(finding).any(|member| member.is_same(subject))
+}
+
+/// The processes of a kind that it is about.
+fn members(finding: &Finding) -> impl Iterator<Item = &Subject> {
+    finding.signals.iter().filter_map(|signal| match signal {
+        Signal::Member(subject) => Some(subject),
+        _ => None,
+    })
+}
+
+/// Of what kind its processes are, and where they wait.
+fn stands_at(finding: &Finding) -> Option<&Signal> {
+    finding.signals.iter().find(|signal| matches!(signal, Signal::StandsAt { .. }))
+}
+
+/// That the effect is about processes that wait in a send, and the cause about such ones, too.
+pub(super) fn stands_in_send(cause: &Finding, effect: &Finding) -> bool {
+    let sends = |finding: &Finding| matches!(stands_at(finding), Some(Signal::StandsAt { place, .. }) if kinds::is_send(place));
+    sends(cause) && sends(effect)
+}
+
+/// One process makes its own garbage, and so do several of a kind.
 pub(super) fn is_no_single_process(finding: &Finding) -> bool {
     finding.subject.as_ref().is_none_or(|subject| subject.pid().is_none())
+        && members(finding).next().is_none()
 }
 
 /// These rules find out themselves whether the time may be the host's, and are sure of it otherwise.
@@ -56,7 +86,7 @@ pub(super) fn waits_for(finding: &Finding, what: &Subject) -> bool {
 
 /// That work goes on in turns, maybe of this process.
 pub(super) fn takes_turns(idle: &Finding, of: &Finding) -> bool {
-    idle.signals.iter().any(|signal| matches!(signal, Signal::TurnsFor(who) if of.is_about(who)))
+    idle.signals.iter().any(|signal| matches!(signal, Signal::TurnsFor(who) if concerns(of, who)))
 }
 
 /// That what a process does not get from the one that others wait for is what ends it.
@@ -107,7 +137,7 @@ pub(super) fn takes_half(cause: &Finding) -> bool {
 
 /// That it is what keeps the process busy that the other one is about.
 pub(super) fn drives(cause: &Finding, effect: &Finding) -> bool {
-    cause.signals.iter().any(|signal| matches!(signal, Signal::Drives(process) if effect.is_about(process)))
+    cause.signals.iter().any(|signal| matches!(signal, Signal::Drives(process) if concerns(effect, process)))
 }
 
 /// That the effect is about those processes, or about no single process while these do most of what the node does.

@@ -5,8 +5,8 @@ use beamtune_model::{Finding, HostPart, Level, MemoryKind, Signal, Subject, Use}
 use super::conditions::{
     always, drives, drives_most, ends_are_logged, gives_up_on, is_about_flag, is_its_own,
     is_no_single_process, is_of_main_runner, is_unused, may_be_the_hosts, of_loading, runs, runs_all,
-    runs_part, runs_programs_all_the_time, runs_some, same_subject, starts_them_anew, takes_long,
-    takes_most_of, takes_quarter, takes_turns, waits_for, waits_there,
+    runs_part, runs_programs_all_the_time, runs_some, same_subject, stands_in_send, starts_them_anew,
+    takes_long, takes_most_of, takes_quarter, takes_turns, waits_for, waits_there,
 };
 use super::{EXPLAINS, LEAST};
 use crate::signals::acceptors::RANCH_STARTS;
@@ -171,7 +171,7 @@ pub(super) const RELATIONS: &[Relation] = &[
     Relation {
         cause: "BT044",
         effects: &["BT006"],
-        is_meant: same_subject,
+        is_meant: |cause, effect| same_subject(cause, effect) || stands_in_send(cause, effect),
         why: "a process that stands in a send takes no messages",
     },
     Relation {

@@ -58,6 +58,41 @@ fn a_queue_follows_from_what_its_process_waits_for_outside() {
 }
 
 #[test]
+fn what_holds_for_a_kind_in_a_place_holds_for_each_process_of_it() {
+    let stands = |kind: &str, place: &str, finding: Finding| {
+        with(Signal::StandsAt { kind: kind.to_owned(), place: place.to_owned() }, finding)
+    };
+    let of_kind = |finding: Finding| Finding { subject: Some(Subject::kind("conn:init/1")), ..finding };
+    let peer = |finding: Finding| stands("conn:init/1", "a send, called by conn:push/1", finding);
+    let recv = |finding: Finding| stands("conn:init/1", "prim_inet:recv0/3", finding);
+    let (one, other) = ("conn:init/1 (<0.9.0>)", "conn:init/1 (<0.8.0>)");
+    check(vec![peer(finding("BT044", 40.0, one)), peer(finding("BT006", 90.0, other))], Some("BT044"));
+    let all = of_kind(peer(finding("BT044", 40.0, "")));
+    check(vec![all.clone(), peer(finding("BT006", 90.0, other))], Some("BT044"));
+    check(vec![all.clone(), of_kind(peer(finding("BT006", 90.0, "")))], Some("BT044"));
+    // A send is a send, whoever stands in it.
+    let log = stands("log:init/1", "a send, called by log:ship/1", finding("BT006", 90.0, "log (<0.7.0>)"));
+    check(vec![all.clone(), log], Some("BT044"));
+    // Elsewhere, or at work.
+    check(vec![all.clone(), recv(finding("BT006", 90.0, other))], None);
+    check(vec![all.clone(), of_kind(recv(finding("BT006", 90.0, "")))], None);
+    check(vec![all, finding("BT006", 90.0, other)], None);
+    check(vec![recv(finding("BT074", 40.0, one)), recv(finding("BT006", 90.0, other))], Some("BT074"));
+    let mail = stands("mail:init/1", "prim_inet:recv0/3", finding("BT006", 90.0, "mail (<0.6.0>)"));
+    check(vec![recv(finding("BT074", 40.0, one)), mail], None);
+    // One of several that mostly run.
+    let member = with(Signal::Member(Subject::process(other)), of_kind(finding("BT005", 40.0, "")));
+    check(vec![member.clone(), finding("BT006", 90.0, other)], Some("BT005"));
+    check(vec![member, finding("BT006", 90.0, one)], None);
+    let driven = with(Signal::Member(Subject::process(other)), of_kind(finding("BT006", 90.0, "")));
+    let drives = |who: &str| with(Signal::Drives(Subject::process(who)), finding("BT069", 40.0, ""));
+    check(vec![drives(other), driven.clone()], Some("BT069"));
+    check(vec![drives(one), driven.clone()], None);
+    // What most of the node does is no single process, nor several of a kind.
+    check(vec![with(Signal::DrivesMost, finding("BT069", 40.0, "")), driven], None);
+}
+
+#[test]
 fn more_schedulers_are_no_cure_for_a_loop_that_never_waits() {
     let code = || finding("BT073", 10.0, "");
     check(vec![with(Signal::NeverWaits, code()), finding("BT035", 90.0, "")], Some("BT073"));

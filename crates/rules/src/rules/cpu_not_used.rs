@@ -3,8 +3,8 @@
 //! What is left of the capacity is split into causes in [`crate::account`], and the largest one is told.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, Remedy, Signal, Subject, Unit, Use,
-    metrics,
+    Account, Code, Cost, Evidence, HostPart, Limit, Missing, Period, ProcessUse, Remedy, Signal, Subject,
+    Unit, Use, metrics,
 };
 
 use crate::account::{self, BLOCKED, SLEEPS, Serial, Unused, YIELDS};
@@ -12,6 +12,7 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::blocking;
 use crate::signals::counts::largest_first;
+use crate::signals::kinds::Kind;
 use crate::signals::lock_suspects;
 use crate::signals::stack;
 use crate::view;
@@ -57,10 +58,20 @@ fn subject(cause: Use, unused: &Unused<'_>) -> Option<Subject> {
         Use::Outside => match (&unused.hold, &unused.held_up[..]) {
             (Some(hold), _) => Some(hold.subject()),
             (None, [process]) => Some(process.subject()),
-            (None, _) => None,
+            (None, held_up) => {
+                kind_of(held_up).map(|kind| Subject::ProcessKind { name: kind.name, starter: None })
+            }
         },
         _ => None,
     }
+}
+
+/// What those are that are held up, where most are of one kind and wait in one place.
+fn kind_of(held_up: &[&ProcessUse]) -> Option<Kind> {
+    let kinds: Vec<Kind> = held_up.iter().filter_map(|process| Kind::of(process)).collect();
+    let count = |kind: &Kind| kinds.iter().filter(|other| *other == kind).count();
+    let most = kinds.iter().max_by_key(|kind| count(kind)).filter(|kind| 2 * count(kind) > held_up.len());
+    most.cloned()
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -144,7 +155,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_timed = cause == Use::Locks && BLOCKED.of(period).severity(unused.blocked_share).is_some();
     let blocked = is_timed.then_some(Cost::CpuCores(unused.blocked));
     let turns = turns_for.map(|turns| Signal::TurnsFor(turns.subject()));
-    let signals = [Signal::Unused(cause)].into_iter().chain(turns);
+    // One process is said where findings are joined.
+    let stand = match (cause, &unused.hold, &held_up[..]) {
+        (Use::Outside, None, [_, _, ..]) => kind_of(held_up).as_ref().and_then(Kind::signal),
+        _ => None,
+    };
+    let signals = [Signal::Unused(cause)].into_iter().chain(turns).chain(stand);
     let summary = match bag {
         Some(bag) => {
             format!("{summary}; probably for ETS table {}, a bag with {} objects", bag.name, bag.objects)

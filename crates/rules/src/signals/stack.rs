@@ -91,6 +91,20 @@ pub(crate) fn told(row: &ProcessRow) -> Option<String> {
     Some(with_caller(at_last_look(row)?, &row.stack))
 }
 
+/// Where a process waits: the function, and the stack that has led there. Of the busiest that is known of many samples, of others of the last
+/// closer look.
+pub(crate) fn stands(process: &ProcessUse) -> Option<(&str, &[String])> {
+    let looks = process.stood.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
+    let most = process.stood.iter().max_by_key(|(_, looks)| *looks).filter(|_| looks >= FEWEST_RUNNING);
+    match most {
+        Some((stack, _)) => Some((innermost(stack)?, stack)),
+        None => {
+            let row = process.row.as_ref()?;
+            Some((at_last_look(row)?, &row.stack))
+        }
+    }
+}
+
 pub(crate) fn with_caller(at: &str, stack: &[String]) -> String {
     match of_program(stack).filter(|own| *own != at) {
         Some(own) => format!("{at}, called by {own}"),
@@ -287,6 +301,15 @@ pub(crate) fn is_for_a_node(function: &str) -> bool {
 /// True of a function in which a process waits for the other end of a connection.
 pub(crate) fn is_for_peer(function: &str) -> bool {
     begins(function, &NAMES.sockets) && !is_accept(function)
+}
+
+/// Where a process stands that waits for its port to take what it sends; measured on OTP 23, 25 (`prim_inet:send_recv_reply/2`), 27 and
+/// 29 (`prim_inet:send/4`), and on all of them `erts_internal:port_command/3`.
+const SENDS: [&str; 2] = ["prim_inet:send", "erts_internal:port_command"];
+
+/// True of a function in which a process waits for a port to take what it sends.
+pub(crate) fn is_send(function: &str) -> bool {
+    begins(function, &SENDS)
 }
 
 /// True of a function in which a process waits for the next connection.

@@ -1,0 +1,234 @@
+//! One finding in place of several of one rule about processes of one kind that wait in one place.
+//!
+//! A peer that does not read holds up one connection, fifty such peers hold up fifty: what is wrong, and what to do, is the same.
+
+use beamtune_model::diagnosis::compare;
+use beamtune_model::{Claim, Cost, Evidence, Finding, Outcome, Period, Signal, Subject, Unit, Verdict};
+
+use crate::signals::kinds::Kind;
+
+/// No more processes of a finding are named (judgement): of what is alike, a few are as good as all.
+const MAX_MEMBERS: usize = 20;
+
+/// Says of each finding about a process where that waits, and joins those of one rule that are alike.
+pub(crate) fn join(verdicts: &mut [Verdict], period: &Period) {
+    for verdict in verdicts {
+        if let Outcome::Found(found) = &mut verdict.outcome {
+            *found = by_kind(std::mem::take(found), period);
+        }
+    }
+}
+
+fn by_kind(found: Vec<Finding>, period: &Period) -> Vec<Finding> {
+    let mut groups: Vec<(Option<Kind>, Vec<Finding>)> = Vec::new();
+    for mut finding in found {
+        let process = finding.subject.as_ref().and_then(Subject::pid).and_then(|pid| period.process(pid));
+        let kind = process.and_then(Kind::of).filter(|_| !finding.latent);
+        finding.signals.extend(kind.as_ref().and_then(Kind::signal));
+        let alike = groups.iter_mut().find(|(other, group)| {
+            kind.is_some()
+                && *other == kind
+                && group.first().is_some_and(|first| leading(first) == leading(&finding))
+        });
+        match alike {
+            Some((_, group)) => group.push(finding),
+            None => groups.push((kind, vec![finding])),
+        }
+    }
+    groups.into_iter().flat_map(|(kind, group)| joined(kind, group)).collect()
+}
+
+/// What its first number is of: findings of a rule that measure different things are not alike.
+fn leading(finding: &Finding) -> Option<&str> {
+    finding.evidence.first().map(|evidence| evidence.what.as_str())
+}
+
+fn joined(kind: Option<Kind>, mut group: Vec<Finding>) -> Vec<Finding> {
+    let Some(kind) = kind.filter(|_| group.len() > 1) else { return group };
+    let cost = |finding: &Finding| finding.claim.map_or(0.0, |claim| claim.cost.value());
+    let is_worse = |a: &Finding, b: &Finding| {
+        let by_harm = b.level.cmp(&a.level).then(b.severity.total_cmp(&a.severity));
+        by_harm.then(cost(b).total_cmp(&cost(a))).then_with(|| compare(a, b))
+    };
+    group.sort_by(is_worse);
+    let count = group.len();
+    let members: Vec<Signal> = group
+        .iter()
+        .filter_map(|finding| finding.subject.clone())
+        .take(MAX_MEMBERS)
+        .map(Signal::Member)
+        .collect();
+    let sum = sum(&group);
+    let claim = claim(&group);
+    let others: Vec<Signal> = group.iter().flat_map(|finding| finding.signals.clone()).collect();
+    let Some(worst) = group.into_iter().next() else { return Vec::new() };
+    let mut signals: Vec<Signal> = Vec::new();
+    for signal in others.into_iter().chain(members) {
+        if !signals.contains(&signal) {
+            signals.push(signal);
+        }
+    }
+    let (title, pid) = match &worst.subject {
+        Some(subject) => (subject.to_string(), subject.pid().unwrap_or_default().to_owned()),
+        None => (String::new(), String::new()),
+    };
+    let messages = sum.as_ref().filter(|sum| sum.what.starts_with("messages")).and_then(|sum| sum.value);
+    let so = match (&kind.place, messages) {
+        (Some(place), Some(messages)) => {
+            format!(" stand in {place}, while {messages:.0} messages wait for them")
+        }
+        (Some(place), None) => format!(" stand in {place}"),
+        (None, Some(messages)) => format!(" have {messages:.0} messages waiting"),
+        (None, None) => String::new(),
+    };
+    let named = if title.is_empty() { worst.summary } else { worst.summary.replace(&title, &pid) };
+    let summary = format!("{count} processes {}{so}; the worst: {named}", kind.name);
+    let number = Evidence::number("processes of this kind", count as f64, Unit::Count);
+    let number = match &kind.place {
+        Some(place) => number.with_text(format!("in {place}")),
+        None => number,
+    };
+    let evidence = [Some(number), sum, Some(Evidence::text("the worst of them", title))];
+    let evidence = evidence.into_iter().flatten().chain(worst.evidence).collect();
+    let subject = Some(Subject::ProcessKind { name: kind.name, starter: None });
+    vec![Finding { summary, subject, signals, claim, evidence, ..worst }]
+}
+
+/// The first number of each, all together, where that makes sense.
+fn sum(group: &[Finding]) -> Option<Evidence> {
+    let first = group.first()?.evidence.first()?;
+    let values: Vec<f64> = group.iter().filter_map(|finding| finding.evidence.first()?.value).collect();
+    let is_sum = first.unit == Unit::Count && values.len() == group.len();
+    let (least, most) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
+    is_sum.then(|| {
+        let what = format!("{}, all {} together", first.what, group.len());
+        Evidence::number(what, values.iter().sum(), Unit::Count)
+            .with_text(format!("{least:.0} to {most:.0} each"))
+    })
+}
+
+/// What waits, and what CPU it costs, adds up. What each is delayed does not, nor does memory: several may hold the same binary.
+fn claim(group: &[Finding]) -> Option<Claim> {
+    let worst = group.first()?.claim?;
+    let claims = || group.iter().filter_map(|finding| finding.claim);
+    let adds_up = matches!(worst.cost, Cost::Waiting(_) | Cost::CpuCores(_));
+    let is_same = |claim: &Claim| {
+        std::mem::discriminant(&claim.cost) == std::mem::discriminant(&worst.cost)
+            && (claim.account, claim.part) == (worst.account, worst.part)
+    };
+    if !adds_up || !claims().all(|claim| is_same(&claim)) {
+        return Some(worst);
+    }
+    let total = claims().map(|claim| claim.cost.value()).sum();
+    let share = claims().filter_map(|claim| claim.share).sum::<f64>().min(1.0);
+    let cost = match worst.cost {
+        Cost::CpuCores(_) => Cost::CpuCores(total),
+        _ => Cost::Waiting(total),
+    };
+    Some(Claim { cost, share: worst.share.map(|_| share), ..worst })
+}
+
+#[cfg(test)]
+mod tests {
+    use beamtune_model::{Account, Code, PeriodBuilder, ProcessRow};
+
+    use super::*;
+
+    /// Processes that wait in these functions; and of one rule a finding about each of them, with so many messages.
+    fn found(processes: &[(&str, &str)], messages: &[f64]) -> Vec<Finding> {
+        let mut builder = PeriodBuilder::default();
+        let pid = |index: usize| format!("<0.{index}.0>");
+        for (index, (call, at)) in processes.iter().enumerate() {
+            builder.process(ProcessRow {
+                pid: pid(index),
+                initial_call: Some((*call).to_owned()),
+                current_function: Some((*at).to_owned()),
+                stack: vec![(*at).to_owned()],
+                ..ProcessRow::default()
+            });
+        }
+        let period = builder.finish();
+        let finding = |(index, (_, messages)): (usize, (&(&str, &str), &f64))| {
+            let pid = pid(index);
+            let subject = period.process(&pid).map(beamtune_model::ProcessUse::subject);
+            let title = period.title_of(&pid);
+            let claim = Claim {
+                account: Account::Delay,
+                part: None,
+                cost: Cost::Waiting(*messages),
+                share: Some(0.4),
+                explained: None,
+            };
+            Finding {
+                summary: format!("{title} has {messages} messages"),
+                subject,
+                claim: Some(claim),
+                evidence: vec![Evidence::number("messages in its queue", *messages, Unit::Count)],
+                ..Finding::bare(Code("BT006"), messages / 10.0)
+            }
+        };
+        by_kind(processes.iter().zip(messages).enumerate().map(finding).collect(), &period)
+    }
+
+    #[test]
+    fn processes_of_one_kind_in_one_place_are_one_finding() {
+        let recv = ("shop:init/1", "prim_inet:recv0/3");
+        let joined = found(&[recv, recv, recv], &[300.0, 500.0, 400.0]);
+        assert_eq!(joined.len(), 1, "{joined:#?}");
+        let one = &joined[0];
+        assert_eq!(
+            one.summary,
+            "3 processes shop:init/1 stand in prim_inet:recv0/3, while 1200 messages wait for them; the worst: <0.1.0> has 500 messages"
+        );
+        assert_eq!(one.subject, Some(Subject::kind("shop:init/1")));
+        assert_eq!(one.severity, 50.0);
+        assert!(
+            one.claim.is_some_and(|claim| (claim.cost, claim.share) == (Cost::Waiting(1_200.0), Some(1.0)))
+        );
+        let told: Vec<_> = one
+            .evidence
+            .iter()
+            .map(|evidence| (&*evidence.what, evidence.value, evidence.text.as_deref()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("processes of this kind", Some(3.0), Some("in prim_inet:recv0/3")),
+                ("messages in its queue, all 3 together", Some(1_200.0), Some("300 to 500 each")),
+                ("the worst of them", None, Some("shop:init/1 (<0.1.0>)")),
+                ("messages in its queue", Some(500.0), None),
+            ]
+        );
+        let members = one.signals.iter().filter(|signal| matches!(signal, Signal::Member(_))).count();
+        assert_eq!(members, 3);
+    }
+
+    #[test]
+    fn others_stay_apart() {
+        let recv = ("shop:init/1", "prim_inet:recv0/3");
+        for other in [("shop:init/1", "gen:do_call/4"), ("mail:init/1", "prim_inet:recv0/3")] {
+            let apart = found(&[recv, other], &[300.0, 400.0]);
+            let subjects: Vec<_> =
+                apart.iter().filter_map(|finding| finding.subject.as_ref()?.pid()).collect();
+            assert_eq!(subjects, ["<0.0.0>", "<0.1.0>"], "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_measured_differently_stays_apart() {
+        let finding = |what: &str| Finding {
+            evidence: vec![Evidence::number(what, 1.0, Unit::Count)],
+            subject: Some(Subject::process("<0.9.0>")),
+            ..Finding::bare(Code("BT017"), 50.0)
+        };
+        let mut builder = PeriodBuilder::default();
+        builder.process(ProcessRow {
+            pid: "<0.9.0>".to_owned(),
+            name: Some("shop".to_owned()),
+            ..ProcessRow::default()
+        });
+        let period = builder.finish();
+        assert_eq!(by_kind(vec![finding("longest"), finding("heap")], &period).len(), 2);
+        assert_eq!(by_kind(vec![finding("heap"), finding("heap")], &period).len(), 1);
+    }
+}

@@ -1,0 +1,124 @@
+//! Processes of one kind that wait in one place: what is wrong with one of them is wrong with all.
+
+use beamtune_model::{ProcessUse, Signal};
+
+use crate::signals::stack;
+
+/// From this share of the samples on in which a process ran or was runnable, where it was seen waiting says nothing (judgement).
+const AT_WORK: f64 = 0.5;
+
+/// What all places are called in which a process waits for a port to take what it sends.
+const SEND: &str = "a send";
+
+/// What a process is, and where it waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// What it was started with, or what registered names of such processes have in common: `shop_worker_*`.
+    pub name: String,
+    /// `prim_inet:recv0/3, called by shop:ask/1`; `None` of one that mostly runs.
+    pub place: Option<String>,
+}
+
+impl Kind {
+    /// `None` where nothing is known of the process but its pid.
+    pub(crate) fn of(process: &ProcessUse) -> Option<Kind> {
+        let row = process.row.as_ref()?;
+        let name = match (&row.name, &row.initial_call, &row.label) {
+            (Some(name), ..) => family(name),
+            (None, Some(call), _) => call.clone(),
+            (None, None, Some(label)) => family(label),
+            (None, None, None) => return None,
+        };
+        Some(Kind { name, place: place(process) })
+    }
+
+    /// As a signal; `None` of processes that mostly run.
+    pub(crate) fn signal(&self) -> Option<Signal> {
+        let place = self.place.clone()?;
+        Some(Signal::StandsAt { kind: self.name.clone(), place })
+    }
+}
+
+fn place(process: &ProcessUse) -> Option<String> {
+    if stack::wanted_to_run(process).is_some_and(|share| share >= AT_WORK) {
+        return None;
+    }
+    let (at, stack) = stack::stands(process)?;
+    Some(stack::with_caller(if stack::is_send(at) { SEND } else { at }, stack))
+}
+
+/// Whether it is a place in which a process waits for a port to take what it sends.
+pub(crate) fn is_send(place: &str) -> bool {
+    place.starts_with(SEND)
+}
+
+/// A name without its numbers: `shop_worker_*` of `shop_worker_12`.
+fn family(name: &str) -> String {
+    let mut family = String::with_capacity(name.len());
+    for character in name.chars() {
+        match character {
+            '0'..='9' if family.ends_with('*') => {}
+            '0'..='9' => family.push('*'),
+            other => family.push(other),
+        }
+    }
+    family
+}
+
+#[cfg(test)]
+mod tests {
+    use beamtune_model::{PeriodBuilder, ProcessRow, RanRow};
+
+    use super::*;
+
+    fn list(stack: &str) -> Vec<String> {
+        stack.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn kinds_go_by_names_without_numbers_or_by_what_was_started_and_where_they_wait() {
+        let check =
+            |(name, call, label): (&str, &str, &str), stack: &str, stood: &str, expect: (&str, &str)| {
+                let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+                let pid = || "<0.9.0>".to_owned();
+                let mut builder = PeriodBuilder::default();
+                builder.process(ProcessRow {
+                    pid: pid(),
+                    name: text(name),
+                    initial_call: text(call),
+                    label: text(label),
+                    current_function: list(stack).first().cloned(),
+                    stack: list(stack),
+                    ..ProcessRow::default()
+                });
+                if !stood.is_empty() {
+                    builder.ran(RanRow {
+                        pid: pid(),
+                        stack: list(stood),
+                        looks: 4,
+                        waits: true,
+                        ..RanRow::default()
+                    });
+                }
+                let period = builder.finish();
+                let kind = period.process("<0.9.0>").and_then(Kind::of);
+                let kind = kind.map(|kind| (kind.name, kind.place.unwrap_or_default()));
+                let kind = kind.as_ref().map_or(("", ""), |(name, place)| (name, place));
+                assert_eq!(kind, expect);
+            };
+        let recv = "prim_inet:recv0/3 shop:ask/1";
+        let by_name = ("shop_worker_12", "shop:init/1", "");
+        check(by_name, recv, "", ("shop_worker_*", "prim_inet:recv0/3, called by shop:ask/1"));
+        // Sends are one place, whatever function of OTP's they are in. The last look is one of many.
+        let by_call = ("", "shop:init/1", "conn 7");
+        check(by_call, "prim_inet:send/4 shop:tell/1", "", ("shop:init/1", "a send, called by shop:tell/1"));
+        check(
+            by_call,
+            recv,
+            "erts_internal:port_command/3 shop:tell/1",
+            ("shop:init/1", "a send, called by shop:tell/1"),
+        );
+        check(("", "", "conn 7"), "", "", ("conn *", ""));
+        check(("", "", ""), recv, "", ("", ""));
+    }
+}
