@@ -8,6 +8,7 @@ use beamtune_stats::{Trend, trend};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, WARNING};
+use crate::signals::kinds::{self, Kind};
 use crate::signals::known_processes;
 use crate::signals::process_memory::{is_on_heap, off_heap};
 use crate::signals::stack;
@@ -66,6 +67,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let is_at_its_end = last >= STILL_THERE * process.queue_max as f64;
         match trend(&points).filter(|trend| is_at_its_end && grows(trend, &points)) {
             Some(trend) => drafts.push(growing(period, process, severity.max(GROWS), last, &trend)),
+            // Who takes all that has come, again and again, has a long queue in between.
+            None if last < LONG && view::is_emptied_again(process) => {}
             None => drafts.push(
                 steady(period, process, if last >= LONG { severity.max(GROWS) } else { severity }, last)
                     .inferred_if(last >= LONG)
@@ -117,17 +120,95 @@ fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, tren
     );
     // Code of OTP's, or of a product, is not to be changed by whoever runs it; who sends to it is another matter.
     let is_own = !known_processes::knows(process);
-    known_processes::explain(evidence(draft, period, process, last), period, process)
-        .because(
-            Evidence::number("growth", trend.slope, Unit::PerSecond)
-                .with_text(format!("95 % interval {:.0} to {:.0}", trend.low, trend.high)),
+    let draft = known_processes::explain(evidence(draft, period, process, last), period, process).because(
+        Evidence::number("growth", trend.slope, Unit::PerSecond)
+            .with_text(format!("95 % interval {:.0} to {:.0}", trend.low, trend.high)),
+    );
+    let draft = match HeldUp::of(process) {
+        Some(held_up) => held_up.advise(draft, period, is_own),
+        None => advise_busy(draft, period, is_own),
+    };
+    draft.fix_if(is_own && process.row.as_ref().is_some_and(is_on_heap), || {
+        off_heap(
+            period,
+            "a long queue on the heap is copied by each full collection; this cures what collections cost, and the growth only where they \
+             are what it has no time for messages for",
+            "gc share of the schedulers (BT011) and the process's memory",
         )
+    })
+}
+
+const BOUNDED: &str = "the queue must stay bounded under the same load";
+
+/// A process that waits for something else while its queue grows.
+enum HeldUp {
+    /// For a peer to take what it sends.
+    Send,
+    /// In the midst of something, in this function.
+    At(String),
+}
+
+impl HeldUp {
+    fn of(process: &ProcessUse) -> Option<HeldUp> {
+        let status = process.row.as_ref()?.status.as_deref();
+        // Where it was found running says nothing of where it waits.
+        if process.stood.is_empty() && !matches!(status, Some("waiting" | "suspended")) {
+            return None;
+        }
+        let place = Kind::of(process)?.place?;
+        let (at, stack) = stack::stands(process)?;
+        let is_in_midst = if stack.is_empty() { stack::is_call(at) } else { stack::is_in_midst(stack) };
+        match (kinds::is_send(&place), is_in_midst) {
+            (true, _) => Some(HeldUp::Send),
+            (false, true) => Some(HeldUp::At(place)),
+            (false, false) => None,
+        }
+    }
+
+    /// Senders that wait for an answer wait for what holds it up, too, and with them all whom they serve.
+    fn advise(&self, draft: Draft, period: &Period, is_own: bool) -> Draft {
+        match self {
+            HeldUp::Send => draft.fix(remedy::of(
+                period,
+                "code.back_pressure",
+                "drop or merge what waits for a receiver that is behind (keep the latest value only), or end it when its queue passes a limit; \
+                 no call in place of the cast: the sender would wait for the slowest peer, and all others with it",
+                "nothing limits what is sent to a process that waits for its peer",
+                BOUNDED,
+            )),
+            HeldUp::At(place) => draft
+                .fix(remedy::of(
+                    period,
+                    "code.back_pressure",
+                    "limit what is in flight, or drop what is old when its queue is long; a call in place of a cast only where the sender has \
+                     nobody else to serve: it waits for the same then",
+                    "without it the queue grows until memory ends",
+                    BOUNDED,
+                ))
+                .fix_if(is_own, || {
+                    remedy::of(
+                        period,
+                        "code.more_in_flight",
+                        &format!(
+                            "find out why it waits so long in {place}: a time-out there, or that step in a process of its own for each \
+                             message, no more than some at a time"
+                        ),
+                        "it handles no other message while it waits",
+                        "messages handled per second under the same load",
+                    )
+                }),
+        }
+    }
+}
+
+fn advise_busy(draft: Draft, period: &Period, is_own: bool) -> Draft {
+    draft
         .fix(remedy::of(
             period,
             "code.back_pressure",
             "let senders wait for an answer (call instead of cast), or limit what is in flight, or drop when the queue is long",
             "without it the queue grows until memory ends",
-            "the queue must stay bounded under the same load",
+            BOUNDED,
         ))
         .fix_if(is_own, || {
             remedy::of(
@@ -136,14 +217,6 @@ fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, tren
                 "split the process by key, or make its callback cheaper",
                 "it handles fewer messages than arrive",
                 "messages handled per second under the same load",
-            )
-        })
-        .fix_if(is_own && process.row.as_ref().is_some_and(is_on_heap), || {
-            off_heap(
-                period,
-                "a long queue on the heap is copied by each full collection; this cures what collections cost, and the growth only where they \
-                 are what it has no time for messages for",
-                "gc share of the schedulers (BT011) and the process's memory",
             )
         })
 }

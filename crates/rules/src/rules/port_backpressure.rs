@@ -11,6 +11,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::events::{Told, told};
+use crate::signals::kinds::Kind;
 use crate::signals::stack;
 use crate::view;
 
@@ -51,16 +52,22 @@ const HELD_UP: Threshold = Threshold::new(
     },
 );
 
-/// Where a process stands that waits for its port to take what it sends; measured on OTP 23, 25 (`prim_inet:send_recv_reply/2`), 27 and
-/// 29 (`prim_inet:send/4`), and on all of them `erts_internal:port_command/3`.
-const SENDS: &[&str] = &["prim_inet:send", "erts_internal:port_command"];
-
 /// Share of the looks in which it may want to run.
 const MOST_RUNNABLE: f64 = 0.3;
 
+/// From this share of the looks on in which messages wait for it they are not taken as they come (judgement).
+const NEARLY_ALWAYS: f64 = 0.8;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let mut drafts: Vec<Draft> =
-        period.processes.iter().filter_map(|process| standing(period, process)).collect();
+    let standing =
+        period.processes.iter().filter_map(|process| Some((Kind::of(process), standing(period, process)?)));
+    let standing: Vec<(Option<Kind>, (Draft, bool))> = standing.collect();
+    let kinds: Vec<Option<Kind>> = standing.iter().map(|(kind, _)| kind.clone()).collect();
+    let with_remedies = |(kind, (draft, of_socket)): (Option<Kind>, (Draft, bool))| {
+        let alike = kinds.iter().filter(|other| other.is_some() && **other == kind).count();
+        remedies(draft, period, of_socket, alike > 1)
+    };
+    let mut drafts: Vec<Draft> = standing.into_iter().map(with_remedies).collect();
     match told(period, "busy_port") {
         Ok(told) => {
             let waits = fullest(period, |_| true).is_some();
@@ -77,20 +84,25 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
-/// A process that stands in a send while messages wait for it.
-fn standing(period: &Period, process: &ProcessUse) -> Option<Draft> {
+/// A process that stands in a send while messages wait for it, and whether it sends to a socket.
+fn standing(period: &Period, process: &ProcessUse) -> Option<(Draft, bool)> {
     let status = process.row.as_ref()?.status.as_deref();
     let place = stack::of(process)?;
     let port = fullest(period, |port| port.connected.as_deref() == Some(process.pid.as_str()));
     // Who sends to a port or to another node with `!` is suspended in the same function.
     let is_suspended = status == Some("suspended");
-    let sends = SENDS.iter().any(|send| place.starts_with(send)) || (is_suspended && port.is_some());
+    let sends = stack::is_send(place) || (is_suspended && port.is_some());
+    // One that is woken just as it is looked at stands there all the same, if it was seen waiting there before.
+    let was_seen =
+        || process.stood.iter().any(|(stack, _)| stack.first().is_some_and(|at| stack::is_send(at)));
     let stands = sends
-        && (is_suspended || status == Some("waiting"))
+        && (is_suspended || status == Some("waiting") || was_seen())
         && stack::wanted_to_run(process)? <= MOST_RUNNABLE;
-    let least = process.queue.points().iter().map(|point| point.1).min()?;
+    let lengths = process.queue.points();
+    let least = lengths.iter().map(|point| point.1).min()?;
+    let with_messages = lengths.iter().filter(|point| point.1 > 0).count();
     let last = view::queue_now(period, process)?;
-    if !stands || least < 1 {
+    if !stands || (with_messages as f64) < NEARLY_ALWAYS * lengths.len() as f64 {
         return None;
     }
     let severity = HELD_UP.of(period).severity(last)?;
@@ -114,7 +126,7 @@ fn standing(period: &Period, process: &ProcessUse) -> Option<Draft> {
     .because_some(port.map(|port| bytes("bytes in the queue of its port", port)))
     .but_if(port.is_none(), "no port of its own was seen with bytes in its queue: the other side may take them, slowly")
     .but("one look has seen where it stands: a peer that is slow for a moment looks the same; look again");
-    Some(remedies(draft, period, port.is_none_or(is_socket)))
+    Some((draft, port.is_none_or(is_socket)))
 }
 
 /// Processes that are suspended again and again.
@@ -127,7 +139,7 @@ fn suspended(period: &Period, told: &Told<'_>, severity: f64) -> Draft {
     .because(Evidence::number("processes suspended", told.rate, Unit::PerSecond).against_scale(RATE.of(period)))
     .because_some(most.map(|port| bytes("most bytes in the queue of one port", port)))
     .but("a short wait for a peer is how a fast sender is slowed down: it hurts where others wait for that sender");
-    remedies(told.blame(draft), period, most.is_none_or(is_socket))
+    remedies(told.blame(draft), period, most.is_none_or(is_socket), false)
 }
 
 /// The port with the most bytes in its queue, of some; `None` where none has any.
@@ -146,7 +158,8 @@ fn is_socket(port: &PortRow) -> bool {
     matches!(port.name.as_str(), "tcp_inet" | "sctp_inet" | "local_inet")
 }
 
-fn remedies(draft: Draft, period: &Period, of_socket: bool) -> Draft {
+/// What to do; where several of a kind stand in sends, each has its own peer already.
+fn remedies(draft: Draft, period: &Period, of_socket: bool, are_several: bool) -> Draft {
     draft
         .fix_if(of_socket, || {
             remedy::of(
@@ -157,14 +170,25 @@ fn remedies(draft: Draft, period: &Period, of_socket: bool) -> Draft {
                 "messages in the sender's queue, and how many peers are dropped",
             )
         })
-        .fix(remedy::of(
-            period,
-            "code.sender_per_peer",
-            "a process for each peer that sends to it, so that one that does not read holds up nobody else; and a limit of what waits \
-             for it (port_command/3 with nosuspend says at once that a port is busy)",
-            "one process that sends to all is as slow as the slowest of them",
-            "messages in the queue of the process that has sent until now",
-        ))
+        .fix_if(are_several, || {
+            remedy::of(
+                period,
+                "code.back_pressure",
+                "a limit of what waits for each of them: drop or merge what is old (keep the latest value only), or close the connection above it",
+                "nothing else limits what is sent to a process that waits for its peer",
+                "messages in their queues, and memory, under the same load",
+            )
+        })
+        .fix_if(!are_several, || {
+            remedy::of(
+                period,
+                "code.sender_per_peer",
+                "a process for each peer that sends to it, so that one that does not read holds up nobody else; and a limit of what waits \
+                 for it (port_command/3 with nosuspend says at once that a port is busy)",
+                "one process that sends to all is as slow as the slowest of them",
+                "messages in the queue of the process that has sent until now",
+            )
+        })
         .fix_if(of_socket, || {
             remedy::of(
                 period,

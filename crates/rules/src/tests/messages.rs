@@ -312,6 +312,89 @@ fn a_process_that_stands_in_a_send_is_found_with_its_socket() {
 }
 
 #[test]
+fn connections_of_one_kind_with_slow_peers_are_one_finding_and_their_queues_follow() {
+    let viewers = node().with(|n| {
+        let viewer = |pid: &'static str, status: &str, queue: (i64, i64)| Busy {
+            pid,
+            queue,
+            reductions: 900,
+            stood: vec!["prim_inet:send/4".to_owned(), "chat:watch/1".to_owned()],
+            row: row(|r| {
+                r.initial_call = Some("chat:viewer/2".to_owned());
+                r.current_function = Some("prim_inet:send/4".to_owned());
+                r.stack = vec!["prim_inet:send/4".to_owned(), "chat:watch/1".to_owned()];
+                r.status = Some(status.to_owned());
+            }),
+            ..Busy::default()
+        };
+        n.busiest = vec![
+            viewer("<0.81.0>", "waiting", (2_000, 100)),
+            // Just woken.
+            viewer("<0.82.0>", "running", (2_500, 90)),
+            // Its queue begins in this period.
+            viewer("<0.83.0>", "suspended", (0, 200)),
+        ];
+    });
+    let found = |code: &str| match outcome(&viewers.period(), code) {
+        Outcome::Found(found) => found,
+        other => panic!("{code}: {other:?}"),
+    };
+    let sends = found("BT044");
+    assert_eq!(sends.len(), 1, "{sends:#?}");
+    assert!(
+        sends[0].summary.starts_with(
+            "3 processes chat:viewer/2 stand in a send, called by chat:watch/1, while 8400 messages wait for them; \
+             the worst: <0.82.0> stands in prim_inet:send/4"
+        ),
+        "{}",
+        sends[0].summary
+    );
+    assert_eq!(sends[0].subject_text().as_deref(), Some("chat:viewer/2"));
+    assert_eq!(sends[0].cost(), Some(Cost::Waiting(8_400.0)));
+    // There is a process for each peer already.
+    assert_eq!(entries(&sends[0]), ["socket.send_timeout", "code.back_pressure", "socket.high_watermark"]);
+    let queues = found("BT006");
+    assert_eq!(queues.len(), 1, "{queues:#?}");
+    assert_eq!(queues[0].follows.as_ref().map(|of| of.code.0), Some("BT044"));
+    assert_eq!(found("BT015")[0].follows.as_ref().map(|of| of.code.0), Some("BT044"));
+}
+
+#[test]
+fn advice_on_a_queue_fits_where_its_process_stands() {
+    let grows = |stack: &str| {
+        let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
+        let node = queue((3_000, 500), &stack[0], "waiting");
+        let found = finding(&changed(node, |row| row.stack = stack), "BT006");
+        let first = found.remedies[0].change.clone();
+        (entries(&found).iter().map(|&entry| entry.to_owned()).collect::<Vec<_>>(), first)
+    };
+    let check = |stack: &str, expect: &[&str], begin: &str| {
+        let (entries, first) = grows(stack);
+        assert_eq!(entries, expect, "{stack}");
+        assert!(first.starts_with(begin), "{stack}: {first}");
+    };
+    check(
+        "shop:price/1 gen_server:handle_msg/6",
+        &["code.back_pressure", "code.more_in_flight"],
+        "limit what is in flight",
+    );
+    check("prim_inet:send/4 shop:tell/1", &["code.back_pressure"], "drop or merge what waits");
+    check(
+        "gen:do_call/4 shop:ask/1",
+        &["code.back_pressure", "code.more_in_flight"],
+        "limit what is in flight",
+    );
+    check(
+        "gen_server:loop/7",
+        &["code.back_pressure", "code.split_process"],
+        "let senders wait for an answer",
+    );
+    // It works, wherever it was seen.
+    let busy = queue((3_000, 500), "gen:do_call/4", "running").with(|n| n.busiest[0].runnable_of_10 = 9);
+    assert!(finding(&busy, "BT006").remedies[0].change.starts_with("let senders wait"));
+}
+
+#[test]
 fn processes_that_busy_ports_suspend_are_found_by_how_often() {
     let happens = Happens { kind: "busy_port", milliseconds: 0, subject: "sender (<0.9.0>)", from: 1 };
     let often = node().with(|n| n.events = vec![happens.clone(); 10]);
