@@ -10,6 +10,7 @@ use beamtune_model::{
 use crate::signals::blocking::{self, Does, Hold};
 use crate::signals::events;
 use crate::signals::lock_suspects;
+use crate::signals::requests::{self, Reads};
 use crate::signals::stack;
 use crate::view::{self, Capacity, kind};
 
@@ -327,7 +328,7 @@ fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> 
 
 /// A process that is nearly always runnable and does most of the work, or for which many others wait while it works.
 fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
-    let total = period.stat(&metrics::SCAN_REDUCTIONS, "").ok()?.delta as f64;
+    let total = view::all_reductions(period).ok()?;
     let is_busy = |process: &&ProcessUse| {
         stack::wanted_to_run(process).is_some_and(|share| share >= 0.7)
             && process.reductions as f64 >= 0.3 * total
@@ -365,6 +366,14 @@ pub(crate) fn waits_with_messages(period: &Period, process: &ProcessUse) -> bool
         && 2 * process.ticks > period.vm_ticks
         && 2 * with_messages > points.len()
         && process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("waiting") && !takes_all(row))
+        && !view::is_emptied_again(process)
+        && !serves(period, process)
+}
+
+/// Whether it waits for the next request of a client: what has come meanwhile it takes with that.
+fn serves(period: &Period, process: &ProcessUse) -> bool {
+    let stack = stack::stands(process).map(|(_, stack)| stack);
+    stack.is_some_and(|stack| requests::reads(period, process, stack) == Some(Reads::Request))
 }
 
 /// Whether it stands in a loop that takes whatever comes: then its messages have come just now.

@@ -15,7 +15,9 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, WARNING};
 use crate::signals::blocking::{self, FEWEST, WAITING};
 use crate::signals::counts::largest_first;
+use crate::signals::kinds::Kind;
 use crate::signals::known_processes;
+use crate::signals::requests::{self, Reads};
 use crate::signals::stack;
 use crate::view;
 
@@ -56,8 +58,11 @@ const MIN_GROWN: f64 = 10.0;
 /// A queue that grows is a warning at least, whatever its length (judgement): who waits for it waits longer each time.
 const GROWS: f64 = WARNING + 5.0;
 
-/// How many single processes are told.
-const MAX_PROCESSES: usize = 3;
+/// Of so many kinds single processes are told.
+const MAX_KINDS: usize = 3;
+
+/// Fewer messages of a process that may just as well wait for its client's next request are nothing (judgement).
+const MANY_MESSAGES: f64 = 100.0;
 
 /// A step outside of the node.
 struct Step {
@@ -202,10 +207,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .filter(|courier| !crowded.contains(&courier.step.what))
         .collect();
     single.sort_by(|a, b| b.queue.total_cmp(&a.queue));
+    let mut kinds: Vec<Option<Kind>> = Vec::new();
+    let is_told = |courier: &&Courier<'_>| {
+        let kind = Kind::of(courier.process);
+        let is_known = kind.is_some() && kinds.contains(&kind);
+        if !is_known {
+            kinds.push(kind);
+        }
+        is_known || kinds.len() <= MAX_KINDS
+    };
     let single: Vec<(&str, Draft)> = single
         .iter()
+        .filter(is_told)
         .filter_map(|courier| Some((&*courier.process.pid, courier.describe(period)?)))
-        .take(MAX_PROCESSES)
         .collect();
     let shared: Vec<Draft> = period
         .processes
@@ -229,6 +243,8 @@ struct Courier<'a> {
     stack: &'a [String],
     /// Samples there, of how many; `None` where only the last closer look tells.
     looks: Option<(i64, i64)>,
+    /// What it reads, if that is a socket.
+    reads: Option<Reads>,
     /// Messages in its queue at the end.
     queue: f64,
     growth: Option<Trend>,
@@ -265,6 +281,7 @@ impl<'a> Courier<'a> {
             step,
             stack,
             looks,
+            reads: requests::reads(period, process, stack),
             queue: view::queue_now(period, process)?,
             growth: trend(&points).filter(grows),
         })
@@ -272,6 +289,10 @@ impl<'a> Courier<'a> {
 
     fn describe(&self, period: &Period) -> Option<Draft> {
         let Courier { process, step, queue, growth, .. } = self;
+        let may_serve = step.what == PEER.what && self.reads == Some(Reads::Unknown);
+        if may_serve && *queue < MANY_MESSAGES && growth.is_none() {
+            return None;
+        }
         let severity = QUEUED.of(period).severity(*queue)?;
         let severity = if growth.is_some() { severity.max(GROWS) } else { severity };
         let grows =
@@ -285,7 +306,7 @@ impl<'a> Courier<'a> {
             ),
         )
         .minor_if(!step.is_short && growth.is_none())
-        .guess_if(self.looks.is_none())
+        .guess_if(self.looks.is_none() || may_serve)
         .about(process.subject())
         .because(
             Evidence::number("messages in its queue", *queue, Unit::Count).against_scale(QUEUED.of(period)),
@@ -311,6 +332,7 @@ impl<'a> Courier<'a> {
             self.looks.is_none(),
             "it was not among the busiest processes: where it waits is known of one sample only",
         )
+        .but_if(may_serve, "a server that waits for the next request of its client looks the same")
         .but_if(growth.is_none(), "a queue that does not grow may be a burst, or as long as it always is")
         .fix(remedy::of(
             period,

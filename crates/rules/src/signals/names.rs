@@ -32,6 +32,9 @@ pub(crate) struct Names {
     pub pools: Vec<String>,
     pub metrics_tables: Vec<String>,
     pub otp_owners: Vec<String>,
+    pub reads: Vec<String>,
+    pub clients: Vec<String>,
+    pub servers: Vec<String>,
 }
 
 /// Read once.

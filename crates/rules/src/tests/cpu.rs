@@ -5,7 +5,7 @@ use beamtune_model::{
 };
 
 use super::node::{Busy, Node, node};
-use super::{Read, assert_healthy, diagnose, entries, finding, outcome, serial, value};
+use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, serial, value};
 
 fn spinning() -> Node {
     node().with(|n| {
@@ -353,6 +353,56 @@ fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
     let own = collecting.with(|n| n.facts.push((facts::EMU_ARGS, r#"["-Mdai","max"]"#.to_owned())));
     assert_eq!(entries(&finding(&own, "BT012")), ["code.shorter_dirty_work"]);
     assert_healthy(&node(), "BT012");
+}
+
+#[test]
+fn who_takes_all_that_has_come_again_and_again_holds_nothing_up() {
+    let collector = |lengths: &[i64]| {
+        let node = node().with(|n| {
+            n.busiest = vec![Busy {
+                reductions: 1_000,
+                queue: (300, 0),
+                row: row(|row| {
+                    row.name = Some("historian".to_owned());
+                    row.stack = vec!["timer:sleep/1".to_owned(), "historian:loop/0".to_owned()];
+                    row.status = Some("waiting".to_owned());
+                }),
+                ..Busy::default()
+            }];
+        });
+        let mut period = node.period();
+        let mut builder = beamtune_model::PeriodBuilder::default();
+        for (second, &queue) in lengths.iter().enumerate() {
+            let tick = beamtune_model::rows::ProcessTick {
+                pid: "<0.77.0>".into(),
+                reductions: 100,
+                queue,
+                runnable: Some(false),
+            };
+            builder.busiest(second as i64 * beamtune_model::units::SECOND_NS, &[tick]);
+        }
+        let told = builder.finish().processes.remove(0);
+        let process = period.processes.iter_mut().find(|process| process.pid == told.pid).expect("it");
+        (process.queue, process.queue_max, process.queue_last) =
+            (told.queue, told.queue_max, told.queue_last);
+        let found = |code: &str| match outcome(&period, code) {
+            Outcome::Found(found) => found.into_iter().next().map(|found| found.summary),
+            _ => None,
+        };
+        (found("BT015").is_some_and(|idle| idle.contains("historian")), found("BT006").is_some())
+    };
+    // Each five seconds, in the end with a thousand messages; each two seconds, in parts.
+    assert_eq!(collector(&[312, 615, 906, 1_173, 1, 332, 648, 952, 1_254, 2, 1_266]), (false, false));
+    assert_eq!(collector(&[40, 10, 44, 12, 39, 15, 41, 9, 40, 20, 40]), (false, false));
+    // It is behind: what comes stays, or goes little by little.
+    assert_eq!(
+        collector(&[312, 615, 906, 1_173, 1_400, 1_700, 2_000, 2_300, 2_600, 2_900, 3_200]),
+        (true, true)
+    );
+    assert_eq!(collector(&[40, 38, 44, 31, 39, 35, 41, 29, 40, 30, 40]), (true, false));
+    assert_eq!(collector(&[3, 1, 4, 0, 2, 1, 5, 2, 1, 3, 2]), (true, false));
+    // Once may be chance.
+    assert!(collector(&[312, 615, 906, 1_173, 1, 332, 648, 952, 1_254, 1_500, 1_700]).0);
 }
 
 #[test]

@@ -529,6 +529,58 @@ fn a_process_that_waits_outside_while_messages_queue_is_named() {
 }
 
 #[test]
+fn who_waits_for_its_clients_next_request_is_told_from_who_waits_for_an_answer() {
+    // Reads in such a place, was started so, has so many messages and more in each second; and so many others stand in some place.
+    let reader = |stack: &str, started: &str, queue: (i64, i64), others: (i64, &str)| {
+        let list = |stack: &str| stack.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        node().with(|n| {
+            n.processes = (400, 0);
+            n.busiest = vec![Busy {
+                reductions: 1_000,
+                queue,
+                stood: list(stack),
+                row: row(|row| {
+                    row.initial_call = Some(started.to_owned());
+                    row.stack.clear();
+                    row.status = Some("waiting".to_owned());
+                }),
+                ..Busy::default()
+            }];
+            let other = others.1.split_whitespace().collect::<Vec<_>>();
+            n.stands = vec![stand(100 - others.0, &["gen_server:loop/7"], &[]), stand(others.0, &other, &[])];
+        })
+    };
+    let serve = "prim_inet:recv0/3 race:serve/1 proc_lib:init_p_do_apply/3";
+    let call = "prim_inet:recv0/3 race:ask/1 race:handle_call/3 gen_server:try_handle_call/4 gen_server:handle_msg/6";
+    let own = "race:init/1";
+    let healthy = |stack: &str, started: &str, queue, others| {
+        let node = reader(stack, started, queue, others);
+        assert_healthy(&node, "BT074");
+        let idle = finding(&node, "BT015").summary;
+        assert!(!idle.contains("wait for it"), "{stack}: {idle}");
+    };
+    // One of many connections; of a server that is known; one that has accepted itself.
+    healthy(serve, own, (18, 0), (50, serve));
+    healthy(serve, own, (400, 9), (50, serve));
+    healthy(serve, "ranch_echo:init/1", (400, 9), (0, serve));
+    let accepts = "prim_inet:accept0/3 inet_tcp:accept/1 race:acceptor/1";
+    healthy("prim_inet:recv0/3 race:serve/1 race:acceptor/1", own, (400, 9), (8, accepts));
+    let continues = "prim_inet:recv0/3 race:serve/1 race:handle_continue/2 gen_server:try_handle_continue/3 gen_server:loop/5";
+    healthy(continues, own, (18, 0), (50, continues));
+    let level = |stack: &str, queue, others| finding(&reader(stack, own, queue, others), "BT074").level;
+    // In the midst of a message, or below a client: there are as many of these as workers.
+    assert_eq!(level(call, (18, 0), (50, call)), Level::Notice);
+    assert_eq!(level(call, (18, 9), (50, call)), Level::Warning);
+    let client = "prim_inet:recv0/3 epgsql_sock:recv/1 race:serve/1";
+    assert_eq!(level(client, (18, 9), (50, client)), Level::Warning);
+    // A single one that reads in a loop of its own may be either.
+    assert_healthy(&reader(serve, own, (18, 0), (2, serve)), "BT074");
+    let either = finding(&reader(serve, own, (18, 9), (2, serve)), "BT074");
+    assert_eq!((either.level, either.confidence), (Level::Notice, Confidence::Guess));
+    assert!(either.against.iter().any(|against| against.starts_with("a server that waits")), "{either:#?}");
+}
+
+#[test]
 fn processes_that_hibernate_for_each_message_are_told_and_what_follows() {
     let sick = busy().with(|n| n.gc = 0.5);
     let samples = [
