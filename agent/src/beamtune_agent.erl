@@ -101,6 +101,7 @@
                 active = {0, []},             % how many processes of the node did something, about; some of them
                 new = 0, origins = #{}, sampled = 0, given = #{},  % new processes and who made some of them, since `spawns' was read
                 fresh = [],                           % some of them, since `crashes' was read
+                again = [],                           % {Pid, initial call} of some that are looked at again with `spawns'
                 most = [],                    % those that did the most when they were last read, these first
                 busy = #{}, queued = #{}}).   % the top ones since `processes' was read: Pid => sum, Pid => max
 

@@ -13,6 +13,7 @@ tests() ->
      {"a_small_budget_cuts_rounds_into_parts_that_are_exact_too", fun exact_in_parts/1},
      {"a_hot_process_among_many_is_found_when_all_were_read_once", fun hot_among_many/1},
      {"new_processes_are_told_with_who_made_them", fun new_processes/1},
+     {"new_processes_are_looked_at_again", fun looked_at_again/1},
      {"new_processes_with_large_arguments_are_reported", fun large_arguments/1},
      {"of_new_atoms_it_is_told_how_they_begin", fun new_atoms/1},
      {"those_that_wait_are_told_with_whom_they_wait_for", fun waiting_for/1},
@@ -252,6 +253,24 @@ new_processes(#target{release = Release} = Target) ->
     Worker = {<<"agent_target">>, <<"worker">>, 0},
     Parent = case Release >= 25 of true -> {<<"agent_target">>, <<"population_loop">>, 1}; false -> undefined end,
     check("who made them", [{Worker, <<>>, Parent, 20}], Calls),
+    agent_client:leave(Agent),
+    call(Target, stop, [Population]).
+
+%% What has become of them: 20 of 50 are asked for first; all of these live, then half of all have ended.
+looked_at_again(Target) ->
+    Population = call(Target, population, [10]),
+    Agent = join(Target),
+    agent_client:sample(Agent, 1, [procs, spawns]),
+    {50, 0} = ask(Population, {turnover, 0, 50}),
+    agent_client:sample(Agent, 2, [procs]),
+    #{again := Waiting} = value(spawns, agent_client:sample(Agent, 3, [procs, spawns])),
+    Worker = {<<"agent_target">>, <<"worker">>, 0},
+    check("they wait", Waiting, fun([{Of, 20, waiting, [At | _], 20, 0, []}]) -> Of =:= Worker andalso At =:= Worker; (_) -> false end),
+    {0, 60} = ask(Population, {turnover, 60, 0}),
+    #{again := Ended} = value(spawns, agent_client:sample(Agent, 4, [procs, spawns])),
+    check("they have ended", [{Worker, 20, ended, [], 20, 0, []}], Ended),
+    #{again := None} = value(spawns, agent_client:sample(Agent, 5, [procs, spawns])),
+    check("they are forgotten", [], None),
     agent_client:leave(Agent),
     call(Target, stop, [Population]).
 

@@ -122,7 +122,7 @@ keys(procs) ->
     [since_first_ns, since_last_ns, delta_reductions, new, gone, queue_sum, queue_max, queue_nonempty, top_reductions,
      top_queues, skipped | keys(part)];
 keys(processes) -> [binary_vheap_bytes, at_work, rows | keys(part)];
-keys(spawns) -> [new, sampled, given, calls];
+keys(spawns) -> [new, sampled, given, calls, again];
 keys(atoms) -> [new, sampled, beginnings];
 keys(ran) -> [sampled];
 keys(weigh) -> [sampled];

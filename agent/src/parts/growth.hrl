@@ -15,6 +15,11 @@
 -define(GIVEN_KINDS, 5).
 %% How many new processes are kept for `crashes'.
 -define(FRESH, 20).
+%% How many new processes are looked at again when `spawns' is read, and how many of those that still live then the next time, too.
+-define(AGAIN, 40).
+-define(STILL, 20).
+%% How many rows of these are reported.
+-define(AGAIN_ROWS, 20).
 
 %% Asks a few of the new processes, while they still live, what they run and who made them.
 note_origins(#seen{new = New, fresh = Fresh}, #procs{origins = Origins} = Procs, #state{features = Features} = State) ->
@@ -22,6 +27,7 @@ note_origins(#seen{new = New, fresh = Fresh}, #procs{origins = Origins} = Procs,
     Procs#procs{origins = lists:foldl(fun({_, #{origin := O}}, Map) -> merge(O, 1, fun erlang:'+'/2, Map) end, Origins, Found),
                 given = lists:foldl(fun given/2, Procs#procs.given, Found),
                 fresh = lists:sublist(Fresh ++ Procs#procs.fresh, ?FRESH),
+                again = lists:sublist(Procs#procs.again ++ [{Pid, Call} || {Pid, #{origin := #{call := Call}}} <- Found], ?AGAIN),
                 new = Procs#procs.new + New, sampled = Procs#procs.sampled + length(Found)}.
 
 %% What it is, and by whom it was given how many words, if these are many.
@@ -74,13 +80,35 @@ origin(Pid, Features) ->
         #{call := Call} -> #{call => Call, name => <<>>, parent_call => undefined}
     end.
 
-spawns(#state{procs = #procs{origins = Origins, sampled = Sampled, new = New, given = Given} = Procs} = State) ->
+spawns(#state{procs = #procs{origins = Origins, sampled = Sampled, new = New, given = Given, again = Again} = Procs} = State) ->
     Calls = [{Call, Name, ParentCall, Count}
              || {#{call := Call, name := Name, parent_call := ParentCall}, Count} <- maps:to_list(Origins)],
     Large = lists:sublist(lists:reverse(lists:keysort(4, [{Call, Giver, Count, Words * erlang:system_info(wordsize)}
                                                           || {{Call, Giver}, {Count, Words}} <- maps:to_list(Given)])), ?GIVEN_KINDS),
-    {#{new => New, sampled => Sampled, given => Large, calls => lists:sublist(lists:reverse(lists:keysort(4, Calls)), 20)},
-     State#state{procs = Procs#procs{origins = #{}, sampled = 0, new = 0, given = #{}}}}.
+    {Rows, Still} = again(Again, State),
+    {#{new => New, sampled => Sampled, given => Large, calls => lists:sublist(lists:reverse(lists:keysort(4, Calls)), 20), again => Rows},
+     State#state{procs = Procs#procs{origins = #{}, sampled = 0, new = 0, given = #{}, again = Still}}}.
+
+%% What has become of those that were new some seconds ago: how many of a kind there were, and where those stand that still live. A process
+%% that has an end is not there any more, or at work; one that nobody ends waits for the next message, and it tells whom it watches.
+again(Known, State) ->
+    Looked = [{Pid, Call, Stand} || {{Pid, Call}, Stand} <- details(fun({Pid, _}) -> again(Pid) end, Known, State)],
+    Kinds = lists:foldl(fun({_, Call, _}, Map) -> merge(Call, 1, fun erlang:'+'/2, Map) end, #{}, Looked),
+    Places = lists:foldl(fun({_, Call, #{status := Status, stack := Stack} = Stand}, Map) ->
+                             Key = {Call, Status},
+                             Map#{Key => add_stand(Stand#{stack := Stack}, maps:get(Key, Map, #{}))}
+                         end, #{}, Looked),
+    Rows = [{Call, maps:get(Call, Kinds), Status, Stack, N, Queued, best_on(On)}
+            || {{Call, Status}, Stood} <- maps:to_list(Places), {Stack, {N, Queued, On}} <- maps:to_list(Stood)],
+    {lists:sublist(lists:reverse(lists:keysort(5, Rows)), ?AGAIN_ROWS),
+     lists:sublist([{Pid, Call} || {Pid, Call, #{status := Status}} <- Looked, Status =/= ended], ?STILL)}.
+
+again(Pid) ->
+    case stand(Pid, fun(_) -> true end) of
+        undefined -> #{status => ended, queue => 0, stack => [], on => []};
+        #{has_few := true, on := []} = Stand -> Stand#{on := monitored(Pid)};
+        Stand -> Stand
+    end.
 
 %% How the newest atoms since `atoms' was read before begin, which tells what they are made of. What is made from input is data: no
 %% atom is told, but what several have in common.

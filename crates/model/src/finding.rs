@@ -400,6 +400,8 @@ pub enum Signal {
     Crashes(Subject),
     /// It keeps this process busy.
     Drives(Subject),
+    /// It is part of what this process does, or its answers.
+    WorkOf(Subject),
     /// Most of what the node does is because of it.
     DrivesMost,
     /// This is what grows.
@@ -465,6 +467,7 @@ impl Signal {
             | Signal::WaitsFor(subject)
             | Signal::Crashes(subject)
             | Signal::Drives(subject)
+            | Signal::WorkOf(subject)
             | Signal::RunBy(subject)
             | Signal::Member(subject) => Some(subject),
             _ => None,

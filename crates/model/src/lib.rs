@@ -51,6 +51,6 @@ pub use rows::{
 pub use sample::{Event, Gap, Incarnation, Sample, SampleBuilder, Snapshot, Span, Tick};
 pub use series::{Family, Group, Metric, Series, SeriesId, SeriesTable};
 pub use source::{Ask, Clock, Source, Trouble, TroubleKind};
-pub use stands::{Stand, StandRow, Stands, Wanted};
+pub use stands::{Newcomers, Stand, StandRow, Stands, Wanted};
 pub use thresholds::{Threshold, Thresholds};
 pub use units::{Kind, Nanos, Unit};

@@ -26,6 +26,22 @@ pub struct StandRow {
     /// Whom they monitor as they stand there, a pid or another node's name, and how many of them do. A call monitors who is called.
     /// With a `pid` also the other ends of its TCP connections: `10.0.0.7:5432`, `[::1]:5432`.
     pub on: Vec<(String, i64)>,
+    /// What they were started with, of new processes that were looked at again some seconds later: `of` are how many of this kind, and
+    /// `ended` is the status of those that are not there any more. `None` of all other rows, and in recordings of an older beamtune.
+    pub kind: Option<String>,
+}
+
+/// What has become of new processes of one kind some seconds later.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Newcomers {
+    /// What they were started with.
+    pub kind: String,
+    /// How many were looked at again, in all looks together.
+    pub looked_at: i64,
+    /// How many of these had ended.
+    pub ended: i64,
+    /// Where the others stood, most first.
+    pub places: Vec<Stand>,
 }
 
 /// What all looks of a period say of one place.
@@ -45,6 +61,19 @@ pub struct Stand {
     pub looks: u32,
     /// Whom they monitor, those that most do first.
     pub on: Vec<Wanted>,
+}
+
+impl Stand {
+    fn add_wanted(&mut self, on: Vec<(String, i64)>, most: usize) {
+        for (who, count) in on {
+            if let Some(wanted) = self.on.iter_mut().find(|wanted| wanted.who == who) {
+                wanted.count = wanted.count.saturating_add(count);
+                wanted.looks += 1;
+            } else if self.on.len() < most {
+                self.on.push(Wanted { who, count, looks: 1 });
+            }
+        }
+    }
 }
 
 /// Who is monitored by those who stand somewhere, or at the other end of its connections.
@@ -74,6 +103,8 @@ pub struct Stands {
     pub sampled: i64,
     /// Each place once; those where most stood first, and before them the processes that others wait for.
     pub places: Vec<Stand>,
+    /// New processes that were looked at again, those of which most were first.
+    pub newcomers: Vec<Newcomers>,
 }
 
 /// Adds looks up.
@@ -81,12 +112,17 @@ pub struct Stands {
 pub(crate) struct StandsBuilder {
     stands: Stands,
     last: Option<Nanos>,
+    /// By kind, with the last look at each.
+    newcomers: HashMap<String, (Nanos, Newcomers)>,
     by_place: HashMap<(Option<String>, String, Vec<String>), Stand>,
 }
 
 impl StandsBuilder {
     /// Adds a row; no more than `most` places are kept.
     pub(crate) fn add(&mut self, row: StandRow, most: usize) {
+        if let Some(kind) = row.kind.clone() {
+            return self.add_newcomers(kind, row, most);
+        }
         if self.last != Some(row.t) {
             self.last = Some(row.t);
             self.stands.looks += 1;
@@ -100,14 +136,37 @@ impl StandsBuilder {
         place.count = place.count.saturating_add(row.count);
         place.queued = place.queued.saturating_add(row.queued);
         place.looks += 1;
-        for (who, count) in row.on {
-            if let Some(wanted) = place.on.iter_mut().find(|wanted| wanted.who == who) {
-                wanted.count = wanted.count.saturating_add(count);
-                wanted.looks += 1;
-            } else if place.on.len() < most {
-                place.on.push(Wanted { who, count, looks: 1 });
-            }
+        place.add_wanted(row.on, most);
+    }
+
+    fn add_newcomers(&mut self, kind: String, row: StandRow, most: usize) {
+        if self.newcomers.len() >= most && !self.newcomers.contains_key(&kind) {
+            return;
         }
+        let (last, new) = self.newcomers.entry(kind.clone()).or_insert_with(|| {
+            (Nanos::MIN, Newcomers { kind, ..Newcomers::default() })
+        });
+        if *last != row.t {
+            *last = row.t;
+            new.looked_at = new.looked_at.saturating_add(row.of);
+        }
+        if row.status == "ended" {
+            new.ended = new.ended.saturating_add(row.count);
+            return;
+        }
+        let at = match new.places.iter().position(|place| place.status == row.status && place.stack == row.stack) {
+            Some(at) => at,
+            None if new.places.len() >= most => return,
+            None => {
+                new.places.push(Stand { status: row.status, stack: row.stack, ..Stand::default() });
+                new.places.len() - 1
+            }
+        };
+        let Some(place) = new.places.get_mut(at) else { return };
+        place.count = place.count.saturating_add(row.count);
+        place.queued = place.queued.saturating_add(row.queued);
+        place.looks += 1;
+        place.add_wanted(row.on, most);
     }
 
     pub(crate) fn finish(self) -> Stands {
@@ -123,7 +182,10 @@ impl StandsBuilder {
                 .cmp(&key(b))
                 .then_with(|| (&a.pid, &a.stack, &a.status).cmp(&(&b.pid, &b.stack, &b.status)))
         });
-        Stands { places, ..self.stands }
+        let mut newcomers: Vec<Newcomers> = self.newcomers.into_values().map(|(_, new)| new).collect();
+        newcomers.iter_mut().for_each(|new| new.places.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.stack.cmp(&b.stack))));
+        newcomers.sort_by(|a, b| b.looked_at.cmp(&a.looked_at).then_with(|| a.kind.cmp(&b.kind)));
+        Stands { places, newcomers, ..self.stands }
     }
 }
 
@@ -167,6 +229,28 @@ mod tests {
         let wanted: Vec<_> =
             stands.places[1].on.iter().map(|wanted| (&*wanted.who, wanted.count, wanted.looks)).collect();
         assert_eq!(wanted, [("<0.9.0>", 69, 2), ("<0.7.0>", 1, 1)]);
+    }
+
+    #[test]
+    fn what_has_become_of_new_processes_is_apart_from_the_sample() {
+        let later = |t, status: &str, count| StandRow {
+            t,
+            kind: Some("shop:cart/1".to_owned()),
+            status: status.to_owned(),
+            stack: if status == "ended" { Vec::new() } else { vec!["gen_server:loop/7".to_owned()] },
+            count,
+            of: 20,
+            ..StandRow::default()
+        };
+        let mut builder = StandsBuilder::default();
+        for row in [later(1, "waiting", 15), later(1, "ended", 5), later(2, "waiting", 18), later(2, "ended", 2)] {
+            builder.add(row, 10);
+        }
+        let stands = builder.finish();
+        assert_eq!((stands.looks, stands.sampled, stands.places.len()), (0, 0, 0));
+        let [new] = &stands.newcomers[..] else { panic!("{:?}", stands.newcomers) };
+        assert_eq!((new.kind.as_str(), new.looked_at, new.ended), ("shop:cart/1", 40, 7));
+        assert_eq!((new.places.len(), new.places[0].count, new.places[0].looks), (1, 33, 2));
     }
 
     #[test]

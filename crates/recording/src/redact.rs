@@ -183,6 +183,7 @@ impl Replace {
     fn stand(&mut self, row: &mut StandRow) {
         some(&mut row.pid, |text| self.id(text));
         row.status = self.word(&row.status);
+        some(&mut row.kind, |text| self.name(text));
         self.stack(&mut row.stack);
         for (who, _) in &mut row.on {
             *who = match &*who {

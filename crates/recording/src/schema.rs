@@ -65,6 +65,7 @@ const LATER_COLUMNS: &[Column] = &[
     Column { table: "process", name: "stack_text" },
     Column { table: "process", name: "priority_text" },
     Column { table: "spawn", name: "bytes" },
+    Column { table: "stand", name: "kind_text" },
     Column { table: "ran", name: "waits" },
     Column { table: "ran", name: "kind_text" },
     Column { table: "ran", name: "collects" },

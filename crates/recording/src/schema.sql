@@ -34,7 +34,7 @@ CREATE TABLE spawn(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT 
 -- Where processes stand that wait. Files of an older beamtune do not have this table, nor the next ones.
 CREATE TABLE stand(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT,
   status_text INTEGER NOT NULL, stack_text INTEGER NOT NULL, count INTEGER NOT NULL, queued INTEGER NOT NULL,
-  of INTEGER NOT NULL, waits_for TEXT NOT NULL);
+  of INTEGER NOT NULL, waits_for TEXT NOT NULL, kind_text INTEGER);
 -- What messages weigh that came for processes which did nothing meanwhile.
 CREATE TABLE message(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT,
   messages INTEGER NOT NULL, bytes INTEGER NOT NULL, off_heap INTEGER NOT NULL, us INTEGER NOT NULL,

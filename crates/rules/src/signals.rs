@@ -4,6 +4,7 @@ pub(crate) mod acceptors;
 pub(crate) mod blocking;
 pub(crate) mod broker;
 pub(crate) mod busy_wait;
+pub(crate) mod chains;
 pub(crate) mod collected;
 pub(crate) mod connection_setup;
 pub(crate) mod counts;
@@ -29,6 +30,8 @@ pub(crate) mod programs;
 pub(crate) mod requests;
 pub(crate) mod searches;
 pub(crate) mod stack;
+pub(crate) mod staying;
+pub(crate) mod steps;
 pub(crate) mod watermark;
 
 /// What a file of `data/` holds.

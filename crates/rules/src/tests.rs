@@ -3,6 +3,7 @@
 
 mod account;
 mod broker;
+mod chains;
 mod code;
 mod cpu;
 mod crashes;
@@ -22,6 +23,7 @@ mod priorities;
 mod processes;
 mod programs;
 mod setup;
+mod staying;
 mod tables;
 mod traces;
 mod waiting;

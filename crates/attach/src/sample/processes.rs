@@ -200,7 +200,10 @@ pub(super) fn spawns(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
             bytes: None,
         });
     }
-    // Agents of before do not tell it.
+    // Agents of before do not tell these.
+    if value.get("again")?.is_some() {
+        stands::again(value, t, out)?;
+    }
     if value.get("given")?.is_some() {
         for row in rows(value, "given")? {
             let [call, giver, count, bytes] = row.tuple_of()?;

@@ -29,6 +29,7 @@ pub(super) fn stands(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
             queued: amount(queued)?,
             of,
             on: on.collect::<Result<_, TermError>>()?,
+            kind: None,
         });
     }
     for row in rows(value, "waited_for")? {
@@ -43,6 +44,30 @@ pub(super) fn stands(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
             queued: amount(queue)?,
             of: 0,
             on: on.collect::<Result<_, TermError>>()?,
+            kind: None,
+        });
+    }
+    Ok(())
+}
+
+/// `{InitialCall, LookedAt, Status, Stack, Count, Queued, [{Who, Count}]}`: what has become of new processes some seconds later.
+pub(super) fn again(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    for row in rows(value, "again")? {
+        let [call, of, status, at, count, queued, on] = row.tuple_of()?;
+        let on = on.list()?.take(MOST_ENTRIES).map(|wanted| {
+            let [who, count] = wanted.tuple_of()?;
+            Ok((self::who(who)?, amount(count)?))
+        });
+        out.sample.stands.push(StandRow {
+            t,
+            pid: None,
+            status: words(status)?.unwrap_or_default(),
+            stack: stack(at)?,
+            count: amount(count)?,
+            queued: amount(queued)?,
+            of: amount(of)?,
+            on: on.collect::<Result<_, TermError>>()?,
+            kind: Some(function(call)?.unwrap_or_default()),
         });
     }
     Ok(())

@@ -10,7 +10,7 @@ const MOST_ENTRIES: usize = 16;
 impl Record for StandRow {
     const TABLE: &'static str = "stand";
     const COLUMNS: &'static [&'static str] =
-        &["t", "pid", "status_text", "stack_text", "count", "queued", "of", "waits_for"];
+        &["t", "pid", "status_text", "stack_text", "count", "queued", "of", "waits_for", "kind_text"];
 
     fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()> {
         let on = self.on.iter().map(|(who, count)| serde_json::json!([who, count]));
@@ -21,7 +21,8 @@ impl Record for StandRow {
         out.put(self.count)?;
         out.put(self.queued)?;
         out.put(self.of)?;
-        out.put(serde_json::Value::from_iter(on).to_string())
+        out.put(serde_json::Value::from_iter(on).to_string())?;
+        out.maybe_text(self.kind.as_deref())
     }
 
     fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self> {
@@ -34,6 +35,7 @@ impl Record for StandRow {
             queued: from.get()?,
             of: from.get()?,
             on: from.json()?,
+            kind: from.maybe_text()?,
         };
         row.stack.truncate(MOST_ENTRIES);
         row.on.truncate(MOST_ENTRIES);

@@ -152,6 +152,7 @@ fn detail(second: i64, random: &mut Random, out: &mut SampleBuilder<'_>) {
         queued: 2,
         of: 200,
         on: vec![("<0.9.0>".to_owned(), 39), ("other@host".to_owned(), 1)],
+        kind: (second % 20 == 10).then(|| "shop:cart/1".to_owned()),
     });
     out.sample.ran.push(RanRow {
         t,

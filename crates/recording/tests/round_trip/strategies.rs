@@ -99,8 +99,8 @@ fn spawn() -> impl Strategy<Value = SpawnRow> {
 
 fn stand() -> impl Strategy<Value = StandRow> {
     let lists = (prop::collection::vec(text(), 0..3), prop::collection::vec((text(), any::<i64>()), 0..3));
-    (any::<[i64; 4]>(), maybe_text(), text(), lists).prop_map(
-        |([t, count, queued, of], pid, status, (stack, on))| StandRow {
+    (any::<[i64; 4]>(), (maybe_text(), maybe_text()), text(), lists).prop_map(
+        |([t, count, queued, of], (pid, kind), status, (stack, on))| StandRow {
             t,
             pid,
             status,
@@ -109,6 +109,7 @@ fn stand() -> impl Strategy<Value = StandRow> {
             queued,
             of,
             on,
+            kind,
         },
     )
 }

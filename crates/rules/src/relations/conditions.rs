@@ -140,6 +140,12 @@ pub(super) fn drives(cause: &Finding, effect: &Finding) -> bool {
     cause.signals.iter().any(|signal| matches!(signal, Signal::Drives(process) if concerns(effect, process)))
 }
 
+/// That it is part of what the process does that the cause is about, and not what keeps that busy.
+pub(super) fn is_its_work(cause: &Finding, effect: &Finding) -> bool {
+    let is_of = |signal: &Signal| matches!(signal, Signal::WorkOf(process) if cause.is_about(process));
+    effect.signals.iter().any(is_of) && !drives(effect, cause)
+}
+
 /// That the effect is about those processes, or about no single process while these do most of what the node does.
 pub(super) fn drives_most(cause: &Finding, effect: &Finding) -> bool {
     drives(cause, effect) || is_no_single_process(effect) && cause.has(&Signal::DrivesMost)

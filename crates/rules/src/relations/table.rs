@@ -3,7 +3,7 @@
 use beamtune_model::{Finding, HostPart, Level, MemoryKind, Signal, Subject, Use};
 
 use super::conditions::{
-    always, drives, drives_most, ends_are_logged, gives_up_on, is_about_flag, is_its_own,
+    always, drives, drives_most, ends_are_logged, gives_up_on, is_about_flag, is_its_own, is_its_work,
     is_no_single_process, is_of_main_runner, is_unused, may_be_the_hosts, of_loading, runs, runs_all,
     runs_part, runs_programs_all_the_time, runs_some, same_subject, stands_in_send, starts_them_anew,
     takes_long, takes_most_of, takes_quarter, takes_turns, waits_for, waits_there,
@@ -624,6 +624,24 @@ pub(super) const RELATIONS: &[Relation] = &[
         effects: &["BT027"],
         is_meant: |_, effect| effect.has(&Signal::Grows(MemoryKind::Binary)),
         why: "messages that nobody takes stay in the queue",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT005", "BT006", "BT043"],
+        is_meant: |cause, effect| effect.subject.as_ref().is_some_and(|last| waits_for(cause, last)),
+        why: "it is what they wait for in the end",
+    },
+    Relation {
+        cause: "BT005",
+        effects: &["BT055", "BT068"],
+        is_meant: is_its_work,
+        why: "it is what this process does for each of those who wait for it",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT055", "BT068"],
+        is_meant: is_its_work,
+        why: "it is what this process does for each of those who wait for it",
     },
     Relation {
         cause: "BT013",

@@ -19,6 +19,7 @@ use crate::signals::kinds::Kind;
 use crate::signals::known_processes;
 use crate::signals::requests::{self, Reads};
 use crate::signals::stack;
+use crate::signals::steps::{PEER, STEPS, Step};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -63,90 +64,6 @@ const MAX_KINDS: usize = 3;
 
 /// Fewer messages of a process that may just as well wait for its client's next request are nothing (judgement).
 const MANY_MESSAGES: f64 = 100.0;
-
-/// A step outside of the node.
-struct Step {
-    /// Beginnings of functions that stand in the stack of a process that waits in it.
-    within: &'static [&'static str],
-    /// What they wait for, in words.
-    what: &'static str,
-    /// Whether it is never meant to take long: clients may leave a handshake open, and far hosts take a while.
-    is_short: bool,
-    /// What to do.
-    change: &'static str,
-    /// Why that helps.
-    why: &'static str,
-}
-
-/// The first one that fits is meant.
-const STEPS: &[Step] = &[
-    Step {
-        within: &[
-            "inet_res:",
-            "inet_gethost_native:",
-            "inet:gethostbyname_tm/",
-            "inet:gethostbyname/",
-            "inet:getaddr",
-        ],
-        what: "name resolution (DNS)",
-        is_short: true,
-        change: "repair the name server, or use another one (inet_db:res_option(nameservers), /etc/resolv.conf); keep connections open, or addresses in a cache",
-        why: "each new connection resolves its name first, and waits as long as the name server lets it",
-    },
-    Step {
-        within: &["ssl:handshake/", "ssl_gen_statem:handshake/"],
-        what: "peers to begin or go on with a TLS handshake",
-        is_short: false,
-        change: "ssl:handshake/2 or /3 with a time-out (5 s, say), and close the socket at {error, timeout}; then find out who connects",
-        why: "without a time-out a peer that connects and says nothing keeps its socket and processes for ever",
-    },
-    Step {
-        within: &["tls_gen_connection:", "ssl:connect/", "ssl_gen_statem:connect/", "tls_socket:connect/"],
-        what: "TLS connections to be set up",
-        is_short: false,
-        change: "keep connections open in place of one for each request; allow resumption (reuse_sessions, session_tickets)",
-        why: "a handshake takes several round trips and most of the CPU that TLS costs",
-    },
-    Step {
-        within: &[
-            "prim_inet:connect",
-            "gen_tcp_socket:connect",
-            "socket:connect",
-            "inet_tcp:connect",
-            "gen_tcp:connect",
-        ],
-        what: "TCP connections to be accepted",
-        is_short: false,
-        change: "see whether the other end is up and whether a firewall drops packets; a shorter time-out for gen_tcp:connect/4, and a pool of open connections",
-        why: "an attempt that nobody answers is repeated for two minutes where no time-out is given",
-    },
-    Step {
-        within: &["prim_file:sync", "prim_file:datasync", "file:sync/", "file:datasync/", "disk_log:sync/"],
-        what: "data to be synced to disk",
-        is_short: true,
-        change: "one sync for many writes (group commit), data in place of metadata too (file:datasync/1), or a faster disk",
-        why: "each sync waits until the disk has written",
-    },
-];
-
-/// Of single processes that messages wait for: many servers wait for a peer in turn, and none of them is held up.
-const PEER: Step = Step {
-    within: &[
-        "prim_inet:recv",
-        "gen_tcp_socket:recv",
-        "gen_tcp:recv/",
-        "gen_udp:recv/",
-        "socket:recv",
-        "ssl:recv/",
-        "ssl_gen_statem:recv/",
-        "httpc:handle_answer/",
-        "gun:await",
-    ],
-    what: "its peer to answer",
-    is_short: false,
-    change: "find out why the peer is slow; meanwhile several such processes, or requests that are sent before the answer of the last one has come, and a time-out",
-    why: "it handles one message for each answer, and no faster than these come",
-};
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let stands = blocking::looked_at(period)?;
@@ -231,8 +148,36 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     drafts.extend(shared);
     Ok(Judgement::found_or_healthy(
         drafts,
-        "hardly any process waits for name resolution, for a connection to be set up, or for a sync to disk, and none with a queue",
+        format!(
+            "hardly any process waits for name resolution, for a connection to be set up, or for a sync to disk, and none with a queue{}",
+            often_within(period).unwrap_or_default()
+        ),
     ))
+}
+
+/// Who was in such a step in many samples, though nobody was seen to wait for it.
+fn often_within(period: &Period) -> Option<String> {
+    let within = |process: &ProcessUse| {
+        let samples = || process.stood.iter().chain(&process.ran);
+        let of = |step: &'static Step| sum(samples().filter(|(stack, _)| step.is_within(stack)));
+        let (step, there) = STEPS
+            .iter()
+            .filter(|step| step.is_short)
+            .map(|step| (step, of(step)))
+            .max_by_key(|(_, there)| *there)?;
+        let all = sum(samples());
+        (there >= FEWEST && there as f64 >= OFTEN * all as f64).then(|| {
+            (
+                there,
+                format!(
+                    "; but {} was in {there} of {all} samples: it waits for {}",
+                    process.title(),
+                    step.what
+                ),
+            )
+        })
+    };
+    period.processes.iter().filter_map(within).max_by_key(|(there, _)| *there).map(|(_, text)| text)
 }
 
 /// A process that is nearly always seen waiting outside while messages wait for it.
@@ -408,15 +353,4 @@ fn describe_shared(period: &Period, process: &ProcessUse) -> Option<Draft> {
 /// Samples of some stacks.
 fn sum<'a>(stacks: impl Iterator<Item = &'a (Vec<String>, i64)>) -> i64 {
     stacks.fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
-}
-
-impl Step {
-    /// The first one that fits.
-    fn of(stack: &[String]) -> Option<&'static Step> {
-        STEPS.iter().chain([&PEER]).find(|step| step.is_within(stack))
-    }
-
-    fn is_within(&self, stack: &[String]) -> bool {
-        stack.iter().any(|function| self.within.iter().any(|begin| function.starts_with(begin)))
-    }
 }

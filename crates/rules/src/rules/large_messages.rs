@@ -14,6 +14,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
+use crate::signals::blocking::{self, Hold};
 use crate::signals::memory::WORD_BYTES;
 use crate::signals::process_memory::{self, Blocks};
 use crate::signals::stack;
@@ -134,11 +135,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "messages to {who} have {each:.0} kB, which is copied for each: with the collections that throw it away, up to {cores:.2} cores"
         ),
     };
+    // Who waits for a server gets its answers.
+    let holds = blocking::holds(period).unwrap_or_default();
+    let server = asked(&holds, &large).filter(|_| sender.is_none());
+    let by = server.map_or(String::new(), |hold| format!("; they are most likely answers of {}", hold.title));
+    let summary = format!("{summary}{by}");
     let subject =
         sender.as_ref().map_or_else(|| Subject::process(&first.title), |sender| sender.process.subject());
     let draft = Draft::new(severity, summary)
         .about(subject.clone())
         .signals(sender.as_ref().map(|_| Signal::Drives(subject)))
+        .signals(server.map(|hold| Signal::WorkOf(hold.subject())))
         .because_some(sender.as_ref().map(Sender::evidence));
     let draft = large.iter().take(MOST_NAMED).fold(draft, |draft, got| draft.because(got.evidence()));
     let text = match &sender {
@@ -173,7 +180,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .and_then(|process| stack::told(process.row.as_ref()?))
                 .map(|at| Evidence::text("where the first one was", at)),
         )
-        .but_if(sender.is_none(), "who sends them is not recorded")
+        .but_if(sender.is_none() && server.is_none(), "who sends them is not recorded")
+        .but_if(server.is_some(), "that they are its answers is told by the receivers: processes of their kind wait for it")
         .but_if(
             sender.is_none(),
             "how much of the garbage is messages is not recorded: if most is something else, they cost less",
@@ -181,9 +189,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .fix(remedy::of(
             period,
             "code.smaller_messages",
-            match sender {
-                Some(_) => SMALLER_ANSWERS,
-                None => "send what the receiver reads: the key, the part, or the change, not the whole state",
+            match (&sender, server) {
+                (Some(_), _) | (_, Some(_)) => SMALLER_ANSWERS,
+                (None, None) => "send what the receiver reads: the key, the part, or the change, not the whole state",
             },
             "a message is copied whole, for each receiver, however little of it is read",
             "words reclaimed in a second, and CPU per request, under the same load",
@@ -205,6 +213,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
         });
     Ok(Judgement::found(draft))
+}
+
+/// For whose answers most of the receivers wait now and then, of those whose kind is known.
+fn asked<'h, 'a>(holds: &'h [Hold<'a>], large: &[Received<'_>]) -> Option<&'h Hold<'a>> {
+    let known: Vec<_> = large.iter().filter_map(|got| got.process).collect();
+    let servers = known.iter().filter_map(|process| blocking::answers_to(holds, process));
+    let servers: Vec<&Hold<'_>> = servers.collect();
+    let first = *servers.first()?;
+    let same = servers.iter().filter(|hold| hold.title == first.title).count();
+    (2 * same > known.len()).then_some(first)
 }
 
 /// A server that is seen sending its answers in most looks at it running. A small answer takes a microsecond.

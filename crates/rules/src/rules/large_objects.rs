@@ -1,13 +1,13 @@
 //! BT068: lookups copy large objects out of ETS tables.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, TableRow, Threshold, Unit, Use,
-    metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, TableRow, Threshold, Unit,
+    Use, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
-use crate::signals::lock_suspects;
+use crate::signals::lock_suspects::{self, LARGE_OBJECT_BYTES};
 use crate::signals::memory::WORD_BYTES;
 use crate::signals::products;
 use crate::view::{self, kind};
@@ -24,9 +24,6 @@ pub const RULE: Rule = Rule {
     thresholds: &[COST],
     ..Rule::COMMON
 };
-
-/// Mean object size, in bytes, from which a copy dominates the lookup; the same as for messages (BT055).
-const LARGE_BYTES: f64 = 32_768.0;
 
 /// Less garbage per second is not worth a finding (judgement: about 5 % of a core).
 const WORTH_BYTES_PER_S: f64 = 100e6;
@@ -51,20 +48,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let used = view::process_cores(period)?;
     // Operators of a product cannot change its tables.
     let is_own = !products::is_of_others(period);
-    let suspects: Vec<(&TableRow, f64)> = lock_suspects::of_program(period)
-        .filter(|_| is_own)
-        .filter(|table| table.objects > 0 && table.protection != "private")
-        .map(|table| (table, table.memory_bytes as f64 / table.objects as f64))
-        .filter(|(_, each)| *each >= LARGE_BYTES)
-        .collect();
+    let mut suspects: Vec<(&TableRow, f64)> = lock_suspects::of_large_objects(period);
+    suspects.retain(|(table, _)| is_own && table.protection != "private");
     let healthy = |why: String| {
         Ok(Judgement::Healthy(format!(
             "{} tables have objects of {:.0} kB and more on average{why}",
             suspects.len(),
-            LARGE_BYTES / 1e3
+            LARGE_OBJECT_BYTES / 1e3
         )))
     };
-    let Some(&(table, each)) = suspects.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else {
+    let Some(&(table, each)) = suspects.first() else {
         return healthy(String::new());
     };
     let holding = share_with_such_heaps(period, each);
@@ -90,6 +83,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ),
     )
     .about(table.subject())
+    .signals(copiers(period, table).map(|process| Signal::WorkOf(process.subject())))
     .inferred_if(true)
     // With several such tables it may be another one.
     .guess_if(suspects.len() > MOST_SUSPECTS)
@@ -97,7 +91,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .part(Use::Collections)
     .because(
         Evidence::number("mean object size", each, Unit::Bytes)
-            .against(LARGE_BYTES, "as of messages (BT055)"),
+            .against(LARGE_OBJECT_BYTES, "as of messages (BT055)"),
     )
     .because(
         Evidence::number("objects in it", table.objects as f64, Unit::Count)
@@ -132,6 +126,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         "ets:lookup/2 copies the whole object to the caller's heap; persistent terms and large binaries are shared",
         "garbage per second and CPU per request under the same load",
     ))))
+}
+
+/// Those that are mostly seen copying objects of such a table.
+fn copiers<'p>(period: &'p Period, table: &'p TableRow) -> impl Iterator<Item = &'p ProcessUse> {
+    period.processes.iter().filter(move |process| {
+        lock_suspects::copied_by(period, process).is_some_and(|(copied, _, _)| copied.name == table.name)
+    })
 }
 
 /// With more suspects the finding is a guess (judgement).

@@ -11,6 +11,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
+use crate::signals::known_processes;
 use crate::signals::process_memory::{self, Blocks};
 use crate::view;
 
@@ -116,6 +117,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let holders = if what == Some(TIMERS) { Vec::new() } else { holders(period, count) };
     let holder = holders.first().copied();
     let starter = if what == Some(TIMERS) { main_worker(period) } else { None };
+    // What OTP starts for what others ask of it nobody can take away from outside.
+    let otps = holder.map(|(process, _)| process).or(starter.map(|(process, _)| process));
+    let otps = otps.filter(|process| known_processes::is_of_otp(process));
     let is_asked = kinds.as_ref().map_or(blocks.last, Kinds::walked) <= ASKED;
     const ALL_KINDS: &str = "links, monitors and timers";
     let named = what.unwrap_or(ALL_KINDS);
@@ -166,7 +170,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .with_text(format!("seen for {:.0} s", blocks.seconds())),
         )
         .but_if(
-            what == Some(TIMERS),
+            what == Some(TIMERS) && otps.is_none(),
             "timers are charged to nobody: whose they are tells the code that calls erlang:send_after and start_timer, and what comes of them",
         )
         .but_if(
@@ -185,17 +189,28 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             ),
         )
         .but_if(!grows, "they hardly grow: a node of one process for many may have a use for them")
-        .fix(remedy::of(
+        .but_if(
+            otps.is_some(),
+            "it is OTP's own code that starts them, for what others ask of that process: to cancel them is not the program's",
+        )
+        .fix_if(otps.is_none(), || {
+            remedy::of(period, "code.demonitor", change, why, "memory of that process, and blocks of fix_alloc")
+        });
+    let draft = match otps {
+        Some(process) if known_processes::knows(process) => known_processes::explain(draft, period, process),
+        Some(process) => draft.fix(remedy::of(
             period,
-            "code.demonitor",
-            change,
-            why,
+            "code.around_the_server",
+            &format!("ask {} less often: one request for many", process.title()),
+            "for each of these requests it starts one",
             "memory of that process, and blocks of fix_alloc",
-        ));
+        )),
+        None => draft,
+    };
     let draft = draft.because_some(starter.map(|(process, share)| {
         Evidence::number("share of all reductions", share, Unit::Ratio).with_text(process.title())
     }));
-    let draft = match what == Some(TIMERS) {
+    let draft = match what == Some(TIMERS) && otps.is_none() {
         true => draft.confirmed_by(
             "the code that calls erlang:send_after or start_timer: it starts a timer anew without cancelling the one before",
         ),

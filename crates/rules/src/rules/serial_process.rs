@@ -10,6 +10,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Role, Rule};
 use crate::signals::blocking::{self, Askers, Hold};
+use crate::signals::chains::{self, Last};
 use crate::signals::hot_code;
 use crate::signals::stack;
 use crate::signals::{known_processes, lock_suspects};
@@ -104,6 +105,8 @@ struct Server<'a> {
     looks: f64,
     /// Who waits for its answer, if many do.
     callers: Option<&'a Hold<'a>>,
+    /// For whom many wait that wait for it themselves.
+    asked_by: Option<&'a Hold<'a>>,
 }
 
 impl<'a> Server<'a> {
@@ -136,12 +139,17 @@ impl<'a> Server<'a> {
             None if holds_up && is_behind => MINOR,
             None => return None,
         };
-        Some(Self { process, severity, looks, callers })
+        let waits_for_it = |hold: &&Hold<'_>| {
+            let first = hold.process.filter(|first| first.pid != process.pid);
+            first.is_some_and(|first| chains::of(period, first).iter().any(|next| next.pid == process.pid))
+        };
+        let asked_by = holds.iter().find(waits_for_it);
+        Some(Self { process, severity, looks, callers, asked_by })
     }
 }
 
 fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Activity) -> Draft {
-    let &Server { process, severity, looks, callers } = server;
+    let &Server { process, severity, looks, callers, asked_by } = server;
     let online = active.shares.len() as f64;
     let queue = view::mean_queue(process);
     let waits = match callers {
@@ -160,11 +168,22 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     let in_bag = bag.map_or(String::new(), |bag| {
         format!("; most likely in its ETS table {}, a bag with {} objects", bag.name, bag.objects)
     });
+    // The VM calls it running, while the disk has it in hand.
+    let on_disk = Last::of(period, process).filter(Last::is_on_disk);
+    let disk = on_disk.as_ref().map_or(String::new(), |last| format!("; it {}", last.does()));
+    let copied = lock_suspects::copied_by(period, process);
+    let copies = copied.map_or(String::new(), |(table, each, (copies, all))| {
+        format!(
+            "; in {copies} of {all} samples it copies objects of ETS table {}, {:.0} kB each",
+            table.name,
+            each / 1e3
+        )
+    });
     let goes_through_all = stack::goes_through_all(process).filter(|share| *share >= MOSTLY);
     let draft = Draft::new(
         severity,
         format!(
-            "the process {} was busy in {:.0} % of the looks at it{waits}, while {:.1} of {online:.0} schedulers were idle{in_bag}",
+            "the process {} was busy in {:.0} % of the looks at it{waits}, while {:.1} of {online:.0} schedulers were idle{in_bag}{disk}{copies}",
             process.title(),
             looks * 100.0,
             online - active.cores(),
@@ -192,13 +211,14 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     }))
     .because_some(row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)))
     .because_some(row.and_then(|row| row.application.as_deref()).map(|a| Evidence::text("application", a)))
-    .but_if(queue < 1.0 && callers.is_none(), "no messages wait for it: it may be one long job that holds up nobody")
+    .because_some(asked_by.map(|hold| Evidence::text("who waits for it", format!("{}, for which {:.0} wait", hold.title, hold.waiting))))
+    .but_if(queue < 1.0 && callers.is_none() && asked_by.is_none(), "no messages wait for it: it may be one long job that holds up nobody")
     .but_if(
         SATURATION.of(period).severity(looks).is_none(),
         "it does not run all the time: another one, to which it hands each job, may be what is slow",
     )
     .but_if(
-        active.cores() < MIN_ACTIVE,
+        active.cores() < MIN_ACTIVE && on_disk.is_none(),
         match collecting_dirty(period) {
             Some(cores) => format!("much of its time may be garbage collection of its heap on dirty CPU schedulers ({cores:.2} cores)"),
             None => "it uses hardly any CPU: it waits for a disk or a device on a dirty scheduler".to_owned(),
@@ -230,6 +250,10 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     known_processes::explain(draft, period, process)
     .but_if(bag.is_some(), "a bag with few objects for each key is as fast as a set")
     .fix(bag.and_then(|bag| lock_suspects::keyed(period, bag)))
+    .fix(on_disk.as_ref().and_then(Last::advice).and_then(|(entry, change, why)| {
+        let prove = "throughput under the same load, and messages in its queue";
+        remedy::of(period, entry, &change, why, prove)
+    }))
     .fix_if(is_own && bag.is_none(), || {
         remedy::of(
             period,
@@ -239,7 +263,7 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
             "throughput under the same load should rise with the number of parts; run beamtune diff on both recordings",
         )
     })
-    .fix_if(is_own, || {
+    .fix_if(is_own && on_disk.is_none(), || {
         remedy::of(
             period,
             "code.cheaper_callback",

@@ -5,6 +5,7 @@ use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Signal, Sub
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::blocking::{self, Does, Hold, WAITING};
+use crate::signals::chains::{self, Last};
 use crate::signals::known_processes;
 
 pub const RULE: Rule = Rule {
@@ -49,8 +50,21 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
     let (seen, of) = hold.seen;
     let given_up = hold.given_up();
     let at = hold.at.as_deref();
+    let chain = hold
+        .process
+        .filter(|_| hold.circle.is_empty())
+        .map(|process| chains::of(period, process))
+        .unwrap_or_default();
+    let waits_itself = matches!(hold.does, Does::Waits { .. }) && !hold.is_node;
+    let last = chain.last().copied().or(hold.process).filter(|_| waits_itself && hold.circle.is_empty());
+    let last = last.and_then(|process| Last::of(period, process));
     let (itself, has) = if hold.is_one { ("itself waits", "has") } else { ("themselves wait", "have") };
     let what = match (&hold.does, &hold.takes) {
+        // The last one is where it can be mended.
+        _ if let (Some(last), false) = (&last, chain.is_empty()) => {
+            let titles: Vec<String> = chain.iter().map(|process| process.title()).collect();
+            format!("which {itself} for {}, which {}", titles.join(", that for "), last.does())
+        }
         _ if !hold.circle.is_empty() => {
             let names: Vec<String> = hold.circle.iter().map(Subject::to_string).collect();
             format!("a deadlock: {} wait for each other", names.join(", "))
@@ -64,21 +78,21 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         _ if hold.is_node => "another node".to_owned(),
         _ => format!("which {has} taken their messages and not answered yet"),
     };
-    let end = hold.end_of_chain(period).filter(|_| hold.circle.is_empty());
-    let last = end.as_ref().map(|(process, does)| match does {
-        Does::Waits { at, .. } => format!("; {} waits in {at}", process.title()),
-        Does::Works => format!("; {} is at work", process.title()),
-        _ => String::new(),
-    });
+    let end =
+        chain.last().filter(|_| last.is_none()).map(|process| match blocking::does(period, &process.pid) {
+            Does::Waits { at, .. } => format!("; {} waits in {at}", process.title()),
+            Does::Works => format!("; {} is at work", process.title()),
+            _ => String::new(),
+        });
     let given = hold.given.as_ref().map(|(place, _)| format!("; holders are in {place}"));
     let is_circle = !hold.circle.is_empty();
     let severity = if is_circle { severity.max(DEADLOCK) } else { severity };
-    let draft = Draft::new(severity, format!("{}, {what}{}{}", hold.waited_for(), given.unwrap_or_default(), last.unwrap_or_default()))
+    let draft = Draft::new(severity, format!("{}, {what}{}{}", hold.waited_for(), given.unwrap_or_default(), end.unwrap_or_default()))
         .about(hold.subject())
         .signals(given_up.map(|_| Signal::GaveUp))
         .signals(hold.waits_for_subject().map(Signal::WaitsFor))
         .signals(blocking::piles_up(period, hold.waiting).map(|_| Signal::Backlog))
-        .signals(end.as_ref().map(|(process, _)| Signal::WaitsFor(process.subject())))
+        .signals(chain.iter().map(|process| Signal::WaitsFor(process.subject())))
         .costs(Cost::Waiting(hold.waiting))
         .because(
             Evidence::number("waiting for it at a time", hold.waiting, Unit::Count)
@@ -92,6 +106,10 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         .because_some(hold.given.as_ref().map(|(place, count)| {
             Evidence::number("sampled holders", *count as f64, Unit::Count).with_text(format!("in {place}"))
         }))
+        .because_some(match &hold.does {
+            Does::Waits { at, .. } if !chain.is_empty() => Some(Evidence::text("where it waits itself", at.as_str())),
+            _ => None,
+        })
         .because_some(hold.peer().map(|peer| Evidence::text("connected to", peer)))
         .because_some(given_up.map(|requests| {
             Evidence::number("requests beyond those of who still waits", requests, Unit::Count)
@@ -118,7 +136,11 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
             "no call timeouts under the same load",
         ));
     }
-    let waits_itself = matches!(hold.does, Does::Waits { .. }) && !hold.is_node;
+    let draft = match chain.last() {
+        Some(process) => known_processes::explain(draft, period, process),
+        _ => draft,
+    };
+    let advice = last.as_ref().and_then(Last::advice);
     let draft = match waits_itself {
         true => {
             draft.confirmed_by("time the same call by hand: if it is slow there too, the fault is behind it")
@@ -157,7 +179,11 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
                 "calls that wait, once that node answers",
             )
         })
-        .fix_if(is_own && !hold.is_node, || {
+        .fix(advice.as_ref().and_then(|(entry, change, why)| {
+            let prove = "throughput, and processes that wait, under the same load";
+            remedy::of(period, entry, change, why, prove)
+        }))
+        .fix_if(is_own && !hold.is_node && advice.is_none(), || {
             remedy::of(
                 period,
                 "code.more_in_flight",

@@ -6,6 +6,7 @@ use beamtune_model::{
     Group as MetricGroup, Missing, Period, ProcessUse, Scale, Stand, Stands, Subject, Threshold, metrics,
 };
 
+use crate::signals::chains;
 use crate::signals::counts::largest_first;
 use crate::signals::limits;
 use crate::signals::names::NAMES;
@@ -78,6 +79,8 @@ pub(crate) struct Hold<'a> {
     pub does: Does,
     /// The program's own function in which most of them wait.
     pub at: Option<String>,
+    /// Modules of the outermost functions of those who wait, as far as their stacks tell: what kinds of processes they are.
+    pub callers: Vec<&'a str>,
     /// The function by which they take what there is too little of.
     pub takes: Option<String>,
     /// Where most of those stand who have got what the others wait for, and how many were seen there.
@@ -139,34 +142,6 @@ impl Hold<'_> {
         self.is_one && !self.is_node && self.does == Does::LetsWait && self.waiting >= MANY
     }
 
-    /// The last one of those who wait for each other from it on, if it is not the first, and what that does.
-    pub(crate) fn end_of_chain<'p>(&self, period: &'p Period) -> Option<(&'p ProcessUse, Does)> {
-        let mut path = vec![self.process?.pid.clone()];
-        loop {
-            let own = period
-                .stands
-                .places
-                .iter()
-                .filter(|place| place.pid.as_deref() == path.last().map(String::as_str));
-            let Some(most) = own.max_by_key(|place| place.count) else { break };
-            let next = match &most.on[..] {
-                [only]
-                    if !only.is_address()
-                        && most.stack.first().is_some_and(|function| stack::is_call(function)) =>
-                {
-                    only.who.clone()
-                }
-                _ => break,
-            };
-            if path.contains(&next) || period.process(&next).is_none() {
-                break;
-            }
-            path.push(next);
-        }
-        let last = path.last().filter(|_| path.len() > 1)?;
-        Some((period.process(last)?, does(period, last)))
-    }
-
     /// For whom it waits itself, where that is known: a process, a node, or the other end of its connection.
     pub(crate) fn waits_for(&self) -> Option<String> {
         match &self.does {
@@ -202,6 +177,19 @@ impl Hold<'_> {
     pub(crate) fn is_behind(&self) -> bool {
         self.does == Does::Works && self.is_one && !self.is_node && self.waiting >= MANY
     }
+}
+
+/// The process for whose answers a process waits now and then, by its kind: it is of the same as those who wait for that now.
+pub(crate) fn answers_to<'h, 'a>(holds: &'h [Hold<'a>], process: &ProcessUse) -> Option<&'h Hold<'a>> {
+    let row = process.row.as_ref();
+    let started = row.and_then(|row| row.initial_call.as_deref()).and_then(stack::module);
+    let stacks = process.stood.iter().chain(&process.ran).map(|(stack, _)| &stack[..]);
+    let stacks = stacks.chain(row.map(|row| &row.stack[..]));
+    let modules: Vec<&str> = stacks.filter_map(stack::kind_module).chain(started).collect();
+    holds.iter().find(|hold| {
+        hold.process.is_some_and(|server| hold.is_one && hold.waiting >= MANY && server.pid != process.pid)
+            && hold.callers.iter().any(|caller| modules.contains(caller))
+    })
 }
 
 /// Those for whom processes wait in most looks, most first. Several that run the same and wait at the same place are one.
@@ -255,6 +243,14 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
                 seen: (seen, stands.sampled),
                 waiting: of_all(period, total, seen),
                 at: stacks().find_map(stack::of_program).map(str::to_owned),
+                callers: largest_first(
+                    places
+                        .iter()
+                        .filter_map(|(place, count)| Some((stack::kind_module(&place.stack)?, *count))),
+                )
+                .into_iter()
+                .map(|(module, _)| module)
+                .collect(),
                 takes: stacks().find_map(takes).map(str::to_owned),
                 circle: circle(period, who[0]),
                 given: most_wait_at.and_then(|stack| given(period, &who, stack)),
@@ -425,7 +421,7 @@ fn given(period: &Period, who: &[&str], waits: &[String]) -> Option<(String, i64
 }
 
 /// As it was in most looks.
-fn does(period: &Period, who: &str) -> Does {
+pub(crate) fn does(period: &Period, who: &str) -> Does {
     let own: Vec<&Stand> =
         period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(who)).collect();
     let Some(most) = own.iter().max_by_key(|place| place.count) else { return Does::Unknown };
@@ -437,9 +433,10 @@ fn does(period: &Period, who: &str) -> Does {
             on: most.on.iter().find(|wanted| !wanted.is_address()).map(|wanted| period.title_of(&wanted.who)),
         },
         // A receive of its own in the midst of a callback waits for one certain message.
-        Some(function) if !stack::is_loop(function) && stack::is_in_callback(&most.stack) => {
-            Does::Waits { at: stack::with_caller(function, &most.stack), on: None }
-        }
+        Some(function) if !stack::is_loop(function) && stack::is_in_callback(&most.stack) => Does::Waits {
+            at: stack::with_caller(function, &most.stack),
+            on: chains::waits_for(period, who).map(|on| period.title_of(on)),
+        },
         Some(function) if !stack::is_loop(function) => Does::LetsWait,
         _ if most.queued > 0 || ran >= OFTEN => Does::Works,
         _ => Does::LetsWait,

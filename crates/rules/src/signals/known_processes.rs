@@ -138,6 +138,22 @@ const KNOWN: &[Known] = &[
         why: "the VM's own timers ask nobody",
     },
     Known {
+        by: By::Started("dets:init/"),
+        what: "the process of an open dets table, which does all that is asked of the table, one after the other; the first change after each \
+               sync starts a timer for auto_save, which nobody cancels",
+        entry: "code.around_the_server",
+        change: "no dets:sync/1 for each write: sync once for many before these are answered, or leave it to auto_save (dets:open_file/2) where \
+                 that much may be lost; keep what is read in ETS (dets:to_ets/2)",
+        why: "a sync writes all that is cached, the free lists and the header, and each of several writes waits for the disk",
+    },
+    Known {
+        by: By::Started("disk_log:init/"),
+        what: "the process of an open disk_log, which writes what all log there, one after the other",
+        entry: "code.around_the_server",
+        change: "disk_log:alog/2 or blog/2 with several terms at a time (log_terms/2), and one disk_log:sync/1 for many",
+        why: "each write and each sync waits for the one before",
+    },
+    Known {
         by: By::Name("mnesia_tm"),
         what: "the manager of Mnesia's transactions on this node",
         entry: "code.around_the_server",
@@ -315,6 +331,15 @@ pub(crate) fn explain(draft: Draft, period: &Period, process: &ProcessUse) -> Dr
 /// True of a process that is not the program's own: whoever runs it cannot change its code.
 pub(crate) fn knows(process: &ProcessUse) -> bool {
     of_process(process).is_some()
+}
+
+/// Applications of OTP that start processes for what others ask of them.
+const OTP: [&str; 9] = ["kernel", "stdlib", "mnesia", "ssl", "ssh", "inets", "sasl", "snmp", "ftp"];
+
+/// True of a process of OTP's own.
+pub(crate) fn is_of_otp(process: &ProcessUse) -> bool {
+    let application = process.row.as_ref().and_then(|row| row.application.as_deref());
+    application.is_some_and(|application| OTP.contains(&application))
 }
 
 fn of_process(process: &ProcessUse) -> Option<&'static Known> {

@@ -144,7 +144,12 @@ impl Filling {
 
     /// A finding with the numbers that all limits have.
     pub fn draft(&self, severity: f64, what: &str) -> Draft {
-        Draft::new(severity, self.sentence(what))
+        self.draft_of(severity, self.sentence(what), what)
+    }
+
+    /// The same with words of its own.
+    pub fn draft_of(&self, severity: f64, summary: String, what: &str) -> Draft {
+        Draft::new(severity, summary)
             .confidence(self.confidence(severity))
             .costs(self.left_seconds().map(Cost::EndSeconds))
             .share(self.share())

@@ -3,13 +3,14 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Evidence, Period, Remedy, Scale, TableRow, Threshold, Unit};
+use beamtune_model::{Evidence, Period, ProcessUse, Remedy, Scale, TableRow, Threshold, Unit};
 
 use crate::contention::look;
 use crate::contention::{self, Thing};
 use crate::remedy;
 use crate::rule::Draft;
 use crate::signals::names::NAMES;
+use crate::signals::stack;
 use crate::view;
 
 /// Time waited for a lock, as a share of the time that all schedulers had.
@@ -188,6 +189,34 @@ pub(crate) fn of_program(period: &Period) -> impl Iterator<Item = &TableRow> {
         table.owner_name.as_deref().is_some_and(|owner| NAMES.otp_owners.iter().any(|own| own == owner))
     };
     period.tables.iter().filter(move |table| !is_otps(table))
+}
+
+/// Mean size of an object from which its copy dominates the lookup (judgement; the same as for messages).
+pub(crate) const LARGE_OBJECT_BYTES: f64 = 32_768.0;
+
+/// The program's tables with such objects, each with the mean size of its objects in bytes, the largest objects first.
+pub(crate) fn of_large_objects(period: &Period) -> Vec<(&TableRow, f64)> {
+    let mut tables: Vec<(&TableRow, f64)> = of_program(period)
+        .filter(|table| table.objects > 0)
+        .map(|table| (table, table.memory_bytes as f64 / table.objects as f64))
+        .filter(|(_, each)| *each >= LARGE_OBJECT_BYTES)
+        .collect();
+    tables.sort_by(|a, b| b.1.total_cmp(&a.1));
+    tables
+}
+
+/// The table whose large objects a process most likely copies, with their mean size in bytes, and the samples in which it did of how many.
+/// `None` where copying objects is not most of what it does. Its own table before those of others.
+pub(crate) fn copied_by<'p>(
+    period: &'p Period,
+    process: &ProcessUse,
+) -> Option<(&'p TableRow, f64, (i64, i64))> {
+    let (copies, all) = stack::copies_objects(process)?;
+    let mut tables = of_large_objects(period);
+    tables.retain(|(table, _)| table.owner == process.pid || table.protection != "private");
+    tables.sort_by_key(|(table, _)| table.owner != process.pid);
+    let (table, each) = tables.into_iter().next().filter(|_| 2 * copies >= all)?;
+    Some((table, each, (copies, all)))
 }
 
 /// Those that all may write.

@@ -27,6 +27,7 @@ pub(crate) struct Names {
     pub logger: Vec<String>,
     pub ends: Vec<String>,
     pub sockets: Vec<String>,
+    pub files: Vec<String>,
     pub callbacks: Vec<String>,
     pub takes: Vec<String>,
     pub pools: Vec<String>,

@@ -177,6 +177,12 @@ pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
     ran_where(process, does)
 }
 
+/// In how many of the looks at a process running it copied whole objects into or out of an ETS table; `None` of too few looks.
+pub(crate) fn copies_objects(process: &ProcessUse) -> Option<(i64, i64)> {
+    const COPIES: [&str; 5] = ["ets:lookup/", "ets:insert/", "ets:insert_new/", "ets:take/", "ets:tab2list/"];
+    ran_where(process, |stack| innermost(stack).is_some_and(|function| begins(function, &COPIES)))
+}
+
 /// True of a function in which a process waits for another one to tell of itself.
 pub(crate) fn asks_a_process(function: &str) -> bool {
     begins(function, &["erts_internal:await_result/1", "erlang:process_info/2"])
@@ -243,6 +249,21 @@ pub(crate) fn of_program(stack: &[String]) -> Option<&str> {
 pub(crate) fn caller_of<'a>(stack: &'a [String], within: &[&str]) -> Option<&'a str> {
     let outermost = stack.iter().rposition(|function| begins(function, within))?;
     stack.get(outermost + 1..).and_then(of_program)
+}
+
+/// The module of the program's own outermost function, which tells of what kind the process is.
+pub(crate) fn kind_module(stack: &[String]) -> Option<&str> {
+    module(
+        stack
+            .iter()
+            .map(String::as_str)
+            .rfind(|function| is_of_program(function) && !begins(function, &NAMES.machinery))?,
+    )
+}
+
+/// `shop` of `shop:buy/2`.
+pub(crate) fn module(function: &str) -> Option<&str> {
+    function.rsplit_once(':').map(|(module, _)| module).filter(|module| !module.contains(' '))
 }
 
 /// True of a function that is neither of OTP's waiting nor of what leads there.

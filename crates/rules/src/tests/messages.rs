@@ -5,7 +5,7 @@ use beamtune_model::{
 };
 
 use super::node::{Allocates, Busy, Happens, Node, node, stand};
-use super::{Read, assert_healthy, entries, finding, held, outcome, row, value};
+use super::{Read, assert_healthy, diagnose, entries, finding, held, outcome, row, value};
 
 /// A process with so many messages, more in each second, that was last seen in a function, in a status.
 fn queue(queue: (i64, i64), place: &str, status: &str) -> Node {
@@ -673,6 +673,46 @@ fn seen_to_come(megabytes: i64, rows: &[(Option<&str>, i64, i64)]) -> Node {
     };
     let session = || vec![fragments("<0.81.0>", 0, 700_000, 0)];
     garbage(megabytes, session()).with(|n| n.messages = rows.iter().map(row).collect())
+}
+
+#[test]
+fn answers_of_a_server_that_all_wait_for_follow_from_that() {
+    let rows = [(None, 6, 2_400_000), (Some("<0.81.0>"), 6, 2_400_000)];
+    let cache = |serves: &'static str| {
+        seen_to_come(400, &rows).with(|n| {
+            n.busiest[0].row.stack = vec!["prim_inet:recv0/3".to_owned(), "shop_conn:serve/1".to_owned()];
+            n.busiest.push(Busy {
+                pid: "<0.99.0>",
+                reductions: 900_000,
+                queue: (30, 0),
+                runnable_of_10: 10,
+                row: row(|r| r.name = Some("shop_cache".to_owned())),
+                ..Busy::default()
+            });
+            (n.active, n.processes) = (0.7, (400, 0));
+            n.stands = vec![
+                stand(60, &["gen_server:loop/7"], &[]),
+                stand(30, &["gen:do_call/4", "shop_cache:get/1", serves], &[("<0.99.0>", 30)]),
+                held("<0.99.0>", "running", &[]),
+            ];
+        })
+    };
+    let told = |serves| {
+        let diagnosis = diagnose(&cache(serves).period());
+        let found = diagnosis
+            .findings()
+            .into_iter()
+            .find(|finding| finding.code.0 == "BT055")
+            .cloned()
+            .expect("found");
+        (
+            found.follows.map(|cause| cause.code.0),
+            found.summary.contains("most likely answers of shop_cache (<0.99.0>)"),
+        )
+    };
+    assert_eq!(told("shop_conn:serve/1"), (Some("BT005"), true));
+    // Those who wait are of another kind.
+    assert_eq!(told("shop_report:run/1"), (None, false));
 }
 
 #[test]

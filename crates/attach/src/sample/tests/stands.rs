@@ -47,6 +47,7 @@ fn where_processes_stand_becomes_rows() {
         queued: 2,
         of: 200,
         on: vec![("<0.9.0>".to_owned(), 6), ("other@host".to_owned(), 1)],
+        kind: None,
     };
     let held = StandRow {
         pid: Some("<0.9.0>".to_owned()),
@@ -59,6 +60,33 @@ fn where_processes_stand_becomes_rows() {
         ..many.clone()
     };
     assert_eq!(sample.stands, [many, held]);
+}
+
+#[test]
+fn what_has_become_of_new_processes_is_no_part_of_the_sample() {
+    let again = Value::list([Value::tuple([
+        call("shop", "cart", 1),
+        Value::from(20i64),
+        Value::atom("waiting"),
+        Value::list([call("gen_server", "loop", 7)]),
+        Value::from(19i64),
+        Value::from(0i64),
+        Value::list([Value::tuple([binary("<0.9.0>"), Value::from(2i64)])]),
+    ])]);
+    let none = || Value::List(Vec::new());
+    let pairs = [
+        ("new", Value::from(400i64)),
+        ("sampled", Value::from(50i64)),
+        ("given", none()),
+        ("calls", none()),
+        ("again", again),
+    ];
+    let sample = Recording::default().add(vec![done("spawns", &pairs)]).unwrap();
+    assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+    let [row] = &sample.stands[..] else { panic!("{:?}", sample.stands) };
+    assert_eq!((row.kind.as_deref(), row.status.as_str()), (Some("shop:cart/1"), "waiting"));
+    assert_eq!((row.count, row.queued, row.of), (19, 0, 20));
+    assert_eq!((&row.stack[..], &row.on[..]), (&["gen_server:loop/7".to_owned()][..], &[("<0.9.0>".to_owned(), 2)][..]));
 }
 
 #[test]

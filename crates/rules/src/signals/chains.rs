@@ -1,0 +1,239 @@
+//! What is at the end of a chain of processes that wait for each other: only there it can be mended.
+
+use beamtune_model::{Period, ProcessUse, Stand, Wanted};
+
+use crate::signals::blocking::{BUSY, FEWEST};
+use crate::signals::counts::largest_first;
+use crate::signals::hot_code;
+use crate::signals::names::NAMES;
+use crate::signals::stack;
+use crate::signals::steps::Step;
+
+/// So many steps are followed at most, as many as the agent does.
+const MAX_STEPS: usize = 5;
+
+/// From this share of its samples on a process does one thing (judgement).
+const MOSTLY: f64 = 0.5;
+
+/// Of samples in file operations the share from which a sync is what they wait for (judgement: where a sync is quick it is hardly ever seen).
+const SYNCS: f64 = 0.3;
+
+/// What the last one does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum End {
+    /// It is in such a step outside of the node, also where the VM calls that running: a sync runs on a dirty I/O scheduler.
+    Step(&'static Step),
+    /// Files, or a library that stores on disk.
+    Files,
+    /// It waits for a program of the operating system.
+    Program,
+    /// It sleeps.
+    Sleeps,
+    /// It uses CPU nearly all the time.
+    Busy,
+    /// It waits for another node.
+    Node,
+}
+
+/// What is known of the last process of a chain, or of one by itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Last<'p> {
+    pub process: &'p ProcessUse,
+    pub end: End,
+    /// Where it mostly was in that, with the program's own function that led there.
+    at: Option<String>,
+    /// Samples that fit, of how many.
+    pub seen: (i64, i64),
+}
+
+impl<'p> Last<'p> {
+    /// `None` where it is not known, or one thing among others.
+    pub(crate) fn of(period: &'p Period, process: &'p ProcessUse) -> Option<Self> {
+        let samples = samples(period, process);
+        let all = count(samples.iter());
+        let of =
+            |is_meant: &dyn Fn(&[String]) -> bool| count(samples.iter().filter(|(stack, _)| is_meant(stack)));
+        let files = of(&is_in_files);
+        let syncs = of(&is_in_sync);
+        let is_most = |seen: i64| seen > 0 && seen as f64 >= MOSTLY * all as f64;
+        let end = if is_most(files) {
+            let sync = Step::of_sync().filter(|_| syncs as f64 >= SYNCS * files as f64);
+            Some(sync.map_or(End::Files, End::Step))
+        } else {
+            let kinds = samples.iter().filter_map(|(stack, looks)| Some((of_stack(stack)?, *looks)));
+            largest_first(kinds).into_iter().next().filter(|(_, seen)| is_most(*seen)).map(|(end, _)| end)
+        };
+        let is_busy = || stack::wanted_to_run(process).is_some_and(|share| share >= BUSY);
+        let end = end.or_else(|| is_busy().then_some(End::Busy))?;
+        let fits = |stack: &[String]| match end {
+            End::Step(step) if step.is_sync() => is_in_sync(stack),
+            End::Files => is_in_files(stack),
+            End::Busy => true,
+            _ => of_stack(stack) == Some(end),
+        };
+        let fitting = || samples.iter().filter(|(stack, _)| fits(stack));
+        let places = fitting().filter_map(|(stack, looks)| Some((place(stack, end)?, *looks)));
+        let (at, seen) = match (largest_first(places).into_iter().next(), end) {
+            // Of what it does when it is busy the most frequent place is told, of a step how often it was in it.
+            (Some((at, seen)), End::Busy) => (Some(at), seen),
+            (at, _) => (at.map(|(at, _)| at), count(fitting())),
+        };
+        Some(Last { process, end, at, seen: (seen, all) })
+    }
+
+    /// What it does, in words: `sleeps (timer:sleep/1, called by shop:poll/0, in 9 of 10 samples)`.
+    pub(crate) fn does(&self) -> String {
+        let what = match self.end {
+            End::Step(step) => format!("waits for {}", step.what),
+            End::Files => "is in file operations".to_owned(),
+            End::Program => "waits for a program of the operating system".to_owned(),
+            End::Sleeps => "sleeps".to_owned(),
+            End::Busy => "is busy".to_owned(),
+            End::Node => "waits for another node".to_owned(),
+        };
+        match (&self.at, self.seen) {
+            (Some(at), (seen, of)) if of >= FEWEST => format!("{what} ({at}, in {seen} of {of} samples)"),
+            (Some(at), _) => format!("{what} ({at})"),
+            (None, _) => what,
+        }
+    }
+
+    /// Whether the disk has it in hand.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        self.end == End::Files || matches!(self.end, End::Step(step) if step.is_sync())
+    }
+
+    /// What to do about it: the remedy's entry, the change and the reason. `None` where what it waits for tells that itself.
+    pub(crate) fn advice(&self) -> Option<(&'static str, String, &'static str)> {
+        let (entry, change, why) = match self.end {
+            End::Step(step) => ("code.more_in_flight", step.change, step.why),
+            End::Files => (
+                "code.fewer_file_operations",
+                "fewer and larger file operations: collect what is written and write it at once (delayed_write, one pwrite of a list), \
+                 and keep in memory what is read often; then a faster disk",
+                "it does one after the other, and each waits for the disk or the file cache",
+            ),
+            End::Program => (
+                "code.faster_program",
+                "less work in that program for each request, or several of them behind a pool, with a time-out",
+                "one request at a time waits for it, and all others wait for that",
+            ),
+            End::Sleeps => (
+                "code.no_sleep",
+                "no sleep in a process that others ask: erlang:send_after/3 and handle_info/2, or a reply later (noreply) where they must wait",
+                "it takes no message while it sleeps",
+            ),
+            End::Busy => {
+                let at = stack::most_at(self.process);
+                let own = stack::most_of_program(self.process).unwrap_or("its callbacks");
+                let change = match at.and_then(hot_code::instead) {
+                    Some(instead) => format!("make each message cheaper: in {own}, {instead}"),
+                    None => format!(
+                        "make each message cheaper (profile {own}), split it by key into several processes, or let callers read from \
+                         ETS without asking it"
+                    ),
+                };
+                return Some((
+                    "code.cheaper_callback",
+                    change,
+                    "one process uses one scheduler at most, and all of these wait for it",
+                ));
+            }
+            End::Node => return None,
+        };
+        Some((entry, change.to_owned(), why))
+    }
+}
+
+/// For whom this one waits, for whom that one does, and so on: all of them, without itself.
+pub(crate) fn of<'p>(period: &'p Period, first: &ProcessUse) -> Vec<&'p ProcessUse> {
+    let mut path = vec![first.pid.clone()];
+    let mut chain = Vec::new();
+    while let Some(next) = path.last().and_then(|last| waits_for(period, last)) {
+        let Some(process) = period.process(next).filter(|_| !path.iter().any(|pid| pid == next)) else {
+            break;
+        };
+        path.push(next.to_owned());
+        chain.push(process);
+        if chain.len() == MAX_STEPS {
+            break;
+        }
+    }
+    chain
+}
+
+/// The one process that it waits for in each look in which it waits, if that is what it mostly does.
+pub(crate) fn waits_for<'p>(period: &'p Period, pid: &str) -> Option<&'p str> {
+    let own = || period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(pid));
+    let all = own().fold(0, |sum: i64, place| sum.saturating_add(place.count));
+    let within: Vec<&Stand> = own().filter(|place| is_for_one(place)).collect();
+    let seen = within.iter().fold(0, |sum: i64, place| sum.saturating_add(place.count));
+    let mut on = within.iter().flat_map(|place| &place.on).filter(|wanted| !wanted.is_address());
+    let first: &Wanted = on.next()?;
+    let is_same = on.all(|wanted| wanted.who == first.who) && within.iter().all(|place| !place.on.is_empty());
+    (is_same && 2 * seen > all && !first.who.contains('@')).then_some(first.who.as_str())
+}
+
+/// Whether it waits there for one certain message: in a call, or in a receive within a callback of its own.
+fn is_for_one(place: &Stand) -> bool {
+    place.status == "waiting"
+        && place.stack.first().is_some_and(|function| {
+            stack::is_call(function) && !stack::is_for_no_process(function)
+                || !stack::is_loop(function) && stack::is_in_callback(&place.stack)
+        })
+}
+
+/// Where a process was seen, running or waiting, but for the loop of its behaviour, in which it waits for work.
+fn samples<'p>(period: &'p Period, process: &'p ProcessUse) -> Vec<(&'p [String], i64)> {
+    let is_told = |stack: &[String]| stack.first().is_some_and(|function| !stack::is_loop(function));
+    let looked = process.ran.iter().chain(&process.stood).map(|(stack, looks)| (&stack[..], *looks));
+    let looked: Vec<_> = looked.filter(|(stack, _)| is_told(stack)).collect();
+    if count(looked.iter()) >= FEWEST {
+        return looked;
+    }
+    let places = period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(&*process.pid));
+    let stood: Vec<_> =
+        places.map(|place| (&place.stack[..], place.count)).filter(|(stack, _)| is_told(stack)).collect();
+    if stood.is_empty() { looked } else { stood }
+}
+
+fn count<'a>(samples: impl Iterator<Item = &'a (&'a [String], i64)>) -> i64 {
+    samples.fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
+}
+
+/// What a process with this stack does, files apart.
+fn of_stack(stack: &[String]) -> Option<End> {
+    let first = stack.first()?;
+    if stack::is_sleep(first) {
+        Some(End::Sleeps)
+    } else if let Some(step) = Step::of(stack) {
+        Some(End::Step(step))
+    } else if stack::of_start(stack).is_some() {
+        Some(End::Program)
+    } else {
+        stack::is_for_a_node(first).then_some(End::Node)
+    }
+}
+
+/// So near to the top of the stack stands what is done to a file: below it are traps only.
+const FILE_DEPTH: usize = 2;
+
+fn is_in_files(stack: &[String]) -> bool {
+    is_in_sync(stack)
+        || stack::without_traps(stack).take(FILE_DEPTH).any(|function| stack::begins(function, &NAMES.files))
+}
+
+fn is_in_sync(stack: &[String]) -> bool {
+    Step::of(stack).is_some_and(Step::is_sync)
+}
+
+fn place(stack: &[String], end: End) -> Option<String> {
+    let at = stack::innermost(stack)?;
+    Some(match end {
+        End::Step(step) => match stack::caller_of(stack, step.within) {
+            Some(caller) => format!("{at}, called by {caller}"),
+            None => at.to_owned(),
+        },
+        _ => stack::with_caller(at, stack),
+    })
+}

@@ -1,0 +1,108 @@
+//! Why processes of a kind become more: whether those that start end, where those stand that do not, and whether connections come with them.
+
+use beamtune_model::{Group, Newcomers, Period, Stand, metrics};
+use beamtune_stats::Trend;
+
+use crate::signals::limits;
+use crate::signals::{new_processes, stack};
+use crate::view;
+
+/// Fewer that were looked at again say little of all others of their kind (judgement).
+const MIN_LOOKED_AT: i64 = 5;
+
+/// From this share of the new processes on all that start are told as of one kind (judgement).
+const ONE_KIND: f64 = 0.8;
+
+/// From this share of those that were looked at again on they stay, or do nothing (judgement).
+const NEARLY_ALL: f64 = 0.8;
+
+/// Where so many times as many start as stay, it is usual that they end (judgement).
+const MOST_END: f64 = 1.5;
+
+/// Ports or descriptors that become more by this part of the growth come with them (judgement): each user has one, and up to four processes.
+const COMES_ALONG: f64 = 0.2;
+
+/// What is known of a kind of processes that becomes more.
+pub(crate) struct Staying<'p> {
+    /// More of all processes in a second.
+    pub growth: f64,
+    /// How many of this kind start in a second, about; `None` where other kinds start as well, or too few were sampled.
+    pub started: Option<f64>,
+    /// Those that were looked at again; `None` where too few were.
+    pub newcomers: Option<&'p Newcomers>,
+    /// Whether ports or descriptors become more along with them, as where users arrive.
+    pub comes_with_ports: bool,
+    /// By how many bytes a second the memory of all processes grows meanwhile, where that is steady.
+    pub memory_per_s: Option<f64>,
+    goes_on: bool,
+}
+
+impl<'p> Staying<'p> {
+    pub(crate) fn of(period: &'p Period, kind: &str, growth: &Trend) -> Self {
+        let share = new_processes::kinds(period)
+            .into_iter()
+            .find(|(other, _)| *other == kind)
+            .map(|(_, share)| share);
+        let rate = view::spawn_rate(period).ok().filter(|_| share.is_some_and(|share| share >= ONE_KIND));
+        let grown = |metric| {
+            let stat = period.stat(metric, "").ok()?;
+            Some(
+                limits::growth(&view::trend_points(&stat.trace), f64::INFINITY)
+                    .map_or(0.0, |trend| trend.slope),
+            )
+        };
+        let ports =
+            [&metrics::PORT_COUNT, &metrics::OPEN_FDS].into_iter().filter_map(grown).fold(0.0, f64::max);
+        let points = period
+            .stat(&metrics::PROCESS_COUNT, "")
+            .map(|stat| view::trend_points(&stat.trace))
+            .unwrap_or_default();
+        let middle = points.first().zip(points.last()).map_or(0.0, |(first, last)| (first.0 + last.0) / 2.0);
+        Staying {
+            growth: growth.slope,
+            started: rate.zip(share).map(|(rate, share)| rate * share),
+            newcomers: period
+                .stands
+                .newcomers
+                .iter()
+                .find(|new| new.kind == kind && new.looked_at >= MIN_LOOKED_AT),
+            memory_per_s: period
+                .find(Group::Memory, "", "processes")
+                .and_then(|stat| limits::growth(&view::trend_points(&stat.trace), f64::INFINITY))
+                .map(|trend| trend.slope),
+            comes_with_ports: ports >= COMES_ALONG * growth.slope,
+            goes_on: limits::goes_on(&points, middle),
+        }
+    }
+
+    /// How many of this kind end in a second, about, where it is usual that they do.
+    pub(crate) fn ends(&self) -> Option<f64> {
+        self.started.filter(|started| *started >= MOST_END * self.growth).map(|started| started - self.growth)
+    }
+
+    /// Where most of those stand that still live, with how many, if one place is where nearly all of them do nothing but wait.
+    pub(crate) fn waits(&self) -> Option<(&'p Stand, i64)> {
+        let new = self.newcomers?;
+        let live = new.looked_at - new.ended;
+        let most = new.places.first().filter(|place| place.status == "waiting" && place.queued == 0)?;
+        (most.count as f64 >= NEARLY_ALL * live as f64).then_some((most, live))
+    }
+
+    /// Whether nearly none of them has ended some seconds later.
+    pub(crate) fn stay(&self) -> bool {
+        self.newcomers
+            .is_some_and(|new| (new.looked_at - new.ended) as f64 >= NEARLY_ALL * new.looked_at as f64)
+    }
+
+    /// Whether it is more than a node that fills up: most of this kind end, but some are left, wait for whatever comes, and no users come with
+    /// them. A node that has just got work starts processes that do not end.
+    pub(crate) fn are_left(&self) -> bool {
+        let waits_for_all =
+            |place: &Stand| place.stack.first().is_some_and(|at| stack::is_loop(at) || !stack::is_call(at));
+        self.ends().is_some()
+            && self.stay()
+            && self.goes_on
+            && !self.comes_with_ports
+            && self.waits().is_some_and(|(place, _)| waits_for_all(place))
+    }
+}

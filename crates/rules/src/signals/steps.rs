@@ -1,0 +1,111 @@
+//! Steps outside of the node in which processes wait: name resolution, connecting, a handshake, a sync to disk, an answer.
+
+/// A step outside of the node.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Step {
+    /// Beginnings of functions that stand in the stack of a process that waits in it.
+    pub within: &'static [&'static str],
+    /// What they wait for, in words.
+    pub what: &'static str,
+    /// Whether it is never meant to take long: clients may leave a handshake open, and far hosts take a while.
+    pub is_short: bool,
+    /// What to do.
+    pub change: &'static str,
+    /// Why that helps.
+    pub why: &'static str,
+}
+
+/// Functions within which a process waits for a sync.
+const SYNC: &[&str] =
+    &["prim_file:sync", "prim_file:datasync", "file:sync/", "file:datasync/", "disk_log:sync/"];
+
+/// The first one that fits is meant.
+pub(crate) const STEPS: &[Step] = &[
+    Step {
+        within: &[
+            "inet_res:",
+            "inet_gethost_native:",
+            "inet:gethostbyname_tm/",
+            "inet:gethostbyname/",
+            "inet:getaddr",
+        ],
+        what: "name resolution (DNS)",
+        is_short: true,
+        change: "repair the name server, or use another one (inet_db:res_option(nameservers), /etc/resolv.conf); keep connections open, or addresses in a cache",
+        why: "each new connection resolves its name first, and waits as long as the name server lets it",
+    },
+    Step {
+        within: &["ssl:handshake/", "ssl_gen_statem:handshake/"],
+        what: "peers to begin or go on with a TLS handshake",
+        is_short: false,
+        change: "ssl:handshake/2 or /3 with a time-out (5 s, say), and close the socket at {error, timeout}; then find out who connects",
+        why: "without a time-out a peer that connects and says nothing keeps its socket and processes for ever",
+    },
+    Step {
+        within: &["tls_gen_connection:", "ssl:connect/", "ssl_gen_statem:connect/", "tls_socket:connect/"],
+        what: "TLS connections to be set up",
+        is_short: false,
+        change: "keep connections open in place of one for each request; allow resumption (reuse_sessions, session_tickets)",
+        why: "a handshake takes several round trips and most of the CPU that TLS costs",
+    },
+    Step {
+        within: &[
+            "prim_inet:connect",
+            "gen_tcp_socket:connect",
+            "socket:connect",
+            "inet_tcp:connect",
+            "gen_tcp:connect",
+        ],
+        what: "TCP connections to be accepted",
+        is_short: false,
+        change: "see whether the other end is up and whether a firewall drops packets; a shorter time-out for gen_tcp:connect/4, and a pool of open connections",
+        why: "an attempt that nobody answers is repeated for two minutes where no time-out is given",
+    },
+    Step {
+        within: SYNC,
+        what: "data to be synced to disk",
+        is_short: true,
+        change: "one sync for many writes (group commit: collect what has come, sync once, then answer all), or one each second where that much \
+                 may be lost; file:datasync/1 in place of file:sync/1; a faster disk",
+        why: "each sync waits until the disk has written, and what comes meanwhile waits for the next one",
+    },
+];
+
+/// Of single processes that messages wait for: many servers wait for a peer in turn, and none of them is held up.
+pub(crate) const PEER: Step = Step {
+    within: &[
+        "prim_inet:recv",
+        "gen_tcp_socket:recv",
+        "gen_tcp:recv/",
+        "gen_udp:recv/",
+        "socket:recv",
+        "ssl:recv/",
+        "ssl_gen_statem:recv/",
+        "httpc:handle_answer/",
+        "gun:await",
+    ],
+    what: "its peer to answer",
+    is_short: false,
+    change: "find out why the peer is slow; meanwhile several such processes, or requests that are sent before the answer of the last one has come, and a time-out",
+    why: "it handles one message for each answer, and no faster than these come",
+};
+
+impl Step {
+    /// The first one that fits.
+    pub(crate) fn of(stack: &[String]) -> Option<&'static Step> {
+        STEPS.iter().chain([&PEER]).find(|step| step.is_within(stack))
+    }
+
+    /// The sync to disk.
+    pub(crate) fn of_sync() -> Option<&'static Step> {
+        STEPS.iter().find(|step| step.is_sync())
+    }
+
+    pub(crate) fn is_sync(&self) -> bool {
+        self.within == SYNC
+    }
+
+    pub(crate) fn is_within(&self, stack: &[String]) -> bool {
+        stack.iter().any(|function| self.within.iter().any(|begin| function.starts_with(begin)))
+    }
+}

@@ -1,0 +1,192 @@
+//! Chains of processes that wait for each other, and what is at their end.
+
+use beamtune_model::{Finding, Level, Outcome, Period, StandRow, Subject};
+
+use super::node::{Busy, Node, node, stand};
+use super::{Read, entries, held, outcome, row};
+
+const FIRST: &str = "<0.77.0>";
+const LAST: &str = "<0.78.0>";
+
+/// Thirty of a hundred wait for a ledger, which calls the process that writes its journal.
+fn ledger() -> Node {
+    let busy = |pid, name: &str, call: &str| Busy {
+        pid,
+        reductions: 1_000,
+        row: row(|r| {
+            r.name = Some(name.to_owned());
+            r.initial_call = Some(call.to_owned());
+        }),
+        ..Busy::default()
+    };
+    node().with(|n| {
+        n.processes = (400, 0);
+        n.busiest = vec![busy(FIRST, "ledger", "ledger:init/1"), busy(LAST, "journal", "journal:init/1")];
+        n.stands = vec![
+            stand(60, &["gen_server:loop/7"], &[]),
+            stand(30, &["gen:do_call/4", "gen_server:call/2", "shop:pay/1"], &[(FIRST, 30)]),
+            StandRow {
+                on: vec![(LAST.to_owned(), 1)],
+                ..held(
+                    FIRST,
+                    "waiting",
+                    &["gen:do_call/4", "gen_server:call/3", "ledger:book/2", "gen_server:try_handle_call/4"],
+                )
+            },
+            held(LAST, "running", &[]),
+        ];
+    })
+}
+
+/// Its journal was seen running, or waiting, in so many samples in each of these stacks.
+fn with(node: &Node, ran: &[(&str, i64)], stood: &[(&str, i64)]) -> Period {
+    let mut period = node.period();
+    let process = period.processes.iter_mut().find(|process| process.pid == LAST).expect("it");
+    let stacks = |of: &[(&str, i64)]| {
+        of.iter().map(|(at, looks)| (at.split_whitespace().map(str::to_owned).collect(), *looks)).collect()
+    };
+    (process.ran, process.stood) = (stacks(ran), stacks(stood));
+    period
+}
+
+fn found(period: &Period, code: &str) -> Finding {
+    match outcome(period, code) {
+        Outcome::Found(findings) => findings.into_iter().next().expect("a finding"),
+        other => panic!("{code}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_last_link_is_told_first_with_its_own_advice() {
+    let told = |ran: &[(&str, i64)], stood: &[(&str, i64)]| {
+        let found = found(&with(&ledger(), ran, stood), "BT053");
+        assert_eq!(found.subject_text().as_deref(), Some("ledger (<0.77.0>)"));
+        let last =
+            found.summary.split("for journal (<0.78.0>), ").nth(1).unwrap_or(&found.summary).to_owned();
+        (last, entries(&found).first().copied().unwrap_or_default().to_owned())
+    };
+    let check = |ran: &[(&str, i64)], stood: &[(&str, i64)], last: &str, entry: &str| {
+        assert_eq!(told(ran, stood), (last.to_owned(), entry.to_owned()));
+    };
+    // A sync on a dirty I/O scheduler, which the VM calls running; what else is done to the file takes less.
+    check(
+        &[
+            (
+                "prim_file:datasync_nif/1 prim_file:datasync/1 journal:append/2 gen_server:try_handle_call/4",
+                3,
+            ),
+            ("erts_internal:dirty_nif_finalizer/1 prim_file:datasync/1 journal:append/2", 1),
+            ("prim_file:write_nif/2 prim_file:write/2 journal:append/2", 4),
+        ],
+        &[],
+        "which waits for data to be synced to disk (prim_file:datasync_nif/1, called by journal:append/2, in 4 of 8 samples)",
+        "code.more_in_flight",
+    );
+    check(
+        &[("prim_file:pread_nif/3 prim_file:pread/3 journal:find/2", 9), ("journal:find/2", 1)],
+        &[],
+        "which is in file operations (prim_file:pread_nif/3, called by journal:find/2, in 9 of 10 samples)",
+        "code.fewer_file_operations",
+    );
+    check(
+        &[],
+        &[("timer:sleep/1 journal:retry/1 gen_server:try_handle_call/4", 8)],
+        "which sleeps (timer:sleep/1, called by journal:retry/1, in 8 of 8 samples)",
+        "code.no_sleep",
+    );
+    check(
+        &[],
+        &[("inet_gethost_native:getit/2 inet:gethostbyname_tm/4 gen_tcp:connect/4 journal:open/1", 8)],
+        "which waits for name resolution (DNS) (inet_gethost_native:getit/2, called by journal:open/1, in 8 of 8 samples)",
+        "code.more_in_flight",
+    );
+    check(
+        &[],
+        &[("os:get_data/4 os:cmd/2 journal:sign/1", 8)],
+        "which waits for a program of the operating system (os:get_data/4, called by journal:sign/1, in 8 of 8 samples)",
+        "code.faster_program",
+    );
+    check(
+        &[],
+        &[("prim_inet:recv0/3 gen_tcp:recv/3 journal:ask/1", 8)],
+        "which waits for its peer to answer (prim_inet:recv0/3, called by journal:ask/1, in 8 of 8 samples)",
+        "code.more_in_flight",
+    );
+}
+
+#[test]
+fn a_last_one_that_works_is_told_as_busy() {
+    let node = ledger().with(|n| (n.busiest[1].runnable_of_10, n.busiest[1].reductions) = (10, 900_000));
+    let period = with(&node, &[("lists:keysort/2 journal:sort/1", 6), ("journal:merge/2", 2)], &[]);
+    let waits = found(&period, "BT053");
+    assert!(
+        waits.summary.ends_with(
+            "for journal (<0.78.0>), which is busy (lists:keysort/2, called by journal:sort/1, in 6 of 8 samples)"
+        ),
+        "{}",
+        waits.summary
+    );
+    assert_eq!(entries(&waits)[0], "code.cheaper_callback");
+    // That it is busy is what they wait for.
+    let serial = found(&period, "BT005");
+    assert_eq!(serial.follows.as_ref().map(|cause| cause.code.0), Some("BT053"), "{serial:#?}");
+}
+
+#[test]
+fn nothing_is_told_of_an_end_that_is_not_known() {
+    // It does one thing among others.
+    let mixed = [("prim_file:pread_nif/3 journal:find/2", 2), ("journal:find/2", 4), ("journal:sum/2", 4)];
+    let found = |period: &Period| found(period, "BT053");
+    let told = found(&with(&ledger(), &mixed, &[])).summary;
+    assert!(told.ends_with("called by ledger:book/2; journal (<0.78.0>) is at work"), "{told}");
+    // Nor of one who waits now for this one, now for that one.
+    let node = ledger().with(|n| {
+        let other = StandRow { on: vec![("<0.9.0>".to_owned(), 1)], ..n.stands[2].clone() };
+        n.stands.push(other);
+    });
+    let sync = [("prim_file:sync_nif/2 prim_file:sync/1 journal:append/2", 8)];
+    let told = found(&with(&node, &sync, &[])).summary;
+    assert!(!told.contains("synced"), "{told}");
+}
+
+#[test]
+fn what_otp_is_asked_for_is_told_as_such() {
+    // The sync of a disk_log: what is told is what to do instead, and nobody is told to split it.
+    let node = ledger().with(|n| {
+        n.busiest[1].row.name = None;
+        n.busiest[1].row.initial_call = Some("disk_log:init/2".to_owned());
+        (n.busiest[1].runnable_of_10, n.busiest[1].reductions) = (10, 900_000);
+    });
+    let period = with(&node, &[("prim_file:sync_nif/2 prim_file:sync/1 disk_log_1:sync/2", 8)], &[]);
+    let waits = found(&period, "BT053");
+    assert!(
+        waits.summary.contains("for disk_log:init/2 (<0.78.0>), which waits for data to be synced"),
+        "{}",
+        waits.summary
+    );
+    assert_eq!(entries(&waits)[..2], ["code.around_the_server", "code.more_in_flight"]);
+    let serial = found(&period, "BT005");
+    assert!(serial.summary.contains("it waits for data to be synced to disk"), "{}", serial.summary);
+    assert!(!entries(&serial).contains(&"code.split_process"), "{serial:#?}");
+    let Outcome::Healthy(text) = outcome(&period, "BT074") else { panic!("BT074") };
+    assert!(text.contains("; but disk_log:init/2 (<0.78.0>) was in 8 of 8 samples"), "{text}");
+}
+
+#[test]
+fn a_server_by_itself_is_told_to_be_in_the_disks_hands() {
+    let node = ledger().with(|n| {
+        n.stands[1].on = vec![(LAST.to_owned(), 30)];
+        n.stands.remove(2);
+        (n.busiest[1].runnable_of_10, n.busiest[1].reductions) = (10, 900_000);
+    });
+    let period = with(&node, &[("prim_file:sync_nif/2 prim_file:sync/1 journal:append/2", 8)], &[]);
+    let serial = found(&period, "BT005");
+    assert!(serial.level >= Level::Warning, "{serial:#?}");
+    assert!(
+        serial.summary.ends_with("it waits for data to be synced to disk (prim_file:sync_nif/2, called by journal:append/2, in 8 of 8 samples)"),
+        "{}",
+        serial.summary
+    );
+    assert_eq!(entries(&serial), ["code.more_in_flight", "code.split_process"]);
+    assert!(matches!(serial.subject, Some(Subject::Process { .. })));
+}
