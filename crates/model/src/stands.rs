@@ -143,9 +143,10 @@ impl StandsBuilder {
         if self.newcomers.len() >= most && !self.newcomers.contains_key(&kind) {
             return;
         }
-        let (last, new) = self.newcomers.entry(kind.clone()).or_insert_with(|| {
-            (Nanos::MIN, Newcomers { kind, ..Newcomers::default() })
-        });
+        let (last, new) = self
+            .newcomers
+            .entry(kind.clone())
+            .or_insert_with(|| (Nanos::MIN, Newcomers { kind, ..Newcomers::default() }));
         if *last != row.t {
             *last = row.t;
             new.looked_at = new.looked_at.saturating_add(row.of);
@@ -154,7 +155,11 @@ impl StandsBuilder {
             new.ended = new.ended.saturating_add(row.count);
             return;
         }
-        let at = match new.places.iter().position(|place| place.status == row.status && place.stack == row.stack) {
+        let at = match new
+            .places
+            .iter()
+            .position(|place| place.status == row.status && place.stack == row.stack)
+        {
             Some(at) => at,
             None if new.places.len() >= most => return,
             None => {
@@ -183,7 +188,9 @@ impl StandsBuilder {
                 .then_with(|| (&a.pid, &a.stack, &a.status).cmp(&(&b.pid, &b.stack, &b.status)))
         });
         let mut newcomers: Vec<Newcomers> = self.newcomers.into_values().map(|(_, new)| new).collect();
-        newcomers.iter_mut().for_each(|new| new.places.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.stack.cmp(&b.stack))));
+        newcomers.iter_mut().for_each(|new| {
+            new.places.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.stack.cmp(&b.stack)))
+        });
         newcomers.sort_by(|a, b| b.looked_at.cmp(&a.looked_at).then_with(|| a.kind.cmp(&b.kind)));
         Stands { places, newcomers, ..self.stands }
     }
@@ -243,7 +250,9 @@ mod tests {
             ..StandRow::default()
         };
         let mut builder = StandsBuilder::default();
-        for row in [later(1, "waiting", 15), later(1, "ended", 5), later(2, "waiting", 18), later(2, "ended", 2)] {
+        for row in
+            [later(1, "waiting", 15), later(1, "ended", 5), later(2, "waiting", 18), later(2, "ended", 2)]
+        {
             builder.add(row, 10);
         }
         let stands = builder.finish();

@@ -6,9 +6,10 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, WARNING};
-use crate::signals::limits::{FULL, Filling, maker};
+use crate::signals::limits::{FULL, Filling, Maker, maker};
 use crate::signals::staying::Staying;
 use crate::signals::{products, stack};
+use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT007"),
@@ -41,8 +42,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let leak = filling.growth.is_some();
     let known = maker.as_ref().and_then(|maker| products::kind(&maker.kind));
     let next = (limit * 4.0).min(134_217_727.0);
-    let why = staying.as_ref().map_or(String::new(), |staying| why_more(period, staying));
-    let summary = format!("{}{why}", filling.sentence("processes"));
+    let more = staying.as_ref().zip(maker.as_ref()).map(|(staying, maker)| why_more(period, staying, maker));
+    let summary = match more.zip(filling.left_seconds()) {
+        Some((more, left)) => format!(
+            "{more}; {:.0} processes now, {:.1} % of the limit, which is reached in {}",
+            filling.now,
+            filling.share() * 100.0,
+            view::duration_text(left)
+        ),
+        None => filling.sentence("processes"),
+    };
     let is_certain = filling.severity().is_some_and(|severity| severity >= WARNING);
     let draft = filling
         .draft_of(severity, summary, "processes")
@@ -105,22 +114,24 @@ const FILLS_UP: &str = "a node that has just got more users or work grows too, u
 const MOSTLY: i64 = 2;
 
 /// Why they become more, in words.
-fn why_more(period: &Period, staying: &Staying<'_>) -> String {
+fn why_more(period: &Period, staying: &Staying<'_>, maker: &Maker) -> String {
+    let by = maker.by.as_ref().map_or(String::new(), |by| format!(" made by {by}"));
     let ends = match (staying.ends(), staying.started) {
-        (Some(ends), Some(started)) => format!("; {ends:.0} of {started:.0} started each second end"),
+        (Some(ends), Some(started)) => format!(" ({started:.0} start, {ends:.0} end)"),
         _ => String::new(),
     };
-    let Some(new) = staying.newcomers else { return ends };
+    let more = format!("{:.0} processes more each second{ends}, mostly {}{by}", staying.growth, maker.kind);
+    let Some(new) = staying.newcomers else { return more };
     let end = match new.ended {
-        0 => format!("none of {} new ones ended within seconds", new.looked_at),
-        some => format!("{some} of {} new ones ended within seconds", new.looked_at),
+        0 => format!("none of {} ended within seconds", new.looked_at),
+        some => format!("{some} of {} ended within seconds", new.looked_at),
     };
     let place = staying.waits().map_or(String::new(), |(place, live)| {
         let on = called(period, place).map_or(String::new(), |called| format!(" for {called}"));
         let at = place.stack.first().map_or("a receive", String::as_str);
         format!(", {} of {live} wait{on} in {}", place.count, stack::with_caller(at, &place.stack))
     });
-    format!("{ends}; {end}{place}")
+    format!("{more}: {end}{place}")
 }
 
 /// Whom most of those who stand there call.
@@ -156,12 +167,10 @@ fn describe(period: &Period, staying: &Staying<'_>, draft: Draft) -> Draft {
     let draft = places.iter().take(MAX_PLACES).fold(draft, |draft, place| {
         let at = match place.stack.first() {
             Some(at) => stack::with_caller(at, &place.stack),
-            None => format!("no place told: {}", place.status),
+            None => place.status.clone(),
         };
         let on = called(period, place).map_or(String::new(), |called| format!(", for {called}"));
-        draft.because(
-            Evidence::text("where these stand", at).with_text(format!("{} of them{on}", place.count)),
-        )
+        draft.because(Evidence::text("where these stand", format!("{at}{on}: {}", place.count)))
     });
     // Of those that do nothing but wait all monitors were asked for.
     let watches_nobody = staying.waits().is_some_and(|(place, _)| place.on.is_empty());

@@ -74,8 +74,9 @@ impl<'p> Last<'p> {
         let fitting = || samples.iter().filter(|(stack, _)| fits(stack));
         let places = fitting().filter_map(|(stack, looks)| Some((place(stack, end)?, *looks)));
         let (at, seen) = match (largest_first(places).into_iter().next(), end) {
-            // Of what it does when it is busy the most frequent place is told, of a step how often it was in it.
-            (Some((at, seen)), End::Busy) => (Some(at), seen),
+            // Of what it does when it is busy the most frequent place is told, if it is in it most of the time, of a step how often it was in it.
+            (Some((at, seen)), End::Busy) if is_most(seen) => (Some(at), seen),
+            (_, End::Busy) => (stack::most_of_program(process).map(str::to_owned), 0),
             (at, _) => (at.map(|(at, _)| at), count(fitting())),
         };
         Some(Last { process, end, at, seen: (seen, all) })
@@ -92,7 +93,9 @@ impl<'p> Last<'p> {
             End::Node => "waits for another node".to_owned(),
         };
         match (&self.at, self.seen) {
-            (Some(at), (seen, of)) if of >= FEWEST => format!("{what} ({at}, in {seen} of {of} samples)"),
+            (Some(at), (seen @ 1.., of)) if of >= FEWEST => {
+                format!("{what} ({at}, in {seen} of {of} samples)")
+            }
             (Some(at), _) => format!("{what} ({at})"),
             (None, _) => what,
         }

@@ -127,6 +127,14 @@ fn a_last_one_that_works_is_told_as_busy() {
         waits.summary
     );
     assert_eq!(entries(&waits)[0], "code.cheaper_callback");
+    // Now here, now there, and always for the same function of its own.
+    let spread = with(
+        &node,
+        &[("lists:merge/2 journal:sort/1", 2), ("lists:split/2 journal:sort/1", 2), ("journal:sort/1", 1)],
+        &[],
+    );
+    let told = found(&spread, "BT053").summary;
+    assert!(told.ends_with(", which is busy (journal:sort/1)"), "{told}");
     // That it is busy is what they wait for.
     let serial = found(&period, "BT005");
     assert_eq!(serial.follows.as_ref().map(|cause| cause.code.0), Some("BT053"), "{serial:#?}");

@@ -86,7 +86,10 @@ fn what_has_become_of_new_processes_is_no_part_of_the_sample() {
     let [row] = &sample.stands[..] else { panic!("{:?}", sample.stands) };
     assert_eq!((row.kind.as_deref(), row.status.as_str()), (Some("shop:cart/1"), "waiting"));
     assert_eq!((row.count, row.queued, row.of), (19, 0, 20));
-    assert_eq!((&row.stack[..], &row.on[..]), (&["gen_server:loop/7".to_owned()][..], &[("<0.9.0>".to_owned(), 2)][..]));
+    assert_eq!(
+        (&row.stack[..], &row.on[..]),
+        (&["gen_server:loop/7".to_owned()][..], &[("<0.9.0>".to_owned(), 2)][..])
+    );
 }
 
 #[test]
