@@ -45,9 +45,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let more = staying.as_ref().zip(maker.as_ref()).map(|(staying, maker)| why_more(period, staying, maker));
     let summary = match more.zip(filling.left_seconds()) {
         Some((more, left)) => format!(
-            "{more}; {:.0} processes now, {:.1} % of the limit, which is reached in {}",
+            "{more}; {:.0} processes now, the limit of {limit:.0} is reached in {}",
             filling.now,
-            filling.share() * 100.0,
             view::duration_text(left)
         ),
         None => filling.sentence("processes"),
@@ -61,6 +60,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Some(staying) => describe(period, staying, draft),
         None => draft,
     };
+    let end = staying.as_ref().filter(|_| known.is_none()).and_then(|staying| an_end(period, staying));
+    let is_started_anew = staying.as_ref().is_some_and(Staying::are_started_anew);
     Ok(Judgement::found(
         draft
             .about(maker.map_or(Subject::limit(Limit::Processes), |maker| Subject::ProcessKind {
@@ -68,8 +69,16 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 starter: maker.by,
             }))
             .but_if(leak, FILLS_UP)
-            .fix(known.is_none().then(|| staying.as_ref().and_then(|staying| an_end(period, staying))).flatten())
-            .fix_if(leak, || {
+            .fix_if(known.is_none() && is_started_anew, || {
+                remedy::of(
+                    period,
+                    "code.temporary_children",
+                    "restart => temporary (transient, where a crash must be mended) for children that serve one client or one job",
+                    "a permanent child that ends is started anew, without what it was started for, and stays",
+                    "the process count must stop growing under the same load",
+                )
+            })
+            .fix_if(leak && end.is_none(), || {
                 remedy::of(
                     period,
                     "code.bounded_processes",
@@ -82,15 +91,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     "the process count must stop growing under the same load",
                 )
             })
-            .fix_if(known.is_none() && staying.as_ref().is_some_and(|staying| staying.ends().is_some() && staying.stay()), || {
-                remedy::of(
-                    period,
-                    "code.temporary_children",
-                    "restart => temporary (transient, where a crash must be mended) for children that serve one client or one job",
-                    "a permanent child that ends is started anew, without what it was started for, and stays",
-                    "the process count must stop growing under the same load",
-                )
-            })
+            .fix(end)
             .fix_if(filling.needs_room(), || {
                 remedy::of(
                     period,
@@ -179,6 +180,12 @@ fn describe(period: &Period, staying: &Staying<'_>, draft: Draft) -> Draft {
             Evidence::text(
                 "whom they monitor",
                 "nobody, so that none learns when the one it works for has gone",
+            )
+        }))
+        .because_some(staying.are_started_anew().then(|| {
+            Evidence::text(
+                "as many end as are left",
+                "a supervisor does that which starts each one anew that ends (restart: permanent)",
             )
         }))
         .because_some((!staying.comes_with_ports).then(|| {

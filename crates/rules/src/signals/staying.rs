@@ -19,6 +19,9 @@ const NEARLY_ALL: f64 = 0.8;
 /// Where so many times as many start as stay, it is usual that they end (judgement).
 const MOST_END: f64 = 1.5;
 
+/// Within this of each other two rates are the same (judgement).
+const ABOUT_SAME: std::ops::RangeInclusive<f64> = 0.75..=1.33;
+
 /// Ports or descriptors that become more by this part of the growth come with them (judgement): each user has one, and up to four processes.
 const COMES_ALONG: f64 = 0.2;
 
@@ -34,6 +37,8 @@ pub(crate) struct Staying<'p> {
     pub comes_with_ports: bool,
     /// By how many bytes a second the memory of all processes grows meanwhile, where that is steady.
     pub memory_per_s: Option<f64>,
+    /// How many new ones of all kinds the scans meet alive in a second.
+    met: Option<f64>,
     goes_on: bool,
 }
 
@@ -71,6 +76,7 @@ impl<'p> Staying<'p> {
                 .and_then(|stat| limits::growth(&view::trend_points(&stat.trace), f64::INFINITY))
                 .map(|trend| trend.slope),
             comes_with_ports: ports >= COMES_ALONG * growth.slope,
+            met: period.rate(&metrics::SCAN_SPAWNED, "").ok(),
             goes_on: limits::goes_on(&points, middle),
         }
     }
@@ -78,6 +84,11 @@ impl<'p> Staying<'p> {
     /// How many of this kind end in a second, about, where it is usual that they do.
     pub(crate) fn ends(&self) -> Option<f64> {
         self.started.filter(|started| *started >= MOST_END * self.growth).map(|started| started - self.growth)
+    }
+
+    /// Whether as many end as are left, which is what a supervisor does that starts each one anew.
+    pub(crate) fn are_started_anew(&self) -> bool {
+        self.stay() && self.ends().is_some_and(|ends| ABOUT_SAME.contains(&(ends / self.growth)))
     }
 
     /// Where most of those stand that still live, with how many, if one place is where nearly all of them do nothing but wait.
@@ -94,12 +105,14 @@ impl<'p> Staying<'p> {
             .is_some_and(|new| (new.looked_at - new.ended) as f64 >= NEARLY_ALL * new.looked_at as f64)
     }
 
-    /// Whether it is more than a node that fills up: most of this kind end, but some are left, wait for whatever comes, and no users come with
-    /// them. A node that has just got work starts processes that do not end.
+    /// Whether it is more than a node that fills up: most of this kind end before a scan meets them, but some are left, wait for whatever
+    /// comes, and no users come with them. A node that has just got work starts processes that do not end, or that end after their time, as
+    /// sessions do: these are met.
     pub(crate) fn are_left(&self) -> bool {
         let waits_for_all =
             |place: &Stand| place.stack.first().is_some_and(|at| stack::is_loop(at) || !stack::is_call(at));
         self.ends().is_some()
+            && self.met.is_some_and(|met| met <= MOST_END * self.growth)
             && self.stay()
             && self.goes_on
             && !self.comes_with_ports

@@ -102,7 +102,9 @@ fn what_real_agents_tell_of_where_processes_stand_is_understood() {
             row.stack.first().is_some_and(|function| function.starts_with("gen_server:loop/"))
         };
         assert!(sample.stands.iter().any(is_idle), "OTP {release}: {:?}", sample.stands);
-        let mut by_chance = sample.stands.iter().filter(|row| row.pid.is_none());
+        let mut by_chance = sample.stands.iter().filter(|row| row.pid.is_none() && row.kind.is_none());
         assert!(by_chance.all(|row| row.of > 20 && row.count > 0), "OTP {release}");
+        let mut again = sample.stands.iter().filter(|row| row.kind.is_some());
+        assert!(again.all(|row| row.of >= row.count && row.count > 0), "OTP {release}");
     }
 }
