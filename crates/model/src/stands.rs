@@ -189,7 +189,7 @@ impl StandsBuilder {
         });
         let mut newcomers: Vec<Newcomers> = self.newcomers.into_values().map(|(_, new)| new).collect();
         newcomers.iter_mut().for_each(|new| {
-            new.places.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.stack.cmp(&b.stack)))
+            new.places.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.stack.cmp(&b.stack)));
         });
         newcomers.sort_by(|a, b| b.looked_at.cmp(&a.looked_at).then_with(|| a.kind.cmp(&b.kind)));
         Stands { places, newcomers, ..self.stands }
