@@ -24,6 +24,7 @@ tests() ->
      {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
      {"tables_that_grow_are_followed_and_rows_of_processes_that_have_ended_are_told", fun growing_tables/1},
      {"ports_of_programs_are_counted", fun ports_of_programs/1},
+     {"sockets_that_outlive_their_process_are_told", fun disowned_sockets/1},
      {"who_is_sent_traces_is_told", fun traces/1},
      {"what_mnesia_says_of_its_log_and_nodes_is_told", fun mnesia/1},
      {"what_rabbitmq_counts_is_told_of_its_queues_and_clients", fun broker/1},
@@ -115,6 +116,23 @@ ports_of_programs(Target) ->
     check("with three more", Before + 3, Count()),
     call(Target, stop, [Programs]),
     wait(fun() -> Count() =:= Before end, 5000),
+    agent_client:leave(Agent).
+
+disowned_sockets(Target) ->
+    Agent = join(Target),
+    Look = fun() -> maps:get(ended, value(ports, agent_client:sample(Agent, 1, [ports]))) end,
+    #{sampled := Before, ended := 0, queue_bytes := 0} = Look(),
+    Peers = call(Target, unsent, [3]),
+    #{sockets := Sockets, sampled := Sampled, ended := 3, queue_bytes := Bytes} = Look(),
+    check("all sockets are asked", {Sampled, Before + 7}, {Sockets, Sampled}),
+    check("what waits", Bytes, fun(B) -> B > 3 * 1000000 end),
+    call(Target, stop, [Peers]),
+    wait(fun() -> maps:get(ended, Look()) =:= 0 end, 5000),
+    %% Of many, 100 chosen by chance.
+    Many = call(Target, unsent, [60]),
+    #{sampled := 100, ended := Ended} = Look(),
+    check("of a sample", Ended, fun(E) -> E > 25 andalso E < 60 end),
+    call(Target, stop, [Many]),
     agent_client:leave(Agent).
 
 %% In the only session that there was before 27, and in others.

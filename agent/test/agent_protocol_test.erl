@@ -131,7 +131,7 @@ keys(messages) -> [active, sampled, us, off_heap, sizes, rows];
 keys(stands) -> [total, sampled, waiting, rows, waited_for];
 keys(ets) -> [memory_bytes, unread, rows, owners | keys(part)];
 keys(table_growth) -> [followed, rows, ended];
-keys(ports) -> [programs, in_bytes, out_bytes, queue_bytes, kinds, owners, rows, sockets | keys(part)];
+keys(ports) -> [programs, in_bytes, out_bytes, queue_bytes, kinds, owners, rows, sockets, ended | keys(part)];
 keys(dist) -> [busy_limit_bytes, total, rows];
 keys(events) -> [how, floods, counts, lost, rows];
 keys(host) -> [told];

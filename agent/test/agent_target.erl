@@ -1,7 +1,7 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
 -export([giving/2, given/1, init/1, supervised/1, start_child/1, child/1, respawned/1,
-         contended/4, contend/3, idle/1, broker/0, mnesia/0, traces/1, tracers/1, programs/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, toiling/0, tables/1, unnamed_tables/1, churn_tables/1, sessions/0, add_sessions/4, churn_processes/1,
+         contended/4, contend/3, idle/1, broker/0, mnesia/0, traces/1, tracers/1, programs/1, unsent/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, toiling/0, tables/1, unnamed_tables/1, churn_tables/1, sessions/0, add_sessions/4, churn_processes/1,
          population/1, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -145,6 +145,27 @@ short_lived(Count) ->
 
 %% Processes that do nothing; linked to the one that is returned.
 %% Programs that end with their ports, each behind one.
+%% Sockets whose process was killed while its peer, which reads nothing, had not taken all: 1 MB and more wait in each. The peers and
+%% the listening socket belong to who is kept.
+unsent(Count) ->
+    keep(fun() ->
+             {ok, Listening} = gen_tcp:listen(0, [binary, {active, false}, {backlog, Count}]),
+             {ok, Number} = inet:port(Listening),
+             lists:foreach(fun(_) -> unsent_to(Listening, Number) end, lists:seq(1, Count))
+         end).
+
+unsent_to(Listening, Number) ->
+    {ok, _} = gen_tcp:connect({127, 0, 0, 1}, Number, [binary, {active, false}]),
+    Self = self(),
+    {Sender, Ref} = spawn_monitor(fun() ->
+                        {ok, Socket} = gen_tcp:accept(Listening),
+                        gen_tcp:send(Socket, binary:copy(<<0>>, 12000000)),
+                        Self ! {sent, self()},
+                        loop()
+                    end),
+    receive {sent, Sender} -> exit(Sender, kill) end,
+    receive {'DOWN', Ref, _, _, _} -> ok end.
+
 programs(Count) ->
     Cat = os:find_executable("cat"),
     keep(fun() -> [open_port({spawn_executable, Cat}, [stream]) || _ <- lists:seq(1, Count)] end).

@@ -1,6 +1,10 @@
 %% `ports' and `dist': traffic, queues and owners of ports, the sockets among them, and the distribution connections.
 
--record(ports, {dead = 0, in = 0, out = 0, queue = 0, programs = 0, kinds = #{}, owners = #{}, top, traffic}).
+%% Of so many sockets of a part, chosen by chance, it is asked whether the process still lives that they are connected to.
+-define(SAMPLED_SOCKETS, 100).
+
+-record(ports, {dead = 0, in = 0, out = 0, queue = 0, programs = 0, kinds = #{}, owners = #{}, top, traffic,
+                seed, sockets = 0, chosen}).
 
 ports(Top, State) ->
     case next_part(ports, State#state.ports, State) of
@@ -19,7 +23,7 @@ ports(Top, #round{read_ns = Since} = Part, #state{traffic = Traffic, old_traffic
            end,
     {Round, Ports, State1} =
         scan_each(Part, 8, Part#round.total, Read, fun(Port, Reading, Acc) -> add_port(Port, Reading, Old, Acc) end,
-                  #ports{top = top(Top), traffic = Traffic}, State),
+                  #ports{top = top(Top), traffic = Traffic, seed = now_ns(), chosen = top(?SAMPLED_SOCKETS)}, State),
     Rows = details(fun(Port) -> port_row(Port, Features) end, [Port || {_, Port} <- top_list(Ports#ports.top)], State1),
     Owners = Ports#ports.owners,
     OwnerRows = details(fun({Pid, _}) -> owner(Pid, Features) end, best(Owners, Top), State1),
@@ -27,7 +31,7 @@ ports(Top, #round{read_ns = Since} = Part, #state{traffic = Traffic, old_traffic
     Value = Head#{programs => Ports#ports.programs, in_bytes => Ports#ports.in, out_bytes => Ports#ports.out, queue_bytes => Ports#ports.queue,
                   kinds => [{Kind, maps:get(Kind, Ports#ports.kinds)} || Kind <- best(Ports#ports.kinds, 20)],
                   owners => [Row#{kind => Kind, ports => maps:get(Key, Owners)} || {{_, Kind} = Key, Row} <- OwnerRows],
-                  sockets => sockets(),
+                  sockets => sockets(), ended => ended_owners(Ports, State1),
                   rows => [with_deltas(Port, Row, Old) || {Port, Row} <- Rows]},
     Last = Round#round.rest =:= [],
     {case Old of none -> Value; _ -> Value#{since_ns => Since} end,
@@ -36,14 +40,40 @@ ports(Top, #round{read_ns = Since} = Part, #state{traffic = Traffic, old_traffic
                   old_traffic = case Last of true -> Ports#ports.traffic; false -> Old end}}.
 
 %% Ranked by traffic since the round before, and before that, by all.
-add_port(Port, {{_, Kind} = Owner, In, Out, Queue, Programs}, Old, #ports{top = Top, traffic = Traffic, owners = Owners} = Acc) ->
+add_port(Port, {{_, Kind} = Owner, In, Out, Queue, Programs}, Old, #ports{top = Top, traffic = Traffic, owners = Owners} = All) ->
     {OldIn, OldOut} = port_before(Port, Old),
+    Acc = add_socket(is_socket(Kind), Port, All),
     Acc#ports{programs = Acc#ports.programs + Programs, in = Acc#ports.in + In, out = Acc#ports.out + Out, queue = Acc#ports.queue + Queue,
               kinds = merge(Kind, 1, fun erlang:'+'/2, Acc#ports.kinds),
               owners = Owners#{Owner => maps:get(Owner, Owners, 0) + 1},
               top = top_add(In - OldIn + Out - OldOut + Queue, Port, Top), traffic = Traffic#{Port => {In, Out}}};
 add_port(_, hung, _, Acc) -> Acc;
 add_port(_, undefined, _, #ports{dead = Dead} = Acc) -> Acc#ports{dead = Dead + 1}.
+
+%% The highest hashes are a choice by chance, another one each time.
+add_socket(false, _, Acc) -> Acc;
+add_socket(true, Port, #ports{sockets = Sockets, chosen = Chosen, seed = Seed} = Acc) ->
+    Acc#ports{sockets = Sockets + 1, chosen = top_add(erlang:phash2({Port, Seed}), Port, Chosen)}.
+
+is_socket(Kind) -> Kind =:= <<"tcp_inet">> orelse Kind =:= <<"udp_inet">> orelse Kind =:= <<"sctp_inet">>.
+
+%% A port whose process ends stays open while its driver has something to send (erts_deliver_port_exit in io.c), or where it is not
+%% linked to that process. Which of them are so is asked of some sockets.
+ended_owners(#ports{sockets = Sockets, chosen = Chosen}, State) ->
+    Found = details(fun has_ended/1, [Port || {_, Port} <- top_list(Chosen)], State),
+    Queues = [Queue || {_, #{queue := Queue}} <- Found],
+    #{sockets => Sockets, sampled => length(Found), ended => length(Queues), queue_bytes => lists:sum(Queues)}.
+
+%% `undefined' of one that has been closed meanwhile.
+has_ended(Port) ->
+    case erlang:port_info(Port, connected) of
+        {_, Owner} ->
+            case is_process_alive(Owner) of
+                true -> #{};
+                false -> case erlang:port_info(Port, queue_size) of {_, Queue} -> #{queue => Queue}; undefined -> undefined end
+            end;
+        undefined -> undefined
+    end.
 
 %% How many programs of the operating system are behind it. Sockets, of which there may be very many, are not asked.
 programs("tcp_inet", _) -> 0;

@@ -61,6 +61,18 @@ metrics! {
     PORT_COUNT = Vm / "port_count", Count, Gauge, "Ports: system_info(port_count).";
     PROGRAM_PORTS = Vm / "program_ports", Count, Gauge,
         "Ports of programs that the VM has started, by port_info(Port, os_pid); where all ports were read at once (every ten seconds).";
+    PORTS_READ = Vm / "ports_read", Count, Gauge,
+        "Ports whose queues were read in one part of the scan of all ports (every ten seconds).";
+    PORT_QUEUES = Vm / "port_queues", Bytes, Gauge,
+        "Bytes that wait in the driver queues of those: port_info(Port, queue_size).";
+    SOCKETS_READ = Vm / "sockets_read", Count, Gauge,
+        "Of those, ports of the inet drivers.";
+    SOCKETS_SAMPLED = Vm / "sockets_sampled", Count, Gauge,
+        "Of those, chosen by chance, how many were asked whether their process still lives: 100 at most.";
+    SOCKETS_ENDED = Vm / "sockets_ended", Count, Gauge,
+        "Of those, how many are connected to a process that has ended: port_info(Port, connected).";
+    SOCKETS_ENDED_QUEUES = Vm / "sockets_ended_queues", Bytes, Gauge,
+        "Bytes that wait in the driver queues of those.";
     ATOM_COUNT = Vm / "atom_count", Count, Gauge, "Atoms: system_info(atom_count).";
     ETS_COUNT = Vm / "ets_count", Count, Gauge, "ETS tables: system_info(ets_count).";
     SPAWNED = Vm / "spawned", Count, Counter,

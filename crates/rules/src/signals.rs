@@ -23,6 +23,7 @@ pub(crate) mod names;
 pub(crate) mod never_waiting;
 pub(crate) mod new_processes;
 pub(crate) mod own_effect;
+pub(crate) mod port_queues;
 pub(crate) mod process_memory;
 pub(crate) mod products;
 pub(crate) mod program_locks;

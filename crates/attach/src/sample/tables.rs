@@ -97,6 +97,7 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
         });
     }
     let scanned = needed(value, "scanned")?;
+    queues(value, scanned, out)?;
     // Of a part of the ports that says nothing; an older agent does not tell it.
     let is_all = number(value, "part")? == Some(1) && value.field("last")?.as_bool()?;
     if let Some(programs) = number(value, "programs")?.filter(|_| is_all) {
@@ -116,6 +117,10 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
     // All are counted by kind, and the largest owners are known besides.
     let mut owned = HashMap::<String, i64>::new();
     for owner in rows(value, "owners")? {
+        // What has ended is among the others, of which no maker is known.
+        if owner.get("owner_call")?.is_none() {
+            continue;
+        }
         let kind = text(owner, "kind")?.unwrap_or_default();
         let count = needed(owner, "ports")?;
         let known = owned.entry(kind.clone()).or_default();
@@ -128,6 +133,25 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
         let others = count.as_i64()?.saturating_sub(owned.get(&kind).copied().unwrap_or(0));
         if others > 0 {
             origin(kind, None, others);
+        }
+    }
+    Ok(())
+}
+
+/// What waits in the queues of ports, and whose process has ended of some sockets; not where nothing was read.
+fn queues(value: Term<'_>, scanned: i64, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    if let Some(bytes) = number(value, "queue_bytes")? {
+        out.metric(&metrics::PORTS_READ, "", scanned);
+        out.metric(&metrics::PORT_QUEUES, "", bytes);
+    }
+    if let Some(ended) = value.get("ended")? {
+        for (metric, key) in [
+            (&metrics::SOCKETS_READ, "sockets"),
+            (&metrics::SOCKETS_SAMPLED, "sampled"),
+            (&metrics::SOCKETS_ENDED, "ended"),
+            (&metrics::SOCKETS_ENDED_QUEUES, "queue_bytes"),
+        ] {
+            out.metric(metric, "", needed(ended, key)?);
         }
     }
     Ok(())

@@ -428,6 +428,15 @@ pub(super) const RELATIONS: &[Relation] = &[
         why: "large heaps are collected by dirty CPU schedulers, and that is most of what these do",
     },
     Relation {
+        cause: "BT008",
+        effects: &["BT026", "BT027"],
+        is_meant: |cause, effect| {
+            let is_of_ports = matches!(effect.subject, Some(Subject::Port { .. }));
+            cause.has(&Signal::Grows(MemoryKind::Binary)) && is_of_ports
+        },
+        why: "what waits unsent in sockets whose process has ended are these binaries",
+    },
+    Relation {
         cause: "BT026",
         effects: &["BT027"],
         is_meant: |cause, effect| {

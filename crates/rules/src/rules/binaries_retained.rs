@@ -3,7 +3,7 @@
 //! A part of a binary keeps all of it; and a process that is seldom collected keeps binaries that it has long dropped. Which of the
 //! two it is, or whether the binaries are wanted, is not seen from outside: so what would tell is said.
 //!
-//! What no process refers to is kept by something else: a table, most often, with parts of what was matched.
+//! What no process refers to is kept by something else: a table, most often, with parts of what was matched; or it waits in sockets to be sent.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, HolderRow, Missing, Period, ProcessRow, ProcessUse,
@@ -15,6 +15,7 @@ use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::signals::collected::{self, Measured};
 use crate::signals::lock_suspects;
 use crate::signals::memory::{self, megabytes};
+use crate::signals::port_queues;
 use crate::signals::stack;
 
 pub const RULE: Rule = Rule {
@@ -126,6 +127,14 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
     if rest < WORTH_BYTES || rest < MOSTLY * least || comes_and_goes {
         return None;
     }
+    let waiting = port_queues::waiting_bytes(period);
+    if let Some(waiting) = waiting.filter(|waiting| *waiting >= MOSTLY * rest) {
+        return in_ports(period, resident, waiting, least, referred);
+    }
+    let rest = rest - waiting.unwrap_or(0.0);
+    if rest < WORTH_BYTES || rest < MOSTLY * least {
+        return None;
+    }
     let severity = SHARE.of(period).severity(rest / resident.max(1.0))?;
     let queued = period.stat(&metrics::SCAN_QUEUED, "").map_or(0.0, |stat| stat.mean());
     let told = candidates(period);
@@ -136,7 +145,13 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
             megabytes(rest),
             table.name
         ),
-        None => format!("{} of binaries are kept by no process: by tables, most likely", megabytes(rest)),
+        None => {
+            let by = match waiting.is_none() && port_queues::has_sockets(period) {
+                true => "by tables, or by sockets that wait to send them",
+                false => "by tables, most likely",
+            };
+            format!("{} of binaries are kept by no process: {by}", megabytes(rest))
+        }
     };
     // A cache that is meant to hold large binaries looks the same, but does not grow for long.
     let draft = Draft::new(severity, summary)
@@ -149,9 +164,15 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
         Evidence::number("what all processes refer to, at most", referred, Unit::Bytes)
             .with_text("added up; what several refer to counts for each of them"),
     )
+    .because_some(waiting.map(|waiting| {
+        Evidence::number("what waits in the driver queues of ports", waiting, Unit::Bytes)
+    }))
     .because_some((!told.is_empty()).then(|| Evidence::text("the program's tables with most objects", told)))
     .but("a table that is meant to hold large binaries whole, such as a cache, looks the same")
-    .but("what drivers and NIFs hold, and what waits in sockets, is no process's either")
+    .but(match waiting {
+        Some(_) => "what drivers and NIFs hold is no process's either",
+        None => "what drivers and NIFs hold, and what waits in sockets, is no process's either",
+    })
     .but_if(queued >= MANY_MESSAGES, "messages that wait may hold them")
     .but_if(
         period.facts.otp_release().is_some_and(|release| release < 27),
@@ -167,6 +188,30 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
         "a part of a binary keeps the whole of it, also in a table",
         "beamtune memory --holders: what processes refer to; then binary memory under the same load",
     )))
+}
+
+/// Most of what no process refers to waits in ports: their peers do not read.
+fn in_ports(period: &Period, resident: f64, waiting: f64, all: f64, referred: f64) -> Option<Draft> {
+    let severity =
+        SHARE.of(period).severity(waiting / resident.max(1.0)).filter(|_| waiting >= WORTH_BYTES)?;
+    let prove = "binary memory and erlang:port_info(Port, queue_size), under the same load";
+    Some(
+        Draft::new(
+            severity,
+            format!("{} of binaries wait in sockets to be sent: their peers do not read", megabytes(waiting)),
+        )
+        .confidence(Confidence::Inferred)
+        .about(port_queues::subject(period))
+        .costs(Some(Cost::MemoryBytes(waiting)))
+        .because(Evidence::number("what waits in the driver queues of ports", waiting, Unit::Bytes))
+        .because(Evidence::number("all binaries of the node, at least", all, Unit::Bytes))
+        .because(Evidence::number("what all processes refer to, at most", referred, Unit::Bytes))
+        .but("a burst to many clients looks the same for a moment")
+        .confirmed_by(
+            "lists:sum([Q || P <- erlang:ports(), {_, Q} <- [erlang:port_info(P, queue_size)]]), twice",
+        )
+        .fix(port_queues::slow_peers(period, prove)),
+    )
 }
 
 /// One table with so many times the objects of the next one is the likely one (judgement).

@@ -1,7 +1,8 @@
 //! BT083: a listener accepts many connections that live for seconds only, so that setting them up is much of the work.
 //!
-//! By Little's law the mean life is the number of open connections divided by those accepted in a second. Who closes first is known from the
-//! kernel: only on that side does the socket stay in TIME_WAIT.
+//! By Little's law the mean life is the number of open connections divided by those accepted in a second; but where some stay and others are
+//! gone before they can be seen, these are short. Who closes first is known from the kernel: only on that side does the socket stay in
+//! TIME_WAIT.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Signal, Subject, Threshold,
@@ -64,6 +65,9 @@ const EQUAL: f64 = 0.85;
 /// Below this, in seconds, three neighbouring seconds say nothing.
 const MIN_EQUAL_SECONDS: i64 = 3;
 
+/// Where fewer of the accepted connections than this share are seen in any sample, most are gone between two samples (judgement: half).
+const SEEN: f64 = 0.5;
+
 /// One listening socket.
 struct Listener<'p> {
     address: &'p str,
@@ -71,6 +75,8 @@ struct Listener<'p> {
     closed_per_s: Option<f64>,
     open: f64,
     life_seconds: f64,
+    /// That most are gone between two samples: those that are open are others.
+    is_seldom_seen: bool,
 }
 
 /// Connections that the node closed first.
@@ -101,13 +107,21 @@ impl<'p> Listener<'p> {
             return None;
         }
         let closed_per_s = closed_per_s(period, address);
+        let seen = period.rate(&metrics::TCP_BEGUN, address).ok()? / accepted_per_s;
+        // One that lives for a part of the time between two samples is seen with that probability.
+        let between_seconds = period.seconds() / f64::from(open.samples - 1);
+        let life_seconds = match seen < SEEN {
+            true => seen * between_seconds,
+            false => open.mean() / accepted_per_s,
+        };
         let grown_per_s = open.last.value.saturating_sub(open.first.value) as f64 / period.seconds();
         (accepted_per_s > 0.0 && accepted_per_s - grown_per_s >= ENDED * accepted_per_s).then(|| Listener {
             address,
             accepted_per_s,
             closed_per_s,
             open: open.mean(),
-            life_seconds: open.mean() / accepted_per_s,
+            life_seconds,
+            is_seldom_seen: seen < SEEN,
         })
     }
 
@@ -157,10 +171,25 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let listeners: Vec<Listener<'_>> =
         own.into_iter().filter_map(|address| Listener::of(period, address, all_per_s)).collect();
     let drafts = listeners.iter().filter_map(|listener| describe(period, listener)).collect();
+    let in_namespace = period.rate(&metrics::PASSIVE_OPENS, "").ok();
     let stays = if most < ACCEPTED.of(period).notice { "" } else { ", which stay open, or cost little CPU" };
     Ok(Judgement::found_or_healthy(
         drafts,
-        format!("at most {most:.1} connections a second were seen to be accepted at one address{stays}"),
+        match in_namespace {
+            // Whoever has accepted them.
+            Some(all) if all < ACCEPTED.of(period).notice => {
+                format!(
+                    "all listening sockets of the network namespace accepted {all:.1} connections a second"
+                )
+            }
+            Some(all) if most < SEEN * all => format!(
+                "{all:.1} connections a second were accepted in the network namespace; at one address of the node at most {most:.1} \
+                 lived long enough to be seen{stays}"
+            ),
+            _ => format!(
+                "at most {most:.1} connections a second were seen to be accepted at one address{stays}; how many shorter ones there are is not known"
+            ),
+        },
     ))
 }
 
@@ -179,12 +208,14 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
     let who = match (closer, equal) {
         (Closer::Node, Some(_)) => "; a time-out closes them",
         (Closer::Node, None) => "; the node closes them",
-        (Closer::Peers, _) => "; clients close them",
+        (Closer::Peers, Some(_)) => "; clients give up at that age",
+        (Closer::Peers, None) => "; clients close them",
         (Closer::Unknown, _) => "",
     };
-    let life = match listener.are_requests() {
-        true => format!("below {REQUEST_SECONDS:.0} s"),
-        false => view::duration_text(listener.life_seconds),
+    let life = match (listener.are_requests(), equal) {
+        (true, _) => format!("below {REQUEST_SECONDS:.0} s"),
+        (false, Some((seconds, _))) => view::duration_text(seconds as f64),
+        (false, None) => view::duration_text(listener.life_seconds),
     };
     let mut draft = Draft::new(
         severity,
@@ -198,17 +229,19 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
             .against_scale(ACCEPTED.of(period))
             .with_text("at least"),
     )
-    .because(
-        Evidence::number("mean life of a connection", listener.life_seconds, Unit::Seconds)
-            .with_text(format!("{:.0} open / accepted per second", listener.open)),
-    )
+    .because(Evidence::number("mean life of a connection", listener.life_seconds, Unit::Seconds).with_text(
+        match listener.is_seldom_seen {
+            true => "most are gone between two samples".to_owned(),
+            false => format!("{:.0} open / accepted per second", listener.open),
+        },
+    ))
     .because_some(listener.closed_per_s.map(|closed| {
         Evidence::number("connections that the node closed first", closed, Unit::PerSecond)
             .with_text("sockets in TIME_WAIT with the listener's port as local port")
     }))
     .because_some(equal.map(|(seconds, share)| {
         Evidence::number("connections that ended at the same age", share, Unit::Ratio)
-            .with_text(format!("{seconds} s, a second more or less: a time-out"))
+            .with_text(format!("{seconds} s, a second more or less: a time-out, or an interval"))
     }))
     .because(Evidence::number(
         "schedulers active, share of the CPU that the node may use",
@@ -281,12 +314,24 @@ fn advise(
                 prove,
             )
         })
-        .fix_if(listener.are_requests() || closer != Closer::Node, || {
+        .fix_if(closer == Closer::Peers && equal.is_some(), || {
+            let seconds = equal.map_or(0, |equal| equal.0);
+            remedy::of(
+                period,
+                "code.client_retry",
+                &format!(
+                    "see what clients have not got after {seconds} s (login, answer), and let them try again after pauses that grow, of random length"
+                ),
+                "clients that give up and come back at once bring the same work again, and what was done for them is lost",
+                prove,
+            )
+        })
+        .fix_if(listener.are_requests() || closer != Closer::Node && equal.is_none(), || {
             remedy::of(
                 period,
                 "code.keep_connections",
-                "keep connections open: HTTP keep-alive, a pool of connections in the clients, no Connection: close from the server",
-                "each connection costs a handshake and a process, for one request",
+                "keep connections open: one long-lived connection or a pool in each client; with HTTP keep-alive, and no Connection: close from the server",
+                "each connection costs a handshake and a process",
                 prove,
             )
         })

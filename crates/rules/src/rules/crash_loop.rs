@@ -398,18 +398,22 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
     let with = if is_line { format!(", and {} with it,", found.siblings.named()) } else { String::new() };
     let callee = most.and_then(|row| row.callee.clone());
     let of = parent.map_or(String::new(), |parent| format!(" of {parent}"));
-    Draft::new(
-        severity,
-        format!("{child}{of} ends with an error{with} {}: {reason}", often(rate, found.restarts())),
-    )
+    let often = often(rate, found.restarts());
+    // Whoever is killed has not failed.
+    let is_killed = found.is_killed();
+    let summary = match is_killed && !is_line {
+        true => format!("{child}{of} is killed {often}: exit(Pid, kill)"),
+        false => format!("{child}{of} ends with an error{with} {often}: {reason}"),
+    };
+    Draft::new(severity, summary)
     .about(match flag {
         Some(_) => Subject::Flag { name: "+hmax".to_owned() },
         None => kind.clone(),
     })
     .signals(flag.map(|_| Signal::Crashes(kind)))
     .signals(callee.clone().map(|name| Signal::WaitsFor(Subject::ProcessKind { name, starter: None })))
-    .minor_if(found.restarts() < LOOP || is_rare || may_be_meant || found.is_killed())
-    .guess_if(found.is_killed())
+    .minor_if(found.restarts() < LOOP || is_rare || may_be_meant || is_killed)
+    .guess_if(is_killed)
     .because(
         Evidence::number("ends with errors", found.errors as f64 / period.seconds(), Unit::PerSecond)
             .against_scale(RATE.of(period))
@@ -426,7 +430,9 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
     .but("only some processes are monitored: there may be many more such ends")
     .but_if(may_be_meant, "the program ends them itself, with a reason of its own: that may be meant, where others start in their place")
     .but_if(is_rare, "most of them end in order, so most of the work is done")
-    .but_if(found.is_killed(), "somebody ends them with exit(Pid, kill), which may be meant")
+    .because_some(is_killed.then(|| Evidence::text("who kills them", "not known: no process is told who has ended another one")))
+    .but_if(is_killed, "somebody ends them with exit(Pid, kill), which may be meant")
+    .but_if(is_killed, "a process that is linked to one that is killed ends with this reason, too")
     .but_if(found.restarts() < LOOP, "a single failure looks the same: see whether it goes on")
     .fix_if(flag.is_some(), || {
         remedy::of(
@@ -446,7 +452,18 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
             "ends in a minute, and the largest heap of the process (beamtune memory)",
         )
     })
-    .fix_if(limit.is_none(), || {
+    .fix_if(is_killed, || {
+        remedy::of(
+            period,
+            "code.end_in_order",
+            &format!(
+                "find who ends {child}: exit(Pid, kill) in the program, a time limit, or a supervisor (shutdown time, brutal_kill); let it end by a message or by exit(Pid, shutdown)"
+            ),
+            "a killed process runs no terminate/2; what it holds may stay: sockets with unsent data, work of others that it had begun",
+            "ends in a minute, and the number of ports, under the same load",
+        )
+    })
+    .fix_if(limit.is_none() && !is_killed, || {
         let at = most.and_then(own_place).map_or(String::new(), |place| format!(" at {place}"));
         let whom = callee.map_or(String::new(), |callee| format!(", and see why {callee} does not answer"));
         remedy::of(
@@ -466,7 +483,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
             "pids of the siblings, before and after a failure",
         )
     })
-    .fix_if(limit.is_none() && most.is_some_and(|row| row.stack.is_empty()), || {
+    .fix_if(limit.is_none() && !is_killed && most.is_some_and(|row| row.stack.is_empty()), || {
         remedy::of(
             period,
             "code.backoff",

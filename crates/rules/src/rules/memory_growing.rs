@@ -10,6 +10,7 @@ use crate::remedy;
 use crate::rule::{Draft, FAR_SECONDS, Judgement, Role, Rule, SOON_SECONDS, SOON_SOURCE, Topic};
 use crate::signals::limits::{self, MEMORY_REACH, SHORT_SECONDS, goes_on, growth, pace};
 use crate::signals::memory::{self, End, Room, megabytes};
+use crate::signals::port_queues;
 use crate::signals::watermark;
 use crate::view;
 
@@ -237,6 +238,11 @@ fn owner(period: &Period, kind: &str) -> Option<(Subject, Evidence)> {
             let (subject, bytes) = largest(Rank::Memory, |row| Some(row.memory_bytes))?;
             (subject, bytes, "heap and stack".to_owned())
         }
+        "binary" if let Some(waiting) = port_queues::most_binaries(period) => (
+            port_queues::subject(period),
+            waiting as i64,
+            "what waits in driver queues to be sent".to_owned(),
+        ),
         "binary" if let Some(table) = memory::binaries_of_table(period) => {
             let (objects, owner) = (table.objects, table.owner_title());
             let what = format!("{objects} objects, owner {owner}; no process holds the new binaries");
@@ -350,6 +356,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
                 "it only makes the growth slower: the objects then take about half",
                 prove,
             )),
+        "binary" if port_queues::most_binaries(period).is_some() => draft.fix(port_queues::slow_peers(period, prove)),
         "binary" => draft.fix(remedy::of(
             period,
             "code.binary_copy",

@@ -1,12 +1,14 @@
 //! BT008: the port table, or the file descriptors behind it, is nearly full or filling up.
 
 use beamtune_model::{
-    Account, Code, Evidence, Group, Limit, Missing, Period, Remedy, Subject, Unit, facts, metrics,
+    Account, Code, Evidence, Group, Limit, MemoryKind, Missing, Period, Remedy, Signal, Subject, Unit, facts,
+    metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::limits::{FULL, Filling, maker};
+use crate::signals::port_queues::{self, Ended};
 use crate::signals::products;
 
 pub const RULE: Rule = Rule {
@@ -18,6 +20,7 @@ pub const RULE: Rule = Rule {
     account: Account::HeadRoom,
     judges_dumps: true,
     needs_minutes: true,
+    explains_as_notice: true,
     judge,
     thresholds: &[FULL],
     ..Rule::COMMON
@@ -68,7 +71,13 @@ type Maker<'a> = Option<&'a crate::signals::limits::Maker>;
 fn by_table_size(period: &Period, ports: &Filling, severity: f64, maker: Maker<'_>) -> Draft {
     let leak = ports.growth.is_some();
     let next = (ports.limit * 4.0).min(134_217_727.0);
-    common(period, ports.draft(severity, "ports"), leak, maker).fix_if(ports.needs_room(), || {
+    let ended = Ended::of(period, ports.growth.map(|trend| trend.slope));
+    let draft = ports.draft(severity, "ports");
+    let draft = match &ended {
+        Some(ended) => draft.and(&format!("; {}", ended.sentence())),
+        None => draft,
+    };
+    common(period, draft, leak, maker, ended.as_ref()).fix_if(ports.needs_room(), || {
         remedy::of(
             period,
             "+Q",
@@ -98,11 +107,13 @@ fn by_descriptors(
     let is_of_ports = files.now <= 2.0 * ports.now || (files.growth.is_none() && ports.growth.is_some());
     let of_no_port = mostly.filter(|kind| kind.descriptor != Descriptor::Socket && !is_of_ports);
     let draft = filling.draft(severity, "open files");
-    let draft = match mostly {
-        Some(kind) => draft.and(&format!("; most are {}", kind.what)),
-        None => draft,
+    let ended = Ended::of(period, filling.growth.map(|trend| trend.slope)).filter(|_| of_no_port.is_none());
+    let draft = match (&ended, mostly) {
+        (Some(ended), _) => draft.and(&format!("; {}", ended.sentence())),
+        (None, Some(kind)) => draft.and(&format!("; most are {}", kind.what)),
+        (None, None) => draft,
     };
-    let silent = Silent::of(period).filter(|_| leak && of_no_port.is_none());
+    let silent = Silent::of(period).filter(|_| leak && of_no_port.is_none() && ended.is_none());
     let draft = match &silent {
         Some(silent) => draft.and(&format!("; {}", silent.sentence())).fix(silent.remedy(period)),
         None => draft,
@@ -126,7 +137,7 @@ fn by_descriptors(
                     "the number of open files must stop growing under the same load",
                 )
             }),
-        None => common(period, draft, leak, maker.filter(|_| is_of_ports)),
+        None => common(period, draft, leak, maker.filter(|_| is_of_ports), ended.as_ref()),
     }
         .because(Evidence::number("ports now", ports.now, Unit::Count))
         .because_some((files.now > ports.now).then(|| {
@@ -248,15 +259,19 @@ impl Commonest {
     }
 }
 
-fn common(period: &Period, draft: Draft, leak: bool, maker: Maker<'_>) -> Draft {
+fn common(period: &Period, draft: Draft, leak: bool, maker: Maker<'_>, ended: Option<&Ended>) -> Draft {
+    let draft = draft.because_some(maker.map(|maker| maker.evidence.clone()));
+    let draft = match ended {
+        Some(ended) => of_ended(period, draft, ended, maker),
+        None => draft,
+    };
     draft
-        .because_some(maker.map(|maker| maker.evidence.clone()))
         .about(maker.map_or(Subject::limit(Limit::Ports), |maker| Subject::Port {
             name: maker.kind.clone(),
             opener: maker.by.clone(),
         }))
-        .but_if(leak, STILL_ARRIVING)
-        .fix_if(leak, || {
+        .but_if(leak && ended.is_none(), STILL_ARRIVING)
+        .fix_if(leak && ended.is_none(), || {
             remedy::of(
                 period,
                 "code.close_ports",
@@ -265,4 +280,37 @@ fn common(period: &Period, draft: Draft, leak: bool, maker: Maker<'_>) -> Draft 
                 "the port count must stop growing under the same load",
             )
         })
+}
+
+/// Sockets that nobody owns any more are the cause; and of binaries, where most of these wait in them.
+fn of_ended(period: &Period, draft: Draft, ended: &Ended, maker: Maker<'_>) -> Draft {
+    let is_most = port_queues::most_binaries(period)
+        .is_some_and(|waiting| ended.have_unsent() && ended.bytes() >= MOST_OF_QUEUES * waiting);
+    let draft = ended.evidence().into_iter().fold(draft, Draft::because);
+    let draft = draft
+        .because_some(maker.and_then(|maker| ends(period, maker)))
+        .signals(is_most.then_some(Signal::Grows(MemoryKind::Binary)))
+        .but("who opened those sockets is gone: it is guessed by the processes that own the others")
+        .confirmed_by(port_queues::CHECK);
+    ended.remedies(period).into_iter().fold(draft, |draft, remedy| draft.fix(Some(remedy)))
+}
+
+/// From this share of what waits in all ports on, it is what these sockets hold (judgement).
+const MOST_OF_QUEUES: f64 = 0.5;
+
+/// How often processes end that run what the owners of the other sockets run.
+fn ends(period: &Period, maker: &crate::signals::limits::Maker) -> Option<Evidence> {
+    let by = maker.by.as_deref()?;
+    let rows = period.exits.iter().filter(|row| row.call.as_deref() == Some(by));
+    let most = rows.clone().max_by_key(|row| row.count)?;
+    let count = rows.map(|row| row.count).fold(0, i64::saturating_add);
+    let reason = most.reason.as_deref().unwrap_or("in order");
+    Some(
+        Evidence::number(
+            "ends of processes that were seen",
+            count as f64 / period.seconds(),
+            Unit::PerSecond,
+        )
+        .with_text(format!("{by}: {reason}")),
+    )
 }

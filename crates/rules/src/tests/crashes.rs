@@ -192,6 +192,11 @@ fn a_heap_limit_that_kills_is_named_with_whom_it_kills() {
     // Without a limit it was somebody who may have meant it.
     let found = finding(&ends(vec![killed(0)]), "BT063");
     assert_eq!((found.level, found.confidence), (Level::Notice, Confidence::Guess));
+    assert!(found.summary.ends_with("times a minute: exit(Pid, kill)"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.end_in_order"]);
+    // One that fails at times, too, has a cause of its own.
+    let both = ends(vec![killed(0), crash(1)]);
+    assert!(entries(&finding(&both, "BT063")).contains(&"code.crash_cause"));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The rules about what processes and tables keep.
 
 use beamtune_model::{
-    CollectRow, CollectionRow, Cost, ExitRow, HolderRow, Level, Outcome, Period, Rank, facts,
+    CollectRow, CollectionRow, Cost, ExitRow, HolderRow, Level, Outcome, Period, Rank, SpawnRow, facts,
+    metrics,
 };
 
 use super::node::{Busy, Happens, node};
@@ -27,6 +28,26 @@ fn binaries_that_no_process_refers_to_are_told_with_the_tables_that_may_keep_the
         "{found:#?}"
     );
     assert_eq!(entries(&found), ["code.binary_copy"]);
+    // What waits to be sent is no table's.
+    let with_queues = |bytes| {
+        kept(20 * MB).with(|n| {
+            n.series.push((&metrics::PORTS_READ, "", n.ports.0, 0));
+            n.series.push((&metrics::PORT_QUEUES, "", bytes, 0));
+        })
+    };
+    let found = finding(&with_queues(200 * MB), "BT026");
+    assert!(found.summary.starts_with("200 MB of binaries wait in sockets"), "{}", found.summary);
+    assert_eq!(entries(&found), ["socket.send_timeout"]);
+    let found = finding(&with_queues(30 * MB), "BT026");
+    assert!(found.summary.ends_with("kept by no process: by tables, most likely"), "{}", found.summary);
+    assert!(found.summary.starts_with("250 MB"), "{}", found.summary);
+    // Not measured, of a node with many sockets.
+    let sockets = kept(20 * MB).with(|n| {
+        let kind = "tcp_inet".to_owned();
+        n.spawns.push(SpawnRow { what: "port".to_owned(), kind, count: 300, of: 310, ..SpawnRow::default() });
+    });
+    let found = finding(&sockets, "BT026");
+    assert!(found.summary.ends_with("by tables, or by sockets that wait to send them"), "{}", found.summary);
     // Processes may keep them; or it was not told, of a node with many.
     assert_healthy(&kept(200 * MB), "BT026");
     assert_healthy(&kept(20 * MB).with(|n| n.referred = None), "BT026");

@@ -142,6 +142,59 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
     assert_healthy(&node(), "BT008");
 }
 
+/// So many sockets, some sampled, of which so many have lost their process, with what waits in these.
+fn disowned(sockets: i64, sampled: i64, ended: i64, unsent: i64) -> Node {
+    node().with(|n| {
+        (n.ports, n.open_files) = ((sockets, 4), (sockets + 20, 4));
+        n.facts.push((facts::NOFILE_SOFT, "20000".to_owned()));
+        n.spawns = vec![spawn("port", "tcp_inet", "files:init/1")];
+        n.series.push((&metrics::PORTS_READ, "", sockets + 40, 0));
+        n.series.push((&metrics::PORT_QUEUES, "", unsent * sockets / sampled, 0));
+        n.series.push((&metrics::SOCKETS_READ, "", sockets, 0));
+        n.series.push((&metrics::SOCKETS_SAMPLED, "", sampled, 0));
+        n.series.push((&metrics::SOCKETS_ENDED, "", ended, 0));
+        n.series.push((&metrics::SOCKETS_ENDED_QUEUES, "", unsent, 0));
+    })
+}
+
+#[test]
+fn sockets_that_outlive_their_process_are_what_leaks() {
+    let mb = 1_000_000;
+    let sick = disowned(200, 100, 60, 30 * mb);
+    let found = finding(&sick, "BT008");
+    let says =
+        "; 60 of 100 sampled sockets belong to processes that have ended; about 60 MB wait unsent in them";
+    assert!(found.summary.ends_with(says), "{}", found.summary);
+    assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by files:init/1"));
+    assert_eq!(entries(&found), ["code.linger", "socket.send_timeout"]);
+    // The binaries that become more wait there.
+    let grows = sick.clone().with(|n| {
+        (n.resident, n.resident_growth) = (150 * mb, 2 * mb);
+        n.kinds = vec![("binary", 80 * mb, 2 * mb)];
+    });
+    let growth = finding(&grows, "BT027");
+    assert_eq!(growth.follows.as_ref().map(|of| of.code.0), Some("BT008"), "{growth:#?}");
+    assert_eq!(entries(&growth), ["socket.send_timeout"]);
+    // Nothing waits in them: nobody was linked to them.
+    let unlinked = finding(&disowned(150, 100, 90, 0), "BT008");
+    assert!(unlinked.summary.ends_with("belong to processes that have ended"), "{}", unlinked.summary);
+    assert!(unlinked.remedies[0].change.contains("no unlink/1"), "{:?}", unlinked.remedies);
+    // Few of many, which may just be closing; and as many as ever.
+    assert_eq!(entries(&finding(&disowned(800, 100, 8, mb), "BT008")), ["code.close_ports"]);
+    assert_eq!(entries(&finding(&disowned(400, 100, 15, mb), "BT008")), ["code.close_ports"]);
+    let still = sick.with(|n| (n.ports, n.open_files) = ((200, 0), (220, 0)));
+    assert_healthy(&still, "BT008");
+}
+
+#[test]
+fn of_many_sockets_the_few_that_outlive_their_process_are_the_leak_where_these_become_more() {
+    let grows = disowned(900, 100, 6, 3_000_000).with(|n| {
+        n.series.retain(|(metric, ..)| metric.name != metrics::SOCKETS_ENDED.name);
+        n.series.push((&metrics::SOCKETS_ENDED, "", 6, 1));
+    });
+    assert_eq!(entries(&finding(&grows, "BT008")), ["code.linger", "socket.send_timeout"]);
+}
+
 #[test]
 fn connections_on_which_nothing_comes_are_what_leaks() {
     let silent = |silent: i64, product: &str| {

@@ -248,6 +248,27 @@ fn a_limit_of_connections_a_short_backlog_and_slow_acceptors_are_told_apart() {
     check(&with(&[60, 61, 62], 1_024, &[100]).with(|n| n.active = 0.97), "have no time to accept", &[]);
 }
 
+#[test]
+fn connections_too_short_to_be_seen_are_not_said_to_be_none() {
+    let short = |per_s| {
+        churning(0, &[3], 0).with(|n| {
+            n.connections = (per_s, 0);
+            // Of another program.
+            n.foreign_listeners = 3;
+        })
+    };
+    let says = |node: &Node| {
+        let Outcome::Healthy(says) = outcome(&node.period(), "BT083") else { panic!("a finding") };
+        says
+    };
+    let many = says(&short(42));
+    assert!(many.starts_with("42.0 connections a second were accepted in the network namespace"), "{many}");
+    let few = says(&short(2));
+    assert!(few.ends_with("accepted 2.0 connections a second"), "{few}");
+    let unknown = says(&short(42).with(|n| n.without.push(&metrics::PASSIVE_OPENS)));
+    assert!(unknown.ends_with("how many shorter ones there are is not known"), "{unknown}");
+}
+
 const CHURN: &str = "0.0.0.0:8080";
 
 /// Connections that come in a second, how many are open, and how many the node has closed in ten seconds.
@@ -296,6 +317,13 @@ fn connections_that_live_for_seconds_are_found_with_who_closes_them() {
     check(&churning(40, &[160], 400), Level::Notice, few, &["code.idle_timeout"]);
     let by_clients = "0.0.0.0:8080: 200 connections/s live 4 s; clients close them";
     check(&churning(200, &[800], 10), Level::Notice, by_clients, &["code.keep_connections"]);
+    // They all give up at the same age, of whatever protocol: keep-alive is no cure.
+    let gives_up = churning(200, &[1_800], 10).with(|n| {
+        n.series.push((&metrics::TCP_LIVED, "0.0.0.0:8080,4", 700, 0));
+        n.series.push((&metrics::TCP_LIVED, "0.0.0.0:8080,9", 20, 0));
+    });
+    let says = "0.0.0.0:8080: 200 connections/s live 4 s; clients give up at that age";
+    check(&gives_up, Level::Notice, says, &["code.client_retry"]);
     // As many are seen in TIME_WAIT as in between two samples.
     let requests = "0.0.0.0:8080: 500 connections/s live below 1 s; the node closes them";
     check(&churning(9, &[4], 5_000), Level::Notice, requests, &["code.keep_connections"]);
@@ -312,6 +340,9 @@ fn connections_that_stay_or_cost_nothing_are_healthy() {
     assert_healthy(&churning(5, &[20], 50), "BT083");
     assert_healthy(&churning(200, &[800], 2_000).with(|n| n.active = 0.02), "BT083");
     assert_healthy(&node(), "BT083");
+    // Most stay, and a few clients come for one request each, too short to be seen.
+    assert_healthy(&churning(0, &[260], 240), "BT083");
+    assert_healthy(&churning(3, &[40], 600), "BT083");
     let old = node().with(|n| n.without.push(&metrics::TCP_BEGUN));
     assert!(matches!(outcome(&old.period(), "BT083"), Outcome::NotJudged { .. }));
 }

@@ -1,0 +1,164 @@
+//! What waits unsent in the driver queues of ports, and sockets whose process has ended.
+//!
+//! A port whose process ends stays open while its driver has something to send (`erts_deliver_port_exit` of erts/emulator/beam/io.c), so for
+//! as long as its peer does not read, and what waits is no process's memory and no table's. One that nobody is linked to stays for ever.
+
+use beamtune_model::{Evidence, Group, Metric, Period, Remedy, Subject, Unit, metrics};
+
+use super::limits::maker;
+use super::memory::megabytes;
+use crate::remedy;
+
+/// The share of the sockets that is part of the cause where they become more (judgement).
+const MANY: f64 = 0.25;
+/// The share of what the sockets grow by from which it is the cause, whatever their share (judgement).
+const MOST_OF_GROWTH: f64 = 0.5;
+/// Fewer in a sample may close by themselves within moments (judgement).
+const LEAST: f64 = 10.0;
+/// With so much in each of them on average there is something that must be sent first, in bytes (judgement).
+const UNSENT_BYTES: f64 = 1_024.0;
+/// So much of the memory of binaries in queues explains it (judgement: half).
+const MOSTLY: f64 = 0.5;
+
+/// Sockets that are connected to processes that have ended.
+pub(crate) struct Ended {
+    sampled: f64,
+    ended: f64,
+    /// Of the sample, by which all of them are estimated.
+    scale: f64,
+    bytes: f64,
+}
+
+impl Ended {
+    /// Those that matter where ports become more by so many a second, or are many.
+    pub(crate) fn of(period: &Period, growth_per_s: Option<f64>) -> Option<Self> {
+        let last = |metric: &Metric| Some(period.stat(metric, "").ok()?.last.value as f64);
+        let first = |metric: &Metric| Some(period.stat(metric, "").ok()?.first.value as f64);
+        let (sampled, ended) = (last(&metrics::SOCKETS_SAMPLED)?, last(&metrics::SOCKETS_ENDED)?);
+        if ended < LEAST {
+            return None;
+        }
+        let scale = last(&metrics::SOCKETS_READ)? / sampled.max(1.0) * unread(period)?;
+        let before = first(&metrics::SOCKETS_ENDED)? * first(&metrics::SOCKETS_READ)?
+            / first(&metrics::SOCKETS_SAMPLED)?.max(1.0);
+        let grown = ended * scale - before;
+        let is_growth = growth_per_s
+            .is_some_and(|slope| grown >= MOST_OF_GROWTH * slope * period.seconds() && grown > 0.0);
+        let found = Ended { sampled, ended, scale, bytes: last(&metrics::SOCKETS_ENDED_QUEUES)? };
+        (is_growth || ended >= MANY * sampled).then_some(found)
+    }
+
+    /// What waits in all of them, about.
+    pub(crate) fn bytes(&self) -> f64 {
+        self.bytes * self.scale
+    }
+
+    /// Whether it is data that keeps them open.
+    pub(crate) fn have_unsent(&self) -> bool {
+        self.bytes >= UNSENT_BYTES * self.ended
+    }
+
+    pub(crate) fn sentence(&self) -> String {
+        let belong = format!(
+            "{:.0} of {:.0} sampled sockets belong to processes that have ended",
+            self.ended, self.sampled
+        );
+        match self.have_unsent() {
+            true => format!("{belong}; about {} wait unsent in them", megabytes(self.bytes())),
+            false => belong,
+        }
+    }
+
+    pub(crate) fn evidence(&self) -> Vec<Evidence> {
+        let share =
+            Evidence::number("sockets whose process has ended", self.ended / self.sampled, Unit::Ratio)
+                .with_text(format!(
+                    "{:.0} of {:.0} sampled; such ports have no links",
+                    self.ended, self.sampled
+                ));
+        let bytes = Evidence::number("what waits unsent in all of them, about", self.bytes(), Unit::Bytes)
+            .with_text("their driver queues, by the sample");
+        if self.have_unsent() { vec![share, bytes] } else { vec![share] }
+    }
+
+    pub(crate) fn remedies(&self, period: &Period) -> Vec<Remedy> {
+        let prove = "ports whose connected process is dead (see Check) must become fewer";
+        let all = if self.have_unsent() {
+            [
+                remedy::of(
+                    period,
+                    "code.linger",
+                    "inet:setopts(Socket, [{linger, {true, 0}}]) before the process of a slow connection is ended",
+                    "a TCP port with unsent data outlives its process until its peer has read all; so it closes at once, and drops them",
+                    prove,
+                ),
+                slow_peers(period, prove),
+            ]
+        } else {
+            let close = remedy::of(
+                period,
+                "code.close_ports",
+                "keep each port linked to the process that it is connected to (no unlink/1 of a port), or close it before that ends",
+                "nobody closes a port that is linked to nobody",
+                prove,
+            );
+            [close, None]
+        };
+        all.into_iter().flatten().collect()
+    }
+}
+
+/// A check by hand.
+pub(crate) const CHECK: &str = "[P || P <- erlang:ports(), {_, Pid} <- [erlang:port_info(P, connected)], not is_process_alive(Pid)], twice: what stays, leaks";
+
+/// What to do where data wait for peers that do not read.
+pub(crate) fn slow_peers(period: &Period, prove: &str) -> Option<Remedy> {
+    remedy::of(
+        period,
+        "socket.send_timeout",
+        "{send_timeout, Ms} with {send_timeout_close, true}; send large data in small pieces, or with file:sendfile/5",
+        "a peer that does not read is dropped, and little waits unsent for each connection",
+        prove,
+    )
+}
+
+/// How many times as many ports there are as were read.
+fn unread(period: &Period) -> Option<f64> {
+    let last = |metric: &Metric| Some(period.stat(metric, "").ok()?.last.value as f64);
+    let read = last(&metrics::PORTS_READ).filter(|read| *read > 0.0)?;
+    Some((last(&metrics::PORT_COUNT)? / read).max(1.0))
+}
+
+/// Bytes in the driver queues of all ports, about; `None` where that was not recorded.
+pub(crate) fn waiting_bytes(period: &Period) -> Option<f64> {
+    Some(period.stat(&metrics::PORT_QUEUES, "").ok()?.last.value as f64 * unread(period)?)
+}
+
+/// The same, where it is most of the memory of binaries.
+pub(crate) fn most_binaries(period: &Period) -> Option<f64> {
+    let all = period.find(Group::Memory, "", "binary")?.last.value as f64;
+    waiting_bytes(period).filter(|bytes| *bytes > 0.0 && *bytes >= MOSTLY * all)
+}
+
+/// Ports of sockets are made by these drivers.
+const DRIVERS: [&str; 3] = ["tcp_inet", "udp_inet", "sctp_inet"];
+
+/// The sockets, with who opens most of them where that is known.
+pub(crate) fn subject(period: &Period) -> Subject {
+    match maker(period, "port").filter(|maker| DRIVERS.contains(&maker.kind.as_str())) {
+        Some(maker) => Subject::Port { name: maker.kind, opener: maker.by },
+        None => Subject::Port { name: "tcp_inet".to_owned(), opener: None },
+    }
+}
+
+/// So many sockets may hold what is not measured (judgement).
+const MANY_SOCKETS: i64 = 20;
+
+/// Whether the node has so many sockets that what they hold may matter.
+pub(crate) fn has_sockets(period: &Period) -> bool {
+    let latest = |kind: &str| {
+        let rows = period.spawns.iter().filter(|row| row.what == "port" && row.kind == kind);
+        rows.map(|row| row.count).fold(0, i64::saturating_add)
+    };
+    DRIVERS.iter().any(|kind| latest(kind) >= MANY_SOCKETS)
+}
