@@ -127,7 +127,7 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
     if rest < WORTH_BYTES || rest < MOSTLY * least || comes_and_goes {
         return None;
     }
-    let waiting = port_queues::waiting_bytes(period);
+    let waiting = port_queues::waiting_bytes_at_least(period);
     if let Some(waiting) = waiting.filter(|waiting| *waiting >= MOSTLY * rest) {
         return in_ports(period, resident, waiting, least, referred);
     }
@@ -165,7 +165,7 @@ fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
             .with_text("added up; what several refer to counts for each of them"),
     )
     .because_some(waiting.map(|waiting| {
-        Evidence::number("what waits in the driver queues of ports", waiting, Unit::Bytes)
+        Evidence::number("what waits in the driver queues of ports, at least", waiting, Unit::Bytes)
     }))
     .because_some((!told.is_empty()).then(|| Evidence::text("the program's tables with most objects", told)))
     .but("a table that is meant to hold large binaries whole, such as a cache, looks the same")
@@ -200,13 +200,13 @@ fn in_ports(period: &Period, resident: f64, waiting: f64, all: f64, referred: f6
             severity,
             format!("{} of binaries wait in sockets to be sent: their peers do not read", megabytes(waiting)),
         )
-        .confidence(Confidence::Inferred)
+        .confidence(Confidence::Guess)
         .about(port_queues::subject(period))
         .costs(Some(Cost::MemoryBytes(waiting)))
-        .because(Evidence::number("what waits in the driver queues of ports", waiting, Unit::Bytes))
+        .because(Evidence::number("what waits in the driver queues of ports, at least", waiting, Unit::Bytes))
         .because(Evidence::number("all binaries of the node, at least", all, Unit::Bytes))
         .because(Evidence::number("what all processes refer to, at most", referred, Unit::Bytes))
-        .but("a burst to many clients looks the same for a moment")
+        .but("a server that sends large data to slow clients on purpose looks the same")
         .confirmed_by(
             "lists:sum([Q || P <- erlang:ports(), {_, Q} <- [erlang:port_info(P, queue_size)]]), twice",
         )

@@ -172,21 +172,25 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         own.into_iter().filter_map(|address| Listener::of(period, address, all_per_s)).collect();
     let drafts = listeners.iter().filter_map(|listener| describe(period, listener)).collect();
     let in_namespace = period.rate(&metrics::PASSIVE_OPENS, "").ok();
-    let stays = if most < ACCEPTED.of(period).notice { "" } else { ", which stay open, or cost little CPU" };
+    let stays = if most < ACCEPTED.of(period).notice {
+        ""
+    } else {
+        ", which stay open, are single requests, or cost little CPU"
+    };
     Ok(Judgement::found_or_healthy(
         drafts,
-        match in_namespace {
+        match in_namespace.filter(|all| *all >= most) {
             // Whoever has accepted them.
             Some(all) if all < ACCEPTED.of(period).notice => {
                 format!(
                     "all listening sockets of the network namespace accepted {all:.1} connections a second"
                 )
             }
-            Some(all) if most < SEEN * all => format!(
-                "{all:.1} connections a second were accepted in the network namespace; at one address of the node at most {most:.1} \
-                 lived long enough to be seen{stays}"
+            Some(all) => format!(
+                "{all:.1} connections a second were accepted in the network namespace; of those at one address of the node, at most {most:.1} \
+                 were seen{stays}"
             ),
-            _ => format!(
+            None => format!(
                 "at most {most:.1} connections a second were seen to be accepted at one address{stays}; how many shorter ones there are is not known"
             ),
         },
@@ -241,7 +245,7 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
     }))
     .because_some(equal.map(|(seconds, share)| {
         Evidence::number("connections that ended at the same age", share, Unit::Ratio)
-            .with_text(format!("{seconds} s, a second more or less: a time-out, or an interval"))
+            .with_text(format!("{seconds} s, a second more or less: a time-out"))
     }))
     .because(Evidence::number(
         "schedulers active, share of the CPU that the node may use",

@@ -405,7 +405,13 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
         true => format!("{child}{of} is killed {often}: exit(Pid, kill)"),
         false => format!("{child}{of} ends with an error{with} {often}: {reason}"),
     };
-    Draft::new(severity, summary)
+    let draft = Draft::new(severity, summary);
+    // Who is killed has no time to report it.
+    let draft = match is_killed {
+        true => draft.confirmed_by("supervisor reports of the reason killed in the node's log; a killed process writes no crash report"),
+        false => draft,
+    };
+    draft
     .about(match flag {
         Some(_) => Subject::Flag { name: "+hmax".to_owned() },
         None => kind.clone(),

@@ -82,7 +82,7 @@ impl Ended {
     }
 
     pub(crate) fn remedies(&self, period: &Period) -> Vec<Remedy> {
-        let prove = "ports whose connected process is dead (see Check) must become fewer";
+        let prove = "ports whose connected process is dead must become fewer";
         let all = if self.have_unsent() {
             [
                 remedy::of(
@@ -132,6 +132,11 @@ fn unread(period: &Period) -> Option<f64> {
 /// Bytes in the driver queues of all ports, about; `None` where that was not recorded.
 pub(crate) fn waiting_bytes(period: &Period) -> Option<f64> {
     Some(period.stat(&metrics::PORT_QUEUES, "").ok()?.last.value as f64 * unread(period)?)
+}
+
+/// The same at all times: what was read least. A burst is gone by the next reading.
+pub(crate) fn waiting_bytes_at_least(period: &Period) -> Option<f64> {
+    Some(period.stat(&metrics::PORT_QUEUES, "").ok()?.min as f64 * unread(period)?)
 }
 
 /// The same, where it is most of the memory of binaries.
