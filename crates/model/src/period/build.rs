@@ -160,9 +160,9 @@ impl PeriodBuilder {
 
     /// Keeps those with the most reductions and those with the longest queues, half of the places each.
     fn drop_least(&mut self) {
-        let nth = |mut values: Vec<i64>| {
-            values.sort_unstable_by(|a, b| b.cmp(a));
-            values.get(PROCESS_USES / 2).copied().unwrap_or(0)
+        let nth = |mut values: Vec<i64>| match PROCESS_USES / 2 < values.len() {
+            true => *values.select_nth_unstable_by(PROCESS_USES / 2, |a, b| b.cmp(a)).1,
+            false => 0,
         };
         let reductions = nth(self.uses.values().map(|entry| entry.reductions).collect());
         let queue = nth(self.uses.values().map(|entry| entry.queue_max).collect());

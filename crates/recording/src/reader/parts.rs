@@ -114,24 +114,29 @@ impl Reader {
         Ok((segments, damaged))
     }
 
-    /// The content of a part; why it cannot be had, if it is damaged.
-    pub(super) fn load(&self, part: Part) -> Result<Result<Vec<u8>, String>, Error> {
+    /// A part as it stands in the file; why it cannot be had, if it is damaged.
+    pub(super) fn packed(&self, part: Part) -> Result<Result<Packed<'static>, String>, Error> {
         let sql = match part.table {
             Table::Chunk => "SELECT codec, crc, blob FROM chunk WHERE id = ?1",
             Table::Hot => "SELECT codec, crc, blob FROM hot WHERE id = ?1",
         };
-        let content = self.connection.prepare_cached(sql).and_then(|mut select| {
+        let packed = self.connection.prepare_cached(sql).and_then(|mut select| {
             select.query_row(params![part.id], |row| {
-                let bytes = row.get_ref(2)?.as_blob()?;
-                let packed = Packed { codec: row.get(0)?, crc: row.get(1)?, bytes: bytes.into() };
-                Ok(packed.unpack().map(Cow::into_owned))
+                let bytes = row.get_ref(2)?.as_blob()?.to_vec();
+                Ok(Packed { codec: row.get(0)?, crc: row.get(1)?, bytes: bytes.into() })
             })
         });
-        match content {
-            Ok(content) => Ok(content.map_err(|garbled| garbled.to_string())),
+        match packed {
+            Ok(packed) => Ok(Ok(packed)),
             Err(error) if scan::is_damage(&error) => Ok(Err(error.to_string())),
             Err(error) => Err(Error::sqlite(&self.path, error)),
         }
+    }
+
+    /// The content of a part; why it cannot be had, if it is damaged.
+    fn load(&self, part: Part) -> Result<Result<Cow<'static, [u8]>, String>, Error> {
+        let unpack = |packed: Packed<'static>| packed.unpack().map_err(|garbled| garbled.to_string());
+        Ok(self.packed(part)?.and_then(unpack))
     }
 
     /// Gives away what a part holds; says why, if it is damaged.

@@ -1,8 +1,8 @@
 //! From a recording to a [`Period`], in memory that does not grow with the recording.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
-use std::slice::ChunksMut;
 use std::sync::{Mutex, PoisonError};
 
 use beamtune_model::window::Point;
@@ -13,6 +13,7 @@ use super::{Cursors, Life, RECORDING, Reader, SeriesMap, lost, scan};
 use crate::codec::Garbled;
 use crate::codec::chunk::Chunk;
 use crate::codec::column::Column;
+use crate::codec::packed::Packed;
 use crate::error::Error;
 use crate::rows::Record;
 
@@ -186,15 +187,39 @@ impl Columns<'_> {
     }
 }
 
-/// Columns that several threads decode, each as many as it gets to.
-type Queue<'q, 'a> = Mutex<ChunksMut<'q, Columns<'a>>>;
-
-fn decode(open: &[Open<'_>], queue: &Queue<'_, '_>) {
-    let mut column = Column::default();
+/// Works through items on all CPUs, some at once, while `beside` runs in this thread.
+fn on_all_cpus<T: Send, R>(
+    items: &mut [T],
+    at_once: usize,
+    work: impl Fn(&mut [T]) + Sync,
+    beside: impl FnOnce() -> R,
+) -> R {
+    let parts = items.len().div_ceil(at_once).max(1);
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(parts);
+    let queue = Mutex::new(items.chunks_mut(at_once));
     // A thread that has panicked leaves the iterator whole.
-    while let Some(part) = { queue.lock().unwrap_or_else(PoisonError::into_inner).next() } {
-        part.iter_mut().for_each(|columns| columns.decode(open, &mut column));
-    }
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let take_all = || {
+        while let Some(part) = next() {
+            work(part);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(take_all);
+        }
+        let result = beside();
+        take_all();
+        result
+    })
+}
+
+/// A part whose content is unpacked.
+struct Loading<'a> {
+    segment: &'a Segment,
+    group: Group,
+    packed: Option<Packed<'static>>,
+    content: Result<Cow<'static, [u8]>, Garbled>,
 }
 
 impl Building<'_> {
@@ -273,19 +298,32 @@ impl Building<'_> {
     /// Adds chunks, series by series.
     fn batch(&mut self, segments: &[&Segment], decoder: &mut Decoder) -> Result<(), Error> {
         self.choose_ticks(segments)?;
-        let mut loaded = Vec::new();
+        let mut loading = Vec::new();
         for &segment in segments {
             for &part in &segment.parts {
                 let Content::Readings(group) = part.content else { continue };
-                match self.reader.load(part)? {
-                    Ok(bytes) => loaded.push((segment, group, bytes)),
+                match self.reader.packed(part)? {
+                    Ok(packed) => loading.push(Loading {
+                        segment,
+                        group,
+                        packed: Some(packed),
+                        content: Ok(Cow::default()),
+                    }),
                     Err(why) => self.note_garbled(segment, part.content, Err(why)),
                 }
             }
         }
+        let unpack = |parts: &mut [Loading<'_>]| {
+            for part in parts {
+                if let Some(packed) = part.packed.take() {
+                    part.content = packed.unpack();
+                }
+            }
+        };
+        on_all_cpus(&mut loading, 1, unpack, || ());
         let mut open = Vec::new();
-        for (segment, group, bytes) in &loaded {
-            match Chunk::parse(bytes) {
+        for Loading { segment, group, content, .. } in &loading {
+            match content.as_ref().map_err(|garbled| *garbled).and_then(|bytes| Chunk::parse(bytes)) {
                 Ok(chunk) => {
                     let places = self.places(*group, &chunk.times);
                     open.push(Open::new(segment, *group, chunk, places));
@@ -296,17 +334,11 @@ impl Building<'_> {
             }
         }
         let mut columns = self.columns(&open);
-        let parts = columns.len().div_ceil(COLUMNS_AT_ONCE).max(1);
-        let queue: Queue<'_, '_> = Mutex::new(columns.chunks_mut(COLUMNS_AT_ONCE));
-        let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(parts);
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(|| decode(&open, &queue));
-            }
-            let others = self.others(segments, decoder);
-            decode(&open, &queue);
-            others
-        })?;
+        let decode = |part: &mut [Columns<'_>]| {
+            let mut column = Column::default();
+            part.iter_mut().for_each(|columns| columns.decode(&open, &mut column));
+        };
+        on_all_cpus(&mut columns, COLUMNS_AT_ONCE, decode, || self.others(segments, decoder))?;
         let mut garbled = BTreeMap::new();
         for of_series in columns {
             self.builder.put_readings(of_series.readings);
