@@ -1,0 +1,5 @@
+-module(analyzers_app).
+-behaviour(application).
+-export([start/2, stop/1]).
+start(_, _) -> analyzers_sup:start_link().
+stop(_) -> ok.

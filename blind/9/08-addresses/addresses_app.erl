@@ -1,0 +1,5 @@
+-module(addresses_app).
+-behaviour(application).
+-export([start/2, stop/1]).
+start(_, _) -> addresses_sup:start_link().
+stop(_) -> ok.
