@@ -89,7 +89,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         (_, Some(unnamed)) => unnamed.words.clone(),
         (What::Module(module), _) => format!("functions of {module}"),
         (What::Kind(kind), _) => hot_code::kind_words(kind),
-        (What::Function(_) | What::Library(_), _) => name.clone(),
+        (What::Library(_), _) => match hot.library_caller() {
+            Some(caller) => format!("{name}, called by {caller}"),
+            None => name.clone(),
+        },
+        (What::Function(_), _) => name.clone(),
     };
     let endless = never_waiting(period, |process, stack| match &hot.what {
         What::Function(name) => stack.iter().any(|function| stack::without_fun(function) == *name),
@@ -261,6 +265,7 @@ fn advice(hot: &HotCode, name: &str) -> Vec<(String, Option<&'static str>, bool)
 fn foremost(hot: &HotCode) -> Option<Evidence> {
     let what = match hot.what {
         What::Module(_) => "its functions, with samples",
+        What::Library(_) => "called by, with samples",
         _ => "modules on their stacks, with samples",
     };
     (!hot.foremost.is_empty()).then(|| Evidence::text(what, listed(&hot.foremost, MAX_FOREMOST)))

@@ -51,6 +51,11 @@ const FEWEST_LOOKS: i64 = 5;
 /// See [`FEWEST_LOOKS`].
 const SAME_PLACE: f64 = 0.8;
 
+/// Sends of sockets, whose receive for the driver's answer looked at the whole queue …
+const SENDS: [&str; 2] = ["prim_inet:do_sendto/", "prim_inet:send"];
+/// … before this release (erlang/otp#6455, prim_inet.erl).
+const SENDS_BY_REFERENCE: u32 = 26;
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
     let drafts = period.processes.iter().filter_map(|process| {
@@ -75,6 +80,8 @@ struct Search {
     reductions: f64,
     /// It stands in a call, whose receive waits for one answer.
     in_call: bool,
+    /// It stands in a send of a socket, whose receive is known to search.
+    in_send: bool,
     runnable: f64,
 }
 
@@ -90,19 +97,27 @@ impl Search {
         let reductions = if seconds > 0.0 { process.reductions as f64 / seconds } else { 0.0 };
         let place = stack::of(process)?;
         let in_call = stack::is_receive_of_call(place);
-        let searches = (SEARCH_PER_SECOND..LOOP_PER_SECOND).contains(&reductions)
+        // What it sends is done by the driver, in another function: here it only searches, however slow the machine is.
+        let in_send = period.facts.otp_release().is_some_and(|release| release < SENDS_BY_REFERENCE)
+            && stack::begins(place, &SENDS)
+            && looks_running(process) >= FEWEST_LOOKS;
+        let searches = (in_send || (SEARCH_PER_SECOND..LOOP_PER_SECOND).contains(&reductions))
             && !stack::is_loop(place)
             && runs_in_one_place(process);
-        searches.then_some(Search { length, reductions, in_call, runnable })
+        searches.then_some(Search { length, reductions, in_call, in_send, runnable })
     }
 }
 
 /// Whether it was seen running in one function only, nearly; true of too few looks.
 fn runs_in_one_place(process: &ProcessUse) -> bool {
     let places = largest_first(process.ran.iter().map(|(stack, looks)| (stack.first(), *looks)));
-    let of: i64 = places.iter().map(|(_, looks)| looks).sum();
+    let of = looks_running(process);
     let most = places.first().map_or(0, |(_, looks)| *looks);
     of < FEWEST_LOOKS || most as f64 >= SAME_PLACE * of as f64
+}
+
+fn looks_running(process: &ProcessUse) -> i64 {
+    process.ran.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
 }
 
 fn describe(period: &Period, process: &ProcessUse, severity: f64, search: &Search) -> Draft {
@@ -122,21 +137,41 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, search: &Searc
         Evidence::number("messages in its queue, at least", search.length, Unit::Count)
             .against_scale(LENGTH.of(period)),
     )
-    .because(
-        Evidence::number("its reductions", search.reductions / 1e6, Unit::Count)
+    .because(match search.in_send {
+        true => Evidence::text("what it searches for", "the driver's answer to each send: before OTP 26 that receive looks at the whole queue (erlang/otp#6455)"),
+        false => Evidence::number("its reductions", search.reductions / 1e6, Unit::Count)
             .against(
                 SEARCH_PER_SECOND / 1e6,
                 "measured on OTP 23, 25, 27 and 29: searching a queue takes 80 to 300 million a second, calls of functions 20 to 60",
             )
             .with_text("millions in a second of CPU time, at least"),
-    )
+    })
     .because(Evidence::number("looks in which it ran or was runnable", search.runnable, Unit::Ratio))
     .because(Evidence::text("where it was", place))
     .but_if(
         !search.in_call,
         "a tight loop in its callback has as many reductions: see whether that function has a receive in it",
     )
-    .fix(remedy::of(
+    .fix_if(search.in_send, || {
+        remedy::of(
+            period,
+            "code.no_selective_receive",
+            "take all messages out of the mailbox first (receive … after 0, into a queue in the state), then send; or send from a process of its own \
+             that has no other messages; drop what is too old",
+            "a send costs as much as there are messages in the sender's mailbox",
+            "messages sent in a second with a long queue",
+        )
+    })
+    .fix_if(search.in_send, || {
+        remedy::of(
+            period,
+            "build.otp_version",
+            "OTP 26 or later",
+            "sends there wait for their answer by a reference, behind what is in the queue (erlang/otp#6455)",
+            "messages sent in a second with a long queue",
+        )
+    })
+    .fix_if(!search.in_send, || remedy::of(
         period,
         "code.no_selective_receive",
         "take messages in the order in which they come, in one receive; keep what is not its turn in the state; a flag in ETS, \
@@ -144,7 +179,7 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, search: &Searc
         "each receive that does not match looks at the whole queue",
         "messages handled in a second with a long queue, and its reductions for each",
     ))
-    .fix(remedy::of(
+    .fix_if(!search.in_send, || remedy::of(
         period,
         "code.receive_by_reference",
         "where it asks somebody: make_ref(), monitor/2 or alias/1 in the same function as the receive, with the reference in all of \

@@ -71,7 +71,8 @@ pub(crate) struct HotCode {
     pub kinds: Vec<(String, i64)>,
     /// What is known of a good part of these samples.
     pub known: Option<Part>,
-    /// The foremost functions of a module, or modules of a kind of process, that these samples are in, with samples, most first.
+    /// The foremost functions of a module, modules of a kind of process, or callers of a library, that these samples are in, with
+    /// samples, most first.
     pub foremost: Vec<(String, i64)>,
     /// The library that most of all samples are within, and how many.
     pub library: Option<(&'static Library, i64)>,
@@ -116,6 +117,14 @@ impl HotCode {
             true => own as f64 >= MOST * all as f64,
             false => self.share() >= NEARLY_ALL,
         }
+    }
+
+    /// The program's function that has called the library in most of the samples that tell.
+    pub(crate) fn library_caller(&self) -> Option<&str> {
+        let all: i64 = self.foremost.iter().map(|(_, looks)| looks).sum();
+        let (caller, looks) = self.foremost.first()?;
+        let tells = all as f64 >= PART * self.samples.0 as f64;
+        (tells && *looks >= MIN_PART && *looks as f64 > MOST * all as f64).then_some(caller)
     }
 
     /// `None` where nothing has most of the samples.
@@ -196,8 +205,10 @@ impl<'a> Sample<'a> {
         let known: Vec<&str> = stack::without_traps(stack).collect();
         let first = known.first().copied();
         let hibernates = first.is_some_and(|at| at.contains("hibernate"));
+        // An answer that takes more than one turn to copy is interrupted in it.
+        let copies = first.is_some_and(stack::is_answer) && stack.first().map(String::as_str) != first;
         // It was done before it answered: what it had run is not known.
-        let is_done = first.is_some_and(stack::is_wait) && !hibernates;
+        let is_done = first.is_some_and(stack::is_wait) && !hibernates && !copies;
         let mut functions: Vec<String> = Vec::new();
         for function in known.iter().filter(|function| !is_done && is_own(function)) {
             let function = stack::without_fun(function);
@@ -209,8 +220,8 @@ impl<'a> Sample<'a> {
         let called: Vec<&str> = known.iter().copied().take_while(|function| !is_own(function)).collect();
         let at = if called.len() < known.len() { called.last() } else { called.first() };
         let at = at.copied().filter(|at| !is_done && (hibernates || !stack::is_loop(at)));
-        let libraries = known.iter().copied().chain(kind).filter(|_| !is_done);
-        let libraries = libraries_of(libraries);
+        // What a library waits for, it waits for in its work.
+        let libraries = libraries_of(known.iter().copied().chain(kind));
         let called = if is_done { Vec::new() } else { called };
         let frames = if is_done { Vec::new() } else { known };
         Sample { looks, kind, collects, stack, at, called, frames, functions, libraries }
@@ -521,7 +532,11 @@ fn foremost(own: &[&Sample<'_>], what: &What) -> Vec<(String, i64)> {
                 .into_iter()
                 .collect(),
             What::Kind(_) => sample.functions.iter().map(|one| module_of(one)).collect(),
-            What::Function(_) | What::Library(_) => BTreeSet::new(),
+            // The program's function that has called it, also of one that waits in it.
+            What::Library(_) => {
+                stack::without_traps(sample.stack).find(|one| is_own(one)).into_iter().collect()
+            }
+            What::Function(_) => BTreeSet::new(),
         };
         names.into_iter().map(|name| (name, sample.looks)).collect::<Vec<_>>()
     });

@@ -6,6 +6,7 @@ use beamtune_model::{Evidence, ProcessRow, ProcessUse};
 
 use crate::signals::counts::largest_first;
 use crate::signals::names::NAMES;
+use crate::signals::steps::HTTP;
 
 /// So deep in a stack a search may stand: above it are the functions that it is given.
 const SEARCH_DEPTH: usize = 4;
@@ -172,7 +173,7 @@ fn ran_where(process: &ProcessUse, is_meant: impl Fn(&[String]) -> bool) -> Opti
 pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
     let does = |stack: &[String]| {
         let mut at = without_traps(stack).skip_while(|function| function.starts_with("erlang:send/"));
-        at.next().is_some_and(|function| begins(function, &NAMES.answers))
+        at.next().is_some_and(|function| is_answer(function))
     };
     ran_where(process, does)
 }
@@ -204,6 +205,11 @@ pub(crate) fn collects_others(function: &str) -> bool {
 /// True of a function in which a process waits for one certain answer.
 pub(crate) fn is_call(place: &str) -> bool {
     begins(place, &NAMES.calls)
+}
+
+/// True of a function that sends the answer of a server.
+pub(crate) fn is_answer(function: &str) -> bool {
+    begins(function, &NAMES.answers)
 }
 
 /// True of such a function in which a process does nothing but to wait in a receive: built-in functions and those of files may be at work.
@@ -291,9 +297,12 @@ pub(crate) fn reports_an_end(stack: &[String]) -> bool {
         .is_some_and(|function| begins(function, &NAMES.ends))
 }
 
-/// True of a function in which a process waits for a socket, a file or the clock, whatever processes it monitors.
+/// True of a function in which a process waits for a socket, an answer by HTTP, a file or the clock, whatever processes it monitors.
 pub(crate) fn is_for_no_process(function: &str) -> bool {
-    begins(function, &NAMES.sockets) || function.starts_with("prim_file:") || is_sleep(function)
+    begins(function, &NAMES.sockets)
+        || begins(function, HTTP)
+        || function.starts_with("prim_file:")
+        || is_sleep(function)
 }
 
 /// True of a server that stands within a callback of its own, and takes no other message until that is done.

@@ -21,10 +21,36 @@ const SYNC: &[&str] =
 
 /// The first one that fits is meant.
 pub(crate) const STEPS: &[Step] = &[
+    // https://www.rabbitmq.com/docs/access-control#cached-backend
+    Step {
+        within: &["rabbit_auth_backend_http:"],
+        what: "the HTTP service that authorizes clients (rabbit_auth_backend_http)",
+        is_short: true,
+        change: "rabbitmq_auth_backend_cache in front of it (auth_backends.1 = cache, auth_cache.cached_backend = http, auth_cache.cache_ttl), \
+                 and a faster service",
+        why: "each channel asks it again for each resource that it does not remember, and publishes and consumes only after the answer",
+    },
+    Step {
+        within: &["rabbit_auth_backend_ldap:", "eldap:"],
+        what: "the LDAP server",
+        is_short: true,
+        change: "a cache in front of it (in RabbitMQ rabbitmq_auth_backend_cache: auth_backends.1 = cache, auth_cache.cached_backend = ldap), \
+                 and a nearer or faster server",
+        why: "each log-in, and in RabbitMQ each resource that a channel does not remember, asks it again",
+    },
+    Step {
+        within: HTTP,
+        what: "answers by HTTP (httpc)",
+        is_short: false,
+        change: "find out why the service that is asked is slow; keep its answers for a while, a time-out below that of the callers, and no more \
+                 than some requests at a time",
+        why: "each of these processes waits as long as the service takes",
+    },
     Step {
         within: &[
             "inet_res:",
-            "inet_gethost_native:",
+            // Not its main_loop, in which the process of that name waits for requests.
+            "inet_gethost_native:get",
             "inet:gethostbyname_tm/",
             "inet:gethostbyname/",
             "inet:getaddr",
@@ -71,6 +97,9 @@ pub(crate) const STEPS: &[Step] = &[
     },
 ];
 
+/// Functions in which a process waits for an answer by HTTP; whatever it monitors, it waits for no process.
+pub(crate) const HTTP: &[&str] = &["httpc:handle_answer/"];
+
 /// Of single processes that messages wait for: many servers wait for a peer in turn, and none of them is held up.
 pub(crate) const PEER: Step = Step {
     within: &[
@@ -81,7 +110,6 @@ pub(crate) const PEER: Step = Step {
         "socket:recv",
         "ssl:recv/",
         "ssl_gen_statem:recv/",
-        "httpc:handle_answer/",
         "gun:await",
     ],
     what: "its peer to answer",

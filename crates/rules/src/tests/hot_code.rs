@@ -477,6 +477,27 @@ fn a_process_of_otp_that_is_often_held_up_by_a_name_server_is_named() {
     // Whose name nobody knows may resolve all day; and net_kernel may wait for something else.
     assert_healthy(&resolves("crawler", dns), "BT074");
     assert_healthy(&resolves("net_kernel", "gen:do_call/4 net_kernel:handle_info/2"), "BT074");
+    // Where the one that asks the operating system stands when it has nothing to do.
+    assert_healthy(&resolves("inet_gethost_native", "inet_gethost_native:main_loop/1"), "BT074");
+}
+
+#[test]
+fn who_waits_for_an_answer_by_http_waits_for_none_of_the_processes_that_it_monitors() {
+    let waits = |by: &str| {
+        let stack: Vec<&str> =
+            std::iter::once("httpc:handle_answer/3").chain(by.split_whitespace()).collect();
+        node().with(|n| {
+            n.processes = (100, 0);
+            n.stands = vec![stand(40, &stack, &[("<0.99.0>", 40)])];
+        })
+    };
+    let asks = waits("rabbit_auth_backend_http:http_req/2 rabbit_access_control:check_access/5");
+    let found = finding(&asks, "BT074");
+    assert_eq!(found.level, Level::Warning);
+    assert!(found.remedies[0].change.contains("rabbitmq_auth_backend_cache"), "{:?}", found.remedies);
+    assert_healthy(&asks, "BT053");
+    let found = finding(&waits("shop:rates/1 shop:handle_call/3"), "BT074");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("shop:rates/1")));
 }
 
 #[test]
@@ -613,4 +634,55 @@ fn processes_that_hibernate_for_each_message_are_told_and_what_follows() {
     // Those that hibernate make next to none of the garbage.
     let others = [samples[0].clone(), sample("report", 90, true, "report:run/1")];
     assert!(healthy(&with(&sick, &others)));
+}
+
+#[test]
+fn answers_that_take_several_turns_to_copy_are_named() {
+    let reply = "gen:reply/2 gen_server:handle_msg/3 proc_lib:init_p_do_apply/3";
+    let interrupted = format!("erlang:bif_return_trap/2 {reply}");
+    let samples = [
+        sample("Elixir.Prices", 9, false, &interrupted),
+        sample("Elixir.Prices", 2, false, "gen_server:loop/7"),
+        sample("shop:request/1", 2, false, "shop:total/1 shop:request/1"),
+    ];
+    let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
+    assert!(code.summary.contains("copying its answers to callers"), "{}", code.summary);
+    assert!(code.remedies[0].change.contains("send what the caller reads"), "{:?}", code.remedies);
+    // One that has just answered: what it had run before is not known.
+    let done = [sample("Elixir.Prices", 9, false, reply), samples[1].clone(), samples[2].clone()];
+    let code = found(&with(&busy(), &done), "BT073").expect("a finding");
+    assert!(!code.summary.contains("copying"), "{}", code.summary);
+}
+
+#[test]
+fn what_a_library_waits_for_is_its_own_work() {
+    // Handshakes are done in short-lived processes, that mostly ask each other.
+    let samples = [
+        sample("ssl_gen_statem:init/1", 4, false, "gen_statem:loop_receive/3 tls_client_connection:init/1"),
+        sample(
+            "shop:request/1",
+            3,
+            false,
+            "gen:do_call/4 gen_statem:call/3 ssl_gen_statem:call/2 prices:ask/1",
+        ),
+        sample(
+            "shop:request/1",
+            1,
+            false,
+            "proplists:get_bool/2 ssl:handle_options/5 ssl:connect/4 prices:ask/1",
+        ),
+        sample(
+            "ssl_gen_statem:init/1",
+            3,
+            false,
+            "unicode_util:cp/1 pubkey_cert:is_dir_name/3 ssl_handshake:certify/9",
+        ),
+        sample("file_server_2", 3, false, "prim_file:read_link_nif/1 file_server:handle_call/3"),
+    ];
+    let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
+    assert!(
+        code.summary.contains("TLS (ssl, public_key, crypto), called by prices:ask/1"),
+        "{}",
+        code.summary
+    );
 }

@@ -131,6 +131,37 @@ fn who_searches_its_queue_is_told_from_who_works_by_its_reductions() {
     }
 }
 
+#[test]
+fn a_send_before_otp_26_searches_the_whole_queue() {
+    let sends = |place: &str, release: &str| {
+        let node = queue((200_000, 500), place, "running").with(|n| {
+            n.facts.push((facts::OTP_RELEASE, release.to_owned()));
+            (n.cpu, n.active) = (1.0, 1.0);
+            n.busiest[0].runnable_of_10 = 10;
+            // On a slow machine a search has no more reductions than other work.
+            n.busiest[0].reductions = 38_000_000;
+        });
+        let mut period = node.period();
+        for process in &mut period.processes {
+            process.ran = vec![(vec![place.to_owned(), "ships:forward/3".to_owned()], 10)];
+        }
+        period
+    };
+    let judged = |place: &str, release: &str| match outcome(&sends(place, release), "BT041") {
+        Outcome::Found(found) => found.into_iter().next(),
+        _ => None,
+    };
+    let found = judged("prim_inet:do_sendto/4", "25").expect("a search");
+    assert_eq!(found.level, Level::Critical);
+    assert_eq!(entries(&found), ["code.no_selective_receive", "build.otp_version", "code.back_pressure"]);
+    // From 26 on the receive begins behind the queue; this is no receive; and here the driver is at work, not the receive behind it.
+    for (place, release) in
+        [("prim_inet:do_sendto/4", "27"), ("shop:serve/1", "25"), ("erlang:port_command/3", "25")]
+    {
+        assert!(judged(place, release).is_none(), "{place} {release}");
+    }
+}
+
 /// A handler of the logger with so many messages.
 fn handler(name: &str, length: i64) -> Node {
     let node = queue((length, 0), "logger_std_h:file_ctrl_call/2", "waiting");
