@@ -372,7 +372,7 @@ metrics! {
     TCP_CONNECTIONS = HostTcp / "connections", Count, Gauge,
         "Connections that the VM has accepted from this listening socket and not closed; not where there are more than are looked at.";
     TCP_SILENT = HostTcp / "silent", Count, Gauge,
-        "Of those that were looked at, how many have received nothing for 30 s or more: tcpi_last_data_recv (every ten seconds).";
+        "Of those that were looked at, how many have received nothing for 30 s or more: tcpi_last_data_recv (every ten seconds). Of connections that the VM has made: for 10 s or more, 64 such at most.";
     TCP_BEGUN = HostTcp / "begun", Count, Counter,
         "Connections that the VM has accepted from this listening socket since it is recorded, of those that were seen: each second they are looked at, and shorter ones may escape. Not where there are more than are looked at.";
     TCP_LIVED = HostTcp / "lived", Count, Counter,

@@ -25,6 +25,8 @@ const MAX_LOOKED_AT: usize = 2_048;
 const WORTH_BYTES: i64 = 4_096;
 /// A connection that has received nothing for so long may have no peer any more (judgement: most heartbeats and time-outs are 30 s or less).
 const SILENT_MS: u32 = 30_000;
+/// The same of one that the VM has made, on which it may wait for an answer (judgement: most answers come within a second).
+const SILENT_PEER_MS: u32 = 10_000;
 /// Of connections that the VM may have made itself, so many are looked up among its descriptors.
 const MAX_LOOKED_UP: usize = 64;
 /// Connections that are followed at a time, and of a life.
@@ -231,10 +233,18 @@ impl<T: FileTree> HostSource<T> {
             self.connections.lives.open = None;
         }
         let waiting = self.connections.waiting(&accepted_ones);
-        let made_by_somebody = unread.iter().filter(|connection| accepted_at(connection).is_none());
+        // Of those that are silent the VM's own requests may wait for an answer.
+        let is_silent = |one: &&Connection| one.silent_ms.is_some_and(|ms| ms >= SILENT_PEER_MS);
+        let made_by_somebody = unread
+            .iter()
+            .chain(found.iter().filter(is_silent))
+            .filter(|connection| accepted_at(connection).is_none());
         let inodes: Vec<u64> =
             made_by_somebody.take(MAX_LOOKED_UP).map(|connection| connection.inode).collect();
         self.connections.sockets.learn(&self.tree, pid, &inodes)?;
+        let made = found.iter().filter(|one| accepted_at(one).is_none());
+        let made = made.filter(|one| self.connections.sockets.is_own(one.inode));
+        let made: Vec<(Connection, Listener)> = made.map(|one| (*one, canonical(one.peer))).collect();
         let named = |connection: Connection| {
             let (local, peer) = (canonical(connection.local), canonical(connection.peer));
             let (group, end) = match accepted_at(&connection) {
@@ -263,8 +273,14 @@ impl<T: FileTree> HostSource<T> {
                 out.metric(&metrics::TCP_CONNECTIONS, &group, count);
             }
         }
-        for (listener, count) in silent(&accepted_ones) {
+        for (listener, count) in silent(&accepted_ones, SILENT_MS) {
             let group = entity(listener);
+            if self.connections.is_recorded(&group) {
+                out.metric(&metrics::TCP_SILENT, &group, count);
+            }
+        }
+        for (peer, count) in silent(&made, SILENT_PEER_MS) {
+            let group = format!("to {}", entity(peer));
             if self.connections.is_recorded(&group) {
                 out.metric(&metrics::TCP_SILENT, &group, count);
             }
@@ -296,12 +312,12 @@ impl<T: FileTree> HostSource<T> {
     }
 }
 
-/// How many connections of each listening socket have received nothing for long; none where the kernel was not asked.
-fn silent(accepted: &[(Connection, Listener)]) -> BTreeMap<Listener, i64> {
+/// How many connections of each listening socket, or to each peer, have received nothing for so long; none where the kernel was not asked.
+fn silent(found: &[(Connection, Listener)], least_ms: u32) -> BTreeMap<Listener, i64> {
     let mut silent = BTreeMap::new();
-    for (connection, listener) in accepted {
+    for (connection, address) in found {
         if let Some(ms) = connection.silent_ms {
-            *silent.entry(*listener).or_default() += i64::from(ms >= SILENT_MS);
+            *silent.entry(*address).or_default() += i64::from(ms >= least_ms);
         }
     }
     silent
@@ -326,9 +342,9 @@ mod tests {
         let at = |port| Listener { address: "10.0.0.1".parse().unwrap(), port };
         let one = |silent_ms| Connection { silent_ms, ..connection(7, 0) };
         let found = [(one(Some(29_999)), at(80)), (one(Some(30_000)), at(80)), (one(Some(5)), at(81))];
-        assert_eq!(silent(&found), BTreeMap::from([(at(80), 1), (at(81), 0)]));
+        assert_eq!(silent(&found, SILENT_MS), BTreeMap::from([(at(80), 1), (at(81), 0)]));
         // The kernel was not asked.
-        assert_eq!(silent(&[(one(None), at(80))]), BTreeMap::new());
+        assert_eq!(silent(&[(one(None), at(80))], SILENT_MS), BTreeMap::new());
     }
 
     fn inodes(found: &[Connection]) -> Vec<u64> {

@@ -5,14 +5,14 @@
 //! all (`net_kernel`, the code server, a handler of the logger) and that is often seen there: all who need it wait that long.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Subject, Threshold, Unit,
-    metrics,
+    Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Subject, Threshold,
+    Unit, metrics,
 };
 use beamtune_stats::{Trend, trend};
 
 use crate::account::waits_with_messages;
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Rule, WARNING};
+use crate::rule::{Draft, Judgement, MINOR, Rule, WARNING};
 use crate::signals::blocking::{self, FEWEST, WAITING};
 use crate::signals::counts::largest_first;
 use crate::signals::kinds::Kind;
@@ -116,6 +116,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Some(draft)
     });
     let mut drafts: Vec<Draft> = found.collect();
+    drafts.extend(without_answer(period, total));
     // Where many wait for the same, that is said already.
     let mut single: Vec<Courier<'_>> = period
         .processes
@@ -154,6 +155,64 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         ),
     ))
 }
+
+/// So many of those who wait must have a connection on which nothing comes (judgement: nearly all).
+const SILENT: f64 = 0.8;
+
+/// Processes that have waited for an answer in all looks, while nothing has come on as many connections to peers for long.
+fn without_answer(period: &Period, total: f64) -> Option<Draft> {
+    let silent = |address| {
+        let peer = str::strip_prefix(address, TO)?;
+        let count = period.stat(&metrics::TCP_SILENT, address).ok()?.last.value;
+        (count > 0).then_some((peer, count))
+    };
+    let peers = largest_first(period.entities(Group::HostTcp).into_iter().filter_map(silent));
+    let connections: i64 = peers.iter().map(|(_, count)| count).sum();
+    let (peer, _) = peers.first()?;
+    let places = blocking::waiting(period).filter(|place| requests::asks(&place.stack));
+    let places = places.filter(|place| place.looks == period.stands.looks);
+    let callers =
+        places.filter_map(|place| Some((stack::without_fun(stack::of_program(&place.stack)?), place.count)));
+    let (caller, seen) = largest_first(callers).into_iter().next().filter(|(_, seen)| *seen >= FEWEST)?;
+    let waiting = blocking::of_all(period, total, seen);
+    if waiting < FEWEST as f64 || (connections as f64) < SILENT * waiting {
+        return None;
+    }
+    let others = match peers.len() {
+        1 => String::new(),
+        more => format!(" and {} more", more - 1),
+    };
+    Some(
+        Draft::new(
+            MINOR,
+            format!(
+                "about {waiting:.0} processes wait in {caller} for answers that do not come: nothing has come on {connections} connections to \
+                 {peer}{others} for 10 s or more"
+            ),
+        )
+        .about(Subject::Function { name: caller.clone() })
+        .costs(Cost::Waiting(waiting))
+        .because(
+            Evidence::number("waiting there at a time", waiting, Unit::Count)
+                .with_text(format!("{seen} of {} looked at by chance", period.stands.sampled)),
+        )
+        .because(Evidence::number("connections to peers that have received nothing for 10 s", connections as f64, Unit::Count))
+        .but("a long poll, or a subscription for which there is nothing, waits in the same way")
+        .fix(remedy::of(
+            period,
+            "code.read_timeout",
+            &format!(
+                "a time-out of some seconds for the read in {caller}, and the connection closed then; and no more than a part of these processes \
+                 for one peer, so that one that does not answer leaves some for the others"
+            ),
+            "who waits for an answer does nothing else meanwhile, however long that is",
+            "work that these processes do in a minute, while that peer does not answer",
+        )),
+    )
+}
+
+/// Begins the names of peers that the VM has connected to.
+const TO: &str = "to ";
 
 /// Who was in such a step in many samples, though nobody was seen to wait for it.
 fn often_within(period: &Period) -> Option<String> {

@@ -51,6 +51,12 @@ pub(crate) fn reads(period: &Period, process: &ProcessUse, stack: &[String]) -> 
     })
 }
 
+/// Whether processes with this stack surely wait for an answer: they read within a callback, or below a known client.
+pub(crate) fn asks(stack: &[String]) -> bool {
+    let any = |names: &[String]| stack.iter().any(|function| stack::begins(function, names));
+    any(&NAMES.clients) || any(&NAMES.reads) && !any(&NAMES.servers) && is_asking(stack)
+}
+
 /// Whether it reads in the midst of a callback: for a message that it handles. (What a server does once it has started is its own loop.)
 fn is_asking(stack: &[String]) -> bool {
     let continues = stack.iter().any(|function| function.starts_with("gen_server:try_handle_continue/"));

@@ -686,3 +686,22 @@ fn what_a_library_waits_for_is_its_own_work() {
         code.summary
     );
 }
+
+#[test]
+fn processes_that_all_wait_for_an_answer_on_silent_connections_are_named() {
+    let reads = "prim_inet:recv0/3 smtp:expect/2 sender:handle_info/2 gen_server:try_handle_info/3";
+    let waits = |stack: &str, silent: i64| {
+        let stack: Vec<&str> = stack.split_whitespace().collect();
+        node().with(|n| {
+            (n.processes, n.stands) = ((20, 0), vec![stand(40, &stack, &[])]);
+            n.series.push((&beamtune_model::metrics::TCP_SILENT, "to 192.0.2.7:25", silent, 0));
+        })
+    };
+    let found = finding(&waits(reads, 8), "BT074");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("smtp:expect/2")));
+    assert!(found.summary.contains("8 connections to 192.0.2.7:25"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.read_timeout"]);
+    // Others answer; and a server's connections wait for the next request in their own loop.
+    assert_healthy(&waits(reads, 2), "BT074");
+    assert_healthy(&waits("prim_inet:recv0/3 web:serve/1 proc_lib:init_p/3", 8), "BT074");
+}
