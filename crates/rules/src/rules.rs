@@ -51,6 +51,7 @@ mod mmap_churn;
 mod mnesia_log_dumps;
 mod mnesia_partitioned;
 mod no_kernel_poll;
+mod node_connection_attempts;
 mod node_died;
 mod numa;
 mod overload;
@@ -175,4 +176,5 @@ pub const RULES: &[Rule] = &[
     connection_churn::RULE,
     table_rows_growing::RULE,
     growing_work::RULE,
+    node_connection_attempts::RULE,
 ];

@@ -1,6 +1,6 @@
 //! Rules on processes: those that others wait for, and what holds them up.
 
-use beamtune_model::{Cost, Level, Outcome, TableRow, facts, metrics};
+use beamtune_model::{Cost, Level, Outcome, SpawnRow, TableRow, facts, metrics};
 
 use super::node::{Busy, Channel, Happens, Node, node, stand};
 use super::{Read, assert_healthy, diagnose, entries, finding, held, outcome, row, serial, value};
@@ -606,4 +606,33 @@ fn a_process_that_does_ever_more_work_is_named() {
     let diagnosis = diagnose(&full.period());
     let serial = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT005").cloned();
     assert_eq!(serial.expect("busy").follows.map(|of| of.code.0), Some("BT085"));
+}
+
+#[test]
+fn attempts_to_connect_to_nodes_again_and_again_are_found() {
+    let tries = |set_up: i64, others: i64, work: i64| {
+        node().with(|n| {
+            let new = |kind: &str, count| SpawnRow {
+                what: "process".to_owned(),
+                kind: kind.to_owned(),
+                count,
+                of: set_up + others,
+                ..SpawnRow::default()
+            };
+            n.spawns = vec![new("inet_tcp_dist:do_setup/7", set_up), new("shop:request/1", others)];
+            n.spawned = 120;
+            let row = row(|r| r.name = Some("net_kernel".to_owned()));
+            n.busiest = vec![Busy { reductions: work, row, ..Busy::default() }];
+        })
+    };
+    let found = finding(&tries(3, 1, 200_000), "BT086");
+    assert_eq!(
+        (found.level, found.subject_text().as_deref()),
+        (Level::Warning, Some("net_kernel (<0.77.0>)"))
+    );
+    assert!(found.summary.starts_with("about 45 attempts a second"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.around_the_server", "kernel.dist_auto_connect"]);
+    for healthy in [tries(3, 9, 200_000), tries(3, 1, 1_000), tries(0, 0, 200_000)] {
+        assert_healthy(&healthy, "BT086");
+    }
 }
