@@ -173,7 +173,7 @@ fn ran_where(process: &ProcessUse, is_meant: impl Fn(&[String]) -> bool) -> Opti
 pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
     let does = |stack: &[String]| {
         let mut at = without_traps(stack).skip_while(|function| function.starts_with("erlang:send/"));
-        at.next().is_some_and(|function| is_answer(function))
+        at.next().is_some_and(is_answer)
     };
     ran_where(process, does)
 }
