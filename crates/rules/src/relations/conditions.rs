@@ -161,31 +161,34 @@ pub(super) fn runs(code: &Finding, effect: &Finding) -> bool {
     let is_processes =
         |subject: &Subject| matches!(subject, Subject::Process { .. } | Subject::ProcessKind { .. });
     match &effect.subject {
-        Some(subject) if is_processes(subject) => {
-            code.signals.iter().any(|signal| matches!(signal, Signal::RunBy(kind) if kind.names().iter().any(|name| subject.names().contains(name))))
-        }
+        Some(subject) if is_processes(subject) => runners(code).any(|kind| is_of_kind(effect, kind)),
         _ => true,
     }
 }
 
-/// That the effect is about the processes that run the code most often.
-pub(super) fn is_of_main_runner(code: &Finding, effect: &Finding) -> bool {
-    let mut run_by = code.signals.iter().filter_map(|signal| match signal {
+/// What runs the code, most often first.
+fn runners(code: &Finding) -> impl Iterator<Item = &Subject> {
+    code.signals.iter().filter_map(|signal| match signal {
         Signal::RunBy(kind) => Some(kind),
         _ => None,
-    });
-    let names = effect.subject.as_ref().map(Subject::names).unwrap_or_default();
-    run_by.next().is_some_and(|kind| kind.names().iter().any(|name| names.contains(name)))
+    })
+}
+
+/// Whether a finding is about processes that some of the names of this kind are of.
+fn is_of_kind(finding: &Finding, kind: &Subject) -> bool {
+    let names = finding.subject.as_ref().map(Subject::names).unwrap_or_default();
+    kind.names().iter().any(|name| names.contains(name))
+}
+
+/// That the effect is about the processes that run the code most often.
+pub(super) fn is_of_main_runner(code: &Finding, effect: &Finding) -> bool {
+    runners(code).next().is_some_and(|kind| is_of_kind(effect, kind))
 }
 
 /// That only the process which the other finding is about runs the code.
 pub(super) fn runs_all(code: &Finding, of: &Finding) -> bool {
-    let mut run_by = code.signals.iter().filter_map(|signal| match signal {
-        Signal::RunBy(kind) => Some(kind),
-        _ => None,
-    });
-    let names = of.subject.as_ref().map(Subject::names).unwrap_or_default();
-    matches!((run_by.next(), run_by.next()), (Some(kind), None) if kind.names().iter().any(|name| names.contains(name)))
+    let mut runners = runners(code);
+    matches!((runners.next(), runners.next()), (Some(kind), None) if is_of_kind(of, kind))
 }
 
 /// That programs take as much as one that is at work nearly all the time.
