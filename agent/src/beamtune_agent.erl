@@ -128,8 +128,8 @@
                 %% something: Pid => #{{ran | stood, stack} => how often}.
                 ran = #{},
                 %% Where any processes ran that were looked at by chance since `processes' was read: #{place => how often}; when the next
-                %% look is due, until when there are any, and how long it took to list all processes for the last one.
-                work = #{}, look_ns = infinity, look_until_ns = 0, listing_ns = 0,
+                %% look is due, until when there are any, and from when on all processes may be listed again.
+                work = #{}, look_ns = infinity, look_until_ns = 0, list_again_ns,
                 %% What `weigh' has found since `messages' was read: {how many did something, how many of them were looked at,
                 %% microseconds}, and {Pid, size} => {messages, words}.
                 weighed = {0, 0, 0}, came = #{},

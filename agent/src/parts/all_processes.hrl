@@ -10,6 +10,9 @@
 %% them can be busy then. So a round may take longer: a PATIENCE-th of the seconds since the collector began, within these limits, and
 %% at least so long that a part has no more than MAX_QUIET_PART processes.
 -define(QUIET_PER_S, 40000).
+%% In a shorter time nothing is known: reductions are counted when a process is scheduled out, and a VM whose CPUs others use may not
+%% have done that even once (judgement).
+-define(QUIET_KNOWN_NS, 100000000).
 -define(PATIENCE, 2).
 -define(MIN_QUIET_SAMPLES, 4).
 -define(MAX_QUIET_SAMPLES, 16).
@@ -46,9 +49,14 @@ procs(Top, #state{procs = Procs} = State) ->
             {Value, go_on_before_next(Told)}
     end.
 
-%% Finds out whether the node is quiet. What a process does is counted when it is scheduled out.
+%% Finds out whether the node is quiet.
 quiet(#procs{did = Before} = Procs, #state{own = Own}) ->
-    Now = now_ns(),
+    case now_ns() of
+        Now when Before =/= none, Now - element(1, Before) < ?QUIET_KNOWN_NS -> Procs;
+        Now -> quiet(Now, Before, Procs, Own)
+    end.
+
+quiet(Now, Before, Procs, Own) ->
     {All, _} = erlang:statistics(reductions),
     Did = All - lists:sum([R || Pid <- Own, is_pid(Pid), {_, R} <- [process_info(Pid, reductions)]]),
     Procs#procs{did = {Now, Did},

@@ -15,7 +15,7 @@ collector(Agent, Budget) ->
     try
         start_reader(),
         Now = now_ns(),
-        collect(#state{agent = Agent, budget_ppm = Budget, features = features(), own = [self()], began_ns = Now,
+        collect(#state{agent = Agent, budget_ppm = Budget, features = features(), own = [self()], began_ns = Now, list_again_ns = Now,
                        atoms = erlang:system_info(atom_count), accounted_ns = Now - ?FIRST_INTERVAL_NS})
     catch
         Class:Reason:Stack -> exit({collector_failed, text({Class, Reason, Stack})})

@@ -13,10 +13,12 @@
 %% For so many others one that was chosen by chance may stand: more, and one look would outweigh all others.
 -define(MOST_WEIGHT, 4).
 -define(SEEN_AT_WORK, 3).
-%% Up to so many processes, new ones are listed for a look in between. Listing must not have taken longer than that before, which
-%% depends on the limit of processes: 0.4 ms with 262,144, 2 ms with a million (measured).
+%% Up to this many processes, new ones are listed for a look in between.
 -define(LISTED_FOR_LOOK, 1000).
--define(LISTED_WITHIN_NS, 1000000).
+%% What a list costs for each process that the limit allows (0.5 ms of CPU with 262,144, 2 ms with 1,048,576: measured, OTP 23 to 29),
+%% and the share of a core that lists may take (judgement). The time that a list takes says less: others may use the CPU meanwhile.
+-define(LISTING_NS_PER_PLACE, 2).
+-define(LISTING_PPM, 3000).
 %% How many kinds of places are remembered, and reported.
 -define(WORK_KNOWN, 200).
 -define(WORK_ROWS, 40).
@@ -26,9 +28,7 @@ ran(#state{procs = #procs{most = Most, quiet = Quiet}, ran = Ran, own = Own} = S
     Looked = look_by_chance(listed(State) -- Own, State#state{ran = lists:foldl(fun add_ran/2, Ran, Seen)}),
     Begin = now_ns(),
     {#{sampled => length([P || {P, #{how := ran}} <- Seen])},
-     Looked#state{look_ns = case Quiet of true -> infinity; false -> Begin + ?LOOK_PAUSE_NS end, look_until_ns = Begin + ?LOOKS_END_NS,
-                 %% Where it took long it is tried again some seconds later: the node was busy, maybe.
-                 listing_ns = Looked#state.listing_ns * 3 div 4}}.
+     Looked#state{look_ns = case Quiet of true -> infinity; false -> Begin + ?LOOK_PAUSE_NS end, look_until_ns = Begin + ?LOOKS_END_NS}}.
 
 %% Some of those that have done something since the round before of `procs'; where there are new ones, of all, as few of these live until
 %% the next sample.
@@ -36,14 +36,14 @@ listed(#state{procs = #procs{new = New, round = #round{list = List, total = Tota
   when New > 0, is_list(List), Total =< ?LISTED_FOR_LOOK -> List;
 listed(#state{procs = #procs{active = {_, Pids}}}) -> Pids.
 
-look_between(#state{listing_ns = Took, own = Own, procs = #procs{new = New}} = State) ->
+look_between(#state{list_again_ns = ListAgain, own = Own, procs = #procs{new = New}} = State) ->
     Begin = now_ns(),
     Next = Begin + ?LOOK_PAUSE_NS,
     Again = State#state{look_ns = case Next < State#state.look_until_ns of true -> Next; false -> infinity end, deadline_ns = Begin},
-    case New > 0 andalso Took =< ?LISTED_WITHIN_NS andalso erlang:system_info(process_count) =< ?LISTED_FOR_LOOK of
+    case New > 0 andalso Begin >= ListAgain andalso erlang:system_info(process_count) =< ?LISTED_FOR_LOOK of
         true ->
-            Pids = processes(),
-            look_by_chance(Pids -- Own, Again#state{listing_ns = now_ns() - Begin});
+            Rest = erlang:system_info(process_limit) * ?LISTING_NS_PER_PLACE * 1000000 div ?LISTING_PPM,
+            look_by_chance(processes() -- Own, Again#state{list_again_ns = Begin + Rest});
         false -> look_by_chance(listed(State) -- Own, Again)
     end.
 
