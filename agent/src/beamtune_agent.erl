@@ -110,7 +110,7 @@
                   rows = #{},                 % Tab => #followed{}
                   told = #{}, sampled_ns = []}).  % those that were ever told; when rows were sampled of late
 
--record(state, {agent, keeper, watcher = none, last_event = 0, filer = none, files = none, exit_monitor = none, budget_ppm, features,
+-record(state, {agent, results, keeper, watcher = none, last_event = 0, filer = none, files = none, exit_monitor = none, budget_ppm, features,
                 own = [],
                 ends = {none, #{}},           % {exit monitor, its version}, how often what had ended when `crashes' was read
                 timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0, spawned = {0, narrow},

@@ -7,17 +7,19 @@
 %% 240 kB: a chunk, the stack that it takes to read it, and half of what is left behind.
 -define(READER_HEAP_WORDS, 30000).
 
-start_collector(Budget) ->
+%% Results: a table of the agent's in which it puts what it has read: {any number that grows, result, when it was there}.
+start_collector(Budget, Results) ->
     Agent = self(),
-    spawn_opt(fun() -> collector(Agent, Budget) end, [link, {priority, high}, {fullsweep_after, 20}]).
+    spawn_opt(fun() -> collector(Agent, Budget, Results) end, [link, {priority, high}, {fullsweep_after, 20}]).
 
-collector(Agent, Budget) ->
+collector(Agent, Budget, Results) ->
     try
         start_reader(),
         Now = now_ns(),
-        collect(#state{agent = Agent, budget_ppm = Budget, features = features(), own = [self()], began_ns = Now, list_again_ns = Now,
+        collect(#state{agent = Agent, budget_ppm = Budget, results = Results, features = features(), own = [self()], began_ns = Now, list_again_ns = Now,
                        atoms = erlang:system_info(atom_count), accounted_ns = Now - ?FIRST_INTERVAL_NS})
     catch
+        exit:given_up -> ok;
         Class:Reason:Stack -> exit({collector_failed, text({Class, Reason, Stack})})
     end.
 
@@ -59,7 +61,7 @@ collect(#state{listing = Listing} = State) ->
 wait_ms(#state{procs = #procs{pause_ms = Pause}, look_ns = infinity}) -> Pause;
 wait_ms(#state{procs = #procs{pause_ms = Pause}, look_ns = At}) -> min(Pause, max(0, (At - now_ns()) div 1000000 + 1)).
 
-collect_item(Item, #state{agent = Agent, timeout_ms = Timeout} = State) ->
+collect_item(Item, #state{results = Results, timeout_ms = Timeout} = State) ->
     Begin = now_ns(),
     Params = case Item of {_, #{} = P} -> P; _ -> #{} end,
     Name = item_name(Item),
@@ -72,7 +74,9 @@ collect_item(Item, #state{agent = Agent, timeout_ms = Timeout} = State) ->
             Class:Reason:Stack -> {error, text({Class, Reason, Stack}), State}
         end,
     Read = now_ns() - Begin - (Next#state.paused_ns - State#state.paused_ns),
-    Agent ! {item, self(), {Name, Status, Begin, Read div 1000, Value}},
+    try ets:insert(Results, {erlang:unique_integer([monotonic]), {Name, Status, Begin, Read div 1000, Value}, now_ns()})
+    catch error:badarg -> exit(given_up)
+    end,
     rest(Next).
 
 %% Lets others come in after some work.

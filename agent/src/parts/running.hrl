@@ -8,8 +8,9 @@
 -define(LOOK_PAUSE_NS, 200000000).
 %% After so long without a request nobody asks any more.
 -define(LOOKS_END_NS, 3000000000).
-%% How many processes are asked in a look whether they run, and of how many of those that do the stack is read.
--define(LOOKED_AT, 100).
+%% How many processes are asked in a look whether they run, at 0.2 us each, and of how many of those that do the stack is read. With 100,
+%% a node with 800 processes that used half a core gave three samples in 10 s (measured).
+-define(LOOKED_AT, 400).
 %% For so many others one that was chosen by chance may stand: more, and one look would outweigh all others.
 -define(MOST_WEIGHT, 4).
 -define(SEEN_AT_WORK, 3).

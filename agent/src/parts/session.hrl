@@ -6,10 +6,12 @@
 -define(MAX_CLIENTS, 8).
 -define(MAX_ITEMS, 32).
 
-%% One sample under way.
--record(run, {seq, items, done = [], timeout_ms, timer, begin_ns, item_ns, timeouts = 0}).
+%% One sample under way. items: those that the collector was given last; begun_ns: when it was; done: those read before.
+-record(run, {seq, items, done = [], timeout_ms, timer, begin_ns, begun_ns, timeouts = 0}).
 
--record(client, {pid, monitor, session, lease_ms, budget_ppm, seen_ms, collector, run = idle, last_ns, restarts = 0,
+%% results: a table in which the collector puts what it has read, so that this is there when an item hangs it. A message for each item
+%% would wake the agent, often on another scheduler: half as much CPU again on an idle node (measured, OTP 25).
+-record(client, {pid, monitor, session, lease_ms, budget_ppm, seen_ms, collector, results, run = idle, last_ns, restarts = 0,
                  dropped = 0}).
 
 %% ours: atomics, 1 while microstate accounting is on because of us.
@@ -31,10 +33,8 @@ init(#{keeper := Keeper, msacc_was_on := WasOn, ours := Ours}) ->
 loop(Agent) ->
     receive Message -> loop(handle(Message, Agent)) end.
 
-handle({item, Collector, Result}, Agent) ->
-    with_collector(Collector, Agent, fun(C) -> item_done(Result, C) end);
 handle({finished, Collector, Cost}, Agent) ->
-    with_collector(Collector, Agent, fun(C) -> finish(Cost, C, Agent) end);
+    with_collector(Collector, Agent, fun(C) -> finish(Cost, with_results(C), Agent) end);
 handle({timeout, Timer, {item, Pid}}, Agent) ->
     with_client(Pid, Agent, fun(C) -> item_timeout(Timer, C, Agent) end);
 handle({timeout, _, {lease, Pid}}, Agent) ->
@@ -86,9 +86,8 @@ join(Session, Pid, Options, #agent{clients = Clients, keeper = Keeper} = Agent) 
     Budget = bounded(budget_ppm, Options, 100, 10000, 1000000),
     %% A client's session is linked to it since before it ran its first instruction, and ends with it; the keeper stays,
     %% and says `gone'. The client itself is never monitored: that could open a connection to a node that is gone.
-    Client = #client{pid = Pid, monitor = monitor(process, Session), session = Session, lease_ms = Lease,
-                     budget_ppm = Budget, seen_ms = now_ms(), last_ns = now_ns() - ?FIRST_INTERVAL_NS,
-                     collector = start_collector(Budget)},
+    Client = new_collector(#client{pid = Pid, monitor = monitor(process, Session), session = Session, lease_ms = Lease,
+                                   budget_ppm = Budget, seen_ms = now_ms(), last_ns = now_ns() - ?FIRST_INTERVAL_NS}),
     erlang:start_timer(Lease, self(), {lease, Pid}),
     Session ! {joined, Keeper},
     Joined = send({beamtune, joined,
@@ -108,9 +107,10 @@ leave(Pid, #agent{clients = Clients} = Agent) ->
 %% Forgets a client. The agent ends with its last one.
 drop(Pid, Why, #agent{clients = Clients} = Agent) ->
     case maps:take(Pid, Clients) of
-        {#client{collector = Collector, monitor = Monitor, session = Session}, Rest} ->
+        {#client{collector = Collector, results = Results, monitor = Monitor, session = Session}, Rest} ->
             demonitor(Monitor, [flush]),
             exit(Collector, kill),
+            ets:delete(Results),
             Session ! {left, self()},
             map_size(Rest) =:= 0 andalso exit({beamtune, Why}),
             Agent#agent{clients = Rest};
@@ -159,41 +159,58 @@ run(#run{items = Items, timeout_ms = Timeout} = Run, Client,
         ++ [Pid || {Pid, _} <- [Filer]] ++ [ExitMonitor || is_pid(ExitMonitor)],
     Collector ! {run, Items, #{keeper => Keeper, watcher => Watcher, filer => Filer, exit_monitor => ExitMonitor, own => Own,
                                timeout_ms => Timeout, interval_ns => Run#run.begin_ns - Last}},
-    next_item(Run, Client).
+    timed(Timeout, Client#client{run = Run#run{begun_ns = now_ns()}}).
 
-next_item(#run{items = Items, timeout_ms = Timeout} = Run, #client{pid = Pid} = Client) ->
-    Ms = case [limit_ms(Item) || Item <- lists:sublist(Items, 1)] of
-             [Limit] when is_integer(Limit) -> max(Timeout, Limit + ?GRACE_MS);
-             _ -> Timeout
-         end,
-    Client#client{run = Run#run{item_ns = now_ns(), timer = erlang:start_timer(Ms, self(), {item, Pid})}}.
+%% Looks after so long whether an item takes too long.
+timed(Ms, #client{pid = Pid, run = Run} = Client) ->
+    Client#client{run = Run#run{timer = erlang:start_timer(Ms, self(), {item, Pid})}}.
 
 stop_timer(#run{timer = Timer}) ->
     erlang:cancel_timer(Timer, [{async, true}, {info, false}]).
 
-item_done(Result, #client{run = #run{items = [_ | Items], done = Done} = Run} = Client) ->
-    stop_timer(Run),
-    next_item(Run#run{items = Items, done = [Result | Done]}, Client);
-item_done(_, Client) ->
-    Client.
-
-item_timeout(Timer, #client{run = #run{timer = Timer, items = Items, item_ns = Begin}} = Client, Agent) ->
-    exit(Client#client.collector, kill),
-    go_on([{item_name(I), timeout, Begin, (now_ns() - Begin) div 1000, #{}} || I <- lists:sublist(Items, 1)], Client, Agent);
+item_timeout(Timer, #client{results = Results, run = #run{timer = Timer, items = Items, begun_ns = Begun, timeout_ms = Timeout}} = Client, Agent) ->
+    Since = case ets:last(Results) of '$end_of_table' -> Begun; Last -> ets:lookup_element(Results, Last, 3) end,
+    Limit = case [limit_ms(Item) || Item <- lists:sublist(lists:nthtail(ets:info(Results, size), Items), 1)] of
+                [Longer] when is_integer(Longer) -> max(Timeout, Longer + ?GRACE_MS);
+                _ -> Timeout
+            end,
+    case Limit - (now_ns() - Since) div 1000000 of
+        Left when Left > 0 -> timed(Left, Client);
+        _ ->
+            exit(Client#client.collector, kill),
+            go_on(timeout, #{}, Client, Agent)
+    end;
 item_timeout(_, Client, _) ->
     Client.
 
+%% With what its collector has read, the last item first.
+with_results(#client{results = Results, run = #run{items = Items, done = Done, begun_ns = Begun} = Run} = Client) ->
+    Read = lists:reverse(ets:tab2list(Results)),
+    ets:delete_all_objects(Results),
+    Client#client{run = Run#run{items = lists:nthtail(length(Read), Items), done = [Result || {_, Result, _} <- Read] ++ Done,
+                                begun_ns = case Read of [{_, _, Last} | _] -> Last; [] -> Begun end}};
+with_results(Client) -> Client.
+
+%% A collector, in place of the one that was lost, if there was one.
+new_collector(#client{results = Before, budget_ppm = Budget} = Client) ->
+    Before =:= undefined orelse ets:delete(Before),
+    Results = ets:new(?MODULE, [ordered_set, public]),
+    Client#client{results = Results, collector = start_collector(Budget, Results)}.
+
 %% After a lost collector: the rest of the items, unless this is the second one lost in one sample, when it is likely that
 %% a whole scheduler is stuck and each further item would wait for it too.
-go_on(Lost, #client{run = #run{items = Items, done = Done, timeouts = Timeouts} = Run} = Client, Agent) ->
+go_on(Status, Value, Client, Agent) ->
+    #client{run = #run{items = Items, done = Done, begun_ns = Since, timeouts = Timeouts} = Run, restarts = Restarts} = Lost = with_results(Client),
     stop_timer(Run),
-    Fresh = Client#client{collector = start_collector(Client#client.budget_ppm), restarts = Client#client.restarts + 1},
-    case lists:nthtail(length(Lost), Items) of
-        [_ | _] = Rest when Timeouts =:= 0 ->
-            run(Run#run{items = Rest, done = Lost ++ Done, timeouts = 1}, Fresh, Agent);
-        Rest ->
+    Fresh = new_collector(Lost#client{restarts = Restarts + 1}),
+    {Hung, Rest} = lists:split(min(1, length(Items)), Items),
+    Failed = [{item_name(Item), Status, Since, (now_ns() - Since) div 1000, Value} || Item <- Hung] ++ Done,
+    case Rest of
+        [_ | _] when Timeouts =:= 0 ->
+            run(Run#run{items = Rest, done = Failed, timeouts = 1}, Fresh, Agent);
+        _ ->
             Skipped = [{item_name(Item), skipped, now_ns(), 0, #{}} || Item <- Rest],
-            finish(#{}, Fresh#client{run = Run#run{items = [], done = lists:reverse(Skipped, Lost ++ Done)}}, Agent)
+            finish(#{}, Fresh#client{run = Run#run{items = [], done = lists:reverse(Skipped, Failed)}}, Agent)
     end.
 
 %% Watcher, filer and exit monitor, which serve all clients, where one asks for what they do.
@@ -214,13 +231,10 @@ collector_ended(Pid, _, #agent{exit_monitor = Pid} = Agent) ->
     Agent#agent{exit_monitor = none};
 collector_ended(Pid, Reason, #agent{clients = Clients} = Agent) ->
     case [C || #client{collector = P} = C <- maps:values(Clients), P =:= Pid] of
-        [#client{run = idle, budget_ppm = Budget, restarts = Restarts} = Client] ->
-            Fresh = Client#client{collector = start_collector(Budget), restarts = Restarts + 1},
-            Agent#agent{clients = Clients#{Client#client.pid := Fresh}};
-        [#client{run = #run{items = Items}} = Client] ->
-            Lost = [{item_name(Item), error, now_ns(), 0, text({collector_ended, Reason})}
-                    || Item <- lists:sublist(Items, 1)],
-            Agent#agent{clients = Clients#{Client#client.pid := go_on(Lost, Client, Agent)}};
+        [#client{run = idle, restarts = Restarts} = Client] ->
+            Agent#agent{clients = Clients#{Client#client.pid := new_collector(Client#client{restarts = Restarts + 1})}};
+        [Client] ->
+            Agent#agent{clients = Clients#{Client#client.pid := go_on(error, text({collector_ended, Reason}), Client, Agent)}};
         [] when Reason =:= killed; Reason =:= normal -> Agent;
         [] -> exit({beamtune, {ended_by, text(Reason)}})
     end.

@@ -10,9 +10,10 @@ tables(Top, State) ->
         {Part, Begun} -> tables(Top, Part, Begun)
     end.
 
-tables(Top, Part, #state{large_tables = Large, features = Features} = State) ->
+tables(Top, Part, #state{agent = Agent, large_tables = Large, features = Features} = State) ->
     Read = fun(Tab, _) ->
                case {ets:info(Tab, owner), ets:info(Tab, decentralized_counters)} of
+                   {Agent, _} -> undefined;
                    {Owner, false} when is_pid(Owner) -> {Owner, ets:info(Tab, memory)};
                    {Owner, true} when is_pid(Owner) -> {Owner, slow};
                    _ -> undefined
