@@ -2,8 +2,12 @@
 //!
 //! A peer that does not read holds up one connection, fifty such peers hold up fifty: what is wrong, and what to do, is the same.
 
+use std::mem::{Discriminant, discriminant};
+
 use beamtune_model::diagnosis::compare;
-use beamtune_model::{Claim, Cost, Evidence, Finding, Outcome, Period, Signal, Subject, Unit, Verdict};
+use beamtune_model::{
+    Account, Claim, Cost, Evidence, Finding, Outcome, Period, Signal, Subject, Unit, Use, Verdict,
+};
 
 use crate::signals::kinds::Kind;
 
@@ -28,7 +32,7 @@ fn by_kind(found: Vec<Finding>, period: &Period) -> Vec<Finding> {
         let alike = groups.iter_mut().find(|(other, group)| {
             kind.is_some()
                 && *other == kind
-                && group.first().is_some_and(|first| leading(first) == leading(&finding))
+                && group.first().is_some_and(|first| measured(first) == measured(&finding))
         });
         match alike {
             Some((_, group)) => group.push(finding),
@@ -38,9 +42,13 @@ fn by_kind(found: Vec<Finding>, period: &Period) -> Vec<Finding> {
     groups.into_iter().flat_map(|(kind, group)| joined(kind, group)).collect()
 }
 
-/// What its first number is of: findings of a rule that measure different things are not alike.
-fn leading(finding: &Finding) -> Option<&str> {
-    finding.evidence.first().map(|evidence| evidence.what.as_str())
+/// What a finding measures: findings of one rule that measure different things are not alike.
+type Measured = (Option<Unit>, Option<(Account, Option<Use>, Discriminant<Cost>)>);
+
+/// The unit of its first number, and what it claims.
+fn measured(finding: &Finding) -> Measured {
+    let unit = finding.evidence.first().map(|evidence| evidence.unit);
+    (unit, finding.claim.map(|claim| (claim.account, claim.part, discriminant(&claim.cost))))
 }
 
 fn joined(kind: Option<Kind>, mut group: Vec<Finding>) -> Vec<Finding> {
@@ -72,13 +80,14 @@ fn joined(kind: Option<Kind>, mut group: Vec<Finding>) -> Vec<Finding> {
         Some(subject) => (subject.to_string(), subject.pid().unwrap_or_default().to_owned()),
         None => (String::new(), String::new()),
     };
-    let messages = sum.as_ref().filter(|sum| sum.what.starts_with("messages")).and_then(|sum| sum.value);
-    let so = match (&kind.place, messages) {
-        (Some(place), Some(messages)) => {
-            format!(" stand in {place}, while {messages:.0} messages wait for them")
-        }
-        (Some(place), None) => format!(" stand in {place}"),
-        (None, Some(messages)) => format!(" have {messages:.0} messages waiting"),
+    let waiting = claim.and_then(|claim| match claim.cost {
+        Cost::Waiting(count) => Some(format!("{count:.0} messages or callers waiting")),
+        _ => None,
+    });
+    let so = match (&kind.place, waiting) {
+        (Some(place), Some(waiting)) => format!(" wait in {place}, with {waiting}"),
+        (Some(place), None) => format!(" wait in {place}"),
+        (None, Some(waiting)) => format!(" have {waiting}"),
         (None, None) => String::new(),
     };
     let named = if title.is_empty() { worst.summary } else { worst.summary.replace(&title, &pid) };
@@ -101,9 +110,10 @@ fn sum(group: &[Finding]) -> Option<Evidence> {
     let is_sum = first.unit == Unit::Count && values.len() == group.len();
     let (least, most) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
     is_sum.then(|| {
+        let each =
+            if least == most { format!("{least:.0} each") } else { format!("{least:.0} to {most:.0} each") };
         let what = format!("{}, all {} together", first.what, group.len());
-        Evidence::number(what, values.iter().sum(), Unit::Count)
-            .with_text(format!("{least:.0} to {most:.0} each"))
+        Evidence::number(what, values.iter().sum(), Unit::Count).with_text(each)
     })
 }
 
@@ -112,11 +122,7 @@ fn claim(group: &[Finding]) -> Option<Claim> {
     let worst = group.first()?.claim?;
     let claims = || group.iter().filter_map(|finding| finding.claim);
     let adds_up = matches!(worst.cost, Cost::Waiting(_) | Cost::CpuCores(_));
-    let is_same = |claim: &Claim| {
-        std::mem::discriminant(&claim.cost) == std::mem::discriminant(&worst.cost)
-            && (claim.account, claim.part) == (worst.account, worst.part)
-    };
-    if !adds_up || !claims().all(|claim| is_same(&claim)) {
+    if !adds_up {
         return Some(worst);
     }
     let total = claims().map(|claim| claim.cost.value()).sum();
@@ -178,7 +184,7 @@ mod tests {
         let one = &joined[0];
         assert_eq!(
             one.summary,
-            "3 processes shop:init/1 stand in prim_inet:recv0/3, while 1200 messages wait for them; the worst: <0.1.0> has 500 messages"
+            "3 processes shop:init/1 wait in prim_inet:recv0/3, with 1200 messages or callers waiting; the worst: <0.1.0> has 500 messages"
         );
         assert_eq!(one.subject, Some(Subject::kind("shop:init/1")));
         assert_eq!(one.severity, 50.0);
@@ -216,10 +222,15 @@ mod tests {
 
     #[test]
     fn what_is_measured_differently_stays_apart() {
-        let finding = |what: &str| Finding {
-            evidence: vec![Evidence::number(what, 1.0, Unit::Count)],
-            subject: Some(Subject::process("<0.9.0>")),
-            ..Finding::bare(Code("BT017"), 50.0)
+        let finding = |cost: Cost, unit: Unit| {
+            let claim = Claim { account: Account::Delay, part: None, cost, share: None, explained: None };
+            Finding {
+                // The words of it say nothing.
+                evidence: vec![Evidence::number("the same words", 1.0, unit)],
+                subject: Some(Subject::process("<0.9.0>")),
+                claim: Some(claim),
+                ..Finding::bare(Code("BT017"), 50.0)
+            }
         };
         let mut builder = PeriodBuilder::default();
         builder.process(ProcessRow {
@@ -228,7 +239,12 @@ mod tests {
             ..ProcessRow::default()
         });
         let period = builder.finish();
-        assert_eq!(by_kind(vec![finding("longest"), finding("heap")], &period).len(), 2);
-        assert_eq!(by_kind(vec![finding("heap"), finding("heap")], &period).len(), 1);
+        let waiting = || finding(Cost::Waiting(2.0), Unit::Count);
+        for other in
+            [finding(Cost::DelaySeconds(2.0), Unit::Count), finding(Cost::Waiting(2.0), Unit::Seconds)]
+        {
+            assert_eq!(by_kind(vec![waiting(), other], &period).len(), 2);
+        }
+        assert_eq!(by_kind(vec![waiting(), waiting()], &period).len(), 1);
     }
 }

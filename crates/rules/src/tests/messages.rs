@@ -374,7 +374,7 @@ fn connections_of_one_kind_with_slow_peers_are_one_finding_and_their_queues_foll
     assert_eq!(sends.len(), 1, "{sends:#?}");
     assert!(
         sends[0].summary.starts_with(
-            "3 processes chat:viewer/2 stand in a send, called by chat:watch/1, while 8400 messages wait for them; \
+            "3 processes chat:viewer/2 wait in a send, called by chat:watch/1, with 8400 messages or callers waiting; \
              the worst: <0.82.0> stands in prim_inet:send/4"
         ),
         "{}",
