@@ -1,0 +1,2 @@
+{application, pharmacy, [{description, "pharmacy"}, {vsn, "2.3.0"}, {modules, []}, {registered, []},
+ {applications, [kernel, stdlib, elixir, logger]}, {mod, {'Elixir.Pharmacy.Application', []}}]}.

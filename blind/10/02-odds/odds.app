@@ -1,0 +1,2 @@
+{application, odds, [{description, "odds"}, {vsn, "2.3.0"}, {modules, []}, {registered, []},
+ {applications, [kernel, stdlib, elixir, logger]}, {mod, {'Elixir.Odds.Application', []}}]}.

@@ -1,0 +1,2 @@
+{application, scooters, [{description, "scooters"}, {vsn, "1.4.2"}, {modules, []}, {registered, []},
+ {applications, [kernel, stdlib]}, {mod, {scooters_app, []}}]}.

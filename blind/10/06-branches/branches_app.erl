@@ -1,0 +1,6 @@
+-module(branches_app).
+-behaviour(application).
+-export([start/2, stop/1]).
+
+start(_, _) -> branches_sup:start_link().
+stop(_) -> ok.

@@ -1,0 +1,16 @@
+#!/bin/bash
+ROOT=${BEAMTUNE_OTP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune/otp}/29
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
+NODE=weather@127.0.0.1 COOKIE=weather-cookie
+cd "$TMP"
+mkdir ebin && cp src/weather.app ebin/
+"${IN_ROOT[@]}" elixirc -o "$IN/ebin" "$IN/src/weather.ex" >"$LOG/compile.out" 2>&1 || fail "compile"
+export PORT_FILE=$IN/port
+daemon vm "${IN_ROOT[@]}" elixir --name $NODE --cookie $COOKIE -pa "$IN/ebin" --no-halt \
+    -e '{:ok, _} = Application.ensure_all_started(:weather)'
+VM=$LAST
+for _ in $(seq 300); do [ -s port ] && break; nap 0.1; done
+daemon clients /usr/bin/python3 src/clients.py "$(cat port)" "$TMP/times"
+until_true 60 "sys:get_state('Elixir.Weather.Aggregate') > 9000."
+nap 6
+ready_and_hold

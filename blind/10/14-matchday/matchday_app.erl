@@ -1,0 +1,6 @@
+-module(matchday_app).
+-behaviour(application).
+-export([start/2, stop/1]).
+
+start(_, _) -> matchday_sup:start_link().
+stop(_) -> ok.

@@ -1,0 +1,2 @@
+{application, boxoffice, [{description, "boxoffice"}, {vsn, "2.3.0"}, {modules, []}, {registered, []},
+ {applications, [kernel, stdlib, elixir, logger]}, {mod, {'Elixir.Boxoffice.Application', []}}]}.

@@ -1,0 +1,2 @@
+{application, chainview, [{description, "chainview"}, {vsn, "2.3.0"}, {modules, []}, {registered, []},
+ {applications, [kernel, stdlib, elixir, logger]}, {mod, {'Elixir.Chainview.Application', []}}]}.
