@@ -9,6 +9,7 @@ mod binaries_retained;
 mod bound_schedulers;
 mod burstable_instance;
 mod busy_distribution_port;
+mod busy_supervisor;
 mod busy_waiting;
 mod carrier_sizing;
 mod child_programs;
@@ -177,4 +178,5 @@ pub const RULES: &[Rule] = &[
     table_rows_growing::RULE,
     growing_work::RULE,
     node_connection_attempts::RULE,
+    busy_supervisor::RULE,
 ];

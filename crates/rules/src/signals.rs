@@ -33,6 +33,7 @@ pub(crate) mod searches;
 pub(crate) mod stack;
 pub(crate) mod staying;
 pub(crate) mod steps;
+pub(crate) mod supervisors;
 pub(crate) mod watermark;
 
 /// What a file of `data/` holds.

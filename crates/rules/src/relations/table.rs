@@ -614,6 +614,24 @@ pub(super) const RELATIONS: &[Relation] = &[
         why: "it is what this process does, and ever more of it",
     },
     Relation {
+        cause: "BT087",
+        effects: &["BT005", "BT006", "BT053"],
+        is_meant: same_subject,
+        why: "it is asked for its children by each of those who wait",
+    },
+    Relation {
+        cause: "BT080",
+        effects: &["BT087"],
+        is_meant: same_subject,
+        why: "each start and end goes through the specifications that it keeps",
+    },
+    Relation {
+        cause: "BT087",
+        effects: &["BT073"],
+        is_meant: |cause, effect| runs_all(effect, cause),
+        why: "it is what this supervisor does for each of those who ask",
+    },
+    Relation {
         cause: "BT084",
         effects: &["BT027"],
         is_meant: |cause, effect| {

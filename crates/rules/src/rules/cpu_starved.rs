@@ -7,6 +7,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
+use crate::signals::busy_wait::{FLAGS, Spinning};
 use crate::view::{self, Capacity, kind};
 
 pub const RULE: Rule = Rule {
@@ -59,6 +60,9 @@ const WORTH_CORES: f64 = 0.05;
 
 /// Without a quota, less than this is a notice, in cores (judgement, as of busy-waiting: little work is held up).
 const MINOR_CORES: f64 = 0.20;
+
+/// Where so much of the CPUs that the VM may use is idle, its own threads displace each other in bursts only (judgement).
+const IDLE: f64 = 0.25;
 
 /// Below this little is lost, however large its share: a node that hardly runs is slowed, not stopped.
 const MUCH_CORES: f64 = 0.25;
@@ -151,7 +155,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let mut drafts = Vec::new();
     // Where CPUs are idle, waits that are no longer than waking up takes are none for a CPU.
     let is_alone = !is_crowded || who == Who::Itself;
-    let wakes_up = is_alone && who != Who::Quota && waiting.per_turn_seconds < view::TURN_SECONDS;
+    let short = waiting.per_turn_seconds < view::TURN_SECONDS;
+    let wakes_up = who != Who::Quota && short && (is_alone || waiting.waited < least_cores(period));
+    let used = foreign + programs + view::process_cores(period)?;
+    let in_bursts = who == Who::Itself && used <= (1.0 - IDLE) * waiting.capacity.allowed;
     if waiting.waited >= WORTH_CORES
         && !wakes_up
         && let Some(severity) = WAIT.of(period).severity(waiting.share())
@@ -159,8 +166,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let is_unsure = who == Who::Quota || waiting.per_turn_seconds < view::TURN_SECONDS || !is_crowded;
         let draft = describe(period, &waiting, severity, cpus)
             .guess_if(is_unsure)
-            .minor_if(waiting.lacked() < least_cores(period))
-            .at_most_warning_if(waiting.lacked() < MUCH_CORES);
+            .minor_if(in_bursts || waiting.lacked() < least_cores(period))
+            .at_most_warning_if(waiting.lacked() < MUCH_CORES)
+            .but_if(in_bursts, "a quarter of its CPUs or more are idle on average: these are bursts");
         drafts.push(draft.but_if(
             !is_crowded,
             "the CPUs that it may use were idle for most of the time: it was a burst, or the threads are bound",
@@ -200,7 +208,9 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
         Who::Others => format!("other processes used {foreign:.2} of {cpus:.0} cores"),
         Who::Unknown => format!("the VM may run on {:.0} of {cpus:.0} CPUs", capacity.allowed),
     };
-    let spins = view::busy_waiting_off(&period.facts);
+    // Where little is spent on it, to switch it off wins nothing.
+    let spins =
+        view::busy_waiting_off(&period.facts).filter(|_| spun(period).is_none_or(|spun| spun >= WORTH_CORES));
     // They displace each other, whoever else is there.
     let too_many = capacity.online > capacity.allowed;
     Draft::new(
@@ -289,7 +299,7 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
             period,
             "host.cpu_isolation",
             "give the VM more CPUs: dirty schedulers and native threads run beside as many normal schedulers as it has CPUs",
-            "the VM has more to do than its CPUs can",
+            "at times more of its threads have work than it has CPUs",
             "run-queue wait and throughput under the same load",
         )
     })
@@ -304,6 +314,11 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
     })
 }
 
+/// Busy waiting of all schedulers, in cores; `None` where it is not known.
+fn spun(period: &Period) -> Option<f64> {
+    FLAGS.iter().map(|(flag, kind)| Some(Spinning::of(period, flag, kind).ok()?.spun)).sum()
+}
+
 /// What is no more than a notice below it, in cores.
 fn least_cores(period: &Period) -> f64 {
     if view::quota_cores(period).is_some() { WORTH_CORES } else { MINOR_CORES }
@@ -313,10 +328,10 @@ fn steal(period: &Period) -> Option<Draft> {
     let steal = period.cores(&metrics::CPU_STEAL, "").ok()?;
     let busy = period.cores(&metrics::CPU_BUSY, "").ok()?;
     let share = if busy + steal > 0.0 { steal / (busy + steal) } else { 0.0 };
-    let severity = STEAL.of(period).severity(share).filter(|_| steal >= WORTH_CORES)?;
     // Whoever runs on the machine loses as much of it as they use of its CPU time.
     let part = view::process_cores(period).map_or(1.0, |own| (own / busy.max(f64::MIN_POSITIVE)).min(1.0));
     let lacked = steal * part;
+    let severity = STEAL.of(period).severity(share).filter(|_| lacked >= WORTH_CORES)?;
     // Of a machine that wants little, a large share may be taken, and little is lost.
     Some(
         Draft::new(

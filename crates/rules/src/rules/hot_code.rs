@@ -13,7 +13,7 @@ use crate::signals::counts::listed;
 use crate::signals::hot_code::{self, HotCode, Part, What};
 use crate::signals::never_waiting::never_waiting;
 use crate::signals::stack;
-use crate::view;
+use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT073"),
@@ -34,6 +34,13 @@ const WORTH_SHARE: f64 = 0.15;
 /// As much of one core: what one process can use (judgement).
 const WORTH_CORES: f64 = 0.7;
 
+/// Less than this is nothing to speak of on any node, in cores (judgement).
+const WORTH_AT_LEAST: f64 = 0.1;
+
+/// From this share of the time on in which the schedulers wait for a CPU, what the VM may use is what it got and waited for (judgement, as
+/// of cpu-starved).
+const STARVED: f64 = 0.15;
+
 /// Of those that run it, the ones with a smaller share of the samples count for nothing (judgement).
 const WORTH_LOOKS: f64 = 0.1;
 
@@ -45,10 +52,18 @@ const MAX_KINDS: usize = 3;
 const MAX_PROCESSES: usize = 5;
 const MAX_FOREMOST: usize = 5;
 
+/// The CPU that the schedulers wanted, where they often had to wait for it.
+fn contended(period: &Period) -> Option<f64> {
+    let of = |metric| view::thread_cores(period, metric, kind::SCHEDULERS).ok();
+    let (ran, waited) = (of(&metrics::THREAD_CPU)?, of(&metrics::THREAD_WAIT)?);
+    (waited >= STARVED * (ran + waited)).then_some(ran + waited)
+}
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity =
         view::capacity(period).map(|capacity| capacity.cores).or_else(|_| view::schedulers_online(period))?;
-    let worth = (WORTH_SHARE * capacity).min(WORTH_CORES);
+    let wanted = contended(period).map_or(capacity, |wanted| wanted.min(capacity));
+    let worth = (WORTH_SHARE * wanted).clamp(WORTH_AT_LEAST, WORTH_CORES);
     let used = hot_code::cores(period)?;
     if used < worth {
         return Ok(Judgement::Healthy(format!(

@@ -1,4 +1,4 @@
-//! BT031: processes that do nothing keep large heaps: they have grown for work that is over, and nothing collects them.
+//! BT031: processes that do nothing, or hardly anything, keep large heaps: they have grown for work that is over, and nothing collects them.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Remedy, Scale,
@@ -34,6 +34,9 @@ const SHARE: Threshold = Threshold::new(
 /// A heap below this is not worth a change.
 const LARGE_BYTES: i64 = 4_000_000;
 
+/// As many processes of a kind that are hardly at work count: a single one with a large heap most likely keeps what it is asked for (judgement).
+const ALIKE: usize = 3;
+
 /// All of them together.
 const WORTH_BYTES: f64 = 48e6;
 
@@ -47,12 +50,23 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .filter(|(process, row)| {
             let waits = row.status.as_deref().is_none_or(|status| status == "waiting");
             // Messages that wait are a matter of their own (BT006), and may be what the heap holds.
-            let quiet = memory::is_idle(period, process) && row.queue == 0 && waits;
+            let works =
+                !memory::is_idle(period, process) && !memory::hardly_works(period, process, row.memory_bytes);
+            let quiet = !works && row.queue == 0 && waits;
             let is_large = row.ranks.contains(&Rank::Memory) && row.memory_bytes >= LARGE_BYTES;
             // Who hibernates has nothing to give back.
             quiet && is_large && !memory::hibernates(row)
         })
         .collect();
+    let alike = |row: &ProcessRow| {
+        idle.iter()
+            .filter(|(_, other)| row.initial_call.is_some() && other.initial_call == row.initial_call)
+            .count()
+    };
+    let counts: Vec<bool> =
+        idle.iter().map(|(process, row)| memory::is_idle(period, process) || alike(row) >= ALIKE).collect();
+    let mut counts = counts.into_iter();
+    idle.retain(|_| counts.next().unwrap_or(false));
     idle.sort_by_key(|(_, row)| std::cmp::Reverse(row.memory_bytes));
     // A collection has measured what of a heap is garbage: that takes the place of what it holds.
     let measured: Vec<(Measured, &ProcessUse)> = idle
@@ -90,8 +104,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let all_large = bytes_of(large.filter(|row| row.ranks.contains(&Rank::Memory)));
     let all = period.find(Group::Memory, "", "processes").map_or(0.0, |stat| stat.last.value as f64);
     let with_others = all * seen / all_large.max(1.0);
+    // Who is asked now and then may keep what it answers with.
+    let asked = idle.iter().filter(|(process, _)| !memory::is_idle(period, process));
+    let asked = if is_measured { 0.0 } else { bytes_of(asked.map(|(_, row)| *row)) };
     let severity_of = |bytes: f64| SHARE.of(period).severity(bytes / resident.max(1.0));
-    let severity = [severity_of(seen), severity_of(with_others).map(|severity| severity.min(MINOR))];
+    let minor = |bytes: f64| severity_of(bytes).map(|severity| severity.min(MINOR));
+    let severity = [severity_of(seen - asked), minor(seen), minor(with_others)];
     let severity = severity.into_iter().flatten().reduce(f64::max).filter(|_| seen >= WORTH_BYTES);
     let (Some(severity), Some((first, row))) = (severity, idle.first()) else {
         let told = measured.iter().map(|(measured, _)| *measured).chain(sampled);
@@ -105,7 +123,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 megabytes(before)
             ),
             None => {
-                format!("of {scanned} processes, the large ones that do nothing hold {}", megabytes(seen))
+                format!(
+                    "of {scanned} processes, the large ones that do nothing, or hardly anything, hold {}",
+                    megabytes(seen)
+                )
             }
         }));
     };
@@ -118,7 +139,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Draft::new(
             severity,
             format!(
-                "{count} large processes that do nothing hold {} of heap, {who} {} of it",
+                "{count} large processes that do {} hold {} of heap, {who} {} of it",
+                if asked > 0.0 { "hardly anything" } else { "nothing" },
                 megabytes(seen),
                 megabytes(row.memory_bytes as f64)
             ),
@@ -145,6 +167,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             Evidence::number("of processes whose last collection was a full one", swept, Unit::Bytes)
                 .with_text("what they have made since is not known")
         }))
+        .because_some((asked > 0.0).then(|| {
+            Evidence::number("of processes that do a little now and then", asked, Unit::Bytes)
+                .with_text("too little to fill a heap of that size within ten minutes")
+        }))
         .because(Evidence::text("started as", format!("{kind} ({same} of them)")))
         .because_some(row.fullsweep_after.map(|n| Evidence::number("fullsweep_after of the largest", n as f64, Unit::Count)))
         .because_some(stack::told(row).map(|at| Evidence::text("where the largest is", at)))
@@ -158,7 +184,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .but_if(
             period.seconds() < 60.0,
-            format!("they did nothing for {:.0} s: they may work every minute", period.seconds()),
+            format!("they did as good as nothing for {:.0} s: they may work every minute", period.seconds()),
         )
         .fix(remedy::of(
             period,

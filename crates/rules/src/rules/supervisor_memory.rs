@@ -11,7 +11,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::signals::memory::{self, megabytes};
-use crate::signals::new_processes;
+use crate::signals::supervisors;
 
 pub const RULE: Rule = Rule {
     code: Code("BT080"),
@@ -48,10 +48,6 @@ const MIN_HEAP_BYTES: i64 = 4_000_000;
 /// children (judgement).
 const MIN_BYTES_PER_PROCESS: f64 = 10_000.0;
 
-/// What supervisors of OTP run, and those of Elixir, which keep no specifications of children that have ended.
-const SUPERVISOR: &str = "supervisor:";
-const DYNAMIC: [&str; 2] = ["Elixir.DynamicSupervisor:", "supervisor:Elixir.Task.Supervisor/"];
-
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
     let processes = period.stat(&metrics::PROCESS_COUNT, "")?.max.max(1) as f64;
@@ -59,7 +55,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .processes
         .iter()
         .filter_map(|process| Some((process, process.row.as_ref()?)))
-        .filter(is_supervisor)
+        .filter(|(_, row)| supervisors::is_supervisor(row))
         .collect();
     let most = supervisors.iter().map(|(_, row)| row.memory_bytes).max().unwrap_or(0);
     let drafts = supervisors.into_iter().filter_map(|(process, row)| {
@@ -76,18 +72,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(drafts.collect(), healthy))
 }
 
-fn is_supervisor((_, row): &(&ProcessUse, &ProcessRow)) -> bool {
-    let call = row.initial_call.as_deref().unwrap_or_default();
-    call.starts_with(SUPERVISOR) || is_dynamic(row)
-}
-
-fn is_dynamic(row: &ProcessRow) -> bool {
-    row.initial_call.as_deref().is_some_and(|call| DYNAMIC.iter().any(|known| call.starts_with(known)))
-}
-
 fn describe(period: &Period, process: &ProcessUse, row: &ProcessRow, processes: f64, severity: f64) -> Draft {
-    let is_dynamic = is_dynamic(row);
-    let (ended, started) = (ends(period, row), starts(period, row));
+    let is_dynamic = supervisors::is_dynamic(row);
+    let (ended, started) = (supervisors::ends(period, row), supervisors::starts(period, row));
     let come_and_go = ended > 0 || started > 0;
     let bytes = row.memory_bytes as f64;
     let title = process.title();
@@ -125,23 +112,4 @@ fn describe(period: &Period, process: &ProcessUse, row: &ProcessRow, processes: 
             "the supervisor keeps the start arguments of each child",
             "heap of the supervisor under the same load",
         ))
-}
-
-/// Children of it that were seen to end normally.
-fn ends(period: &Period, row: &ProcessRow) -> i64 {
-    let is_its = |parent: Option<&str>, name: Option<&str>| {
-        parent == Some(row.pid.as_str()) || name.is_some() && name == row.name.as_deref()
-    };
-    // Named ones that end in order are restarted with a sibling.
-    let rows = period.exits.iter().filter(|exit| exit.reason.is_none() && exit.name.is_none());
-    rows.filter(|exit| is_its(exit.parent.as_deref(), exit.parent_name.as_deref()))
-        .fold(0, |sum: i64, exit| sum.saturating_add(exit.count))
-}
-
-/// New processes that it has started.
-fn starts(period: &Period, row: &ProcessRow) -> i64 {
-    let makers = [row.name.as_deref(), row.initial_call.as_deref()];
-    new_processes::rows(period)
-        .filter(|spawn| spawn.maker.is_some() && makers.contains(&spawn.maker.as_deref()))
-        .fold(0, |sum: i64, spawn| sum.saturating_add(spawn.count))
 }

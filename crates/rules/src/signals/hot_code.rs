@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use beamtune_model::rows::CHILD_OF;
-use beamtune_model::{Missing, Period, ProcessUse, Subject, Use, WorkSample};
+use beamtune_model::{Missing, Period, ProcessUse, Subject, Use, WorkSample, metrics};
 
 use crate::account;
 use crate::signals::counts::largest_first;
@@ -24,6 +24,13 @@ pub(crate) const MIN_COLLECTED: i64 = 3;
 
 /// A function within which less of the samples are is not where the time goes (judgement: more than half).
 const MOST: f64 = 0.5;
+
+/// What few samples say of a share is taken for its lower end (Wilson's interval, 95 %): below this it may be far from most (judgement).
+const SURELY: f64 = 1.0 / 3.0;
+
+/// From this share of all reductions on a process has most of the CPU, whatever the samples say: those that wait for a CPU behind it are sampled as
+/// runnable (judgement).
+const CARRIES: f64 = 0.5;
 
 /// From this share on it is nearly all (judgement).
 const NEARLY_ALL: f64 = 0.7;
@@ -158,6 +165,9 @@ impl HotCode {
         };
         let own: Vec<&Sample<'_>> = samples.iter().filter(|sample| is_within(sample)).collect();
         let count = within(&is_within);
+        if lower_end(count, all) < SURELY || is_contradicted(period, &own, count as f64 / all as f64) {
+            return Ok(None);
+        }
         let at = own.iter().filter_map(|sample| Some((sample.at?, sample.looks)));
         let at =
             largest_first(at).into_iter().next().filter(|(_, looks)| *looks as f64 > MOST * count as f64);
@@ -178,6 +188,31 @@ impl HotCode {
             what,
         }))
     }
+}
+
+/// The lower end of Wilson's interval of a share, at 95 %.
+fn lower_end(count: i64, of: i64) -> f64 {
+    let (count, of) = (count as f64, of.max(1) as f64);
+    let (share, square) = (count / of, 1.96 * 1.96);
+    let spread = (share * (1.0 - share) / of + square / (4.0 * of * of)).max(0.0).sqrt();
+    (share + square / (2.0 * of) - 1.96 * spread) / (1.0 + square / of)
+}
+
+/// Whether a process that is not among these has done so much that they cannot have had this share of the CPU, or near it.
+fn is_contradicted(period: &Period, own: &[&Sample<'_>], share: f64) -> bool {
+    let Ok(all) = period.stat(&metrics::SCAN_REDUCTIONS, "") else { return false };
+    let all = (all.delta as f64).max(1.0);
+    let is_among = |process: &ProcessUse| {
+        let row = process.row.as_ref();
+        let names = row.map(|row| [&row.name, &row.initial_call, &row.label]);
+        let is_kind =
+            |kind: &str| names.is_some_and(|names| names.iter().any(|name| name.as_deref() == Some(kind)));
+        own.iter().any(|sample| sample.kind.is_none_or(|kind| kind.starts_with(CHILD_OF) || is_kind(kind)))
+    };
+    period.processes.iter().filter(|process| !is_among(process)).any(|process| {
+        let its = process.reductions as f64 / all;
+        its >= CARRIES && share > 2.0 * (1.0 - its)
+    })
 }
 
 /// Processes that ran with one stack.

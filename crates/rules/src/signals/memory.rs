@@ -126,6 +126,20 @@ pub fn is_idle(period: &Period, process: &ProcessUse) -> bool {
         && !period.events.iter().any(|event| event.subject.contains(&process.pid))
 }
 
+/// Heap that a process needs for a reduction, at most (judgement: a call that builds a list cell or two).
+const BYTES_PER_REDUCTION: f64 = 80.0;
+
+/// A heap with room for as long as this is practically never collected (judgement).
+const NEVER_SECONDS: f64 = 600.0;
+
+/// True of a process that does so little that a heap of this size, half of which is free, will not fill for minutes: it keeps its garbage
+/// as one does that does nothing.
+pub fn hardly_works(period: &Period, process: &ProcessUse, heap_bytes: i64) -> bool {
+    let per_second = process.reductions as f64 / period.seconds().max(1.0);
+    per_second * BYTES_PER_REDUCTION * NEVER_SECONDS <= heap_bytes as f64 / 2.0
+        && !period.events.iter().any(|event| event.subject.contains(&process.pid))
+}
+
 /// From here on a collection goes to a dirty scheduler, in words (ERTS_POTENTIALLY_LONG_GC_HSIZE).
 pub const LARGE_HEAP_WORDS: i64 = 131_072;
 

@@ -5,7 +5,7 @@ use beamtune_model::{
     metrics,
 };
 
-use super::node::{Busy, Happens, node};
+use super::node::{Busy, Happens, node, stand};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, value};
 
 const MB: i64 = 1_000_000;
@@ -127,6 +127,41 @@ fn a_supervisor_that_keeps_child_specifications_is_named() {
 }
 
 #[test]
+fn a_supervisor_that_works_without_starting_children_is_named() {
+    let supervisor = |reductions: i64, call: &str| {
+        node().with(|n| {
+            n.active = 0.5;
+            n.processes = (300, 0);
+            n.spawned = 5;
+            n.busiest = vec![Busy {
+                pid: "<0.88.0>",
+                reductions,
+                row: row(|row| {
+                    row.name = Some("calls_sup".to_owned());
+                    row.initial_call = Some(call.to_owned());
+                }),
+                ..Busy::default()
+            }];
+            n.stands = vec![stand(6, &["gen:do_call/4", "calls:find/1"], &[("<0.88.0>", 6)])];
+        })
+    };
+    let asked = supervisor(200_000, "supervisor:calls_sup/1");
+    let found = finding(&asked, "BT087");
+    assert_eq!(
+        (found.level, found.subject_text().as_deref()),
+        (Level::Warning, Some("calls_sup (<0.88.0>)"))
+    );
+    assert!(found.summary.ends_with("again and again, by calls:find/1"), "{}", found.summary);
+    assert_eq!(entries(&found), ["code.index_of_children"]);
+    finding(&supervisor(200_000, "Elixir.DynamicSupervisor:init/1"), "BT087");
+    // No supervisor; little of the work; a node that hardly works; children that come and go.
+    assert_healthy(&supervisor(200_000, "calls:init/1"), "BT087");
+    assert_healthy(&supervisor(20_000, "supervisor:calls_sup/1"), "BT087");
+    assert_healthy(&asked.clone().with(|n| n.active = 0.01), "BT087");
+    assert_healthy(&asked.with(|n| n.spawned = 200), "BT087");
+}
+
+#[test]
 fn a_small_heap_that_keeps_large_binaries_is_named() {
     let holder = |change: fn(&mut Busy)| {
         let mut busy = Busy {
@@ -243,6 +278,14 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
     // To be looked at takes one or two.
     assert_eq!(finding(&idle(1), "BT031").level, Level::Warning);
     assert_healthy(&idle(1_000), "BT031");
+    // A heap of 60 MB is not filled for ten minutes: what is alive of it is not known.
+    let asked = finding(&idle(300), "BT031");
+    assert_eq!(asked.level, Level::Notice);
+    assert!(
+        asked.summary.starts_with("3 large processes that do hardly anything hold 180 MB"),
+        "{}",
+        asked.summary
+    );
     // One that collects whenever it is looked at is not idle.
     let collects = idle(0).with(|n| {
         n.busiest.truncate(1);

@@ -71,6 +71,38 @@ fn the_innermost_function_that_most_samples_are_within_is_named() {
     assert!(found(&with(&busy(), &samples[2..]), "BT073").is_none());
     let idle = node().with(|n| (n.active, n.cpu) = (0.1, 0.1));
     assert!(found(&with(&idle, &samples), "BT073").is_none());
+    // Five of nine may be a fourth in truth.
+    let few = [sample("web", 5, false, "shop:tax/1"), sample("mail", 4, false, "mail:send/2")];
+    assert!(found(&with(&busy(), &few), "BT073").is_none());
+    let more = few.map(|few| WorkSample { looks: 10 * few.looks, ..few });
+    assert!(found(&with(&busy(), &more), "BT073").is_some());
+}
+
+#[test]
+fn samples_of_those_that_wait_for_a_cpu_say_nothing_against_reductions() {
+    let waits = |reductions: i64| {
+        let ranker = Busy {
+            pid: "<0.70.0>",
+            reductions,
+            row: row(|row| row.name = Some("ranker".to_owned())),
+            ..Busy::default()
+        };
+        let node = busy().with(|n| (n.busiest, n.total_reductions) = (vec![ranker], 9_000_000));
+        let ready =
+            WorkSample { is_ready: true, ..sample("web:serve/1", 12, false, "shop:buy/1 web:serve/1") };
+        found(&with(&node, &[ready]), "BT073")
+    };
+    assert!(waits(8_500_000).is_none(), "it cannot be the code of others");
+    assert!(waits(4_000_000).is_some());
+}
+
+#[test]
+fn where_the_cpu_is_short_less_is_worth_naming() {
+    let samples = [sample("web:serve/1", 12, false, "shop:buy/1 web:serve/1")];
+    // 0.25 of 2 cores, and as much again for which it waited.
+    let node = |wait: f64| node().with(|n| (n.active, n.cpu, n.wait) = (0.13, 0.13, wait));
+    assert!(found(&with(&node(0.0), &samples), "BT073").is_none());
+    assert!(found(&with(&node(0.13), &samples), "BT073").is_some());
 }
 
 #[test]

@@ -1,0 +1,65 @@
+//! Supervisors, and what is known of their children.
+
+use beamtune_model::{Period, ProcessRow, ProcessUse};
+
+use super::new_processes;
+
+/// What supervisors of OTP run, and those of Elixir, which keep no specifications of children that have ended.
+const SUPERVISOR: &str = "supervisor:";
+const DYNAMIC: [&str; 2] = ["Elixir.DynamicSupervisor:", "supervisor:Elixir.Task.Supervisor/"];
+
+pub(crate) fn is_supervisor(row: &ProcessRow) -> bool {
+    row.initial_call.as_deref().is_some_and(|call| call.starts_with(SUPERVISOR)) || is_dynamic(row)
+}
+
+/// One that keeps no specifications.
+pub(crate) fn is_dynamic(row: &ProcessRow) -> bool {
+    row.initial_call.as_deref().is_some_and(|call| DYNAMIC.iter().any(|known| call.starts_with(known)))
+}
+
+/// What the callbacks of `which_children` and `count_children` run (supervisor.erl of OTP 23 to 29, dynamic_supervisor.ex of Elixir 1.14).
+const LISTING: [&str; 7] = [
+    "maps:fold",
+    "maps:map",
+    "lists:map",
+    "supervisor:children_",
+    "supervisor:dyn_fold",
+    "supervisor:dyn_map",
+    "supervisor:count_child",
+];
+
+/// Whether it was seen going through its children.
+pub(crate) fn lists_children(process: &ProcessUse) -> bool {
+    let is_listing = |stack: &[String]| {
+        let answers = stack.iter().any(|function| function.contains("upervisor:handle_call/"));
+        answers && stack.iter().any(|function| super::stack::begins(function, &LISTING))
+    };
+    process.ran.iter().any(|(stack, _)| is_listing(stack))
+}
+
+/// Its children that were seen to end normally.
+pub(crate) fn ends(period: &Period, row: &ProcessRow) -> i64 {
+    // Named ones that end in order are restarted with a sibling.
+    let rows = period.exits.iter().filter(|exit| exit.reason.is_none() && exit.name.is_none());
+    rows.filter(|exit| is_its(row, exit.parent.as_deref(), exit.parent_name.as_deref()))
+        .fold(0, |sum: i64, exit| sum.saturating_add(exit.count))
+}
+
+/// Its children that were seen to end with errors.
+pub(crate) fn crashes(period: &Period, row: &ProcessRow) -> i64 {
+    let rows = period.exits.iter().filter(|exit| exit.reason.is_some());
+    rows.filter(|exit| is_its(row, exit.parent.as_deref(), exit.parent_name.as_deref()))
+        .fold(0, |sum: i64, exit| sum.saturating_add(exit.count))
+}
+
+fn is_its(row: &ProcessRow, parent: Option<&str>, name: Option<&str>) -> bool {
+    parent == Some(row.pid.as_str()) || name.is_some() && name == row.name.as_deref()
+}
+
+/// New processes that were seen and that it has started.
+pub(crate) fn starts(period: &Period, row: &ProcessRow) -> i64 {
+    let makers = [row.name.as_deref(), row.initial_call.as_deref()];
+    new_processes::rows(period)
+        .filter(|spawn| spawn.maker.is_some() && makers.contains(&spawn.maker.as_deref()))
+        .fold(0, |sum: i64, spawn| sum.saturating_add(spawn.count))
+}
