@@ -110,6 +110,12 @@
                   rows = #{},                 % Tab => #followed{}
                   told = #{}, sampled_ns = []}).  % those that were ever told; when rows were sampled of late
 
+%% Attempts to connect to a node since `dist' was read: the number of the connection that was seen last, and when; attempts, samples in which one was
+%% pending, and the last of these; attempts that this node or the other one was seen to make; the most processes that waited; who asked,
+%% and how far it was; readings of `dist' without any.
+-record(attempts, {number, at_ns, count = 0, samples = 0, sample = 0, out = 0, in = 0, waiting = 0, askers = #{}, steps = #{}, quiet = 0}).
+-record(connecting, {nodes = #{}, sample = 0, samples = 0, looked = false, asked = 0}).
+
 -record(state, {agent, results, keeper, watcher = none, last_event = 0, filer = none, files = none, exit_monitor = none, budget_ppm, features,
                 own = [],
                 ends = {none, #{}},           % {exit monitor, its version}, how often what had ended when `crashes' was read
@@ -133,9 +139,10 @@
                 %% What `weigh' has found since `messages' was read: {how many did something, how many of them were looked at,
                 %% microseconds}, and {Pid, size} => {messages, words}.
                 weighed = {0, 0, 0}, came = #{},
+                connecting = #connecting{},
                 titles = #{},                 % processes of the queues that `broker_clients' has found => what they are
                 openers = #{},                % {connections | channels, client, user} => how many were met among new processes
-                tables = #round{cost_ns = 1000}, large_tables = #{}, growing = #growing{},
+                tables = #round{cost_ns = 1000}, large_tables = #{}, applications = #{}, growing = #growing{},
                 ports = #round{cost_ns = 3000}, traffic = #{}, old_traffic = none}).
 
 %% The parts. They are joined when the module is compiled, because one module is injected. Macros and records of a part are known
@@ -161,6 +168,7 @@
 -include("parts/broker.hrl").         % `broker', `broker_clients'
 -include("parts/table_growth.hrl").   % `table_growth': rows of single tables
 -include("parts/tables.hrl").         % `ets'
+-include("parts/connections.hrl").    % attempts to connect to other nodes, for `dist'
 -include("parts/ports.hrl").          % `ports', `dist'
 -include("parts/allocators.hrl").     % `allocators'
 -include("parts/by_name.hrl").        % what items asked for by name share

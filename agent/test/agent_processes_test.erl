@@ -26,6 +26,7 @@ tests() ->
      {"ports_of_programs_are_counted", fun ports_of_programs/1},
      {"sockets_that_outlive_their_process_are_told", fun disowned_sockets/1},
      {"who_is_sent_traces_is_told", fun traces/1},
+     {"attempts_to_connect_to_a_node_that_is_gone_are_counted", fun attempts_to_connect/1},
      {"what_mnesia_says_of_its_log_and_nodes_is_told", fun mnesia/1},
      {"what_rabbitmq_counts_is_told_of_its_queues_and_clients", fun broker/1},
      {"messages_are_weighed_when_they_come", fun weighed_messages/1},
@@ -184,6 +185,8 @@ growing_tables(Target) ->
     %% Once it is among the largest ones.
     #{rows := Known} = value(ets, agent_client:sample(Agent, 3, [{ets, #{top => 50}}])),
     check("its rows", [], Names -- [N || #{name := N} <- Known]),
+    check("whose they are", [{<<"agent_target">>, <<>>}],
+          lists:usort([{Module, maps:get(application, Row, <<>>)} || #{module := Module, name := N} = Row <- Known, lists:member(N, Names)])),
     Look(),
     Size = call(Target, ets, info, [spread, size]),
     Add(Size + 1),
@@ -203,6 +206,31 @@ looks(Look, IsEnough, Add, From, Seen) ->
         true -> Ended ++ Seen;
         false -> receive after 300 -> looks(Look, IsEnough, Add, From + 200, Ended ++ Seen) end
     end.
+
+%% By the number of the connection: at most as many as there were, and who asked for them.
+attempts_to_connect(Target) ->
+    Gone = 'gone@127.0.0.1',
+    Agent = join(Target),
+    Read = fun(N) ->
+               receive after 20 -> ok end,
+               value(dist, agent_client:sample(Agent, N, [counts, memory, statistics, run_queues, dist]))
+           end,
+    #{connecting := #{samples := 1, rows := []}, unconnected := #{nodes := None}} = Read(1),
+    check("not known yet", false, lists:member(atom_to_binary(Gone, utf8), None)),
+    Connector = call(Target, connecting, [its_connector, Gone]),
+    Rows = [Row || N <- lists:seq(2, 60), #{connecting := #{rows := Told}} <- [Read(N)], #{attempts := Count} = Row <- Told, Count > 0],
+    #{unconnected := #{total := Total, nodes := Known}} = Read(61),
+    check("known, not connected", Total >= 1 andalso lists:member(atom_to_binary(Gone, utf8), Known)),
+    Sum = fun(Key) -> lists:sum([maps:get(Key, Row) || Row <- Rows]) end,
+    check("only this node", [atom_to_binary(Gone, utf8)], lists:usort([maps:get(node, Row) || Row <- Rows])),
+    check("its own attempts", {true, 0}, {Sum(out) > 1, Sum(in)}),
+    check("more than were seen", Sum(attempts) > Sum(out)),
+    check("in samples", Sum(samples) =< 59),
+    check("not connected", [false], lists:usort([maps:get(connected, Row) || Row <- Rows])),
+    check("who asks", [<<"its_connector">>], lists:usort([Title || #{askers := Askers} <- Rows, {Title, _} <- Askers])),
+    check("how far they are", [], lists:usort([Step || #{steps := Steps} <- Rows, {Step, _} <- Steps]) -- [connect, epmd, resolve]),
+    call(Target, stop, [Connector]),
+    agent_client:leave(Agent).
 
 %% Its tables, without Mnesia.
 mnesia(Target) ->

@@ -2,7 +2,7 @@
 -module(agent_target).
 -export([giving/2, given/1, init/1, supervised/1, start_child/1, child/1, respawned/1,
          contended/4, contend/3, idle/1, broker/0, mnesia/0, traces/1, tracers/1, programs/1, unsent/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, toiling/0, tables/1, unnamed_tables/1, churn_tables/1, sessions/0, add_sessions/4, churn_processes/1,
-         population/1, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
+         population/1, connecting/2, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
 %% its reader, and that have one of their own.
@@ -47,6 +47,14 @@ respawned(Reason) ->
 respawn(Fun) ->
     {_, Monitor} = spawn_monitor(Fun),
     receive {'DOWN', Monitor, process, _, _} -> respawn(Fun) end.
+
+%% A process of this name that connects to that node again and again.
+connecting(Name, Node) ->
+    keep(fun() -> spawn_link(fun() -> register(Name, self()), connect(Node) end) end).
+
+connect(Node) ->
+    net_kernel:connect_node(Node),
+    connect(Node).
 
 %% A gen_server-like process that never answers, with a connection to each of two services, and so many that have called it; linked to
 %% the one that is returned, which tells its pid, and the addresses of the services.

@@ -30,7 +30,8 @@ collect(#state{listing = Listing} = State) ->
             {Reader, _} = get(reader),
             Done = lists:foldl(fun collect_item/2,
                                State#state{keeper = Keeper, watcher = Watcher, filer = Filer, exit_monitor = ExitMonitor, own = [Reader | Own],
-                                           timeout_ms = Timeout, interval_ns = Interval, rested_ns = now_ns()},
+                                           timeout_ms = Timeout, interval_ns = Interval, rested_ns = now_ns(),
+                                           connecting = next_sample(State#state.connecting)},
                                Items),
             [{_, Reductions}, {_, Memory}] = process_info(self(), [reductions, memory]),
             %% The reader waits now. These are read from outside; its memory is little more than its heap, but would wake it.
@@ -52,7 +53,7 @@ collect(#state{listing = Listing} = State) ->
             collect(State)
     after wait_ms(State) ->
         case now_ns() of
-            Now when Now >= State#state.look_ns -> collect(look_between(State));
+            Now when Now >= State#state.look_ns -> collect(look_between(look_at_connections(State)));
             _ -> collect(step(State))
         end
     end.
@@ -61,8 +62,9 @@ collect(#state{listing = Listing} = State) ->
 wait_ms(#state{procs = #procs{pause_ms = Pause}, look_ns = infinity}) -> Pause;
 wait_ms(#state{procs = #procs{pause_ms = Pause}, look_ns = At}) -> min(Pause, max(0, (At - now_ns()) div 1000000 + 1)).
 
-collect_item(Item, #state{results = Results, timeout_ms = Timeout} = State) ->
+collect_item(Item, #state{results = Results, timeout_ms = Timeout} = Before) ->
     Begin = now_ns(),
+    State = look_at_connections(Before),
     Params = case Item of {_, #{} = P} -> P; _ -> #{} end,
     Name = item_name(Item),
     {Status, Value, Next} =

@@ -116,9 +116,10 @@ dist(State) ->
     Hidden = nodes(hidden),
     Nodes = lists:sublist(erlang:system_info(dist_ctrl), 200),
     Known = details(fun controller/1, [Controller || {_, Controller} <- Nodes], State),
-    #{busy_limit_bytes => erlang:system_info(dist_buf_busy_limit), total => length(nodes(connected)), mnesia => mnesia_nodes(),
-      rows => [maps:merge(#{node => bin(Node), hidden => lists:member(Node, Hidden), controller => id(Controller)},
-                          proplists:get_value(Controller, Known, #{})) || {Node, Controller} <- Nodes]}.
+    {Connecting, Next} = connecting(State),
+    {Connecting#{busy_limit_bytes => erlang:system_info(dist_buf_busy_limit), total => length(nodes(connected)), mnesia => mnesia_nodes(),
+                 rows => [maps:merge(#{node => bin(Node), hidden => lists:member(Node, Hidden), controller => id(Controller)},
+                                     proplists:get_value(Controller, Known, #{})) || {Node, Controller} <- Nodes]}, Next}.
 
 controller(Port) when is_port(Port) ->
     case [erlang:port_info(Port, I) || I <- [name, input, output, queue_size]] of

@@ -1,5 +1,8 @@
 %% `ets': memory of all ETS tables, the largest ones, and their owners.
 
+%% Of how many modules it is remembered of which application they are.
+-define(KNOWN_MODULES, 100).
+
 -record(tables, {words = 0, top, owners = #{}, slow = [], each = #{}}).
 
 %% A table may vanish between any two calls here: ets:info gives `undefined' then.
@@ -11,7 +14,7 @@ tables(Top, State) ->
     end.
 
 tables(Top, Part, #state{agent = Agent, large_tables = Large, features = Features} = State) ->
-    Read = fun(Tab, _) ->
+    Weigh = fun(Tab, _) ->
                case {ets:info(Tab, owner), ets:info(Tab, decentralized_counters)} of
                    {Agent, _} -> undefined;
                    {Owner, false} when is_pid(Owner) -> {Owner, ets:info(Tab, memory)};
@@ -23,7 +26,7 @@ tables(Top, Part, #state{agent = Agent, large_tables = Large, features = Feature
     Old = maps:keys(Large),
     Carried = add_all(Old, read_all(Memory, Old), fun rank_table/3, #tables{top = top(Top)}),
     {Round, Found, State1} =
-        scan_each(Part, 8, Part#round.total, Read, fun(Tab, Reading, Acc) -> add_table(Tab, Reading, Large, Acc) end, Carried, State),
+        scan_each(Part, 8, Part#round.total, Weigh, fun(Tab, Reading, Acc) -> add_table(Tab, Reading, Large, Acc) end, Carried, State),
     %% The size and memory of a table with decentralized counters are added up by all schedulers (1 ms on a busy node):
     %% these come last and few at a time, others each time.
     Slow = lists:sublist(rotate(Round#round.number * 16, Found#tables.slow -- Old), 16),
@@ -39,15 +42,72 @@ tables(Top, Part, #state{agent = Agent, large_tables = Large, features = Feature
     #state{growing = #growing{growers = Growers}} = State2 = follow([Tab || {_, Tab} <- Ranked], Each, State1),
     Others = unique([Tab || Tab <- Growers, not lists:keymember(Tab, 2, Ranked)]),
     Told = Ranked ++ [{Words, Tab} || {Tab, Words} <- lists:zip(Others, read_all(Memory, Others)), is_integer(Words)],
-    Rows = details(fun(Tab) -> table_row(Tab, Features) end, [Tab || {_, Tab} <- Told], State2),
+    Read = details(fun(Tab) -> table_row(Tab, Features) end, [Tab || {_, Tab} <- Told], State2),
+    {Rows, State3} = lists:mapfoldl(fun({Tab, Row}, S) -> with_module(Tab, Row, lists:member(Tab, Growers), S) end, State2, Read),
     Counts = maps:map(fun(_, {Count, _}) -> Count end, Owners),
-    OwnerRows = details(fun(Pid) -> owner(Pid, Features) end, best(Counts, Top), State2),
+    OwnerRows = details(fun(Pid) -> owner(Pid, Features) end, best(Counts, Top), State3),
     Head = head(Round),
     {Head#{memory_bytes => Tables#tables.words * Word, unread => length(Found#tables.slow -- Old) - length(Slow),
            rows => [Row#{memory_bytes => Words * Word} || {Words, Tab} <- Told, {T, Row} <- Rows, T =:= Tab],
            owners => [Row#{tables => Count, memory_bytes => Words * Word}
                       || {Pid, Row} <- OwnerRows, {Count, Words} <- [maps:get(Pid, Owners)]]},
-     (list_before_next(tables, Round, State2))#state{tables = Round, large_tables = maps:from_list([{Tab, true} || {_, Tab} <- Ranked])}}.
+     (list_before_next(tables, Round, State3))#state{tables = Round, large_tables = maps:from_list([{Tab, true} || {_, Tab} <- Ranked])}}.
+
+%% Of a table that grows also by which module it was made, as far as its name or its owner tell, and of which application that is.
+with_module(Tab, Row, true, State) ->
+    case module_of(Row) of
+        undefined -> {{Tab, Row#{module => <<>>}}, State};
+        Module ->
+            {Application, Next} = application_of(Module, State),
+            {{Tab, Row#{module => bin(Module), application => Application}}, Next}
+    end;
+with_module(Tab, Row, false, State) -> {{Tab, Row}, State}.
+
+%% A module's table often has its name. A supervisor's callback module stands in the place of the function; what any module may be started by says
+%% nothing.
+module_of(#{name := Name} = Row) ->
+    Called = case Row of
+                 #{owner_call := {<<"supervisor">>, Callback, 1}} -> [Callback];
+                 #{owner_call := {Started, _, _}} -> [Started || not lists:member(Started, [<<"erlang">>, <<"proc_lib">>, <<"gen_server">>])];
+                 _ -> []
+             end,
+    case [Loaded || Text <- [Name, maps:get(owner_name, Row, <<>>)] ++ Called, Loaded <- loaded_module(Text)] of
+        [First | _] -> First;
+        [] -> undefined
+    end.
+
+loaded_module(Text) ->
+    try binary_to_existing_atom(Text, utf8) of
+        Module -> [Module || erlang:module_loaded(Module)]
+    catch error:_ -> []
+    end.
+
+%% <<>> of a module that no loaded application has. The lists of modules are read once for each module.
+application_of(Module, #state{applications = Known} = State) ->
+    case Known of
+        #{Module := Application} -> {Application, State};
+        _ ->
+            Loaded = ets:select(ac_tab, [{{{loaded, '$1'}, '_'}, [], ['$1']}]),
+            Application = case lists:member(Module, erlang:pre_loaded()) of
+                              true -> <<"erts">>;
+                              false -> find_application(Module, Loaded)
+                          end,
+            {Application, State#state{applications = case map_size(Known) < ?KNOWN_MODULES of
+                                                         true -> Known#{Module => Application};
+                                                         false -> #{Module => Application}
+                                                     end}}
+    end.
+
+find_application(_, []) -> <<>>;
+find_application(Module, [Application | Others]) ->
+    case application:get_key(Application, modules) of
+        {ok, Modules} ->
+            case lists:member(Module, Modules) of
+                true -> bin(Application);
+                false -> find_application(Module, Others)
+            end;
+        undefined -> find_application(Module, Others)
+    end.
 
 add_table(Tab, {Owner, Memory}, Large, #tables{owners = Owners} = Acc) ->
     {Count, Words} = maps:get(Owner, Owners, {0, 0}),

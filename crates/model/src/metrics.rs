@@ -198,6 +198,17 @@ metrics! {
     DIST_OUTPUT = Dist / "output", Bytes, Counter, "Bytes sent to the node.";
     MNESIA_RUNS = Dist / "mnesia", Count, Gauge,
         "Of a connected node that has a copy of Mnesia's schema: 1 where Mnesia runs together with it, 0 where not (every ten seconds).";
+    CONNECT_LOOKS = Connect / "samples", Count, Gauge,
+        "Samples since the reading before in which attempts to connect to nodes were looked for; the entity is empty.";
+    CONNECT_ATTEMPTS = Connect / "attempts", Count, Gauge,
+        "Attempts to connect this node and that one since the reading before, at least: by the connection's number, which counts them, from the first one that was seen to the last (every ten seconds).";
+    CONNECT_PENDING = Connect / "pending", Count, Gauge, "Samples since the reading before in which an attempt was under way.";
+    CONNECT_OUTGOING = Connect / "outgoing", Count, Gauge, "Of these attempts, those that were seen and that this node made.";
+    CONNECT_INCOMING = Connect / "incoming", Count, Gauge, "Of these attempts, those that were seen and that the other node made.";
+    CONNECT_CALLERS = Connect / "callers", Count, Gauge,
+        "The most processes that waited for net_kernel to connect to the node, since the reading before.";
+    CONNECT_UP = Connect / "up", Count, Gauge,
+        "1 where a node to which attempts were counted is connected now, 0 where it is not.";
 
     // Single ETS tables that have grown since the agent came.
     TABLES_FOLLOWED = Table / "followed", Count, Gauge,

@@ -456,11 +456,13 @@ pub struct SpawnRow {
     /// When, from the recording's start.
     pub t: Nanos,
     /// `process`, `ets`, `port` or `atom`; `given` of processes that were started with large arguments; of a crash dump `timer`, too,
-    /// whose kind is the receiver.
+    /// whose kind is the receiver; of other nodes [`SpawnRow::ATTEMPT`], [`SpawnRow::ATTEMPT_STEP`] or [`SpawnRow::UNCONNECTED`]; of a table that
+    /// grows [`SpawnRow::TABLE_MODULE`] or [`SpawnRow::TABLE_APPLICATION`].
     pub what: String,
-    /// What they are: initial call, table name, or port name; of atoms how several of them begin.
+    /// What they are: initial call, table name, or port name; of atoms how several of them begin; the other node; the table's id.
     pub kind: String,
-    /// Who made them: registered name or initial call of the parent or owner.
+    /// Who made them: registered name or initial call of the parent or owner; of a step of attempts which; the module or
+    /// application of a table.
     pub maker: Option<String>,
     /// How many of the sample.
     pub count: i64,
@@ -468,4 +470,28 @@ pub struct SpawnRow {
     pub of: i64,
     /// Of `given`, the bytes of arguments of all of them together.
     pub bytes: Option<i64>,
+}
+
+impl SpawnRow {
+    /// Attempts to connect to a node, by who asked for them.
+    pub const ATTEMPT: &'static str = "attempt";
+    /// Attempts to connect to a node, by how far they were: `resolve`, `epmd`, `connect`, `tls` or `handshake`.
+    pub const ATTEMPT_STEP: &'static str = "attempt_step";
+    /// A node that is known and not connected.
+    pub const UNCONNECTED: &'static str = "unconnected";
+
+    /// The module that a table that grows was made by, as its name or its owner tells; without a maker where neither does.
+    pub const TABLE_MODULE: &'static str = "table_module";
+    /// The loaded application that this module is of.
+    pub const TABLE_APPLICATION: &'static str = "table_application";
+
+    /// Whether its kind is a table.
+    pub fn is_of_table(&self) -> bool {
+        [Self::TABLE_MODULE, Self::TABLE_APPLICATION].contains(&&*self.what)
+    }
+
+    /// Whether its kind is a node.
+    pub fn is_of_node(&self) -> bool {
+        [Self::ATTEMPT, Self::ATTEMPT_STEP, Self::UNCONNECTED].contains(&&*self.what)
+    }
 }

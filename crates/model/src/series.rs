@@ -45,6 +45,8 @@ pub enum Group {
     Code,
     /// Distribution channels; entity = name of the other node.
     Dist,
+    /// Attempts to connect to other nodes; entity = name of the other node, or empty for what was looked at.
+    Connect,
     /// ETS tables that grow; entity = name of a named table, `#Ref<…>` of another one, or empty for what was followed.
     Table,
     /// Traces that are on; entity tracer and name of the trace session, with [`PARTS`] between them, or empty for what was looked at.
@@ -105,6 +107,7 @@ text_names!(Group {
     Mmap => "mmap",
     Code => "code",
     Dist => "dist",
+    Connect => "connect",
     Table => "table",
     Trace => "trace",
     TraceFlag => "trace_flag",
@@ -142,7 +145,7 @@ impl Group {
             Group::CheckIo => &["check_io"],
             Group::Allocator | Group::FixAlloc | Group::Mseg | Group::Mmap => &["allocators"],
             Group::Code => &["code_memory"],
-            Group::Dist => &["dist"],
+            Group::Dist | Group::Connect => &["dist"],
             Group::Table => &["table_growth"],
             Group::Trace | Group::TraceFlag => &["traces"],
             Group::Agent => &[],

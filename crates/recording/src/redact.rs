@@ -160,9 +160,14 @@ impl Replace {
     }
 
     fn spawn(&mut self, row: &mut SpawnRow) {
+        let is_step = row.what == SpawnRow::ATTEMPT_STEP;
+        row.kind = match (row.is_of_node(), row.is_of_table() && is_id(&row.kind)) {
+            (true, _) => self.node(&row.kind),
+            (_, true) => row.kind.clone(),
+            _ => self.name(&row.kind),
+        };
+        some(&mut row.maker, |text| if is_step { self.word(text) } else { self.name(text) });
         row.what = self.word(&row.what);
-        row.kind = self.name(&row.kind);
-        some(&mut row.maker, |text| self.name(text));
     }
 
     fn exit(&mut self, row: &mut ExitRow) {
@@ -384,7 +389,7 @@ impl Replace {
 
     fn entity(&mut self, group: Group, text: &str) -> String {
         match group {
-            Group::Dist if !text.is_empty() => self.node(text),
+            Group::Dist | Group::Connect if !text.is_empty() => self.node(text),
             Group::HostListen | Group::HostUdp => self.address(text),
             Group::HostTcp if text.is_empty() => String::new(),
             Group::HostTcp => {

@@ -265,7 +265,7 @@ impl Life {
             "ets" => tables::ets(value, t, out),
             "table_growth" => tables::growth(value, out),
             "ports" => tables::ports(value, t, out),
-            "dist" => tables::dist(value, out),
+            "dist" => tables::dist(value, t, out),
             "traces" => counters::traces(value, out),
             "allocators" => allocators::allocators(value, out),
             "carriers" => carriers::carriers(value, t, out),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use beamtune_model::units::Nanos;
 use beamtune_model::{PortRow, SampleBuilder, SpawnRow, TableRow, metrics};
 
-use super::{function, needed, number, rows, text, words};
+use super::{function, list, needed, number, rows, text, words};
 use crate::etf::{Term, TermError};
 
 /// Options of a table that are told where they are not at their default.
@@ -23,10 +23,27 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
                 Some(other) => options.push(format!("{switch}={other}")),
             }
         }
+        let id = text(row, "id")?.unwrap_or_else(|| name.clone());
+        // Of tables that grow: the module that it is of, none where that is not known, and the application that this is of, if any.
+        if row.get("module")?.is_some() {
+            let of = |what: &str, maker| SpawnRow {
+                t,
+                what: what.to_owned(),
+                kind: id.clone(),
+                maker,
+                count: 1,
+                of: 1,
+                bytes: None,
+            };
+            out.sample.spawns.push(of(SpawnRow::TABLE_MODULE, text(row, "module")?));
+            if let Some(application) = text(row, "application")? {
+                out.sample.spawns.push(of(SpawnRow::TABLE_APPLICATION, Some(application)));
+            }
+        }
         out.sample.tables.push(TableRow {
             t,
             // A named table has no other identity than its name.
-            id: text(row, "id")?.unwrap_or_else(|| name.clone()),
+            id,
             name,
             owner: text(row, "owner")?.unwrap_or_default(),
             owner_name: text(row, "owner_name")?,
@@ -175,7 +192,7 @@ pub(super) fn atoms(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
     Ok(())
 }
 
-pub(super) fn dist(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+pub(super) fn dist(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "rows")? {
         let node = text(row, "node")?.unwrap_or_default();
         for (metric, key) in [
@@ -195,6 +212,60 @@ pub(super) fn dist(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), T
             let [node, runs] = row.tuple_of()?;
             if let Some(node) = words(node)? {
                 out.metric(&metrics::MNESIA_RUNS, &node, runs.as_bool()?.into());
+            }
+        }
+    }
+    if let Some(told) = value.get("connecting")? {
+        attempts(told, t, out)?;
+    }
+    if let Some(told) = value.get("unconnected")?
+        && let Some(total) = number(told, "total")?
+    {
+        for node in list(told, "nodes")? {
+            if let Some(node) = words(node)? {
+                out.sample.spawns.push(SpawnRow {
+                    t,
+                    what: SpawnRow::UNCONNECTED.to_owned(),
+                    kind: node,
+                    maker: None,
+                    count: 1,
+                    of: total,
+                    bytes: None,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Attempts to connect to other nodes, who asked for some of them, and how far these were.
+fn attempts(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    out.metric(&metrics::CONNECT_LOOKS, "", needed(value, "samples")?);
+    for row in rows(value, "rows")? {
+        let Some(node) = text(row, "node")? else { continue };
+        let attempts = needed(row, "attempts")?;
+        for (metric, count) in [
+            (&metrics::CONNECT_ATTEMPTS, attempts),
+            (&metrics::CONNECT_PENDING, needed(row, "samples")?),
+            (&metrics::CONNECT_OUTGOING, needed(row, "out")?),
+            (&metrics::CONNECT_INCOMING, needed(row, "in")?),
+            (&metrics::CONNECT_CALLERS, needed(row, "waiting")?),
+            (&metrics::CONNECT_UP, row.field("connected")?.as_bool()?.into()),
+        ] {
+            out.metric(metric, &node, count);
+        }
+        for (what, key) in [(SpawnRow::ATTEMPT, "askers"), (SpawnRow::ATTEMPT_STEP, "steps")] {
+            for told in list(row, key)? {
+                let [maker, count] = told.tuple_of()?;
+                out.sample.spawns.push(SpawnRow {
+                    t,
+                    what: what.to_owned(),
+                    kind: node.clone(),
+                    maker: words(maker)?,
+                    count: count.as_i64()?,
+                    of: attempts,
+                    bytes: None,
+                });
             }
         }
     }

@@ -84,6 +84,18 @@ pub(super) const RELATIONS: &[Relation] = &[
         why: "those who wait pile up, with their connections and tables",
     },
     Relation {
+        cause: "BT086",
+        effects: &["BT053"],
+        is_meant: same_subject,
+        why: "no answer comes from a node that cannot be connected to",
+    },
+    Relation {
+        cause: "BT086",
+        effects: &["BT005", "BT006", "BT074"],
+        is_meant: |_, effect| matches!(&effect.subject, Some(Subject::Process { name: Some(name), .. }) if name == "net_kernel"),
+        why: "each attempt is its work",
+    },
+    Relation {
         cause: "BT055",
         effects: &["BT005", "BT006", "BT053"],
         is_meant: drives,

@@ -15,7 +15,7 @@ use crate::signals::limits::{self, MEMORY_REACH, SHORT_SECONDS, goes_on, growth,
 use crate::signals::lock_suspects;
 use crate::signals::memory::{self, megabytes};
 use crate::signals::mnesia;
-use crate::signals::products;
+use crate::signals::products::{self, Whose};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -118,6 +118,8 @@ struct Growing<'p> {
     binaries_per_s: f64,
     sampled: Option<Sampled>,
     row: Option<&'p TableRow>,
+    /// On a node that runs a product.
+    whose: Option<Whose<'p>>,
 }
 
 impl<'p> Growing<'p> {
@@ -159,6 +161,8 @@ impl<'p> Growing<'p> {
             binaries_per_s,
             sampled,
             row,
+            whose: products::is_of_others(period)
+                .then(|| products::owner_of_table(period, id, row.map_or(id, |row| &row.name))),
         })
     }
 
@@ -186,10 +190,11 @@ impl<'p> Growing<'p> {
             _ => "only its owner writes",
         };
         let text = match self.is_of_mnesia() {
-            true => format!("{}, {}: a table of Mnesia", row.kind, row.protection),
-            false => format!("{}, {}: {writers}", row.kind, row.protection),
+            true => "a table of Mnesia",
+            false => writers,
         };
-        Some(Evidence::text("owner", row.owner_title().to_owned()).with_text(text))
+        let owner = row.owner_title();
+        Some(Evidence::text("owner", format!("{owner}; {}, {}: {text}", row.kind, row.protection)))
     }
 }
 
@@ -230,16 +235,22 @@ fn is_of_program(period: &Period, id: &str) -> bool {
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let followed = period.stat(&metrics::TABLES_FOLLOWED, "")?.last.value;
-    if products::is_of_others(period) {
-        return Ok(Judgement::Healthy("its tables are the product's own".to_owned()));
-    }
+    let is_product = products::is_of_others(period);
     let tables = period.entities(Group::Table).into_iter().filter(|id| !id.is_empty());
     let mut growing: Vec<Growing<'_>> =
         tables.filter(|id| is_of_program(period, id)).filter_map(|id| Growing::of(period, id)).collect();
+    if is_product {
+        growing.retain(|table| !matches!(table.whose, Some(Whose::Product | Whose::NotRecorded)));
+    }
     growing.sort_by(|a, b| b.bytes_per_s.total_cmp(&a.bytes_per_s));
     let drafts: Vec<Draft> =
         growing.iter().filter_map(|table| draft(period, table)).take(MAX_TABLES).collect();
-    let healthy = format!("none of the {followed} tables that were followed grows steadily");
+    let healthy = match is_product {
+        true => format!(
+            "none of the {followed} tables that were followed grows steadily and is the operator's own"
+        ),
+        false => format!("none of the {followed} tables that were followed grows steadily"),
+    };
     Ok(Judgement::found_or_healthy(drafts, healthy))
 }
 
@@ -251,7 +262,8 @@ fn draft(period: &Period, table: &Growing<'_>) -> Option<Draft> {
         leak.is_some() && table.sampled.is_some_and(|sampled| sampled.place != metrics::PID_IN_ROW);
     // Where memory does not end in sight, growth is a notice.
     let severity = leak.or_else(|| BYTES.of(period).severity(table.bytes_per_s))?;
-    let severity = if is_theirs { severity } else { 0.0 };
+    let is_unknown = table.whose == Some(Whose::Unknown);
+    let severity = if is_theirs && !is_unknown { severity } else { 0.0 };
     let seconds = period.seconds();
     let is_short = seconds < SHORT_SECONDS;
     let room = memory::room(period);
@@ -307,11 +319,16 @@ fn draft(period: &Period, table: &Growing<'_>) -> Option<Draft> {
         Evidence::number("of it, binaries that its rows refer to", table.binaries_per_s, Unit::Bytes)
     }))
     .because_some(table.description())
+    .because_some(whose_it_is(period, table))
     .because_some(sampled_evidence(period, table))
     .because_some(left.map(|left| {
         Evidence::number("time until there is no more, by this table alone", left, Unit::Seconds)
             .against(SOON_SECONDS, SOON_SOURCE)
     }));
+    let draft = draft.but_if(
+        is_unknown,
+        "it may be the product's own, and be meant to grow: neither its name nor its owner tells whose it is",
+    );
     let draft = against(draft, table, is_theirs, lives, is_short, comes);
     Some(match (leak.is_some(), is_theirs) {
         (_, true) => {
@@ -360,6 +377,17 @@ fn against(
                 _ => "its rows were not sampled for processes that have ended",
             },
         )
+}
+
+/// Of a table of the operator's on a node of a product: which module has made it.
+fn whose_it_is(period: &Period, table: &Growing<'_>) -> Option<Evidence> {
+    let product = products::name(period).unwrap_or("the product");
+    let Some(Whose::Operator { module, application }) = &table.whose else { return None };
+    let why = match application {
+        Some(application) => format!("of the application {application}, which does not come with {product}"),
+        None => format!("of no application: it does not come with {product}"),
+    };
+    Some(Evidence::text("made by the module", format!("{module}, {why}")))
 }
 
 fn sampled_evidence(period: &Period, table: &Growing<'_>) -> Option<Evidence> {

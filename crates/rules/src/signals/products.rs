@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use beamtune_model::{Period, facts};
+use beamtune_model::{Period, SpawnRow, facts};
 use serde::Deserialize;
 
 use super::data;
@@ -20,6 +20,18 @@ pub(crate) struct Product {
     pub puts_flags_first: bool,
     /// What ends connections on which nothing comes.
     pub silent: Option<String>,
+    /// Applications of its own.
+    #[serde(default)]
+    own: Vec<String>,
+    /// Other applications that come with it; empty where these are not known.
+    #[serde(default)]
+    ships: Vec<String>,
+    /// Tables that it makes, by name.
+    #[serde(default)]
+    tables: Vec<String>,
+    /// Modules by which others make tables, too.
+    #[serde(default)]
+    hosts: Vec<String>,
     /// What to change where its listeners accept too slowly.
     pub listeners: Option<Listeners>,
 }
@@ -36,6 +48,8 @@ pub(crate) struct Listeners {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    /// Applications of OTP and Elixir.
+    otp: Vec<String>,
     product: Vec<Product>,
     kind: Vec<Kind>,
 }
@@ -70,8 +84,64 @@ pub(crate) fn name(period: &Period) -> Option<&'static str> {
 
 /// Whether the node runs a product. A crash dump names the node only.
 pub(crate) fn is_of_others(period: &Period) -> bool {
+    any(period).is_some()
+}
+
+/// Whose a table on a node of a product is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Whose<'p> {
+    /// The product's, or that of what comes with it.
+    Product,
+    /// The operator's: the module that has made it, and its application if it is of one.
+    Operator { module: &'p str, application: Option<&'p str> },
+    /// Neither its name nor its owner tells.
+    Unknown,
+    /// Recordings of older versions do not tell.
+    NotRecorded,
+}
+
+/// Whose a table that grows is, on a node that runs a product.
+pub(crate) fn owner_of_table<'p>(period: &'p Period, id: &str, name: &str) -> Whose<'p> {
+    let Some(product) = any(period) else { return Whose::NotRecorded };
+    if is_among(&product.tables, name) {
+        return Whose::Product;
+    }
+    let of = |what: &'static str| period.spawns.iter().filter(move |row| row.what == what);
+    let mut modules = of(SpawnRow::TABLE_MODULE).filter(|row| row.kind == id).peekable();
+    if modules.peek().is_none() {
+        return Whose::NotRecorded;
+    }
+    let Some(module) = modules.find_map(|row| row.maker.as_deref()) else { return Whose::Unknown };
+    if is_among(&product.hosts, module) {
+        return Whose::Unknown;
+    }
+    let application =
+        of(SpawnRow::TABLE_APPLICATION).find(|row| row.kind == id).and_then(|row| row.maker.as_deref());
+    match application {
+        // Mnesia holds the tables of all who use it.
+        Some("mnesia") if !product.tables.is_empty() => Whose::Unknown,
+        Some(other)
+            if [&product.own, &product.ships, &FILE.otp].iter().any(|names| is_among(names, other)) =>
+        {
+            Whose::Product
+        }
+        Some(_) if product.ships.is_empty() => Whose::Unknown,
+        application => Whose::Operator { module, application },
+    }
+}
+
+/// The product that the node says it runs, else that which its name tells.
+fn any(period: &Period) -> Option<&'static Product> {
     let node = period.facts.get(facts::NODE_NAME).unwrap_or_default();
-    of(period).is_some() || FILE.product.iter().any(|product| node.starts_with(&product.node))
+    of(period).or_else(|| FILE.product.iter().find(|product| node.starts_with(&product.node)))
+}
+
+/// Whether it is one of these names, or begins like one that ends in `*`.
+fn is_among(names: &[String], name: &str) -> bool {
+    names.iter().any(|known| match known.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == known,
+    })
 }
 
 /// The version of a node that runs this product.
@@ -97,6 +167,43 @@ mod tests {
         let riak = with(facts::NODE_NAME, "riak@db1");
         assert!(of(&riak).is_none() && is_of_others(&riak));
         assert!(!is_of_others(&with(facts::NODE_NAME, "shop@web1")));
+    }
+
+    #[test]
+    fn whose_a_table_is_follows_from_its_name_and_from_the_module_that_made_it() {
+        let whose = |product: &str, name: &str, module: Option<&str>, application: Option<&str>| {
+            let mut period = Period::default();
+            period.facts.set(facts::PRODUCT, product);
+            let row = |what: &str, maker: Option<&str>| SpawnRow {
+                what: what.to_owned(),
+                kind: name.to_owned(),
+                maker: maker.map(str::to_owned),
+                ..SpawnRow::default()
+            };
+            period.spawns = vec![row(SpawnRow::TABLE_MODULE, module)];
+            period.spawns.extend(application.map(|name| row(SpawnRow::TABLE_APPLICATION, Some(name))));
+            match owner_of_table(&period, name, name) {
+                Whose::Operator { .. } => "operator",
+                Whose::Product => "product",
+                Whose::Unknown => "unknown",
+                Whose::NotRecorded => "not recorded",
+            }
+        };
+        let ejabberd = "ejabberd 23.1";
+        assert_eq!(whose(ejabberd, "visits", Some("mod_visits"), None), "operator");
+        assert_eq!(whose(ejabberd, "visits", Some("ejabberd_sup"), Some("ejabberd")), "unknown");
+        assert_eq!(whose(ejabberd, "visits", Some("mnesia_monitor"), Some("mnesia")), "unknown");
+        assert_eq!(whose(ejabberd, "muc_online_room", Some("mnesia_monitor"), Some("mnesia")), "product");
+        assert_eq!(whose(ejabberd, "roster_item_cache", Some("ets_cache"), Some("cache_tab")), "product");
+        let rabbit = "RabbitMQ 3.10.8";
+        assert_eq!(whose(rabbit, "connection_metrics", Some("rabbit_metrics"), Some("rabbit")), "product");
+        assert_eq!(whose(rabbit, "seen", Some("shop_filter"), Some("shop_plugin")), "operator");
+        assert_eq!(whose(rabbit, "seen", None, None), "unknown");
+        // It is not known what else comes with it.
+        assert_eq!(whose("EMQX 5.0.0", "gproc", Some("gproc"), Some("gproc")), "unknown");
+        let mut old = Period::default();
+        old.facts.set(facts::PRODUCT, rabbit);
+        assert_eq!(owner_of_table(&old, "seen", "seen"), Whose::NotRecorded);
     }
 
     #[test]

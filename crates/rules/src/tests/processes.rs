@@ -636,3 +636,51 @@ fn attempts_to_connect_to_nodes_again_and_again_are_found() {
         assert_healthy(&healthy, "BT086");
     }
 }
+
+#[test]
+fn nodes_that_are_tried_in_vain_are_named() {
+    let tries = |attempts: i64, out: i64, incoming: i64, up: i64, steps: &[(&str, i64)]| {
+        node().with(|n| {
+            let readings = [
+                (&metrics::CONNECT_ATTEMPTS, attempts),
+                (&metrics::CONNECT_PENDING, 1),
+                (&metrics::CONNECT_OUTGOING, out),
+                (&metrics::CONNECT_INCOMING, incoming),
+                (&metrics::CONNECT_CALLERS, 1),
+                (&metrics::CONNECT_UP, up),
+            ];
+            n.series = vec![(&metrics::CONNECT_LOOKS, "", 1, 0)];
+            n.series.extend(readings.map(|(metric, value)| (metric, "shop@web2", value, 0)));
+            let row = |what: &str, maker: &str, count| SpawnRow {
+                what: what.to_owned(),
+                kind: "shop@web2".to_owned(),
+                maker: Some(maker.to_owned()),
+                count,
+                of: 100,
+                ..SpawnRow::default()
+            };
+            n.spawns = vec![row(SpawnRow::ATTEMPT, "cluster_strategy", 9)];
+            n.spawns.extend(steps.iter().map(|(step, count)| row(SpawnRow::ATTEMPT_STEP, step, *count)));
+        })
+    };
+    let gone = finding(&tries(20, 2, 0, 0, &[("epmd", 11)]), "BT086");
+    assert_eq!((gone.level, gone.subject_text().as_deref()), (Level::Warning, Some("shop@web2")));
+    assert!(
+        gone.summary.contains("attempts a second fail to connect to shop@web2: gone"),
+        "{}",
+        gone.summary
+    );
+    assert!(gone.evidence.iter().any(|evidence| evidence.what == "who asks to connect"));
+    let refuses = finding(&tries(20, 2, 0, 0, &[("epmd", 11), ("handshake", 2)]), "BT086");
+    assert!(refuses.summary.contains("refused in the handshake"), "{}", refuses.summary);
+    let incoming = finding(&tries(20, 0, 2, 0, &[]), "BT086");
+    assert!(
+        incoming.summary.starts_with("shop@web2 tries to connect to this node 2"),
+        "{}",
+        incoming.summary
+    );
+    // It is connected in the end; or it was tried now and then.
+    for healthy in [tries(20, 2, 0, 1, &[]), tries(0, 1, 0, 0, &[])] {
+        assert_healthy(&healthy, "BT086");
+    }
+}

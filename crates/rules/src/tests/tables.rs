@@ -1,7 +1,7 @@
 //! Rules on what tables cost: searches of whole ones, large objects, bags.
 
 use beamtune_model::{
-    Confidence, Cost, Finding, Level, Metric, Outcome, Period, TableRow, WorkSample, facts, metrics,
+    Confidence, Cost, Finding, Level, Metric, Outcome, Period, SpawnRow, TableRow, WorkSample, facts, metrics,
 };
 
 use super::node::{Busy, Node, node};
@@ -409,4 +409,32 @@ fn what_to_do_about_a_table_that_grows_depends_on_its_kind() {
 fn tables_that_nobody_followed_are_not_healthy() {
     let old = outcome(&node().with(|n| n.without.push(&metrics::TABLES_FOLLOWED)).period(), "BT084");
     assert!(matches!(old, Outcome::NotJudged { .. }), "{old:?}");
+}
+
+#[test]
+fn of_a_products_tables_only_those_count_that_are_not_its_own() {
+    let ejabberd = |module: Option<&str>, application: Option<&str>| {
+        growing_table(90, 600_000, Some((metrics::PID_IS_KEY, 100, 98))).with(|n| {
+            n.facts.push((facts::PRODUCT, "ejabberd 23.1".to_owned()));
+            let row = |what: &str, maker: Option<&str>| SpawnRow {
+                what: what.to_owned(),
+                kind: "baskets".to_owned(),
+                maker: maker.map(str::to_owned),
+                count: 1,
+                of: 1,
+                ..SpawnRow::default()
+            };
+            n.spawns.push(row(SpawnRow::TABLE_MODULE, module));
+            n.spawns.extend(application.map(|name| row(SpawnRow::TABLE_APPLICATION, Some(name))));
+        })
+    };
+    let found = finding(&ejabberd(Some("mod_visits"), None), "BT084");
+    assert_eq!(found.level, Level::Warning);
+    let module = found.evidence.iter().find(|evidence| evidence.what == "made by the module");
+    let module = module.and_then(|evidence| evidence.text.as_deref()).unwrap_or_default();
+    assert!(module.starts_with("mod_visits, of no application"), "{found:#?}");
+    assert_eq!(finding(&ejabberd(Some("ejabberd_sup"), Some("ejabberd")), "BT084").level, Level::Notice);
+    assert_healthy(&ejabberd(Some("mod_muc"), Some("ejabberd")), "BT084");
+    // Of an older version.
+    assert_healthy(&ejabberd(None, None).with(|n| n.spawns.clear()), "BT084");
 }

@@ -1,0 +1,140 @@
+%% Attempts to connect to other nodes: what net_kernel's table of connections says of them, which has one row for each node. The row is there
+%% and `pending' while an attempt lasts: milliseconds where the node is gone or refuses, net_setuptime where nothing answers. So the table is
+%% looked at with each item of a sample, and in between. net_kernel is not asked.
+
+%% For how many nodes attempts are counted, how many are reported, and how many rows are taken in a look.
+-define(ATTEMPTED, 100).
+-define(ATTEMPTED_ROWS, 20).
+-define(PENDING, 20).
+%% A table with more rows is looked at once in a sample.
+-define(MANY_NODES, 200).
+%% A connection's number counts the attempts (connection_id of a DistEntry, 24 bits). It begins anew, anywhere, when the VM has forgotten the
+%% node, a minute after its last use: a growth by more than this for each second is none (judgement; an attempt takes 0.5 ms at least).
+-define(ATTEMPTS_PER_S, 3000).
+-define(ATTEMPT_BITS, 16#ffffff).
+%% How many names of those that asked for a connection are kept of a node, and of how many attempts in a sample it is read who asked, and how
+%% far they are.
+-define(ASKERS, 4).
+-define(ASKED_IN_SAMPLE, 2).
+%% After so many readings of `dist' without an attempt a node is forgotten.
+-define(FORGET_AFTER, 6).
+%% So many nodes must be known for none of them to be named.
+-define(KNOWN_NODES, 5000).
+
+%% The record `connection' of net_kernel.erl (OTP 23 to 29): node, conn_id, state and owner are the elements 2 to 5, address is the 8th, waiting
+%% the 9th. Of the address only an attempt of this node's own has a protocol (its 4th element). Nobody
+%% waits for an attempt that a message has caused.
+-define(PENDING_IN(Guard, Asker),
+        {'_', [{'=:=', {element, 1, '$_'}, connection}, {'=:=', {element, 4, '$_'}, pending}, {Guard, {element, 9, '$_'}, []}],
+         [{{{element, 2, '$_'}, {element, 1, {element, 3, '$_'}}, {'=/=', {element, 4, {element, 8, '$_'}}, undefined},
+            {length, {element, 9, '$_'}}, {element, 5, '$_'}, Asker}}]}).
+
+%% With each item, so that it costs next to nothing where nothing is pending.
+look_at_connections(#state{connecting = Connecting} = State) ->
+    try pending(Connecting) of
+        Rows -> lists:foldl(fun add_pending/2, State#state{connecting = Connecting#connecting{looked = true}}, Rows)
+    catch error:_ -> State
+    end.
+
+next_sample(#connecting{sample = Sample, samples = Samples} = Connecting) ->
+    Connecting#connecting{sample = Sample + 1, samples = Samples + 1, looked = false, asked = 0}.
+
+%% Where there are no more rows than nodes that are connected, none is pending.
+pending(#connecting{looked = Looked}) ->
+    case ets:info(sys_dist, size) of
+        Rows when is_integer(Rows), Rows =< ?MANY_NODES orelse not Looked ->
+            case Rows > length(nodes(connected)) andalso
+                 ets:select(sys_dist, [?PENDING_IN('=:=', undefined), ?PENDING_IN('=/=', {element, 1, {hd, {element, 9, '$_'}}})], ?PENDING) of
+                {Found, _} -> [Row || {Node, Number, _, _, _, _} = Row <- Found, is_atom(Node), is_integer(Number)];
+                _ -> []
+            end;
+        _ -> []
+    end.
+
+%% The first row of an attempt is counted with all attempts since the last one that was seen.
+add_pending({Node, Number, IsOut, Waiting, Owner, Asker}, #state{connecting = #connecting{nodes = Known} = Connecting} = State) ->
+    case Known of
+        #{Node := #attempts{number = Number} = Attempts} -> keep(Node, seen_pending(Waiting, Connecting, Attempts), State);
+        #{Node := #attempts{number = Before, at_ns = At} = Attempts} ->
+            Now = now_ns(),
+            More = case (Number - Before) band ?ATTEMPT_BITS of
+                       Grown when Grown =< 1 + ?ATTEMPTS_PER_S * (Now - At) div 1000000000 -> Grown;
+                       _ -> 1
+                   end,
+            attempt(Node, IsOut, {Owner, Asker}, More, seen_pending(Waiting, Connecting, Attempts#attempts{number = Number, at_ns = Now}), State);
+        _ when map_size(Known) < ?ATTEMPTED ->
+            attempt(Node, IsOut, {Owner, Asker}, 1, seen_pending(Waiting, Connecting, #attempts{number = Number, at_ns = now_ns()}), State);
+        _ -> State
+    end.
+
+seen_pending(Waiting, #connecting{sample = Sample}, #attempts{sample = Sample, waiting = Most} = Attempts) ->
+    Attempts#attempts{waiting = max(Waiting, Most)};
+seen_pending(Waiting, #connecting{sample = Sample}, #attempts{samples = Samples, waiting = Most} = Attempts) ->
+    Attempts#attempts{sample = Sample, samples = Samples + 1, waiting = max(Waiting, Most)}.
+
+attempt(Node, true, Who, More, #attempts{count = Count, out = Out} = Attempts, State) ->
+    look_closer(Node, Who, Attempts#attempts{count = Count + More, out = Out + 1}, State);
+attempt(Node, _, _, More, #attempts{count = Count, in = In} = Attempts, State) ->
+    keep(Node, Attempts#attempts{count = Count + More, in = In + 1}, State).
+
+%% Who asked waits for net_kernel to answer; the owner is the process that sets up the connection.
+look_closer(Node, {Owner, Asker}, #attempts{askers = Askers, steps = Steps} = Attempts,
+            #state{connecting = #connecting{asked = Asked} = Connecting, features = Features} = State) when Asked < ?ASKED_IN_SAMPLE ->
+    Found = details(fun({asker, Pid}) -> #{asker => maker(Pid, Features)}; ({owner, Pid}) -> step_of(Pid) end,
+                    [{owner, Owner} || is_pid(Owner)] ++ [{asker, Asker} || is_pid(Asker), node(Asker) =:= node()],
+                    State#state{deadline_ns = now_ns()}),
+    Named = [Title || {_, #{asker := Title}} <- Found, Title =/= <<>>, map_size(Askers) < ?ASKERS orelse is_map_key(Title, Askers)],
+    Count = fun(Keys, Map) -> lists:foldl(fun(Key, Counts) -> merge(Key, 1, fun erlang:'+'/2, Counts) end, Map, Keys) end,
+    keep(Node, Attempts#attempts{askers = Count(Named, Askers), steps = Count([Step || {_, #{step := Step}} <- Found], Steps)},
+         State#state{connecting = Connecting#connecting{asked = Asked + 1}});
+look_closer(Node, _, Attempts, State) -> keep(Node, Attempts, State).
+
+%% How far it is: what of these is on its stack, the first one that is.
+step_of(Pid) ->
+    case process_info(Pid, current_stacktrace) of
+        {_, Stack} ->
+            Modules = [M || {M, _, _, _} <- Stack],
+            Is = fun(Some) -> lists:any(fun(M) -> lists:member(M, Some) end, Modules) end,
+            #{step => case {Is([inet_gethost_native, inet_res]), Is([erl_epmd]), Is([dist_util]), Is([ssl, ssl_gen_statem, tls_gen_connection])} of
+                          {true, _, _, _} -> resolve;
+                          {_, true, _, _} -> epmd;
+                          {_, _, true, _} -> handshake;
+                          {_, _, _, true} -> tls;
+                          _ -> connect
+                      end};
+        undefined -> undefined
+    end.
+
+keep(Node, Attempts, #state{connecting = #connecting{nodes = Known} = Connecting} = State) ->
+    State#state{connecting = Connecting#connecting{nodes = Known#{Node => Attempts}}}.
+
+%% With `dist': since it was read before. Nodes with the most attempts first. A single one of another node is none yet: command-line tools have a
+%% new name each time.
+connecting(#state{connecting = #connecting{nodes = Known, samples = Samples} = Connecting} = State) ->
+    Connected = nodes(connected),
+    {Once, Others} = lists:partition(fun({_, Attempts}) -> is_visit(Attempts) end, maps:to_list(Known)),
+    Ranked = lists:reverse(lists:sort([{Count, Seen, Node} || {Node, #attempts{count = Count, samples = Seen}} <- Others])),
+    Rows = [attempts_of(Node, maps:get(Node, Known), Connected) || {_, _, Node} <- lists:sublist(Ranked, ?ATTEMPTED_ROWS)],
+    Kept = [{Node, Attempts#attempts{quiet = Quiet + 1}} || {Node, #attempts{quiet = Quiet} = Attempts} <- Once ++ [reported(Row) || Row <- Others],
+                                                            Quiet < ?FORGET_AFTER],
+    {#{connecting => #{samples => Samples, rows => Rows}, unconnected => unconnected(Connected)},
+     State#state{connecting = Connecting#connecting{nodes = maps:from_list(Kept), samples = 0}}}.
+
+is_visit(#attempts{count = Count, out = Out, in = In}) -> Count =:= 1 andalso Out =:= 0 andalso In =:= 1.
+
+attempts_of(Node, #attempts{count = Count, samples = Samples, out = Out, in = In, waiting = Waiting, askers = Askers, steps = Steps}, Connected) ->
+    #{node => bin(Node), attempts => Count, samples => Samples, out => Out, in => In, waiting => Waiting,
+      connected => lists:member(Node, Connected), askers => maps:to_list(Askers), steps => maps:to_list(Steps)}.
+
+reported({Node, #attempts{samples = 0} = Attempts}) -> {Node, Attempts};
+reported({Node, Attempts}) ->
+    {Node, Attempts#attempts{count = 0, samples = 0, out = 0, in = 0, waiting = 0, askers = #{}, steps = #{}, quiet = 0}}.
+
+%% Nodes that the VM knows and is not connected to: it remembers a node for a minute, and as long as a pid of it is kept.
+unconnected(Connected) ->
+    case nodes(known) of
+        Known when length(Known) =< ?KNOWN_NODES ->
+            Others = (Known -- [node(), nonode@nohost]) -- Connected,
+            #{total => length(Others), nodes => [bin(Node) || Node <- lists:sublist(Others, ?ATTEMPTED_ROWS)]};
+        _ -> #{}
+    end.
