@@ -108,7 +108,9 @@
 %% table_growth: what `ets' has weighed when it was last read, if there were few tables; which tables are followed.
 -record(growing, {words = none, is_first = false, growers = [], largest = [],
                   rows = #{},                 % Tab => #followed{}
-                  told = #{}, sampled_ns = []}).  % those that were ever told; when rows were sampled of late
+                  told = #{}, sampled_ns = [],  % those that were ever told; when rows were sampled of late
+                  most = unknown,             % [{Tab, rows}] of those with the most rows when `ets' was last read
+                  measured = #{}, ever_measured = 0}).  % Tab => when its binaries were measured; in how many tables
 
 %% Attempts to connect to a node since `dist' was read: the number of the connection that was seen last, and when; attempts, samples in which one was
 %% pending, and the last of these; attempts that this node or the other one was seen to make; the most processes that waited; who asked,
@@ -119,6 +121,7 @@
 -record(state, {agent, results, keeper, watcher = none, last_event = 0, filer = none, files = none, exit_monitor = none, budget_ppm, features,
                 own = [],
                 ends = {none, #{}},           % {exit monitor, its version}, how often what had ended when `crashes' was read
+                binary_bytes = 0,             % memory of binaries when `memory' was last read
                 timeout_ms = 2000, interval_ns = 1000000000, deadline_ns = 0, spawned = {0, narrow},
                 atoms,                        % how many there were when `atoms' was read, at first when we began
                 scan_ns = 0, paused_ns = 0, rested_ns, began_ns, accounted_ns,

@@ -47,6 +47,10 @@ main([Release, Root, Beams, Out]) ->
     Write("sample-slow", {beamtune, sample, 3, agent_client:sample(Agent, 3, ?SLOW)}),
     Write("sample-host", {beamtune, sample, 4, in_time(Agent)}),
     Write("sample-asked", {beamtune, sample, 5, agent_client:sample(Agent, 5, ?ASKED)}),
+    %% What tables hold is measured only where there are many binaries.
+    agent_nodes:call(Target, keeping, []),
+    agent_client:sample(Agent, 6, [memory, {ets, #{top => 3}}]),
+    Write("sample-binaries", {beamtune, sample, 7, agent_client:sample(Agent, 7, [table_growth, {ports, #{top => 3}}])}),
     Pid ! {nonsense, self()},
     receive {beamtune, bad_request, _} = Refusal -> Write("bad-request", Refusal) end,
     Pid ! {leave, self()},

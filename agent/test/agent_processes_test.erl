@@ -22,6 +22,8 @@ tests() ->
      {"where_the_busiest_wait_in_the_midst_of_something_is_told", fun waiting_amidst/1},
      {"where_the_one_with_the_longest_queue_waits_is_told", fun waiting_with_messages/1},
      {"of_a_great_many_processes_some_are_looked_at", fun some_of_many/1},
+     {"binaries_of_tables_are_measured_where_there_are_many", fun kept_binaries/1},
+     {"receive_buffers_are_measured_where_there_are_many_binaries", fun receive_buffers/1},
      {"tables_that_grow_are_followed_and_rows_of_processes_that_have_ended_are_told", fun growing_tables/1},
      {"ports_of_programs_are_counted", fun ports_of_programs/1},
      {"sockets_that_outlive_their_process_are_told", fun disowned_sockets/1},
@@ -230,6 +232,47 @@ attempts_to_connect(Target) ->
     check("who asks", [<<"its_connector">>], lists:usort([Title || #{askers := Askers} <- Rows, {Title, _} <- Askers])),
     check("how far they are", [], lists:usort([Step || #{steps := Steps} <- Rows, {Step, _} <- Steps]) -- [connect, epmd, resolve]),
     call(Target, stop, [Connector]),
+    agent_client:leave(Agent).
+
+%% By table: how many rows there are, were looked at and have other terms; how many binaries were found, their bytes, those of what they are
+%% parts of, and what the rows keep for themselves.
+kept_binaries(Target) ->
+    Agent = join(Target),
+    Look = fun(N) -> value(table_growth, agent_client:sample(Agent, N, [memory, table_growth])) end,
+    agent_client:sample(Agent, 1, [{ets, #{top => 1}}]),
+    check("where there are few", false, maps:is_key(binaries, Look(1))),
+    Tables = call(Target, keeping, []),
+    agent_client:sample(Agent, 2, [{ets, #{top => 1}}]),
+    Looks = [Look(3) || _ <- lists:seq(1, 15)],
+    check("few at a time", true, lists:all(fun(#{binaries := B}) -> length(B) =< 3 end, Looks)),
+    All = lists:append([B || #{binaries := B} <- Looks]),
+    check("each once", length(All), fun(N) -> N =:= length(lists:usort([element(1, B) || B <- All])) end),
+    Of = fun(Table) -> case lists:keyfind(Table, 1, All) of false -> exit({not_measured, Table}); Found -> tl(tuple_to_list(Found)) end end,
+    check("whole ones", [200, 100, 0, 100, 20000000, 20000000, 20000000], Of(<<"of_whole">>)),
+    check("parts", [300, 100, 0, 100, 10000, 1000000, 1000000], Of(<<"of_parts">>)),
+    check("parts of one", Of(<<"of_shared">>),
+          fun([1000, 100, 0, 100, 10000, 100000000, Held]) -> Held * 10 > 500000 andalso Held * 10 < 1500000 end),
+    check("within a tuple", [100, 100, 0, 100, 500000, 500000, 500000], Of(<<"of_nested">>)),
+    check("not seen", [[100, 30, 30, 0, 0, 0, 0]], lists:usort([Of(Table) || Table <- [<<"of_maps">>, <<"of_lists">>]])),
+    check("none", [100, 100, 0, 0, 0, 0, 0], Of(<<"of_small">>)),
+    check("not to be read", [[100, 0, 0, 0, 0, 0, 0]], lists:usort([Of(Table) || Table <- [<<"of_bag">>, <<"of_packed">>, <<"of_private">>]])),
+    Holders = [Row || #{holders := Rows} <- Looks, Row <- Rows],
+    check("who holds some", [<<"of_nested">>, <<"of_parts">>, <<"of_shared">>, <<"of_whole">>],
+          lists:sort([Name || #{name := <<"of_", _/binary>> = Name, owner := _, memory_bytes := _} <- Holders])),
+    %% What was read is not kept.
+    call(Target, stop, [Tables]),
+    wait(fun() -> call(Target, erlang, memory, [binary]) < 20000000 end, 5000),
+    agent_client:leave(Agent).
+
+receive_buffers(Target) ->
+    Agent = join(Target),
+    Look = fun(N) -> value(ports, lists:last([agent_client:sample(Agent, N, [memory, ports])])) end,
+    check("where there are few binaries", false, maps:is_key(buffers, Look(1))),
+    Sockets = call(Target, receiving, [40, 1000000]),
+    #{buffers := Buffers} = Look(2),
+    check("of connections in passive mode", #{passive => 40, bytes => 40000000}, Buffers),
+    check("which they have", call(Target, erlang, memory, [binary]), fun(Bytes) -> Bytes > 40000000 end),
+    call(Target, stop, [Sockets]),
     agent_client:leave(Agent).
 
 %% Its tables, without Mnesia.

@@ -1,7 +1,7 @@
 %% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
 -module(agent_target).
 -export([giving/2, given/1, init/1, supervised/1, start_child/1, child/1, respawned/1,
-         contended/4, contend/3, idle/1, broker/0, mnesia/0, traces/1, tracers/1, programs/1, unsent/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, toiling/0, tables/1, unnamed_tables/1, churn_tables/1, sessions/0, add_sessions/4, churn_processes/1,
+         contended/4, contend/3, idle/1, broker/0, mnesia/0, traces/1, tracers/1, programs/1, unsent/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, toiling/0, tables/1, unnamed_tables/1, churn_tables/1, sessions/0, add_sessions/4, keeping/0, receiving/2, churn_processes/1,
          population/1, connecting/2, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
 %% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
@@ -473,6 +473,46 @@ add_sessions(Keeper, From, Living, Ended) ->
          ets:insert(spread, {Pid, Large})
      end || {N, Pid} <- lists:zip(lists:seq(From, From + Living + Ended - 1), Alive ++ Gone)],
     ok.
+
+%% Tables that hold binaries, each in another way.
+keeping() ->
+    keep(fun() ->
+             Large = fun(Bytes) -> binary:copy(<<0>>, Bytes) end,
+             Part = fun(Binary) -> binary:part(Binary, 50, 100) end,
+             Shared = Large(1000000),
+             Rows = [{of_whole, [], 200, fun(N) -> {N, Large(200000)} end},
+                     {of_parts, [], 300, fun(N) -> {{user, N}, Part(Large(10000)), now} end},
+                     {of_shared, [], 1000, fun(N) -> {N, Part(Shared)} end},
+                     {of_nested, [ordered_set], 100, fun(N) -> {N, {image, N, up, now, 1, Large(5000)}} end},
+                     {of_maps, [], 100, fun(N) -> {N, #{value => Large(5000)}} end},
+                     {of_lists, [], 100, fun(N) -> {N, {N, [Large(5000)]}} end},
+                     {of_small, [], 100, fun(N) -> {integer_to_binary(N), N, []} end},
+                     {of_bag, [bag], 100, fun(N) -> {N, Large(5000)} end},
+                     {of_packed, [compressed], 100, fun(N) -> {N, Large(5000)} end},
+                     {of_private, [private], 100, fun(N) -> {N, Large(5000)} end}],
+             [begin
+                  ets:new(Table, [named_table, public | Options]),
+                  [ets:insert(Table, Row(N)) || N <- lists:seq(1, Count)]
+              end || {Table, Options, Count, Row} <- Rows]
+         end).
+
+%% Connections in passive mode with such receive buffers, of processes that wait for data.
+receiving(Count, Bytes) ->
+    keep(fun() ->
+             {ok, Listening} = gen_tcp:listen(0, [binary, {active, false}, {buffer, Bytes}, {backlog, Count}]),
+             {ok, Number} = inet:port(Listening),
+             Self = self(),
+             [begin
+                  {ok, _} = gen_tcp:connect({127, 0, 0, 1}, Number, [binary, {active, true}]),
+                  spawn_link(fun() ->
+                                 {ok, Socket} = gen_tcp:accept(Listening),
+                                 {error, timeout} = gen_tcp:recv(Socket, 0, 1),
+                                 Self ! accepted,
+                                 gen_tcp:recv(Socket, 0)
+                             end),
+                  receive accepted -> ok end
+              end || _ <- lists:seq(1, Count)]
+         end).
 
 %% Makes and deletes tables as fast as it can.
 churn_tables(Count) -> keep(fun() -> [spawn_link(fun table_churn/0) || _ <- lists:seq(1, Count)] end).

@@ -27,8 +27,9 @@ read(statistics, _, _) ->
     Wall = erlang:convert_time_unit(erlang:monotonic_time() - erlang:system_info(start_time), native, millisecond),
     #{reductions => Reductions, gc_count => Gcs, gc_reclaimed_words => Words, io_in_bytes => In,
       io_out_bytes => Out, context_switches => Switches, runtime_ms => Runtime, wall_ms => Wall};
-read(memory, _, _) ->
-    try maps:from_list(erlang:memory()) catch error:notsup -> throw(unsupported) end;
+read(memory, _, State) ->
+    Memory = try maps:from_list(erlang:memory()) catch error:notsup -> throw(unsupported) end,
+    {Memory, State#state{binary_bytes = maps:get(binary, Memory)}};
 read(counts, _, #state{spawned = Before} = State) ->
     Processes = erlang:system_info(process_count),
     Counts = maps:merge(mnesia(),

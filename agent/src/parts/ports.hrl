@@ -1,6 +1,6 @@
 %% `ports' and `dist': traffic, queues and owners of ports, the sockets among them, and the distribution connections.
 
-%% Of so many sockets of a part, chosen by chance, it is asked whether the process still lives that they are connected to.
+%% Of so many sockets of a part, chosen by chance, it is asked whether the process still lives that they are connected to, and more.
 -define(SAMPLED_SOCKETS, 100).
 
 -record(ports, {dead = 0, in = 0, out = 0, queue = 0, programs = 0, kinds = #{}, owners = #{}, top, traffic,
@@ -31,10 +31,10 @@ ports(Top, #round{read_ns = Since} = Part, #state{traffic = Traffic, old_traffic
     Value = Head#{programs => Ports#ports.programs, in_bytes => Ports#ports.in, out_bytes => Ports#ports.out, queue_bytes => Ports#ports.queue,
                   kinds => [{Kind, maps:get(Kind, Ports#ports.kinds)} || Kind <- best(Ports#ports.kinds, 20)],
                   owners => [Row#{kind => Kind, ports => maps:get(Key, Owners)} || {{_, Kind} = Key, Row} <- OwnerRows],
-                  sockets => sockets(), ended => ended_owners(Ports, State1),
-                  rows => [with_deltas(Port, Row, Old) || {Port, Row} <- Rows]},
+                  sockets => sockets(), rows => [with_deltas(Port, Row, Old) || {Port, Row} <- Rows]},
+    Told = maps:merge(Value, sampled(Ports, State1)),
     Last = Round#round.rest =:= [],
-    {case Old of none -> Value; _ -> Value#{since_ns => Since} end,
+    {case Old of none -> Told; _ -> Told#{since_ns => Since} end,
      (list_before_next(ports, Round, State1))#state{ports = end_part(Ports#ports.dead, Round),
                   traffic = case Last of true -> #{}; false -> Ports#ports.traffic end,
                   old_traffic = case Last of true -> Ports#ports.traffic; false -> Old end}}.
@@ -58,20 +58,47 @@ add_socket(true, Port, #ports{sockets = Sockets, chosen = Chosen, seed = Seed} =
 is_socket(Kind) -> Kind =:= <<"tcp_inet">> orelse Kind =:= <<"udp_inet">> orelse Kind =:= <<"sctp_inet">>.
 
 %% A port whose process ends stays open while its driver has something to send (erts_deliver_port_exit in io.c), or where it is not
-%% linked to that process. Which of them are so is asked of some sockets.
-ended_owners(#ports{sockets = Sockets, chosen = Chosen}, State) ->
-    Found = details(fun has_ended/1, [Port || {_, Port} <- top_list(Chosen)], State),
+%% linked to that process. Which of them are so is asked of some sockets; and where there is much memory of binaries, how large their
+%% receive buffers are.
+sampled(#ports{sockets = Sockets, chosen = Chosen}, #state{binary_bytes = Binaries} = State) ->
+    IsLarge = Binaries >= ?LARGE_BINARIES,
+    Found = details(fun(Port) -> socket(Port, IsLarge) end, [Port || {_, Port} <- top_list(Chosen)], State),
     Queues = [Queue || {_, #{queue := Queue}} <- Found],
-    #{sockets => Sockets, sampled => length(Found), ended => length(Queues), queue_bytes => lists:sum(Queues)}.
+    Value = #{ended => #{sockets => Sockets, sampled => length(Found), ended => length(Queues), queue_bytes => lists:sum(Queues)}},
+    case IsLarge of
+        true ->
+            Buffers = [Bytes || {_, #{buffer := Bytes}} <- Found],
+            Value#{buffers => #{passive => length(Buffers), bytes => lists:sum(Buffers)}};
+        false -> Value
+    end.
 
 %% `undefined' of one that has been closed meanwhile.
-has_ended(Port) ->
+socket(Port, IsLarge) ->
     case erlang:port_info(Port, connected) of
         {_, Owner} ->
             case is_process_alive(Owner) of
+                true when IsLarge -> buffer(Port);
                 true -> #{};
                 false -> case erlang:port_info(Port, queue_size) of {_, Queue} -> #{queue => Queue}; undefined -> undefined end
             end;
+        undefined -> undefined
+    end.
+
+%% A connection in passive mode has a receive buffer of this size from when it is read until data have come (tcp_recv in inet_drv.c), and
+%% keeps it when the time-out is over. The driver answers out of its own memory; one that is closed answers einval. Other drivers might
+%% take the question for something else.
+buffer(Port) ->
+    case erlang:port_info(Port, name) of
+        {_, "tcp_inet"} ->
+            case {catch prim_inet:getstatus(Port), catch inet:getopts(Port, [active, buffer])} of
+                {{ok, Status}, {ok, Options}} ->
+                    case {lists:member(connected, Status), lists:sort(Options)} of
+                        {true, [{active, false}, {buffer, Bytes}]} -> #{buffer => Bytes};
+                        _ -> #{}
+                    end;
+                _ -> #{}
+            end;
+        {_, _} -> #{};
         undefined -> undefined
     end.
 

@@ -1,5 +1,5 @@
-%% `table_growth': rows and memory of the tables that may be growing, in each sample, and whether their rows belong to processes that have
-%% ended. Of a row nothing is read but a pid in it.
+%% `table_growth': rows and memory of the tables that may be growing, in each sample, whether their rows belong to processes that have
+%% ended, and what binaries they hold. Of a row nothing is read but a pid in it, and references to binaries.
 
 %% How many tables are followed besides the largest ones, because they grew the most. Where there are more tables than the second number,
 %% only the largest ones are.
@@ -24,6 +24,23 @@
 -define(ROW_ELEMENTS, 16).
 -define(KEY_ELEMENTS, 4).
 
+%% From so much memory of binaries on, in bytes, it is measured what holds them (judgement: what the smallest nodes have in all).
+-define(LARGE_BINARIES, 32000000).
+%% Binaries are measured in so many tables in each sample, in each table at most once in such a time, and in so many tables, one more for
+%% each ONE_MORE_NS and EVER_TOLD ever, since each becomes series of a recording. Besides the tables that are followed these are the ones
+%% with the most rows, of so many at least.
+-define(MEASURED_TABLES, 3).
+-define(MEASURE_PAUSE_NS, 60000000000).
+-define(EVER_MEASURED, 100).
+-define(MOST_ROWS, 20).
+-define(FEWEST_ROWS, 10).
+%% So many rows say in which elements binaries are, of the first so many; of a tuple (a record) of so many elements at most these too, but
+%% no more than so many. So many of these places are measured.
+-define(SEARCHED_ROWS, 30).
+-define(SEARCHED_ELEMENTS, 8).
+-define(SEARCHED_INNER, 16).
+-define(MEASURED_PLACES, 6).
+
 %% A table that is followed: how many rows it had at first, whether it has ever had more, how many it had when they were sampled (at first
 %% those that it had at first), and when.
 -record(followed, {first, grown = false, sampled, sampled_ns = none}).
@@ -36,7 +53,7 @@ follow(Ranked, Words, #state{growing = #growing{words = Before} = Growing} = Sta
                   {_, none} -> Growing#growing.growers;
                   _ -> growers(maps:to_list(Words), Before)
               end,
-    State#state{growing = Growing#growing{words = Words, is_first = Before =:= none andalso Words =/= none, growers = Growers, largest = Ranked}}.
+    State#state{growing = Growing#growing{words = Words, most = unknown, is_first = Before =:= none andalso Words =/= none, growers = Growers, largest = Ranked}}.
 
 growers(Now, Before) ->
     Grown = lists:foldl(fun({Tab, Words}, Top) when is_integer(Words) -> top_add(Words - maps:get(Tab, Before, Words), Tab, Top);
@@ -52,9 +69,13 @@ table_growth(State) ->
     Admitted = admit(Read, Rows, Growing#growing{sampled_ns = [At || At <- Growing#growing.sampled_ns, Now - At < ?ROWS_PAUSE_NS]}, Now - State#state.began_ns),
     {Ended, Next} = rows_of_ended(Read, Admitted, Now),
     Word = erlang:system_info(wordsize),
-    {#{followed => length(Read), ended => Ended,
-       rows => [{id(Tab), Size, Words * Word} || {Tab, Size, Words} <- Read, is_told(Tab, Next)]},
-     State1#state{growing = Next}}.
+    Value = #{followed => length(Read), ended => Ended,
+              rows => [{id(Tab), Size, Words * Word} || {Tab, Size, Words} <- Read, is_told(Tab, Next)]},
+    State2 = State1#state{growing = Next},
+    case State2#state.binary_bytes >= ?LARGE_BINARIES of
+        true -> with_binaries(Value, Read, Now, State2);
+        false -> {Value, State2}
+    end.
 
 %% At the first time after the first `ets'.
 first_growth(#state{growing = #growing{is_first = true, words = Before} = Growing} = State) ->
@@ -148,6 +169,105 @@ select(Tab, Spec, Count) ->
         {Found, _} -> Found;
         '$end_of_table' -> []
     end.
+
+%% Which tables hold binaries, of a few that have not been measured of late, those with the most rows first.
+with_binaries(Value, Read, Now, #state{growing = Growing, features = Features} = State) ->
+    #growing{most = Most, measured = Measured, ever_measured = Ever} = Known = most_rows(Growing),
+    Sizes = maps:merge(maps:from_list(Most), maps:from_list([{Tab, Size} || {Tab, Size, _} <- Read, Size >= ?FEWEST_ROWS])),
+    Old = maps:with(maps:keys(Sizes), Measured),
+    HasRoom = Ever < min(?EVER_TOLD, ?EVER_MEASURED + (Now - State#state.began_ns) div ?ONE_MORE_NS),
+    Due = [{not is_map_key(Tab, Old), Size, Tab} || {Tab, Size} <- maps:to_list(Sizes),
+                                                    case Old of #{Tab := At} -> Now - At >= ?MEASURE_PAUSE_NS; #{} -> HasRoom end],
+    Tabs = [Tab || {_, _, Tab} <- lists:sublist(lists:reverse(lists:sort(Due)), ?MEASURED_TABLES)],
+    Found = [{Tab, Row} || {Tab, Row} <- lists:zip(Tabs, read_all(fun binaries_in/2, Tabs)), is_tuple(Row)],
+    Holders = [Tab || {Tab, {_, _, _, Binaries, _, _, _}} <- Found, Binaries > 0],
+    Rows = details(fun(Tab) -> weighed_row(Tab, Features) end, Holders, State),
+    {Value#{binaries => [list_to_tuple([id(Tab) | tuple_to_list(Row)]) || {Tab, Row} <- Found], holders => [Row || {_, Row} <- Rows]},
+     State#state{growing = Known#growing{measured = maps:merge(Old, maps:from_list([{Tab, Now} || Tab <- Tabs])),
+                                         ever_measured = Ever + length(Tabs -- maps:keys(Old))}}}.
+
+%% Those with the most rows among all tables that `ets' has weighed, once after each time. In words of memory a table of few large
+%% binaries is small.
+most_rows(#growing{most = unknown, words = Words} = Growing) when is_map(Words) ->
+    Tabs = maps:keys(Words),
+    Size = fun(Tab, _) -> case ets:info(Tab, decentralized_counters) of false -> ets:info(Tab, size); _ -> undefined end end,
+    Top = lists:foldl(fun({Tab, Rows}, Acc) when is_integer(Rows), Rows >= ?FEWEST_ROWS -> top_add(Rows, Tab, Acc);
+                         (_, Acc) -> Acc
+                      end, top(?MOST_ROWS), lists:zip(Tabs, read_all(Size, Tabs))),
+    Growing#growing{most = [{Tab, Rows} || {Rows, Tab} <- top_list(Top)]};
+most_rows(#growing{most = unknown} = Growing) -> Growing#growing{most = []};
+most_rows(Growing) -> Growing.
+
+weighed_row(Tab, Features) ->
+    case {table_row(Tab, Features), ets:info(Tab, memory)} of
+        {#{} = Row, Words} when is_integer(Words) -> Row#{memory_bytes => Words * erlang:system_info(wordsize)};
+        _ -> undefined
+    end.
+
+%% In the reader: {Rows, Looked, Hidden, Binaries, Bytes, Referenced, Held}, with Looked = 0 where it may not be read. Each binary is copied
+%% as a reference (copy.c), whatever its size; what of a row is no binary, or within a map or a list, is not touched. In a bag all rows of a
+%% key would be visited at once, see ended/2.
+binaries_in(Tab, _) ->
+    case [ets:info(Tab, I) || I <- [name, size, type, protection, compressed]] of
+        [Name, Rows, Type, Protection, Compressed] when Name =/= ?MODULE, is_integer(Rows) ->
+            case Compressed =:= false andalso Protection =/= private andalso (Type =:= set orelse Type =:= ordered_set) of
+                true ->
+                    Measured = try list_to_tuple([Rows | measure(Tab)]) catch error:badarg -> undefined end,
+                    %% What it referred to must not stay for its sake.
+                    erlang:garbage_collect(),
+                    Measured;
+                false -> {Rows, 0, 0, 0, 0, 0, 0}
+            end;
+        _ -> undefined
+    end.
+
+measure(Tab) ->
+    Sized = [{'$1', [{'=:=', {size, '$1'}, N}], [N]} || N <- lists:seq(1, ?ROW_ELEMENTS)],
+    case most_frequent([N || N <- select(Tab, Sized, ?MEASURED_ROWS), N > 0]) of
+        none -> [0, 0, 0, 0, 0, 0];
+        {Elements, _} ->
+            Tops = [{Head, search(Tab, Head)} || N <- lists:seq(1, min(Elements, ?SEARCHED_ELEMENTS)),
+                                                 Head <- [fun(What) -> tuple_with(Elements, N, What) end]],
+            Heads = [fun(What) -> Head(tuple_with(Size, N, What)) end
+                     || {Head, Found} <- Tops, Size <- lists:usort(Found), is_integer(Size), Size > 0, N <- lists:seq(1, Size)],
+            Inner = [{Head, search(Tab, Head)} || Head <- lists:sublist(Heads, ?SEARCHED_INNER)],
+            Hidden = [length([hidden || hidden <- Found]) || {_, Found} <- Tops]
+                ++ [length([Kind || Kind <- Found, Kind =/= 0, Kind =/= binary]) || {_, Found} <- Inner],
+            Looked = lists:max([length(Found) || {_, Found} <- Tops]),
+            Places = lists:sublist([Head || {Head, Found} <- Tops ++ Inner, lists:member(binary, Found)], ?MEASURED_PLACES),
+            weigh_binaries(Tab, Places, Looked, lists:max(Hidden))
+    end.
+
+%% What each of the first rows has in a place: `binary', the size of a small tuple, `hidden' for other terms that may hold binaries, else 0.
+search(Tab, Head) ->
+    select(Tab, [{Head('$1'), [{is_binary, '$1'}], [binary]}]
+               ++ [{Head(list_to_tuple(lists:duplicate(Size, '_'))), [], [Size]} || Size <- lists:seq(1, ?SEARCHED_ELEMENTS)]
+               ++ [{Head('$1'), [{Is, '$1'}], [hidden]} || Is <- [is_map, is_tuple, is_function]]
+               ++ [{Head('$1'), [{is_list, '$1'}, {'=/=', '$1', []}], [hidden]}], ?SEARCHED_ROWS).
+
+tuple_with(Size, Place, What) -> list_to_tuple([case N of Place -> What; _ -> '_' end || N <- lists:seq(1, Size)]).
+
+%% A binary of more than 64 bytes, or a part of such a one, has a count of references. As many of those as are not this process's own share
+%% it, so that what is kept by all rows is not counted for each of them.
+weigh_binaries(_, [], Looked, Hidden) -> [Looked, Hidden, 0, 0, 0, 0];
+weigh_binaries(Tab, Places, _, Hidden) ->
+    erlang:garbage_collect(),
+    {binary, Before} = process_info(self(), binary),
+    Found = [select(Tab, [{Head('$1'), [{is_binary, '$1'}], ['$1']}], ?SAMPLED_ROWS) || Head <- Places],
+    Sizes = [{byte_size(Binary), binary:referenced_byte_size(Binary)} || Rows <- Found, Binary <- Rows, is_binary(Binary)],
+    Large = [Size || {_, Whole} = Size <- Sizes, Whole > 64],
+    %% A row of the same bucket that was one too many.
+    erlang:garbage_collect(),
+    {binary, After} = process_info(self(), binary),
+    Own = lists:foldl(fun({Id, Whole, References}, Map) ->
+                          {Count, _, _} = maps:get(Id, Map, {0, Whole, References}),
+                          Map#{Id => {Count + 1, Whole, References}}
+                      end, #{}, After),
+    Held = [Count * Whole div max(1, References - Count)
+            || {Id, {Count, Whole, References}} <- maps:to_list(Own), not lists:keymember(Id, 1, Before)],
+    Looked = lists:max([length(Rows) || Rows <- Found]),
+    {Bytes, Referenced} = lists:unzip(Large),
+    [Looked, Hidden, length(Large), lists:sum(Bytes), lists:sum(Referenced), lists:sum(Held)].
 
 %% Of pids that are this node's and of this life of it, whether each is alive, until the time is over.
 alive([Pid | Pids], Known, Until) ->

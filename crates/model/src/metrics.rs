@@ -73,6 +73,10 @@ metrics! {
         "Of those, how many are connected to a process that has ended: port_info(Port, connected).";
     SOCKETS_ENDED_QUEUES = Vm / "sockets_ended_queues", Bytes, Gauge,
         "Bytes that wait in the driver queues of those.";
+    SOCKETS_PASSIVE = Vm / "sockets_passive", Count, Gauge,
+        "Of the sockets that were asked, TCP connections in passive mode; where binaries take 32 MB or more.";
+    SOCKET_BUFFERS = Vm / "socket_buffers", Bytes, Gauge,
+        "Receive buffers of those: inet:getopts(Port, [buffer]). A connection has one from when it is read until data come.";
     ATOM_COUNT = Vm / "atom_count", Count, Gauge, "Atoms: system_info(atom_count).";
     ETS_COUNT = Vm / "ets_count", Count, Gauge, "ETS tables: system_info(ets_count).";
     SPAWNED = Vm / "spawned", Count, Counter,
@@ -221,6 +225,19 @@ metrics! {
         "Where most of them have one: 0 nowhere, 1 as the key, 2 within the key, 3 in another element.";
     TABLE_WITH_PID = Table / "rows_with_pid", Count, Gauge, "How many of them have a pid of this node there.";
     TABLE_ENDED = Table / "rows_of_ended", Count, Gauge, "How many of these pids are of processes that have ended.";
+    TABLE_BINARY_ROWS = Table / "binary_rows", Count, Gauge,
+        "Rows of a table when its binaries were measured: where these take 32 MB or more, each table once a minute.";
+    TABLE_BINARY_SAMPLED = Table / "binary_sampled_rows", Count, Gauge,
+        "How many of its rows were searched for binaries: elements, and elements of tuples in them; 0 of one that cannot be read so.";
+    TABLE_BINARY_HIDDEN = Table / "binary_hidden_rows", Count, Gauge,
+        "How many of the first 30 rows have a map, a list or a larger tuple, which are not searched.";
+    TABLE_BINARIES = Table / "binaries", Count, Gauge,
+        "Binaries found in these rows, of more than 64 bytes or parts of such.";
+    TABLE_BINARY_BYTES = Table / "binary_bytes", Bytes, Gauge, "Their size, added up: byte_size/1.";
+    TABLE_BINARY_REFERENCED = Table / "binary_referenced", Bytes, Gauge,
+        "Size of the binaries that they are parts of, added up: binary:referenced_byte_size/1.";
+    TABLE_BINARY_HELD = Table / "binary_held", Bytes, Gauge,
+        "The same, where several share one only their share of it, by its count of references.";
 
     // Traces that are on.
     TRACE_SAMPLED = Trace / "sampled", Count, Gauge,

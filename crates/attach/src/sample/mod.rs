@@ -263,7 +263,7 @@ impl Life {
             "broker" => broker::totals(value, out),
             "broker_clients" => broker::clients(value, &mut self.names, out),
             "ets" => tables::ets(value, t, out),
-            "table_growth" => tables::growth(value, out),
+            "table_growth" => tables::growth(value, t, out),
             "ports" => tables::ports(value, t, out),
             "dist" => tables::dist(value, t, out),
             "traces" => counters::traces(value, out),

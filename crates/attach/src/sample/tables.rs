@@ -14,22 +14,13 @@ const SWITCHES: &[&str] = &["read_concurrency", "write_concurrency", "decentrali
 pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let scanned = needed(value, "scanned")?;
     for row in rows(value, "rows")? {
-        let name = text(row, "name")?.unwrap_or_default();
-        let mut options = Vec::new();
-        for &switch in SWITCHES {
-            match text(row, switch)?.as_deref() {
-                None | Some("false") => {}
-                Some("true") => options.push(switch.to_owned()),
-                Some(other) => options.push(format!("{switch}={other}")),
-            }
-        }
-        let id = text(row, "id")?.unwrap_or_else(|| name.clone());
+        let table = table(row, t)?;
         // Of tables that grow: the module that it is of, none where that is not known, and the application that this is of, if any.
         if row.get("module")?.is_some() {
             let of = |what: &str, maker| SpawnRow {
                 t,
                 what: what.to_owned(),
-                kind: id.clone(),
+                kind: table.id.clone(),
                 maker,
                 count: 1,
                 of: 1,
@@ -40,19 +31,7 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
                 out.sample.spawns.push(of(SpawnRow::TABLE_APPLICATION, Some(application)));
             }
         }
-        out.sample.tables.push(TableRow {
-            t,
-            // A named table has no other identity than its name.
-            id,
-            name,
-            owner: text(row, "owner")?.unwrap_or_default(),
-            owner_name: text(row, "owner_name")?,
-            objects: needed(row, "size")?,
-            memory_bytes: needed(row, "memory_bytes")?,
-            kind: text(row, "type")?.unwrap_or_default(),
-            protection: text(row, "protection")?.unwrap_or_default(),
-            options,
-        });
+        out.sample.tables.push(table);
     }
     for owner in rows(value, "owners")? {
         out.sample.spawns.push(SpawnRow {
@@ -68,8 +47,33 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
     Ok(())
 }
 
-/// Rows of single tables, and of some of these rows whether they belong to processes that have ended.
-pub(super) fn growth(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+fn table(row: Term<'_>, t: Nanos) -> Result<TableRow, TermError> {
+    let name = text(row, "name")?.unwrap_or_default();
+    let mut options = Vec::new();
+    for &switch in SWITCHES {
+        match text(row, switch)?.as_deref() {
+            None | Some("false") => {}
+            Some("true") => options.push(switch.to_owned()),
+            Some(other) => options.push(format!("{switch}={other}")),
+        }
+    }
+    Ok(TableRow {
+        t,
+        // A named table has no other identity than its name.
+        id: text(row, "id")?.unwrap_or_else(|| name.clone()),
+        name,
+        owner: text(row, "owner")?.unwrap_or_default(),
+        owner_name: text(row, "owner_name")?,
+        objects: needed(row, "size")?,
+        memory_bytes: needed(row, "memory_bytes")?,
+        kind: text(row, "type")?.unwrap_or_default(),
+        protection: text(row, "protection")?.unwrap_or_default(),
+        options,
+    })
+}
+
+/// Rows of single tables, of some of these rows whether they belong to processes that have ended, and what binaries they hold.
+pub(super) fn growth(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     out.metric(&metrics::TABLES_FOLLOWED, "", needed(value, "followed")?);
     for row in rows(value, "rows")? {
         let [id, objects, bytes] = row.tuple_of()?;
@@ -90,6 +94,28 @@ pub(super) fn growth(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
         out.metric(&metrics::TABLE_PID_PLACE, &id, place);
         out.metric(&metrics::TABLE_WITH_PID, &id, with_pid.as_i64()?);
         out.metric(&metrics::TABLE_ENDED, &id, ended.as_i64()?);
+    }
+    // Only where there are many, and not of an older agent.
+    if value.get("binaries")?.is_some() {
+        binaries(value, t, out)?;
+    }
+    Ok(())
+}
+
+fn binaries(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    for row in rows(value, "binaries")? {
+        let [id, objects, sampled, hidden, count, bytes, referenced, held] = row.tuple_of()?;
+        let Some(id) = words(id)? else { continue };
+        out.metric(&metrics::TABLE_BINARY_ROWS, &id, objects.as_i64()?);
+        out.metric(&metrics::TABLE_BINARY_SAMPLED, &id, sampled.as_i64()?);
+        out.metric(&metrics::TABLE_BINARY_HIDDEN, &id, hidden.as_i64()?);
+        out.metric(&metrics::TABLE_BINARIES, &id, count.as_i64()?);
+        out.metric(&metrics::TABLE_BINARY_BYTES, &id, bytes.as_i64()?);
+        out.metric(&metrics::TABLE_BINARY_REFERENCED, &id, referenced.as_i64()?);
+        out.metric(&metrics::TABLE_BINARY_HELD, &id, held.as_i64()?);
+    }
+    for row in rows(value, "holders")? {
+        out.sample.tables.push(table(row, t)?);
     }
     Ok(())
 }
@@ -170,6 +196,10 @@ fn queues(value: Term<'_>, scanned: i64, out: &mut SampleBuilder<'_>) -> Result<
         ] {
             out.metric(metric, "", needed(ended, key)?);
         }
+    }
+    if let Some(buffers) = value.get("buffers")? {
+        out.metric(&metrics::SOCKETS_PASSIVE, "", needed(buffers, "passive")?);
+        out.metric(&metrics::SOCKET_BUFFERS, "", needed(buffers, "bytes")?);
     }
     Ok(())
 }

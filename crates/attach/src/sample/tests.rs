@@ -484,6 +484,54 @@ fn of_tables_that_grow_it_is_kept_how_many_rows_are_of_ended_processes() {
     }
 }
 
+#[test]
+fn of_tables_it_is_kept_what_binaries_they_hold() {
+    let numbers = [500i64, 100, 3, 90, 9_000, 900_000, 800_000].map(Value::from);
+    let found = |id| Value::tuple([vec![binary(id)], numbers.to_vec()].concat());
+    let holder = map(&[
+        ("name", binary("carts")),
+        ("owner", binary("<0.55.0>")),
+        ("size", Value::from(500i64)),
+        ("memory_bytes", Value::from(64_000i64)),
+    ]);
+    let pairs = [
+        ("followed", Value::from(20i64)),
+        ("rows", Value::list([])),
+        ("ended", Value::list([])),
+        ("binaries", Value::list([found("carts"), found("")])),
+        ("holders", Value::list([holder])),
+    ];
+    let mut recording = Recording::default();
+    let sample = recording.add(vec![done("table_growth", &pairs)]).unwrap();
+    assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
+    let [row] = &sample.tables[..] else { panic!("{:?}", sample.tables) };
+    assert_eq!((row.id.as_str(), row.owner.as_str(), row.objects), ("carts", "<0.55.0>", 500));
+    let readings = recording.readings(&sample);
+    for reading in [
+        "table/carts/binary_rows=500",
+        "table/carts/binary_sampled_rows=100",
+        "table/carts/binary_hidden_rows=3",
+        "table/carts/binaries=90",
+        "table/carts/binary_bytes=9000",
+        "table/carts/binary_referenced=900000",
+        "table/carts/binary_held=800000",
+    ] {
+        assert!(readings.contains(&reading.to_owned()), "{reading}: {readings:?}");
+    }
+    for release in [23, 25, 27, 29] {
+        let mut recording = Recording::default();
+        recording.add_fixture(&format!("r{release}-sample-facts"));
+        let sample = recording.add_fixture(&format!("r{release}-sample-binaries"));
+        let readings = recording.readings(&sample);
+        assert!(
+            readings.contains(&"table/of_shared/binary_rows=1000".to_owned()),
+            "OTP {release}: {readings:?}"
+        );
+        assert!(readings.contains(&"vm//sockets_passive=0".to_owned()), "OTP {release}: {readings:?}");
+        assert!(sample.tables.iter().any(|row| row.id == "of_shared"), "OTP {release}: {:?}", sample.tables);
+    }
+}
+
 /// With very many, their list is made beside: until it is there, the agent tells how many there are, and nothing of them.
 #[test]
 fn tables_and_ports_whose_list_is_not_there_yet_tell_nothing() {

@@ -353,6 +353,31 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
                 "ended",
                 Value::list([Value::tuple([text("carts"), int(100), atom("in_key"), int(100), int(98)])]),
             ),
+            (
+                "binaries",
+                Value::list([Value::tuple([
+                    text("carts"),
+                    int(100 * n),
+                    int(100),
+                    int(0),
+                    int(100),
+                    int(9_000),
+                    int(900_000),
+                    int(900_000),
+                ])]),
+            ),
+            (
+                "holders",
+                Value::list([map(&[
+                    ("id", text("")),
+                    ("name", text("carts")),
+                    ("size", int(100 * n)),
+                    ("memory_bytes", int(64_000 * n)),
+                    ("type", atom("set")),
+                    ("protection", atom("public")),
+                    ("owner", text("<0.1.0>")),
+                ])]),
+            ),
         ]),
         "ports" => part(&[
             ("kinds", Value::list([Value::tuple([text("tcp_inet"), int(5)])])),
