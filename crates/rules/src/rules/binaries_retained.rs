@@ -3,7 +3,8 @@
 //! A part of a binary keeps all of it; and a process that is seldom collected keeps binaries that it has long dropped. Which of the
 //! two it is, or whether the binaries are wanted, is not seen from outside: so what would tell is said.
 //!
-//! What no process refers to is kept by something else: a table, most often, with parts of what was matched; or it waits in sockets to be sent.
+//! What no process refers to is kept by something else: by tables, whole or by parts of what was matched; it waits in sockets to be sent; or
+//! it is the receive buffers of sockets. Which of them it is, is measured, by samples; else it is not said.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, HolderRow, Missing, Period, ProcessRow, ProcessUse,
@@ -15,13 +16,15 @@ use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::signals::collected::{self, Measured};
 use crate::signals::lock_suspects;
 use crate::signals::memory::{self, megabytes};
-use crate::signals::port_queues;
+use crate::signals::port_queues::{self, ReceiveBuffers};
+use crate::signals::products;
 use crate::signals::stack;
+use crate::signals::table_binaries::TableBinaries;
 
 pub const RULE: Rule = Rule {
     code: Code("BT026"),
     name: "binaries-retained",
-    question: "Do processes keep binaries alive that they do not need?",
+    question: "Do processes or tables keep binaries alive that they do not need?",
     confirm: "collect one of these processes (beamtune memory --collect PID): what comes back was retained, what stays is used",
     needs: &[&metrics::RSS, &metrics::SCAN_PROCESSES],
     account: Account::Memory,
@@ -97,12 +100,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             }
         })
         .collect();
-    let drafts = drafts.into_iter().chain(elsewhere(period, resident)).collect();
+    let (found, known) = match elsewhere(period, resident) {
+        Elsewhere::Found(draft) => (Some(*draft), String::new()),
+        Elsewhere::Known(by) => (None, format!("; {by}")),
+        Elsewhere::Little => (None, String::new()),
+    };
+    let drafts = drafts.into_iter().chain(found).collect();
     let largest = period.processes.iter().filter_map(|process| process.row.as_ref()?.binary_bytes).max();
     Ok(Judgement::found_or_healthy(
         drafts,
         format!(
-            "binaries take {}; no process with a small heap keeps much of that (the most: {})",
+            "binaries take {}; no process with a small heap keeps much of that (the most: {}){known}",
             megabytes(all),
             // References to one binary count each, and freed ones until the next collection.
             megabytes((largest.unwrap_or(0) as f64).min(all))
@@ -110,84 +118,290 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
+/// Binaries that no process refers to.
+enum Elsewhere {
+    /// They are no matter.
+    Little,
+    /// What holds them needs them: by what.
+    Known(String),
+    Found(Box<Draft>),
+}
+
 /// Binaries that are kept stay: where as much of them has gone meanwhile, others are made and dropped all the time (judgement).
 const VARIES: f64 = 0.25;
 
 /// What is left of all binaries for others than processes, where that is most.
-fn elsewhere(period: &Period, resident: f64) -> Option<Draft> {
-    let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?.max as f64;
-    let binaries = period.find(Group::Memory, "", "binary")?;
-    let grows = memory::binaries_of_table(period);
-    // What is there at all times; where it only becomes more, what is there in the end.
-    let least = if grows.is_some() { binaries.last.value } else { binaries.min } as f64;
-    let rest = least - referred;
-    // What comes and goes was of processes that had dropped it when they were read.
-    let falls: i64 = binaries.trace.points().windows(2).map(|pair| (pair[0].1 - pair[1].1).max(0)).sum();
-    let comes_and_goes = grows.is_none() && falls as f64 >= VARIES * binaries.max as f64;
-    if rest < WORTH_BYTES || rest < MOSTLY * least || comes_and_goes {
-        return None;
+struct Rest<'p> {
+    period: &'p Period,
+    resident: f64,
+    /// All binaries, at least.
+    all: f64,
+    /// What processes refer to, at most.
+    referred: f64,
+    /// What waits in driver queues; `None` where that is not known.
+    waiting: Option<f64>,
+    /// The rest, in bytes.
+    bytes: f64,
+    /// The table that grows as it does.
+    grows: Option<&'p TableRow>,
+}
+
+fn elsewhere(period: &Period, resident: f64) -> Elsewhere {
+    let found =
+        |draft: Option<Draft>| draft.map_or(Elsewhere::Little, |draft| Elsewhere::Found(Box::new(draft)));
+    let Some(rest) = Rest::of(period, resident) else { return Elsewhere::Little };
+    let Rest { all, referred, .. } = rest;
+    if let Some(waiting) = rest.waiting.filter(|waiting| *waiting >= MOSTLY * (rest.bytes + waiting)) {
+        return found(in_ports(period, resident, waiting, all, referred));
     }
-    let waiting = port_queues::waiting_bytes_at_least(period);
-    if let Some(waiting) = waiting.filter(|waiting| *waiting >= MOSTLY * rest) {
-        return in_ports(period, resident, waiting, least, referred);
+    if rest.bytes < WORTH_BYTES || rest.bytes < MOSTLY * all {
+        return Elsewhere::Little;
     }
-    let rest = rest - waiting.unwrap_or(0.0);
-    if rest < WORTH_BYTES || rest < MOSTLY * least {
-        return None;
+    let tables = TableBinaries::all(period);
+    let mut parts = tables.iter().filter(|table| table.has_parts());
+    if let Some(draft) = parts.find_map(|table| in_parts(&rest, table)) {
+        return found(Some(draft));
     }
-    let severity = SHARE.of(period).severity(rest / resident.max(1.0))?;
+    let in_tables: f64 = tables.iter().map(TableBinaries::held_bytes).sum();
+    if let Some(first) = tables.first().filter(|_| in_tables >= MOSTLY * rest.bytes) {
+        return Elsewhere::Known(in_table(&rest, first, in_tables));
+    }
+    if let Some(buffers) = port_queues::receive_buffers(period) {
+        let left = rest.bytes - in_tables;
+        if buffers.bytes >= WORTH_BYTES && buffers.bytes >= MOSTLY * left {
+            return in_buffers(&rest, &buffers, left.min(buffers.bytes));
+        }
+    }
+    found(unknown(&rest, &tables))
+}
+
+impl<'p> Rest<'p> {
+    fn of(period: &'p Period, resident: f64) -> Option<Self> {
+        let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?.max as f64;
+        let binaries = period.find(Group::Memory, "", "binary")?;
+        let grows = memory::binaries_of_table(period);
+        // What is there at all times; where it only becomes more, what is there in the end.
+        let all = if grows.is_some() { binaries.last.value } else { binaries.min } as f64;
+        let bytes = all - referred;
+        // What comes and goes was of processes that had dropped it when they were read.
+        let falls: i64 = binaries.trace.points().windows(2).map(|pair| (pair[0].1 - pair[1].1).max(0)).sum();
+        let comes_and_goes = grows.is_none() && falls as f64 >= VARIES * binaries.max as f64;
+        if bytes < WORTH_BYTES || bytes < MOSTLY * all || comes_and_goes {
+            return None;
+        }
+        let waiting = port_queues::waiting_bytes_at_least(period);
+        let bytes = bytes - waiting.unwrap_or(0.0);
+        Some(Rest { period, resident, all, referred, waiting, bytes, grows })
+    }
+
+    fn severity(&self, bytes: f64) -> Option<f64> {
+        SHARE.of(self.period).severity(bytes / self.resident.max(1.0))
+    }
+
+    /// What it is the rest of.
+    fn because(&self, draft: Draft) -> Draft {
+        draft
+            .because(Evidence::number("all binaries of the node, at least", self.all, Unit::Bytes))
+            .because(
+                Evidence::number("what all processes refer to, at most", self.referred, Unit::Bytes)
+                    .with_text("added up; what several refer to counts for each of them"),
+            )
+            .because_some(self.waiting.map(|waiting| {
+                Evidence::number("what waits in the driver queues of ports, at least", waiting, Unit::Bytes)
+            }))
+    }
+}
+
+/// Bytes of a single binary as a person says them.
+fn kilobytes(bytes: f64) -> String {
+    if bytes < 9_950.0 {
+        format!("{bytes:.0} bytes")
+    } else if bytes < 1e6 {
+        format!("{:.0} kB", bytes / 1e3)
+    } else {
+        megabytes(bytes)
+    }
+}
+
+/// The table that holds the most, where it is nothing to change.
+fn in_table(rest: &Rest<'_>, first: &TableBinaries<'_>, in_tables: f64) -> String {
+    let held = megabytes(first.held_bytes().min(rest.bytes));
+    let how = match first.has_parts() {
+        true => "by parts of them, too little to matter".to_owned(),
+        false => format!(
+            "whole ({:.0} rows, {} a binary): nothing to copy",
+            first.rows,
+            kilobytes(first.mean_bytes())
+        ),
+    };
+    let others = match first.held_bytes() >= MOSTLY * rest.bytes {
+        true => String::new(),
+        false => format!("; all tables that were measured hold {}", megabytes(in_tables.min(rest.bytes))),
+    };
+    format!("ETS table {} holds {held} {how}{others}", first.title())
+}
+
+/// A table whose rows are parts of larger binaries, if that is much.
+fn in_parts(rest: &Rest<'_>, table: &TableBinaries<'_>) -> Option<Draft> {
+    let period = rest.period;
+    let held = table.held_bytes().min(rest.bytes);
+    let severity = rest.severity(held).filter(|_| held >= WORTH_BYTES)?;
+    let is_others = products::is_of_others(period);
+    let draft = Draft::new(
+        severity,
+        format!("ETS table {} keeps {} of binaries alive by parts of them", table.name(), megabytes(held)),
+    )
+    // The sample is of few rows, and must fit to what is there.
+    .confidence(Confidence::Measured)
+    .inferred_if(!table.is_fair() || table.held_bytes() > rest.bytes / MOSTLY)
+    .guess_if(is_others)
+    .at_most_warning_if(true)
+    .about(table.subject())
+    .costs(Cost::MemoryBytes((held - table.own_bytes()).max(0.0)))
+    .because(
+        Evidence::number("binaries that its rows keep, about", held, Unit::Bytes)
+            .with_text(format!("by {:.0} of its {:.0} rows", table.sampled, table.rows)),
+    )
+    .because(
+        Evidence::number("size of its own parts of them, about", table.own_bytes(), Unit::Bytes).with_text(
+            format!(
+                "{} a part; the rows keep {:.0} times that",
+                kilobytes(table.mean_bytes()),
+                table.factor()
+            ),
+        ),
+    );
+    Some(
+        rest.because(draft)
+            .but_if(!table.is_fair(), "the rows that were read are those at one end of an ordered set: others may differ")
+            .but_if(is_others, "the table is of the product that the node runs, not of your program")
+            .confirmed_by(
+                "binary:referenced_byte_size/1 of a binary in the table: far above its byte_size means a sub-binary",
+            )
+            .fix_if(!is_others, || {
+                remedy::of(
+                    period,
+                    "code.binary_copy",
+                    "binary:copy/1 what is kept of a larger binary (a field, a key, a line), before it goes into a table",
+                    "a part of a binary keeps the whole of it, also in a table",
+                    "binary memory under the same load, once the rows are new",
+                )
+            }),
+    )
+}
+
+/// Most of it is receive buffers, of which little is resident before data have come.
+fn in_buffers(rest: &Rest<'_>, buffers: &ReceiveBuffers, bytes: f64) -> Elsewhere {
+    let period = rest.period;
+    let each = kilobytes(buffers.bytes / buffers.connections.max(1.0));
+    let connections = buffers.connections;
+    let total = period.find(Group::Memory, "", "total").map_or(0.0, |stat| stat.last.value as f64);
+    let absent = total - rest.resident;
+    if absent >= MOSTLY * bytes {
+        return Elsewhere::Known(format!(
+            "about {} are receive buffers of about {connections:.0} TCP connections in passive mode ({each} each), of which little is resident",
+            megabytes(bytes),
+        ));
+    }
+    let Some(severity) = rest.severity(bytes) else { return Elsewhere::Little };
+    let draft = Draft::new(
+        severity,
+        format!(
+            "{} of binaries may be receive buffers of about {connections:.0} connections",
+            megabytes(bytes)
+        ),
+    )
+    .confidence(Confidence::Guess)
+    .about(port_queues::subject(period))
+    .because(
+        Evidence::number(
+            "receive buffers of connections in passive mode, at most",
+            buffers.bytes,
+            Unit::Bytes,
+        )
+        .with_text(format!("{each} each, by a sample; they have them while a process waits in gen_tcp:recv")),
+    )
+    .because(Evidence::number(
+        "allocated by the VM and not resident, at least",
+        absent.max(0.0),
+        Unit::Bytes,
+    ));
+    Elsewhere::Found(Box::new(
+        rest.because(draft)
+            .but("pages of a buffer that no data have reached take no memory")
+            .confirmed_by("inet:getopts(Socket, [buffer, active]) of some connections, and how many processes wait in prim_inet:recv0/3")
+            .fix(remedy::of(
+                period,
+                "socket.buffer",
+                "{buffer, Bytes} of what a request has, where memory is short; recbuf and sndbuf raise it",
+                "each connection that waits in gen_tcp:recv has one of this size",
+                "binary memory and resident memory, under the same load",
+            )),
+    ))
+}
+
+/// What holds them was not seen.
+fn unknown(rest: &Rest<'_>, tables: &[TableBinaries<'_>]) -> Option<Draft> {
+    let Rest { period, bytes, grows, waiting, .. } = *rest;
+    let severity = rest.severity(bytes)?;
     let queued = period.stat(&metrics::SCAN_QUEUED, "").map_or(0.0, |stat| stat.mean());
-    let told = candidates(period);
-    let named = grows.or_else(|| outnumbers(period));
+    let has_none = |table: &TableRow| tables.iter().any(|seen| seen.id == table.id && seen.has_none());
+    let told = candidates(period, has_none);
+    let named = grows.or_else(|| outnumbers(period).filter(|table| !has_none(table)));
     let summary = match grows {
         Some(table) => format!(
-            "{} of binaries are held by no process and grow with ETS table {}: probably sub-binaries in its objects",
-            megabytes(rest),
+            "{} of binaries are held by no process and grow with ETS table {}",
+            megabytes(bytes),
             table.name
         ),
-        None => {
-            let by = match waiting.is_none() && port_queues::has_sockets(period) {
-                true => "by tables, or by sockets that wait to send them",
-                false => "by tables, most likely",
-            };
-            format!("{} of binaries are kept by no process: {by}", megabytes(rest))
-        }
+        None => format!(
+            "{} of binaries are kept by no process; the holder is not seen from outside",
+            megabytes(bytes)
+        ),
     };
-    // A cache that is meant to hold large binaries looks the same, but does not grow for long.
+    let in_tables: f64 = tables.iter().map(TableBinaries::held_bytes).sum();
+    let seen = tables.iter().filter(|table| table.is_seen()).count();
     let draft = Draft::new(severity, summary)
-    .confidence(if grows.is_some() { Confidence::Inferred } else { Confidence::Guess })
-    .about(named.map_or(Subject::table(""), TableRow::subject))
-    // What a table is meant to hold costs nothing that could be saved.
-    .costs(grows.map(|_| Cost::MemoryBytes(rest)))
-    .because(Evidence::number("all binaries of the node, at least", least, Unit::Bytes))
-    .because(
-        Evidence::number("what all processes refer to, at most", referred, Unit::Bytes)
-            .with_text("added up; what several refer to counts for each of them"),
-    )
-    .because_some(waiting.map(|waiting| {
-        Evidence::number("what waits in the driver queues of ports, at least", waiting, Unit::Bytes)
-    }))
-    .because_some((!told.is_empty()).then(|| Evidence::text("the program's tables with most objects", told)))
-    .but("a table that is meant to hold large binaries whole, such as a cache, looks the same")
-    .but(match waiting {
-        Some(_) => "what drivers and NIFs hold is no process's either",
-        None => "what drivers and NIFs hold, and what waits in sockets, is no process's either",
-    })
-    .but_if(queued >= MANY_MESSAGES, "messages that wait may hold them")
-    .but_if(
-        period.facts.otp_release().is_some_and(|release| release < 27),
-        "before OTP 27 a part of a binary that came in a message counts as that part only: a process may keep more than it is counted to",
-    );
+        .confidence(if grows.is_some() { Confidence::Inferred } else { Confidence::Guess })
+        .about(named.map_or(Subject::table(""), TableRow::subject));
+    let draft = rest
+        .because(draft)
+        .because_some((!tables.is_empty()).then(|| {
+            Evidence::number("thereof seen in ETS tables", in_tables, Unit::Bytes)
+                .with_text(format!("of {} tables; in {seen} of them all elements were seen", tables.len()))
+        }))
+        .because_some((!told.is_empty()).then(|| Evidence::text("the program's tables with most objects", told)))
+        .but_if(tables.is_empty(), "what tables hold was not recorded")
+        .but_if(
+            !tables.is_empty(),
+            "binaries within maps, lists and structs of a table, and in tables that are private, compressed or bags, are not seen",
+        )
+        .but("a table that is meant to hold large binaries whole, such as a cache, looks the same")
+        .but(match waiting {
+            Some(_) => "what drivers and NIFs hold is no process's either",
+            None => "what drivers and NIFs hold, and what waits in sockets, is no process's either",
+        })
+        .but_if(
+            port_queues::receive_buffers(period).is_none() && port_queues::has_sockets(period),
+            "receive buffers of sockets were not recorded: each connection that waits in gen_tcp:recv has one of its option buffer",
+        )
+        .but_if(queued >= MANY_MESSAGES, "messages that wait may hold them")
+        .but_if(
+            period.facts.otp_release().is_some_and(|release| release < 27),
+            "before OTP 27 a part of a binary that came in a message counts as that part only: a process may keep more than it is counted to",
+        );
     let draft = draft.confirmed_by(
-        "binary:referenced_byte_size/1 of a binary in the table: far above its byte_size means a sub-binary",
+        "binary:referenced_byte_size/1 of a binary in a table: far above its byte_size means a sub-binary",
     );
-    Some(draft.fix(remedy::of(
-        period,
-        "code.binary_copy",
-        "binary:copy/1 what is kept of a larger binary (a field, a key, a line), before it goes into a table",
-        "a part of a binary keeps the whole of it, also in a table",
-        "beamtune memory --holders: what processes refer to; then binary memory under the same load",
-    )))
+    Some(draft.fix_if(grows.is_some(), || {
+        remedy::of(
+            period,
+            "code.bounded_table",
+            "delete what is old: by a time stamp and ets:select_delete/2, or a new table for each period of time",
+            "a table keeps what it is given until somebody deletes it",
+            "binary memory under the same load",
+        )
+    }))
 }
 
 /// Most of what no process refers to waits in ports: their peers do not read.
@@ -225,9 +439,10 @@ fn outnumbers(period: &Period) -> Option<&TableRow> {
     (most.objects >= next.max(1).saturating_mul(TIMES_MORE)).then_some(most)
 }
 
-/// The program's tables, those with most objects first.
-fn candidates(period: &Period) -> String {
-    let mut tables: Vec<&TableRow> = lock_suspects::of_program(period).collect();
+/// The program's tables that may hold binaries, those with most objects first.
+fn candidates(period: &Period, has_none: impl Fn(&TableRow) -> bool) -> String {
+    let mut tables: Vec<&TableRow> =
+        lock_suspects::of_program(period).filter(|table| !has_none(table)).collect();
     tables.sort_by(|a, b| b.objects.cmp(&a.objects).then_with(|| a.id.cmp(&b.id)));
     let told = tables
         .iter()

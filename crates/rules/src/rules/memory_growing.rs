@@ -11,6 +11,7 @@ use crate::rule::{Draft, FAR_SECONDS, Judgement, Role, Rule, SOON_SECONDS, SOON_
 use crate::signals::limits::{self, MEMORY_REACH, SHORT_SECONDS, goes_on, growth, pace};
 use crate::signals::memory::{self, End, Room, megabytes};
 use crate::signals::port_queues;
+use crate::signals::table_binaries::TableBinaries;
 use crate::signals::watermark;
 use crate::view;
 
@@ -259,6 +260,13 @@ fn owner(period: &Period, kind: &str) -> Option<(Subject, Evidence)> {
     Some((subject, evidence))
 }
 
+/// The table whose binaries become more was seen to hold them whole.
+fn is_held_whole(period: &Period) -> bool {
+    let Some(table) = memory::binaries_of_table(period) else { return false };
+    let all = TableBinaries::all(period);
+    all.iter().any(|seen| seen.id == table.id && seen.count > 0.0 && !seen.has_parts())
+}
+
 fn memory_kind(kind: &str) -> MemoryKind {
     MemoryKind::from_text(kind).unwrap_or(MemoryKind::Outside)
 }
@@ -357,6 +365,13 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
                 prove,
             )),
         "binary" if port_queues::most_binaries(period).is_some() => draft.fix(port_queues::slow_peers(period, prove)),
+        "binary" if is_held_whole(period) => draft.fix(remedy::of(
+            period,
+            "code.bounded_table",
+            "delete what is old: by a time stamp and ets:select_delete/2, or a new table for each period of time",
+            "a table keeps what it is given until somebody deletes it; its binaries are whole, so copies save nothing",
+            prove,
+        )),
         "binary" => draft.fix(remedy::of(
             period,
             "code.binary_copy",

@@ -10,6 +10,7 @@ use crate::remedy;
 use crate::signals::limits;
 use crate::signals::lock_suspects;
 use crate::signals::products;
+use crate::signals::table_binaries::TableBinaries;
 use crate::signals::watermark::{self, Assumed};
 use crate::view;
 
@@ -73,7 +74,8 @@ pub fn binaries_of_table(period: &Period) -> Option<&TableRow> {
     let grown = |table: &TableRow| table_growth_bytes(period, table);
     let all: i64 = lock_suspects::of_program(period).map(|table| grown(table).max(0)).sum();
     let table = lock_suspects::of_program(period).max_by_key(|table| grown(table))?;
-    (all > 0 && grown(table) as f64 >= MOST * all as f64).then_some(table)
+    let has_none = || TableBinaries::all(period).iter().any(|seen| seen.id == table.id && seen.has_none());
+    (all > 0 && grown(table) as f64 >= MOST * all as f64 && !has_none()).then_some(table)
 }
 
 /// How much a table has grown since it was first seen, in bytes.

@@ -145,6 +145,24 @@ pub(crate) fn most_binaries(period: &Period) -> Option<f64> {
     waiting_bytes(period).filter(|bytes| *bytes > 0.0 && *bytes >= MOSTLY * all)
 }
 
+/// Receive buffers that TCP connections in passive mode may have.
+pub(crate) struct ReceiveBuffers {
+    /// Such connections, by the sample.
+    pub(crate) connections: f64,
+    pub(crate) bytes: f64,
+}
+
+/// The receive buffers of connections in passive mode, by a sample; `None` where they were not recorded. A connection has its buffer from when
+/// it is read until data come (`tcp_recv` of inet_drv.c), and whether somebody reads it now is not known: so they have that at most.
+pub(crate) fn receive_buffers(period: &Period) -> Option<ReceiveBuffers> {
+    let last = |metric: &Metric| Some(period.stat(metric, "").ok()?.last.value as f64);
+    let scale = last(&metrics::SOCKETS_READ)? / last(&metrics::SOCKETS_SAMPLED)?.max(1.0) * unread(period)?;
+    Some(ReceiveBuffers {
+        connections: last(&metrics::SOCKETS_PASSIVE)? * scale,
+        bytes: last(&metrics::SOCKET_BUFFERS)? * scale,
+    })
+}
+
 /// Ports of sockets are made by these drivers.
 const DRIVERS: [&str; 3] = ["tcp_inet", "udp_inet", "sctp_inet"];
 
