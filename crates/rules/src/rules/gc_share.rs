@@ -11,6 +11,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
 use crate::signals::hot_code;
+use crate::signals::kinds;
 use crate::signals::memory::{self, DEFAULT_FIRST_HEAP_WORDS, FEW_SWEEPS, WORD_BYTES};
 use crate::signals::process_memory::{has_long_queue_on_heap, off_heap};
 use crate::signals::stack;
@@ -95,7 +96,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "{:.0} % of the schedulers' work is garbage collection{}",
             share * 100.0,
             match (whose.kind, whose.one()) {
-                (Some(call), _) => format!(", most likely of {}", hot_code::kind_words(call)),
+                (Some(call), _) => format!(", most likely of {}", kinds::in_words(call)),
                 (None, Some(process)) => format!(", most likely of {}", process.title()),
                 (None, None) if is_imported => "; of which processes is not known".to_owned(),
                 (None, None) => ", spread over many processes".to_owned(),
@@ -349,17 +350,14 @@ impl<'a> Whose<'a> {
     fn evidence(&self) -> impl Iterator<Item = Evidence> {
         let (who, heap, fullsweep) = match self.kind {
             Some(call) if self.is_sampled => (
-                Evidence::text(
-                    "most of the processes seen while they were collected",
-                    hot_code::kind_words(call),
-                ),
+                Evidence::text("most of the processes seen while they were collected", kinds::in_words(call)),
                 "heaps of those that stand out, the median",
                 "their fullsweep_after, the least",
             ),
             Some(call) => (
                 Evidence::text(
                     "processes with the most work on large heaps",
-                    format!("{} that stand out are of {}", self.processes.len(), hot_code::kind_words(call)),
+                    format!("{} that stand out are of {}", self.processes.len(), kinds::in_words(call)),
                 ),
                 "their heaps, the median",
                 "their fullsweep_after, the least",

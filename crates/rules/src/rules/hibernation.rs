@@ -11,7 +11,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::hibernation::Hibernation;
-use crate::signals::hot_code;
+use crate::signals::kinds;
 use crate::signals::memory::WORD_BYTES;
 use crate::view::{self, kind};
 
@@ -70,7 +70,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return healthy(format!("GC of processes that hibernate took {cores:.2} cores"));
     };
     let names: Vec<&str> = found.kinds.iter().take(MAX_KINDS).map(|(name, _)| *name).collect();
-    let who = names.first().map(|name| hot_code::kind_words(name)).unwrap_or_default();
+    let who = names.first().map(|name| kinds::in_words(name)).unwrap_or_default();
     let draft = Draft::new(
         severity,
         format!("{:.0} % of the schedulers' work is GC for hibernation: {who}", 100.0 * share),

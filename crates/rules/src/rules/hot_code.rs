@@ -11,6 +11,7 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
 use crate::signals::counts::listed;
 use crate::signals::hot_code::{self, HotCode, Part, What};
+use crate::signals::kinds;
 use crate::signals::never_waiting::never_waiting;
 use crate::signals::stack;
 use crate::view::{self, kind};
@@ -90,7 +91,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::Healthy(format!("{name} took {:.2} of {capacity:.2} cores ({of})", hot.cores)));
     }
     let unnamed = match &hot.what {
-        What::Kind(kind) if hot_code::says_nothing(kind) => match hot_code::unnamed(period, kind, &hot) {
+        What::Kind(kind) if kinds::says_nothing(kind) => match hot_code::unnamed(period, kind, &hot) {
             Some(unnamed) => Some(unnamed),
             None => {
                 return Ok(Judgement::Healthy(format!(
@@ -103,7 +104,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let into = match (&hot.what, &unnamed) {
         (_, Some(unnamed)) => unnamed.words.clone(),
         (What::Module(module), _) => format!("functions of {module}"),
-        (What::Kind(kind), _) => hot_code::kind_words(kind),
+        (What::Kind(kind), _) => kinds::in_words(kind),
         (What::Library(_), _) => match hot.library_caller() {
             Some(caller) => format!("{name}, called by {caller}"),
             None => name.clone(),

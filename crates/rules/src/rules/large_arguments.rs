@@ -12,7 +12,8 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::{events, hot_code, new_processes};
+use crate::signals::kinds;
+use crate::signals::{events, new_processes};
 use crate::view;
 
 pub const RULE: Rule = Rule {
@@ -85,7 +86,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some(severity) = COST.of(period).severity(share).filter(|_| cores >= MIN_CORES) else {
         return Ok(Judgement::Healthy(format!(
             "{} have {} of arguments, but copying them takes {cores:.3} cores",
-            hot_code::kind_words(kind),
+            kinds::in_words(kind),
             bytes_text(each)
         )));
     };

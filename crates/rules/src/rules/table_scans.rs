@@ -12,6 +12,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::counts::listed;
+use crate::signals::kinds;
 use crate::signals::searches::{LARGE_OBJECTS, Searches};
 use crate::signals::{hot_code, mnesia, stack};
 use crate::view::{self, kind};
@@ -96,7 +97,7 @@ fn by_many(period: &Period, searches: &Searches<'_>, active: f64) -> Result<Opti
     let names = || searches.kinds.iter().take(MOST_NAMED).map(|(kind, _)| *kind);
     let place = match (searches.caller(), names().next()) {
         (Some(caller), _) => format!(", called by {}", stack::without_fun(caller)),
-        (None, Some(kind)) => format!(", by {}", hot_code::kind_words(kind)),
+        (None, Some(kind)) => format!(", by {}", kinds::in_words(kind)),
         (None, None) => String::new(),
     };
     let subject = match searches.caller() {

@@ -6,7 +6,7 @@ use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{Missing, Period, ProcessUse, Subject, Use, WorkSample, metrics};
 
 use crate::account;
-use crate::signals::counts::largest_first;
+use crate::signals::counts::{largest_first, share_interval};
 pub(crate) use crate::signals::known_functions::instead;
 #[cfg(test)]
 pub(crate) use crate::signals::known_functions::known_functions;
@@ -28,8 +28,7 @@ const MOST: f64 = 0.5;
 /// What few samples say of a share is taken for its lower end (Wilson's interval, 95 %): below this it may be far from most (judgement).
 const SURELY: f64 = 1.0 / 3.0;
 
-/// From this share of all reductions on a process has most of the CPU, whatever the samples say: those that wait for a CPU behind it are sampled as
-/// runnable (judgement).
+/// From this share of all reductions on a process has most of the CPU, though those that wait for it are sampled as runnable (judgement).
 const CARRIES: f64 = 0.5;
 
 /// From this share on it is nearly all (judgement).
@@ -51,15 +50,6 @@ const CALLERS: usize = 2;
 /// Frames of a call stack that the VM gives by default (`backtrace_depth` of `erlang:system_flag/2`): of a deeper one the outer functions are
 /// not known.
 const STACK_DEPTH: usize = 8;
-
-/// Processes of a kind, in words: what they were started with, or a name.
-pub(crate) fn kind_words(kind: &str) -> String {
-    match kind.strip_prefix(CHILD_OF) {
-        Some(maker) => format!("the children of {maker}"),
-        None if kind.contains(':') && kind.contains('/') => format!("the processes started with {kind}"),
-        None => kind.to_owned(),
-    }
-}
 
 /// What most of the CPU time goes into.
 #[derive(Debug)]
@@ -165,7 +155,7 @@ impl HotCode {
         };
         let own: Vec<&Sample<'_>> = samples.iter().filter(|sample| is_within(sample)).collect();
         let count = within(&is_within);
-        if lower_end(count, all) < SURELY || is_contradicted(period, &own, count as f64 / all as f64) {
+        if share_interval(count, all).0 < SURELY || is_contradicted(period, &own, count as f64 / all as f64) {
             return Ok(None);
         }
         let at = own.iter().filter_map(|sample| Some((sample.at?, sample.looks)));
@@ -188,14 +178,6 @@ impl HotCode {
             what,
         }))
     }
-}
-
-/// The lower end of Wilson's interval of a share, at 95 %.
-fn lower_end(count: i64, of: i64) -> f64 {
-    let (count, of) = (count as f64, of.max(1) as f64);
-    let (share, square) = (count / of, 1.96 * 1.96);
-    let spread = (share * (1.0 - share) / of + square / (4.0 * of * of)).max(0.0).sqrt();
-    (share + square / (2.0 * of) - 1.96 * spread) / (1.0 + square / of)
 }
 
 /// Whether a process that is not among these has done so much that they cannot have had this share of the CPU, or near it.
@@ -698,11 +680,6 @@ pub(crate) fn unnamed(period: &Period, kind: &str, hot: &HotCode) -> Option<Unna
 pub(crate) struct Unnamed {
     pub words: String,
     pub subject: Option<Subject>,
-}
-
-/// True of a kind that says no more than that a supervisor has started them.
-pub(crate) fn says_nothing(kind: &str) -> bool {
-    kind.strip_prefix(CHILD_OF).is_some_and(stack::is_supervisor)
 }
 
 /// What most of those are whose garbage was being collected when they were looked at by chance: a registered name, or what they were started

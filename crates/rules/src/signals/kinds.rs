@@ -1,5 +1,6 @@
 //! Processes of one kind that wait in one place: what is wrong with one of them is wrong with all.
 
+use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{ProcessUse, Signal};
 
 use crate::signals::stack;
@@ -50,6 +51,20 @@ fn place(process: &ProcessUse) -> Option<String> {
 /// Whether it is a place in which a process waits for a port to take what it sends.
 pub(crate) fn is_send(place: &str) -> bool {
     place.starts_with(SEND)
+}
+
+/// Processes of a kind, in words: what they were started with, or a name.
+pub(crate) fn in_words(kind: &str) -> String {
+    match kind.strip_prefix(CHILD_OF) {
+        Some(maker) => format!("the children of {maker}"),
+        None if kind.contains(':') && kind.contains('/') => format!("the processes started with {kind}"),
+        None => kind.to_owned(),
+    }
+}
+
+/// True of a kind that says no more than that a supervisor has started them.
+pub(crate) fn says_nothing(kind: &str) -> bool {
+    kind.strip_prefix(CHILD_OF).is_some_and(stack::is_supervisor)
 }
 
 /// A name without its numbers: `shop_worker_*` of `shop_worker_12`.
