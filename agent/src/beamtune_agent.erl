@@ -116,7 +116,9 @@
 %% pending, and the last of these; attempts that this node or the other one was seen to make; the most processes that waited; who asked,
 %% and how far it was; readings of `dist' without any.
 -record(attempts, {number, at_ns, count = 0, samples = 0, sample = 0, out = 0, in = 0, waiting = 0, askers = #{}, steps = #{}, quiet = 0}).
--record(connecting, {nodes = #{}, sample = 0, samples = 0, looked = false, asked = 0}).
+%% up: visible nodes that were seen connected, with the number of the last connection; again: how often each has another one, and in how many
+%% samples any had, since `dist' was read.
+-record(connecting, {nodes = #{}, sample = 0, samples = 0, looked = false, asked = 0, up = #{}, again = {0, #{}}}).
 
 -record(state, {agent, results, keeper, watcher = none, last_event = 0, filer = none, files = none, exit_monitor = none, budget_ppm, features,
                 own = [],

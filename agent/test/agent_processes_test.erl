@@ -5,7 +5,7 @@
 
 -include("agent_test.hrl").
 
--import(agent_nodes, [call/3, call/4, check/2, check/3, items/1, join/1, join/2, node_of/1, value/2, wait/2]).
+-import(agent_nodes, [call/3, call/4, check/2, check/3, items/1, join/1, join/2, node_of/1, start/4, stop/1, value/2, wait/2]).
 
 %% Name, what to do, the node's flags.
 tests() ->
@@ -29,6 +29,7 @@ tests() ->
      {"sockets_that_outlive_their_process_are_told", fun disowned_sockets/1},
      {"who_is_sent_traces_is_told", fun traces/1},
      {"attempts_to_connect_to_a_node_that_is_gone_are_counted", fun attempts_to_connect/1},
+     {"connections_to_nodes_that_were_connected_before_are_counted", fun connected_again/1},
      {"what_mnesia_says_of_its_log_and_nodes_is_told", fun mnesia/1},
      {"what_rabbitmq_counts_is_told_of_its_queues_and_clients", fun broker/1},
      {"messages_are_weighed_when_they_come", fun weighed_messages/1},
@@ -233,6 +234,26 @@ attempts_to_connect(Target) ->
     check("how far they are", [], lists:usort([Step || #{steps := Steps} <- Rows, {Step, _} <- Steps]) -- [connect, epmd, resolve]),
     call(Target, stop, [Connector]),
     agent_client:leave(Agent).
+
+connected_again(#target{release = Release, root = Root, beams = Beams} = Target) ->
+    #target{node = Node} = Other = start(integer_to_list(Release), Root, Beams, []),
+    Connect = fun() -> wait(fun() -> true =:= call(Target, net_kernel, connect_node, [Node]) end, 5000) end,
+    Connect(),
+    Agent = join(Target),
+    Read = fun(N) -> maps:get(connecting, value(dist, agent_client:sample(Agent, N, [counts, dist]))) end,
+    check("those that stay", [#{again => [], again_samples => 0}], lists:usort([maps:with([again, again_samples], Read(N)) || N <- [1, 2, 3]])),
+    Again = fun(N) ->
+                call(Target, erlang, disconnect_node, [Node]),
+                wait(fun() -> not lists:member(Node, call(Target, erlang, nodes, [])) end, 5000),
+                agent_client:sample(Agent, N, [counts]),
+                Connect(),
+                agent_client:sample(Agent, N + 1, [counts])
+            end,
+    [Again(N) || N <- [4, 6, 8]],
+    #{again := Told, again_samples := Samples} = Read(10),
+    check("each time", {[{atom_to_binary(Node, utf8), 3}], 3}, {Told, Samples}),
+    agent_client:leave(Agent),
+    stop(Other).
 
 %% By table: how many rows there are, were looked at and have other terms; how many binaries were found, their bytes, those of what they are
 %% parts of, and what the rows keep for themselves.

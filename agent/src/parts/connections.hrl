@@ -29,11 +29,32 @@
          [{{{element, 2, '$_'}, {element, 1, {element, 3, '$_'}}, {'=/=', {element, 4, {element, 8, '$_'}}, undefined},
             {length, {element, 9, '$_'}}, {element, 5, '$_'}, Asker}}]}).
 
-%% With each item, so that it costs next to nothing where nothing is pending.
-look_at_connections(#state{connecting = Connecting} = State) ->
-    try pending(Connecting) of
-        Rows -> lists:foldl(fun add_pending/2, State#state{connecting = Connecting#connecting{looked = true}}, Rows)
+%% {node, number of its connection} of those that are connected.
+-define(UP, {'_', [{'=:=', {element, 1, '$_'}, connection}, {'=:=', {element, 4, '$_'}, up}],
+             [{{{element, 2, '$_'}, {element, 1, {element, 3, '$_'}}}}]}).
+
+%% With each item, so that it costs next to nothing where nothing is pending; those that are connected once in a sample.
+look_at_connections(#state{connecting = #connecting{looked = Looked} = Connecting} = State) ->
+    try
+        Rows = pending(Connecting),
+        Seen = case Looked of true -> Connecting; false -> connected(Connecting) end,
+        lists:foldl(fun add_pending/2, State#state{connecting = Seen#connecting{looked = true}}, Rows)
     catch error:_ -> State
+    end.
+
+%% Another number is another connection. Hidden nodes are left out: tools come and go.
+connected(#connecting{up = Before, again = {Samples, Counts}} = Connecting) ->
+    case ets:info(sys_dist, size) of
+        Rows when is_integer(Rows), Rows > 0, Rows =< ?MANY_NODES ->
+            Visible = nodes(),
+            Up = maps:from_list([{Node, Number} || {Node, Number} <- ets:select(sys_dist, [?UP]), lists:member(Node, Visible)]),
+            Again = case [Node || {Node, Number} <- maps:to_list(Up), maps:get(Node, Before, Number) =/= Number] of
+                        [] -> {Samples, Counts};
+                        Nodes -> {Samples + 1, lists:foldl(fun(Node, Map) -> merge(Node, 1, fun erlang:'+'/2, Map) end, Counts, Nodes)}
+                    end,
+            Known = case map_size(Before) =< ?MANY_NODES of true -> Before; false -> #{} end,
+            Connecting#connecting{up = maps:merge(Known, Up), again = Again};
+        _ -> Connecting
     end.
 
 next_sample(#connecting{sample = Sample, samples = Samples} = Connecting) ->
@@ -110,15 +131,17 @@ keep(Node, Attempts, #state{connecting = #connecting{nodes = Known} = Connecting
 
 %% With `dist': since it was read before. Nodes with the most attempts first. A single one of another node is none yet: command-line tools have a
 %% new name each time.
-connecting(#state{connecting = #connecting{nodes = Known, samples = Samples} = Connecting} = State) ->
+connecting(#state{connecting = #connecting{nodes = Known, samples = Samples, again = {AgainIn, Again}} = Connecting} = State) ->
     Connected = nodes(connected),
     {Once, Others} = lists:partition(fun({_, Attempts}) -> is_visit(Attempts) end, maps:to_list(Known)),
     Ranked = lists:reverse(lists:sort([{Count, Seen, Node} || {Node, #attempts{count = Count, samples = Seen}} <- Others])),
     Rows = [attempts_of(Node, maps:get(Node, Known), Connected) || {_, _, Node} <- lists:sublist(Ranked, ?ATTEMPTED_ROWS)],
     Kept = [{Node, Attempts#attempts{quiet = Quiet + 1}} || {Node, #attempts{quiet = Quiet} = Attempts} <- Once ++ [reported(Row) || Row <- Others],
                                                             Quiet < ?FORGET_AFTER],
-    {#{connecting => #{samples => Samples, rows => Rows}, unconnected => unconnected(Connected)},
-     State#state{connecting = Connecting#connecting{nodes = maps:from_list(Kept), samples = 0}}}.
+    Reconnected = lists:sublist(lists:reverse(lists:sort([{Count, Node} || {Node, Count} <- maps:to_list(Again)])), ?ATTEMPTED_ROWS),
+    {#{connecting => #{samples => Samples, rows => Rows, again_samples => AgainIn, again => [{bin(Node), Count} || {Count, Node} <- Reconnected]},
+       unconnected => unconnected(Connected)},
+     State#state{connecting = Connecting#connecting{nodes = maps:from_list(Kept), samples = 0, again = {0, #{}}}}}.
 
 is_visit(#attempts{count = Count, out = Out, in = In}) -> Count =:= 1 andalso Out =:= 0 andalso In =:= 1.
 

@@ -211,6 +211,8 @@ metrics! {
     CONNECT_INCOMING = Connect / "incoming", Count, Gauge, "Of these attempts, those that were seen and that the other node made.";
     CONNECT_CALLERS = Connect / "callers", Count, Gauge,
         "The most processes that waited for net_kernel to connect to the node, since the reading before.";
+    CONNECT_AGAIN = Connect / "again", Count, Gauge,
+        "How often a visible node had another connection than in the samples before, since the reading before; with an empty entity, in how many samples any had (every ten seconds).";
     CONNECT_UP = Connect / "up", Count, Gauge,
         "1 where a node to which attempts were counted is connected now, 0 where it is not.";
 

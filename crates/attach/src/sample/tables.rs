@@ -245,13 +245,13 @@ pub(super) fn dist(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Re
             }
         }
     }
-    if let Some(told) = value.get("connecting")? {
-        attempts(told, t, out)?;
+    if let Some(connecting) = value.get("connecting")? {
+        attempts(connecting, t, out)?;
     }
-    if let Some(told) = value.get("unconnected")?
-        && let Some(total) = number(told, "total")?
+    if let Some(unconnected) = value.get("unconnected")?
+        && let Some(total) = number(unconnected, "total")?
     {
-        for node in list(told, "nodes")? {
+        for node in list(unconnected, "nodes")? {
             if let Some(node) = words(node)? {
                 out.sample.spawns.push(SpawnRow {
                     t,
@@ -271,6 +271,15 @@ pub(super) fn dist(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Re
 /// Attempts to connect to other nodes, who asked for some of them, and how far these were.
 fn attempts(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     out.metric(&metrics::CONNECT_LOOKS, "", needed(value, "samples")?);
+    if let Some(samples) = number(value, "again_samples")? {
+        out.metric(&metrics::CONNECT_AGAIN, "", samples);
+        for again in list(value, "again")? {
+            let [node, count] = again.tuple_of()?;
+            if let Some(node) = words(node)? {
+                out.metric(&metrics::CONNECT_AGAIN, &node, count.as_i64()?);
+            }
+        }
+    }
     for row in rows(value, "rows")? {
         let Some(node) = text(row, "node")? else { continue };
         let attempts = needed(row, "attempts")?;
@@ -285,8 +294,8 @@ fn attempts(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<()
             out.metric(metric, &node, count);
         }
         for (what, key) in [(SpawnRow::ATTEMPT, "askers"), (SpawnRow::ATTEMPT_STEP, "steps")] {
-            for told in list(row, key)? {
-                let [maker, count] = told.tuple_of()?;
+            for pair in list(row, key)? {
+                let [maker, count] = pair.tuple_of()?;
                 out.sample.spawns.push(SpawnRow {
                     t,
                     what: what.to_owned(),

@@ -61,7 +61,7 @@ const WORTH_CORES: f64 = 0.05;
 /// Without a quota, less than this is a notice, in cores (judgement, as of busy-waiting: little work is held up).
 const MINOR_CORES: f64 = 0.20;
 
-/// Where so much of the CPUs that the VM may use is idle, its own threads displace each other in bursts only (judgement).
+/// From this idle share of the CPUs that the VM may use on, its own threads displace each other in bursts only (judgement).
 const IDLE: f64 = 0.25;
 
 /// Below this little is lost, however large its share: a node that hardly runs is slowed, not stopped.

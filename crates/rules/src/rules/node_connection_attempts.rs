@@ -1,7 +1,7 @@
-//! BT086: the node, or another one, tries to connect again and again.
+//! BT086: the node, or another one, tries to connect again and again, or connections are made and lost again and again.
 //!
 //! Each attempt has a row in net_kernel's table while it lasts, with a number that counts them. Attempts at nodes that are gone take milliseconds and
-//! may never be seen there: then the processes that set connections up tell of them, without the names of the nodes.
+//! may never be seen there: then only the processes that set connections up show them, without the names of the nodes.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub const RULE: Rule = Rule {
     confidence: Confidence::Inferred,
     explains_as_notice: true,
     judge,
-    thresholds: &[ATTEMPTS, UNDER_WAY],
+    thresholds: &[ATTEMPTS, UNDER_WAY, AGAIN],
     ..Rule::COMMON
 };
 
@@ -54,6 +54,21 @@ const UNDER_WAY: Threshold = Threshold::new(
         source: "judgement: an attempt takes milliseconds where the other node answers, and net_setuptime (7 s) where it does not",
     },
 );
+
+const AGAIN: Threshold = Threshold::new(
+    "node-connection-attempts.reconnections_per_minute",
+    "connections to nodes that had been connected before, a minute",
+    Scale {
+        notice: 2.0,
+        warning: 10.0,
+        critical: f64::INFINITY,
+        source: "judgement: nodes of a cluster stay connected; a restart of all of three nodes within a minute is three",
+    },
+);
+
+/// Fewer, or all in one sample, are a network that was down for a moment (judgement).
+const MIN_AGAIN: f64 = 3.0;
+const MIN_AGAIN_SAMPLES: f64 = 2.0;
 
 /// What a connection to another node is set up by (inet_tcp_dist.erl, inet_tls_dist.erl, dist_util.erl): each attempt starts the first, and that
 /// a timer.
@@ -143,7 +158,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let (incoming, outgoing): (Vec<_>, Vec<_>) =
         fast.into_iter().filter(|one| one.count >= MIN_FAST).partition(|one| one.is_incoming);
     let named = [unanswered(period, &slow), refused(period, &outgoing), refused_here(period, &incoming)];
-    let mut drafts: Vec<Draft> = named.into_iter().flatten().collect();
+    let mut drafts: Vec<Draft> = named.into_iter().chain([come_and_go(period)]).flatten().collect();
     if slow.is_empty() && outgoing.is_empty() {
         drafts.extend(unnamed(period, started));
     }
@@ -204,7 +219,7 @@ fn unanswered(period: &Period, slow: &[&Attempts<'_>]) -> Option<Draft> {
             "code.around_the_server",
             "take the node out of the list of those that are sent to, or let the program connect to it with a pause that grows; if it is meant to be \
              there, look for what drops packets to port 4369 (epmd) and to the port of the node: a firewall, a security group, an address of old",
-            "whoever sends to the node connects again, and who waits for an answer waits for as long as it takes to give up",
+            "each process that sends to the node connects again, and callers wait until the attempt is given up",
             "beamtune doctor --for 1m: no attempt is under way",
         ))
         .fix(remedy::of(
@@ -287,6 +302,51 @@ fn refused_here(period: &Period, incoming: &[&Attempts<'_>]) -> Option<Draft> {
     )
 }
 
+/// Nodes that are connected, lost, and connected again.
+fn come_and_go(period: &Period) -> Option<Draft> {
+    let sum = |node: &str| {
+        let stat = period.stat(&metrics::CONNECT_AGAIN, node);
+        stat.map_or(0.0, |stat| stat.mean() * f64::from(stat.samples))
+    };
+    let nodes = period.entities(Group::Connect).into_iter().filter(|node| !node.is_empty());
+    let nodes =
+        largest_first(nodes.map(|node| (node, sum(node).round() as i64)).filter(|(_, count)| *count > 0));
+    let (first, _) = nodes.first()?;
+    let count: f64 = nodes.iter().map(|(_, count)| *count as f64).sum();
+    if count < MIN_AGAIN || sum("") < MIN_AGAIN_SAMPLES {
+        return None;
+    }
+    let per_minute = 60.0 * count / period.seconds().max(1.0);
+    let severity = AGAIN.of(period).severity(per_minute)?;
+    let who = match nodes.len() {
+        1 => (*first).to_owned(),
+        more => format!("{more} nodes ({first} and others)"),
+    };
+    let time = view::duration_text(period.seconds());
+    Some(
+        Draft::new(severity, format!("{who} {} lost and connected again {count:.0} times in {time}", if nodes.len() == 1 { "was" } else { "were" }))
+            .confidence(Confidence::Measured)
+            .about(Subject::Node { name: (*first).to_owned() })
+            .because(
+                Evidence::number("connections to nodes that had been connected before, a minute", per_minute, Unit::Count)
+                    .against_scale(AGAIN.of(period))
+                    .with_text(listed(&nodes, MAX_NAMED)),
+            )
+            .because(Evidence::number("nodes that are connected", period.entities(Group::Dist).len() as f64, Unit::Count))
+            .but("why they are lost is not recorded: this node may disconnect them, the other one may, or the network")
+            .but("a node that is restarted by a crash loop looks the same: then beamtune nodes on its host shows a short uptime")
+            .confirmed_by("net_kernel:monitor_nodes(true, [nodedown_reason]) in a shell: disconnect is a call of erlang:disconnect_node/1, net_tick_timeout or connection_closed the network or the other node")
+            .fix(remedy::of(
+                period,
+                "code.keep_connected",
+                "let the program disconnect a node only after it has been missing for long: one answer of DNS, or another member's list, may lack it; nodedown is \
+                 the sign that a node is gone",
+                "each connection is set up anew, global and pg synchronise again, and what is sent meanwhile is lost",
+                "beamtune doctor --for 1m: the same connections from beginning to end",
+            )),
+    )
+}
+
 /// Attempts that are known by the processes that make them only.
 fn unnamed(period: &Period, started: f64) -> Option<Draft> {
     let sum = |is_meant: &dyn Fn(&str) -> bool| {
@@ -346,7 +406,7 @@ fn described(period: &Period, draft: Draft, nodes: &[&Attempts<'_>]) -> Draft {
     let callers = nodes.iter().map(|one| one.callers).sum::<i64>();
     let waiters = waiters(period, nodes);
     draft
-        .because_some((!askers.is_empty()).then(|| Evidence::text("who asks to connect", listed(&askers, MAX_NAMED))))
+        .because_some((!askers.is_empty()).then(|| Evidence::text("code that asks to connect", listed(&askers, MAX_NAMED))))
         .because_some((!waiters.is_empty()).then(|| Evidence::text("who waits for an answer of it", listed(&waiters, MAX_NAMED))))
         .because_some((callers > 0).then(|| {
             Evidence::number("processes that waited for it in net_kernel:connect_node/1", callers as f64, Unit::Count)
@@ -428,7 +488,7 @@ fn no_auto_connect(period: &Period) -> Option<beamtune_model::Remedy> {
     remedy::of(
         period,
         "kernel.dist_auto_connect",
-        "-kernel dist_auto_connect never, where the program connects by itself (net_kernel:connect_node/1)",
+        "-kernel dist_auto_connect never, where the program connects with net_kernel:connect_node/1",
         "sends then connect to no node",
         "new processes a second under the same load",
     )

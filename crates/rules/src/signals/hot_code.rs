@@ -180,7 +180,7 @@ impl HotCode {
     }
 }
 
-/// Whether a process that is not among these has done so much that they cannot have had this share of the CPU, or near it.
+/// Whether a process that is not among these has done most of the work, so that they cannot have had this share of the CPU, or near it.
 fn is_contradicted(period: &Period, own: &[&Sample<'_>], share: f64) -> bool {
     let Ok(all) = period.stat(&metrics::SCAN_REDUCTIONS, "") else { return false };
     let all = (all.delta as f64).max(1.0);

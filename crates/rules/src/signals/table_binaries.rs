@@ -1,12 +1,12 @@
 //! What binaries the rows of single tables hold, by a sample of their rows.
 //!
-//! The agent sees binaries that are elements of a row, or of a small tuple in it. What stands in a map or a list is not seen.
+//! The agent sees binaries that are elements of a row, or of a small tuple in it. What is in a map or a list is not seen.
 
 use std::cmp::Ordering;
 
 use beamtune_model::{Group, Metric, Period, Subject, TableRow, metrics};
 
-/// Rows that are kept by parts refer to so many times their own bytes at least; less is not worth a copy (judgement).
+/// Rows with parts of larger binaries refer to this many times their own bytes at least; less is not worth a copy (judgement).
 const PARTS: f64 = 2.0;
 
 /// One table.

@@ -670,7 +670,7 @@ fn nodes_that_are_tried_in_vain_are_named() {
         "{}",
         gone.summary
     );
-    assert!(gone.evidence.iter().any(|evidence| evidence.what == "who asks to connect"));
+    assert!(gone.evidence.iter().any(|evidence| evidence.what == "code that asks to connect"));
     let refuses = finding(&tries(20, 2, 0, 0, &[("epmd", 11), ("handshake", 2)]), "BT086");
     assert!(refuses.summary.contains("refused in the handshake"), "{}", refuses.summary);
     let incoming = finding(&tries(20, 0, 2, 0, &[]), "BT086");
@@ -683,4 +683,25 @@ fn nodes_that_are_tried_in_vain_are_named() {
     for healthy in [tries(20, 2, 0, 1, &[]), tries(0, 1, 0, 0, &[])] {
         assert_healthy(&healthy, "BT086");
     }
+}
+
+#[test]
+fn nodes_that_are_lost_and_connected_again_are_named() {
+    let again = |nodes: &[(&'static str, i64)], samples: i64| {
+        node().with(|n| {
+            n.series = vec![(&metrics::CONNECT_LOOKS, "", 1, 0), (&metrics::CONNECT_AGAIN, "", samples, 0)];
+            n.series.extend(nodes.iter().map(|(node, count)| (&metrics::CONNECT_AGAIN, *node, *count, 0)));
+        })
+    };
+    // Series of a made node have a reading each second.
+    let found = finding(&again(&[("shop@web2", 2), ("shop@web3", 1)], 1), "BT086");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("shop@web2")));
+    assert!(
+        found.summary.starts_with("2 nodes (shop@web2 and others) were lost and connected again"),
+        "{}",
+        found.summary
+    );
+    assert_healthy(&again(&[("shop@web2", 0)], 0), "BT086");
+    // All at once: the network was down for a moment.
+    assert_healthy(&again(&[("shop@web2", 1), ("shop@web3", 1)], 0), "BT086");
 }
