@@ -629,7 +629,7 @@ pub(super) const RELATIONS: &[Relation] = &[
         cause: "BT087",
         effects: &["BT005", "BT006", "BT053"],
         is_meant: same_subject,
-        why: "it is asked for its children by each of those who wait",
+        why: "each caller that waits asks it for its children",
     },
     Relation {
         cause: "BT080",
@@ -641,7 +641,7 @@ pub(super) const RELATIONS: &[Relation] = &[
         cause: "BT087",
         effects: &["BT073"],
         is_meant: |cause, effect| runs_all(effect, cause),
-        why: "it is what this supervisor does for each of those who ask",
+        why: "it is what this supervisor does for each request",
     },
     Relation {
         cause: "BT084",

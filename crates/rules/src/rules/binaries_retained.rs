@@ -274,7 +274,7 @@ fn in_parts(rest: &Rest<'_>, table: &TableBinaries<'_>) -> Option<Draft> {
     Some(
         rest.because(draft)
             .but_if(!table.is_fair(), "the rows that were read are those at one end of an ordered set: others may differ")
-            .but_if(is_others, "the table is of the product that the node runs, not of your program")
+            .but_if(is_others, "the table belongs to the product that the node runs, not to your program")
             .confirmed_by(
                 "binary:referenced_byte_size/1 of a binary in the table: far above its byte_size means a sub-binary",
             )
@@ -346,7 +346,7 @@ fn unknown(rest: &Rest<'_>, tables: &[TableBinaries<'_>]) -> Option<Draft> {
     let severity = rest.severity(bytes)?;
     let queued = period.stat(&metrics::SCAN_QUEUED, "").map_or(0.0, |stat| stat.mean());
     let has_none = |table: &TableRow| tables.iter().any(|seen| seen.id == table.id && seen.has_none());
-    let told = candidates(period, has_none);
+    let largest = candidates(period, has_none);
     let named = grows.or_else(|| outnumbers(period).filter(|table| !has_none(table)));
     let summary = match grows {
         Some(table) => format!(
@@ -370,7 +370,7 @@ fn unknown(rest: &Rest<'_>, tables: &[TableBinaries<'_>]) -> Option<Draft> {
             Evidence::number("thereof seen in ETS tables", in_tables, Unit::Bytes)
                 .with_text(format!("of {} tables; in {seen} of them all elements were seen", tables.len()))
         }))
-        .because_some((!told.is_empty()).then(|| Evidence::text("the program's tables with most objects", told)))
+        .because_some((!largest.is_empty()).then(|| Evidence::text("the program's tables with most objects", largest)))
         .but_if(tables.is_empty(), "what tables hold was not recorded")
         .but_if(
             !tables.is_empty(),
@@ -444,11 +444,11 @@ fn candidates(period: &Period, has_none: impl Fn(&TableRow) -> bool) -> String {
     let mut tables: Vec<&TableRow> =
         lock_suspects::of_program(period).filter(|table| !has_none(table)).collect();
     tables.sort_by(|a, b| b.objects.cmp(&a.objects).then_with(|| a.id.cmp(&b.id)));
-    let told = tables
+    let titles = tables
         .iter()
         .take(MOST)
         .map(|table| format!("{} of {} ({})", table.name, table.owner_title(), table.objects));
-    told.collect::<Vec<_>>().join(", ")
+    titles.collect::<Vec<_>>().join(", ")
 }
 
 /// What the process itself refers to, if somebody has asked for that.

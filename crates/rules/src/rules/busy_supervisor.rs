@@ -10,6 +10,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::signals::counts::{largest_first, listed};
 use crate::signals::{stack, supervisors};
 use crate::view::{self, kind};
 
@@ -42,12 +43,15 @@ const SHARE: Threshold = Threshold::new(
 /// Less work than this is nobody's trouble yet, in cores of all processes (judgement).
 const WORTH_CORES: f64 = 0.1;
 
+/// Callers that are named.
+const MAX_CALLERS: usize = 3;
+
 /// What starting a child, and noticing its end, may take a supervisor, in reductions (judgement; some hundreds for a child without
 /// arguments).
 const REDUCTIONS_PER_CHILD: f64 = 2_000.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let total = (period.stat(&metrics::SCAN_REDUCTIONS, "")?.delta as f64).max(1.0);
+    let total = view::all_reductions(period)?.max(1.0);
     let active = view::activity(period, kind::SCHEDULER)?.cores();
     let started = view::spawn_rate(period)? * period.seconds();
     let mut most = 0.0_f64;
@@ -80,8 +84,8 @@ fn describe(
     active: f64,
     severity: f64,
 ) -> Draft {
-    let asking = asking(period, &process.pid);
-    let by = asking.first().map(|(caller, _)| format!(", by {caller}")).unwrap_or_default();
+    let callers = callers(period, &process.pid);
+    let by = callers.first().map(|(caller, _)| format!(", by {caller}")).unwrap_or_default();
     Draft::new(
         severity,
         format!(
@@ -98,9 +102,8 @@ fn describe(
     )
     .because(Evidence::number("new processes of the node", view::spawn_rate(period).unwrap_or(0.0), Unit::PerSecond))
     .because_some(stack::evidence(process))
-    .because_some((!asking.is_empty()).then(|| {
-        let words: Vec<String> = asking.iter().map(|(caller, count)| format!("{caller} ({count})")).collect();
-        Evidence::text("sampled processes that wait for its answer, by code", words.join(", "))
+    .because_some((!callers.is_empty()).then(|| {
+        Evidence::text("sampled processes that wait for its answer, by code", listed(&callers, MAX_CALLERS))
     }))
     .but_if(
         supervisors::starts(period, row) > 0,
@@ -116,17 +119,9 @@ fn describe(
 }
 
 /// The code of the program that waits for it in sampled processes, and how often, the most frequent first.
-fn asking(period: &Period, pid: &str) -> Vec<(String, i64)> {
-    let mut callers: Vec<(String, i64)> = Vec::new();
-    for stand in &period.stands.places {
-        let count = stand.on.iter().filter(|on| on.who == pid).map(|on| on.count).sum::<i64>();
-        let Some(caller) = stack::of_program(&stand.stack).filter(|_| count > 0) else { continue };
-        match callers.iter_mut().find(|(known, _)| known == caller) {
-            Some((_, sum)) => *sum = sum.saturating_add(count),
-            None => callers.push((caller.to_owned(), count)),
-        }
-    }
-    callers.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    callers.truncate(3);
-    callers
+fn callers<'p>(period: &'p Period, pid: &str) -> Vec<(&'p str, i64)> {
+    largest_first(period.stands.places.iter().filter_map(|place| {
+        let waiting = place.on.iter().find(|on| on.who == pid)?;
+        Some((stack::of_program(&place.stack)?, waiting.count))
+    }))
 }

@@ -151,19 +151,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         capacity,
     };
 
-    let is_crowded = foreign + programs + view::process_cores(period)? >= CROWDED * waiting.capacity.allowed;
+    let used = foreign + programs + view::process_cores(period)?;
+    let is_crowded = used >= CROWDED * waiting.capacity.allowed;
     let mut drafts = Vec::new();
     // Where CPUs are idle, waits that are no longer than waking up takes are none for a CPU.
     let is_alone = !is_crowded || who == Who::Itself;
     let short = waiting.per_turn_seconds < view::TURN_SECONDS;
     let wakes_up = who != Who::Quota && short && (is_alone || waiting.waited < least_cores(period));
-    let used = foreign + programs + view::process_cores(period)?;
     let in_bursts = who == Who::Itself && used <= (1.0 - IDLE) * waiting.capacity.allowed;
     if waiting.waited >= WORTH_CORES
         && !wakes_up
         && let Some(severity) = WAIT.of(period).severity(waiting.share())
     {
-        let is_unsure = who == Who::Quota || waiting.per_turn_seconds < view::TURN_SECONDS || !is_crowded;
+        let is_unsure = who == Who::Quota || short || !is_crowded;
         let draft = describe(period, &waiting, severity, cpus)
             .guess_if(is_unsure)
             .minor_if(in_bursts || waiting.lacked() < least_cores(period))

@@ -58,15 +58,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             quiet && is_large && !memory::hibernates(row)
         })
         .collect();
-    let alike = |row: &ProcessRow| {
-        idle.iter()
-            .filter(|(_, other)| row.initial_call.is_some() && other.initial_call == row.initial_call)
-            .count()
-    };
-    let counts: Vec<bool> =
-        idle.iter().map(|(process, row)| memory::is_idle(period, process) || alike(row) >= ALIKE).collect();
-    let mut counts = counts.into_iter();
-    idle.retain(|_| counts.next().unwrap_or(false));
+    let all = idle.clone();
+    idle.retain(|(process, row)| {
+        memory::is_idle(period, process)
+            || all.iter().filter(|(other, _)| is_alike(other, row)).count() >= ALIKE
+    });
     idle.sort_by_key(|(_, row)| std::cmp::Reverse(row.memory_bytes));
     // A collection has measured what of a heap is garbage: that takes the place of what it holds.
     let measured: Vec<(Measured, &ProcessUse)> = idle

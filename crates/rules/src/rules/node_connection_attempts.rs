@@ -78,7 +78,7 @@ const PROCESSES_PER_ATTEMPT: f64 = 2.0;
 
 /// Fewer in the sample may be one attempt.
 const MIN_SEEN: i64 = 2;
-/// Of the sampled new processes so many must be of that kind (judgement: most).
+/// Share of the sampled new processes that must be of that kind (judgement: most).
 const MOST: f64 = 0.5;
 /// What sets them up takes time of net_kernel, too: this share of all reductions at least (judgement).
 const OF_NET_KERNEL: f64 = 0.02;
@@ -107,9 +107,7 @@ impl<'p> Attempts<'p> {
     /// `None` where the node was connected at a reading, or has not been tried of late.
     fn of(period: &'p Period, node: &'p str) -> Option<Self> {
         let looks = period.stat(&metrics::CONNECT_LOOKS, "").ok()?;
-        let sum = |metric: &Metric| {
-            period.stat(metric, node).map_or(0.0, |stat| stat.mean() * f64::from(stat.samples))
-        };
+        let sum = |metric: &Metric| added_up(period, metric, node);
         let is_up = period.stat(&metrics::CONNECT_UP, node).is_ok_and(|stat| stat.max > 0);
         let pending = period.stat(&metrics::CONNECT_PENDING, node).ok()?;
         let points = view::trend_points(&pending.trace);
@@ -145,6 +143,11 @@ impl<'p> Attempts<'p> {
             && UNDER_WAY.of(period).severity(self.under_way).is_some()
             && self.seconds() >= SLOW_SECONDS
     }
+}
+
+/// What all readings say together: each is of the time since the one before.
+fn added_up(period: &Period, metric: &Metric, node: &str) -> f64 {
+    period.stat(metric, node).map_or(0.0, |stat| stat.mean() * f64::from(stat.samples))
 }
 
 /// An attempt that takes so long is not answered (judgement: a far node answers in a tenth of that).
@@ -304,10 +307,7 @@ fn refused_here(period: &Period, incoming: &[&Attempts<'_>]) -> Option<Draft> {
 
 /// Nodes that are connected, lost, and connected again.
 fn come_and_go(period: &Period) -> Option<Draft> {
-    let sum = |node: &str| {
-        let stat = period.stat(&metrics::CONNECT_AGAIN, node);
-        stat.map_or(0.0, |stat| stat.mean() * f64::from(stat.samples))
-    };
+    let sum = |node: &str| added_up(period, &metrics::CONNECT_AGAIN, node);
     let nodes = period.entities(Group::Connect).into_iter().filter(|node| !node.is_empty());
     let nodes =
         largest_first(nodes.map(|node| (node, sum(node).round() as i64)).filter(|(_, count)| *count > 0));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use beamtune_model::rows::CHILD_OF;
-use beamtune_model::{Missing, Period, ProcessUse, Subject, Use, WorkSample, metrics};
+use beamtune_model::{Missing, Period, ProcessUse, Subject, Use, WorkSample};
 
 use crate::account;
 use crate::signals::counts::{largest_first, share_interval};
@@ -182,8 +182,6 @@ impl HotCode {
 
 /// Whether a process that is not among these has done most of the work, so that they cannot have had this share of the CPU, or near it.
 fn is_contradicted(period: &Period, own: &[&Sample<'_>], share: f64) -> bool {
-    let Ok(all) = period.stat(&metrics::SCAN_REDUCTIONS, "") else { return false };
-    let all = (all.delta as f64).max(1.0);
     let is_among = |process: &ProcessUse| {
         let row = process.row.as_ref();
         let names = row.map(|row| [&row.name, &row.initial_call, &row.label]);
@@ -192,8 +190,8 @@ fn is_contradicted(period: &Period, own: &[&Sample<'_>], share: f64) -> bool {
         own.iter().any(|sample| sample.kind.is_none_or(|kind| kind.starts_with(CHILD_OF) || is_kind(kind)))
     };
     period.processes.iter().filter(|process| !is_among(process)).any(|process| {
-        let its = process.reductions as f64 / all;
-        its >= CARRIES && share > 2.0 * (1.0 - its)
+        view::reductions_share(period, &[process])
+            .is_some_and(|its| its >= CARRIES && share > 2.0 * (1.0 - its))
     })
 }
 

@@ -1,6 +1,6 @@
 //! Supervisors, and what is known of their children.
 
-use beamtune_model::{Period, ProcessRow, ProcessUse};
+use beamtune_model::{ExitRow, Period, ProcessRow, ProcessUse};
 
 use super::new_processes;
 
@@ -40,20 +40,21 @@ pub(crate) fn lists_children(process: &ProcessUse) -> bool {
 /// Its children that were seen to end normally.
 pub(crate) fn ends(period: &Period, row: &ProcessRow) -> i64 {
     // Named ones that end in order are restarted with a sibling.
-    let rows = period.exits.iter().filter(|exit| exit.reason.is_none() && exit.name.is_none());
-    rows.filter(|exit| is_its(row, exit.parent.as_deref(), exit.parent_name.as_deref()))
-        .fold(0, |sum: i64, exit| sum.saturating_add(exit.count))
+    ended(period, row, |exit| exit.reason.is_none() && exit.name.is_none())
 }
 
 /// Its children that were seen to end with errors.
 pub(crate) fn crashes(period: &Period, row: &ProcessRow) -> i64 {
-    let rows = period.exits.iter().filter(|exit| exit.reason.is_some());
-    rows.filter(|exit| is_its(row, exit.parent.as_deref(), exit.parent_name.as_deref()))
-        .fold(0, |sum: i64, exit| sum.saturating_add(exit.count))
+    ended(period, row, |exit| exit.reason.is_some())
 }
 
-fn is_its(row: &ProcessRow, parent: Option<&str>, name: Option<&str>) -> bool {
-    parent == Some(row.pid.as_str()) || name.is_some() && name == row.name.as_deref()
+fn ended(period: &Period, row: &ProcessRow, is_meant: impl Fn(&ExitRow) -> bool) -> i64 {
+    let is_its = |exit: &ExitRow| {
+        exit.parent.as_deref() == Some(row.pid.as_str())
+            || exit.parent_name.is_some() && exit.parent_name == row.name
+    };
+    let rows = period.exits.iter().filter(|exit| is_meant(exit) && is_its(exit));
+    rows.fold(0, |sum: i64, exit| sum.saturating_add(exit.count))
 }
 
 /// New processes that were seen and that it has started.
