@@ -27,6 +27,9 @@ long_ms(_) -> none.
 %% When such an item has to be at its end.
 until(Item, Params) -> now_ns() + limit_ms({Item, Params}) * 1000000.
 
+%% A time limit for `receive'. Rounded up: a wait that ends before its time is over is counted as one without an answer.
+ms_until(Until) -> max(0, (Until - now_ns() + 999999) div 1000000).
+
 %% Runs Fun in a process of its own, at priority normal, whose heap is bounded and gone afterwards: {ok, Result}, {failed, Why},
 %% `late' or `large'. The one between never waits for anything, so it ends the other one in time, and when we are killed.
 aside(Fun, Until) -> aside(Fun, Until, [{priority, normal}, max_words(?ASIDE_WORDS)]).
@@ -38,7 +41,7 @@ aside(Fun, Until, Options) ->
     Guard = spawn_opt(fun() -> guard(Collector, Fun, Options) end, [link, {priority, high}]),
     receive
         {Guard, Result} -> Result
-    after max(0, (Until - now_ns()) div 1000000) ->
+    after ms_until(Until) ->
         unlink(Guard),
         exit(Guard, shutdown),
         receive {Guard, Result} -> Result after 0 -> late end
@@ -70,7 +73,7 @@ all_processes(Until) ->
         Count when Count > ?BOOK ->
             Lister = lister(fun erlang:processes/0, Count),
             receive {listed, Lister, Table, Total} -> {{book, Table, Lister}, Total}
-            after max(0, (Until - now_ns()) div 1000000) ->
+            after ms_until(Until) ->
                 unlink(Lister),
                 exit(Lister, kill),
                 {[], Count}

@@ -127,7 +127,7 @@ collect_one(Pid, Heaps, #collecting{until = Until, heap_words = Most} = Collecti
             receive
                 {garbage_collect, Ref, true} -> collected(Pid, Before, heaps_of([Pid]), now_ns() - Begin, Collecting);
                 {garbage_collect, Ref, false} -> Collecting#collecting{gone = Collecting#collecting.gone + 1}
-            after max(0, min(?COLLECTED_MS, (Until - Begin) div 1000000)) ->
+            after min(?COLLECTED_MS, ms_until(Until)) ->
                 Collecting#collecting{no_answer = Collecting#collecting.no_answer + 1}
             end;
         [undefined] -> Collecting#collecting{gone = Collecting#collecting.gone + 1};

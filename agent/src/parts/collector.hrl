@@ -19,7 +19,8 @@ collector(Agent, Budget, Results) ->
         collect(#state{agent = Agent, budget_ppm = Budget, results = Results, features = features(), own = [self()], began_ns = Now, list_again_ns = Now,
                        atoms = erlang:system_info(atom_count), accounted_ns = Now - ?FIRST_INTERVAL_NS})
     catch
-        exit:given_up -> ok;
+        %% Not `normal': those that are linked to us have to end as well.
+        exit:given_up -> exit(given_up);
         Class:Reason:Stack -> exit({collector_failed, text({Class, Reason, Stack})})
     end.
 

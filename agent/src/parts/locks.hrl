@@ -212,7 +212,7 @@ await_counting(Holder, Monitor, Mask, LeftOut, Until) ->
         {Holder, counting, Reductions} -> {{counting, Reductions}, Mask, LeftOut};
         {Holder, refused, Why} -> {Why, Mask, LeftOut};
         {'DOWN', Monitor, process, _, _} -> {lost, Mask, LeftOut}
-    after max(0, (Until - now_ns()) div 1000000) -> {no_answer, Mask, LeftOut}
+    after ms_until(Until) -> {no_answer, Mask, LeftOut}
     end.
 
 %% Has the mask put back by who holds it, or does so itself if somebody has ended that one.
@@ -223,7 +223,7 @@ mask_back(Holder, Categories, Mask, Until) ->
         {'DOWN', Monitor, process, _, Why} when Why =:= normal; Mask =:= none -> ok;
         {'DOWN', Monitor, process, _, _} ->
             aside(fun() -> reset_mask(Categories, Mask) end, max(Until, now_ns() + ?MASK_LATE_MS * 1000000))
-    after max(?MASK_LATE_MS, (Until - now_ns()) div 1000000) ->
+    after max(?MASK_LATE_MS, ms_until(Until)) ->
         %% It does so when it comes to it.
         demonitor(Monitor, [flush])
     end.
@@ -254,7 +254,7 @@ hold_mask(Client, Monitor, Categories, Before, Until) ->
         erts_debug:lcnt_clear(),
         {Reductions, _} = erlang:statistics(reductions),
         Client ! {self(), counting, Reductions},
-        is_over(Client, Monitor, max(0, (Until - now_ns()) div 1000000 + ?GRACE_MS))
+        is_over(Client, Monitor, ms_until(Until) + ?GRACE_MS)
     after reset_mask(Categories, PutBack)
     end.
 

@@ -338,6 +338,26 @@ fn whenever_the_client_is_killed_the_node_is_clean_again() {
     });
 }
 
+/// The client's table is gone before its collector hears that it is to end, as happens when a client is killed.
+#[test]
+fn a_collector_without_a_table_leaves_no_process_behind() {
+    on_each_release(|otp| {
+        let node = otp.start();
+        let mut watcher = node.connect();
+        let mut recorder = Recorder::attach(&node.name);
+        recorder.sample(false, PATIENCE).unwrap();
+        let agent = recorder.source.session().unwrap().joined().agent.clone();
+        let delete = format!(
+            "[ets:delete(T) || T <- ets:all(), ets:info(T, owner) =:= list_to_pid(\"<0.{}.{}>\")]",
+            agent.id, agent.serial
+        );
+        assert_eq!(evaluate(&mut watcher, &delete).root().to_string(), "[true]");
+        let gone = recorder.sample(false, PATIENCE).unwrap_err();
+        assert_eq!(gone.kind, TroubleKind::Gone, "{gone}");
+        assert_clean(&mut watcher);
+    });
+}
+
 #[test]
 fn an_agent_that_was_killed_is_put_there_again() {
     on_each_release(|otp| {
