@@ -108,7 +108,7 @@ fn rule_faults(path: &str, line: &str) -> Option<&'static str> {
     let is_test = line.trim() == "use super::*;";
     if is_below && imports_rule && !is_test {
         Some("a rule must not be imported: what several need is a signal (crates/rules/src/signals)")
-    } else if [".summary.contains", ".summary.starts", ".summary.ends"].iter().any(|read| line.contains(read))
+    } else if [".title.contains", ".title.starts", ".title.ends", ".detail.contains"].iter().any(|read| line.contains(read))
     {
         Some("findings are told apart by code, subject and signals, never by text")
     } else {
@@ -127,8 +127,8 @@ mod tests {
         assert_eq!(faults("crates/rules/src/signals/x.rs", "use crate::rules::busy_waiting;"), 1);
         assert_eq!(faults("crates/rules/src/rules/x.rs", "use crate::signals::busy_wait;"), 0);
         assert_eq!(faults("crates/rules/src/rules/x.rs", "    use super::*;"), 0);
-        assert_eq!(faults("crates/rules/src/relations.rs", "finding.summary.contains(\"spent\")"), 1);
-        assert_eq!(faults("crates/rules/src/tests/x.rs", "finding.summary.contains(\"spent\")"), 0);
+        assert_eq!(faults("crates/rules/src/relations.rs", "finding.title.contains(\"spent\")"), 1);
+        assert_eq!(faults("crates/rules/src/tests/x.rs", "finding.title.contains(\"spent\")"), 0);
     }
 
     fn faults(path: &str, text: &str) -> usize {

@@ -6,6 +6,7 @@ pub mod diagnose;
 pub mod diff;
 pub mod doctor;
 pub mod emulator;
+pub mod explain;
 pub mod flags;
 pub mod guard;
 pub mod import;

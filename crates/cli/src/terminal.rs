@@ -1,5 +1,6 @@
 //! The terminal: what is printed, in which style, and how the program ends.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use beamtune_model::{Diagnosis, Level};
 use beamtune_report::Style;
-use beamtune_report::text::escape;
+use beamtune_report::diagnosis::{Verbosity, View};
+use beamtune_report::text::{ascii, escape};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Exit status: findings above "notice".
@@ -47,8 +49,31 @@ pub fn style() -> Style {
     Style { colour: !refused, width: columns.clamp(60, MAX_WIDTH) }
 }
 
+/// How much a diagnosis says.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct VerbosityArgs {
+    /// Show all evidence and remedies (-v), and each check with its numbers (-vv)
+    #[arg(short, long = "verbose", action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+impl VerbosityArgs {
+    /// The view of a page that `command` shows.
+    pub fn view<'c>(&self, command: Option<&'c str>) -> View<'c> {
+        View { style: style(), verbosity: Verbosity::of(self.verbose), command }
+    }
+}
+
+/// Whether the terminal can show more than ASCII: the first of LC_ALL, LC_CTYPE and LANG that is set does not ask for the C locale.
+fn is_unicode() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    !locale.is_some_and(|locale| locale == "C" || locale == "POSIX")
+}
+
 /// Writes to standard output. A reader that has gone (`| head`) ends the program without a word.
 pub fn print(text: &str) {
+    let text = if is_unicode() { Cow::Borrowed(text) } else { Cow::Owned(ascii(text)) };
     let mut stdout = std::io::stdout().lock();
     if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
         std::process::exit(i32::from(CANNOT));

@@ -199,7 +199,7 @@ fn summaries(answer: &Value) -> String {
                 f["code"],
                 f["level"],
                 f["severity"].as_f64().unwrap_or(-1.0),
-                f["summary"]
+                f["title"]
             )
         })
         .collect();

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use beamtune_model::{Code, Diagnosis, Finding, Level, Outcome, Subject, Unit};
 use beamtune_recording::{Reader, Selection};
+use beamtune_report::Style;
+use beamtune_report::diagnosis::{MAX_HEALTHY_LINES, MAX_LINES, View, render};
 use beamtune_rules::relations;
 
 /// By file name.
@@ -34,7 +36,8 @@ fn skeleton(diagnosis: &Diagnosis) -> Vec<(Code, Level, Option<Code>)> {
 }
 
 fn without_prose(finding: &mut Finding) {
-    finding.summary = "x".to_owned();
+    finding.title = "x".to_owned();
+    finding.detail = "x".to_owned();
     for evidence in &mut finding.evidence {
         evidence.what = "x".to_owned();
         evidence.text = evidence.text.as_ref().map(|_| "x".to_owned());
@@ -67,6 +70,24 @@ fn rewording_changes_no_level_no_order_and_no_relation() {
     assert!(related >= 3, "only {related} relations in all recordings: they say nothing of rewording");
 }
 
+#[test]
+fn a_page_fits_on_one_screen() {
+    for (name, path) in recordings() {
+        let period = Arc::new(Reader::open(&path).unwrap().period(&Selection::default()).unwrap());
+        let diagnosis = beamtune_rules::diagnose(&period);
+        let is_healthy = diagnosis.worst().is_none_or(|worst| worst == Level::Notice);
+        let most = if is_healthy { MAX_HEALTHY_LINES } else { MAX_LINES };
+        for width in [80, 100] {
+            let style = Style { width, ..Style::PLAIN };
+            let view = View { style, command: Some("beamtune doctor shop@web1"), ..View::PLAIN };
+            let page = render(&period, &diagnosis, &view);
+            let lines = page.lines().count();
+            assert!(lines <= most, "{name}: {lines} lines\n{page}");
+            assert!(page.lines().all(|line| line.chars().count() <= width), "{name}\n{page}");
+        }
+    }
+}
+
 /// What one page must not say at once, by codes and subjects: whoever reads it takes each finding at its word.
 fn contradictions(diagnosis: &Diagnosis) -> Vec<String> {
     let findings = diagnosis.findings();
@@ -77,7 +98,7 @@ fn contradictions(diagnosis: &Diagnosis) -> Vec<String> {
         let waits =
             |other: &&&Finding| other.code.0 == "BT053" && pid(other).is_some() && pid(other) == pid(one);
         if one.code.0 == "BT005" && findings.iter().any(|other| waits(&other)) {
-            found.push(format!("{} is busy, and waits", one.summary));
+            found.push(format!("{} is busy, and waits", one.title));
         }
         if let Some(follows) = &one.follows
             && !findings.iter().any(|other| other.code == follows.code)

@@ -226,8 +226,12 @@ pub struct Finding {
     /// What it claims of the node's accounts; `None` where the recording does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
-    /// One sentence.
-    pub summary: String,
+    /// What is wrong, with its subject and the number that matters, in at most 72 characters where names are short. It is understood
+    /// without the rest.
+    pub title: String,
+    /// The numbers and names behind the title, in one line or two: sentences or phrases, separated by semicolons. May be empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub detail: String,
     /// What it is about, where that is one thing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<Subject>,
@@ -261,7 +265,8 @@ impl Finding {
             left_seconds: None,
             confidence: Confidence::Measured,
             claim: None,
-            summary: String::new(),
+            title: String::new(),
+            detail: String::new(),
             subject: None,
             signals: Vec::new(),
             follows: None,

@@ -6,7 +6,7 @@ use beamtune_model::{CpuAccount, Diagnosis, Finding, Gap, Level, Outcome, Period
 use serde::Serialize;
 
 /// Version of the form; grows when a field changes its meaning or goes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 #[derive(Serialize)]
 struct Document<'a> {

@@ -15,6 +15,7 @@ pub mod load;
 pub mod locks;
 pub mod memory;
 pub mod overlay;
+pub mod page;
 pub mod show;
 pub mod study;
 pub mod table;

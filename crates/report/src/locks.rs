@@ -44,7 +44,8 @@ pub struct Page<'a> {
 }
 
 /// The page.
-pub fn render(period: &Period, page: &Page<'_>, style: Style) -> String {
+pub fn render(period: &Period, page: &Page<'_>, view: &diagnosis::View<'_>) -> String {
+    let style = view.style;
     let mut out = diagnosis::heading(period, style);
     let mut sections = vec![
         page.look.map_or_else(String::new, |look| look::render(look, style)),
@@ -58,7 +59,7 @@ pub fn render(period: &Period, page: &Page<'_>, style: Style) -> String {
         out.push_str(section);
     }
     out.push('\n');
-    out.push_str(&diagnosis::verdicts(period, page.verdicts, style));
+    out.push_str(&diagnosis::verdicts(period, page.verdicts, view));
     out
 }
 

@@ -13,7 +13,7 @@ mod waterfall;
 use beamtune_model::memory::{Bridge, Movement, Returns, allocators};
 use beamtune_model::{Diagnosis, Group, Period};
 
-use crate::diagnosis;
+use crate::diagnosis::{self, View};
 use crate::text::{self, Style};
 
 pub use json::render as json;
@@ -26,8 +26,9 @@ pub fn render(
     movements: &[Movement],
     returns: Option<Returns>,
     verdicts: &Diagnosis,
-    style: Style,
+    view: &View<'_>,
 ) -> String {
+    let style = view.style;
     let bridge = Bridge::of(period);
     let mut out = diagnosis::heading(period, style);
     out.push('\n');
@@ -45,7 +46,7 @@ pub fn render(
         out.push_str(section);
     }
     out.push('\n');
-    out.push_str(&diagnosis::verdicts(period, verdicts, style));
+    out.push_str(&diagnosis::verdicts(period, verdicts, view));
     out
 }
 

@@ -225,6 +225,47 @@ pub fn wrap(text: &str, width: usize, indent: &str) -> String {
     out
 }
 
+/// Wraps text at spaces into at most `max_lines` lines of `width`; what is left out at the end is marked by `…`. No line for no text.
+pub fn lines(text: &str, width: usize, max_lines: usize) -> Vec<String> {
+    if text.is_empty() || max_lines == 0 {
+        return Vec::new();
+    }
+    let wrapped = wrap(text, width, "");
+    let mut lines: Vec<String> = wrapped.lines().take(max_lines).map(str::to_owned).collect();
+    let is_cut = wrapped.lines().nth(max_lines).is_some();
+    if let Some(last) = lines.last_mut() {
+        let is_wide = last.chars().count() > width;
+        if is_cut || (is_wide && max_lines == 1) {
+            *last = last.chars().take(width.saturating_sub(1)).collect();
+            last.truncate(last.trim_end_matches([' ', ',', ';', ':']).len());
+            last.push('…');
+        }
+    }
+    lines
+}
+
+/// For a terminal without UTF-8: the signs that beamtune itself writes have an ASCII form, any other character is escaped.
+pub fn ascii(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if c.is_ascii() => out.push(c),
+            '·' | '–' | '−' => out.push('-'),
+            '…' => out.push_str("..."),
+            '→' => out.push_str("->"),
+            '×' => out.push('x'),
+            'µ' => out.push('u'),
+            '≤' => out.push_str("<="),
+            '≥' => out.push_str(">="),
+            '±' => out.push_str("+-"),
+            '█' => out.push('#'),
+            '░' => out.push('.'),
+            c => out.extend(c.escape_unicode()),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,6 +315,20 @@ mod tests {
     fn wrapping_keeps_words_and_width() {
         assert_eq!(wrap("aa bb cc", 5, "  "), "aa bb\n  cc");
         assert_eq!(wrap("toolongword b", 5, ""), "toolongword\nb");
+    }
+
+    #[test]
+    fn lines_are_cut_at_their_number() {
+        assert_eq!(lines("aa bb cc dd", 5, 2), ["aa bb", "cc dd"]);
+        assert_eq!(lines("aa bb, cc dd", 6, 1), ["aa bb…"]);
+        assert_eq!(lines("unbreakable", 5, 1), ["unbr…"]);
+        assert!(lines("", 5, 3).is_empty() && lines("a", 5, 0).is_empty());
+    }
+
+    #[test]
+    fn text_without_utf8_is_readable() {
+        assert_eq!(ascii("a · 3 µs → 4 … ██░"), "a - 3 us -> 4 ... ##.");
+        assert_eq!(ascii("Zürich"), "Z\\u{fc}rich");
     }
 
     proptest! {

@@ -111,7 +111,7 @@ fn node() -> Made {
 }
 
 fn page(period: &Period) -> String {
-    memory::render(period, &[], None, &Diagnosis::default(), Style::PLAIN)
+    memory::render(period, &[], None, &Diagnosis::default(), &View::PLAIN)
 }
 
 fn line<'a>(page: &'a str, begin: &str) -> &'a str {
@@ -231,7 +231,7 @@ fn what_was_not_measured_is_said_and_not_made_up() {
     );
     assert!(!page.contains("not explained"), "{page}");
     assert!(
-        memory::render(&Period::default(), &[], None, &Diagnosis::default(), Style::PLAIN)
+        memory::render(&Period::default(), &[], None, &Diagnosis::default(), &View::PLAIN)
             .contains("not known")
     );
 }
@@ -259,7 +259,7 @@ fn what_has_moved_is_told_with_its_steps_and_days() {
     let mut made = node();
     made.0.tick(&Tick { t: 3_600_000_000_000, incarnation: 0, vm: None, host: None, late: 0 });
     let period = made.finish();
-    let page = memory::render(&period, &[moved()], None, &Diagnosis::default(), Style::PLAIN);
+    let page = memory::render(&period, &[moved()], None, &Diagnosis::default(), &View::PLAIN);
     let at = page.lines().position(|line| line.starts_with("over 60 min")).expect("a table");
     let words: Vec<_> = page.lines().nth(at + 1).expect("a row").split_whitespace().collect();
     assert_eq!(
@@ -267,7 +267,7 @@ fn what_has_moved_is_told_with_its_steps_and_days() {
         "binary 10.0 MB 60.0 MB +50.0 MB +48.0 MB to +52.0 MB from 11.0 MB to 58.0 MB after 10 min, with code_loaded x; \
          each day 5.00 MB up and down, most at 09:00 UTC"
     );
-    let still = memory::render(&period, &[], None, &Diagnosis::default(), Style::PLAIN);
+    let still = memory::render(&period, &[], None, &Diagnosis::default(), &View::PLAIN);
     assert!(still.contains("nothing has grown"), "{still}");
 }
 
@@ -354,7 +354,7 @@ fn words(page: &str, begin: &str) -> String {
 
 #[test]
 fn holders_are_named_with_what_they_hold_alone() {
-    let page = memory::render(&asked().finish(), &[], None, &Diagnosis::default(), Style::PLAIN);
+    let page = memory::render(&asked().finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
     assert_eq!(words(&page, "cache"), "cache <0.7.0> 12 11 70.0 MB 60.0 MB 3.00 kB");
     assert_eq!(words(&page, "<0.8.0>"), "<0.8.0> it does not answer 0 B");
     assert!(page.contains("together 11 binaries of 70.0 MB, each counted once"), "{page}");
@@ -362,7 +362,7 @@ fn holders_are_named_with_what_they_hold_alone() {
 
 #[test]
 fn an_estimate_is_told_as_such_with_what_was_done_for_it() {
-    let page = memory::render(&asked().finish(), &[], Some(returned()), &Diagnosis::default(), Style::PLAIN);
+    let page = memory::render(&asked().finish(), &[], Some(returned()), &Diagnosis::default(), &View::PLAIN);
     assert!(page.contains("a collection of all would return, estimated"), "{page}");
     assert_eq!(words(&page, "heaps "), "heaps 400 MB 300 MB 500 MB");
     let text = page.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -376,10 +376,10 @@ fn an_estimate_is_told_as_such_with_what_was_done_for_it() {
         assert!(text.contains(sentence), "{sentence}: {page}");
     }
     assert_eq!(words(&page, "worker:init/1"), "worker:init/1 <0.9.0> 7.00 MB 8.00 MB 1.00 MB 0 B 0 B");
-    let without = memory::render(&asked().finish(), &[], None, &Diagnosis::default(), Style::PLAIN);
+    let without = memory::render(&asked().finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
     let text = without.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("cannot be estimated: too few have been collected"), "{without}");
-    let nobody = memory::render(&node().finish(), &[], None, &Diagnosis::default(), Style::PLAIN);
+    let nobody = memory::render(&node().finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
     assert!(!nobody.contains("ollected"), "{nobody}");
 }
 
@@ -388,7 +388,7 @@ fn a_process_that_is_not_there_was_not_collected() {
     let mut made = node();
     let none = CollectionRow { how: "named".to_owned(), processes: 1, ..CollectionRow::default() };
     made.0.collection(none);
-    let page = memory::render(&made.finish(), &[], None, &Diagnosis::default(), Style::PLAIN);
+    let page = memory::render(&made.finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
     assert!(page.contains("Nothing was collected: the node has no such process."), "{page}");
 }
 
@@ -400,7 +400,7 @@ fn what_was_asked_for_and_not_answered_is_said() {
         let gap = Gap { begin: 0, end: 1, source: source.to_owned(), kind: TroubleKind::TimedOut, reason };
         made.0.gap(gap);
     }
-    let page = memory::render(&made.finish(), &[], None, &Diagnosis::default(), Style::PLAIN);
+    let page = memory::render(&made.finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
     assert!(
         page.contains("What a collection gives back: not known, because vm.collect took too long."),
         "{page}"

@@ -41,7 +41,8 @@ fn a_full_diagnosis_fits_the_schema() {
             share: Some(0.5),
             explained: Some(1.0),
         }),
-        summary: "it spins".to_owned(),
+        title: "Busy wait uses 0.2 cores".to_owned(),
+        detail: "of 0.4 used".to_owned(),
         subject: Some(Subject::process("shop (<0.99.0>)")),
         signals: vec![Signal::Unused(Use::Locks), Signal::GaveUp, Signal::WaitsFor(Subject::table("t"))],
         follows: Some(Follows { code: Code("BT002"), rule: "cpu-throttled", why: "one leads to the other" }),
@@ -65,7 +66,7 @@ fn a_full_diagnosis_fits_the_schema() {
         }],
     };
     let latent = Finding { latent: true, ..Finding::bare(Code("BT051"), 80.0) };
-    let latent = Finding { summary: "it may leak".to_owned(), ..latent };
+    let latent = Finding { title: "OTP 25.2.3 has a known defect".to_owned(), ..latent };
     let diagnosis = Diagnosis {
         verdicts: vec![
             Verdict { code: Code("BT001"), rule: "busy-waiting", outcome: Outcome::Found(vec![finding]) },

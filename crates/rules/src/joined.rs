@@ -76,10 +76,7 @@ fn joined(kind: Option<Kind>, mut group: Vec<Finding>) -> Vec<Finding> {
             signals.push(signal);
         }
     }
-    let (title, pid) = match &worst.subject {
-        Some(subject) => (subject.to_string(), subject.pid().unwrap_or_default().to_owned()),
-        None => (String::new(), String::new()),
-    };
+    let worst_subject = worst.subject.as_ref().map(Subject::to_string).unwrap_or_default();
     let waiting = claim.and_then(|claim| match claim.cost {
         Cost::Waiting(count) => Some(format!("{count:.0} messages or callers waiting")),
         _ => None,
@@ -90,17 +87,20 @@ fn joined(kind: Option<Kind>, mut group: Vec<Finding>) -> Vec<Finding> {
         (None, Some(waiting)) => format!(" have {waiting}"),
         (None, None) => String::new(),
     };
-    let named = if title.is_empty() { worst.summary } else { worst.summary.replace(&title, &pid) };
-    let summary = format!("{count} processes {}{so}; the worst: {named}", kind.name);
-    let number = Evidence::number("processes of this kind", count as f64, Unit::Count);
+    let joined = format!("{count} {} processes{so}", kind.name);
+    let detail = match worst.detail.is_empty() {
+        true => format!("worst: {}", worst.title),
+        false => format!("worst: {}; {}", worst.title, worst.detail),
+    };
+    let number = Evidence::number("processes", count as f64, Unit::Count);
     let number = match &kind.place {
         Some(place) => number.with_text(format!("in {place}")),
         None => number,
     };
-    let evidence = [Some(number), sum, Some(Evidence::text("the worst of them", title))];
+    let evidence = [Some(number), sum, Some(Evidence::text("worst of them", worst_subject))];
     let evidence = evidence.into_iter().flatten().chain(worst.evidence).collect();
     let subject = Some(Subject::ProcessKind { name: kind.name, starter: None });
-    vec![Finding { summary, subject, signals, claim, evidence, ..worst }]
+    vec![Finding { title: joined, detail, subject, signals, claim, evidence, ..worst }]
 }
 
 /// The first number of each, all together, where that makes sense.
@@ -166,7 +166,7 @@ mod tests {
                 explained: None,
             };
             Finding {
-                summary: format!("{title} has {messages} messages"),
+                title: format!("{title} has {messages} messages"),
                 subject,
                 claim: Some(claim),
                 evidence: vec![Evidence::number("messages in its queue", *messages, Unit::Count)],
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(joined.len(), 1, "{joined:#?}");
         let one = &joined[0];
         assert_eq!(
-            one.summary,
+            one.title,
             "3 processes shop:init/1 wait in prim_inet:recv0/3, with 1200 messages or callers waiting; the worst: <0.1.0> has 500 messages"
         );
         assert_eq!(one.subject, Some(Subject::kind("shop:init/1")));

@@ -129,7 +129,8 @@ pub struct Draft {
     severity: f64,
     left_seconds: Option<f64>,
     confidence: Option<Confidence>,
-    summary: String,
+    title: String,
+    detail: String,
     subject: Option<Subject>,
     signals: Vec<Signal>,
     cost: Option<Cost>,
@@ -174,13 +175,14 @@ impl Totals {
 }
 
 impl Draft {
-    /// A finding with its severity (0–100, see `Scale::severity`) and its sentence.
-    pub fn new(severity: f64, summary: impl Into<String>) -> Self {
+    /// A finding with its severity (0–100, see `Scale::severity`) and its title: at most 72 characters where names are short.
+    pub fn new(severity: f64, title: impl Into<String>) -> Self {
         Draft {
             severity,
             left_seconds: None,
             confidence: None,
-            summary: summary.into(),
+            title: title.into(),
+            detail: String::new(),
             subject: None,
             signals: Vec::new(),
             cost: None,
@@ -269,9 +271,13 @@ impl Draft {
         self
     }
 
-    /// Adds to its sentence.
-    pub fn and(mut self, more: &str) -> Self {
-        self.summary.push_str(more);
+    /// The numbers and names behind the title. Added to what is there, after a semicolon.
+    pub fn detail(mut self, detail: impl AsRef<str>) -> Self {
+        let detail = detail.as_ref();
+        if !self.detail.is_empty() && !detail.is_empty() {
+            self.detail.push_str("; ");
+        }
+        self.detail.push_str(detail);
         self
     }
 
@@ -339,7 +345,8 @@ impl Draft {
             left_seconds: self.left_seconds,
             confidence,
             claim,
-            summary: self.summary,
+            title: self.title,
+            detail: self.detail,
             subject: self.subject,
             signals: self.signals,
             follows: None,

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use anyhow::Result;
 use beamtune_model::Period;
 use beamtune_recording::{Reader, Selection};
-use beamtune_report::{diagnosis, json};
+use beamtune_report::diagnosis::{self, View};
+use beamtune_report::json;
 pub use part::{PartArgs, stamp};
 
-use crate::terminal;
+use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
-/// Say what is wrong by a recording.
+/// Say what is wrong in a recording
 #[derive(clap::Args)]
 pub struct Args {
     /// The recording.
@@ -24,7 +25,9 @@ pub struct Args {
     part: PartArgs,
     #[command(flatten)]
     thresholds: ThresholdArgs,
-    /// Print JSON (docs/schema/diagnosis.schema.json).
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
+    /// Print JSON (docs/schema/diagnosis.schema.json)
     #[arg(long)]
     json: bool,
 }
@@ -35,7 +38,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !args.json {
         part.iter().chain(&triggers).for_each(|line| terminal::print(&format!("{line}\n")));
     }
-    Ok(judge(&args.thresholds.apply(period), args.json))
+    let command = format!("beamtune diagnose {}", args.file.display());
+    let view = args.verbosity.view(Some(&command));
+    Ok(judge(&args.thresholds.apply(period), &view, args.json))
 }
 
 /// What was read of a recording.
@@ -77,11 +82,11 @@ pub fn read_part(path: &Path, part: &PartArgs) -> Result<Read> {
 }
 
 /// Judges a period, prints the answer, and gives the exit status.
-pub fn judge(period: &Arc<Period>, as_json: bool) -> ExitCode {
+pub fn judge(period: &Arc<Period>, view: &View<'_>, as_json: bool) -> ExitCode {
     let verdict = beamtune_rules::diagnose(period);
     let text = match as_json {
         true => json::render(period, &verdict),
-        false => diagnosis::render(period, &verdict, terminal::style()),
+        false => diagnosis::render(period, &verdict, view),
     };
     terminal::print(&text);
     terminal::status(&verdict)

@@ -1,39 +1,50 @@
 //! `beamtune doctor`: records a node and says what is wrong.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use beamtune_model::Period;
 use beamtune_recording::{End, Selection};
 
 use super::diagnose::{judge, read};
 use crate::access::AccessArgs;
 use crate::subject::Subject;
 use crate::take::{Wish, take};
-use crate::terminal;
+use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
-/// Record a node and say what is wrong with it, worst first.
+/// Record a node and say what is wrong with it, worst first
 ///
-/// Takes at most twice as long as --for, or 20 s: a node of this host that lets nobody in for half of that is judged from outside.
+/// Takes at most twice as long as --for, or 20 s. A node of this host that does not answer within half of that is judged from the operating
+/// system alone.
 ///
-/// Exit status: 0 = nothing above "notice", 1 = findings, 2 = could not do the work. Known defects that nothing shows at work are no
-/// findings.
+/// Exit status: 0 = nothing above "notice", 1 = findings, 2 = failed. Known OTP defects without a trace in the recording do not count.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Node name (rabbit@web1, rabbit), process id, HOST:PORT of a distribution port, or a recording. Without it: the only VM on this host.
-    target: Option<String>,
-    /// How long to record.
-    #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration, default_value = "10s")]
-    length: Duration,
-    /// Print JSON (docs/schema/diagnosis.schema.json).
+    #[command(flatten)]
+    recorded: RecordedArgs,
+    /// Print JSON (docs/schema/diagnosis.schema.json)
     #[arg(long)]
     json: bool,
-    /// Keep the recording.
+    /// Keep the recording
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Do not attach: look at the process from outside only.
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
+}
+
+/// What is judged, and for how long it is sampled.
+#[derive(clap::Args)]
+pub struct RecordedArgs {
+    /// Node name (rabbit@web1, rabbit), process id, HOST:PORT of a distribution port, or a recording [default: the only VM of this host]
+    target: Option<String>,
+    /// How long to record
+    #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration, default_value = "10s")]
+    length: Duration,
+    /// Do not attach: use the operating system's view only
     #[arg(long)]
     host_only: bool,
     #[command(flatten)]
@@ -42,29 +53,60 @@ pub struct Args {
     access: AccessArgs,
 }
 
-/// What all of it may take at least, on a node that answers slowly: half of it, for attaching, is what a node under heavy lock contention
-/// has taken (connection.rs).
+/// What was recorded, and the target's name for further commands.
+pub struct Recorded {
+    pub period: Arc<Period>,
+    pub target: String,
+}
+
+/// The least time that attaching and recording may take together. Half of it, for attaching, is what a node under heavy lock contention has
+/// taken (measured, connection.rs).
 const MIN_WITHIN: Duration = Duration::from_secs(20);
+
+impl RecordedArgs {
+    /// Whether a target was given: it may be left out where a command can do without.
+    pub fn has_target(&self) -> bool {
+        self.target.is_some()
+    }
+
+    /// Records the target, into a file if one is given, or reads it where it is a recording.
+    ///
+    /// # Errors
+    /// Where there is no such target, it cannot be attached to, or the file cannot be read or written.
+    pub fn record(&self, output: Option<&Path>) -> Result<Recorded> {
+        let live = match Subject::find(self.target.as_deref(), &self.access)? {
+            Subject::Recording(path) if output.is_some() => {
+                bail!("{} is a recording already: leave out -o", path.display())
+            }
+            Subject::Recording(path) => {
+                let period = self.thresholds.apply(read(&path)?);
+                return Ok(Recorded { period, target: path.display().to_string() });
+            }
+            Subject::Live(live) => live,
+        };
+        let label = live.label.clone();
+        let wish = Wish {
+            file: output,
+            host_only: self.host_only,
+            within: Some((2 * self.length).max(MIN_WITHIN)),
+            ..Wish::of(Duration::from_secs(1), Some(self.length))
+        };
+        let (reader, outcome) = take(*live, &wish)?;
+        if outcome.end == End::SourcesGone {
+            terminal::complain(&format!("{label} ended; judged by what was recorded until then\n"));
+        }
+        let period = self.thresholds.apply(reader.period(&Selection::default())?);
+        Ok(Recorded { period, target: self.target.clone().unwrap_or(label) })
+    }
+}
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let live = match Subject::find(args.target.as_deref(), &args.access)? {
-        Subject::Recording(path) if args.output.is_some() => {
-            bail!("{} is a recording already: leave out -o", path.display())
-        }
-        Subject::Recording(path) => return Ok(judge(&args.thresholds.apply(read(&path)?), args.json)),
-        Subject::Live(live) => live,
+    let Recorded { period, target } = args.recorded.record(args.output.as_deref())?;
+    // Of what was recorded now, everything is in the file.
+    let command = match &args.output {
+        Some(file) => format!("beamtune diagnose {}", file.display()),
+        None => format!("beamtune doctor {target}"),
     };
-    let label = live.label.clone();
-    let wish = Wish {
-        file: args.output.as_deref(),
-        host_only: args.host_only,
-        within: Some((2 * args.length).max(MIN_WITHIN)),
-        ..Wish::of(Duration::from_secs(1), Some(args.length))
-    };
-    let (reader, outcome) = take(*live, &wish)?;
-    if outcome.end == End::SourcesGone {
-        terminal::complain(&format!("{label} has gone; what was recorded until then is judged\n"));
-    }
-    Ok(judge(&args.thresholds.apply(reader.period(&Selection::default())?), args.json))
+    Ok(judge(&period, &args.verbosity.view(Some(&command)), args.json))
 }

@@ -15,7 +15,7 @@ use beamtune_report::locks::{By, View};
 
 use super::{diagnose, locks};
 use crate::files::Snapshot;
-use crate::terminal;
+use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
 /// The name of standard input, and of what was read from it.
@@ -42,6 +42,8 @@ pub struct Args {
     output: Option<PathBuf>,
     #[command(flatten)]
     thresholds: ThresholdArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
     /// Print JSON (docs/schema/diagnosis.schema.json; of lcnt's tables alone docs/schema/locks.schema.json).
     #[arg(long)]
     json: bool,
@@ -73,12 +75,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let period = record(reading, args.output.as_deref())?.period(&Selection::default())?;
     let period = args.thresholds.apply(period);
     if !is_of_locks_alone {
-        return Ok(diagnose::judge(&period, args.json));
+        return Ok(diagnose::judge(&period, &args.verbosity.view(None), args.json));
     }
     let has_single = period.locks.iter().any(|row| row.id.is_some());
     let views: Vec<View> =
         [Some(By::Class), has_single.then_some(By::Lock)].into_iter().flatten().map(View::new).collect();
-    Ok(locks::show(&period, None, &views, args.json))
+    Ok(locks::show(&period, None, &views, &args.verbosity.view(None), args.json))
 }
 
 fn is_standard_input(path: &Path) -> bool {
@@ -220,9 +222,9 @@ ok
             "recon_alloc:average_block_sizes(current).\n[{binary_alloc,[{mbcs,900.0},{sbcs,600000.0}]}]\n";
         let finding = found(&format!("{PICTURES}{means}"), "BT045");
         assert!(
-            finding.summary.starts_with("200 blocks of binary_alloc, 586 kB each"),
+            finding.title.starts_with("200 blocks of binary_alloc, 586 kB each"),
             "{}",
-            finding.summary
+            finding.title
         );
         assert!(finding.against.iter().any(|against| against.contains("flags are not told")), "{finding:?}");
         let verdict = verdicts(PICTURES).into_iter().find(|(code, _)| *code == "BT045");
@@ -236,13 +238,13 @@ ok
             format!("recon_alloc:memory(allocated).\n900000000\nrecon_alloc:memory(used).\n{used}\n")
         };
         let finding = found(&sums("300000000"), "BT024");
-        assert!(finding.summary.ends_with("which of them keeps it is not known"), "{}", finding.summary);
+        assert!(finding.title.ends_with("which of them keeps it is not known"), "{}", finding.title);
         assert!(finding.remedies.is_empty() && finding.subject.is_none(), "{finding:?}");
         assert_eq!(judged(&sums("800000000")), ["BT024"]);
         assert_eq!(judged("recon_alloc:memory(allocated).\n900000000\n"), [""; 0]);
         let resident = "Total memory used: 2.5 gb\nCalculation strategy: rss\n";
         let outside = found(&format!("{}{resident}", sums("800000000")), "BT025");
-        assert!(outside.summary.contains("outside of the VM's carriers"), "{}", outside.summary);
+        assert!(outside.title.contains("outside of the VM's carriers"), "{}", outside.title);
     }
 
     #[test]
@@ -256,7 +258,7 @@ ok
             )
         };
         let outside = found(&status(2_500_000_000, 900_000_000), "BT025");
-        assert!(outside.summary.contains("outside of the VM's carriers"), "{}", outside.summary);
+        assert!(outside.title.contains("outside of the VM's carriers"), "{}", outside.title);
         let small = status(200_000_000, 50_000_000);
         let verdicts = verdicts(&small);
         for code in ["BT025", "BT037"] {
@@ -264,8 +266,8 @@ ok
             assert!(matches!(outcome, Some(Outcome::Healthy(_))), "{code}: {outcome:?}");
         }
         // Without a compiler there is no machine code, which is resident twice.
-        assert!(found(&small.replace(" [jit:ns]", ""), "BT025").summary.contains("outside"));
-        assert!(found(&small, "BT007").summary.contains("260000"));
+        assert!(found(&small.replace(" [jit:ns]", ""), "BT025").title.contains("outside"));
+        assert!(found(&small, "BT007").title.contains("260000"));
     }
 
     /// Of all instances together: 900 MB in carriers, 90 MB in blocks.
@@ -276,7 +278,7 @@ ok
     #[test]
     fn carriers_that_are_told_by_allocator_are_judged_as_those_of_its_instances() {
         let finding = found(SPARSE_TYPE, "BT024");
-        assert!(finding.summary.contains("binary_alloc"), "{}", finding.summary);
+        assert!(finding.title.contains("binary_alloc"), "{}", finding.title);
         assert_eq!(judged(SPARSE_TYPE), ["BT024", "BT045"]);
     }
 
@@ -301,7 +303,7 @@ ok
                 .and_then(|of| of.value)
         };
         assert_eq!(gc(MSACC), Some(0.8));
-        let summary = found(MSACC, "BT011").summary;
+        let summary = found(MSACC, "BT011").title;
         assert!(summary.ends_with("of which processes is not known"), "{summary}");
         let types = &MSACC[..MSACC.find("Stats per thread").expect("the section")];
         let types = format!("{types}{}", &MSACC[MSACC.find("Stats per type").expect("the section")..]);
@@ -316,7 +318,7 @@ ok
             .replace("0.00%   50.00%   40.00%   10.00%", "80.00%   10.00%    0.00%   10.00%");
         let finding = found(&text, "BT001");
         assert_eq!(finding.remedies.len(), 1, "{finding:?}");
-        assert!(finding.summary.starts_with("89 %"), "{}", finding.summary);
+        assert!(finding.title.starts_with("89 %"), "{}", finding.title);
     }
 
     #[test]
@@ -324,15 +326,15 @@ ok
         let current = format!("recon_alloc:fragmentation(current).\n{SPARSE}");
         let finding = found(&current, "BT024");
         assert!(
-            finding.summary.contains("whether they were ever fuller is not known"),
+            finding.title.contains("whether they were ever fuller is not known"),
             "{}",
-            finding.summary
+            finding.title
         );
-        assert!(finding.remedies.is_empty() && finding.summary.contains("its carriers"), "{finding:?}");
+        assert!(finding.remedies.is_empty() && finding.title.contains("its carriers"), "{finding:?}");
         let max = SPARSE.replace("90000000}", "880000000}");
         let finding = found(&format!("{BANNER}{current}recon_alloc:fragmentation(max).\n{max}"), "BT024");
         assert!(
-            finding.summary.contains("a peak filled them") && !finding.remedies.is_empty(),
+            finding.title.contains("a peak filled them") && !finding.remedies.is_empty(),
             "{finding:?}"
         );
         let used =

@@ -16,6 +16,7 @@ use beamtune_attach::explicit::{Explicit, Locks, LocksCost, What};
 use beamtune_attach::source::NodeSource;
 use beamtune_model::Period;
 use beamtune_recording::{Existing, Plan, Reader, Selection, Stop, Writer};
+use beamtune_report::diagnosis;
 use beamtune_report::locks::{self, By, Filter, Look, Page, Remains, Sort, View};
 use beamtune_report::text;
 use beamtune_rules::contention;
@@ -25,7 +26,7 @@ use super::diagnose::{PartArgs, read_part};
 use crate::access::AccessArgs;
 use crate::subject::{Live, NoAccess, Subject};
 use crate::take::{self, Beside, Failed, Wish};
-use crate::terminal;
+use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
 /// What is asked for what counting would cost may take so long.
@@ -94,6 +95,8 @@ pub struct Args {
     part: PartArgs,
     #[command(flatten)]
     thresholds: ThresholdArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
     #[command(flatten)]
     access: AccessArgs,
 }
@@ -284,11 +287,17 @@ fn record(
 
 /// Prints the page as it was asked for, and gives the exit status.
 fn tell(period: &Arc<Period>, look: Option<&Look>, args: &Args) -> ExitCode {
-    show(period, look, &args.views(), args.json)
+    show(period, look, &args.views(), &args.verbosity.view(None), args.json)
 }
 
 /// Prints the page, and gives the exit status.
-pub fn show(period: &Arc<Period>, look: Option<&Look>, views: &[View], as_json: bool) -> ExitCode {
+pub fn show(
+    period: &Arc<Period>,
+    look: Option<&Look>,
+    views: &[View],
+    view: &diagnosis::View<'_>,
+    as_json: bool,
+) -> ExitCode {
     let verdicts = beamtune_rules::diagnose_locks(period);
     let contenders = contention::contenders(period);
     let things = contention::things(period, &contenders);
@@ -299,7 +308,7 @@ pub fn show(period: &Arc<Period>, look: Option<&Look>, views: &[View], as_json: 
     let page = Page { look, views, remains: &remains, verdicts: &verdicts };
     let text = match as_json {
         true => locks::json(period, &page),
-        false => locks::render(period, &page, terminal::style()),
+        false => locks::render(period, &page, view),
     };
     terminal::print(&text);
     terminal::status(&verdicts)

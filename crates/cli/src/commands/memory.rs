@@ -17,7 +17,7 @@ use super::diagnose::{PartArgs, read_part};
 use crate::access::AccessArgs;
 use crate::subject::Subject;
 use crate::take::{Wish, take};
-use crate::terminal;
+use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
 /// Somebody waits for it: 12 GB take less than a second on a quiet machine.
@@ -75,6 +75,8 @@ pub struct Args {
     #[command(flatten)]
     thresholds: ThresholdArgs,
     #[command(flatten)]
+    verbosity: VerbosityArgs,
+    #[command(flatten)]
     access: AccessArgs,
 }
 
@@ -119,7 +121,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             if let Some(part) = read.part.filter(|_| !args.json) {
                 terminal::print(&format!("{part}\n"));
             }
-            return Ok(tell(&args.thresholds.apply(read.period), args.json));
+            return Ok(show(&args.thresholds.apply(read.period), args));
         }
         Subject::Live(_) if !args.part.is_all() => {
             bail!("--from and --to take a part of a recording; for a running node there is --for")
@@ -135,17 +137,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         ..Wish::of(Duration::from_secs(1), Some(args.length))
     };
     let (reader, _) = take(*live, &wish)?;
-    Ok(tell(&args.thresholds.apply(reader.period(&Selection::default())?), args.json))
+    Ok(show(&args.thresholds.apply(reader.period(&Selection::default())?), args))
 }
 
 /// Prints the page, and gives the exit status.
-fn tell(period: &Arc<Period>, as_json: bool) -> ExitCode {
+fn show(period: &Arc<Period>, args: &Args) -> ExitCode {
     let verdicts = beamtune_rules::diagnose_memory(period);
     let movements = beamtune_rules::watch::movements(period);
     let returns = beamtune_rules::returns::returns(period);
-    let text = match as_json {
+    let text = match args.json {
         true => memory::json(period, &movements, returns, &verdicts),
-        false => memory::render(period, &movements, returns, &verdicts, terminal::style()),
+        false => memory::render(period, &movements, returns, &verdicts, &args.verbosity.view(None)),
     };
     terminal::print(&text);
     terminal::status(&verdicts)

@@ -135,7 +135,7 @@ pub fn places(ranks: &[Option<usize>]) -> (bool, bool) {
 }
 
 fn sentence(finding: &Finding) -> String {
-    format!("{} ({}): {}", finding.code.0, level(finding), finding.summary)
+    format!("{} ({}): {}", finding.code.0, level(finding), finding.title)
 }
 
 fn level(finding: &Finding) -> &'static str {

@@ -40,7 +40,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let draft = match commonest(period).filter(|_| leak) {
         Some(row) => draft
             .signals([Signal::NamedLike(row.kind.clone())])
-            .and(&format!("; the newest are mostly {}…", row.kind))
+            .detail(format!("the newest are mostly {}…", row.kind))
             .because(Evidence::text(
                 "the newest begin with",
                 format!("{} ({} of {} looked at)", row.kind, row.count, row.of),

@@ -74,7 +74,7 @@ fn by_table_size(period: &Period, ports: &Filling, severity: f64, maker: Maker<'
     let ended = Ended::of(period, ports.growth.map(|trend| trend.slope));
     let draft = ports.draft(severity, "ports");
     let draft = match &ended {
-        Some(ended) => draft.and(&format!("; {}", ended.sentence())),
+        Some(ended) => draft.detail(ended.sentence()),
         None => draft,
     };
     common(period, draft, leak, maker, ended.as_ref()).fix_if(ports.needs_room(), || {
@@ -109,13 +109,13 @@ fn by_descriptors(
     let draft = filling.draft(severity, "open files");
     let ended = Ended::of(period, filling.growth.map(|trend| trend.slope)).filter(|_| of_no_port.is_none());
     let draft = match (&ended, mostly) {
-        (Some(ended), _) => draft.and(&format!("; {}", ended.sentence())),
-        (None, Some(kind)) => draft.and(&format!("; most are {}", kind.what)),
+        (Some(ended), _) => draft.detail(ended.sentence()),
+        (None, Some(kind)) => draft.detail(format!("most are {}", kind.what)),
         (None, None) => draft,
     };
     let silent = Silent::of(period).filter(|_| leak && of_no_port.is_none() && ended.is_none());
     let draft = match &silent {
-        Some(silent) => draft.and(&format!("; {}", silent.sentence())).fix(silent.remedy(period)),
+        Some(silent) => draft.detail(silent.sentence()).fix(silent.remedy(period)),
         None => draft,
     };
     match of_no_port {

@@ -69,9 +69,9 @@ fn a_redelivery_loop_is_told_with_queue_and_consumer_and_explains_their_garbage(
     let found = finding(&sick, "BT069");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("orders")));
     assert!(
-        found.summary.contains("9000 of 9010") && found.summary.contains("worker (user app) requeues"),
+        found.title.contains("9000 of 9010") && found.title.contains("worker (user app) requeues"),
         "{}",
-        found.summary
+        found.title
     );
     assert!(found.claim.is_some_and(|claim| claim.cost.value() > 0.8));
     assert_eq!(entries(&found), ["rabbitmq.dead_letter"]);
@@ -87,7 +87,7 @@ fn a_redelivery_loop_is_told_with_queue_and_consumer_and_explains_their_garbage(
     let ending =
         ending.with(|n| n.series.retain(|known| (known.0.name, known.2) != ("channels_closed", 900)));
     let found = finding(&ending, "BT069");
-    assert!(found.level == Level::Notice && !found.summary.contains("requeues"), "{}", found.summary);
+    assert!(found.level == Level::Notice && !found.title.contains("requeues"), "{}", found.title);
     // Without statistics.
     let total = rabbit(&[(&BROKER_REDELIVERED, "", 0, 900)]);
     assert_eq!(finding(&total, "BT069").subject, None);
@@ -136,7 +136,7 @@ fn messages_that_dead_lettering_brings_back_again_and_again_are_a_loop() {
     });
     let found = finding(&sick, "BT069");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("orders.later")));
-    assert_eq!(found.summary, "dead-letter loop via orders.later: 2000/s rejected, 50/s published");
+    assert_eq!(found.title, "dead-letter loop via orders.later: 2000/s rejected, 50/s published");
     assert!(found.claim.is_some_and(|claim| claim.cost.value() > 0.7), "{:?}", found.claim);
     assert_eq!(value(&found, "rejections per message published"), Some(40.0));
     assert!(value(&found, "rejections of each message in that time").is_some_and(|rounds| rounds > 3.0));
@@ -191,9 +191,9 @@ fn churn_is_told_with_who_opens() {
         "BT070",
     );
     let channels = rabbit(&[(&BROKER_CHANNELS_OPENED, "", 0, 800), (&BROKER_CHANNELS_CLOSED, "", 0, 800)]);
-    assert!(finding(&channels, "BT070").summary.contains("800 channels per second"));
+    assert!(finding(&channels, "BT070").title.contains("800 channels per second"));
     let queues = rabbit(&[(&BROKER_QUEUES_CREATED, "", 0, 200), (&BROKER_QUEUES_DELETED, "", 0, 200)]);
-    assert!(finding(&queues, "BT070").summary.contains("200 queues per second"));
+    assert!(finding(&queues, "BT070").title.contains("200 queues per second"));
     let leak = rabbit(&[(&CONNECTION_CHANNELS, CONNECTION, 300, 5)]);
     assert_eq!(
         (finding(&leak, "BT070").level, subject(&leak, "BT070")),
@@ -201,7 +201,7 @@ fn churn_is_told_with_who_opens() {
     );
     assert_healthy(&rabbit(&[(&CONNECTION_CHANNELS, CONNECTION, 300, 0)]), "BT070");
     let binds = |commits| rabbit(&[(&MNESIA_COMMITS, "", 0, commits), (&BROKER_QUEUES_CREATED, "", 0, 2)]);
-    assert!(finding(&binds(700), "BT070").summary.starts_with("binding churn: "));
+    assert!(finding(&binds(700), "BT070").title.starts_with("binding churn: "));
     assert_eq!(finding(&binds(100), "BT070").level, Level::Notice);
     assert_healthy(&binds(20), "BT070");
     assert_eq!(finding(&rabbit(&[(&BROKER_LOGINS_FAILED, "", 0, 20)]), "BT070").level, Level::Warning);
@@ -215,9 +215,9 @@ fn a_backlog_is_told_with_its_reason() {
     assert_eq!(finding(&queue((200, 100), 0, 0, 0, 0), "BT071").level, Level::Notice);
     let stuck = finding(&queue((200, 100), 60, 2, 0, 0), "BT071");
     assert!(
-        stuck.summary.contains("hold 60 messages and acknowledge none: worker (user app)"),
+        stuck.title.contains("hold 60 messages and acknowledge none: worker (user app)"),
         "{}",
-        stuck.summary
+        stuck.title
     );
     assert_eq!((stuck.level, entries(&stuck)), (Level::Warning, vec!["rabbitmq.prefetch"]));
     // Long jobs.

@@ -62,7 +62,7 @@ fn the_last_link_is_told_first_with_its_own_advice() {
         let found = found(&with(&ledger(), ran, stood), "BT053");
         assert_eq!(found.subject_text().as_deref(), Some("ledger (<0.77.0>)"));
         let last =
-            found.summary.split("for journal (<0.78.0>), ").nth(1).unwrap_or(&found.summary).to_owned();
+            found.title.split("for journal (<0.78.0>), ").nth(1).unwrap_or(&found.title).to_owned();
         (last, entries(&found).first().copied().unwrap_or_default().to_owned())
     };
     let check = |ran: &[(&str, i64)], stood: &[(&str, i64)], last: &str, entry: &str| {
@@ -120,11 +120,11 @@ fn a_last_one_that_works_is_told_as_busy() {
     let period = with(&node, &[("lists:keysort/2 journal:sort/1", 6), ("journal:merge/2", 2)], &[]);
     let waits = found(&period, "BT053");
     assert!(
-        waits.summary.ends_with(
+        waits.title.ends_with(
             "for journal (<0.78.0>), which is busy (lists:keysort/2, called by journal:sort/1, in 6 of 8 samples)"
         ),
         "{}",
-        waits.summary
+        waits.title
     );
     assert_eq!(entries(&waits)[0], "code.cheaper_callback");
     // Now here, now there, and always for the same function of its own.
@@ -133,7 +133,7 @@ fn a_last_one_that_works_is_told_as_busy() {
         &[("lists:merge/2 journal:sort/1", 2), ("lists:split/2 journal:sort/1", 2), ("journal:sort/1", 1)],
         &[],
     );
-    let told = found(&spread, "BT053").summary;
+    let told = found(&spread, "BT053").title;
     assert!(told.ends_with(", which is busy (journal:sort/1)"), "{told}");
     // That it is busy is what they wait for.
     let serial = found(&period, "BT005");
@@ -145,7 +145,7 @@ fn nothing_is_told_of_an_end_that_is_not_known() {
     // It does one thing among others.
     let mixed = [("prim_file:pread_nif/3 journal:find/2", 2), ("journal:find/2", 4), ("journal:sum/2", 4)];
     let found = |period: &Period| found(period, "BT053");
-    let told = found(&with(&ledger(), &mixed, &[])).summary;
+    let told = found(&with(&ledger(), &mixed, &[])).title;
     assert!(told.ends_with("called by ledger:book/2; journal (<0.78.0>) is at work"), "{told}");
     // Nor of one who waits now for this one, now for that one.
     let node = ledger().with(|n| {
@@ -153,7 +153,7 @@ fn nothing_is_told_of_an_end_that_is_not_known() {
         n.stands.push(other);
     });
     let sync = [("prim_file:sync_nif/2 prim_file:sync/1 journal:append/2", 8)];
-    let told = found(&with(&node, &sync, &[])).summary;
+    let told = found(&with(&node, &sync, &[])).title;
     assert!(!told.contains("synced"), "{told}");
 }
 
@@ -168,13 +168,13 @@ fn what_otp_is_asked_for_is_told_as_such() {
     let period = with(&node, &[("prim_file:sync_nif/2 prim_file:sync/1 disk_log_1:sync/2", 8)], &[]);
     let waits = found(&period, "BT053");
     assert!(
-        waits.summary.contains("for disk_log:init/2 (<0.78.0>), which waits for data to be synced"),
+        waits.title.contains("for disk_log:init/2 (<0.78.0>), which waits for data to be synced"),
         "{}",
-        waits.summary
+        waits.title
     );
     assert_eq!(entries(&waits)[..2], ["code.around_the_server", "code.more_in_flight"]);
     let serial = found(&period, "BT005");
-    assert!(serial.summary.contains("it waits for data to be synced to disk"), "{}", serial.summary);
+    assert!(serial.title.contains("it waits for data to be synced to disk"), "{}", serial.title);
     assert!(!entries(&serial).contains(&"code.split_process"), "{serial:#?}");
     let Outcome::Healthy(text) = outcome(&period, "BT074") else { panic!("BT074") };
     assert!(text.contains("; but disk_log:init/2 (<0.78.0>) was in 8 of 8 samples"), "{text}");
@@ -191,9 +191,9 @@ fn a_server_by_itself_is_told_to_be_in_the_disks_hands() {
     let serial = found(&period, "BT005");
     assert!(serial.level >= Level::Warning, "{serial:#?}");
     assert!(
-        serial.summary.ends_with("it waits for data to be synced to disk (prim_file:sync_nif/2, called by journal:append/2, in 8 of 8 samples)"),
+        serial.title.ends_with("it waits for data to be synced to disk (prim_file:sync_nif/2, called by journal:append/2, in 8 of 8 samples)"),
         "{}",
-        serial.summary
+        serial.title
     );
     assert_eq!(entries(&serial), ["code.more_in_flight", "code.split_process"]);
     assert!(matches!(serial.subject, Some(Subject::Process { .. })));

@@ -97,7 +97,7 @@ fn modules_that_come_and_go_are_told_before_the_code_server_that_loads_them() {
         (Level::Warning, Some("erts_code_purger (<0.50.0>)"))
     );
     assert_eq!(entries(&found), ["code.no_code_at_run_time"]);
-    assert!(found.summary.contains("all 2000 processes"), "{}", found.summary);
+    assert!(found.title.contains("all 2000 processes"), "{}", found.title);
     // Hardly any purges: it is the code server.
     let found = finding(&purging(2_000), "BT057");
     assert_eq!(found.subject_text().as_deref(), Some("code_server (<0.51.0>)"));

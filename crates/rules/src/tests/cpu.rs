@@ -220,7 +220,7 @@ fn waiting_for_a_cpu_is_blamed_on_who_has_it() {
     let works = finding(&starved.clone().with(|n| n.cpu = 0.31), "BT004");
     assert_eq!(entries(&works), ["host.cpu_isolation"]);
     let found = finding(&starved, "BT004");
-    assert!(found.summary.contains("other processes"), "{}", found.summary);
+    assert!(found.title.contains("other processes"), "{}", found.title);
     assert_eq!(entries(&found), ["host.cpu_isolation", "+sbwt"]);
     // Many short waits are what waking up takes.
     let wakes = starved.clone().with(|n| n.voluntary_switches = 20_000);
@@ -248,12 +248,12 @@ fn waiting_for_a_cpu_is_blamed_on_who_has_it() {
         n.foreign = 0.05;
     });
     let found = finding(&itself, "BT004");
-    assert!(found.summary.contains("the VM's own threads"), "{}", found.summary);
+    assert!(found.title.contains("the VM's own threads"), "{}", found.title);
     assert_eq!(entries(&found), ["+S", "+sbwt"]);
     // Threads that only spin are many, and those with work wait for others.
     let spins = starved.clone().with(|n| (n.schedulers, n.active, n.cpu, n.wait) = (10, 0.05, 0.05, 0.4));
     let found = finding(&spins, "BT004");
-    assert!(found.summary.contains("other processes used 1.30"), "{}", found.summary);
+    assert!(found.title.contains("other processes used 1.30"), "{}", found.title);
     assert!(
         matches!(found.cost(), Some(Cost::CpuCores(cores)) if (cores - 0.5).abs() < 0.01),
         "no more than threads with work lacked: {:?}",
@@ -286,12 +286,12 @@ fn starved_on_host_of(node: &Node, cpus: i64) -> Finding {
 fn neighbours_are_not_blamed_where_they_may_have_run_on_other_cpus() {
     let many = node().with(|n| (n.schedulers, n.wait, n.foreign, n.cpu) = (8, 0.3, 1.3, 0.4));
     let found = starved_on_host_of(&many, 8);
-    assert!(found.summary.ends_with("the VM may run on 2 of 8 CPUs"), "{}", found.summary);
+    assert!(found.title.ends_with("the VM may run on 2 of 8 CPUs"), "{}", found.title);
     assert_eq!(entries(&found), ["+S", "host.cpu_isolation", "+sbwt"]);
     assert!(found.against.iter().any(|but| but.contains("is not recorded")), "{:?}", found.against);
     // The CPUs that are not the VM's had no room for so much. Its own threads are too many all the same.
     let full = starved_on_host_of(&many.clone().with(|n| n.foreign = 7.5), 8);
-    assert!(full.summary.contains("other processes used 7.50 of 8 cores"), "{}", full.summary);
+    assert!(full.title.contains("other processes used 7.50 of 8 cores"), "{}", full.title);
     assert_eq!(entries(&full), ["host.cpu_isolation", "+S", "+sbwt"]);
     // One scheduler on one of two CPUs: nobody knows, and there is no +S to offer.
     let one = many.with(|n| (n.schedulers, n.cpus, n.wait, n.foreign) = (1, 1, 0.7, 0.8));
@@ -325,7 +325,7 @@ fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
     let stuck = io.clone().with(|n| n.voluntary_switches = 0);
     let found = finding(&stuck, "BT012");
     assert_eq!(entries(&found), ["code.no_blocking_files"]);
-    assert!(found.summary.contains("each blocked in one call"), "{}", found.summary);
+    assert!(found.title.contains("each blocked in one call"), "{}", found.title);
     // In full use, but nothing waits.
     assert_eq!(finding(&io.with(|n| n.dirty_io_queue = 0), "BT012").level, Level::Notice);
     let cpu = node().with(|n| {
@@ -390,7 +390,7 @@ fn who_takes_all_that_has_come_again_and_again_holds_nothing_up() {
         (process.queue, process.queue_max, process.queue_last) =
             (told.queue, told.queue_max, told.queue_last);
         let found = |code: &str| match outcome(&period, code) {
-            Outcome::Found(found) => found.into_iter().next().map(|found| found.summary),
+            Outcome::Found(found) => found.into_iter().next().map(|found| found.title),
             _ => None,
         };
         (found("BT015").is_some_and(|idle| idle.contains("historian")), found("BT006").is_some())
@@ -413,15 +413,15 @@ fn who_takes_all_that_has_come_again_and_again_holds_nothing_up() {
 fn unused_cpu_is_explained_by_its_largest_cause() {
     let check = |node: &Node, why: Use, level: Level| {
         let found = finding(node, "BT015");
-        assert_eq!((unused(&found), found.level), (Some(why), level), "{}", found.summary);
+        assert_eq!((unused(&found), found.level), (Some(why), level), "{}", found.title);
         assert_eq!(found.remedies.is_empty(), why == Use::Nothing);
     };
     check(&node(), Use::Nothing, Level::Notice);
     check(&serial(), Use::SerialProcess, Level::Notice);
-    assert!(finding(&serial(), "BT015").summary.contains("all else waits for one process: router"));
+    assert!(finding(&serial(), "BT015").title.contains("all else waits for one process: router"));
     // Nobody waits for it: that is said, and it is no reason where others wait for something else.
     let alone = serial().with(|n| n.busiest[0].queue = (0, 0));
-    let said = finding(&alone, "BT015").summary;
+    let said = finding(&alone, "BT015").title;
     assert!(said.contains("nothing was seen waiting for it: router"), "{said}");
     check(&node().with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 2)), Use::Turns, Level::Notice);
     // As many as one scheduler has to do, and by chance hardly two at a time.
@@ -540,7 +540,7 @@ fn work_that_waits_for_answers_is_told_from_an_idle_node() {
     assert_eq!((unused(&found), found.level), (Some(Use::Outside), Level::Notice));
     let expect =
         "because work waits for answers: shop_db (<0.77.0>) stands in prim_inet:recv0/3 while messages";
-    assert!(found.summary.contains(expect), "{}", found.summary);
+    assert!(found.title.contains(expect), "{}", found.title);
     // A job that runs beside it explains nothing.
     let job = Busy { pid: "<0.99.0>", reductions: 800_000, runnable_of_10: 10, ..Busy::default() };
     let beside = waits.clone().with(|n| {
@@ -567,7 +567,7 @@ fn cpus_that_no_scheduler_runs_on_are_found_if_processes_wait() {
         (found.level, entries(&found)),
         (Level::Critical, vec!["system_flag.schedulers_online", "+S"])
     );
-    assert!(found.summary.contains("28 processes waiting"), "{}", found.summary);
+    assert!(found.title.contains("28 processes waiting"), "{}", found.title);
     let one_left = few.clone().with(|n| n.cpus = 3);
     assert_eq!(finding(&one_left, "BT035").level, Level::Warning);
     // A quota leaves no more; nobody waits; there is room left.
@@ -588,9 +588,9 @@ fn more_work_than_the_schedulers_do_is_told_by_how_long_it_waits() {
     let found = finding(&crowded(2_002), "BT065");
     assert_eq!((found.level, found.cost()), (Level::Warning, Some(Cost::Waiting(2_000.0))));
     assert!(
-        found.summary.starts_with("2000 processes wait for 2 schedulers: 200 ms until a turn"),
+        found.title.starts_with("2000 processes wait for 2 schedulers: 200 ms until a turn"),
         "{}",
-        found.summary
+        found.title
     );
     assert_eq!(value(&found, "until a runnable process runs"), Some(0.2));
     assert_eq!(entries(&found), ["code.bounded_processes"]);
@@ -599,11 +599,11 @@ fn more_work_than_the_schedulers_do_is_told_by_how_long_it_waits() {
     let rising = crowded(302).with(|n| (n.processes, n.spawned) = ((400, 50), 400));
     let found = finding(&rising, "BT065");
     assert!(found.level == Level::Warning && found.has(&Signal::Backlog), "{found:?}");
-    assert!(found.summary.ends_with("; 50 more come each second than end"), "{}", found.summary);
+    assert!(found.title.ends_with("; 50 more come each second than end"), "{}", found.title);
     assert_eq!(finding(&crowded(102), "BT065").level, Level::Notice);
     // Short turns come soon, and long work has to wait for many of them.
     let short = finding(&crowded(302).with(|n| n.turns = 150_000), "BT065");
-    assert!(short.level == Level::Warning && short.summary.contains("151 times"), "{}", short.summary);
+    assert!(short.level == Level::Warning && short.title.contains("151 times"), "{}", short.title);
 }
 
 #[test]
@@ -627,5 +627,5 @@ fn from_outside_full_use_of_the_cpu_is_told_and_no_more() {
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.bounded_processes"]));
     // Stopped: nobody is in, and nothing runs.
     let found = finding(&silent(node().with(|n| n.cpu = 0.0)), "BT065");
-    assert!(found.level == Level::Warning && found.summary.contains("stopped"), "{}", found.summary);
+    assert!(found.level == Level::Warning && found.title.contains("stopped"), "{}", found.title);
 }

@@ -42,8 +42,8 @@ fn a_child_that_crashes_each_second_is_named_with_its_supervisor_and_the_reason(
         found.subject,
         Some(Subject::ProcessKind { name: "order_server".to_owned(), starter: Some("shop_sup".to_owned()) })
     );
-    assert!(found.summary.starts_with("order_server of shop_sup ends with an error"), "{}", found.summary);
-    assert!(found.summary.contains("badmatch in order_server:handle_info/2 line 33"), "{}", found.summary);
+    assert!(found.title.starts_with("order_server of shop_sup ends with an error"), "{}", found.title);
+    assert!(found.title.contains("badmatch in order_server:handle_info/2 line 33"), "{}", found.title);
     assert_eq!(entries(&found), ["code.crash_cause"]);
     assert!(found.remedies[0].change.contains("order_server:handle_info/2 line 33"), "{:?}", found.remedies);
     // Ten in a second and more.
@@ -81,11 +81,11 @@ fn a_line_that_is_restarted_is_told_by_the_ends_of_the_siblings() {
         (Level::Critical, Some("order_server made by shop_sup"))
     );
     assert!(
-        found.summary.starts_with(
+        found.title.starts_with(
             "order_server of shop_sup ends with an error, and cache and 1 more with it, at least"
         ),
         "{}",
-        found.summary
+        found.title
     );
     assert_eq!(value(&found, "restarts with siblings").map(f64::round), Some(29.0));
     assert_eq!(entries(&found), ["code.crash_cause", "code.restart_strategy"]);
@@ -100,16 +100,16 @@ fn a_line_that_is_restarted_is_told_by_the_ends_of_the_siblings() {
     period.exits.push(killed);
     let found = judge(&period);
     assert!(
-        found.summary.starts_with("order_server of shop_sup ends with an error, and pool and 2 more with it"),
+        found.title.starts_with("order_server of shop_sup ends with an error, and pool and 2 more with it"),
         "{}",
-        found.summary
+        found.title
     );
     // Those of another supervisor are none.
     let other = |row: ExitRow| ExitRow { parent_name: Some("other_sup".to_owned()), ..row };
     let mut period = ends(vec![other(shut_down("cache", 26))]).period();
     period.exits.push(crash(1));
     let found = judge(&period);
-    assert!(found.level == Level::Notice && found.summary.contains("error once"), "{}", found.summary);
+    assert!(found.level == Level::Notice && found.title.contains("error once"), "{}", found.title);
 }
 
 #[test]
@@ -118,9 +118,9 @@ fn a_line_whose_failing_child_was_not_seen_is_found() {
     let found = finding(&ends(vec![shut_down("cache", 2), shut_down("index", 2)]), "BT063");
     assert_eq!((found.level, found.confidence), (Level::Warning, Confidence::Inferred));
     assert!(
-        found.summary.starts_with("shop_sup ends cache and 1 more and starts them again at least"),
+        found.title.starts_with("shop_sup ends cache and 1 more and starts them again at least"),
         "{}",
-        found.summary
+        found.title
     );
     // One alone, or many once each, somebody ends on purpose.
     assert_healthy(&ends(vec![shut_down("cache", 2)]), "BT063");
@@ -154,7 +154,7 @@ fn workers_of_one_supervisor_that_run_the_same_are_one_loop() {
         |number: i64| ExitRow { name: Some(format!("pool_{number}")), stack: Vec::new(), ..crash(1) };
     let early = ExitRow { name: None, call: None, ..worker(0) };
     let found = finding(&ends(vec![worker(1), worker(2), worker(3), early]), "BT063");
-    assert!(found.summary.starts_with("pool_1 and 2 more of shop_sup"), "{}", found.summary);
+    assert!(found.title.starts_with("pool_1 and 2 more of shop_sup"), "{}", found.title);
     assert_eq!(value(&found, "ends with errors").map(|rate| rate.round()), Some(4.0));
     // Without a stack it is an exit that was meant, such as a connection that is refused.
     assert_eq!(entries(&found), ["code.crash_cause", "code.backoff"]);
@@ -170,13 +170,13 @@ fn a_heap_limit_that_kills_is_named_with_whom_it_kills() {
     };
     let found = finding(&ends(vec![killed(1_000_000)]), "BT063");
     assert_eq!(found.subject_text().as_deref(), Some("order_server made by shop_sup"));
-    assert!(found.summary.ends_with("killed at its heap limit of 1000000 words"), "{}", found.summary);
+    assert!(found.title.ends_with("killed at its heap limit of 1000000 words"), "{}", found.title);
     assert_eq!(entries(&found), ["process.max_heap_size"]);
 
     let by_flag = ends(vec![killed(1_000_000)])
         .with(|n| n.facts.push((facts::EMU_ARGS, r#"["-hmax","1000000"]"#.to_owned())));
     let found = finding(&by_flag, "BT063");
-    assert!(found.summary.ends_with("which +hmax 1000000 sets (words)"), "{}", found.summary);
+    assert!(found.title.ends_with("which +hmax 1000000 sets (words)"), "{}", found.title);
     assert_eq!(found.subject, Some(Subject::Flag { name: "+hmax".to_owned() }));
     assert!(found.signals.iter().any(
         |signal| matches!(signal, Signal::Crashes(Subject::ProcessKind { name, .. }) if name == "order_server")
@@ -192,7 +192,7 @@ fn a_heap_limit_that_kills_is_named_with_whom_it_kills() {
     // Without a limit it was somebody who may have meant it.
     let found = finding(&ends(vec![killed(0)]), "BT063");
     assert_eq!((found.level, found.confidence), (Level::Notice, Confidence::Guess));
-    assert!(found.summary.ends_with("times a minute: exit(Pid, kill)"), "{}", found.summary);
+    assert!(found.title.ends_with("times a minute: exit(Pid, kill)"), "{}", found.title);
     assert_eq!(entries(&found), ["code.end_in_order"]);
     // One that fails at times, too, has a cause of its own.
     let both = ends(vec![killed(0), crash(1)]);
@@ -208,7 +208,7 @@ fn a_call_that_is_not_answered_names_whom_it_asked() {
         ..crash(1)
     };
     let found = finding(&ends(vec![timeout]), "BT063");
-    assert!(found.summary.ends_with("timeout in gen_server:call/3 to stock_server"), "{}", found.summary);
+    assert!(found.title.ends_with("timeout in gen_server:call/3 to stock_server"), "{}", found.title);
     assert!(
         found.remedies[0].change.ends_with("see why stock_server does not answer"),
         "{:?}",

@@ -97,9 +97,9 @@ fn who_held_most_is_named_unless_who_was_at_work_held_nearly_as_much() {
     let small = at_work("<0.7.0>", 200);
     assert_eq!((small.level, small.subject_text().as_deref()), (Level::Critical, Some("cache (<0.5.0>)")));
     assert!(
-        small.summary.contains("368 MB") && small.summary.contains("500 MB of 1000 MB"),
+        small.title.contains("368 MB") && small.title.contains("500 MB of 1000 MB"),
         "{}",
-        small.summary
+        small.title
     );
     assert_eq!(entries(&small), ["process.max_heap_size", "host.memory_limit"]);
     assert_eq!(at_work("<0.7.0>", 300).subject_text().as_deref(), Some("report (<0.7.0>)"));
@@ -228,7 +228,7 @@ fn a_dump_that_was_asked_for_is_no_crash_and_its_longest_queues_are_told() {
             (Level::Warning, Some("cache (<0.5.0>)".to_owned()))
         ]
     );
-    assert!(found[1].summary.contains("1000000 messages"), "{}", found[1].summary);
+    assert!(found[1].title.contains("1000000 messages"), "{}", found[1].title);
     assert_eq!(entries(&found[1]), ["code.back_pressure"]);
 }
 

@@ -75,7 +75,7 @@ fn found(period: &Period, at_least: Level) -> Vec<(&'static str, String)> {
     let told = findings
         .into_iter()
         .filter(|finding| finding.level >= at_least && !TRUE_OF_IT.contains(&finding.code.0))
-        .map(|finding| (finding.code.0, finding.summary.clone()));
+        .map(|finding| (finding.code.0, finding.title.clone()));
     told.collect()
 }
 

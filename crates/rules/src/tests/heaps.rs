@@ -22,7 +22,7 @@ fn binaries_that_no_process_refers_to_are_told_with_the_tables_that_may_keep_the
     };
     let found = finding(&kept(20 * MB), "BT026");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("")));
-    assert!(found.summary.starts_with("280 MB of binaries are kept by no process"), "{}", found.summary);
+    assert!(found.title.starts_with("280 MB of binaries are kept by no process"), "{}", found.title);
     assert!(
         found.evidence.iter().any(|of| of.text.as_deref().is_some_and(|text| text.contains("carts of"))),
         "{found:#?}"
@@ -38,11 +38,11 @@ fn binaries_that_no_process_refers_to_are_told_with_the_tables_that_may_keep_the
         })
     };
     let found = finding(&with_queues(200 * MB), "BT026");
-    assert!(found.summary.starts_with("200 MB of binaries wait in sockets"), "{}", found.summary);
+    assert!(found.title.starts_with("200 MB of binaries wait in sockets"), "{}", found.title);
     assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["socket.send_timeout"]));
     let found = finding(&with_queues(30 * MB), "BT026");
-    assert!(found.summary.ends_with("the holder is not seen from outside"), "{}", found.summary);
-    assert!(found.summary.starts_with("250 MB"), "{}", found.summary);
+    assert!(found.title.ends_with("the holder is not seen from outside"), "{}", found.title);
+    assert!(found.title.starts_with("250 MB"), "{}", found.title);
     // Not measured, of a node with many sockets.
     let sockets = kept(20 * MB).with(|n| {
         let kind = "tcp_inet".to_owned();
@@ -131,7 +131,7 @@ fn a_table_of_parts_of_larger_binaries_is_named() {
     // 10,000 rows of 100 bytes, each of a binary of 20 kB.
     let node = measured(10_000, [100, 0, 100, 10_000, 2 * MB, 2 * MB]);
     let found = finding(&node, "BT026");
-    assert_eq!(found.summary, "ETS table carts keeps 200 MB of binaries alive by parts of them");
+    assert_eq!(found.title, "ETS table carts keeps 200 MB of binaries alive by parts of them");
     assert_eq!((found.level, found.confidence), (Level::Warning, Confidence::Measured));
     assert_eq!(found.subject_text().as_deref(), Some("carts of <0.55.0>"));
     assert_eq!(found.cost(), Some(Cost::MemoryBytes((199 * MB) as f64)));
@@ -144,7 +144,7 @@ fn a_table_of_parts_of_larger_binaries_is_named() {
     assert_eq!(finding(&ordered, "BT026").confidence, Confidence::Inferred);
     // Parts of one binary keep that once; most of the rest is somewhere else.
     let of_one = measured(10_000, [100, 0, 100, 10_000, 200 * MB, 20_000]);
-    assert!(finding(&of_one, "BT026").summary.ends_with("not seen from outside"));
+    assert!(finding(&of_one, "BT026").title.ends_with("not seen from outside"));
     // A product's tables are not the user's to change.
     let product = measured(10_000, [100, 0, 100, 10_000, 2 * MB, 2 * MB])
         .with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
@@ -175,9 +175,9 @@ fn a_table_of_whole_binaries_is_healthy() {
     let little = measured(100, [100, 0, 100, 5 * MB, 5 * MB, 5 * MB]);
     let found = finding(&little, "BT026");
     assert!(
-        found.summary.starts_with("280 MB of binaries are kept by no process; the holder"),
+        found.title.starts_with("280 MB of binaries are kept by no process; the holder"),
         "{}",
-        found.summary
+        found.title
     );
     assert_eq!((value(&found, "thereof seen in ETS tables"), entries(&found)), (Some(5e6), Vec::new()));
     // One that was seen to hold none is not named as one that may.
@@ -241,7 +241,7 @@ fn receive_buffers_are_told_from_what_tables_keep() {
     );
     let found = finding(&sockets(360 * MB), "BT026");
     assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["socket.buffer"]));
-    assert_eq!(found.summary, "280 MB of binaries may be receive buffers of about 188 connections");
+    assert_eq!(found.title, "280 MB of binaries may be receive buffers of about 188 connections");
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn a_supervisor_that_works_without_starting_children_is_named() {
         (found.level, found.subject_text().as_deref()),
         (Level::Warning, Some("calls_sup (<0.88.0>)"))
     );
-    assert!(found.summary.ends_with("again and again, by calls:find/1"), "{}", found.summary);
+    assert!(found.title.ends_with("again and again, by calls:find/1"), "{}", found.title);
     assert_eq!(entries(&found), ["code.index_of_children"]);
     finding(&supervisor(200_000, "Elixir.DynamicSupervisor:init/1"), "BT087");
     // No supervisor; little of the work; a node that hardly works; children that come and go.
@@ -408,7 +408,7 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
     };
     let found = finding(&idle(0), "BT031");
     assert_eq!(found.level, Level::Warning);
-    assert!(found.summary.starts_with("3 large processes that do nothing hold 180 MB"), "{}", found.summary);
+    assert!(found.title.starts_with("3 large processes that do nothing hold 180 MB"), "{}", found.title);
     assert_eq!(entries(&found), ["code.hibernate", "code.worker_per_job"]);
     assert_eq!(found.remedies[0].saves_bytes, Some((180 * MB) as f64));
     // Those that are not among the largest may be like them, or not.
@@ -440,9 +440,9 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
     let asked = finding(&idle(300), "BT031");
     assert_eq!(asked.level, Level::Notice);
     assert!(
-        asked.summary.starts_with("3 large processes that do hardly anything hold 180 MB"),
+        asked.title.starts_with("3 large processes that do hardly anything hold 180 MB"),
         "{}",
-        asked.summary
+        asked.title
     );
     // One that collects whenever it is looked at is not idle.
     let collects = idle(0).with(|n| {
@@ -465,7 +465,7 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
         })
     };
     let found = finding(&job(30_000, 2_100), "BT032");
-    assert!(found.summary.contains("every 30 s"), "{}", found.summary);
+    assert!(found.title.contains("every 30 s"), "{}", found.title);
     // Of twenty minutes each tenth second or so is kept.
     let long = finding(&job(96_000, 2_100).with(|n| (n.seconds, n.collections.0) = (1_300, 20)), "BT032");
     let step = long.evidence[1]
@@ -473,7 +473,7 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
         .strip_prefix("in ")
         .and_then(|rest| rest.strip_suffix(" s without one, usually"));
     let step: f64 = step.and_then(|step| step.parse().ok()).unwrap_or_else(|| panic!("{long:#?}"));
-    assert!(step > 5.0 && long.summary.contains(&format!("within {step:.1} s")), "{}", long.summary);
+    assert!(step > 5.0 && long.title.contains(&format!("within {step:.1} s")), "{}", long.title);
     assert_eq!(entries(&found), ["code.no_forced_collections"]);
     assert_healthy(&job(30_000, 500), "BT032");
     // A log that is written in pulses makes many collections of few processes.
@@ -484,14 +484,14 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
     // Seen once a second, its rounds are two or three, or three or four seconds apart.
     for every_ms in [2_500, 3_500] {
         let found = finding(&job(every_ms, 2_100).with(|n| n.seconds = 20), "BT032");
-        assert_eq!(found.level, Level::Warning, "{}", found.summary);
-        assert!(found.summary.contains("collections within a second"), "{}", found.summary);
+        assert_eq!(found.level, Level::Warning, "{}", found.title);
+        assert!(found.title.contains("collections within a second"), "{}", found.title);
     }
     // Each third second has one, and many a round falls into two.
     for every_ms in [2_700, 3_100] {
         let slow = job(every_ms, 2_100).with(|n| (n.seconds, n.wave_ms) = (13, 600));
         let found = finding(&slow, "BT032");
-        assert!(found.summary.contains("about every 3"), "{every_ms}: {}", found.summary);
+        assert!(found.title.contains("about every 3"), "{every_ms}: {}", found.title);
     }
 }
 
@@ -537,7 +537,7 @@ fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
         "{:?}",
         found.cost()
     );
-    assert!(found.summary.contains("9000 collections a second, 4.5 of each of 2000"), "{}", found.summary);
+    assert!(found.title.contains("9000 collections a second, 4.5 of each of 2000"), "{}", found.title);
     assert_eq!(entries(&found), ["code.no_forced_collections"]);
     // It is seen as well while it waits for one of them.
     let waits = guard("shop_guard:check/1", 9_000);

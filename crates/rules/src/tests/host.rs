@@ -23,9 +23,9 @@ fn memory_that_was_swapped_out_counts_by_how_often_it_is_missed() {
     let found = finding(&swapped(100, 50), "BT019");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["host.swap", "code.less_garbage"]));
     assert!(
-        found.summary.starts_with("33 % of the VM's memory is swapped out, and 50.0 times"),
+        found.title.starts_with("33 % of the VM's memory is swapped out, and 50.0 times"),
         "{}",
-        found.summary
+        found.title
     );
     assert_eq!(finding(&swapped(100, 500), "BT019").level, Level::Critical);
     // Out, and not missed: worth knowing, and a risk where memory is short, or nearly all of it is out.
@@ -64,7 +64,7 @@ fn huge_pages_are_blamed_only_for_memory_that_they_hold() {
     let found = finding(&always(4_000, 3_000, 1_500), "BT020");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["host.huge_pages"]));
     assert_eq!(
-        found.summary,
+        found.title,
         "4000 MB are resident and 1500 MB of them used; 3000 MB stand in transparent huge pages"
     );
     // What stands in huge pages stays there until the VM is started again.
@@ -101,7 +101,7 @@ fn a_clock_that_runs_off_is_told_with_how_long_it_will() {
     let found = finding(&behind, "BT021");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+C", "host.clock"]));
     assert_eq!(
-        found.summary,
+        found.title,
         "the VM's clock runs 0.98 % fast, and all of its timers with it: it is 35 s behind the host's, and needs 60 min \
          more to be right"
     );
@@ -109,7 +109,7 @@ fn a_clock_that_runs_off_is_told_with_how_long_it_will() {
     assert_eq!(finding(&hours, "BT021").level, Level::Critical);
     // Slow, while it waits for the host's time.
     let ahead = behind.clone().with(|n| (n.clock_gain, n.clock_ahead) = (-0.0098, 35.0));
-    assert!(finding(&ahead, "BT021").summary.contains("0.98 % slow"));
+    assert!(finding(&ahead, "BT021").title.contains("0.98 % slow"));
     // Two hosts: how far their clocks are apart says nothing.
     let remote = behind.with(|n| n.without.push(&metrics::WALL_CLOCK));
     let found = finding(&remote, "BT021");
@@ -125,7 +125,7 @@ fn a_step_of_the_hosts_time_matters_by_what_the_vm_makes_of_it() {
     let stepped = node().with(|n| n.clock_step = 2.0);
     let found = finding(&stepped, "BT021");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+C", "host.clock"]));
-    assert_eq!(found.summary, "the host's time was set by 2.0 s while it was recorded");
+    assert_eq!(found.title, "the host's time was set by 2.0 s while it was recorded");
     let mode = |mode: &str| stepped.clone().with(|n| n.facts.push((facts::TIME_WARP_MODE, mode.to_owned())));
     let found = finding(&mode("multi_time_warp"), "BT021");
     assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["host.clock"]));
@@ -218,11 +218,11 @@ fn a_slow_clock_source_counts_by_the_time_in_the_kernel() {
     assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["host.clock_source"]));
     let busy = |source| with_fact(facts::CLOCKSOURCE, source).with(|n| n.system = 0.5);
     assert_eq!(finding(&busy("acpi_pm"), "BT022").level, Level::Warning);
-    assert!(finding(&busy("acpi_pm"), "BT022").summary.contains("each look at the clock takes a call"));
+    assert!(finding(&busy("acpi_pm"), "BT022").title.contains("each look at the clock takes a call"));
     // Whether it does depends on the hypervisor, which nobody here can ask.
     let xen = finding(&busy("xen"), "BT022");
     assert_eq!((xen.level, xen.against.len()), (Level::Warning, 2));
-    assert!(xen.summary.contains("each look at the clock may take a call"), "{}", xen.summary);
+    assert!(xen.title.contains("each look at the clock may take a call"), "{}", xen.title);
     assert_healthy(&busy("kvm-clock"), "BT022");
     assert_healthy(&node(), "BT022");
     assert!(matches!(outcome(&busy("sundial").period(), "BT022"), Outcome::NotJudged { .. }));
@@ -234,7 +234,7 @@ fn a_vm_that_is_started_again_and_again_is_found() {
     let looping = lives(&[(0, 3), (5, 9), (10, 14), (15, 18)]);
     let found = finding(&looping, "BT023");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["ERL_CRASH_DUMP", "host.restart"]));
-    assert_eq!(found.summary, "the VM was started again 3 times within 18 s; a life takes about 5 s");
+    assert_eq!(found.title, "the VM was started again 3 times within 18 s; a life takes about 5 s");
     // What the kernel ends for its memory leaves no dump.
     let killed = looping.with(|n| n.group_memory = Some((99 * MB, 100 * MB)));
     assert_eq!(entries(&finding(&killed, "BT023"))[0], "host.memory_limit");
@@ -291,12 +291,12 @@ fn a_machine_that_spends_more_credits_than_it_earns_is_told() {
     assert_eq!(entries(&spinning), ["+sbwt", "host.instance_type"]);
     let spent = finding(&burstable("t3.medium").with(|n| n.steal = 0.4), "BT036");
     assert_eq!(spent.level, Level::Warning, "its default is the unlimited mode");
-    assert!(spent.summary.contains("seem to be spent"), "{}", spent.summary);
+    assert!(spent.title.contains("seem to be spent"), "{}", spent.title);
     // By default one family is charged what it has not earned, and the other one is slowed down.
-    assert!(spends.summary.contains("spent the rest is charged, unless"), "{}", spends.summary);
+    assert!(spends.title.contains("spent the rest is charged, unless"), "{}", spends.title);
     assert!(spent.against.iter().any(|against| against.contains("takes the CPU for others")), "{spent:#?}");
     let older = finding(&burstable("t2.medium"), "BT036");
-    assert!(older.summary.contains("spent it is slowed down, unless"), "{}", older.summary);
+    assert!(older.title.contains("spent it is slowed down, unless"), "{}", older.title);
     let spent = finding(&burstable("t2.medium").with(|n| n.steal = 0.4), "BT036");
     assert_eq!((spent.level, spent.against.len()), (Level::Critical, 0), "{spent:#?}");
     // Who uses less than the baseline has credits, whatever neighbours take.
@@ -304,7 +304,7 @@ fn a_machine_that_spends_more_credits_than_it_earns_is_told() {
         burstable("t2.medium").with(|n| (n.active, n.cpu, n.foreign, n.steal) = (0.13, 0.13, 0.08, 0.4));
     let below = finding(&below, "BT036");
     assert_eq!(below.level, Level::Notice, "{below:#?}");
-    assert!(!below.summary.contains("seem to be spent"), "{}", below.summary);
+    assert!(!below.title.contains("seem to be spent"), "{}", below.title);
     // Others do not tell their type.
     for model in ["Microsoft Corporation Virtual Machine", "Google Compute Engine", "Xen HVM domU"] {
         let untold = node().with(|n| n.facts.push((facts::MACHINE, model.to_owned())));

@@ -54,7 +54,7 @@ fn the_innermost_function_that_most_samples_are_within_is_named() {
     ];
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
     assert_eq!((code.level, code.subject_text().as_deref()), (Level::Notice, Some("codec:encode/1")));
-    assert!(code.summary.starts_with("77 % of the CPU time"), "{}", code.summary);
+    assert!(code.title.starts_with("77 % of the CPU time"), "{}", code.title);
     let callers =
         code.evidence.iter().find(|evidence| evidence.what == "called by").and_then(|e| e.text.clone());
     assert_eq!(callers.as_deref(), Some("audit:handle/3, by shop:request/1"));
@@ -62,8 +62,8 @@ fn the_innermost_function_that_most_samples_are_within_is_named() {
     let woken = WorkSample { is_ready: true, ..sample("web", 30, false, "timer:sleep/1 web:loop/0") };
     let with_woken: Vec<_> = samples.iter().cloned().chain([woken]).collect();
     assert_eq!(
-        found(&with(&busy(), &with_woken), "BT073").map(|code| code.summary),
-        Some(code.summary.clone())
+        found(&with(&busy(), &with_woken), "BT073").map(|code| code.title),
+        Some(code.title.clone())
     );
     // Nothing has most; too few samples; a node that does next to nothing.
     let spread = [sample("a", 5, false, "a:b/0"), sample("c", 5, false, "c:d/0")];
@@ -125,11 +125,11 @@ fn code_that_never_waits_is_told_with_the_processes_that_run_it() {
     let never = "feed:next/2 feed:poll/1";
     let two = found_of(vec![spins("<0.77.0>", never, 10), spins("<0.78.0>", never, 10)]);
     assert!(
-        two.summary.ends_with(
+        two.title.ends_with(
             "goes into searching lists by key, called by feed:next/2: 2 processes run it and never wait"
         ),
         "{}",
-        two.summary
+        two.title
     );
     assert!(two.has(&Signal::NeverWaits) && two.level == Level::Notice);
     assert_eq!(entries(&two), ["code.end_of_loop", "code.cheaper_function"]);
@@ -153,14 +153,14 @@ fn what_a_library_does_is_counted_to_its_caller() {
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
     assert_eq!(code.subject_text().as_deref(), Some("shop:page/1"));
     assert_eq!(text(&code, "of these in").as_deref(), Some("JSON, 7 of 10"));
-    assert!(code.summary.ends_with("goes into JSON, called by shop:page/1"), "{}", code.summary);
+    assert!(code.title.ends_with("goes into JSON, called by shop:page/1"), "{}", code.title);
     assert!(code.remedies[0].change.starts_with("encode or decode less"), "{:?}", code.remedies);
     // Tasks of a moment, each with another function: the library is what they have in common.
     let samples: Vec<_> = ["a", "b", "c", "d"]
         .map(|name| sample(name, 3, false, &format!("re:run/3 {name}:check/1 {name}:task/0")))
         .to_vec();
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
-    assert!(code.summary.ends_with("regular expressions (re, Regex)"), "{}", code.summary);
+    assert!(code.title.ends_with("regular expressions (re, Regex)"), "{}", code.title);
     assert!(code.remedies[0].change.contains("backtracking"), "{:?}", code.remedies);
 }
 
@@ -170,7 +170,7 @@ fn what_it_is_that_costs_is_told_where_that_is_known() {
     let server = |at| sample("file_io_server:server_loop/1", 3, false, at);
     let told = |samples: &[WorkSample]| {
         let code = found(&with(&busy(), samples), "BT073").expect("a finding");
-        (code.summary, code.remedies[0].change.clone(), code.remedies[0].why.clone())
+        (code.title, code.remedies[0].change.clone(), code.remedies[0].why.clone())
     };
     let lines = server("prim_file:read_nif/2 file_io_server:get_line/4 file_io_server:server_loop/1");
     let (summary, advice, why) = told(&[sample("import", 9, false, reading), lines.clone()]);
@@ -233,7 +233,7 @@ fn a_module_is_named_where_none_of_its_functions_has_most() {
         sample("other", 3, false, "gen_server:loop/7"),
     ];
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
-    assert_eq!(code.summary, "69 % of the CPU time of processes goes into functions of hook");
+    assert_eq!(code.title, "69 % of the CPU time of processes goes into functions of hook");
     assert_eq!(code.subject_text().as_deref(), Some("hook"));
     assert_eq!(
         text(&code, "its functions, with samples").as_deref(),
@@ -263,7 +263,7 @@ fn stacks_that_are_cut_off_in_a_library_count_for_the_callers_of_others() {
             &format!("Elixir.Inspect.Algebra:a/3 Elixir.Kernel:inspect/2 {caller} web:serve/1"),
         )
     };
-    let told = |samples: &[WorkSample]| found(&with(&busy(), samples), "BT073").expect("a finding").summary;
+    let told = |samples: &[WorkSample]| found(&with(&busy(), samples), "BT073").expect("a finding").title;
     let rest = sample("web", 1, false, "web:parse/1 web:serve/1");
     let cut = sample("web", 12, false, CUT);
     assert_eq!(
@@ -302,7 +302,7 @@ fn formatting_by_those_that_log_is_for_the_log() {
         let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
         let changes: Vec<_> =
             code.remedies.iter().map(|remedy| remedy.change.chars().take(8).collect::<String>()).collect();
-        (code.summary, changes.join("; "))
+        (code.title, changes.join("; "))
     };
     let (summary, changes) = told("", 4);
     assert!(
@@ -353,7 +353,7 @@ fn children_of_a_supervisor_are_told_by_their_labels_or_by_what_they_run() {
     let told = |busiest: Vec<Busy>, own: &str| {
         let node = busy().with(|n| (n.busiest, n.total_reductions) = (busiest, 9_000_000));
         let places = ["a:b/1", "c:d/1", "e:f/1"].map(|at| sample(kind, 3, false, &format!("{at} {own}")));
-        found(&with(&node, &places), "BT073").map(|code| (code.summary.clone(), code.subject_text()))
+        found(&with(&node, &places), "BT073").map(|code| (code.title.clone(), code.subject_text()))
     };
     let later = child("<0.77.0>", 4_000_000, Some("queue later"));
     let idle = child("<0.79.0>", 10_000, Some("queue mail"));
@@ -409,7 +409,7 @@ fn those_that_ended_before_they_answered_did_what_their_like_do() {
     }];
     let code = found(&period, "BT073").expect("a finding");
     assert_eq!(code.subject_text().as_deref(), Some("codec:encode/1"));
-    assert!(code.summary.starts_with("62 %"), "{}", code.summary);
+    assert!(code.title.starts_with("62 %"), "{}", code.title);
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn many_that_wait_for_a_name_server_are_found() {
     };
     let sick = finding(&resolving(40), "BT074");
     assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("fetch:page/1")));
-    assert!(sick.summary.contains("name resolution"), "{}", sick.summary);
+    assert!(sick.title.contains("name resolution"), "{}", sick.title);
     assert_healthy(&resolving(1), "BT074");
     // Who receives is in no such step.
     let receiving = node().with(|n| n.stands = vec![stand(80, &["prim_inet:recv0/3", "web:serve/1"], &[])]);
@@ -473,7 +473,7 @@ fn those_who_wait_and_pile_up_are_what_leaks() {
     let leak = silent((400, 20), 80).period();
     let shaking = found(&leak, "BT074").expect("handshakes");
     assert_eq!((shaking.level, shaking.subject_text().as_deref()), (Level::Warning, Some("gate:welcome/1")));
-    assert!(shaking.summary.contains("they pile up"), "{}", shaking.summary);
+    assert!(shaking.title.contains("they pile up"), "{}", shaking.title);
     assert!(shaking.remedies[0].change.contains("time-out"), "{}", shaking.remedies[0].change);
     for effect in ["BT007", "BT008"] {
         let follows = found(&leak, effect).expect(effect).follows.map(|of| of.code.0);
@@ -505,7 +505,7 @@ fn a_process_of_otp_that_is_often_held_up_by_a_name_server_is_named() {
     let dns = "prim_inet:recvfrom0/3 inet_res:do_udp_recv/7 inet:getaddr_tm/3 inet_tcp_dist:select/1 net_kernel:handle_info/2";
     let sick = finding(&resolves("net_kernel", dns), "BT074");
     assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("net_kernel (<0.77.0>)")));
-    assert!(sick.summary.contains("whoever connects to a node waits"), "{}", sick.summary);
+    assert!(sick.title.contains("whoever connects to a node waits"), "{}", sick.title);
     // Whose name nobody knows may resolve all day; and net_kernel may wait for something else.
     assert_healthy(&resolves("crawler", dns), "BT074");
     assert_healthy(&resolves("net_kernel", "gen:do_call/4 net_kernel:handle_info/2"), "BT074");
@@ -556,9 +556,9 @@ fn a_process_that_waits_outside_while_messages_queue_is_named() {
     let sick = finding(&courier(dns, (5, 20)), "BT074");
     assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("courier (<0.77.0>)")));
     assert!(
-        sick.summary.starts_with("courier (<0.77.0>) waits for name resolution (DNS) while its queue holds"),
+        sick.title.starts_with("courier (<0.77.0>) waits for name resolution (DNS) while its queue holds"),
         "{}",
-        sick.summary
+        sick.title
     );
     assert_eq!(entries(&sick), ["code.more_in_flight", "code.more_in_flight"]);
     // A peer that answers slowly: a notice, unless the queue grows.
@@ -609,7 +609,7 @@ fn who_waits_for_its_clients_next_request_is_told_from_who_waits_for_an_answer()
     let healthy = |stack: &str, started: &str, queue, others| {
         let node = reader(stack, started, queue, others);
         assert_healthy(&node, "BT074");
-        let idle = finding(&node, "BT015").summary;
+        let idle = finding(&node, "BT015").title;
         assert!(!idle.contains("wait for it"), "{stack}: {idle}");
     };
     // One of many connections; of a server that is known; one that has accepted itself.
@@ -678,12 +678,12 @@ fn answers_that_take_several_turns_to_copy_are_named() {
         sample("shop:request/1", 2, false, "shop:total/1 shop:request/1"),
     ];
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
-    assert!(code.summary.contains("copying its answers to callers"), "{}", code.summary);
+    assert!(code.title.contains("copying its answers to callers"), "{}", code.title);
     assert!(code.remedies[0].change.contains("send what the caller reads"), "{:?}", code.remedies);
     // One that has just answered: what it had run before is not known.
     let done = [sample("Elixir.Prices", 9, false, reply), samples[1].clone(), samples[2].clone()];
     let code = found(&with(&busy(), &done), "BT073").expect("a finding");
-    assert!(!code.summary.contains("copying"), "{}", code.summary);
+    assert!(!code.title.contains("copying"), "{}", code.title);
 }
 
 #[test]
@@ -713,9 +713,9 @@ fn what_a_library_waits_for_is_its_own_work() {
     ];
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
     assert!(
-        code.summary.contains("TLS (ssl, public_key, crypto), called by prices:ask/1"),
+        code.title.contains("TLS (ssl, public_key, crypto), called by prices:ask/1"),
         "{}",
-        code.summary
+        code.title
     );
 }
 
@@ -731,7 +731,7 @@ fn processes_that_all_wait_for_an_answer_on_silent_connections_are_named() {
     };
     let found = finding(&waits(reads, 8), "BT074");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("smtp:expect/2")));
-    assert!(found.summary.contains("8 connections to 192.0.2.7:25"), "{}", found.summary);
+    assert!(found.title.contains("8 connections to 192.0.2.7:25"), "{}", found.title);
     assert_eq!(entries(&found), ["code.read_timeout"]);
     // Others answer; and a server's connections wait for the next request in their own loop.
     assert_healthy(&waits(reads, 2), "BT074");

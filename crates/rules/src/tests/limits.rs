@@ -80,7 +80,7 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
         "BT008",
     );
     assert_eq!(uploads.subject_text().as_deref(), Some("files in /srv/uploads"));
-    assert!(uploads.summary.ends_with("; most are files in /srv/uploads"), "{}", uploads.summary);
+    assert!(uploads.title.ends_with("; most are files in /srv/uploads"), "{}", uploads.title);
     assert!(!uploads.evidence.iter().any(|evidence| evidence.what == "most are"), "{:?}", uploads.evidence);
     let grows = |kind: &'static str| {
         let node = files.clone().with(|n| (n.open_files, n.open_kinds) = ((700, 5), vec![(kind, 400)]));
@@ -164,7 +164,7 @@ fn sockets_that_outlive_their_process_are_what_leaks() {
     let found = finding(&sick, "BT008");
     let says =
         "; 60 of 100 sampled sockets belong to processes that have ended; about 60 MB wait unsent in them";
-    assert!(found.summary.ends_with(says), "{}", found.summary);
+    assert!(found.title.ends_with(says), "{}", found.title);
     assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by files:init/1"));
     assert_eq!(entries(&found), ["code.linger", "socket.send_timeout"]);
     // The binaries that become more wait there.
@@ -177,7 +177,7 @@ fn sockets_that_outlive_their_process_are_what_leaks() {
     assert_eq!(entries(&growth), ["socket.send_timeout"]);
     // Nothing waits in them: nobody was linked to them.
     let unlinked = finding(&disowned(150, 100, 90, 0), "BT008");
-    assert!(unlinked.summary.ends_with("belong to processes that have ended"), "{}", unlinked.summary);
+    assert!(unlinked.title.ends_with("belong to processes that have ended"), "{}", unlinked.title);
     assert!(unlinked.remedies[0].change.contains("no unlink/1"), "{:?}", unlinked.remedies);
     // Few of many, which may just be closing; and as many as ever.
     assert_eq!(entries(&finding(&disowned(800, 100, 8, mb), "BT008")), ["code.close_ports"]);
@@ -209,16 +209,16 @@ fn connections_on_which_nothing_comes_are_what_leaks() {
     let found = finding(&silent(500, "RabbitMQ 3.10.8"), "BT008");
     assert!(
         found
-            .summary
+            .title
             .ends_with("500 of 690 connections at 0.0.0.0:5672 have received nothing for 30 s or more"),
         "{}",
-        found.summary
+        found.title
     );
     assert!(found.remedies[0].change.starts_with("heartbeat in rabbitmq.conf"), "{:?}", found.remedies);
     let own = finding(&silent(500, "shop 1.0"), "BT008");
     assert!(own.remedies[0].change.contains("keepalive"), "{:?}", own.remedies);
     // Most of them speak.
-    assert!(!finding(&silent(100, "shop 1.0"), "BT008").summary.contains("nothing for 30 s"));
+    assert!(!finding(&silent(100, "shop 1.0"), "BT008").title.contains("nothing for 30 s"));
     // As many as ever, though silent.
     assert_healthy(
         &silent(500, "shop 1.0").with(|n| (n.ports, n.open_files) = ((700, 0), (720, 0))),
@@ -258,7 +258,7 @@ fn atoms_that_grow_are_found() {
             "BT009",
         );
         let told = found.evidence.into_iter().find(|evidence| evidence.what == "the newest begin with");
-        (found.summary.ends_with("; the newest are mostly session:…"), told.and_then(|told| told.text))
+        (found.title.ends_with("; the newest are mostly session:…"), told.and_then(|told| told.text))
     };
     assert_eq!(beginning((100_000, 5_000), 40), (true, Some("session: (440 of 550 looked at)".to_owned())));
     assert_eq!(beginning((100_000, 5_000), 20), (false, None));
@@ -305,7 +305,7 @@ fn poll_threads_that_cannot_keep_up_are_told_by_their_set() {
     let found = finding(&busy(&[(0.98, 0.7)]), "BT059");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["socket.active", "+IOt", "+IOp"]));
     assert_eq!(
-        found.summary,
+        found.title,
         "the poll thread works for 98 % of the time: sockets with data wait to be told of"
     );
     assert_eq!(found.remedies[1].change, "+IOt 2");
@@ -318,7 +318,7 @@ fn poll_threads_that_cannot_keep_up_are_told_by_their_set() {
     assert_healthy(&uneven, "BT059");
     for args in [r#"["-IOt","2","-IOp","2"]"#, r#"["-IOt","2","-IOPp","100"]"#] {
         let found = finding(&flags(uneven.clone(), args), "BT059");
-        assert!(found.summary.starts_with("the threads of one of 2 poll sets work"), "{}", found.summary);
+        assert!(found.title.starts_with("the threads of one of 2 poll sets work"), "{}", found.title);
         assert_eq!(found.remedies[1].change, "+IOt 4");
     }
     assert_healthy(&flags(uneven, r#"["-IOt","2","-IOPp","50"]"#), "BT059");
@@ -357,7 +357,7 @@ fn a_port_table_sized_by_ulimit_is_told_from_one_that_was_asked_for() {
     let limit = |n: i64| node().with(move |node| node.facts.push((facts::PORT_LIMIT, n.to_string())));
     let found = finding(&limit(134_217_727), "BT014");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["+Q", "host.nofile"]));
-    assert!(found.summary.contains("limit of open files"), "{}", found.summary);
+    assert!(found.title.contains("limit of open files"), "{}", found.title);
     // Files that are no ports need their descriptors, but no place in the table.
     let files = finding(&limit(134_217_727).with(|n| n.open_files = (100_000, 0)), "BT014");
     let changes: Vec<_> = files.remedies.iter().map(|remedy| remedy.change.as_str()).collect();
@@ -369,7 +369,7 @@ fn a_port_table_sized_by_ulimit_is_told_from_one_that_was_asked_for() {
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+Q"]));
     let by_environment = limit(16_777_216)
         .with(|n| n.facts.push((facts::ENVIRONMENT, r#"{"ERL_MAX_PORTS":"16777216"}"#.to_owned())));
-    assert!(finding(&by_environment, "BT014").summary.contains("ERL_MAX_PORTS"));
+    assert!(finding(&by_environment, "BT014").title.contains("ERL_MAX_PORTS"));
     // A table that is used is not oversized.
     assert_healthy(&limit(16_777_216).with(|n| n.ports = (5_000_000, 0)), "BT014");
     assert_healthy(&node(), "BT014");

@@ -15,20 +15,20 @@ fn connections_that_wait_to_be_accepted_are_found_with_their_port_and_for_how_lo
     let found = finding(&sick, "BT054");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Critical, Some("0.0.0.0:8080")));
     let begin = "0.0.0.0:8080: 69 connections wait to be accepted (80 of 128 at most), each for about 1.4 s; the schedulers are 30 % active";
-    assert!(found.summary.starts_with(begin), "{}", found.summary);
+    assert!(found.title.starts_with(begin), "{}", found.title);
     assert_eq!(
         entries(&found),
         ["code.accept_loop", "code.more_in_flight", "socket.backlog", "host.listen_backlog"]
     );
     // Where others listen, too, less is known of how long.
     let shared = finding(&sick.clone().with(|n| n.foreign_listeners = 3), "BT054");
-    assert!(shared.summary.contains("each for at least 1.4 s") && shared.against.len() == 1, "{shared:#?}");
+    assert!(shared.title.contains("each for at least 1.4 s") && shared.against.len() == 1, "{shared:#?}");
     // What is accepted is counted for both of its addresses together.
     let two = sick.clone().with(|n| {
         n.listeners.push(Listens { address: "0.0.0.0:9090", waiting: &[0, 0, 0], limit: Some(128) });
     });
     let both = finding(&two, "BT054");
-    assert!(both.summary.contains("each for at least 1.4 s") && both.against.len() == 1, "{both:#?}");
+    assert!(both.title.contains("each for at least 1.4 s") && both.against.len() == 1, "{both:#?}");
     // A short wait of many is none, a wait of few is one.
     assert_healthy(&listening(&[0, 1, 2], Some(1_024)).with(|n| n.connections = (1_000, 0)), "BT054");
     let few = finding(&listening(&[0, 1, 2], Some(1_024)).with(|n| n.connections = (5, 0)), "BT054");
@@ -36,7 +36,7 @@ fn connections_that_wait_to_be_accepted_are_found_with_their_port_and_for_how_lo
     // Who has waited all the time, and nobody came since.
     let stuck = finding(&listening(&[1], Some(128)).with(|n| n.connections = (0, 0)), "BT054");
     assert!(
-        stuck.level == Level::Critical && stuck.summary.contains("each for 10.0 s and more"),
+        stuck.level == Level::Critical && stuck.title.contains("each for 10.0 s and more"),
         "{stuck:#?}"
     );
     // Nobody knows how long, where another program accepts thousands; that it is never empty is worth a notice.
@@ -82,7 +82,7 @@ fn connections_that_are_turned_away_are_the_vms_where_its_queue_is_full_or_nobod
     let found = finding(&away, "BT054");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("0.0.0.0:8080")));
     assert!(
-        found.summary.contains("its queue of 5 connections is full from time to time: 1.0 times a second"),
+        found.title.contains("its queue of 5 connections is full from time to time: 1.0 times a second"),
         "{found:#?}"
     );
     assert!(entries(&found).contains(&"socket.backlog"));
@@ -91,7 +91,7 @@ fn connections_that_are_turned_away_are_the_vms_where_its_queue_is_full_or_nobod
     assert!(sentence.ends_with("by another program"), "{sentence}");
     // Its queue of 5 is full long before one of 128.
     let short = finding(&shared.clone().with(|n| n.others_limit = Some(128)), "BT054");
-    assert!(short.summary.contains("is full from time to time"), "{short:#?}");
+    assert!(short.title.contains("is full from time to time"), "{short:#?}");
     assert_healthy(&shared.clone().with(|n| n.others_limit = Some(16)), "BT054");
     let full = shared.with(|n| n.listeners[1].waiting = &[129, 0, 0, 0, 0, 0]);
     assert_eq!(finding(&full, "BT054").subject_text().as_deref(), Some("[::]:4369"));
@@ -101,7 +101,7 @@ fn connections_that_are_turned_away_are_the_vms_where_its_queue_is_full_or_nobod
 fn why_connections_wait_is_told_from_what_the_vm_does_and_what_it_is() {
     let sick = || listening(&[60, 70, 80], Some(1_024));
     let busy = finding(&sick().with(|n| n.active = 0.97), "BT054");
-    assert!(busy.summary.ends_with("the schedulers, 97 % active, have no time to accept them"), "{busy:#?}");
+    assert!(busy.title.ends_with("the schedulers, 97 % active, have no time to accept them"), "{busy:#?}");
     // A queue with room needs no more of it.
     assert!(entries(&busy).is_empty(), "{busy:#?}");
     let fact = |key, value: &str| sick().with(|n| n.facts.push((key, value.to_owned())));
@@ -120,7 +120,7 @@ fn why_connections_wait_is_told_from_what_the_vm_does_and_what_it_is() {
         }];
     });
     let ranch = finding(&ranch, "BT054");
-    assert!(ranch.summary.ends_with("until there are fewer connections (max_connections)"), "{ranch:#?}");
+    assert!(ranch.title.ends_with("until there are fewer connections (max_connections)"), "{ranch:#?}");
     assert_eq!(entries(&ranch), ["ranch.max_connections", "ranch.num_acceptors"]);
     let told = |text: &str| ranch.evidence.iter().any(|e| e.text.as_deref() == Some(text));
     assert!(told("<0.77.0>"), "{ranch:#?}");
@@ -180,7 +180,7 @@ fn connections_that_nobody_reads_are_found_with_how_long_their_bytes_wait() {
     let check = |node: &Node, level: Level, begins: &str, fixes: &[&str]| {
         let found = finding(node, "BT079");
         assert_eq!((found.level, entries(&found)), (level, fixes.to_vec()), "{found:#?}");
-        assert!(found.summary.starts_with(begins), "{}", found.summary);
+        assert!(found.title.starts_with(begins), "{}", found.title);
     };
     let read = ["code.read_sockets"];
     let shaped =
@@ -209,7 +209,7 @@ fn connections_that_nobody_reads_are_found_with_how_long_their_bytes_wait() {
     };
     let found = finding(&slow(170_000, 50_000), "BT079");
     assert_eq!((found.level, entries(&found)), (Level::Notice, read.to_vec()));
-    assert_eq!(found.summary, "0.0.0.0:5222: received bytes wait 3 s to be read");
+    assert_eq!(found.title, "0.0.0.0:5222: received bytes wait 3 s to be read");
     assert_healthy(&slow(1_000_000, 100_000_000), "BT079");
     assert_healthy(&slow(500, 600), "BT079");
     let short = shaped.with(|n| n.seconds = 3);
@@ -226,7 +226,7 @@ fn a_limit_of_connections_a_short_backlog_and_slow_acceptors_are_told_apart() {
     };
     let check = |node: &Node, says: &str, fixes: &[&str]| {
         let found = finding(node, "BT054");
-        assert!(found.summary.contains(says), "{}", found.summary);
+        assert!(found.title.contains(says), "{}", found.title);
         assert_eq!(entries(&found), fixes, "{found:#?}");
     };
     let limit = ["code.connection_limit"];
@@ -287,7 +287,7 @@ fn connections_that_live_for_seconds_are_found_with_who_closes_them() {
     let check = |node: &Node, level: Level, says: &str, fixes: &[&str]| {
         let found = finding(node, "BT083");
         assert_eq!((found.level, entries(&found)), (level, fixes.to_vec()), "{found:#?}");
-        assert_eq!(found.summary, says);
+        assert_eq!(found.title, says);
     };
     let sick = churning(200, &[790, 800, 810], 2_000);
     let by_node = "0.0.0.0:8080: 200 connections/s live 4 s; the node closes them";

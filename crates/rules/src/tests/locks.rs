@@ -36,7 +36,7 @@ fn a_table_that_all_write_is_found_with_what_remains_without_it() {
     let finding = finding(&hot_table(), CODE);
     assert_eq!(finding.level, Level::Critical);
     assert_eq!(finding.subject_text().as_deref(), Some("db_tab of the table carts"));
-    assert!(finding.summary.ends_with("175 % of the duration, all threads together"), "{}", finding.summary);
+    assert!(finding.title.ends_with("175 % of the duration, all threads together"), "{}", finding.title);
     assert_eq!(entries(&finding), ["ets.write_concurrency", "ets.read_concurrency"]);
     assert!(finding.remedies[0].change.contains("auto} for the table carts"), "{:?}", finding.remedies[0]);
     assert!(text(&finding, "what it is").contains("owned by <0.55.0>"));
@@ -215,9 +215,9 @@ fn many_locks_that_are_waited_for_a_little_are_found_together() {
     let finding = finding(&tables(12, 0.06), CODE);
     assert_eq!((finding.level, finding.subject_text().as_deref()), (Level::Warning, Some("many locks")));
     assert!(
-        finding.summary.starts_with("threads wait for 12 different locks, for none of them much: 72 %"),
+        finding.title.starts_with("threads wait for 12 different locks, for none of them much: 72 %"),
         "{}",
-        finding.summary
+        finding.title
     );
     assert!(finding.evidence.iter().any(|evidence| evidence.what == "waited for db_tab of the table shard1"));
     assert!(finding.remedies[0].change.ends_with("for the table"), "{:?}", finding.remedies);
@@ -267,9 +267,9 @@ fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
     let finding = &findings[0];
     assert_eq!(finding.subject_text().as_deref(), Some("ets:update_counter/3"));
     assert!(
-        finding.summary.starts_with("threads wait for locks: 100 % of the time in which schedulers had work"),
+        finding.title.starts_with("threads wait for locks: 100 % of the time in which schedulers had work"),
         "{}",
-        finding.summary
+        finding.title
     );
     assert_eq!(text(finding, "where"), "ets_update_counter_3 ← process_main");
     assert_eq!(text(finding, "public tables without write_concurrency, the largest"), "carts");

@@ -30,14 +30,14 @@ fn after_a_peak() -> Node {
 fn carriers_that_a_peak_has_left_are_told_from_those_that_never_fit() {
     let found = finding(&after_a_peak(), "BT024");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("binary_alloc")));
-    assert!(found.summary.contains("380 MB"), "{}", found.summary);
-    assert!(found.summary.contains("outlived it"), "{}", found.summary);
+    assert!(found.title.contains("380 MB"), "{}", found.title);
+    assert!(found.title.contains("outlived it"), "{}", found.title);
     assert_eq!(entries(&found), ["code.binary_copy", "+M<S>lmbcs", "+M<S>acful"]);
     assert!(found.remedies[1].change.contains("+MBlmbcs 256"), "{}", found.remedies[1].change);
 
     let steady = after_a_peak().with(|n| n.allocators[1].peak = (420 * MB, 30 * MB));
     let found = finding(&steady, "BT024");
-    assert!(found.summary.contains("do not fit"), "{}", found.summary);
+    assert!(found.title.contains("do not fit"), "{}", found.title);
     assert_eq!(entries(&found), ["+M<S>acful", "+M<S>sbct", "+M<S>acul"]);
     assert_eq!(found.remedies[1].change, "+MBsbct 64 +MBmmsbc 8192");
     // With some strategies carriers are never shared, whatever acul says before.
@@ -110,7 +110,7 @@ fn carriers_whose_pages_are_not_resident_cost_nothing() {
     };
     assert_healthy(&looked(20 * MB), "BT024");
     let found = finding(&looked(250 * MB), "BT024");
-    assert!(found.summary.contains("242 MB"), "{}", found.summary);
+    assert!(found.title.contains("242 MB"), "{}", found.title);
     assert_eq!(found.cost(), value(&found, "resident and used by no block").map(Cost::MemoryBytes));
     assert!(found.against.iter().all(|against| !against.contains("not looked at")), "{:?}", found.against);
     // The kernel has it already, and only has not taken it.
@@ -205,7 +205,7 @@ fn memory_of_native_code_is_told_from_what_malloc_keeps() {
 #[test]
 fn what_carriers_cannot_hold_is_outside_of_them() {
     let found = finding(&node().with(|n| n.resident = 600 * MB), "BT025");
-    assert!(found.summary.contains("358 MB"), "600 - 157.4 - 64 - twice 10.5 of code: {}", found.summary);
+    assert!(found.title.contains("358 MB"), "600 - 157.4 - 64 - twice 10.5 of code: {}", found.title);
     assert!(found.level < Level::Critical);
     // Machine code is mapped twice, and resident twice: an application of 100 MB of it is no leak …
     let code = |flavor: &str| {
@@ -218,7 +218,7 @@ fn what_carriers_cannot_hold_is_outside_of_them() {
     };
     assert_healthy(&code("jit"), "BT025");
     // … which an interpreter does not have.
-    assert!(finding(&code("emu"), "BT025").summary.contains("229 MB"), "450 - 157.4 - 64");
+    assert!(finding(&code("emu"), "BT025").title.contains("229 MB"), "450 - 157.4 - 64");
     // Segments that the VM has mapped and keeps are its own.
     assert_healthy(&node().with(|n| (n.resident, n.mapped) = (600 * MB, 500 * MB)), "BT025");
 }
@@ -241,10 +241,10 @@ fn a_full_super_carrier_says_what_comes_next() {
         })
     };
     let found = finding(&full(r#"["-MMscs","64"]"#), "BT028");
-    assert!(found.summary.contains("come from malloc"), "{}", found.summary);
+    assert!(found.title.contains("come from malloc"), "{}", found.title);
     assert_eq!(entries(&found), ["+MMscs", "+MMsco"]);
     let capped = finding(&full(r#"["-MMscs","64","-Musac","false"]"#), "BT028");
-    assert_eq!(capped.level, Level::Critical, "{}", capped.summary);
+    assert_eq!(capped.level, Level::Critical, "{}", capped.title);
     // There is some room left.
     let nearly =
         full(r#"["-MMscs","64","-Musac","false"]"#).with(|n| n.super_carrier = Some((52 << 20, 60 << 20)));

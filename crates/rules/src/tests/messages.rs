@@ -34,7 +34,7 @@ fn messages_that_stay_beside_a_receive_are_found() {
     assert!(matches!(found.cost(), Some(Cost::DelaySeconds(delay)) if delay > 0.0), "{:?}", found.cost());
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("shop (<0.77.0>)")));
     assert_eq!(entries(&found), ["code.receive_all", "code.call_with_alias"]);
-    assert!(found.summary.contains("5000 messages stay"), "{}", found.summary);
+    assert!(found.title.contains("5000 messages stay"), "{}", found.title);
     // A little more comes in each second.
     assert_eq!(finding(&queue((5_000, 20), "shop:loop/2", "waiting"), "BT040").level, Level::Warning);
     assert_eq!(finding(&queue((2_000_000, 0), "shop:loop/2", "waiting"), "BT040").level, Level::Critical);
@@ -104,7 +104,7 @@ fn who_searches_its_queue_is_told_from_who_works_by_its_reductions() {
     for own in ["shop:cancelled/1", "erlang:binary_to_term/1"] {
         let own = finding(&searches(own).with(|n| n.busiest[0].queue.0 = 20_000), "BT041");
         assert_eq!(own.level, Level::Warning);
-        assert!(own.summary.contains("most likely"), "{}", own.summary);
+        assert!(own.title.contains("most likely"), "{}", own.title);
     }
     // A long queue does not fit into the CPU's caches; then the search is slower.
     let long = searches("shop:cancelled/1")
@@ -176,9 +176,9 @@ fn a_log_that_others_wait_for_is_found_with_its_handler() {
         (Level::Warning, Some("logger_std_h_default (<0.77.0>)"))
     );
     assert_eq!(entries(&waits), ["kernel.logger_level", "logger.drop_mode_qlen", "code.faster_log"]);
-    assert!(!waits.summary.contains("dropped"), "{}", waits.summary);
+    assert!(!waits.title.contains("dropped"), "{}", waits.title);
     let drops = finding(&handler("logger_disk_log_h_audit", 300), "BT042");
-    assert!(drops.level == Level::Critical && drops.summary.contains("dropped"), "{}", drops.summary);
+    assert!(drops.level == Level::Critical && drops.title.contains("dropped"), "{}", drops.title);
     // Elixir's own logger has other names for its settings, and other numbers.
     let elixir = finding(&handler("Elixir.Logger", 300), "BT042");
     assert_eq!(
@@ -219,7 +219,7 @@ fn a_log_handler_is_judged_by_its_own_settings() {
         (found.level, entries(&found)),
         (Level::Warning, vec!["logger.drop_mode_qlen", "kernel.logger_level"])
     );
-    assert_eq!(found.summary, "log handler default: 20000 events queued, overload protection off");
+    assert_eq!(found.title, "log handler default: 20000 events queued, overload protection off");
     assert_eq!(
         found.remedies[0].change,
         "logger:update_handler_config(default, config, #{sync_mode_qlen => 10, drop_mode_qlen => 200, flush_qlen => 1000, \
@@ -239,12 +239,12 @@ fn a_log_handler_is_judged_by_its_own_settings() {
     assert!(default.against.is_empty() && !has(&default, "settings of the handler"), "{default:#?}");
     // Those who log wait, although nothing is dropped; and a handler that holds them back late.
     let waits = finding(&set(60, "10 100000 200000 true 500", "25"), "BT042");
-    assert!(waits.summary.ends_with("who logs waits for it"), "{}", waits.summary);
+    assert!(waits.title.ends_with("who logs waits for it"), "{}", waits.title);
     let late = finding(&set(4_000, "5000 6000 7000 true 500", "27"), "BT042");
-    assert_eq!(late.summary, "log handler default: 4000 events queued, sync_mode_qlen is 5000");
+    assert_eq!(late.title, "log handler default: 4000 events queued, sync_mode_qlen is 5000");
     // Dropped as early as those who log would wait.
     let drops = finding(&set(60, "10 10 1000 true 500", "25"), "BT042");
-    assert!(drops.summary.contains("dropped"), "{}", drops.summary);
+    assert!(drops.title.contains("dropped"), "{}", drops.title);
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn hub(length: i64, queue_bytes: i64) -> Node {
 fn a_process_that_stands_in_a_send_is_found_with_its_socket() {
     let found = finding(&hub(4_000, 8_346), "BT044");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("shop (<0.77.0>)")));
-    assert!(found.summary.contains("tcp_inet #Port<0.33>"), "{}", found.summary);
+    assert!(found.title.contains("tcp_inet #Port<0.33>"), "{}", found.title);
     assert_eq!(entries(&found), ["socket.send_timeout", "code.sender_per_peer", "socket.high_watermark"]);
     assert_eq!(finding(&hub(50_000, 8_346), "BT044").level, Level::Critical);
     // A program behind a port, to which something was sent with `!`.
@@ -373,12 +373,12 @@ fn connections_of_one_kind_with_slow_peers_are_one_finding_and_their_queues_foll
     let sends = found("BT044");
     assert_eq!(sends.len(), 1, "{sends:#?}");
     assert!(
-        sends[0].summary.starts_with(
+        sends[0].title.starts_with(
             "3 processes chat:viewer/2 wait in a send, called by chat:watch/1, with 8400 messages or callers waiting; \
              the worst: <0.82.0> stands in prim_inet:send/4"
         ),
         "{}",
-        sends[0].summary
+        sends[0].title
     );
     assert_eq!(sends[0].subject_text().as_deref(), Some("chat:viewer/2"));
     assert_eq!(sends[0].cost(), Some(Cost::Waiting(8_400.0)));
@@ -487,7 +487,7 @@ fn processes_that_cost_more_than_they_do_are_found() {
     assert_eq!(finding(&storm().with(|n| n.spawns = seen(30, 40)), "BT039").subject, None);
     let named = finding(&alive.with(|n| n.spawns = seen(30, 40)), "BT039");
     assert_eq!(named.subject_text().as_deref(), Some("shop:item/1 made by shop"));
-    assert!(named.summary.contains("started by shop"), "{}", named.summary);
+    assert!(named.title.contains("started by shop"), "{}", named.title);
     // Each of them does much besides.
     let large = finding(&storm().with(|n| n.total_reductions = 200_000_000), "BT039");
     assert!(large.against.iter().any(|against| against.contains("done much")), "{:?}", large.against);
@@ -521,9 +521,9 @@ fn new_processes_with_large_arguments_are_found_with_who_starts_them() {
     let found = finding(&with(14_000_000, 30), "BT082");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("Elixir.Shop.Cart")));
     assert!(
-        found.summary.starts_with("Elixir.Shop.Cart copies 14.0 MB to each new process"),
+        found.title.starts_with("Elixir.Shop.Cart copies 14.0 MB to each new process"),
         "{}",
-        found.summary
+        found.title
     );
     assert_eq!(entries(&found), ["code.small_closures"]);
     // Long slices of the process that copies follow.
@@ -569,15 +569,15 @@ fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
     assert_healthy(&queued, "BT043");
     let grows = finding(&linked(90_000, 200).with(|n| n.block_growth = 2_000), "BT043");
     assert_eq!((grows.level, grows.against.len()), (Level::Warning, 1));
-    assert!(grows.summary.contains("2000 more in each second"), "{}", grows.summary);
+    assert!(grows.title.contains("2000 more in each second"), "{}", grows.title);
     // Few, and ever more of them, while there are no more processes.
     let leak = linked(10_000, 200).with(|n| n.block_growth = 200);
     let found = finding(&leak, "BT043");
     assert_eq!(found.level, Level::Notice);
     assert!(
-        found.summary.starts_with("200 more links, monitors and timers in each second"),
+        found.title.starts_with("200 more links, monitors and timers in each second"),
         "{}",
-        found.summary
+        found.title
     );
     assert_healthy(&leak.clone().with(|n| n.processes = (200, 20)), "BT043");
     assert_healthy(&leak.with(|n| n.block_growth = 20), "BT043");
@@ -594,7 +594,7 @@ fn what_there_is_so_much_of_is_told_where_that_was_recorded() {
     };
     let check = |node: &Node, what: &str, subject: Option<&str>, change: &str| {
         let found = finding(node, "BT043");
-        assert!(found.summary.contains(&format!("{what}, ")), "{}", found.summary);
+        assert!(found.title.contains(&format!("{what}, ")), "{}", found.title);
         assert_eq!(found.subject_text().as_deref(), subject, "{what}");
         assert!(found.remedies[0].change.starts_with(change), "{}", found.remedies[0].change);
     };
@@ -607,7 +607,7 @@ fn what_there_is_so_much_of_is_told_where_that_was_recorded() {
     assert!(finding(&timers, "BT043").against[0].starts_with("timers are charged to nobody"));
     // As many as their bytes tell, whatever else has blocks: messages, for instance.
     assert!(
-        finding(&timers, "BT043").summary.contains("about 501234 timers"),
+        finding(&timers, "BT043").title.contains("about 501234 timers"),
         "{:?}",
         finding(&timers, "BT043")
     );
@@ -642,15 +642,15 @@ fn who_has_most_of_the_monitors_is_named() {
     let client = || beside("<0.82.0>", 10_000 * 64, 0, "on_heap");
     let named = finding(&of(vec![client(), server()]), "BT043");
     assert_eq!((named.subject_text().as_deref(), named.against.len()), (Some("<0.81.0>"), 1));
-    assert!(named.summary.contains("<0.81.0> has about 500000 of them"), "{}", named.summary);
+    assert!(named.title.contains("<0.81.0> has about 500000 of them"), "{}", named.title);
     assert!(!format!("{:?}", named.evidence).contains("<0.82.0>"), "each client has a few");
     // Those of 27 are larger.
     let later = of(vec![server()]).with(|n| n.facts = vec![(facts::OTP_RELEASE, "27".to_owned())]);
-    assert!(finding(&later, "BT043").summary.contains("has about 444444 of them"));
+    assert!(finding(&later, "BT043").title.contains("has about 444444 of them"));
     // Messages on the heap have nothing but their heads beside it; those off the heap cannot be told from monitors.
     let waiting = |data| of(vec![beside("<0.81.0>", 500_000 * 64, 100_000, data)]);
     let less = finding(&waiting("on_heap"), "BT043");
-    assert!(less.summary.contains("has about 362500 of them"), "{}", less.summary);
+    assert!(less.title.contains("has about 362500 of them"), "{}", less.title);
     assert_eq!(finding(&waiting("off_heap"), "BT043").subject, None);
     // What an older beamtune has recorded.
     let mut untold = server();
@@ -677,15 +677,15 @@ fn large_messages_that_wait_are_found() {
     let found = finding(&garbage(400, vec![fragments("<0.81.0>", 800_000, 2_000, 4)]), "BT055");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("<0.81.0>")));
     assert_eq!(entries(&found), ["code.smaller_messages", "code.shared_terms"]);
-    assert!(found.summary.contains("<0.81.0> have 200 kB"), "{}", found.summary);
-    assert!(found.summary.contains("up to 0.20 cores"), "{}", found.summary);
+    assert!(found.title.contains("<0.81.0> have 200 kB"), "{}", found.title);
+    assert!(found.title.contains("up to 0.20 cores"), "{}", found.title);
     // Off the heap they are weighed to the byte, but for what may be links.
     let off_heap = garbage(400, vec![beside("<0.81.0>", 4 * 200_088, 4, "off_heap")]);
     let off_heap = finding(
         &linked(1_100, 100).with(|n| *n = Node { allocators: n.allocators.clone(), ..off_heap }),
         "BT055",
     );
-    assert!(off_heap.summary.contains("have 184 kB"), "{}", off_heap.summary);
+    assert!(off_heap.title.contains("have 184 kB"), "{}", off_heap.title);
     // So much waits that the memory is worth a warning.
     let many = finding(&garbage(1, vec![fragments("<0.81.0>", 300_000_000, 2_000_000, 1_000)]), "BT055");
     assert_eq!((many.level, entries(&many).len()), (Level::Warning, 3));
@@ -738,7 +738,7 @@ fn answers_of_a_server_that_all_wait_for_follow_from_that() {
             .expect("found");
         (
             found.follows.map(|cause| cause.code.0),
-            found.summary.contains("most likely answers of shop_cache (<0.99.0>)"),
+            found.title.contains("most likely answers of shop_cache (<0.99.0>)"),
         )
     };
     assert_eq!(told("shop_conn:serve/1"), (Some("BT005"), true));
@@ -756,8 +756,8 @@ fn large_messages_that_come_are_found_though_none_waits() {
     ];
     let found = finding(&seen_to_come(400, &rows), "BT055");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("<0.81.0>")));
-    assert!(found.summary.contains("<0.81.0> and 1 more have 400 kB"), "{}", found.summary);
-    assert!(found.summary.contains("up to 0.20 cores"), "{}", found.summary);
+    assert!(found.title.contains("<0.81.0> and 1 more have 400 kB"), "{}", found.title);
+    assert!(found.title.contains("up to 0.20 cores"), "{}", found.title);
     let sent = found.evidence.iter().find(|evidence| evidence.what.contains("at least"));
     assert!(sent.and_then(|sent| sent.value).is_some_and(|bytes| bytes > 200e6), "{:?}", found.evidence);
     // Nearly all of so much garbage is something else, most likely.
@@ -793,7 +793,7 @@ fn a_server_that_copies_its_answers_is_named_and_explains_its_queue() {
     });
     let copies = finding(&sick, "BT055");
     assert_eq!(copies.subject_text().as_deref(), Some("catalogue (<0.70.0>)"));
-    assert!(copies.summary.contains("100 % of its time on copying its answers"), "{}", copies.summary);
+    assert!(copies.title.contains("100 % of its time on copying its answers"), "{}", copies.title);
     assert_eq!(finding(&sick, "BT005").follows.map(|of| of.code.0), Some("BT055"));
     // Nobody has weighed what it sends.
     let alone = node().with(|n| n.busiest = vec![server(replies)]);

@@ -22,7 +22,7 @@ fn growth_is_told_with_its_owner_and_the_time_that_is_left() {
         (found.level, found.subject_text().as_deref()),
         (Level::Warning, Some("sessions of <0.55.0>"))
     );
-    assert!(found.summary.contains("50 min"), "{}", found.summary);
+    assert!(found.title.contains("50 min"), "{}", found.title);
     assert_eq!(entries(&found), ["code.bounded_table", "ets.compressed"]);
     assert_eq!(entries(&finding(&growing("binary"), "BT027")), ["code.binary_copy"]);
     assert_eq!(entries(&finding(&growing("processes"), "BT027")), ["code.back_pressure"]);
@@ -51,11 +51,11 @@ fn what_fills_carriers_that_are_resident_comes_to_no_limit() {
     for rises in [0, MB / 10] {
         let fills = growing(rises);
         assert_eq!((fills.level, fills.cost()), (Level::Notice, None), "{fills:#?}");
-        assert!(!fills.summary.contains("used up"), "{}", fills.summary);
+        assert!(!fills.title.contains("used up"), "{}", fills.title);
         assert!(fills.against.iter().any(|but| but.contains("does not rise with it")), "{fills:#?}");
     }
     let grows = growing(MB);
-    assert!(grows.level > Level::Notice && grows.summary.contains("is used up in"), "{grows:#?}");
+    assert!(grows.level > Level::Notice && grows.title.contains("is used up in"), "{grows:#?}");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_rabbitmq_that_grows_blocks_its_publishers_first() {
         finding(&node, "BT027")
     };
     let growing = |facts: &[(&'static str, &str)]| growing_kind("binary", facts);
-    let ends = |found: &Finding, words: &str| assert!(found.summary.contains(words), "{}", found.summary);
+    let ends = |found: &Finding, words: &str| assert!(found.title.contains(words), "{}", found.title);
     let is_unsure =
         |found: &Finding| found.against.iter().any(|but| but.contains("vm_memory_high_watermark"));
     // 40 % of what there is.
@@ -107,7 +107,7 @@ fn memory_that_grows_beyond_what_the_vm_uses_is_nobodys_but_native_codes() {
     let found = finding(&leak, "BT027");
     assert_eq!(found.signals, [Signal::Grows(MemoryKind::Outside)]);
     assert_eq!(entries(&found), ["code.native_memory"]);
-    assert!(found.summary.contains("control group is used up in 100 s"), "{}", found.summary);
+    assert!(found.title.contains("control group is used up in 100 s"), "{}", found.title);
     // Resident memory that stays while the VM uses less is no growth.
     assert_healthy(&node().with(|n| n.kinds = vec![("binary", 90 * MB, -5 * MB)]), "BT027");
 }
@@ -166,7 +166,7 @@ fn memory_that_comes_near_its_limit_is_told() {
     let full = finding(&host(2_048), "BT037");
     assert_eq!(full.subject_text().as_deref(), Some("host"));
     let said = "95 % of the host's memory (4096 MB) are taken, 2048 MB of it by the VM";
-    assert!(full.summary.starts_with(said), "{}", full.summary);
+    assert!(full.title.starts_with(said), "{}", full.title);
     assert_healthy(&host(500), "BT037");
     // It has what it has; a group has no more than that.
     assert_eq!(entries(&full), ["code.bounded_table"]);
@@ -209,7 +209,7 @@ fn a_watermark_that_rabbitmq_told_counts_in_place_of_its_default() {
     assert_eq!(finding(&rabbit(180, &at_200), "BT037").level, Level::Warning);
     let blocks = finding(&rabbit(210, &at_200), "BT037");
     assert_eq!((blocks.level, entries(&blocks)), (Level::Critical, vec!["rabbitmq.memory_watermark"]));
-    assert!(!blocks.summary.contains("unless"), "{}", blocks.summary);
+    assert!(!blocks.title.contains("unless"), "{}", blocks.title);
     assert!(blocks.against.is_empty(), "{:?}", blocks.against);
     // It was raised: what would block by the default does not.
     let at_900 = [(facts::MEMORY_WATERMARK_BYTES, "900000000")];
@@ -219,7 +219,7 @@ fn a_watermark_that_rabbitmq_told_counts_in_place_of_its_default() {
     assert_eq!(finding(&rabbit(980, &beyond), "BT037").subject_text().as_deref(), Some("control group"));
     let alarm = finding(&rabbit(100, &[(facts::MEMORY_ALARMS, "2")]), "BT037");
     assert_eq!(alarm.level, Level::Critical);
-    assert!(alarm.summary.contains("2 nodes"), "{}", alarm.summary);
+    assert!(alarm.title.contains("2 nodes"), "{}", alarm.title);
     // Also where nothing is known of what memory there is.
     let alone = rabbit(100, &[(facts::MEMORY_ALARMS, "1"), (facts::HOST_MEMORY, "0")]);
     assert_eq!(finding(&alone.with(|n| n.group_memory = None), "BT037").level, Level::Critical);

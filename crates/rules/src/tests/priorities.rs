@@ -32,7 +32,7 @@ fn a_process_at_high_that_runs_all_the_time_is_named_with_what_waits() {
     let found = finding(&with(vec![ticker("high")], 3), "BT062");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.normal_priority"]));
     assert_eq!(
-        found.summary,
+        found.title,
         "ticker (<0.99.0>) has priority high and was busy in 100 % of the looks at it; 6.0 processes wait meanwhile"
     );
     // As many as schedulers: nothing else runs.
@@ -76,7 +76,7 @@ fn those_at_high_that_do_most_of_the_work_in_bursts_are_named_together() {
     };
     let found = finding(&feeds(400_000), "BT062");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("feed_a (<0.99.0>)")));
-    assert!(found.summary.contains("and 1 more with priority high take 84 % of"), "{}", found.summary);
+    assert!(found.title.contains("and 1 more with priority high take 84 % of"), "{}", found.title);
     assert_eq!(entries(&found), ["code.normal_priority"]);
     // They do little, or nobody waits.
     assert_healthy(&feeds(50_000), "BT062");

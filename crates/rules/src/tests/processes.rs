@@ -37,7 +37,7 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     });
     let found = finding(&called, "BT005");
     assert_eq!(found.level, Level::Critical);
-    assert!(found.summary.contains("with about 40 processes waiting for its answer"), "{}", found.summary);
+    assert!(found.title.contains("with about 40 processes waiting for its answer"), "{}", found.title);
     // As well where it waits for a disk on a dirty scheduler.
     assert_eq!(finding(&called.clone().with(|n| n.active = 0.01), "BT005").level, Level::Critical);
     // It hands each job to another one: its callers tell that it is never idle.
@@ -101,7 +101,7 @@ fn a_queue_that_grows_is_found_and_its_process_named() {
     assert_eq!((steady.level, entries(&steady)), (Level::Notice, vec!["code.back_pressure"]));
     assert_eq!(finding(&queue(500_000, 0), "BT006").level, Level::Warning);
     // Of a very long queue a growth that matters is a small part.
-    assert!(finding(&queue(2_000_000, 5_000), "BT006").summary.contains("grows by 5000"));
+    assert!(finding(&queue(2_000_000, 5_000), "BT006").title.contains("grows by 5000"));
     // Short queues grow and shrink all the time.
     assert_healthy(&queue(10, 20), "BT006");
     let off_heap =
@@ -130,7 +130,7 @@ fn a_queue_that_is_gone_is_not_told_however_long_it_was() {
     let refilled = period.processes.first_mut().expect("the process");
     refilled.queue_last.1 = 1_500;
     let Outcome::Found(found) = outcome(&period, "BT006") else { panic!("found") };
-    assert!(found[0].summary.contains("holds 1500 messages, but does not grow"), "{}", found[0].summary);
+    assert!(found[0].title.contains("holds 1500 messages, but does not grow"), "{}", found[0].title);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_serial_process_that_writes_to_a_bag_of_its_own_is_told_so() {
     };
     let own = with("bag", 24_000, "<0.99.0>");
     let found = finding(&own, "BT005");
-    assert!(found.summary.ends_with("its ETS table tags, a bag with 24000 objects"), "{}", found.summary);
+    assert!(found.title.ends_with("its ETS table tags, a bag with 24000 objects"), "{}", found.title);
     assert_eq!(entries(&found).first(), Some(&"code.keyed_objects"));
     assert!(!entries(&found).contains(&"code.split_process"), "{:?}", entries(&found));
     for other in
@@ -170,9 +170,9 @@ fn slices_and_collections_that_take_long_are_found_with_their_process() {
     assert_eq!((slow.level, slow.subject_text().as_deref()), (Level::Warning, Some("nif (<0.9.0>)")));
     assert_eq!(entries(&slow), ["code.yielding_work"]);
     assert!(
-        slow.summary.starts_with("10 time slices of 50 ms and more, the longest 300 ms"),
+        slow.title.starts_with("10 time slices of 50 ms and more, the longest 300 ms"),
         "{}",
-        slow.summary
+        slow.title
     );
     assert_eq!(finding(&happens("long_schedule", 2_000, "nif"), "BT016").level, Level::Critical);
     // A single one may be the operating system's.
@@ -218,15 +218,15 @@ fn a_process_that_does_no_reductions_in_long_slices_is_in_native_code() {
     };
     let with = |reductions| of(reductions, r#"["photo:hash_nif/4"]"#);
     let native = finding(&with(500), "BT016");
-    assert!(native.summary.ends_with("in native code (NIF, driver or BIF)"), "{}", native.summary);
+    assert!(native.title.ends_with("in native code (NIF, driver or BIF)"), "{}", native.title);
     assert!(native.evidence.iter().any(|of| of.text.as_deref() == Some("photo:hash_nif/4")), "{native:#?}");
     // Without a NIF it is copying, or another BIF.
     let copies = finding(&of(500, "[]"), "BT016");
-    assert!(copies.summary.ends_with("in built-in functions or copying large terms"), "{}", copies.summary);
+    assert!(copies.title.ends_with("in built-in functions or copying large terms"), "{}", copies.title);
     assert_eq!(entries(&copies), ["code.smaller_messages", "code.yielding_work"]);
     // Erlang code that does not give up the scheduler has been stopped by something else.
     let erlang = finding(&with(900_000), "BT016");
-    assert!(erlang.summary.ends_with("most of photo (<0.77.0>)"), "{}", erlang.summary);
+    assert!(erlang.title.ends_with("most of photo (<0.77.0>)"), "{}", erlang.title);
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn a_large_heap_is_worth_a_notice_before_it_holds_anybody_up() {
     };
     let found = finding(&state(600, 50_000), "BT017");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("<0.77.0>")));
-    assert!(found.summary.starts_with("<0.77.0> has 600 MB on its heap"), "{}", found.summary);
+    assert!(found.title.starts_with("<0.77.0> has 600 MB on its heap"), "{}", found.title);
     assert_eq!(entries(&found), ["code.less_garbage"]);
     assert_healthy(&state(400, 50_000), "BT017");
     // Of what does nothing BT031 tells.
@@ -346,7 +346,7 @@ fn a_channel_on_which_nothing_moves_is_found_without_events() {
     let stands = node().with(|n| n.channel = counted([(85_342, 4_470_246), (85_342, 4_470_246)]));
     let found = finding(&stands, "BT018");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Critical, Some("other@host")));
-    assert_eq!(found.summary, "the channel to other@host stands still: for 10 s that node has taken nothing");
+    assert_eq!(found.title, "the channel to other@host stands still: for 10 s that node has taken nothing");
     assert_eq!(entries(&found), ["kernel.net_ticktime"]);
     // Also where somebody else is told of the events.
     let unheard = stands.clone().with(|n| n.without.push(&metrics::EVENT_COUNT));
@@ -378,7 +378,7 @@ fn a_channel_on_which_nothing_moves_is_found_without_events() {
         n.seconds = 30;
         n.channel = counted([(85_342, 400_000), (85_342, 500_000), (9, 600_000), (9, 600_000)]);
     });
-    assert!(finding(&now, "BT018").summary.ends_with("for 10 s that node has taken nothing"));
+    assert!(finding(&now, "BT018").title.ends_with("for 10 s that node has taken nothing"));
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn a_channel_that_moves_is_no_standing_one_whatever_rests_in_its_queue() {
 fn where_the_vm_does_not_count_what_it_sends_a_few_equal_looks_are_no_proof() {
     let found = finding(&node().with(|n| n.channel = uncounted([85_342; 2])), "BT018");
     assert_eq!((found.level, found.against.len()), (Level::Warning, 2));
-    assert!(found.summary.contains("seems to stand still"), "{}", found.summary);
+    assert!(found.title.contains("seems to stand still"), "{}", found.title);
     assert_eq!(finding(&node().with(|n| n.channel = uncounted([85_342; 3])), "BT018").level, Level::Warning);
     let long = node().with(|n| (n.seconds, n.channel) = (30, uncounted([85_342; 4])));
     assert_eq!(finding(&long, "BT018").level, Level::Critical);
@@ -423,7 +423,7 @@ fn how_long_a_channel_has_stood_is_told_by_all_looks_of_a_long_recording() {
     looks[496].queue = 9_000;
     let found = finding(&node().with(|n| (n.seconds, n.channel) = (5_000, looks)), "BT018");
     assert_eq!(found.level, Level::Critical);
-    assert!(found.summary.contains("for 30 s"), "{}", found.summary);
+    assert!(found.title.contains("for 30 s"), "{}", found.title);
 }
 
 #[test]
@@ -514,7 +514,7 @@ fn garbage_collection_is_blamed_on_the_processes_that_are_alike() {
     let sessions = of("shop_session:init/1");
     let found = finding(&sessions, "BT011");
     assert_eq!(found.subject_text().as_deref(), Some("shop_session:init/1"));
-    assert!(found.summary.ends_with("most likely of the processes started with shop_session:init/1"));
+    assert!(found.title.ends_with("most likely of the processes started with shop_session:init/1"));
     assert_eq!(entries(&found), ["code.less_garbage", "process.min_heap_size"]);
     let change = &found.remedies[1].change;
     assert_eq!(
@@ -586,7 +586,7 @@ fn works_more(more: i64) -> Node {
 fn a_process_that_does_ever_more_work_is_named() {
     let found = finding(&works_more(80_000), "BT085");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("hub (<0.77.0>)")));
-    assert!(found.summary.contains("24 % more than 10 s before"), "{}", found.summary);
+    assert!(found.title.contains("24 % more than 10 s before"), "{}", found.title);
     assert!(found.remedies[0].change.contains("see what hub:publish/2 goes through"), "{:?}", found.remedies);
     assert_eq!(entries(&found), ["code.bounded_state"]);
     // Little, none, and less.
@@ -630,7 +630,7 @@ fn attempts_to_connect_to_nodes_again_and_again_are_found() {
         (found.level, found.subject_text().as_deref()),
         (Level::Warning, Some("net_kernel (<0.77.0>)"))
     );
-    assert!(found.summary.starts_with("about 45 attempts a second"), "{}", found.summary);
+    assert!(found.title.starts_with("about 45 attempts a second"), "{}", found.title);
     assert_eq!(entries(&found), ["code.around_the_server", "kernel.dist_auto_connect"]);
     for healthy in [tries(3, 9, 200_000), tries(3, 1, 1_000), tries(0, 0, 200_000)] {
         assert_healthy(&healthy, "BT086");
@@ -666,18 +666,18 @@ fn nodes_that_are_tried_in_vain_are_named() {
     let gone = finding(&tries(20, 2, 0, 0, &[("epmd", 11)]), "BT086");
     assert_eq!((gone.level, gone.subject_text().as_deref()), (Level::Warning, Some("shop@web2")));
     assert!(
-        gone.summary.contains("attempts a second fail to connect to shop@web2: gone"),
+        gone.title.contains("attempts a second fail to connect to shop@web2: gone"),
         "{}",
-        gone.summary
+        gone.title
     );
     assert!(gone.evidence.iter().any(|evidence| evidence.what == "code that asks to connect"));
     let refuses = finding(&tries(20, 2, 0, 0, &[("epmd", 11), ("handshake", 2)]), "BT086");
-    assert!(refuses.summary.contains("refused in the handshake"), "{}", refuses.summary);
+    assert!(refuses.title.contains("refused in the handshake"), "{}", refuses.title);
     let incoming = finding(&tries(20, 0, 2, 0, &[]), "BT086");
     assert!(
-        incoming.summary.starts_with("shop@web2 tries to connect to this node 2"),
+        incoming.title.starts_with("shop@web2 tries to connect to this node 2"),
         "{}",
-        incoming.summary
+        incoming.title
     );
     // It is connected in the end; or it was tried now and then.
     for healthy in [tries(20, 2, 0, 1, &[]), tries(0, 1, 0, 0, &[])] {
@@ -697,9 +697,9 @@ fn nodes_that_are_lost_and_connected_again_are_named() {
     let found = finding(&again(&[("shop@web2", 2), ("shop@web3", 1)], 1), "BT086");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("shop@web2")));
     assert!(
-        found.summary.starts_with("2 nodes (shop@web2 and others) were lost and connected again"),
+        found.title.starts_with("2 nodes (shop@web2 and others) were lost and connected again"),
         "{}",
-        found.summary
+        found.title
     );
     assert_healthy(&again(&[("shop@web2", 0)], 0), "BT086");
     // All at once: the network was down for a moment.

@@ -40,7 +40,7 @@ fn programs_that_have_the_cpu_are_named_with_who_starts_them_and_explain_the_wai
     let found = finding(&converting(), "BT060");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.limit_programs"]));
     assert_eq!(
-        found.summary,
+        found.title,
         "programs that the node started (convert 1.30) take 1.40 of 2.00 cores, by thumbs (<0.99.0>), in thumbs:make/2"
     );
     assert_eq!(found.subject_text().as_deref(), Some("thumbs (<0.99.0>)"));
@@ -86,9 +86,9 @@ fn short_programs_are_told_by_their_number() {
         (Level::Warning, vec!["code.fewer_programs", "code.no_shell"])
     );
     assert!(
-        found.summary.starts_with("the node starts 300 programs a second, by thumbs"),
+        found.title.starts_with("the node starts 300 programs a second, by thumbs"),
         "{}",
-        found.summary
+        found.title
     );
     assert_eq!(value(&found, "CPU for each of them"), Some(0.6 / 300.0));
     // Nobody was seen at it: the program is named.
@@ -135,7 +135,7 @@ fn programs_without_a_port_are_left_behind() {
     };
     let found = finding(&left(40, 2), "BT061");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.end_programs"]));
-    assert_eq!(found.summary, "38 programs run on although their port is closed, most of them sleep");
+    assert_eq!(found.title, "38 programs run on although their port is closed, most of them sleep");
     assert!(matches!(found.cost(), Some(Cost::MemoryBytes(bytes)) if bytes > 300e6), "{:?}", found.cost());
     assert_eq!(finding(&left(10, 2), "BT061").level, Level::Notice);
     // A pool of which each has its port, however many; or a few that are just ending.
@@ -154,7 +154,7 @@ fn orphans_and_zombies_are_told() {
     };
     let found = finding(&orphans(30), "BT061");
     assert_eq!(
-        (found.level, found.summary.as_str()),
+        (found.level, found.title.as_str()),
         (Level::Warning, "30 processes outlived the program that started them, most of them tail")
     );
     assert_healthy(&orphans(2), "BT061");
@@ -193,9 +193,9 @@ fn memory_of_programs_counts_where_the_limit_is_near() {
     let found = finding(&large(950), "BT061");
     assert_eq!(found.level, Level::Warning);
     assert!(
-        found.summary.starts_with("programs of the node take 60 % of the memory limit"),
+        found.title.starts_with("programs of the node take 60 % of the memory limit"),
         "{}",
-        found.summary
+        found.title
     );
     assert_eq!(finding(&large(700), "BT061").level, Level::Notice);
 }

@@ -195,9 +195,9 @@ fn new_processes_that_grow_step_by_step_are_told_with_the_heap_to_set() {
     assert_healthy(&requests().with(|n| (n.processes, n.collections.0) = ((238_000, 0), 600)), "BT047");
     let half = finding(&requests().with(|n| n.processes = (131_072, 0)), "BT047");
     assert!(
-        half.summary.contains("each of 100 new processes a second is collected 18 times"),
+        half.title.contains("each of 100 new processes a second is collected 18 times"),
         "{}",
-        half.summary
+        half.title
     );
     assert_healthy(&requests().with(|n| n.collections.0 = 200_000), "BT047");
     assert_healthy(&requests().with(|n| n.gc = 0.01), "BT047");
@@ -260,7 +260,7 @@ fn persistent_terms_that_are_replaced_over_and_over_are_told() {
     let found = finding(&collector(800_000), "BT048");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("persistent_term")));
     assert_eq!(entries(&found), ["code.stable_persistent_terms"]);
-    assert!(found.summary.contains("all 2000 processes"), "{}", found.summary);
+    assert!(found.title.contains("all 2000 processes"), "{}", found.title);
     // A search takes more reductions on later releases.
     let later = fact(collector(800_000), facts::OTP_RELEASE, "27");
     assert_eq!(finding(&later, "BT048").level, Level::Warning);
@@ -312,20 +312,20 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_told() {
     // A little waiting is told as such.
     let little = finding(&bound().with(|n| (n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.07, 20)), "BT049");
     assert!(
-        little.level == Level::Notice && little.summary.contains("that others use"),
+        little.level == Level::Notice && little.title.contains("that others use"),
         "{}",
-        little.summary
+        little.title
     );
     // What the quota stops waits, bound or not; and idle CPUs may be none of those that the VM may use.
     let throttled = bound().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(500), 5, 0.8));
-    assert!(finding(&throttled, "BT049").summary.contains("no CPUs of its own"));
+    assert!(finding(&throttled, "BT049").title.contains("no CPUs of its own"));
     let set = fact(fact(bound(), facts::HOST_CPUS, "64"), facts::CPUS_ALLOWED, "0-1");
     let found = finding(&set, "BT049");
-    assert!(found.level == Level::Notice && found.summary.contains("that others use"), "{found:#?}");
+    assert!(found.level == Level::Notice && found.title.contains("that others use"), "{found:#?}");
     // Not the VM's own CPUs.
     let risk = finding(&bound().with(|n| (n.wait, n.quota) = (0.001, Some(1_000))), "BT049");
     assert_eq!(risk.level, Level::Notice);
-    assert!(risk.summary.contains("no CPUs of its own"), "{}", risk.summary);
+    assert!(risk.title.contains("no CPUs of its own"), "{}", risk.title);
     let part = fact(bound().with(|n| n.wait = 0.001), facts::HOST_CPUS, "8");
     assert_eq!(finding(&part, "BT049").level, Level::Notice);
     assert_healthy(&node().with(|n| n.wait = 0.3), "BT049");
@@ -377,7 +377,7 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
         "{}",
         found.remedies[0].change
     );
-    assert!(found.summary.contains("this node may meet 2, and shows none"), "{}", found.summary);
+    assert!(found.title.contains("this node may meet 2, and shows none"), "{}", found.title);
     assert!(found.evidence.iter().any(|of| of.text.as_ref().is_some_and(|text| text.contains("OTP-19462"))));
     assert!(found.evidence.iter().any(|of| of.what.contains("erlang/otp#7801")), "{:?}", found.evidence);
     assert_healthy(&off_heap("13.2.2.16"), "BT051");
@@ -558,7 +558,7 @@ fn a_pool_of_threads_that_nothing_uses_is_worth_knowing_and_a_busy_one_a_warning
         pool(64).with(|n| n.async_awake = 0.99),
     ] {
         let found = finding(&busy, "BT056");
-        assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+A"]), "{}", found.summary);
+        assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+A"]), "{}", found.title);
     }
     // More than there are, as many as the VM takes at most.
     let advised = |threads| {
@@ -586,7 +586,7 @@ fn a_flag_in_effect_that_is_a_trap_is_told_with_where_it_comes_from() {
     let pool = flags(&["-MBas", "aobf", "-sbwt", "none"], &[]);
     let found = finding(&pool, "BT064");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("+MBas")));
-    assert!(found.summary.starts_with("`+MBas aobf` switches off that carriers move"), "{}", found.summary);
+    assert!(found.title.starts_with("`+MBas aobf` switches off that carriers move"), "{}", found.title);
     assert_eq!(entries(&found), ["+M<S>as"]);
     let by = |node: &Node| evidence(&finding(node, "BT064"), "given by").and_then(|by| by.text.clone());
     assert!(by(&pool).is_some_and(|by| by.contains("vm.args")), "{:?}", by(&pool));

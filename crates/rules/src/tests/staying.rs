@@ -38,13 +38,13 @@ fn those_that_are_left_behind_are_told_with_where_they_stand() {
     let found = finding(&matches(), "BT007");
     assert_eq!(found.level, Level::Warning);
     let all = "9 processes more each second (60 start, 51 end), mostly match:init/1 made by match_sup: ";
-    assert!(found.summary.starts_with(all), "{}", found.summary);
+    assert!(found.title.starts_with(all), "{}", found.title);
     assert!(
         found
-            .summary
+            .title
             .contains(" wait in gen_server:loop/7; 590 processes now, the limit of 262144 is reached in"),
         "{}",
-        found.summary
+        found.title
     );
     assert_eq!(entries(&found), ["code.bounded_processes"]);
     assert!(found.remedies[0].change.contains("state_timeout"), "{:?}", found.remedies[0]);
@@ -106,9 +106,9 @@ fn whom_they_wait_for_is_told() {
     });
     let found = finding(&node, "BT007");
     assert!(
-        found.summary.contains(" wait for <0.9.0> in gen:do_call/4, called by match:score/1"),
+        found.title.contains(" wait for <0.9.0> in gen:do_call/4, called by match:score/1"),
         "{}",
-        found.summary
+        found.title
     );
     assert!(
         found.remedies[0].change.starts_with("a time-out for the wait in match:score/1"),

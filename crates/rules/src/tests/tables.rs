@@ -81,9 +81,9 @@ fn a_bag_with_many_objects_is_named_where_schedulers_wait_for_locks() {
     let found = finding(&locked("bag", 50_000), "BT015");
     assert_eq!(found.subject_text().as_deref(), Some("ring"));
     assert!(
-        found.summary.ends_with("probably for ETS table ring, a bag with 50000 objects"),
+        found.title.ends_with("probably for ETS table ring, a bag with 50000 objects"),
         "{}",
-        found.summary
+        found.title
     );
     assert_eq!(entries(&found).first(), Some(&"code.keyed_objects"));
     assert_eq!(finding(&locked("set", 50_000), "BT015").subject, None);
@@ -94,7 +94,7 @@ fn a_bag_with_many_objects_is_named_where_schedulers_wait_for_locks() {
 fn a_process_that_searches_a_table_is_found_with_who_asks() {
     let found = finding(&searching(600_000), "BT058");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("sessions (<0.77.0>)")));
-    assert!(found.summary.contains("in shop:of_user/1: about 0.66 cores"), "{}", found.summary);
+    assert!(found.title.contains("in shop:of_user/1: about 0.66 cores"), "{}", found.title);
     assert_eq!(entries(&found), ["code.table_index"]);
     assert_eq!(finding(&searching(900_000), "BT058").level, Level::Critical);
     assert_eq!(finding(&searching(80_000), "BT058").level, Level::Notice);
@@ -104,8 +104,8 @@ fn a_process_that_searches_a_table_is_found_with_who_asks() {
     // Several.
     let two = searching(300_000).with(|n| n.busiest.push(stands("<0.78.0>", 200_000, SEARCH)));
     let found = finding(&two, "BT058");
-    assert!(found.summary.starts_with("sessions (<0.77.0>) and 1 more go through"), "{}", found.summary);
-    assert!(found.summary.contains("0.55 cores"), "{}", found.summary);
+    assert!(found.title.starts_with("sessions (<0.77.0>) and 1 more go through"), "{}", found.title);
+    assert!(found.title.contains("0.55 cores"), "{}", found.title);
 }
 
 #[test]
@@ -225,9 +225,9 @@ fn searches_by_many_processes_are_found_and_what_they_run_follows() {
     let scans = found(&period, "BT058").expect("searches");
     assert_eq!((scans.level, scans.subject_text().as_deref()), (Level::Critical, Some("desk:find/1")));
     assert!(
-        scans.summary.ends_with("goes into searches of whole Mnesia tables, called by desk:find/1"),
+        scans.title.ends_with("goes into searches of whole Mnesia tables, called by desk:find/1"),
         "{}",
-        scans.summary
+        scans.title
     );
     assert_eq!(entries(&scans), ["code.mnesia_index"]);
     assert!(
@@ -316,8 +316,8 @@ fn rows_of_processes_that_have_ended_are_a_leak_however_slowly_a_table_grows() {
     let leaks = |ended| growing_table(90, 600_000, Some((metrics::PID_IS_KEY, 100, ended)));
     let found = finding(&leaks(98), "BT084");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("baskets of <0.55.0>")));
-    assert!(found.summary.contains("gains 90 rows (600 kB) a second"), "{}", found.summary);
-    assert!(found.summary.contains("98 of 100 sampled rows"), "{}", found.summary);
+    assert!(found.title.contains("gains 90 rows (600 kB) a second"), "{}", found.title);
+    assert!(found.title.contains("98 of 100 sampled rows"), "{}", found.title);
     assert_eq!(entries(&found), ["code.delete_rows_of_ended", "code.bounded_table"]);
     assert!(found.against.iter().any(|but| but.contains("sweep")), "{found:#?}");
     assert_eq!(finding(&leaks(30), "BT084").level, Level::Notice);

@@ -36,7 +36,7 @@ fn a_pool_that_has_none_left_is_found_and_named() {
         (Level::Warning, Some("shop_pool (<0.77.0>)"))
     );
     assert_eq!(
-        found.summary,
+        found.title,
         "about 120 processes wait for shop_pool (<0.77.0>), which has none left to give"
     );
     assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight", "code.back_pressure"]);
@@ -69,10 +69,10 @@ fn one_that_waits_itself_is_told_with_what_it_waits_for() {
     assert_eq!(found.level, Level::Warning);
     assert!(
         found
-            .summary
+            .title
             .ends_with("which itself waits for other@host in gen:do_call/4, called by shop_pool:ask/1"),
         "{}",
-        found.summary
+        found.title
     );
 }
 
@@ -86,7 +86,7 @@ fn several_that_are_alike_are_one_finding() {
     });
     let found = finding(&node, "BT053");
     assert_eq!(
-        found.summary,
+        found.title,
         "about 120 processes wait for 2 processes like shop_pool (<0.77.0>), which themselves wait in prim_inet:recv0/3"
     );
     // Replicas of a service are no reason to tell them apart.
@@ -96,9 +96,9 @@ fn several_that_are_alike_are_one_finding() {
     });
     let found = finding(&connected, "BT053");
     assert!(
-        found.summary.ends_with("which themselves wait for 10.0.0.7:5432 and 1 more in prim_inet:recv0/3"),
+        found.title.ends_with("which themselves wait for 10.0.0.7:5432 and 1 more in prim_inet:recv0/3"),
         "{}",
-        found.summary
+        found.title
     );
 }
 
@@ -112,9 +112,9 @@ fn the_service_behind_whom_they_wait_for_is_named() {
     assert_eq!(evidence.and_then(|evidence| evidence.text.as_deref()), Some("[::1]:5432"));
     let idle = finding(&client, "BT015");
     assert!(
-        idle.summary.ends_with("wait for shop_pool (<0.77.0>), and that is connected to [::1]:5432"),
+        idle.title.ends_with("wait for shop_pool (<0.77.0>), and that is connected to [::1]:5432"),
         "{}",
-        idle.summary
+        idle.title
     );
     // Who waits for a process is not told to wait for whom it is connected to.
     let asks = client.with(|n| {
@@ -126,10 +126,10 @@ fn the_service_behind_whom_they_wait_for_is_named() {
     let found = finding(&asks, "BT053");
     assert!(
         found
-            .summary
+            .title
             .ends_with("which itself waits for other@::1 in gen:do_call/4, called by shop_pool:ask/1"),
         "{}",
-        found.summary
+        found.title
     );
 }
 
@@ -163,13 +163,13 @@ fn calls_of_other_nodes_are_told_though_none_is_monitored() {
     let node = pool(&["erpc:call/5", "shop:sync/1"]).with(|n| n.stands[1].on = Vec::new());
     let found = finding(&node, "BT053");
     assert_eq!(
-        (found.level, found.summary.as_str()),
+        (found.level, found.title.as_str()),
         (Level::Notice, "about 120 processes wait for an answer by erpc, another node")
     );
     assert!(found.remedies[0].change.starts_with("look at that node"), "{:?}", found.remedies);
     // Those of a node that is monitored are of that one.
     let told = node.with(|n| n.stands[1].on = vec![("other@host".to_owned(), 30)]);
-    assert!(finding(&told, "BT053").summary.ends_with("wait for other@host, another node"));
+    assert!(finding(&told, "BT053").title.ends_with("wait for other@host, another node"));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn what_waits_for_a_pool_tells_why_the_cpu_is_not_used() {
     let period = node.period();
     let found = finding(&node, "BT015");
     assert_eq!(super::cpu::unused(&found), Some(Use::Outside));
-    assert!(found.summary.contains("about 120 processes wait for shop_pool"), "{}", found.summary);
+    assert!(found.title.contains("about 120 processes wait for shop_pool"), "{}", found.title);
     let diagnosis = diagnose(&period);
     let idle = diagnosis.findings().into_iter().find(|finding| finding.code.0 == "BT015").expect("found");
     assert_eq!(idle.follows.as_ref().map(|follows| follows.code.0), Some("BT053"));
@@ -232,9 +232,9 @@ fn who_may_let_one_go_on_at_a_time_is_named() {
     let idle = finding(&node, "BT015");
     assert_eq!(super::cpu::unused(&idle), Some(Use::Turns));
     assert!(
-        idle.summary.ends_with("never two; about 120 processes wait for shop_pool (<0.77.0>)"),
+        idle.title.ends_with("never two; about 120 processes wait for shop_pool (<0.77.0>)"),
         "{}",
-        idle.summary
+        idle.title
     );
     let told = idle.evidence.iter().find(|evidence| evidence.what == "they may take turns for");
     assert_eq!(told.and_then(|evidence| evidence.text.as_deref()), Some("shop_pool (<0.77.0>)"));
@@ -265,7 +265,7 @@ fn a_load_that_is_too_weak_is_told_from_work_that_waits() {
     let told = |node: &Node| {
         let shares = diagnose(&node.period()).cpu.expect("an account").shares;
         let share = shares.into_iter().find(|share| share.what == Use::Nothing).expect("not used");
-        (finding(node, "BT015").summary, share.how)
+        (finding(node, "BT015").title, share.how)
     };
     let (summary, how) = told(&idle);
     assert!(
@@ -299,11 +299,11 @@ fn who_has_got_what_others_wait_for_is_told() {
     let found = finding(&node, "BT053");
     assert_eq!(found.level, Level::Warning);
     assert!(
-        found.summary.ends_with(
+        found.title.ends_with(
             "which has none left to give; holders are in prim_inet:recv0/3, called by shop_post:label/1"
         ),
         "{}",
-        found.summary
+        found.title
     );
     assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight", "code.back_pressure"]);
     // One is too few to say so of all.
@@ -323,7 +323,7 @@ fn one_that_waits_in_a_callback_of_its_own_waits_itself() {
         pool(&["gen:do_call/4", "shop:login/2"]).with(|n| n.stands[2] = held(POOL, "waiting", &callback));
     let found = finding(&node, "BT053");
     assert_eq!(found.level, Level::Warning);
-    assert!(found.summary.ends_with("which itself waits in shop_auth:handle_call/3"), "{}", found.summary);
+    assert!(found.title.ends_with("which itself waits in shop_auth:handle_call/3"), "{}", found.title);
 }
 
 /// Thirty of a hundred stand so.
@@ -341,7 +341,7 @@ fn who_waits_for_a_lock_of_global_or_mnesia_is_told_with_who_has_it() {
     let found = finding(&thirty(&global), "BT066");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("global:trans")));
     assert_eq!(
-        found.summary,
+        found.title,
         "about 120 processes wait for a global:trans lock, requested by seats:reserve/2"
     );
     assert_eq!(entries(&found), ["code.shorter_hold"]);
@@ -361,9 +361,9 @@ fn who_waits_for_a_lock_of_global_or_mnesia_is_told_with_who_has_it() {
     let found = finding(&holder, "BT066");
     assert_eq!(found.subject_text().as_deref(), Some("report (<0.99.0>)"));
     assert!(
-        found.summary.ends_with("wait for Mnesia locks; report (<0.99.0>) holds a whole-table (mnesia:foldl/6) lock most of the time"),
+        found.title.ends_with("wait for Mnesia locks; report (<0.99.0>) holds a whole-table (mnesia:foldl/6) lock most of the time"),
         "{}",
-        found.summary
+        found.title
     );
     // Two that have locks by turns are both busy with transactions, and neither is to blame alone.
     let two = holder.clone().with(|n| n.busiest.push(Busy { pid: "<0.98.0>", ..n.busiest[0].clone() }));
@@ -402,9 +402,9 @@ fn processes_that_wait_for_each_other_are_told_as_a_circle() {
     let found = finding(&circle, "BT053");
     assert_eq!(found.level, Level::Critical);
     assert!(
-        found.summary.ends_with("a deadlock: shop_pool (<0.77.0>), prices (<0.78.0>) wait for each other"),
+        found.title.ends_with("a deadlock: shop_pool (<0.77.0>), prices (<0.78.0>) wait for each other"),
         "{}",
-        found.summary
+        found.title
     );
     assert_eq!(entries(&found), ["code.no_circular_calls"]);
     // A chain that ends at one which works, or at one that monitors several, is none.

@@ -57,7 +57,7 @@ pub fn run(input: impl Read, name: &str, args: &Args) -> Result<ExitCode> {
     if let Some(missing) = period.facts.get(facts::CRASH_DUMP_MISSING) {
         terminal::complain(&format!("{name} is not whole: {missing}\n"));
     }
-    Ok(diagnose::judge(&args.thresholds.apply(period), args.json))
+    Ok(diagnose::judge(&args.thresholds.apply(period), &args.verbosity.view(None), args.json))
 }
 
 /// A recording of one sample, at the moment of the dump.

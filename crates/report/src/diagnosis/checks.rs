@@ -1,0 +1,171 @@
+//! What is not a finding: known defects of the release, checks that passed, checks that were not possible, and gaps in the recording.
+
+use std::collections::HashMap;
+
+use beamtune_model::{Diagnosis, Finding, Outcome, Period};
+
+use super::{Verbosity, View};
+use crate::text::{self, Style};
+
+/// Lines that a brief page has for what was not judged, and for gaps.
+const BRIEF_LINES: usize = 2;
+
+pub(super) fn render(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String {
+    let passed: Vec<(&str, &str)> = diagnosis
+        .verdicts
+        .iter()
+        .filter_map(|verdict| match &verdict.outcome {
+            Outcome::Healthy(sentence) => Some((verdict.code.0, sentence.as_str())),
+            _ => None,
+        })
+        .collect();
+    let not_judged = not_judged(diagnosis);
+    let gaps = gaps(period);
+    let latent = diagnosis.latent();
+    match view.verbosity {
+        Verbosity::Checks => {
+            let latent: String = latent.into_iter().map(|finding| defects(finding, view.style)).collect();
+            format!("{latent}{}", all(&passed, &not_judged, &gaps, view.style))
+        }
+        Verbosity::Evidence => {
+            let latent: String = latent.into_iter().map(|finding| defects(finding, view.style)).collect();
+            format!("{latent}{}", counts(passed.len(), &not_judged, &gaps, usize::MAX, view.style))
+        }
+        Verbosity::Brief => {
+            let latent: String = latent.into_iter().map(|finding| brief_defects(finding, view.style)).collect();
+            format!("{latent}{}", counts(passed.len(), &not_judged, &gaps, BRIEF_LINES, view.style))
+        }
+    }
+}
+
+/// Rules that had no data, by what to do to have them judged.
+struct NotJudged<'d> {
+    /// Code and name of each.
+    rules: Vec<(&'d str, &'d str)>,
+    reason: &'d str,
+    next: &'d str,
+}
+
+/// By what to do; what concerns the fewest rules first, since it is the most specific.
+fn not_judged(diagnosis: &Diagnosis) -> Vec<NotJudged<'_>> {
+    let mut all: Vec<NotJudged<'_>> = Vec::new();
+    for verdict in &diagnosis.verdicts {
+        let Outcome::NotJudged { reason, next } = &verdict.outcome else { continue };
+        let rule = (verdict.code.0, verdict.rule);
+        match all.iter_mut().find(|known| known.next == next) {
+            Some(known) => known.rules.push(rule),
+            None => all.push(NotJudged { rules: vec![rule], reason, next }),
+        }
+    }
+    all.sort_by_key(|one| one.rules.len());
+    all
+}
+
+/// How many checks passed, and what has to be done to judge the others.
+fn counts(passed: usize, not_judged: &[NotJudged<'_>], gaps: &[Gap<'_>], max_lines: usize, style: Style) -> String {
+    let checks = if passed == 1 { "check" } else { "checks" };
+    let mut out = format!("{passed} {checks} passed");
+    let missing: usize = not_judged.iter().map(|one| one.rules.len()).sum();
+    if missing > 0 {
+        let why: Vec<String> = not_judged
+            .iter()
+            .map(|one| {
+                let names: Vec<&str> = one.rules.iter().map(|(_, name)| *name).collect();
+                let names = match names.as_slice() {
+                    [first, .., last] if names.len() > 2 && max_lines < usize::MAX => {
+                        format!("{first} … {last} ({})", names.len())
+                    }
+                    names => names.join(", "),
+                };
+                format!("{names}: {}", text::sentence(one.next))
+            })
+            .collect();
+        out.push_str(&format!(", {missing} not judged ({})", why.join("; ")));
+    }
+    let mut lines = text::lines(&out, style.width, max_lines);
+    let gaps: Vec<String> = gaps.iter().map(Gap::text).collect();
+    if !gaps.is_empty() {
+        lines.extend(text::lines(&format!("Not measured: {}", gaps.join("; ")), style.width, max_lines));
+    }
+    lines.into_iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// Each check with its numbers.
+fn all(passed: &[(&str, &str)], not_judged: &[NotJudged<'_>], gaps: &[Gap<'_>], style: Style) -> String {
+    let body = style.width.saturating_sub(8).max(40);
+    let mut out = String::new();
+    let mut section = |title: String, lines: Vec<String>| {
+        if !lines.is_empty() {
+            out.push_str(&format!("{title}\n"));
+            for line in lines {
+                out.push_str(&format!("  {}\n", text::wrap(&line, body, "        ")));
+            }
+        }
+    };
+    let passed = passed.iter().map(|(code, sentence)| format!("{code} {}", text::sentence(sentence))).collect();
+    section(style.good("Passed"), passed);
+    let not_judged = not_judged
+        .iter()
+        .map(|one| {
+            let names: Vec<String> = one.rules.iter().map(|(code, name)| format!("{code} {name}")).collect();
+            format!("{}: {}; next: {}", names.join(", "), text::sentence(one.reason), text::sentence(one.next))
+        })
+        .collect();
+    section(style.bold("Not judged"), not_judged);
+    section(style.bold("Not measured"), gaps.iter().map(Gap::text).collect());
+    out
+}
+
+/// Known defects in one line.
+fn brief_defects(finding: &Finding, style: Style) -> String {
+    let fix = finding.remedies.first().map_or(String::new(), |remedy| format!(": {}", remedy.change));
+    let words = format!("{}{fix} ({})", finding.title, finding.code);
+    text::lines(&text::sentence(&words), style.width, 1).into_iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// A line for each known defect, and the release that fixes all.
+fn defects(finding: &Finding, style: Style) -> String {
+    let body = style.width.saturating_sub(4).max(40);
+    let title = text::wrap(&text::sentence(&finding.title), body, "");
+    let mut out = format!("{}\n", style.bold(&title));
+    let mut add = |line: String| out.push_str(&format!("  {}\n", text::wrap(&line, body, "      ")));
+    for evidence in &finding.evidence {
+        let value = evidence.text.as_deref().map_or(String::new(), text::sentence);
+        add(format!("{}: {value}", text::sentence(&evidence.what)));
+    }
+    finding.against.iter().for_each(|against| add(format!("but {}", text::sentence(against))));
+    for remedy in &finding.remedies {
+        add(format!("fix {} ({} {})", text::sentence(&remedy.change), finding.code, finding.rule));
+    }
+    format!("{out}\n")
+}
+
+/// A source that gave nothing for some time.
+struct Gap<'p> {
+    source: &'p str,
+    reason: &'p str,
+    seconds: f64,
+}
+
+impl Gap<'_> {
+    fn text(&self) -> String {
+        let length =
+            if self.seconds > 0.0 { format!(" ({})", text::seconds(self.seconds)) } else { String::new() };
+        format!("{}{length}: {}", text::clean(self.source), text::sentence(self.reason))
+    }
+}
+
+/// Merged by source and reason, in the order in which they came.
+fn gaps(period: &Period) -> Vec<Gap<'_>> {
+    let (mut gaps, mut places) = (Vec::<Gap<'_>>::new(), HashMap::new());
+    for gap in &period.gaps {
+        let place = *places.entry((&gap.source, &gap.reason)).or_insert_with(|| {
+            gaps.push(Gap { source: &gap.source, reason: &gap.reason, seconds: 0.0 });
+            gaps.len() - 1
+        });
+        if let Some(known) = gaps.get_mut(place) {
+            known.seconds += gap.end.saturating_sub(gap.begin) as f64 / 1e9;
+        }
+    }
+    gaps
+}

@@ -1,0 +1,82 @@
+//! What node it is: name, product, release, schedulers, and how long it was sampled.
+
+use beamtune_model::units::SECOND_NS;
+use beamtune_model::{Period, facts};
+
+use crate::text::{self, Style};
+
+/// One line, and further ones only where something about the recording has to be known to read the page.
+pub fn heading(period: &Period, style: Style) -> String {
+    let facts = &period.facts;
+    let mut first = vec![text::clean(node_title(period))];
+    first.extend(facts.get(facts::PRODUCT).map(text::clean));
+    if let Some(otp) = facts.get(facts::OTP_VERSION).or(facts.get(facts::OTP_RELEASE)) {
+        let flavor = facts.get(facts::EMU_FLAVOR).filter(|flavor| *flavor != "jit");
+        let flavor = flavor.map_or(String::new(), |flavor| format!(" ({flavor})"));
+        first.push(text::clean(&format!("OTP {otp}{flavor}")));
+    }
+    let count = |fact, one: &str, many: &str| {
+        let count = text::clean(facts.get(fact)?);
+        let noun = if count == "1" { one } else { many };
+        Some(format!("{count} {noun}"))
+    };
+    let size = [
+        count(facts::SCHEDULERS_ONLINE, "scheduler", "schedulers"),
+        count(facts::HOST_CPUS, "CPU", "CPUs"),
+    ];
+    let size: Vec<String> = size.into_iter().flatten().collect();
+    first.extend((!size.is_empty()).then(|| size.join(", ")));
+    first.push(extent(period));
+    let mut lines = text::lines(&first.join(" · "), style.width, usize::MAX);
+    if let Some(line) = lines.first_mut() {
+        *line = style.bold(line);
+    }
+    let remarks = [
+        (period.lives > 1).then(|| format!("The VM was started {} times in this recording; this is one of the runs.", period.lives)),
+        clock_difference(period),
+        match period.thresholds.names().len() {
+            0 => None,
+            1 => Some(format!("1 threshold changed by {}", text::clean(&period.thresholds.file))),
+            count => Some(format!("{count} thresholds changed by {}", text::clean(&period.thresholds.file))),
+        },
+        facts.get(facts::SYNTHETIC).map(|what| format!("SYNTHETIC, not measured: {}", text::clean_words(what))),
+    ];
+    for remark in remarks.into_iter().flatten() {
+        lines.extend(text::lines(&remark, style.width, usize::MAX));
+    }
+    lines.into_iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// How long it was sampled, or what the text was imported from.
+pub fn extent(period: &Period) -> String {
+    match period.facts.get(facts::IMPORTED_FROM) {
+        Some(facts::CRASH_DUMP) => match period.facts.get(facts::CRASH_TIME) {
+            Some(time) => format!("crash dump of {}", text::clean(time)),
+            None => "crash dump".to_owned(),
+        },
+        Some(tools) => {
+            let remark = period.facts.get(facts::IMPORTED_REMARK);
+            let remark = remark.map_or(String::new(), |remark| format!(" ({})", text::clean_words(remark)));
+            format!("output of {}{remark}", text::clean(tools))
+        }
+        None => text::seconds(period.seconds()),
+    }
+}
+
+/// A clock that is wrong by a second misleads those who compare logs.
+fn clock_difference(period: &Period) -> Option<String> {
+    let ahead = period.host_wall_ahead()?;
+    let seconds = ahead.unsigned_abs() as f64 / SECOND_NS as f64;
+    (seconds >= 1.0).then(|| {
+        let by = text::seconds(seconds);
+        format!("The node's clock is {by} {} the recorder's.", if ahead > 0 { "ahead of" } else { "behind" })
+    })
+}
+
+/// Node name, or what else is known of a VM without one.
+pub fn node_title(period: &Period) -> &str {
+    let named = period.incarnation.as_ref().map(|inc| inc.node.as_str()).filter(|node| !node.is_empty());
+    let imported = period.facts.get(facts::IMPORTED_FROM).filter(|from| *from != facts::CRASH_DUMP);
+    let imported = imported.map(|_| "imported text");
+    named.or(period.facts.get(facts::NODE_NAME)).or(imported).unwrap_or("VM without a name")
+}
