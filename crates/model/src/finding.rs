@@ -422,7 +422,7 @@ pub enum Signal {
     Allocates,
     /// These run it.
     RunBy(Subject),
-    /// One of the processes that it is about, where these are several of one kind.
+    /// One of several processes of a kind that it is about, or a table that the process uses for it.
     Member(Subject),
     /// Where its process waits, or each of them, and of what kind that is.
     StandsAt {
@@ -433,6 +433,8 @@ pub enum Signal {
     },
     /// Those that run it never wait.
     NeverWaits,
+    /// It says where CPU time goes, and not that this is too much: it may be the node's own work.
+    WhereOnly,
     /// The VM's own threads have the CPU.
     OwnThreads,
     /// It goes through all that it has for each message.

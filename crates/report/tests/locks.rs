@@ -5,6 +5,7 @@ use beamtune_model::{Diagnosis, LockRow, LockSession, Period, WaitRow};
 use beamtune_report::locks::{
     Answer, Blocked, By, Filter, Look, Page, Remains, Sort, View, json, lines, render,
 };
+use beamtune_report::diagnosis;
 use beamtune_report::{Style, locks};
 
 const MS: i64 = 1_000_000;
@@ -150,7 +151,7 @@ fn what_is_hardly_waited_for_is_not_told_one_by_one() {
     let remains = [left("a", 20 * MS), left("b", 3 * MS), left("c", 2 * MS)];
     let verdicts = Diagnosis::default();
     let page = Page { look: None, views: &[], remains: &remains, verdicts: &verdicts };
-    let text = render(&counted(), &page, Style::PLAIN);
+    let text = render(&counted(), &page, &diagnosis::View::PLAIN);
     assert!(text.contains("without a: 0.2 % of the duration waited"), "{text}");
     assert!(text.contains("also without b: hardly anything else is waited for\n"), "{text}");
     assert!(!text.contains("without c"), "{text}");
@@ -272,7 +273,7 @@ scheduler  sleep  1,200    3 ms            0.1  no stack
 
 Nothing found.
 ";
-    let text = render(&seen(), &page, Style { width: 120, ..Style::PLAIN });
+    let text = render(&seen(), &page, &diagnosis::View { style: Style { width: 120, ..Style::PLAIN }, ..diagnosis::View::PLAIN });
     assert_eq!(text, expect, "{text}");
 }
 
@@ -281,9 +282,9 @@ fn a_look_that_saw_no_waits_is_told() {
     let mut period = Period::default();
     let verdicts = Diagnosis::default();
     let page = Page { look: None, views: &[], remains: &[], verdicts: &verdicts };
-    assert!(!render(&period, &page, Style::PLAIN).contains("waited"));
+    assert!(!render(&period, &page, &diagnosis::View::PLAIN).contains("waited"));
     period.facts.set(beamtune_model::facts::LOCKS_WATCHED, "8000000000");
-    let text = render(&period, &page, Style::PLAIN);
+    let text = render(&period, &page, &diagnosis::View::PLAIN);
     assert!(text.contains("Where threads waited for locks: nowhere, in 8.0 s of watching\n"), "{text}");
 }
 

@@ -9,7 +9,8 @@ use beamtune_model::{
     CollectRow, CollectionRow, Diagnosis, Facts, Gap, HolderRow, Metric, Period, PeriodBuilder, ProcessRow,
     Rank, Series, TableRow, Tick, TroubleKind, metrics,
 };
-use beamtune_report::{Style, memory};
+use beamtune_report::diagnosis::View;
+use beamtune_report::memory;
 
 const MB: i64 = 1_000_000;
 

@@ -21,9 +21,15 @@ const OVERLOAD: &str = "BT065";
 /// Below this a cause explains nothing, but for rules that say otherwise.
 const LEAST: Level = Level::Warning;
 
-/// Whether a finding explains others.
-fn explains(cause: &Finding) -> bool {
-    cause.level >= LEAST || crate::rule(cause.code.0).is_some_and(|rule| rule.explains_as_notice)
+/// Whether a finding may explain another one. What only says where CPU time goes explains nothing that is worse than a notice, and follows
+/// from any finding.
+fn explains(cause: &Finding, effect: &Finding) -> bool {
+    let is_where_only = |finding: &Finding| finding.has(&Signal::WhereOnly);
+    let as_notice = crate::rule(cause.code.0).is_some_and(|rule| rule.explains_as_notice);
+    match cause.level >= LEAST || is_where_only(effect) {
+        true => true,
+        false => as_notice && !(is_where_only(cause) && effect.level >= LEAST),
+    }
 }
 
 /// Causes that claim at least this share of what a symptom claims explain it (judgement: more than half).
@@ -97,7 +103,7 @@ fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     if effect.code.0 != OVERLOAD {
         return None;
     }
-    let is_cause = |cause: &&Finding| explains(cause) && (has_the_cpu(cause) || takes_half(cause));
+    let is_cause = |cause: &&Finding| explains(cause, effect) && (has_the_cpu(cause) || takes_half(cause));
     // What never waits comes first: fewer schedulers than CPUs follow from it, too.
     let waits = |cause: &Finding| !cause.has(&Signal::NeverWaits);
     let (_, cause) = findings(verdicts)
@@ -113,7 +119,7 @@ fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
 fn by_pairs(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     RELATIONS.iter().filter(|relation| relation.effects.contains(&effect.code.0)).find_map(|relation| {
         let is_cause = |cause: &&Finding| {
-            cause.code.0 == relation.cause && explains(cause) && (relation.is_meant)(cause, effect)
+            cause.code.0 == relation.cause && explains(cause, effect) && (relation.is_meant)(cause, effect)
         };
         let (_, cause) = findings(verdicts).find(|(_, cause)| is_cause(cause))?;
         Some(Follows { code: cause.code, rule: cause.rule, why: relation.why })

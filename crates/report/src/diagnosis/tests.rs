@@ -231,7 +231,8 @@ fn gaps_are_one_line_with_their_reasons() {
         kind: beamtune_model::TroubleKind::Denied,
         reason: "needs root".to_owned(),
     };
-    let period = Period { gaps: vec![gap(0, 1_000_000_000), gap(2_000_000_000, 4_000_000_000)], ..Period::default() };
+    let mut period = Period::default();
+    period.gaps = vec![gap(0, 1_000_000_000), gap(2_000_000_000, 4_000_000_000)];
     let page = render(&period, &found(Vec::new()), &View::PLAIN);
     assert!(page.contains("\nNot measured: host (3.0 s): needs root\n"), "{page}");
 }

@@ -413,6 +413,18 @@ pub(super) const RELATIONS: &[Relation] = &[
         why: "it is this process that does it",
     },
     Relation {
+        cause: "BT005",
+        effects: &["BT073"],
+        is_meant: |cause, effect| effect.has(&Signal::WhereOnly) && is_of_main_runner(effect, cause),
+        why: "it is what this process does",
+    },
+    Relation {
+        cause: "BT015",
+        effects: &["BT073"],
+        is_meant: |cause, effect| effect.has(&Signal::WhereOnly) && is_unused(cause, Use::Turns),
+        why: "it is the work that goes on one process at a time",
+    },
+    Relation {
         cause: "BT073",
         effects: &["BT011", "BT017", "BT045", "BT046", "BT029"],
         is_meant: |cause, effect| {
@@ -510,6 +522,12 @@ pub(super) const RELATIONS: &[Relation] = &[
         effects: &["BT011"],
         is_meant: always,
         why: "these collections are asked for",
+    },
+    Relation {
+        cause: "BT032",
+        effects: &["BT073"],
+        is_meant: |cause, effect| runs_all(effect, cause),
+        why: "asking for collections is what this process does",
     },
     Relation {
         cause: "BT036",

@@ -47,6 +47,21 @@ fn a_quota_explains_slices_that_may_be_the_hosts() {
 }
 
 #[test]
+fn code_that_may_be_the_nodes_own_work_explains_no_warning() {
+    let code = |signals: &[Signal]| Finding { signals: signals.to_vec(), ..finding("BT073", 10.0, "") };
+    let run_by = Signal::RunBy(Subject::kind("a"));
+    let known = || code(&[Signal::Allocates, run_by.clone()]);
+    let own = || code(&[Signal::Allocates, run_by.clone(), Signal::WhereOnly]);
+    check(vec![own(), finding("BT011", 60.0, "a")], None);
+    check(vec![own(), finding("BT011", 10.0, "a")], Some("BT073"));
+    check(vec![known(), finding("BT011", 60.0, "a")], Some("BT073"));
+    // It follows from what keeps its process busy, a notice or not.
+    check(vec![finding("BT005", 10.0, "a"), own()], Some("BT005"));
+    check(vec![with(Signal::Unused(Use::Turns), finding("BT015", 10.0, "b")), own()], Some("BT015"));
+    check(vec![with(Signal::Unused(Use::Nothing), finding("BT015", 10.0, "b")), own()], None);
+}
+
+#[test]
 fn a_queue_follows_from_what_its_process_waits_for_outside() {
     for code in ["BT006", "BT053"] {
         check(vec![finding("BT074", 40.0, "a"), finding(code, 60.0, "a")], Some("BT074"));

@@ -163,6 +163,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         row.initial_call.as_deref().map(|call| Signal::RunBy(Subject::kind(call)))
     });
     let started: Vec<Signal> = started.collect();
+    // Nothing known says that it costs too much.
+    let is_own_work = hot.known.is_none() && hot.library.is_none();
     let draft = Draft::new(MINOR, summary)
         .about(subject)
         .costs(Cost::CpuCores(hot.cores))
@@ -171,6 +173,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .signals(started)
         .signals(hot.allocates().then_some(Signal::Allocates))
         .signals(is_endless.then_some(Signal::NeverWaits))
+        .signals(is_own_work.then_some(Signal::WhereOnly))
+        .guess_if(is_own_work)
         .because(
             Evidence::number("samples of running processes within it", hot.share(), Unit::Ratio)
                 .with_text(of),

@@ -233,6 +233,7 @@ fn with_advice(
     in_mnesia: bool,
 ) -> Draft {
     draft
+        .signals(likely(tables).map(|table| Signal::Member(Subject::table(&table.name))))
         .because_some(candidates(tables, process))
         .but("which table it is, and how many objects it finds, is not recorded: a search that finds all that it visits is no waste")
         .fix_if(in_mnesia, || {

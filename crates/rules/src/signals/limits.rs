@@ -149,7 +149,7 @@ impl Filling {
 
     /// The same with words of its own.
     pub fn draft_of(&self, severity: f64, title: String, what: &str) -> Draft {
-        Draft::new(severity, summary)
+        Draft::new(severity, title)
             .confidence(self.confidence(severity))
             .costs(self.left_seconds().map(Cost::EndSeconds))
             .share(self.share())
