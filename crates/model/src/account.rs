@@ -1,52 +1,52 @@
-//! Where the time of the CPUs went that a VM could use.
+//! The CPU account: how the CPU time available to a VM was used, and why the rest was not.
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::text_names;
 
-/// What became of a part of that time.
+/// Use of a part of the CPU time, or the reason why it was not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Use {
-    /// Schedulers ran Erlang code, with the functions in C that it calls, unless these are counted apart.
+    /// Schedulers executed Erlang code and the BIFs that it calls, unless these are accounted separately.
     Code,
-    /// Schedulers, normal and dirty ones, collected garbage.
+    /// Garbage collection on normal and dirty schedulers.
     Collections,
-    /// Ports: drivers of sockets, files and programs.
+    /// Ports: drivers for sockets, files and external programs.
     Ports,
-    /// Asking the operating system which sockets are ready.
+    /// Polling the operating system for ready sockets (`check_io`).
     Polling,
-    /// What the VM does for itself: timers, memory to be freed, messages between its threads.
+    /// Work of the VM for itself: timers, deferred deallocation, messages between its threads.
     Housekeeping,
-    /// Long calls on dirty CPU schedulers.
+    /// Calls on dirty CPU schedulers.
     DirtyCpu,
-    /// Long calls on dirty I/O schedulers, as far as they used a CPU.
+    /// Calls on dirty I/O schedulers, in as far as they used a CPU.
     DirtyIo,
-    /// Threads that are no schedulers.
+    /// Threads other than schedulers.
     OtherThreads,
-    /// Going to sleep, and waking up.
+    /// Going to sleep and waking up.
     Switching,
-    /// Spinning while there was nothing to do.
+    /// Busy waiting.
     BusyWaiting,
-    /// A CPU quota stopped the VM.
+    /// The CPU quota throttled the VM.
     Quota,
-    /// Programs that the VM has started had the CPU.
+    /// External programs had the CPU.
     Programs,
     /// Other processes of the host had the CPU.
     Others,
-    /// The hypervisor gave the CPU to another guest.
+    /// Steal: the hypervisor gave the CPU to another guest.
     Stolen,
-    /// Threads waited for each other inside the VM.
+    /// Threads waited for locks inside the VM.
     Locks,
-    /// One process worked all the time, and not all cores were wanted beside it.
+    /// One process was always runnable, and the other processes did not need all remaining cores.
     SerialProcess,
-    /// Processes worked one at a time.
+    /// Processes took turns: one was runnable at a time.
     Turns,
-    /// Processes that had messages waited for answers.
+    /// Processes with messages waited for replies.
     Outside,
-    /// There are more CPUs than schedulers.
+    /// The VM has fewer schedulers than CPUs.
     NoScheduler,
-    /// There was nothing to run.
+    /// No process was runnable.
     Nothing,
 }
 
@@ -74,31 +74,31 @@ text_names!(Use {
 });
 
 impl Use {
-    /// Whether the VM's threads were on a CPU.
+    /// Whether the VM used the CPU.
     pub fn is_used(self) -> bool {
         self <= Use::BusyWaiting
     }
 }
 
-/// A part of the time.
+/// A part of the CPU time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Share {
-    /// What became of it.
+    /// Its use.
     pub what: Use,
-    /// How much, in cores.
+    /// Size in cores.
     pub cores: f64,
-    /// What says so, or who it was: a phrase without a full stop; empty where there is nothing to add.
+    /// Evidence or culprit: a phrase without a full stop; empty if there is nothing to add.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub how: String,
 }
 
-/// Where the time of the CPUs went that a VM could use.
+/// How the CPU time available to a VM was used.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CpuAccount {
-    /// CPUs that it could use: those that it may run on, and no more than its quota.
+    /// CPUs available to the VM: its allowed CPUs, limited by its quota.
     pub cores: f64,
-    /// For how long, in seconds.
+    /// Length in seconds.
     pub seconds: f64,
-    /// In the order of [`Use`], each once. They add up to `cores`.
+    /// In the order of [`Use`], each once; they add up to `cores`.
     pub shares: Vec<Share>,
 }

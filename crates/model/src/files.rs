@@ -1,61 +1,61 @@
-//! Files of a node's host that are read for us there: what is wanted, and what was told.
+//! Files of a remote host, which the agent reads: requests and replies.
 //!
-//! A node on another host is read by its agent. The source of the host says on a [`Board`] what it wants to know of
-//! files; the source of the VM takes that along with its request, and puts what came back there. So the two need not
-//! know each other, and a sample costs one question.
+//! The agent of a node on another host reads files there. The source of the host puts its requests on a [`Board`]; the source
+//! of the VM sends them with its own request and puts the replies there. The two sources need not know each other, and a
+//! sample costs one round trip.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::sample::Span;
 use crate::source::Trouble;
 
-/// What is asked of the node's host. Paths are those that the VM itself sees; its own process is `/proc/self`.
+/// A request to the host of the node. Paths are as the VM sees them; its own process is `/proc/self`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileAsk {
-    /// The first bytes of a file.
+    /// Read the first bytes of a file.
     Read {
-        /// Which.
+        /// Path of the file.
         path: String,
-        /// How many at most.
+        /// Maximum number of bytes.
         max_bytes: usize,
     },
-    /// Where a link points to.
+    /// Read the target of a link.
     Link(String),
-    /// How many entries a folder has.
+    /// Count the entries of a directory.
     Count(String),
-    /// Of the VM's threads: `stat`, `schedstat`, and the end of `status`.
+    /// Read `stat`, `schedstat` and the end of `status` of the VM's threads.
     Threads {
-        /// Of all that there is time for; else of as many as cost little, others each time.
+        /// Read as many threads as time permits; otherwise as many as are cheap, in rotation.
         all: bool,
     },
 }
 
-/// What was told of one [`FileAsk`].
+/// The reply to one [`FileAsk`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileTold {
-    /// All of a file, or as much of it as was asked for.
+    /// The content of a file, up to the requested size.
     Content(Vec<u8>),
-    /// A file that is larger than is told.
+    /// The beginning of a file that exceeds the agent's limit.
     Cut(Vec<u8>),
-    /// Where a link points to.
+    /// Target of a link.
     Link(String),
-    /// How many entries a folder has.
+    /// Number of entries of a directory.
     Count(u64),
-    /// The threads.
+    /// Threads.
     Threads {
-        /// All that there are.
+        /// All thread ids.
         tids: Vec<u32>,
-        /// Those that were read this time.
+        /// The threads that were read this time.
         read: Vec<ThreadFiles>,
     },
-    /// Why it could not be read.
+    /// The reason of a failure.
     Failed(FileTrouble),
 }
 
 /// Files of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadFiles {
-    /// Its number.
+    /// Thread id.
     pub tid: u32,
     /// `stat`.
     pub stat: Vec<u8>,
@@ -68,30 +68,30 @@ pub struct ThreadFiles {
 /// Why a file was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileTrouble {
-    /// There is none.
+    /// Does not exist.
     Missing,
-    /// The VM's user may not read it.
+    /// The VM's user has no permission.
     Denied,
-    /// The kernel does not have what would stand in it.
+    /// The kernel does not provide this file.
     Unsupported,
     /// Reading it hangs.
     Hung,
-    /// The time was over before it was its turn.
+    /// Time ran out before it was read.
     Late,
-    /// Anything else.
+    /// Any other reason.
     Other(String),
 }
 
-/// All that was told at once.
+/// All replies to the requests of one sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesTold {
-    /// When it was read, on the recorder's clock.
+    /// Time of the read, on the recorder's clock.
     pub span: Span,
-    /// In the order of the request; the error says why nothing could be told.
+    /// Replies in the order of the requests, or why nothing was read.
     pub told: Result<Vec<(FileAsk, FileTold)>, Trouble>,
 }
 
-/// Where the source of the host and that of the VM meet; clones are the same board.
+/// Exchange between the sources of host and VM; clones share the same board.
 #[derive(Debug, Clone, Default)]
 pub struct Board(Arc<Mutex<Inner>>);
 
@@ -103,25 +103,25 @@ struct Inner {
 }
 
 impl Board {
-    /// Says what is wanted from now on: each time, and when a closer look is asked for.
+    /// Sets the requests for all samples, and for those with expensive items.
     pub fn want(&self, each_time: Vec<FileAsk>, in_detail: Vec<FileAsk>) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (inner.each_time, inner.in_detail) = (each_time, in_detail);
     }
 
-    /// What is to be asked now. What was told before is forgotten.
+    /// Returns the requests for the next sample and discards replies to earlier ones.
     pub fn ask(&self, detail: bool) -> Vec<FileAsk> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.told = None;
         if detail { inner.in_detail.clone() } else { inner.each_time.clone() }
     }
 
-    /// Puts what was told there.
+    /// Stores replies.
     pub fn tell(&self, told: FilesTold) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).told = Some(told);
     }
 
-    /// Takes what was told; `None` if nothing has come.
+    /// Takes the replies; `None` before they arrive.
     pub fn take(&self) -> Option<FilesTold> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).told.take()
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_before_is_not_taken_for_an_answer() {
+    fn earlier_replies_are_discarded_by_a_new_request() {
         let board = Board::default();
         board.want(
             vec![FileAsk::Threads { all: false }],

@@ -1,15 +1,14 @@
-//! What all parts of beamtune speak: the content of a recording, and what is said of it.
+//! The data model shared by all crates: the content of a recording, and the diagnosis made from it.
 //!
-//! Raw and derived are kept apart. A [`Sample`] is what was read, counters as they stood; a
-//! [`Period`] is what follows from many samples: rates, peaks, traces. Only [`window`] turns the
-//! first into the second, so there is one place that knows of counter resets, of restarts of the
-//! VM and of missing samples.
+//! Raw and derived data are separate types. A [`Sample`] holds counters as they were read; a [`Period`] holds what
+//! follows from many samples: rates, peaks, traces. Only [`window`] turns the first into the second, so counter resets,
+//! restarts of the node and missing samples are handled in one place.
 //!
 //! ```text
 //! Source --Sample--> recording file --> Period --rules--> Diagnosis --report--> text, JSON
 //! ```
 //!
-//! This crate does no I/O, reads no clock and depends on none of beamtune's other crates.
+//! This crate does no I/O, reads no clock and depends on no other crate of beamtune.
 
 pub mod account;
 pub mod cpu;

@@ -1,155 +1,155 @@
-//! What a load did: the result of one run of a generator, ours or another one's.
+//! Load results: the outcome of one run of a load generator, ours or another one.
 //!
-//! Times are of three kinds, which no other generator tells apart: *lag* (from when something was due by the schedule until it
-//! was sent), *service* (from the sending to the end of the answer) and *response* (from when it was due to the end of
-//! the answer, which is what a user waits). What a tool cannot know is missing, not zero.
+//! Times are of three kinds, which no other generator distinguishes: *lag* (from the scheduled time until the request is sent),
+//! *service* (from sending until the end of the response) and *response* (from the scheduled time until the end of the response,
+//! which is what a user waits). What a tool cannot know is missing, not zero.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The present version of [`LoadResult`]'s JSON.
+/// Current version of [`LoadResult`]'s JSON.
 pub const LOAD_RESULT_VERSION: u32 = 1;
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadResult {
-    /// [`LOAD_RESULT_VERSION`] of what wrote it.
+    /// [`LOAD_RESULT_VERSION`] of the writer.
     pub version: u32,
     /// The generator and its version: `beamtune 0.1.0`, `k6 1.8.1`.
     pub tool: String,
-    /// Where the load went, as it was given; empty where the tool does not tell.
+    /// Targets as given; empty if the tool does not report them.
     pub targets: Vec<String>,
-    /// When the schedule began: seconds since 1970.
+    /// Start of the schedule, in seconds since 1970.
     pub began_unix_s: Option<f64>,
-    /// The same on the generating host's CLOCK_MONOTONIC.
+    /// Start of the schedule on CLOCK_MONOTONIC of the generating host.
     pub began_monotonic_ns: Option<u64>,
-    /// How long it ran by its schedule.
+    /// Scheduled length.
     pub length_s: f64,
-    /// What was asked for.
+    /// The requested load.
     pub asked: Asked,
-    /// The seed of the schedule and of every choice.
+    /// Seed of the schedule and of all random choices.
     pub seed: Option<u64>,
-    /// Whether it was ended before its time.
+    /// Whether it was stopped early.
     pub is_interrupted: bool,
-    /// What is known of the generator itself.
+    /// Data of the generator itself.
     pub generator: Generator,
-    /// What was under way at the end and was not waited for; it could have become anything.
+    /// Requests in flight at the end that were not waited for; their outcome is unknown.
     pub unfinished: u64,
-    /// What passed over its connections; `None` where the tool does not tell all of it.
+    /// Traffic over its connections; `None` if the tool does not report all of it.
     pub traffic: Option<Traffic>,
     /// Steps in the order of the scenario.
     pub steps: Vec<LoadStep>,
-    /// Second by second.
+    /// The run second by second.
     pub seconds: Vec<LoadSecond>,
-    /// What has to be known to read the numbers: what the tool cannot know, what was left out.
+    /// Caveats for readers of the numbers: what the tool cannot know, what was left out.
     pub remarks: Vec<String>,
 }
 
-/// What was asked of the generator.
+/// The load requested from the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "snake_case")]
 pub enum Asked {
-    /// Arrivals at a rate, whatever the target does.
+    /// Open: arrivals at a rate, independent of the target.
     Open {
-        /// In a second, when it is level.
+        /// Arrivals per second once the rate is constant.
         per_second: f64,
-        /// Devices, or connections, that serve them.
+        /// Number of devices or connections that serve the arrivals.
         devices: u64,
     },
-    /// Devices that wait for an answer before they go on.
+    /// Closed: each device waits for a response before it sends the next request.
     Closed {
-        /// How many.
+        /// Number of devices.
         devices: u64,
     },
-    /// The tool does not say.
+    /// Not reported by the tool.
     Unknown,
 }
 
-/// What is known of the generator itself.
+/// Data of the generator itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
-    /// Its processes; 0: the tool does not tell.
+    /// Number of processes; 0 if the tool does not report it.
     pub processes: u32,
-    /// Its threads, of all processes; 0: the tool does not tell.
+    /// Number of threads in all processes; 0 if the tool does not report it.
     pub threads: u32,
-    /// CPU time that it used, in seconds.
+    /// CPU time used, in seconds.
     pub cpu_s: Option<f64>,
-    /// How late it looked at what had become due; `None` where the tool does not tell it from the target's slowness.
+    /// Own lag: delay in handling what was due; `None` if the tool does not separate it from the target's slowness.
     pub own_lag: Option<Latency>,
-    /// In how many seconds it was itself the limit.
+    /// Number of seconds in which the generator was the limit.
     pub bound_seconds: u32,
-    /// The seconds that were judged.
+    /// Number of seconds judged.
     pub judged_seconds: u32,
 }
 
-/// What passed over the connections of a run.
+/// Traffic over the connections of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Bytes written to sockets, those of TLS and of what opens a session among them.
+    /// Bytes written to sockets, including TLS and session setup.
     pub sent_bytes: u64,
     /// Bytes read from sockets.
     pub received_bytes: u64,
-    /// Messages that came without being the answer to something.
+    /// Received messages that were no responses.
     pub messages: u64,
-    /// Connections made anew in the middle of a turn, because the peer had closed.
+    /// Reconnects within a turn, because the peer had closed the connection.
     pub reconnects: u64,
 }
 
 /// One step of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadStep {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whether it only connects; it counts among no rates then.
+    /// Whether it only connects; such steps do not count in rates.
     pub is_connect: bool,
-    /// Whether it only sends, and other steps are what comes of it; it counts among no rates then.
+    /// Whether it only sends, with the effects in other steps; such steps do not count in rates.
     #[serde(default)]
     pub is_send: bool,
-    /// Right answers.
+    /// Number of correct responses.
     pub done: u64,
-    /// What went wrong: by kind, how often and what the first one said.
+    /// Errors by kind.
     pub errors: BTreeMap<String, LoadErrors>,
-    /// Bytes of bodies or payloads that came.
+    /// Bytes of received bodies or payloads.
     pub received_bytes: Option<u64>,
-    /// From when it was due until it was sent.
+    /// From the scheduled time until the request was sent.
     pub lag: Option<Latency>,
-    /// From the sending until the answer's end.
+    /// From sending until the end of the response.
     pub service: Option<Latency>,
-    /// From when it was due until the answer's end.
+    /// From the scheduled time until the end of the response.
     pub response: Option<Latency>,
-    /// From the sending until the first byte of the answer.
+    /// From sending until the first byte of the response.
     pub first_byte: Option<Latency>,
 }
 
 /// Errors of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadErrors {
-    /// How many.
+    /// Number of errors.
     pub count: u64,
-    /// What the first one said.
+    /// Text of the first one.
     pub first: String,
 }
 
-/// How long something took.
+/// Distribution of a duration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many were measured.
+    /// Number of values.
     pub count: u64,
-    /// The shortest.
+    /// Minimum.
     pub min_ns: Option<u64>,
-    /// The mean.
+    /// Mean.
     pub mean_ns: Option<f64>,
-    /// Percentiles by their name, `p50`, `p99`, `p99.9`; those that the tool gives, and of which there are enough values.
+    /// Percentiles by name, `p50`, `p99`, `p99.9`: those reported by the tool that have enough values.
     pub percentiles_ns: BTreeMap<String, u64>,
-    /// The longest.
+    /// Maximum.
     pub max_ns: Option<u64>,
-    /// All of it as a compressed HdrHistogram (V2) of nanoseconds, in base64.
+    /// All values as a compressed HdrHistogram (V2) of nanoseconds, in base64.
     pub histogram: Option<String>,
 }
 
 impl LoadResult {
-    /// A result of this generator of which nothing is known yet.
+    /// An empty result of this generator.
     pub fn blank(tool: &str) -> Self {
         LoadResult {
             version: LOAD_RESULT_VERSION,
@@ -170,26 +170,26 @@ impl LoadResult {
         }
     }
 
-    /// Right answers of all steps that count.
+    /// Number of correct responses in all steps that count.
     pub fn done(&self) -> u64 {
         self.steps.iter().filter(|step| step.counts()).map(|step| step.done).sum()
     }
 
-    /// All that went wrong.
+    /// Number of errors in all steps.
     pub fn errors(&self) -> u64 {
         self.steps.iter().flat_map(|step| step.errors.values()).map(|errors| errors.count).sum()
     }
 }
 
 impl LoadStep {
-    /// Whether it counts in rates, and its times in those of a second: it neither connects nor only sends.
+    /// Whether it counts in rates, and its times in those of a second: it does more than connect or send.
     pub fn counts(&self) -> bool {
         !self.is_connect && !self.is_send
     }
 }
 
 impl Latency {
-    /// The percentile of that name, in nanoseconds.
+    /// The percentile of this name, in nanoseconds.
     pub fn percentile_ns(&self, name: &str) -> Option<u64> {
         self.percentiles_ns.get(name).copied()
     }
@@ -198,30 +198,30 @@ impl Latency {
 /// One second of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadSecond {
-    /// Its number, from the beginning of the schedule; negative while connections were made before it.
+    /// Number of the second since the start of the schedule; negative while connecting before it.
     pub second: i64,
-    /// Arrivals that were due; `None` where there is no schedule that is known.
+    /// Arrivals due; `None` without a known schedule.
     pub asked: Option<u64>,
-    /// Right answers of the steps that count.
+    /// Correct responses in the steps that count.
     pub done: u64,
-    /// What went wrong.
+    /// Errors.
     pub errors: u64,
-    /// Connections that stood at the same time, at most, where the tool tells.
+    /// Maximum number of concurrent connections, if reported.
     pub connected: Option<u64>,
-    /// Arrivals that waited for a free device at its end, where the tool tells.
+    /// Arrivals waiting for a free device at the end of the second, if reported.
     pub waiting: Option<u64>,
-    /// Of the responses of all steps but connecting, in nanoseconds.
+    /// Median response of all steps except connecting, in nanoseconds.
     pub p50_ns: Option<u64>,
-    /// As above.
+    /// 99th percentile of the same.
     pub p99_ns: Option<u64>,
-    /// CPU that the generator used, in cores, where the tool tells.
+    /// CPU use of the generator in cores, if reported.
     pub cores: Option<f64>,
-    /// Why the generator itself was the limit; `None`: it was not.
+    /// Why the generator was the limit; `None` if it was not.
     pub bound: Option<String>,
 }
 
 impl LoadSecond {
-    /// A second of which nothing is known but how much was done and went wrong in it.
+    /// A second with only its counts.
     pub fn counted(second: i64, done: u64, errors: u64) -> Self {
         LoadSecond {
             second,

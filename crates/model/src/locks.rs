@@ -1,96 +1,94 @@
-//! What is known of locks: the counts of a lock-counting emulator, and what threads of any VM were seen waiting for.
+//! Lock contention: counts of a lock-counting emulator, and lock waits sampled from the threads of any VM.
 //!
-//! The two answer the same question from two sides. A lock-counting emulator (`-emu_type lcnt`) counts every try of every lock, and so
-//! names the lock; a stock VM tells nothing, but the host sees which of its threads sleep or yield within the code of a lock, and the
-//! stack there names the operation that wanted it.
+//! A lock-counting emulator (`-emu_type lcnt`) counts every attempt on every lock, and so names the lock. A stock VM counts nothing, but
+//! the host shows which of its threads sleep or yield within lock code, and their stacks name the operation that wanted the lock.
 
 use crate::units::Nanos;
 
-/// Bins of lock counting's histogram of waits: bin *n* holds waits of 2^*n* ns and more, below 2^(*n*+1); the last one holds all longer
-/// ones (`ERTS_LCNT_HISTOGRAM_SLOT_SIZE`, erts/emulator/beam/erl_lock_count.h).
+/// Bins of the wait histogram of lock counting: bin *n* holds waits from 2^*n* ns up to 2^(*n*+1) ns, the last one all longer waits
+/// (`ERTS_LCNT_HISTOGRAM_SLOT_SIZE`, erts/emulator/beam/erl_lock_count.h).
 pub const WAIT_BINS: usize = 30;
 
-/// A time for which locks were counted.
+/// An interval in which locks were counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LockSession {
-    /// When it ended, from the recording's start; the same in all its [`LockRow`]s.
+    /// End, since the start of the recording; the same in all its [`LockRow`]s.
     pub t: Nanos,
-    /// How long it was, by lock counting's own clock. Shares of the duration refer to it.
+    /// Length by the clock of lock counting, to which shares of the duration refer.
     pub length: Nanos,
-    /// Categories of locks that were counted (`db`, `process` …); empty where that is not known, as of an imported text.
+    /// Categories of the counted locks (`db`, `process` …); empty if unknown, as for imported text.
     pub categories: Vec<String>,
-    /// Locks that were counted.
+    /// Number of counted locks.
     pub locks: i64,
-    /// Those of which there is a row of their own ([`LockRow::id`]).
+    /// Number of locks with a row of their own ([`LockRow::id`]).
     pub told: i64,
-    /// Reductions of the node meanwhile: the work by which sessions are compared. `None` where nobody has counted them.
+    /// Reductions of the node in this interval: the work by which sessions are compared. `None` if not counted.
     pub reductions: Option<i64>,
-    /// Processes of the node at its end; `None` where nobody has counted them.
+    /// Number of processes at the end; `None` if not counted.
     pub processes: Option<i64>,
-    /// Memory that collecting the counts has taken in the node at most, in bytes; `None` where nobody has looked.
+    /// Peak memory that collecting the counts took in the node, in bytes; `None` if not measured.
     pub cost_bytes: Option<i64>,
-    /// What is missing or was not exact, for a person; empty: nothing.
+    /// What is missing or inexact, as text; empty if nothing is.
     pub remark: String,
 }
 
-/// Counts of one lock, or of all locks of a class, at one place in the emulator's source.
+/// Counts of one lock, or of all locks of a class, at one location in the emulator's source.
 ///
-/// The rows without [`id`](Self::id) are complete: their sums are those of lock counting. Those with one are of single locks, of which
-/// only those that stand out are told; what they count is within the former.
+/// Rows without [`id`](Self::id) are complete: they add up to the sums of lock counting. Rows with an `id` are single locks, recorded
+/// only if contended most; their counts are included in the former.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LockRow {
-    /// That of its [`LockSession`].
+    /// As in its [`LockSession`].
     pub t: Nanos,
-    /// The class, as lock counting names it: `db_tab`.
+    /// Class, as named by lock counting: `db_tab`.
     pub class: String,
-    /// Its kind, as lock counting names it: `mutex`, `rw_mutex`, `spinlock`, `rw_spinlock`, `proclock`.
+    /// Kind, as named by lock counting: `mutex`, `rw_mutex`, `spinlock`, `rw_spinlock`, `proclock`.
     pub kind: String,
-    /// The single lock, as lock counting names it: a table, a pid, a port, an allocator, a number. `None` of a whole class.
+    /// The single lock, as named by lock counting: a table, a pid, a port, an allocator, a number. `None` for a whole class.
     pub id: Option<String>,
-    /// What that is, as its owner knows it, where it lived when it was looked up: a registered name, the name and owner of a table,
-    /// the driver of a port.
+    /// Resolved name of `id`, if it still existed: a registered name, name and owner of a table, the driver of a port.
     pub entity: Option<String>,
-    /// Locks that the row is of.
+    /// Number of locks in this row.
     pub locks: i64,
-    /// File of the emulator's source in which it was taken; `None` where lock counting does not tell.
+    /// Source file of the emulator in which it was taken; `None` if lock counting does not state it.
     pub file: Option<String>,
-    /// Line there.
+    /// Line in this file.
     pub line: Option<i64>,
-    /// How often it was tried to take it.
+    /// Attempts to take it.
     pub tries: i64,
-    /// How often somebody else had it then.
+    /// Attempts that failed because another thread held it.
     pub collisions: i64,
-    /// Time spent waiting, of all threads together.
+    /// Wait time, summed over all threads.
     pub waited: Nanos,
-    /// Waits that were timed.
+    /// Number of timed waits.
     pub waits: i64,
-    /// Waits by their length, as [`WAIT_BINS`] says; empty where it is not known, and without the zeros at the end.
+    /// Waits by length, see [`WAIT_BINS`]; without trailing zeros, empty if unknown.
     pub histogram: Vec<i64>,
 }
 
-/// Where threads of one kind were seen waiting for a lock on a VM that does not count locks.
+/// Lock waits of threads of one kind with one stack, on a VM that does not count locks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WaitRow {
-    /// When the look ended, from the recording's start; the same in all rows of a look.
+    /// End of the sampling, since the start of the recording; the same in all its rows.
     pub t: Nanos,
-    /// How long the look was.
+    /// Length of the sampling.
     pub length: Nanos,
-    /// Kind of the threads: `scheduler`, `dirty_cpu_scheduler`, `dirty_io_scheduler`, `aux`, `poll`, `async`, `other`.
+    /// Kind of thread: `scheduler`, `dirty_cpu_scheduler`, `dirty_io_scheduler`, `aux`, `poll`, `async`, `other`.
     pub thread: String,
-    /// How they waited: see [`how`].
+    /// How the threads waited, see [`how`].
     pub how: String,
-    /// Functions of the emulator, innermost first, without those of the lock itself; empty where no stack was to be had.
+    /// Functions of the emulator, innermost first, without those of the lock itself; empty if no stack was available.
     pub stack: Vec<String>,
-    /// Times that it was seen.
+    /// Number of samples.
     pub seen: i64,
-    /// Time spent there, of all threads together: measured where waits were timed, else estimated from the samples.
+    /// Wait time, summed over all threads: measured if waits were timed, else estimated from the samples.
     pub waited: Nanos,
 }
 
-/// What stands in [`WaitRow::how`].
+/// Values of [`WaitRow::how`].
 pub mod how {
-    /// In the kernel until they are woken.
+    /// Asleep in the kernel until woken.
     pub const SLEEP: &str = "sleep";
-    /// Giving up the CPU again and again before that.
+    /// Yielding the CPU repeatedly, before sleeping.
     pub const YIELD: &str = "yield";
 }

@@ -1,4 +1,4 @@
-//! What messages weigh, as processes were seen to get them.
+//! Sizes of messages, estimated from the growth of heaps of idle receivers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,39 +6,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Nanos;
 
-/// Messages that came for processes of a sample while these did nothing, so that what their heaps had more than before was the messages.
-/// One row for each size of a look (or one of no messages), and one for each of the receivers that got the most.
+/// Messages that arrived at sampled processes while these executed nothing, so that heap growth equals message size.
+/// There is one row per size class of a sample (or one row without messages), and one for each of the receivers with the most bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageRow {
-    /// When, from the recording's start.
+    /// Time since the start of the recording.
     pub t: Nanos,
-    /// The receiver; `None` of all of them.
+    /// Receiver; `None` in rows that cover all receivers.
     pub pid: Option<String>,
-    /// How many messages of about this size.
+    /// Number of messages of this size class.
     pub messages: i64,
-    /// What they weigh together, without binaries off the heap.
+    /// Their total size in bytes, without reference-counted binaries.
     pub bytes: i64,
-    /// Other messages, which are not weighed since they lie off the heap. In the first row of a look only.
+    /// Number of off-heap messages, whose size is unknown. Set in the first row of a sample only.
     pub off_heap: i64,
-    /// For how long processes were looked at, in microseconds, once in each second; 0 with a `pid`, as are the next ones.
+    /// Observation time of the processes in microseconds, within one second; 0 if `pid` is set, as are the next two.
     pub us: i64,
-    /// About how many processes of the node had done something in the second before, summed up over these looks.
+    /// Estimated number of processes that were active in the second before, summed over the observations.
     pub active: i64,
-    /// How many of these were looked at, summed up as well.
+    /// Number of these that were observed, summed likewise.
     pub sampled: i64,
 }
 
-/// Messages of about one size.
+/// Messages of one size class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Weighed {
-    /// How many.
+    /// Number of messages.
     pub messages: i64,
-    /// What they weigh together.
+    /// Their total size in bytes.
     pub bytes: i64,
 }
 
 impl Weighed {
-    /// Bytes of one.
+    /// Mean size of a message, in bytes.
     pub fn each(self) -> f64 {
         self.bytes as f64 / self.messages.max(1) as f64
     }
@@ -49,21 +49,21 @@ impl Weighed {
     }
 }
 
-/// The messages that were weighed in a period.
+/// Messages whose size was estimated in a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Messages {
-    /// For how long processes were looked at, in microseconds.
+    /// Observation time in microseconds.
     pub us: i64,
-    /// Those seen by size, the smallest first.
+    /// Messages by size class, the smallest first.
     pub sizes: Vec<Weighed>,
-    /// Bytes that were sent in a second, at least: messages that were taken at once are not among them.
+    /// Lower bound of bytes sent per second: messages that were received at once are not counted.
     pub bytes_per_s: i64,
-    /// Receivers of the heaviest ones, those that got the most bytes first. Who gets messages of several sizes has several entries.
+    /// Receivers of the largest messages, most bytes first. A receiver has one entry per size class.
     pub to: Vec<(String, Weighed)>,
 }
 
 impl Messages {
-    /// All of at least so many bytes each.
+    /// Sum of all messages of at least `bytes` each.
     pub fn of_at_least(&self, bytes: f64) -> Weighed {
         let mut sum = Weighed::default();
         let large = self.sizes.iter().filter(|size| size.each() >= bytes);
@@ -72,24 +72,24 @@ impl Messages {
     }
 }
 
-/// Adds looks up.
+/// Accumulates [`MessageRow`]s.
 #[derive(Debug, Default)]
 pub(crate) struct MessagesBuilder {
     messages: Messages,
     last: Option<Nanos>,
-    /// By binary digits of the bytes of one.
+    /// By number of significant bits of the mean size.
     sizes: BTreeMap<u32, Weighed>,
     to: HashMap<(String, u32), Weighed>,
-    /// Scaled up to all processes that did something.
+    /// Extrapolated to all active processes.
     all_bytes: f64,
 }
 
 impl MessagesBuilder {
-    /// Adds a row; no more than `most` receivers are kept.
-    pub(crate) fn add(&mut self, row: MessageRow, most: usize) {
+    /// Adds a row; keeps at most `max` receivers.
+    pub(crate) fn add(&mut self, row: MessageRow, max: usize) {
         let size = i64::BITS - (row.bytes / row.messages.max(1)).max(0).leading_zeros();
         if let Some(pid) = row.pid {
-            if self.to.len() < most || self.to.contains_key(&(pid.clone(), size)) {
+            if self.to.len() < max || self.to.contains_key(&(pid.clone(), size)) {
                 self.to.entry((pid, size)).or_default().add(row.messages, row.bytes);
             }
             return;
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_are_added_up_by_size_and_receiver() {
+    fn samples_are_added_up_by_size_and_receiver() {
         let row = |t, pid: Option<&str>, messages, bytes| MessageRow {
             t,
             pid: pid.map(str::to_owned),
@@ -141,11 +141,11 @@ mod tests {
             row(1, None, 10, 1_000),
             row(1, None, 2, 100_000),
             row(1, Some("<0.7.0>"), 2, 100_000),
-            // The same size, about.
+            // The same size class.
             row(2, None, 1, 60_000),
             row(2, Some("<0.7.0>"), 1, 60_000),
             row(2, Some("<0.8.0>"), 1, 900),
-            // Nothing came.
+            // No messages.
             row(3, None, 0, 0),
         ];
         rows.into_iter().for_each(|row| builder.add(row, 10));
@@ -155,15 +155,15 @@ mod tests {
             (Weighed { messages: 10, bytes: 1_000 }, Weighed { messages: 3, bytes: 160_000 });
         assert_eq!(messages.sizes, [small, large]);
         assert_eq!(messages.of_at_least(32_768.0), large);
-        let told =
+        let expect =
             [("<0.7.0>".to_owned(), large), ("<0.8.0>".to_owned(), Weighed { messages: 1, bytes: 900 })];
-        assert_eq!(messages.to, told);
-        // 161 kB for half of the processes that do something, in 30 ms.
+        assert_eq!(messages.to, expect);
+        // 161 kB for half of the active processes, in 30 ms.
         assert_eq!(messages.bytes_per_s, 161_000 * 2 * 100 / 3);
     }
 
     #[test]
-    fn no_more_receivers_are_kept_than_there_is_room_for() {
+    fn number_of_receivers_is_limited() {
         let mut builder = MessagesBuilder::default();
         for pid in 0..20 {
             let pid = Some(format!("<0.{pid}.0>"));

@@ -1,12 +1,11 @@
-//! A period: what many samples of one life of a VM say together. The rules judge periods, nothing else.
+//! A period: the summary of many samples of one incarnation of a node. It is the only input of the rules.
 //!
-//! It is built by streaming, a column of a stored chunk or a sample at a time, in memory that does not
-//! grow with the length of the recording: a summary and a thinned trace of each series, and the
-//! processes that used the most.
+//! It is built as a stream, by column of a stored chunk or by sample, in memory that does not grow with the length of
+//! the recording: a summary and a thinned trace of each series, and the processes with the most work.
 
-mod asked;
 mod build;
-mod mail;
+mod queued;
+mod requested;
 
 use std::collections::HashMap;
 
@@ -27,32 +26,32 @@ use crate::thresholds::Thresholds;
 use crate::units::{Kind, Nanos, SECOND_NS, Unit, seconds};
 use crate::window::{self, Break, Point};
 pub use build::{PeriodBuilder, Readings};
-pub use mail::Mail;
+pub use queued::Mail;
 
-/// Points that a trace keeps at most: enough to fit a slope and to draw a line.
+/// Maximum number of points of a trace: enough to fit a slope and to draw a line.
 const TRACE_POINTS: usize = 128;
-/// Why something is missing of what was read from imported text.
-pub const NOT_IN_TEXT: &str = "the text tells nothing of it";
+/// [`Missing::why`] for data that imported text does not contain.
+pub const NOT_IN_TEXT: &str = "not in the imported text";
 
-/// Raw readings of a series, thinned so that at most 128 are kept, evenly spread over the period.
+/// Raw readings of a series, thinned to at most 128 that are evenly spread over the period.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Trace {
     points: Vec<(Nanos, i64)>,
-    /// Points closer than this to the one before are left out; doubles when the trace is full.
+    /// Minimum distance between points; doubles when the trace is full.
     spacing: Nanos,
-    /// The earliest instant of the next point; after the last one by `spacing`.
+    /// Earliest instant of the next point: the last one plus `spacing`.
     next: Nanos,
 }
 
 impl Trace {
-    /// Almost all points are left out: a day has 200 million readings.
+    /// Must be cheap when it drops the point, which is nearly always: a day has 200 million readings.
     fn push(&mut self, t: Nanos, value: i64) {
         if t >= self.next || self.points.is_empty() {
             self.keep(t, value);
         }
     }
 
-    /// Like pushing the value at each of these times, which ascend.
+    /// Equivalent to pushing the value at each of these ascending times.
     fn push_same(&mut self, mut times: &[Nanos], value: i64) {
         while let Some(&t) = times.get(times.partition_point(|&t| t < self.next)) {
             self.keep(t, value);
@@ -75,41 +74,41 @@ impl Trace {
         self.next = self.points.last().map_or(t, |&(last, _)| last.saturating_add(self.spacing));
     }
 
-    /// The readings that were kept, by time.
+    /// The kept readings, by time.
     pub fn points(&self) -> &[(Nanos, i64)] {
         &self.points
     }
 }
 
-/// A series over a period.
+/// Summary of a series over a period.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeriesStat {
     /// Unit of the raw values.
     pub unit: Unit,
     /// Counter or gauge.
     pub kind: Kind,
-    /// Readings.
+    /// Number of readings.
     pub samples: u32,
     /// The first reading.
     pub first: Point,
-    /// The last one.
+    /// The last reading.
     pub last: Point,
-    /// The first of the readings at the end that all have the last one's value. The trace, which is thinned, cannot tell.
+    /// Start of the final run of equal readings. The trace cannot tell, since it is thinned.
     pub held_since: Nanos,
-    /// How many readings those are; 1 where the last one differs from the one before.
+    /// Length of that run in readings; 1 if the last reading differs from the one before.
     pub held: u32,
     /// The smallest value.
     pub min: i64,
     /// The largest value.
     pub max: i64,
     sum: f64,
-    /// Of a counter: its growth over all windows that could be made.
+    /// Counters: growth, summed over all windows.
     pub delta: i64,
-    /// Of a counter: the length of those windows together.
+    /// Counters: total length of these windows.
     pub covered: Nanos,
-    /// Of a counter: the highest rate of a single window, per second.
+    /// Counters: highest rate of a single window, per second.
     pub peak_rate: f64,
-    /// Of a counter: how often it was set back.
+    /// Counters: number of resets.
     pub resets: u32,
     /// Thinned raw readings.
     pub trace: Trace,
@@ -158,7 +157,7 @@ impl SeriesStat {
                 Ok(step) => {
                     self.delta = self.delta.saturating_add(step.delta);
                     self.covered += step.length;
-                    // A division for each of 200 million readings of a day would take a tenth of the time.
+                    // Dividing at each of the 200 million readings of a day would take a tenth of the time.
                     if step.is_faster_than(self.peak_rate) {
                         self.peak_rate = step.per_second();
                     }
@@ -170,8 +169,8 @@ impl SeriesStat {
         self.note(point);
     }
 
-    /// Like pushing one value at each of these times, which ascend, in one life of the VM. Most columns of a quiet day hold
-    /// one value.
+    /// Equivalent to pushing one value at each of these ascending times, within one incarnation. Most columns of a quiet
+    /// day hold one value.
     fn push_same(&mut self, value: i64, incarnation: u32, times: &[Nanos]) {
         let [first, rest @ ..] = times else { return };
         self.push(Point { t: *first, incarnation, value });
@@ -186,48 +185,48 @@ impl SeriesStat {
         self.trace.push_same(rest, value);
     }
 
-    /// Of a gauge: the mean of its readings.
+    /// Gauges: mean of the readings.
     pub fn mean(&self) -> f64 {
         self.sum / f64::from(self.samples)
     }
 
-    /// Of a counter: growth per second; `None` before two readings make a window.
+    /// Counters: growth per second; `None` unless two readings form a window.
     pub fn rate(&self) -> Option<f64> {
         (self.kind == Kind::Counter && self.covered > 0)
             .then(|| self.delta as f64 * SECOND_NS as f64 / self.covered as f64)
     }
 }
 
-/// What one process did in the seconds in which it stood out.
+/// Work of one process in the seconds in which it was recorded as one of the busiest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessUse {
     /// `<0.123.0>`.
     pub pid: String,
-    /// Reductions in those seconds.
+    /// Reductions in these seconds.
     pub reductions: i64,
-    /// Seconds (ticks) in which it was among the busiest or had one of the longest queues.
+    /// Number of seconds (ticks) in which it was among the busiest or had one of the longest queues.
     pub ticks: u32,
-    /// Of them, those in which its status was read.
+    /// Number of these ticks in which its status was read.
     pub judged: u32,
-    /// Of those, the ones in which it ran or was runnable.
+    /// Number of those in which it was running or runnable.
     pub runnable: u32,
-    /// Its reductions in single seconds, thinned.
+    /// Reductions per tick, thinned.
     pub work: Trace,
-    /// The longest queue seen.
+    /// Maximum queue length.
     pub queue_max: i64,
-    /// Its queue over time, thinned.
+    /// Queue length over time, thinned.
     pub queue: Trace,
-    /// When it was last told of, and its queue then; nobody tells of a process that has ended, or that does nothing and has no messages.
+    /// Time of the last tick in which it was recorded, and its queue length then. Exited processes and idle ones with an empty queue are not recorded.
     pub queue_last: (Nanos, i64),
-    /// The last closer look at it.
+    /// The last detailed reading.
     pub row: Option<ProcessRow>,
-    /// Its registered name as it was told with a table of its; who has very many messages may not have answered any closer look.
+    /// Registered name as recorded with a table that it owns; a process with a very long queue may not answer detailed readings.
     pub name_as_owner: Option<String>,
-    /// The messages that waited for it at a closer look, the heaviest ones.
+    /// The largest message queue of a detailed reading, by bytes.
     pub mail: Option<Mail>,
-    /// The stacks with which it was seen running or runnable, and how often.
+    /// Call stacks while running or runnable, with counts.
     pub ran: Vec<(Vec<String>, i64)>,
-    /// Those with which it was seen waiting in the midst of something, while it was among the busiest.
+    /// Call stacks while waiting within a call, with counts, from ticks in which it was among the busiest.
     pub stood: Vec<(Vec<String>, i64)>,
 }
 
@@ -251,14 +250,14 @@ impl ProcessUse {
         }
     }
 
-    /// As what a finding is about.
+    /// The process as subject of a finding.
     pub fn subject(&self) -> Subject {
         let by_row = self.row.as_ref().and_then(ProcessRow::title);
         let name = by_row.or(self.name_as_owner.as_deref());
         Subject::Process { pid: self.pid.clone(), name: name.map(str::to_owned) }
     }
 
-    /// Name, label or initial call, with the pid; the pid alone where nothing else is known.
+    /// Name, label or initial call, with the pid; only the pid if none of them is known.
     pub fn title(&self) -> String {
         let by_row = self.row.as_ref().and_then(ProcessRow::title);
         match by_row.or(self.name_as_owner.as_deref()) {
@@ -268,125 +267,125 @@ impl ProcessUse {
     }
 }
 
-/// Processes of one kind that ran, or whose garbage was collected, with one stack.
+/// Processes of one kind that were sampled with the same call stack while running, runnable or in garbage collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkSample {
-    /// Registered name, else what they were started with.
+    /// Registered name, else initial call.
     pub kind: Option<String>,
-    /// `module:function/arity`, the innermost first, nine at most.
+    /// `module:function/arity`, innermost first, nine at most.
     pub stack: Vec<String>,
-    /// How often.
+    /// Number of samples.
     pub looks: i64,
-    /// Their garbage was being collected.
+    /// Whether they were in garbage collection.
     pub collects: bool,
-    /// They were runnable: they had just been woken there, or had to let others run.
+    /// Whether they were runnable: woken in this function, or preempted in it.
     pub is_ready: bool,
 }
 
-/// Why a rule cannot judge: what it needs and is not there.
+/// Data that a rule needs and the recording does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct Missing {
-    /// What is missing.
+    /// The missing data.
     pub what: String,
-    /// Why, as far as the recording tells.
+    /// The reason, if the recording holds it.
     pub why: String,
-    /// What to do to have it.
+    /// How to get the data.
     pub next: String,
 }
 
-/// When a life of the VM was seen.
+/// First and last tick of an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// Its first tick.
+    /// First tick.
     pub begin: Nanos,
-    /// Its last one.
+    /// Last tick.
     pub end: Nanos,
 }
 
-/// What many samples of one life of a VM say together.
+/// Summary of many samples of one incarnation of a node.
 #[derive(Debug, Clone, Default)]
 pub struct Period {
-    /// The life that this is about.
+    /// The incarnation.
     pub incarnation: Option<Incarnation>,
-    /// How many lives the whole recording has seen.
+    /// Number of incarnations in the whole recording.
     pub lives: u32,
-    /// Those seen in the part of the recording that was selected, this one and the others, by time.
+    /// All incarnations in the selected part of the recording, by time.
     pub seen: Vec<Seen>,
-    /// What is true throughout.
+    /// Facts, which are constant for the incarnation.
     pub facts: Facts,
     /// Instant of the first tick.
     pub begin: Nanos,
     /// Instant of the last tick.
     pub end: Nanos,
-    /// Ticks.
+    /// Number of ticks.
     pub ticks: u32,
-    /// Ticks that the VM answered.
+    /// Number of ticks that the VM answered.
     pub vm_ticks: u32,
-    /// Ticks in which the host was read.
+    /// Number of ticks in which the host was read.
     pub host_ticks: u32,
-    /// The most that a sample was late.
+    /// Maximum delay of a sample against the schedule.
     pub latest: Nanos,
     series: SeriesTable,
     stats: Vec<Option<SeriesStat>>,
-    /// Processes that stood out, those with the most reductions first.
+    /// The busiest processes, most reductions first.
     pub processes: Vec<ProcessUse>,
-    /// The last row of each ETS table seen, the largest first.
+    /// Last row of each ETS table, the largest first.
     pub tables: Vec<TableRow>,
-    /// When each of them was first seen, and its memory then, in bytes, by its id.
+    /// By table id: when the table was first recorded, and its memory then, in bytes.
     pub tables_first: HashMap<String, (Nanos, i64)>,
-    /// The last row of each port seen.
+    /// Last row of each port.
     pub ports: Vec<PortRow>,
-    /// Origins of new processes, and of tables and ports; each once, the most frequent first.
+    /// Origins of new processes, tables and ports, each once, the most frequent first.
     pub spawns: Vec<SpawnRow>,
-    /// Why processes ended, of those that were monitored; each kind of end once, the most frequent first.
+    /// Exits of monitored processes, each kind once, the most frequent first.
     pub exits: Vec<ExitRow>,
-    /// Where processes stood that waited, and for whom.
+    /// Call stacks of waiting processes, and what they wait for.
     pub stands: Stands,
-    /// Where processes ran that were looked at by chance, short-lived ones among them; empty of a quiet node, and of an older recording.
+    /// Call stacks of randomly sampled processes at work, short-lived ones included; empty for a quiet node, and for older recordings.
     pub work_samples: Vec<WorkSample>,
-    /// What messages weigh that came for processes.
+    /// Sizes of messages.
     pub messages: Messages,
-    /// What the last walk through carriers has found, the largest first; empty where nobody asked for one.
+    /// Carriers found by the last scan, the largest first; empty if none was requested.
     pub carriers: Vec<CarrierRow>,
-    /// What the last walk through tagged blocks has found, those with the most bytes first; empty where nobody asked for one.
+    /// Tagged blocks found by the last scan, most bytes first; empty if none was requested.
     pub allocations: Vec<AllocationRow>,
-    /// The applications with the most code, as last read; empty where nobody asked.
+    /// Applications with the most code, from the last reading; empty if none was requested.
     pub code: Vec<CodeRow>,
-    /// The processes that hold the most binaries, as last asked; empty where nobody wanted to know.
+    /// Processes that hold the most binaries, from the last reading; empty if none was requested.
     pub holders: Vec<HolderRow>,
-    /// Collections that somebody has asked for, in the order of time.
+    /// Requested garbage collections, by time.
     pub collections: Vec<CollectionRow>,
-    /// The processes that these have made smaller, those that gave back the most first.
+    /// Processes that shrank by these, most bytes freed first.
     pub collected: Vec<CollectRow>,
-    /// The last time for which locks were counted; `None` where nobody asked for it.
+    /// The last session of lock counting; `None` if none was requested.
     pub lock_session: Option<LockSession>,
-    /// What was counted in it, the locks that were waited for the longest first.
+    /// Lock counts of this session, the longest total wait first.
     pub locks: Vec<LockRow>,
-    /// Where threads were seen waiting for locks in the last look, the longest first; empty where nobody asked.
+    /// Lock waits of threads in the last wait sampling, the longest first; empty if none was requested.
     pub waits: Vec<WaitRow>,
-    /// What happened.
+    /// Events.
     pub events: Vec<Event>,
-    /// What could not be measured.
+    /// Gaps: what could not be measured.
     pub gaps: Vec<Gap>,
-    /// By which thresholds it is to be judged, where not by the usual ones. It was not measured, and is in no recording.
+    /// Overridden thresholds for judging the period. They are not measured and not part of a recording.
     pub thresholds: Thresholds,
 }
 
 impl Period {
-    /// From the first tick to the last, in seconds.
+    /// Length in seconds, from the first tick to the last.
     pub fn seconds(&self) -> f64 {
         seconds(self.end - self.begin)
     }
 
-    /// All series with what became of them.
+    /// All series with their summaries.
     pub fn series(&self) -> impl Iterator<Item = (&Series, &SeriesStat)> {
         self.series
             .iter()
             .filter_map(|(id, series)| self.stats.get(id.index())?.as_ref().map(|stat| (series, stat)))
     }
 
-    /// The entities of a group, each once, in the order in which they were first seen.
+    /// Entities of a group, each once, in order of first appearance.
     pub fn entities(&self, group: Group) -> Vec<&str> {
         let mut entities: Vec<&str> = Vec::new();
         let mut seen = std::collections::HashSet::new();
@@ -398,7 +397,7 @@ impl Period {
         entities
     }
 
-    /// The names and stats of a family's series of one entity.
+    /// Names and summaries of a family's series for one entity.
     pub fn family<'a>(
         &'a self,
         family: &'a Family,
@@ -414,42 +413,42 @@ impl Period {
         self.stats.get(self.series.find(group, entity, name)?.index())?.as_ref()
     }
 
-    /// A metric's stat, or why there is none.
+    /// Summary of a metric, or why it is missing.
     pub fn stat(&self, metric: &Metric, entity: &str) -> Result<&SeriesStat, Missing> {
         self.find(metric.group, entity, metric.name).ok_or_else(|| self.missing(metric, entity))
     }
 
-    /// Growth of a counter per second, or why it is not known.
+    /// Growth of a counter per second, or why it is missing.
     pub fn rate(&self, metric: &Metric, entity: &str) -> Result<f64, Missing> {
         self.stat(metric, entity)?.rate().ok_or_else(|| Missing {
             what: describe(metric, entity),
-            why: "fewer than two readings of it stand one after the other".to_owned(),
+            why: "fewer than two consecutive readings".to_owned(),
             next: "record for longer: --for 10s".to_owned(),
         })
     }
 
-    /// A counter of time as cores (seconds per second), or why it is not known.
+    /// Rate of a counter of time in cores (seconds per second), or why it is missing.
     pub fn cores(&self, metric: &Metric, entity: &str) -> Result<f64, Missing> {
         let rate = self.rate(metric, entity)?;
         window::seconds(metric.unit, rate, &self.facts).ok_or_else(|| Missing {
             what: describe(metric, entity),
-            why: "the node did not say how long its time unit is".to_owned(),
+            why: "unit of time unknown: not reported by the node".to_owned(),
             next: "record again with this version of beamtune".to_owned(),
         })
     }
 
-    /// A number among the facts, or why it is not known.
+    /// A numeric fact, or why it is missing.
     pub fn fact_number(&self, key: &str) -> Result<i64, Missing> {
         self.facts.number(key).ok_or_else(|| self.missing_fact(key))
     }
 
-    /// The text of a fact, or why it is not known.
+    /// A fact as text, or why it is missing.
     pub fn fact(&self, key: &str) -> Result<&str, Missing> {
         self.facts.get(key).ok_or_else(|| self.missing_fact(key))
     }
 
-    /// How far the wall clock of the node's host was ahead of the recorder's in the end, in nanoseconds; `None` where that was not
-    /// measured, or may be nothing but the way of the messages.
+    /// Wall clock of the node's host minus that of the recorder, from the last reading, in nanoseconds. `None` if it was not measured or
+    /// does not exceed the error of the measurement, which is due to network delay.
     pub fn host_wall_ahead(&self) -> Option<Nanos> {
         let last = |metric| self.stat(metric, "").ok().map(|stat| stat.last.value);
         let (ahead, error) = (last(&metrics::WALL_AHEAD)?, last(&metrics::WALL_AHEAD_ERROR)?);
@@ -460,7 +459,7 @@ impl Period {
         self.missing_items(false, &["facts"], format!("the fact {key}"))
     }
 
-    /// Why nothing of a group is there, and what to do about it.
+    /// Reason and next step for data of a group that is missing.
     pub fn missing_group(&self, group: Group, what: impl Into<String>) -> Missing {
         self.missing_items(group.is_host(), group.items(), what.into())
     }
@@ -468,33 +467,35 @@ impl Period {
     fn missing_items(&self, host: bool, items: &[&str], what: String) -> Missing {
         let (why, kind) = self.why_missing(host, items);
         let next = match self.is_imported() {
-            true => "copy what tells it too (docs/import.md), or run beamtune doctor on the node",
+            true => {
+                "import the text that contains it too (docs/import.md), or run beamtune doctor on the node"
+            }
             false => next(host, kind),
         };
         Missing { what, why, next: next.to_owned() }
     }
 
-    /// Whether it was read from what somebody has printed, or from a crash dump, in place of a node.
+    /// Whether it was imported from printed text or from a crash dump, instead of recorded from a node.
     pub fn is_imported(&self) -> bool {
         self.facts.get(crate::facts::IMPORTED_FROM).is_some()
     }
 
-    /// Whether it is what a crash dump tells: a single sample of a node that has ended.
+    /// Whether it was imported from a crash dump: a single sample of a node that has ended.
     pub fn is_crash_dump(&self) -> bool {
         self.facts.get(crate::facts::IMPORTED_FROM) == Some(crate::facts::CRASH_DUMP)
     }
 
-    /// What is known of a process.
+    /// Data of a process, if it was recorded.
     pub fn process(&self, pid: &str) -> Option<&ProcessUse> {
         self.processes.iter().find(|process| process.pid == pid)
     }
 
-    /// The title of a process; its pid, where nothing is known of it.
+    /// Title of a process; its pid if nothing else is known.
     pub fn title_of(&self, pid: &str) -> String {
         self.process(pid).map_or_else(|| pid.to_owned(), ProcessUse::title)
     }
 
-    /// The process of a registered name, if a closer look has found it.
+    /// The process with this registered name, if a detailed reading contains it.
     pub fn process_named(&self, name: &str) -> Option<&ProcessUse> {
         let is_it =
             |process: &&ProcessUse| process.row.as_ref().and_then(|row| row.name.as_deref()) == Some(name);
@@ -505,7 +506,7 @@ impl Period {
         self.missing_group(metric.group, describe(metric, entity))
     }
 
-    /// The reason of the last gap of one of the items, or of the whole source; with its kind, if it was one item's.
+    /// Reason of the last gap of one of the items or of the whole source; the kind is returned for gaps of an item only.
     fn why_missing(&self, host: bool, items: &[&str]) -> (String, Option<TroubleKind>) {
         let source = if host { "host" } else { "vm" };
         let explains = |gap: &&Gap| match gap.source.split_once('.') {
@@ -516,19 +517,19 @@ impl Period {
             Some(gap) => (gap.reason.clone(), (gap.source != source).then_some(gap.kind)),
             None if self.is_imported() => (NOT_IN_TEXT.to_owned(), None),
             None if host && self.host_ticks == 0 => ("the host was not read".to_owned(), None),
-            None if !host && self.vm_ticks == 0 => ("the VM was not asked".to_owned(), None),
-            None => ("it was not recorded".to_owned(), None),
+            None if !host && self.vm_ticks == 0 => ("the VM was not read".to_owned(), None),
+            None => ("not recorded".to_owned(), None),
         }
     }
 }
 
-/// What to do about what is missing: of one item, or of all that the VM or the host tells.
+/// Next step for missing data: of a single item, or of everything from the VM or the host.
 fn next(host: bool, of_item: Option<TroubleKind>) -> &'static str {
     match (host, of_item) {
         (_, Some(TroubleKind::TimedOut)) => "record again, for longer, when the host is less busy",
-        (false, Some(TroubleKind::Denied)) => "end what stands in the way while beamtune records",
-        (_, Some(TroubleKind::Unsupported)) => "nothing: this VM, its flags or its host do not have it",
-        (false, _) => "run beamtune doctor where the node can be attached to, with its cookie",
+        (false, Some(TroubleKind::Denied)) => "stop whatever blocks it while beamtune records",
+        (_, Some(TroubleKind::Unsupported)) => "nothing: not available with this VM, its flags or its host",
+        (false, _) => "run beamtune doctor from a host that can attach to the node, with its cookie",
         (true, _) => "run beamtune on the node's host, as root or as the node's user",
     }
 }

@@ -1,28 +1,28 @@
-//! Rows: what is known of single processes, tables and ports. Unlike series they come and go by the
-//! thousand, so only those that stand out are recorded.
+//! Rows: data of single processes, tables and ports. They appear and disappear by the thousand, so only the most
+//! important ones are recorded.
 
 use serde::{Deserialize, Serialize};
 
 use crate::finding::Subject;
 use crate::units::{Nanos, text_names};
 
-/// Why a row was recorded.
+/// Reason why a row was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rank {
-    /// Among the largest by reductions since the scan before.
+    /// Among the most reductions since the last scan.
     Reductions,
     /// Among the largest by memory.
     Memory,
     /// Among the longest message queues.
     Queue,
-    /// Among the largest by referenced binaries.
+    /// Among the most bytes in referenced binaries.
     Binary,
-    /// Others wait for it, as a sample of all processes tells.
+    /// A blocking process, according to a sample of waiting processes.
     WaitedFor,
-    /// It got one of the heaviest messages that were seen to come.
+    /// Received one of the largest messages observed.
     Message,
-    /// Traces are sent to it.
+    /// A tracer.
     Tracer,
 }
 
@@ -36,144 +36,144 @@ text_names!(Rank {
     Tracer => "tracer",
 });
 
-/// One process in one second's scan; those with the most reductions and the longest queues are recorded.
+/// One process in the scan of one second; those with the most reductions and the longest queues are recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessTick {
-    /// `<0.123.0>`, as the node itself writes it.
+    /// `<0.123.0>`, as printed on the node itself.
     pub pid: Box<str>,
-    /// Reductions since the scan before.
+    /// Reductions since the last scan.
     pub reductions: i64,
-    /// Messages in its queue.
+    /// Message queue length.
     pub queue: i64,
-    /// True if it was running, runnable or collecting when it was looked at; `None` if that was not read.
+    /// True if it was running, runnable or in garbage collection; `None` if its status was not read.
     pub runnable: Option<bool>,
 }
 
-/// A closer look at one process, every ten seconds.
+/// A detailed reading of one process, every ten seconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessRow {
-    /// When, from the recording's start.
+    /// Time since the start of the recording.
     pub t: Nanos,
-    /// `<0.123.0>`, as the node itself writes it.
+    /// `<0.123.0>`, as printed on the node itself.
     pub pid: String,
-    /// What it is among the first in.
+    /// Reasons why it was recorded.
     pub ranks: Vec<Rank>,
     /// Registered name.
     pub name: Option<String>,
-    /// Label set by `proc_lib:set_label/1`, formatted and bounded by the node.
+    /// Label set by `proc_lib:set_label/1`, formatted and truncated by the node.
     pub label: Option<String>,
-    /// `module:function/arity` it was started with (through proc_lib where it was). Before OTP 26.2 that is not read of large heaps:
-    /// there it is `child of` who made it, if that is known.
+    /// Initial call, `module:function/arity`; that of `proc_lib` if it was started by it. Before OTP 26.2 it is not read from large heaps;
+    /// then it is `child of PARENT`, if the parent is known.
     pub initial_call: Option<String>,
-    /// `module:function/arity` at the time of the look.
+    /// Current function, `module:function/arity`.
     pub current_function: Option<String>,
-    /// Application it belongs to, by its group leader.
+    /// Application, by its group leader.
     pub application: Option<String>,
-    /// Pid of the process that started it.
+    /// Pid of its parent.
     pub parent: Option<String>,
     /// `running`, `runnable`, `waiting`, `garbage_collecting` …
     pub status: Option<String>,
-    /// Reductions since it was started.
+    /// Reductions since its start.
     pub reductions: i64,
-    /// Messages in its queue.
+    /// Message queue length.
     pub queue: i64,
     /// `on_heap` or `off_heap`.
     pub message_queue_data: Option<String>,
-    /// Of a live node its heap: young and old, with its stack and fragments. Of a crash dump all that it has.
+    /// Live node: size of its heap, with old heap, stack and fragments. Crash dump: all its memory.
     pub memory_bytes: i64,
-    /// Heap with its old generation, in words.
+    /// Heap and old heap, in words.
     pub total_heap_words: Option<i64>,
-    /// Off-heap binaries that its heap refers to.
+    /// Reference-counted binaries that its heap refers to.
     pub binary_bytes: Option<i64>,
-    /// Minor collections since the last full one.
+    /// Minor collections since the last fullsweep.
     pub minor_gcs: Option<i64>,
-    /// Minor collections after which a full one is forced.
+    /// Number of minor collections that forces a fullsweep.
     pub fullsweep_after: Option<i64>,
     /// Its `min_heap_size`, in words.
     pub min_heap_words: Option<i64>,
-    /// All that it has, as `process_info(P, memory)` says: heap, links, monitors, messages.
+    /// All its memory, `process_info(P, memory)`: heap, links, monitors, messages.
     pub total_bytes: Option<i64>,
-    /// Of its heap, fragments: messages that no collection has moved into it yet. With `on_heap`, those in its queue are among them.
+    /// Heap fragments: messages that no garbage collection has moved into the heap yet. With `on_heap`, queued messages are among them.
     pub fragment_bytes: Option<i64>,
-    /// Where it stood, `module:function/arity`, the innermost first, nine at most; empty where that was not told.
+    /// Call stack, `module:function/arity`, innermost first, nine at most; empty if it was not read.
     pub stack: Vec<String>,
     /// `max`, `high`, `normal`, `low`.
     pub priority: Option<String>,
 }
 
-/// What an initial call begins with that is not known, in front of who made the process.
+/// Prefix of an initial call that is unknown, followed by the parent of the process.
 pub const CHILD_OF: &str = "child of ";
 
 impl ProcessRow {
-    /// What a person calls the process: registered name, else label, else what it was started with.
+    /// Name of the process for output: registered name, else label, else initial call.
     pub fn title(&self) -> Option<&str> {
         title([&self.name, &self.label, &self.initial_call])
     }
 }
 
-/// A stack with which a process was seen at work in the ten seconds before: one of the busiest, which are looked at in each, or any that ran
-/// when it was looked at by chance.
+/// A call stack with which a process was sampled in the last ten seconds: one of the busiest processes, which are sampled every second, or
+/// any process that was running when it was sampled at random.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RanRow {
-    /// When it was told, from the recording's start.
+    /// Time of the report, since the start of the recording.
     pub t: Nanos,
-    /// `<0.123.0>`, as the node itself writes it; empty of any process, looked at by chance.
+    /// `<0.123.0>`, as printed on the node itself; empty for random samples.
     pub pid: String,
-    /// `module:function/arity`, the innermost first, nine at most.
+    /// `module:function/arity`, innermost first, nine at most.
     pub stack: Vec<String>,
-    /// How often.
+    /// Number of samples.
     pub looks: i64,
-    /// It waited there, in the midst of something; else it ran or was runnable. Of any process: it was runnable, and waited for a scheduler.
+    /// Busiest processes: it waited within a call, instead of being running or runnable. Random samples: it was runnable, waiting for a scheduler.
     pub waits: bool,
-    /// Of any process: its registered name, else what it was started with.
+    /// Random samples: registered name, else initial call.
     pub kind: Option<String>,
-    /// Of any process: its garbage was being collected.
+    /// Random samples: it was in garbage collection.
     pub collects: bool,
 }
 
-/// Processes of one parent that ended since this was told last, of those that were monitored: alike in what they were and why they ended.
+/// Exits of monitored processes since the last report, with the same parent, identity and reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitRow {
-    /// When it was told, from the recording's start.
+    /// Time of the report, since the start of the recording.
     pub t: Nanos,
-    /// Pid of the parent, the last one where several had the same name and call; `None` if it is not known.
+    /// Pid of the parent, the last one if several had the same name and call; `None` if unknown.
     pub parent: Option<String>,
     /// Registered name of the parent.
     pub parent_name: Option<String>,
-    /// What the parent runs: `supervisor:shop_sup/1`.
+    /// Initial call of the parent, with the callback module of a supervisor: `supervisor:shop_sup/1`.
     pub parent_call: Option<String>,
-    /// Registered name of those that ended; of those that ended in order only where the reason was `shutdown`, by which a supervisor ends
-    /// its children.
+    /// Registered name of the exited processes; for normal exits only if the reason was `shutdown`, by which a supervisor ends its
+    /// children.
     pub name: Option<String>,
-    /// What they ran; `None` where they had ended before they could be asked, and of those that ended in order.
+    /// Their initial call; `None` for normal exits, and for processes that exited before it was read.
     pub call: Option<String>,
-    /// The first atom of the reason; `None` of those that ended in order (`normal`, `shutdown`, `{shutdown, _}`).
+    /// First atom of the reason; `None` for normal exits (`normal`, `shutdown`, `{shutdown, _}`).
     pub reason: Option<String>,
-    /// Where an exception was raised, or which call was given up: `module:function/arity` and the line (0: not known), the innermost first,
-    /// three at most.
+    /// Location of the exception or of the call that failed: `module:function/arity` and line (0: unknown), innermost first, three at
+    /// most.
     pub stack: Vec<(String, i64)>,
-    /// Registered name of the process that was called.
+    /// Registered name of the called process.
     pub callee: Option<String>,
-    /// How many.
+    /// Number of exits.
     pub count: i64,
-    /// The heap at which the VM kills them, in words; 0 if there is none.
+    /// Heap size at which the VM kills them (`max_heap_size`), in words; 0 if unlimited.
     pub heap_limit_words: i64,
 }
 
-/// An ETS table, every ten seconds; those with the most memory are recorded.
+/// An ETS table, every ten seconds; the tables with the most memory are recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableRow {
-    /// When, from the recording's start.
+    /// Time since the start of the recording.
     pub t: Nanos,
-    /// `#Ref<…>` of an unnamed table, or the name of a named one.
+    /// Name of a named table, `#Ref<…>` of an unnamed one.
     pub id: String,
-    /// Name given to `ets:new/2`.
+    /// Name passed to `ets:new/2`.
     pub name: String,
     /// Pid of the owner.
     pub owner: String,
     /// Registered name of the owner.
     pub owner_name: Option<String>,
-    /// Objects in it.
+    /// Number of objects.
     pub objects: i64,
     /// Memory, in bytes.
     pub memory_bytes: i64,
@@ -181,7 +181,7 @@ pub struct TableRow {
     pub kind: String,
     /// `public`, `protected`, `private`.
     pub protection: String,
-    /// Other options that are not at their default: `read_concurrency`, `write_concurrency=auto`, `compressed` …
+    /// Other options that differ from the default: `read_concurrency`, `write_concurrency=auto`, `compressed` …
     pub options: Vec<String>,
 }
 
@@ -191,255 +191,255 @@ impl TableRow {
         self.owner_name.as_deref().unwrap_or(&self.owner)
     }
 
-    /// As what a finding is about.
+    /// The table as subject of a finding.
     pub fn subject(&self) -> Subject {
         Subject::Table { name: self.name.clone(), owner: Some(self.owner_title().to_owned()) }
     }
 }
 
-/// A port, every ten seconds; those with the most traffic or the longest queues are recorded.
+/// A port, every ten seconds; the ports with the most traffic and the longest queues are recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortRow {
-    /// When, from the recording's start.
+    /// Time since the start of the recording.
     pub t: Nanos,
     /// `#Port<0.5>`.
     pub id: String,
     /// Driver or command: `tcp_inet`, `/usr/bin/inotifywait …`.
     pub name: String,
-    /// Pid of the process that it is connected to.
+    /// Pid of the connected process.
     pub connected: Option<String>,
     /// Bytes read from it since it was opened.
     pub input_bytes: i64,
     /// Bytes written to it since it was opened.
     pub output_bytes: i64,
-    /// Bytes waiting in its driver queue.
+    /// Bytes in its driver queue.
     pub queue_bytes: i64,
-    /// Operating-system process behind it.
+    /// Operating-system pid of the external program.
     pub os_pid: Option<i64>,
 }
 
-/// Blocks of one allocator in some carriers.
+/// Blocks of one allocator within some carriers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockSum {
-    /// Whose blocks they are: `eheap_alloc`.
+    /// Allocator that the blocks belong to: `eheap_alloc`.
     pub allocator: String,
-    /// Blocks.
+    /// Number of blocks.
     pub count: i64,
-    /// Their size with their heads, in bytes.
+    /// Their size with headers, in bytes.
     pub bytes: i64,
 }
 
-/// Blocks by their size: the smallest size that is counted here, in bytes, and how many there are from there up to the next.
+/// Blocks of one size class, which reaches up to the next class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeCount {
-    /// The smallest size, in bytes.
+    /// Minimum size, in bytes.
     pub from: i64,
-    /// How many.
+    /// Number of blocks.
     pub count: i64,
 }
 
-/// Carriers that are alike, from a walk through all carriers, which is made only when somebody asks for it. All rows of a walk
-/// have the same instant; together they are all carriers that the VM counts.
+/// Carriers of equal properties, from a scan of all carriers, which is made on request only. All rows of a scan have the same time;
+/// together they cover all carriers that the VM counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarrierRow {
-    /// When the walk was, from the recording's start.
+    /// Time of the scan, since the start of the recording.
     pub t: Nanos,
-    /// Whose carriers they are: `eheap_alloc`.
+    /// Allocator that the carriers belong to: `eheap_alloc`.
     pub allocator: String,
-    /// Why these were not walked; `None` of those that were. `limit`: the time did not suffice. `pool`: walking them would have
-    /// left the VM's own counts wrong (ERTS before 15.1). `many`: too many carriers. `no_answer`: their thread did not answer in time.
-    /// `refused`: the VM did not do it. `rows`: walked, but too unlike the others to be told one by one.
+    /// Why the carriers were not scanned; `None` if they were. `limit`: out of time. `pool`: scanning would corrupt the VM's own
+    /// counts (ERTS before 15.1). `many`: too many carriers. `no_answer`: their thread did not answer in time. `refused`: the VM
+    /// refused. `rows`: scanned, but merged because there were too many different rows.
     pub skipped: Option<String>,
-    /// Abandoned to the pool of carriers.
+    /// Whether they are abandoned to the carrier pool.
     pub in_pool: bool,
-    /// Single-block carriers.
+    /// Whether they are singleblock carriers.
     pub single: bool,
-    /// Of each, the size is at least two to this power, and less than to the next, in bytes; `None` of those not walked.
+    /// Binary logarithm of the size of each carrier in bytes, rounded down; `None` if not scanned.
     pub size_log2: Option<i64>,
-    /// How many whole tenths of each are taken by blocks, 0 to 10; `None` of those not walked.
+    /// Utilization of each carrier in tenths, rounded down, 0 to 10; `None` if not scanned.
     pub used_tenths: Option<i64>,
-    /// How many.
+    /// Number of carriers.
     pub carriers: i64,
     /// Their size, in bytes.
     pub bytes: i64,
-    /// Of that, what was not looked at, because a carrier had too many blocks. `blocks` holds these all the same, `free` does not.
+    /// Part of it that was not scanned, because a carrier had too many blocks. Included in `blocks`, but not in `free`.
     pub unscanned_bytes: i64,
-    /// The blocks in them, by the allocator that they belong to. Empty of those not walked.
+    /// Blocks in them, by owning allocator. Empty if not scanned.
     pub blocks: Vec<BlockSum>,
-    /// The free blocks between them by size; sizes without any are left out.
+    /// Free blocks in them, by size; sizes without blocks are omitted.
     pub free: Vec<SizeCount>,
 }
 
-/// Blocks that were allocated by the same and for the same, from a walk through all tagged blocks, which is made only when somebody
-/// asks for it. Blocks bear tags where the option `atags` of their allocator is on: by default those of binaries and drivers.
+/// Blocks with the same origin and type, from a scan of all tagged blocks, which is made on request only. Blocks are tagged if the option
+/// `atags` of their allocator is on: by default those of binaries and drivers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocationRow {
-    /// When the walk was, from the recording's start; the same in all rows of a walk.
+    /// Time of the scan, since the start of the recording; the same in all rows of a scan.
     pub t: Nanos,
-    /// By whom: a driver, a NIF's library, or `system`. Of a row with `skipped`: the allocator, or nothing.
+    /// Origin: a driver, the library of a NIF, or `system`. In rows with `skipped`: the allocator, or empty.
     pub origin: String,
-    /// For what: `binary`, `heap`, `nif_internal` …: the VM's own types.
+    /// Type of the blocks as named by the VM: `binary`, `heap`, `nif_internal` …
     pub kind: String,
-    /// Of what was not looked at: why, as in [`CarrierRow::skipped`], and `unscanned` for what lay behind the first 16,000 blocks of a
-    /// carrier; there, `bytes` are of carriers. `rows`: of what was allocated by further ones.
+    /// Why blocks were not scanned, as in [`CarrierRow::skipped`], or `unscanned` for those after the first 16,000 blocks of a carrier;
+    /// `bytes` are then bytes of carriers. `rows`: the sum of further origins.
     pub skipped: Option<String>,
-    /// How many.
+    /// Number of blocks.
     pub blocks: i64,
-    /// About how many bytes: as if all were as large as the middle of their place in `sizes`.
+    /// Estimated bytes: each block counts as the middle of its size class in `sizes`.
     pub bytes: i64,
-    /// By size; sizes without any are left out.
+    /// Blocks by size; sizes without blocks are omitted.
     pub sizes: Vec<SizeCount>,
 }
 
-/// The code of one application, read only when somebody asks for it. Sums over all are in [`crate::Group::Code`].
+/// Code of one application, read on request only. Sums over all applications are in [`crate::Group::Code`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeRow {
-    /// When, from the recording's start; the same in all rows of a look.
+    /// Time since the start of the recording; the same in all rows of a reading.
     pub t: Nanos,
-    /// The application; `erts` for what the VM itself brings, `None` for modules of none that is loaded.
+    /// The application; `erts` for preloaded modules, `None` for modules outside all loaded applications.
     pub application: Option<String>,
-    /// Its modules that are loaded.
+    /// Number of its loaded modules.
     pub modules: i64,
-    /// Their code with its literals, in bytes.
+    /// Size of their code with literals, in bytes.
     pub bytes: i64,
-    /// Old code of them that is still there, in bytes.
+    /// Size of their old code that is not purged yet, in bytes.
     pub old_bytes: i64,
 }
 
-/// A process that refers to many binaries, asked for which, when somebody asked for that. What all of these processes hold together,
-/// each binary counted once, is [`crate::metrics::HELD_BINARIES_SIZE`].
+/// A process that refers to many binaries, read on request only. The total size of these binaries, each counted once, is
+/// [`crate::metrics::HELD_BINARIES_SIZE`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderRow {
-    /// When, from the recording's start; the same in all rows of a look.
+    /// Time since the start of the recording; the same in all rows of a reading.
     pub t: Nanos,
-    /// `<0.123.0>`, as the node itself writes it.
+    /// `<0.123.0>`, as printed on the node itself.
     pub pid: String,
     /// Registered name.
     pub name: Option<String>,
-    /// Its label.
+    /// Label.
     pub label: Option<String>,
-    /// `module:function/arity` it was started with.
+    /// Initial call, `module:function/arity`.
     pub initial_call: Option<String>,
-    /// Why it could not be asked: `gone`, `no_answer` (it hangs), `many` (it refers to millions), `limit` (no time was left),
-    /// `refused`. `None` if it was; else there are sizes of heaps only.
+    /// Why its binaries could not be read: `gone`, `no_answer` (it hangs), `many` (it refers to millions), `limit` (out of time),
+    /// `refused`. `None` if they were; otherwise only the sizes of its heaps are known.
     pub skipped: Option<String>,
-    /// Its heap, in bytes. A small one is collected rarely, and so what it refers to may stay for long.
+    /// Heap size in bytes. A small heap is collected rarely, so that its references may stay for long.
     pub heap_bytes: i64,
-    /// Binaries that it refers to by its garbage collector's count, which counts references, in bytes.
+    /// Virtual binary heap in bytes, which counts references rather than binaries.
     pub binary_vheap_bytes: i64,
-    /// References to binaries outside of its heap.
+    /// Number of references to reference-counted binaries.
     pub references: i64,
-    /// Binaries that they lead to.
+    /// Number of different binaries among these.
     pub binaries: i64,
     /// Their size, in bytes.
     pub bytes: i64,
-    /// Of these, binaries that nobody but this process refers to.
+    /// Number of binaries that only this process refers to.
     pub alone: i64,
     /// Their size, in bytes.
     pub alone_bytes: i64,
 }
 
-/// Collections of the garbage of processes that somebody has asked for. All sizes are in bytes.
+/// Garbage collections of processes, made on request. All sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectionRow {
-    /// When, from the recording's start.
+    /// Time since the start of the recording.
     pub t: Nanos,
-    /// `named`: of those that were named; `sample`: of some that were chosen by chance.
+    /// `named`: of named processes; `sample`: of a random sample.
     pub how: String,
-    /// Processes that the node had but for those of beamtune; of named ones, how many were named.
+    /// Number of processes of the node, without those of beamtune; or number of named processes.
     pub processes: i64,
-    /// Those that were chosen: first the largest ones, then some by chance, which have their turn in an order of chance.
+    /// Number of processes chosen: the largest ones first, then a random sample in random order.
     pub chosen: i64,
-    /// How many of these were chosen because they are the largest, or were named.
+    /// Number of these that were chosen for their size, or named.
     pub largest: i64,
-    /// No other process was larger than this, heap and binaries together; 0 if there is no other.
+    /// Size of the largest process that was not chosen, heap and binaries; 0 if all were chosen.
     pub rest_bytes: i64,
-    /// Those that were collected.
+    /// Number of processes collected.
     pub collected: i64,
-    /// Those that had ended before.
+    /// Number of processes that had exited before.
     pub gone: i64,
-    /// Those that did not answer in time.
+    /// Number of processes that did not answer in time.
     pub no_answer: i64,
-    /// Those left out because their heap was too large.
+    /// Number of processes skipped because of the size of their heap.
     pub large: i64,
-    /// Why it ended: `done`, `limit` (its time was over), `latency` (a process had to wait too long for a scheduler), `queue` (too
-    /// many stood in the run queues).
+    /// Why it ended: `done`, `limit` (out of time), `latency` (a process had waited too long for a scheduler), `queue` (the run queues
+    /// were too long).
     pub stopped: String,
-    /// Heaps of those collected, before.
+    /// Heap size of the collected processes, before.
     pub heap_before: i64,
-    /// The same after.
+    /// Heap size of the collected processes, after.
     pub heap_after: i64,
-    /// Binaries that they referred to by their garbage collector's count, before.
+    /// Virtual binary heap of the collected processes, before.
     pub binary_before: i64,
-    /// The same after.
+    /// Virtual binary heap of the collected processes, after.
     pub binary_after: i64,
-    /// Those collected of the ones that were chosen by chance.
+    /// Number of processes collected from the random sample.
     pub chance: i64,
-    /// What each of them gave back of its heap, in whole KiB, added up.
+    /// Freed heap of these in whole KiB per process, summed.
     pub chance_heap_kib: i64,
-    /// The squares of that, added up: from both follows how sure what all processes would give back is.
+    /// Sum of the squares of these values, for a confidence interval of the total over all processes.
     pub chance_heap_kib_squares: i64,
-    /// What each of them gave back of binaries, by its garbage collector's count, in whole KiB, added up.
+    /// Freed virtual binary heap of these in whole KiB per process, summed.
     pub chance_binary_kib: i64,
-    /// The squares of that, added up.
+    /// Sum of the squares of these values.
     pub chance_binary_kib_squares: i64,
-    /// `erlang:memory(processes)` before; `None` where an allocator is disabled, as in the next three.
+    /// `erlang:memory(processes)` before; `None` if an allocator is disabled, as in the next three.
     pub memory_processes_before: Option<i64>,
-    /// The same after.
+    /// `erlang:memory(processes)` after.
     pub memory_processes_after: Option<i64>,
     /// `erlang:memory(binary)` before.
     pub memory_binary_before: Option<i64>,
-    /// The same after.
+    /// `erlang:memory(binary)` after.
     pub memory_binary_after: Option<i64>,
-    /// How long the collections took, one after the other.
+    /// Total duration of the collections, which are made one at a time.
     pub took: Nanos,
-    /// How long the longest batch of them took, after which others had their turn.
+    /// Duration of the longest batch; other processes run between batches.
     pub longest: Nanos,
-    /// The longest that a process had to wait for a scheduler between them.
+    /// Maximum time that a process waited for a scheduler between batches.
     pub late: Nanos,
-    /// The longest run queues, added up.
+    /// Maximum total length of the run queues.
     pub queue: i64,
 }
 
-/// A process that a collection made smaller; those that gave back the most are recorded. All sizes are in bytes.
+/// A process that shrank by a requested garbage collection; those that freed the most are recorded. All sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectRow {
-    /// That of its [`CollectionRow`].
+    /// As in its [`CollectionRow`].
     pub t: Nanos,
-    /// `<0.123.0>`, as the node itself writes it.
+    /// `<0.123.0>`, as printed on the node itself.
     pub pid: String,
     /// Registered name.
     pub name: Option<String>,
-    /// Its label.
+    /// Label.
     pub label: Option<String>,
-    /// `module:function/arity` it was started with.
+    /// Initial call, `module:function/arity`.
     pub initial_call: Option<String>,
-    /// Its heap before.
+    /// Heap size before.
     pub heap_before: i64,
-    /// The same after.
+    /// Heap size after.
     pub heap_after: i64,
-    /// Binaries that it referred to by its garbage collector's count, before.
+    /// Virtual binary heap before.
     pub binary_before: i64,
-    /// The same after.
+    /// Virtual binary heap after.
     pub binary_after: i64,
-    /// How long it took until the collection was done, waiting for its turn included.
+    /// Duration of the collection, including the wait for a scheduler.
     pub took: Nanos,
 }
 
 impl HolderRow {
-    /// As of a [`ProcessRow`].
+    /// As [`ProcessRow::title`].
     pub fn title(&self) -> Option<&str> {
         title([&self.name, &self.label, &self.initial_call])
     }
 }
 
 impl CollectRow {
-    /// As of a [`ProcessRow`].
+    /// As [`ProcessRow::title`].
     pub fn title(&self) -> Option<&str> {
         title([&self.name, &self.label, &self.initial_call])
     }
 
-    /// What it gave back, in bytes.
+    /// Bytes freed.
     pub fn freed(&self) -> i64 {
         let before = self.heap_before.saturating_add(self.binary_before);
         before.saturating_sub(self.heap_after).saturating_sub(self.binary_after)
@@ -450,47 +450,47 @@ fn title(names: [&Option<String>; 3]) -> Option<&str> {
     names.into_iter().find_map(Option::as_deref)
 }
 
-/// Who starts processes, or owns tables or ports, or what atoms are made of: a count by origin, from a bounded sample of the newest.
+/// Origin of new things in a bounded sample of the newest: parents of processes, owners of tables and ports, prefixes of atoms.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnRow {
-    /// When, from the recording's start.
+    /// Time since the start of the recording.
     pub t: Nanos,
-    /// `process`, `ets`, `port` or `atom`; `given` of processes that were started with large arguments; of a crash dump `timer`, too,
-    /// whose kind is the receiver; of other nodes [`SpawnRow::ATTEMPT`], [`SpawnRow::ATTEMPT_STEP`] or [`SpawnRow::UNCONNECTED`]; of a table that
-    /// grows [`SpawnRow::TABLE_MODULE`] or [`SpawnRow::TABLE_APPLICATION`].
+    /// `process`, `ets`, `port` or `atom`; `given`: processes started with large arguments; `timer`: timers of a crash dump, whose kind
+    /// is the receiver; for other nodes [`SpawnRow::ATTEMPT`], [`SpawnRow::ATTEMPT_STEP`] or [`SpawnRow::UNCONNECTED`]; for growing
+    /// tables [`SpawnRow::TABLE_MODULE`] or [`SpawnRow::TABLE_APPLICATION`].
     pub what: String,
-    /// What they are: initial call, table name, or port name; of atoms how several of them begin; the other node; the table's id.
+    /// Initial call, table name, port name, common prefix of several atoms, name of the other node, or table id.
     pub kind: String,
-    /// Who made them: registered name or initial call of the parent or owner; of a step of attempts which; the module or
-    /// application of a table.
+    /// Registered name or initial call of the parent or owner; the step of connection attempts; the module or application of a
+    /// table.
     pub maker: Option<String>,
-    /// How many of the sample.
+    /// Number of occurrences in the sample.
     pub count: i64,
-    /// The size of the sample.
+    /// Size of the sample.
     pub of: i64,
-    /// Of `given`, the bytes of arguments of all of them together.
+    /// `given`: total size of the arguments in bytes.
     pub bytes: Option<i64>,
 }
 
 impl SpawnRow {
-    /// Attempts to connect to a node, by who asked for them.
+    /// Attempts to connect to a node, by caller.
     pub const ATTEMPT: &'static str = "attempt";
-    /// Attempts to connect to a node, by how far they were: `resolve`, `epmd`, `connect`, `tls` or `handshake`.
+    /// Attempts to connect to a node, by progress: `resolve`, `epmd`, `connect`, `tls` or `handshake`.
     pub const ATTEMPT_STEP: &'static str = "attempt_step";
-    /// A node that is known and not connected.
+    /// A known node that is not connected.
     pub const UNCONNECTED: &'static str = "unconnected";
 
-    /// The module that a table that grows was made by, as its name or its owner tells; without a maker where neither does.
+    /// Module that created a growing table, derived from its name or its owner; no `maker` if unknown.
     pub const TABLE_MODULE: &'static str = "table_module";
-    /// The loaded application that this module is of.
+    /// Loaded application of this module.
     pub const TABLE_APPLICATION: &'static str = "table_application";
 
-    /// Whether its kind is a table.
+    /// Whether `kind` is a table.
     pub fn is_of_table(&self) -> bool {
         [Self::TABLE_MODULE, Self::TABLE_APPLICATION].contains(&&*self.what)
     }
 
-    /// Whether its kind is a node.
+    /// Whether `kind` is a node.
     pub fn is_of_node(&self) -> bool {
         [Self::ATTEMPT, Self::ATTEMPT_STEP, Self::UNCONNECTED].contains(&&*self.what)
     }

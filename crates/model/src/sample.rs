@@ -1,4 +1,4 @@
-//! Samples: what was read at one tick, as it was read.
+//! Samples: raw data of one tick.
 
 use crate::locks::{LockRow, LockSession, WaitRow};
 use crate::messages::MessageRow;
@@ -11,157 +11,157 @@ use crate::source::TroubleKind;
 use crate::stands::StandRow;
 use crate::units::{Kind, Nanos, Unit};
 
-/// From when to when something was read.
+/// The interval in which something was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// Before the first value was read.
     pub begin: Nanos,
-    /// After the last one was.
+    /// After the last value was read.
     pub end: Nanos,
 }
 
 impl Span {
-    /// The instant for which the values stand.
+    /// The instant assigned to the values.
     pub fn middle(self) -> Nanos {
         self.begin + (self.end - self.begin) / 2
     }
 }
 
-/// When a sample was taken: VM and host are read one beside the other, and joined by overlap, never by equal stamps.
+/// Times of a sample. VM and host are read concurrently; their times overlap but are never equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tick {
-    /// The instant that the schedule had set; strictly grows within a recording.
+    /// The scheduled instant; strictly increasing within a recording.
     pub t: Nanos,
-    /// Which life of the VM it belongs to; grows with each restart.
+    /// Number of the incarnation; increases with each restart of the node.
     pub incarnation: u32,
-    /// The VM's read, translated to the recorder's clock; `None` if the VM did not answer.
+    /// Read of the VM, on the recorder's clock; `None` if the VM did not answer.
     pub vm: Option<Span>,
-    /// The host's read.
+    /// Read of the host; `None` if it failed.
     pub host: Option<Span>,
-    /// How long after `t` the sample was begun.
+    /// Delay between `t` and the start of the sample.
     pub late: Nanos,
 }
 
 impl Tick {
-    /// The instant for which the values of a group stand, `None` if its source did not answer.
+    /// The instant assigned to values of the host or of the VM; `None` if the source did not answer.
     pub fn instant(&self, host: bool) -> Option<Nanos> {
         if host { self.host } else { self.vm }.map(Span::middle)
     }
 }
 
-/// One life of a VM, from its start to its end.
+/// One incarnation of a node, from its start to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incarnation {
     /// Number within the recording, from 0.
     pub id: u32,
-    /// Full node name; empty for a VM without distribution.
+    /// Full node name; empty for a VM that is not distributed.
     pub node: String,
     /// Process id on its host.
     pub os_pid: Option<u32>,
-    /// What tells this life from the next: the VM's start time and creation, or the process's start time.
+    /// Distinguishes incarnations: start time and creation of the VM, or start time of its process.
     pub boot: String,
-    /// When it was first met, on the recording's clock.
+    /// First contact, on the recording's clock.
     pub mono0: Nanos,
     /// The same instant as wall-clock time, nanoseconds since 1970.
     pub wall0: i64,
 }
 
-/// A time for which something was not measured.
+/// An interval in which something was not measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
-    /// From when.
+    /// Start.
     pub begin: Nanos,
-    /// To when.
+    /// End.
     pub end: Nanos,
-    /// `vm`, `host`, or an item of one of them such as `vm.ets`.
+    /// `vm`, `host`, or an item of either, such as `vm.ets`.
     pub source: String,
-    /// What kept it from being measured.
+    /// Kind of the failure.
     pub kind: TroubleKind,
-    /// The same for a person.
+    /// Reason as text.
     pub reason: String,
 }
 
-/// Something that happened at an instant.
+/// An event at an instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// Time.
     pub t: Nanos,
     /// `restart`, `flag_changed`, `agent_thinned` …
     pub kind: String,
-    /// What it concerned: a pid, a port, a flag.
+    /// What it concerns: a pid, a port, a flag.
     pub subject: String,
-    /// The rest, for a person.
+    /// Details as text.
     pub detail: String,
 }
 
-/// A blob that only some readers want; its form is said by its kind.
+/// A blob for specialised readers; its kind determines its format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When.
+    /// Time.
     pub t: Nanos,
-    /// What it is.
+    /// Kind.
     pub kind: String,
-    /// The content; the store compresses it.
+    /// Content; the recording compresses it.
     pub blob: Vec<u8>,
 }
 
-/// All that was read at one tick.
+/// All data read at one tick.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// When, and of which life of the VM.
+    /// Time, and number of the incarnation.
     pub tick: Tick,
-    /// Set in the first sample of each life of the VM.
+    /// Set in the first sample of each incarnation.
     pub incarnation: Option<Incarnation>,
-    /// Facts first learnt, or changed, with this sample. An empty value takes a fact back.
+    /// New or changed facts. An empty value removes a fact.
     pub facts: Vec<(String, String)>,
-    /// Values of series; each series at most once.
+    /// Values of series, each series at most once.
     pub readings: Vec<(SeriesId, i64)>,
-    /// The processes that stood out in this second.
+    /// The busiest processes of this second.
     pub busiest: Vec<ProcessTick>,
-    /// Closer looks at processes.
+    /// Detailed readings of processes.
     pub processes: Vec<ProcessRow>,
     /// ETS tables.
     pub tables: Vec<TableRow>,
     /// Ports.
     pub ports: Vec<PortRow>,
-    /// Origins of what is new.
+    /// Origins of new processes, tables, ports and atoms.
     pub spawns: Vec<SpawnRow>,
-    /// Why processes ended.
+    /// Exits of monitored processes.
     pub exits: Vec<ExitRow>,
-    /// Where processes stand that wait.
+    /// Call stacks of waiting processes.
     pub stands: Vec<StandRow>,
-    /// What messages weigh that came.
+    /// Messages of estimated size.
     pub messages: Vec<MessageRow>,
-    /// Where the busiest processes ran.
+    /// Call stacks of processes at work.
     pub ran: Vec<RanRow>,
-    /// Carriers, if somebody has asked for a walk.
+    /// Carriers, if a scan was requested.
     pub carriers: Vec<CarrierRow>,
-    /// Tagged blocks, if somebody has asked for a walk through them.
+    /// Tagged blocks, if a scan was requested.
     pub allocations: Vec<AllocationRow>,
-    /// Code by application, if somebody has asked for it.
+    /// Code by application, if requested.
     pub code: Vec<CodeRow>,
-    /// Holders of binaries, if somebody has asked for them.
+    /// Processes that hold binaries, if requested.
     pub holders: Vec<HolderRow>,
-    /// Collections that somebody has asked for.
+    /// Requested garbage collections.
     pub collections: Vec<CollectionRow>,
-    /// The processes that these have made smaller by the most.
+    /// Processes that shrank most by these.
     pub collected: Vec<CollectRow>,
-    /// Times for which locks were counted, if somebody has asked for that.
+    /// Sessions of lock counting, if requested.
     pub lock_sessions: Vec<LockSession>,
-    /// What was counted in them.
+    /// Lock counts of these sessions.
     pub locks: Vec<LockRow>,
-    /// Where threads were seen waiting for locks, if somebody has asked for that.
+    /// Lock waits of threads, if requested.
     pub waits: Vec<WaitRow>,
     /// Blobs.
     pub snapshots: Vec<Snapshot>,
-    /// What happened since the sample before.
+    /// Events since the last sample.
     pub events: Vec<Event>,
-    /// What could not be read.
+    /// Gaps.
     pub gaps: Vec<Gap>,
 }
 
 impl Sample {
-    /// An empty sample of a tick.
+    /// An empty sample for a tick.
     pub fn new(tick: Tick) -> Self {
         Sample {
             tick,
@@ -193,17 +193,17 @@ impl Sample {
     }
 }
 
-/// Series of a recording. A VM of 64 + 64 schedulers has 12,000, and each thread, node or poll set that comes and goes adds
-/// some; a node that makes up more must not fill the memory.
-const MOST_SERIES: usize = 250_000;
+/// Maximum number of series of a recording. A VM with 64 + 64 schedulers has 12,000, and threads, nodes and poll sets that
+/// come and go add some; a hostile node must not exhaust the memory.
+const MAX_SERIES: usize = 250_000;
 
-/// A sample under construction, with the table that names its series.
+/// A sample under construction, with the table of its series.
 #[derive(Debug)]
 pub struct SampleBuilder<'a> {
     table: &'a mut SeriesTable,
-    /// A series was refused, and that was said.
+    /// The limit was exceeded, and a gap was added for it.
     is_full: bool,
-    /// What has been gathered so far; rows, events and gaps are pushed here directly.
+    /// The sample so far; rows, events and gaps are pushed here directly.
     pub sample: Sample,
 }
 
@@ -218,13 +218,13 @@ impl<'a> SampleBuilder<'a> {
         self.reading(metric.group, entity, metric.name, metric.unit, metric.kind, value);
     }
 
-    /// Adds a value of a family, whose name the VM gave.
+    /// Adds a value of a family, whose name the VM chose.
     pub fn family(&mut self, family: &Family, entity: &str, name: &str, value: i64) {
         self.reading(family.group, entity, name, family.unit, family.kind, value);
     }
 
     fn reading(&mut self, group: Group, entity: &str, name: &str, unit: Unit, kind: Kind, value: i64) {
-        if self.table.len() < MOST_SERIES || self.table.find(group, entity, name).is_some() {
+        if self.table.len() < MAX_SERIES || self.table.find(group, entity, name).is_some() {
             let id = self.table.intern(group, entity, name, unit, kind);
             self.sample.readings.push((id, value));
         } else if !self.is_full {
@@ -235,7 +235,7 @@ impl<'a> SampleBuilder<'a> {
                 end: t,
                 source: if group.is_host() { "host" } else { "vm" }.to_owned(),
                 kind: TroubleKind::Garbled,
-                reason: format!("it has named more than {MOST_SERIES} series; new ones are not recorded"),
+                reason: format!("more than {MAX_SERIES} series; further ones are not recorded"),
             });
         }
     }
@@ -252,9 +252,9 @@ mod tests {
     use crate::metrics;
 
     #[test]
-    fn a_node_that_makes_up_series_without_end_fills_no_memory() {
+    fn number_of_series_of_a_hostile_node_is_limited() {
         let mut table = SeriesTable::default();
-        for number in 0..MOST_SERIES {
+        for number in 0..MAX_SERIES {
             table.intern(Group::Dist, &number.to_string(), "queue", Unit::Bytes, Kind::Gauge);
         }
         let tick = Tick { t: 5, incarnation: 0, vm: None, host: None, late: 0 };
@@ -263,7 +263,7 @@ mod tests {
             out.metric(&metrics::DIST_QUEUE, node, 1);
         }
         let sample = out.sample;
-        assert_eq!((sample.readings.len(), table.len()), (1, MOST_SERIES));
+        assert_eq!((sample.readings.len(), table.len()), (1, MAX_SERIES));
         let gaps: Vec<_> = sample.gaps.iter().map(|gap| (gap.begin, gap.source.as_str(), gap.kind)).collect();
         assert_eq!(gaps, [(5, "vm", TroubleKind::Garbled)]);
     }

@@ -1,8 +1,8 @@
-//! Series: the identity of everything that is measured again and again.
+//! Series: the identity of everything that is sampled repeatedly.
 //!
-//! A series is (group, entity, name): `msacc`, `scheduler/1`, `gc`. Names are open where the VM's or
-//! the kernel's are (msacc states, allocators), so a release that brings a new one needs no new
-//! version of beamtune to be recorded. Samples carry a [`SeriesId`]; the [`SeriesTable`] knows what it means.
+//! A series is (group, entity, name): `msacc`, `scheduler/1`, `gc`. Where the VM or the kernel chooses the names (msacc
+//! states, allocators), the set is open: a new release can be recorded without a new version of beamtune. Samples carry
+//! a [`SeriesId`]; the [`SeriesTable`] resolves it.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Kind, Unit, text_names};
 
-/// Between the parts of an entity that is made of several names, which may hold anything that can be typed.
+/// Separator in entities that consist of several names; the names may contain any printable character.
 pub const PARTS: char = '\u{1f}';
 
-/// What belongs together: read in one go, stored in one chunk, on one clock.
+/// Series that are read together, stored in one chunk and timed by one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
@@ -29,41 +29,41 @@ pub enum Group {
     Memory,
     /// Sums over all processes; the entity is empty.
     Processes,
-    /// What the VM tells by itself; entity = kind: `long_gc`, `long_schedule`, `large_heap`, `busy_port`, `busy_dist_port`.
+    /// System monitor events; entity = kind: `long_gc`, `long_schedule`, `large_heap`, `busy_port`, `busy_dist_port`.
     Events,
     /// Poll sets; entity `0`, `1` … in the order of `system_info(check_io)`.
     CheckIo,
     /// Allocators; entity `eheap_alloc/1`: allocator and instance.
     Allocator,
-    /// What `fix_alloc` holds, in all its instances; entity = kind: `monitor`, `link`, `bif_timer`, `proc` …
+    /// Blocks of `fix_alloc`, all instances; entity = kind: `monitor`, `link`, `bif_timer`, `proc` …
     FixAlloc,
-    /// The segment cache; entity = instance.
+    /// The mseg segment cache; entity = instance.
     Mseg,
-    /// Address space kept by the VM; entity `default` or `literal`.
+    /// Address space reserved by the VM; entity `default` or `literal`.
     Mmap,
-    /// Loaded code and persistent terms, read only when somebody asks for it; the entity is empty.
+    /// Loaded code and persistent terms, read on request only; the entity is empty.
     Code,
-    /// Distribution channels; entity = name of the other node.
+    /// Distribution connections; entity = name of the other node.
     Dist,
-    /// Attempts to connect to other nodes; entity = name of the other node, or empty for what was looked at.
+    /// Attempts to connect to other nodes; entity = name of the other node, or empty for the number of samples.
     Connect,
-    /// ETS tables that grow; entity = name of a named table, `#Ref<…>` of another one, or empty for what was followed.
+    /// Growing ETS tables; entity = name of a named table, `#Ref<…>` of an unnamed one, or empty for the number of tables followed.
     Table,
-    /// Traces that are on; entity tracer and name of the trace session, with [`PARTS`] between them, or empty for what was looked at.
+    /// Active traces; entity = tracer and trace session, separated by [`PARTS`], or empty for the number of processes sampled.
     Trace,
-    /// Flags of these traces; entity as of [`Group::Trace`], name = flag.
+    /// Flags of these traces; entity as in [`Group::Trace`], name = flag.
     TraceFlag,
-    /// What measuring costs the node; entity = item, or empty for the whole sample.
+    /// Cost of measuring; entity = item, or empty for the whole sample.
     Agent,
-    /// RabbitMQ's own totals; the entity is empty.
+    /// RabbitMQ totals; the entity is empty.
     Broker,
-    /// Its queues with the most messages or redeliveries; entity `queue NAME`, or `queue NAME in vhost VHOST`.
+    /// RabbitMQ queues with the most messages or redeliveries; entity `queue NAME`, or `queue NAME in vhost VHOST`.
     BrokerQueue,
-    /// Who consumes from these; entity queue, connection and user, with [`PARTS`] between them.
+    /// Consumers of these queues; entity = queue, connection and user, separated by [`PARTS`].
     BrokerClient,
-    /// Connections with the most channels, and such as are blocked; entity connection and user, with [`PARTS`] between them.
+    /// RabbitMQ connections with the most channels, and blocked ones; entity = connection and user, separated by [`PARTS`].
     BrokerConnection,
-    /// Clients that were met among new processes; entity client and user, with [`PARTS`] between them.
+    /// Clients found among new processes; entity = client and user, separated by [`PARTS`].
     BrokerOpener,
     /// The VM's operating-system process; the entity is empty.
     HostProcess,
@@ -73,22 +73,22 @@ pub enum Group {
     HostCgroup,
     /// Pressure stall information; entity `host` or `cgroup`.
     HostPressure,
-    /// The whole machine; the entity is empty.
+    /// The whole host; the entity is empty.
     HostCpu,
-    /// What the VM's process has mapped; entity = kind of mapping, see [`crate::memory::mapping`].
+    /// Mappings of the VM's process; entity = kind of mapping, see [`crate::memory::mapping`].
     HostMapping,
-    /// What stands in it; entity = use, see [`crate::memory::content`].
+    /// Contents of these mappings; entity = use, see [`crate::memory::content`].
     HostContent,
     /// Its listening TCP sockets; entity = `ADDRESS:PORT`, or empty for the whole network namespace.
     HostListen,
-    /// Its TCP connections; entity = `ADDRESS:PORT` of the listening socket, or `to ADDRESS:PORT` of the peer that the VM has connected to; one
-    /// connection with the other end's address behind a comma; empty for the whole network namespace.
+    /// Its TCP connections. Entity = `ADDRESS:PORT` of the listening socket, `to ADDRESS:PORT` for connections that the VM opened, either with
+    /// `,PEER_ADDRESS` appended for a single connection; empty for the whole network namespace.
     HostTcp,
     /// Its UDP sockets; entity = `ADDRESS:PORT`, or empty for the whole network namespace.
     HostUdp,
-    /// What its open files are; entity = `socket`, `pipe`, another kind, a device, or the folder of files; empty for all.
+    /// Its open files; entity = `socket`, `pipe`, another kind, a device, or the directory of files; empty for all.
     HostFiles,
-    /// Programs that it has started, with all that these have started; entity = the program's short name, empty for all.
+    /// External programs and their descendants; entity = short name of the program, empty for all.
     HostPrograms,
 }
 
@@ -132,7 +132,7 @@ text_names!(Group {
 });
 
 impl Group {
-    /// The items whose gaps (`vm.ITEM`, `host.ITEM`) leave this group without values.
+    /// Items whose gaps (`vm.ITEM`, `host.ITEM`) leave this group without values.
     pub(crate) fn items(self) -> &'static [&'static str] {
         match self {
             Group::Vm => &["statistics", "counts"],
@@ -168,8 +168,8 @@ impl Group {
         }
     }
 
-    /// True where the values come from the operating system, false where they come from the VM:
-    /// the two are read at slightly different instants, see [`crate::Tick`].
+    /// True if the values come from the operating system, false if they come from the VM.
+    /// The two are read at slightly different instants, see [`crate::Tick`].
     pub fn is_host(self) -> bool {
         matches!(
             self,
@@ -189,10 +189,10 @@ impl Group {
     }
 }
 
-/// A series' definition: one name of a group, known to beamtune. The catalogue is [`crate::metrics`].
+/// Definition of a series with a fixed name. The catalogue is [`crate::metrics`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// The group it is read with.
+    /// Group that it belongs to.
     pub group: Group,
     /// Its name within the group.
     pub name: &'static str,
@@ -200,20 +200,20 @@ pub struct Metric {
     pub unit: Unit,
     /// Counter or gauge.
     pub kind: Kind,
-    /// What it is, and where it comes from.
+    /// Description and source.
     pub what: &'static str,
 }
 
-/// Like a [`Metric`], for groups whose names are given by the VM: an open set.
+/// Definition of series whose names the VM chooses.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Family {
-    /// The group; all names in it that no [`Metric`] claims belong to the family.
+    /// Group; every name in it that has no [`Metric`] belongs to the family.
     pub group: Group,
     /// Unit of the raw values.
     pub unit: Unit,
     /// Counter or gauge.
     pub kind: Kind,
-    /// What the names and values are, and where they come from.
+    /// Description of names and values, and their source.
     pub what: &'static str,
 }
 
@@ -222,20 +222,20 @@ pub struct Family {
 pub struct SeriesId(pub u32);
 
 impl SeriesId {
-    /// As an index into a vector parallel to the table.
+    /// Index into a vector parallel to the table.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A series with its meaning.
+/// A series: identity, unit and kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Series {
-    /// The group it is read with.
+    /// Group that it belongs to.
     pub group: Group,
-    /// Which of many: `scheduler/1`; empty where there is only one.
+    /// Instance, such as `scheduler/1`; empty if the group has only one.
     pub entity: Box<str>,
-    /// What is measured of it.
+    /// Name of the measured value.
     pub name: Box<str>,
     /// Unit of the raw values.
     pub unit: Unit,
@@ -244,7 +244,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// The series of a metric of the catalogue, of one entity.
+    /// The series of a metric for one entity.
     pub fn of(metric: &Metric, entity: &str) -> Series {
         Series {
             group: metric.group,
@@ -258,17 +258,17 @@ impl Series {
 
 type ByName = HashMap<Box<str>, SeriesId>;
 
-/// All series of a recording, in the order in which they were first seen.
+/// All series of a recording, in order of first appearance.
 #[derive(Debug, Clone, Default)]
 pub struct SeriesTable {
     list: Vec<Series>,
-    // Nested, so that a look-up takes borrowed strings and allocates nothing: it is done for every
-    // value of every sample, some 2,100 times a second with 128 schedulers.
+    // Nested, so that a lookup takes borrowed strings and allocates nothing: it runs for every value of every sample,
+    // about 2,100 times a second with 128 schedulers.
     index: HashMap<Group, HashMap<Box<str>, ByName>>,
 }
 
 impl SeriesTable {
-    /// The id of the series, which is added if it is new. Unit and kind of a known series stay as they were.
+    /// Returns the id of a series and adds the series if it is new. Unit and kind of a known series do not change.
     pub fn intern(&mut self, group: Group, entity: &str, name: &str, unit: Unit, kind: Kind) -> SeriesId {
         if let Some(id) = self.find(group, entity, name) {
             return id;
@@ -279,12 +279,12 @@ impl SeriesTable {
         id
     }
 
-    /// The id of a series, if there is one of that identity.
+    /// Returns the id of a series, if it exists.
     pub fn find(&self, group: Group, entity: &str, name: &str) -> Option<SeriesId> {
         self.index.get(&group)?.get(entity)?.get(name).copied()
     }
 
-    /// All series of one entity, in the order of their ids.
+    /// All series of one entity, ordered by id.
     pub fn of(&self, group: Group, entity: &str) -> Vec<SeriesId> {
         let names = self.index.get(&group).and_then(|entities| entities.get(entity));
         let mut ids: Vec<_> = names.into_iter().flat_map(HashMap::values).copied().collect();
@@ -292,22 +292,22 @@ impl SeriesTable {
         ids
     }
 
-    /// What an id means; `None` for an id of another table.
+    /// Resolves an id; `None` if it belongs to another table.
     pub fn get(&self, id: SeriesId) -> Option<&Series> {
         self.list.get(id.index())
     }
 
-    /// All series with their ids, in the order of the ids.
+    /// All series with their ids, ordered by id.
     pub fn iter(&self) -> impl Iterator<Item = (SeriesId, &Series)> {
         self.list.iter().enumerate().map(|(i, series)| (SeriesId(i as u32), series))
     }
 
-    /// The number of series.
+    /// Number of series.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// True before the first series.
+    /// True if there are no series.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn group_names_in_files_read_back_as_what_they_were() {
+    fn group_names_round_trip() {
         for group in Group::ALL {
             assert_eq!(Group::from_text(group.text()), Some(*group));
         }

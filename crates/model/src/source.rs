@@ -1,49 +1,49 @@
-//! What a recorder records from: sources of samples, and a clock.
+//! Sources of samples, and the clock of a recorder.
 
 use serde::{Deserialize, Serialize};
 
 use crate::sample::{Incarnation, SampleBuilder, Span};
 use crate::units::{Nanos, text_names};
 
-/// A monotonic clock; its zero is the start of the recording. Tests bring their own.
+/// A monotonic clock; its zero is the start of the recording. Tests use their own.
 pub trait Clock {
-    /// Now.
+    /// The current time.
     fn now(&self) -> Nanos;
     /// Wall-clock time, nanoseconds since 1970.
     fn wall(&self) -> i64;
-    /// CPU time of the thread that asks, since an instant of its own. A clock without a thread's lets it go with the time.
+    /// CPU time of the calling thread, from an arbitrary zero. Defaults to the monotonic time.
     fn cpu(&self) -> Nanos {
         self.now()
     }
-    /// Returns at `until`, or at once if that has passed, or earlier if the recorder was asked to stop.
+    /// Returns at `until`, at once if that has passed, or earlier if the recorder was asked to stop.
     fn sleep_until(&self, until: Nanos);
 }
 
-/// What a sample is asked to hold.
+/// A request for one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// Number of the request, growing by one.
+    /// Sequence number, increasing by one.
     pub seq: u64,
-    /// The instant that the schedule had set.
+    /// The scheduled instant.
     pub t: Nanos,
-    /// Also the dearer items, which are read every ten seconds and in the first and last sample.
+    /// Also read the expensive items, which is done every ten seconds and in the first and last sample.
     pub detail: bool,
 }
 
-/// The VM or the host: something that can be read again and again.
+/// The VM or the host.
 ///
-/// Asking and collecting are apart, so that the host is read while the VM answers and both stand for
-/// nearly the same instant.
+/// Request and answer are separate, so that the host is read while the VM answers, and both refer to nearly the same
+/// instant.
 pub trait Source {
-    /// `vm` or `host`: the name in gaps.
+    /// Name in gaps: `vm` or `host`.
     fn name(&self) -> &'static str;
 
-    /// Starts a read; returns without waiting for the answer.
+    /// Starts a read; does not wait for the answer.
     fn request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), Trouble>;
 
-    /// Waits for the answer to the last request, at most until `deadline`, and adds it to the sample.
-    /// The span is on the recorder's clock. What could be read of a partly failed sample is added, the rest
-    /// is pushed as gaps. A new life of the VM is announced by setting the sample's incarnation.
+    /// Waits until `deadline` at most for the answer to the last request, and adds it to the sample. The returned span
+    /// is on the recorder's clock. If a read fails in part, the rest is added and each failure becomes a gap. A restart of
+    /// the node is announced by setting the sample's incarnation.
     fn collect(
         &mut self,
         deadline: Nanos,
@@ -51,30 +51,30 @@ pub trait Source {
         out: &mut SampleBuilder<'_>,
     ) -> Result<Span, Trouble>;
 
-    /// True of a host whose files come with the VM's answer: it is collected after that.
+    /// True for a host whose files arrive with the VM's answer: it must be collected after the VM.
     fn comes_with_vm(&self) -> bool {
         false
     }
 
-    /// Told when another source has announced a new life of the VM: what belonged to the old one is gone.
+    /// Called when another source has announced a new incarnation; state of the old one is obsolete.
     fn on_new_life(&mut self, _life: &Incarnation) {}
 }
 
-/// Why something could not be measured, as far as it matters for what is done next.
+/// Why something could not be measured, in as far as the reaction depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TroubleKind {
-    /// No answer in time; the next may come.
+    /// No answer in time; the next request may succeed.
     TimedOut,
     /// The connection or the process is gone; the source tries to find it again at the next request.
     Gone,
-    /// The operating system or the node refuses.
+    /// The operating system or the node refused.
     Denied,
-    /// This release, build or kernel does not have it.
+    /// Not available in this release, build or kernel.
     Unsupported,
-    /// The answer made no sense.
+    /// The answer could not be parsed.
     Garbled,
-    /// The recorder itself was late or could not store.
+    /// The recorder was late or could not store the sample.
     Recorder,
 }
 
@@ -87,18 +87,18 @@ text_names!(TroubleKind {
     Recorder => "recorder",
 });
 
-/// Expected trouble of a source: it becomes a marked gap in the recording.
+/// Expected failure of a source; it becomes a gap in the recording.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Trouble {
-    /// What it means for what is done next.
+    /// Kind of the failure.
     pub kind: TroubleKind,
-    /// The same for a person, with the next step where there is one.
+    /// Description for a person, with the next step if there is one.
     pub reason: String,
 }
 
 impl Trouble {
-    /// A trouble of a kind, with its reason.
+    /// A failure of this kind, with its reason.
     pub fn new(kind: TroubleKind, reason: impl Into<String>) -> Self {
         Trouble { kind, reason: reason.into() }
     }

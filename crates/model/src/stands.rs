@@ -1,4 +1,4 @@
-//! Where processes stand that wait, and whom they wait for.
+//! Samples of waiting processes: where they wait, and for what.
 
 use std::collections::HashMap;
 
@@ -6,141 +6,141 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Nanos;
 
-/// A place in which processes of a sample by chance stood at one look, or one in which a process stood for which others wait.
+/// A call stack that several processes of a random sample had in common, or the call stack of a blocking process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandRow {
-    /// When, from the recording's start.
+    /// Time since the start of the recording.
     pub t: Nanos,
-    /// The process that others wait for; `None` of a sample by chance.
+    /// The blocking process; `None` in rows of a random sample.
     pub pid: Option<String>,
-    /// `waiting`, `running` …; those of a sample all wait.
+    /// `waiting`, `running` …; always `waiting` in rows of a random sample.
     pub status: String,
-    /// `module:function/arity`, the innermost first, eight at most; empty of a process that runs.
+    /// `module:function/arity`, innermost first, eight at most; empty if the process was running.
     pub stack: Vec<String>,
-    /// How many of the sample stood so.
+    /// Number of sampled processes with this stack.
     pub count: i64,
-    /// How many of these had messages in their queue; with a `pid`, how many messages it had.
+    /// How many of these had messages in their queue; with a `pid`, the length of its queue.
     pub queued: i64,
-    /// How many were looked at; 0 with a `pid`.
+    /// Size of the sample; 0 with a `pid`.
     pub of: i64,
-    /// Whom they monitor as they stand there, a pid or another node's name, and how many of them do. A call monitors who is called.
-    /// With a `pid` also the other ends of its TCP connections: `10.0.0.7:5432`, `[::1]:5432`.
+    /// What they monitor (a pid or a node name), and how many of them do: a `gen` call monitors the process that it calls.
+    /// With a `pid`, also the peers of its TCP connections: `10.0.0.7:5432`, `[::1]:5432`.
     pub on: Vec<(String, i64)>,
-    /// What they were started with, of new processes that were looked at again some seconds later: `of` are how many of this kind, and
-    /// `ended` is the status of those that are not there any more. `None` of all other rows, and in recordings of an older beamtune.
+    /// Initial call of new processes that were sampled again some seconds later. In these rows `of` is their number, and status `ended`
+    /// counts those that have exited. `None` in all other rows, and in recordings of older versions.
     pub kind: Option<String>,
 }
 
-/// What has become of new processes of one kind some seconds later.
+/// New processes of one kind, some seconds after their start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Newcomers {
-    /// What they were started with.
+    /// Their initial call.
     pub kind: String,
-    /// How many were looked at again, in all looks together.
+    /// Number of processes that were sampled again, in all samples.
     pub looked_at: i64,
-    /// How many of these had ended.
+    /// How many of these had exited.
     pub ended: i64,
-    /// Where the others stood, most first.
+    /// Stacks of the others, the most frequent first.
     pub places: Vec<Stand>,
 }
 
-/// What all looks of a period say of one place.
+/// A call stack with its counts from all samples of a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stand {
-    /// As of a [`StandRow`].
+    /// As in [`StandRow`].
     pub pid: Option<String>,
-    /// As of a [`StandRow`].
+    /// As in [`StandRow`].
     pub status: String,
-    /// As of a [`StandRow`].
+    /// As in [`StandRow`].
     pub stack: Vec<String>,
-    /// In all looks together.
+    /// Sum over all samples.
     pub count: i64,
-    /// In all looks together.
+    /// Sum over all samples.
     pub queued: i64,
-    /// In how many looks some stood there.
+    /// Number of samples in which it occurred.
     pub looks: u32,
-    /// Whom they monitor, those that most do first.
+    /// What they monitor, the most frequent first.
     pub on: Vec<Wanted>,
 }
 
 impl Stand {
-    fn add_wanted(&mut self, on: Vec<(String, i64)>, most: usize) {
+    fn add_targets(&mut self, on: Vec<(String, i64)>, max: usize) {
         for (who, count) in on {
             if let Some(wanted) = self.on.iter_mut().find(|wanted| wanted.who == who) {
                 wanted.count = wanted.count.saturating_add(count);
                 wanted.looks += 1;
-            } else if self.on.len() < most {
+            } else if self.on.len() < max {
                 self.on.push(Wanted { who, count, looks: 1 });
             }
         }
     }
 }
 
-/// Who is monitored by those who stand somewhere, or at the other end of its connections.
+/// What waiting processes monitor, or the peer of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// A pid, the name of another node, or an address.
+    /// A pid, a node name, or an address.
     pub who: String,
-    /// By how many, in all looks together.
+    /// Number of processes that monitor it, summed over all samples.
     pub count: i64,
-    /// In how many looks.
+    /// Number of samples.
     pub looks: u32,
 }
 
 impl Wanted {
-    /// Whether it is the other end of a connection.
+    /// Whether it is the address of a peer.
     pub fn is_address(&self) -> bool {
         self.who.contains(':') && !self.who.contains('@')
     }
 }
 
-/// Where processes stood in a period.
+/// Call stacks of waiting processes in a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stands {
-    /// How often some were looked at.
+    /// Number of samples.
     pub looks: u32,
-    /// How many, in all looks together; one process may have been looked at several times.
+    /// Number of processes sampled, summed over all samples; a process may count several times.
     pub sampled: i64,
-    /// Each place once; those where most stood first, and before them the processes that others wait for.
+    /// Each stack once: blocking processes first, then by count, the most frequent first.
     pub places: Vec<Stand>,
-    /// New processes that were looked at again, those of which most were first.
+    /// New processes that were sampled again, the most numerous kind first.
     pub newcomers: Vec<Newcomers>,
 }
 
-/// Adds looks up.
+/// Accumulates [`StandRow`]s.
 #[derive(Debug, Default)]
-pub(crate) struct StandsBuilder {
-    stands: Stands,
+pub(crate) struct WaitSamplesBuilder {
+    totals: Stands,
     last: Option<Nanos>,
-    /// By kind, with the last look at each.
+    /// By initial call, with the time of the last sample.
     newcomers: HashMap<String, (Nanos, Newcomers)>,
-    by_place: HashMap<(Option<String>, String, Vec<String>), Stand>,
+    by_stack: HashMap<(Option<String>, String, Vec<String>), Stand>,
 }
 
-impl StandsBuilder {
-    /// Adds a row; no more than `most` places are kept.
-    pub(crate) fn add(&mut self, row: StandRow, most: usize) {
+impl WaitSamplesBuilder {
+    /// Adds a row; keeps at most `max` stacks.
+    pub(crate) fn add(&mut self, row: StandRow, max: usize) {
         if let Some(kind) = row.kind.clone() {
-            return self.add_newcomers(kind, row, most);
+            return self.add_newcomers(kind, row, max);
         }
         if self.last != Some(row.t) {
             self.last = Some(row.t);
-            self.stands.looks += 1;
-            self.stands.sampled = self.stands.sampled.saturating_add(row.of);
+            self.totals.looks += 1;
+            self.totals.sampled = self.totals.sampled.saturating_add(row.of);
         }
         let key = (row.pid, row.status, row.stack);
-        if self.by_place.len() >= most && !self.by_place.contains_key(&key) {
+        if self.by_stack.len() >= max && !self.by_stack.contains_key(&key) {
             return;
         }
-        let place = self.by_place.entry(key).or_default();
+        let place = self.by_stack.entry(key).or_default();
         place.count = place.count.saturating_add(row.count);
         place.queued = place.queued.saturating_add(row.queued);
         place.looks += 1;
-        place.add_wanted(row.on, most);
+        place.add_targets(row.on, max);
     }
 
-    fn add_newcomers(&mut self, kind: String, row: StandRow, most: usize) {
-        if self.newcomers.len() >= most && !self.newcomers.contains_key(&kind) {
+    fn add_newcomers(&mut self, kind: String, row: StandRow, max: usize) {
+        if self.newcomers.len() >= max && !self.newcomers.contains_key(&kind) {
             return;
         }
         let (last, new) = self
@@ -161,7 +161,7 @@ impl StandsBuilder {
             .position(|place| place.status == row.status && place.stack == row.stack)
         {
             Some(at) => at,
-            None if new.places.len() >= most => return,
+            None if new.places.len() >= max => return,
             None => {
                 new.places.push(Stand { status: row.status, stack: row.stack, ..Stand::default() });
                 new.places.len() - 1
@@ -171,17 +171,17 @@ impl StandsBuilder {
         place.count = place.count.saturating_add(row.count);
         place.queued = place.queued.saturating_add(row.queued);
         place.looks += 1;
-        place.add_wanted(row.on, most);
+        place.add_targets(row.on, max);
     }
 
     pub(crate) fn finish(self) -> Stands {
-        let place = |((pid, status, stack), stand): ((Option<String>, String, Vec<String>), Stand)| {
-            let mut on = stand.on;
+        let place = |((pid, status, stack), place): ((Option<String>, String, Vec<String>), Stand)| {
+            let mut on = place.on;
             on.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.who.cmp(&b.who)));
-            Stand { pid, status, stack, on, ..stand }
+            Stand { pid, status, stack, on, ..place }
         };
-        let mut places: Vec<Stand> = self.by_place.into_iter().map(place).collect();
-        let key = |stand: &Stand| (stand.pid.is_none(), std::cmp::Reverse(stand.count));
+        let mut places: Vec<Stand> = self.by_stack.into_iter().map(place).collect();
+        let key = |place: &Stand| (place.pid.is_none(), std::cmp::Reverse(place.count));
         places.sort_by(|a, b| {
             key(a)
                 .cmp(&key(b))
@@ -192,7 +192,7 @@ impl StandsBuilder {
             new.places.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.stack.cmp(&b.stack)));
         });
         newcomers.sort_by(|a, b| b.looked_at.cmp(&a.looked_at).then_with(|| a.kind.cmp(&b.kind)));
-        Stands { places, newcomers, ..self.stands }
+        Stands { places, newcomers, ..self.totals }
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_at_one_place_are_added_up() {
+    fn samples_of_one_stack_are_added_up() {
         let row = |t, stack: &[&str], count, on: &[(&str, i64)]| StandRow {
             t,
             status: "waiting".to_owned(),
@@ -211,22 +211,22 @@ mod tests {
             on: on.iter().map(|&(who, count)| (who.to_owned(), count)).collect(),
             ..StandRow::default()
         };
-        let mut builder = StandsBuilder::default();
+        let mut builder = WaitSamplesBuilder::default();
         builder.add(row(1, &["gen:do_call/4", "shop:buy/1"], 40, &[("<0.9.0>", 40), ("<0.7.0>", 1)]), 10);
         builder.add(row(1, &["gen_server:loop/7"], 60, &[]), 10);
         builder.add(row(2, &["gen:do_call/4", "shop:buy/1"], 30, &[("<0.9.0>", 29)]), 10);
-        let held =
+        let blocking =
             StandRow { pid: Some("<0.9.0>".to_owned()), of: 0, ..row(2, &["prim_inet:recv0/3"], 1, &[]) };
-        builder.add(held, 10);
-        let stands = builder.finish();
-        assert_eq!((stands.looks, stands.sampled), (2, 200));
-        let told: Vec<_> = stands
+        builder.add(blocking, 10);
+        let samples = builder.finish();
+        assert_eq!((samples.looks, samples.sampled), (2, 200));
+        let summary: Vec<_> = samples
             .places
             .iter()
             .map(|place| (place.pid.as_deref(), &*place.stack[0], place.count, place.looks))
             .collect();
         assert_eq!(
-            told,
+            summary,
             [
                 (Some("<0.9.0>"), "prim_inet:recv0/3", 1, 1),
                 (None, "gen:do_call/4", 70, 2),
@@ -234,12 +234,12 @@ mod tests {
             ]
         );
         let wanted: Vec<_> =
-            stands.places[1].on.iter().map(|wanted| (&*wanted.who, wanted.count, wanted.looks)).collect();
+            samples.places[1].on.iter().map(|wanted| (&*wanted.who, wanted.count, wanted.looks)).collect();
         assert_eq!(wanted, [("<0.9.0>", 69, 2), ("<0.7.0>", 1, 1)]);
     }
 
     #[test]
-    fn what_has_become_of_new_processes_is_apart_from_the_sample() {
+    fn new_processes_sampled_again_are_not_part_of_the_random_sample() {
         let later = |t, status: &str, count| StandRow {
             t,
             kind: Some("shop:cart/1".to_owned()),
@@ -249,22 +249,22 @@ mod tests {
             of: 20,
             ..StandRow::default()
         };
-        let mut builder = StandsBuilder::default();
+        let mut builder = WaitSamplesBuilder::default();
         for row in
             [later(1, "waiting", 15), later(1, "ended", 5), later(2, "waiting", 18), later(2, "ended", 2)]
         {
             builder.add(row, 10);
         }
-        let stands = builder.finish();
-        assert_eq!((stands.looks, stands.sampled, stands.places.len()), (0, 0, 0));
-        let [new] = &stands.newcomers[..] else { panic!("{:?}", stands.newcomers) };
+        let samples = builder.finish();
+        assert_eq!((samples.looks, samples.sampled, samples.places.len()), (0, 0, 0));
+        let [new] = &samples.newcomers[..] else { panic!("{:?}", samples.newcomers) };
         assert_eq!((new.kind.as_str(), new.looked_at, new.ended), ("shop:cart/1", 40, 7));
         assert_eq!((new.places.len(), new.places[0].count, new.places[0].looks), (1, 33, 2));
     }
 
     #[test]
-    fn no_more_places_are_kept_than_there_is_room_for() {
-        let mut builder = StandsBuilder::default();
+    fn number_of_stacks_is_limited() {
+        let mut builder = WaitSamplesBuilder::default();
         for place in 0..20 {
             builder.add(
                 StandRow { stack: vec![format!("m:f/{place}")], count: 1, of: 20, ..StandRow::default() },

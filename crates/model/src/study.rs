@@ -1,7 +1,7 @@
-//! Studies: which settings are compared, which trials were run, and what each of them has shown.
+//! Studies: the compared settings, the trials, and their results.
 //!
-//! What is to be tried next follows from a study's question and from the trials that have ended, and from nothing else. So a
-//! study that was broken off goes on as it would have gone, and [`StudyStore`] keeps no more than those two.
+//! The next trial depends only on the question of a study and on its completed trials. An interrupted study therefore continues as
+//! it would have, and a [`StudyStore`] keeps nothing else.
 
 mod tuning;
 mod verdict;
@@ -14,19 +14,19 @@ use crate::units::{Unit, text_names};
 pub use tuning::{Advised, Ending, Fatal, Finalist, Gain, Knob, Learnt, Part, Pays, Tuning, TuningVerdict};
 pub use verdict::{Answer, GuardVerdict, Margin, QuantityEffect, Question, Ratio, Verdict};
 
-/// One of the settings that are compared.
+/// A setting under comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arm {
-    /// What people call it: `A`, `B`, `default`.
+    /// Name: `A`, `B`, `default`.
     pub name: String,
-    /// Emulator flags that it adds to those of the target, word by word.
+    /// Emulator flags added to those of the target, one word per element.
     pub flags: Vec<String>,
-    /// Environment variables that it adds.
+    /// Environment variables added.
     pub environment: BTreeMap<String, String>,
 }
 
 impl Arm {
-    /// What it changes, for people: its flags and variables, or that it is the target as it is.
+    /// Flags and variables for output, or `as it is` if it changes nothing.
     pub fn describe(&self) -> String {
         let variables = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
         let words: Vec<String> = variables.chain(self.flags.iter().cloned()).collect();
@@ -34,19 +34,19 @@ impl Arm {
     }
 }
 
-/// To which part of a study a trial belongs.
+/// Part of a study that a trial belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// One setting against itself: whether the method finds a difference where none is.
+    /// A setting against itself: does the method report a difference between equal settings?
     Same,
     /// Two settings against each other.
     Pair,
-    /// One of many settings, to find out which are worth more.
+    /// Search among many settings for those that may help.
     Search,
-    /// The best settings of a search against the target as it is.
+    /// The best settings of a search against the unchanged target.
     Confirm,
-    /// A setting against itself without one part of it.
+    /// A setting against itself without one of its parts.
     BackOut,
 }
 
@@ -58,83 +58,83 @@ text_names!(Phase {
     BackOut => "back_out",
 });
 
-/// A trial that is to be run.
+/// A trial to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// What it belongs to.
+    /// Part of the study.
     pub phase: Phase,
-    /// Trials of one block are compared with each other; numbered through the whole study.
+    /// Number of the block, unique in the study. Trials of one block are compared with each other.
     pub block: u32,
-    /// Which of the settings that the block compares: of two equal ones, which of them it stands for.
+    /// Position among the settings that the block compares; distinguishes equal settings.
     pub label: u32,
-    /// What is tried.
+    /// The setting.
     pub arm: Arm,
-    /// Where a search has it: a level of each of its parameters. Empty where nothing is searched for.
+    /// In a search: the level of each knob. Empty otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub point: Vec<usize>,
 }
 
-/// A trial that has ended.
+/// A completed trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What it was.
+    /// What was run.
     pub order: Order,
-    /// When it began, seconds since 1970.
+    /// Start, in seconds since 1970.
     pub began_unix_s: f64,
-    /// How long it took, from the start of the target until it had ended.
+    /// Duration from the start of the target until it had ended.
     pub took_s: f64,
-    /// What came of it.
+    /// Outcome.
     pub outcome: TrialOutcome,
-    /// What is worth knowing of it and changes nothing.
+    /// Remarks that do not affect the outcome.
     #[serde(default)]
     pub remarks: Vec<String>,
 }
 
-/// What came of a trial.
+/// Outcome of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TrialOutcome {
     /// It counts.
     Valid {
-        /// What was measured.
+        /// Measured values.
         measures: Measures,
     },
-    /// Something else than the setting has decided what was measured.
+    /// Something other than the setting has affected the measurement.
     Invalid {
-        /// What; at least one.
+        /// At least one reason.
         reasons: Vec<Invalid>,
-        /// What was measured all the same.
+        /// Values measured nevertheless.
         measures: Measures,
     },
-    /// The target did not start, did not take the setting, or did not live to the end of it: that is a result.
+    /// The target did not start, did not accept the setting, or did not survive the trial. This counts as a result.
     Failed {
-        /// Why, for people.
+        /// Reason as text.
         why: String,
     },
 }
 
-/// Why a trial does not count. Decided without a look at which setting it was.
+/// Why a trial does not count. The decision is made without knowledge of the setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Invalid {
-    /// The kind.
+    /// Kind of reason.
     pub kind: InvalidKind,
-    /// With the numbers, for people.
+    /// Reason as text, with numbers.
     pub why: String,
 }
 
-/// What can make a trial say nothing.
+/// Kinds of reasons for which a trial does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InvalidKind {
-    /// Others used the machine.
+    /// Other processes used the host.
     Interference,
     /// The load generator was the limit.
     GeneratorBound,
-    /// The target did not become steady.
+    /// The target did not reach a steady state.
     NotSteady,
-    /// The machine was suspended, or its clock was set.
+    /// The host was suspended, or its clock was set.
     Clock,
-    /// What has to be known to judge it was not measured.
+    /// Data for this decision are missing.
     NotMeasured,
 }
 
@@ -146,41 +146,41 @@ text_names!(InvalidKind {
     NotMeasured => "not_measured",
 });
 
-/// What a trial has measured: values by the names of [`QUANTITIES`], with what stands behind a slash (`cpu-per-request/scheduler`)
-/// telling a part.
+/// Values measured in a trial, by names of [`QUANTITIES`]. A suffix after a slash names a part
+/// (`cpu-per-request/scheduler`).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Measures(BTreeMap<String, f64>);
 
 impl Measures {
-    /// Sets a value; one that is not finite is left out.
+    /// Sets a value; ignores values that are not finite.
     pub fn set(&mut self, name: impl Into<String>, value: f64) {
         if value.is_finite() {
             self.0.insert(name.into(), value);
         }
     }
 
-    /// The value of that name.
+    /// The value of this name.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.get(name).copied()
     }
 
-    /// All of them, by name.
+    /// All values, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 }
 
-/// Something that trials measure and people compare.
+/// A quantity that trials measure and verdicts compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantity {
-    /// The name by which it is asked for.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it is.
+    /// Description.
     pub what: &'static str,
-    /// Unit of its values.
+    /// Unit.
     pub unit: Unit,
-    /// Whether more of it is better.
+    /// Whether larger values are better.
     pub more_is_better: bool,
 }
 
@@ -188,47 +188,47 @@ pub struct Quantity {
 macro_rules! quantities {
     ($($const:ident = $name:literal, $unit:ident, $more:literal, $what:literal;)+) => {
         $(#[doc = $what] pub const $const: Quantity = Quantity { name: $name, what: $what, unit: Unit::$unit, more_is_better: $more };)+
-        /// Everything that trials measure, in the order in which it is shown.
+        /// All quantities, in display order.
         pub const QUANTITIES: &[Quantity] = &[$($const),+];
     };
 }
 
 quantities! {
-    CPU_PER_REQUEST = "cpu-per-request", Nanoseconds, false, "CPU time of the VM per right answer.";
+    CPU_PER_REQUEST = "cpu-per-request", Nanoseconds, false, "CPU time of the VM per correct response.";
     CPU_TIME = "cpu-time", Nanoseconds, false, "CPU time of a whole run.";
-    DURATION = "duration", Nanoseconds, false, "How long a run took.";
-    CPU = "cpu", Cores, false, "CPU of the VM.";
-    THROUGHPUT = "throughput", PerSecond, true, "Right answers a second.";
-    P50 = "p50", Nanoseconds, false, "Median response, from when it was due.";
-    P90 = "p90", Nanoseconds, false, "90th percentile of the responses.";
-    P99 = "p99", Nanoseconds, false, "99th percentile of the responses.";
-    P999 = "p99.9", Nanoseconds, false, "99.9th percentile of the responses.";
-    ERRORS = "errors", Ratio, false, "Share of all that was asked for that went wrong.";
+    DURATION = "duration", Nanoseconds, false, "Duration of a run.";
+    CPU = "cpu", Cores, false, "CPU use of the VM.";
+    THROUGHPUT = "throughput", PerSecond, true, "Correct responses per second.";
+    P50 = "p50", Nanoseconds, false, "Median response time, from the scheduled time.";
+    P90 = "p90", Nanoseconds, false, "90th percentile of the response time.";
+    P99 = "p99", Nanoseconds, false, "99th percentile of the response time.";
+    P999 = "p99.9", Nanoseconds, false, "99.9th percentile of the response time.";
+    ERRORS = "errors", Ratio, false, "Share of requests that failed.";
     RSS = "rss", Bytes, false, "Resident memory of the VM, mean.";
-    RSS_PEAK = "rss-peak", Bytes, false, "Resident memory of the VM, at most.";
-    SWITCHES = "switches-per-request", Count, false, "Context switches of the VM's threads per right answer.";
-    FAULTS = "faults-per-request", Count, false, "Page faults of the VM per right answer.";
-    REDUCTIONS = "reductions-per-request", Reductions, false, "Reductions per right answer.";
-    COLLECTIONS = "collections-per-request", Count, false, "Garbage collections per right answer.";
+    RSS_PEAK = "rss-peak", Bytes, false, "Resident memory of the VM, maximum.";
+    SWITCHES = "switches-per-request", Count, false, "Context switches of the VM's threads per correct response.";
+    FAULTS = "faults-per-request", Count, false, "Page faults of the VM per correct response.";
+    REDUCTIONS = "reductions-per-request", Reductions, false, "Reductions per correct response.";
+    COLLECTIONS = "collections-per-request", Count, false, "Garbage collections per correct response.";
 }
 
 impl Quantity {
-    /// The one of that name.
+    /// The quantity of this name.
     pub fn find(name: &str) -> Option<&'static Quantity> {
         QUANTITIES.iter().find(|quantity| quantity.name == name)
     }
 }
 
-/// Where a study is kept.
+/// Persistent storage of a study.
 pub trait StudyStore {
-    /// Why something could not be kept or read.
+    /// Error of reading or writing.
     type Error;
 
-    /// Keeps a trial that has ended, with its recording (a file's bytes) if there is one. Either all of it is there afterwards or
+    /// Adds a completed trial with its recording (content of the file), if there is one. Atomic: stores both or
     /// nothing.
     fn add(&mut self, trial: &Trial, recording: Option<&[u8]>) -> Result<(), Self::Error>;
 
-    /// All trials, in the order in which they were added.
+    /// All trials, in order of addition.
     fn trials(&self) -> Result<Vec<Trial>, Self::Error>;
 }
 
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_arm_says_what_it_changes() {
+    fn an_arm_describes_its_changes() {
         let mut arm = Arm { name: "B".to_owned(), ..Arm::default() };
         assert_eq!(arm.describe(), "as it is");
         arm.flags = vec!["+sbwt".to_owned(), "none".to_owned()];
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_found_by_their_names_and_no_name_is_given_twice() {
+    fn names_of_quantities_are_unique() {
         for quantity in QUANTITIES {
             assert_eq!(Quantity::find(quantity.name), Some(quantity));
         }
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_not_measured() {
+    fn values_that_are_not_finite_are_ignored() {
         let mut measures = Measures::default();
         measures.set("cpu", f64::NAN);
         measures.set("rss", 5.0);

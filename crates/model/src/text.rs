@@ -1,8 +1,8 @@
-//! Which characters of a text from outside must not reach a terminal as they are.
+//! Characters of untrusted text that must not reach a terminal.
 
-/// Whether a terminal, or a person, would be misled by a character: controls, among them the escapes of both kinds (C0 and
-/// C1); marks and overrides of the direction of writing, which let `gpj.exe` be read as `exe.jpg`; what is not seen at all,
-/// so that two names look like one; and the tags of plane 14, which are neither.
+/// Whether a character could mislead a terminal or a reader: control characters, among them C0 and C1 escapes;
+/// bidirectional marks and overrides, which make `gpj.exe` read as `exe.jpg`; invisible characters, which make two names
+/// look equal; and the tag characters of plane 14.
 pub fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -28,7 +28,7 @@ mod tests {
     use super::is_hidden;
 
     #[test]
-    fn what_steers_or_is_not_seen_is_hidden_and_every_script_is_shown() {
+    fn control_and_invisible_characters_are_hidden_and_all_scripts_are_shown() {
         for c in
             "\0\t\n\r\u{1b}\u{7f}\u{9b}\u{ad}\u{61c}\u{200b}\u{200e}\u{202e}\u{2066}\u{2069}\u{e0041}".chars()
         {

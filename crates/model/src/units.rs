@@ -1,4 +1,4 @@
-//! Units and kinds of measured values. Every series has exactly one of each, for life.
+//! Units and kinds of measured values. Each series has exactly one of each, which never changes.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,25 +8,24 @@ pub type Nanos = i64;
 /// One second in [`Nanos`].
 pub const SECOND_NS: Nanos = 1_000_000_000;
 
-/// A time in seconds.
+/// Converts nanoseconds to seconds.
 pub fn seconds(nanos: Nanos) -> f64 {
     nanos as f64 / SECOND_NS as f64
 }
 
-/// A counter of time, with so many units in a second, rounded down to a whole number of microseconds (as nearly as the
-/// unit allows). Reading a VM's threads takes some 100 µs, so what lies below is noise, and most of what a recording of it
-/// would hold.
+/// Rounds a counter of time down to whole microseconds, or as close as its unit allows. Reading the threads of a VM takes
+/// about 100 µs, so finer digits are noise, and would be most of what a recording stores.
 pub fn whole_microseconds(counter: i64, units_per_second: i64) -> i64 {
     counter - counter.rem_euclid((units_per_second / 1_000_000).max(1))
 }
 
-/// How a series behaves over time, and so what two readings of it mean together.
+/// How a series behaves over time, which decides how two readings are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Only grows while the VM (or the host) runs; the difference of two readings is what happened between.
+    /// Grows only, while the VM (or the host) runs; the difference of two readings is what happened between them.
     Counter,
-    /// Stands for itself at the instant of reading.
+    /// The value at the instant of the reading.
     Gauge,
 }
 
@@ -34,47 +33,47 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Things: processes, messages, switches, faults.
+    /// Number of things: processes, messages, context switches, page faults.
     Count,
     /// Bytes.
     Bytes,
     /// Nanoseconds.
     Nanoseconds,
-    /// The VM's `perf_counter` unit (msacc); [`crate::Facts::perf_counter_hz`] says how many make a second.
+    /// The VM's `perf_counter` unit (msacc); [`crate::Facts::perf_counter_hz`] is its rate.
     PerfCounter,
-    /// The VM's `native` time unit (scheduler wall time); only ratios of it are meant.
+    /// The VM's `native` time unit (scheduler wall time); only ratios are meaningful.
     NativeTime,
-    /// Reductions: the VM's measure of work done, roughly one function call each.
+    /// Reductions: the VM's unit of work, roughly one function call each.
     Reductions,
-    /// Words of the VM: 8 bytes on a 64-bit machine.
+    /// Words of the VM: 8 bytes on a 64-bit system.
     Words,
     /// Parts of a thousand.
     Permille,
     /// A share between 0 and 1 (derived values only).
     Ratio,
-    /// Of derived values: per second of the thing named.
+    /// Derived values: per second.
     PerSecond,
-    /// Of derived values: processor cores, where 1.0 is one core used all the time.
+    /// Derived values: CPU cores; 1.0 is one core used all the time.
     Cores,
-    /// Of derived values: seconds.
+    /// Derived values: seconds.
     Seconds,
 }
 
-/// Writes the name that [`text`](Kind::text) gives and reads it back, for types whose names stand in files.
+/// Generates `text` and `from_text` for enums whose names are stored in files.
 macro_rules! text_names {
     ($type:ty { $($variant:ident => $text:literal),+ $(,)? }) => {
         impl $type {
-            /// The name under which this stands in recordings and JSON; never changed once released.
+            /// The name in recordings and JSON; never changes once released.
             pub fn text(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
             }
 
-            /// The inverse of [`Self::text`]; `None` for a name that this version does not know.
+            /// The inverse of [`Self::text`]; `None` for a name unknown to this version.
             pub fn from_text(text: &str) -> Option<Self> {
                 match text { $($text => Some(Self::$variant),)+ _ => None }
             }
 
-            /// All variants, in the order of their declaration.
+            /// All variants, in order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
         }
 
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_files_read_back_as_what_they_were() {
+    fn names_in_files_round_trip() {
         for unit in Unit::ALL {
             assert_eq!(Unit::from_text(unit.text()), Some(*unit));
         }

@@ -1,9 +1,8 @@
-//! Windows: from two raw readings to what happened between them.
+//! Windows: the difference of two raw readings.
 //!
-//! This is the only place that subtracts counters. Everything that can make a difference meaningless
-//! is known here: a VM that was restarted in between, a counter that somebody set back
-//! (`msacc:reset/0`, `scheduler_wall_time` switched off and on), two readings of one instant.
-//! A missing sample is no obstacle: the window is then longer, and says so by its length.
+//! This is the only place that subtracts counters. It handles everything that makes a difference meaningless: a restart of the
+//! node in between, a counter that was reset (`msacc:reset/0`, `scheduler_wall_time` switched off and on), two readings of the
+//! same instant. A missing sample only makes the window longer.
 
 use crate::facts::Facts;
 use crate::units::{Nanos, SECOND_NS, Unit};
@@ -11,20 +10,20 @@ use crate::units::{Nanos, SECOND_NS, Unit};
 /// One reading of one series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
-    /// The instant for which it stands, on the recorder's clock.
+    /// Instant of the value, on the recorder's clock.
     pub t: Nanos,
-    /// The life of the VM that it belongs to.
+    /// Number of the incarnation.
     pub incarnation: u32,
     /// The raw value.
     pub value: i64,
 }
 
-/// What a counter did between two readings.
+/// Growth of a counter between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// How much it grew; never negative.
+    /// Growth; never negative.
     pub delta: i64,
-    /// In what time; always positive.
+    /// Time between the readings; always positive.
     pub length: Nanos,
 }
 
@@ -34,24 +33,24 @@ impl Step {
         self.delta as f64 * SECOND_NS as f64 / self.length as f64
     }
 
-    /// Whether it grew by more than this per second.
+    /// Whether the growth exceeds this rate.
     pub fn is_faster_than(self, per_second: f64) -> bool {
         self.delta as f64 * SECOND_NS as f64 > per_second * self.length as f64
     }
 }
 
-/// Why two readings of a counter say nothing together.
+/// Why the difference of two readings is meaningless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Break {
-    /// The VM was restarted in between.
+    /// The node was restarted in between.
     Restart,
-    /// The counter went backwards: somebody reset it.
+    /// The counter decreased: somebody reset it.
     Reset,
     /// No time passed between the two readings.
     NoTime,
 }
 
-/// The step of a counter from one reading to a later one.
+/// Growth of a counter from one reading to a later one.
 pub fn step(from: Point, to: Point) -> Result<Step, Break> {
     if from.incarnation != to.incarnation {
         return Err(Break::Restart);
@@ -65,7 +64,7 @@ pub fn step(from: Point, to: Point) -> Result<Step, Break> {
     }
 }
 
-/// A time that a counter holds, in seconds; `None` for units that are no time, or whose length the facts do not tell.
+/// Converts a time to seconds; `None` if the unit is not one of time, or if the facts do not hold its length.
 pub fn seconds(unit: Unit, value: f64, facts: &Facts) -> Option<f64> {
     match unit {
         Unit::Nanoseconds => Some(value / SECOND_NS as f64),
@@ -93,7 +92,7 @@ mod tests {
         check(at(0, 0, 10), at(SECOND_NS, 0, 9), Err(Break::Reset));
         check(at(5, 0, 10), at(5, 0, 11), Err(Break::NoTime));
         check(at(5, 0, 10), at(4, 0, 11), Err(Break::NoTime));
-        // What a hostile node may send must not overflow.
+        // Values of a hostile node must not overflow.
         check(at(0, 0, i64::MIN), at(1, 0, i64::MAX), Err(Break::Reset));
     }
 

@@ -252,7 +252,7 @@ mod tests {
             [
                 "A: as it is",
                 "B: +sbwt none",
-                "CPU time of the VM per right answer: -54 % [-58 %, -31 %]. B is better."
+                "CPU time of the VM per correct response: -54 % [-58 %, -31 %]. B is better."
             ]
         );
         for part in [

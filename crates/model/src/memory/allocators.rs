@@ -1,4 +1,4 @@
-//! What the VM's allocators have by their own account, instances added up.
+//! The VM's allocators as `erlang:system_info({allocator, _})` reports them, summed over instances.
 
 use std::collections::BTreeMap;
 
@@ -6,31 +6,31 @@ use crate::metrics;
 use crate::period::Period;
 use crate::series::{Group, Metric};
 
-/// Carriers of one set, and the blocks in them.
+/// A set of carriers, and the blocks in them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Carriers {
-    /// Carriers.
+    /// Number of carriers.
     pub count: i64,
     /// Their size, in bytes.
     pub size: i64,
-    /// Blocks in them, of any allocator.
+    /// Number of blocks, of any allocator.
     pub blocks: i64,
     /// Their size, in bytes.
     pub blocks_size: i64,
 }
 
 impl Carriers {
-    /// Share of the carriers that blocks take, 0 to 1; `None` without carriers.
+    /// Utilization, 0 to 1; `None` without carriers.
     pub fn used(self) -> Option<f64> {
         (self.size > 0).then(|| self.blocks_size as f64 / self.size as f64)
     }
 
-    /// Bytes of the carriers that no block takes.
+    /// Bytes of the carriers outside blocks.
     pub fn free(self) -> i64 {
         self.size.saturating_sub(self.blocks_size).max(0)
     }
 
-    /// Both together.
+    /// Sum of both.
     pub fn plus(self, other: Carriers) -> Carriers {
         Carriers {
             count: self.count.saturating_add(other.count),
@@ -40,43 +40,43 @@ impl Carriers {
         }
     }
 
-    /// Mean size of a block, in bytes; `None` without blocks.
+    /// Mean block size in bytes; `None` without blocks.
     pub fn mean_block(self) -> Option<f64> {
         (self.blocks > 0).then(|| self.blocks_size as f64 / self.blocks as f64)
     }
 }
 
-/// One allocator, all of its instances.
+/// One allocator, summed over its instances.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Allocator {
-    /// As the VM names it: `eheap_alloc`.
+    /// Name: `eheap_alloc`.
     pub name: String,
-    /// Instances.
+    /// Number of instances.
     pub instances: usize,
     /// Multiblock carriers in use.
     pub mbcs: Carriers,
-    /// Multiblock carriers that were abandoned to the pool. Tools that leave these out call a fragmented node full.
+    /// Multiblock carriers abandoned to the pool. Tools that omit these overestimate the utilization of a fragmented node.
     pub pool: Carriers,
-    /// Single-block carriers.
+    /// Singleblock carriers.
     pub sbcs: Carriers,
-    /// Of the blocks, those of other allocators, in bytes.
+    /// Part of the blocks that belongs to other allocators, in bytes.
     pub foreign: i64,
-    /// The largest size that its carriers have had since the VM was started, in bytes: of each instance, added up, so
-    /// at most this much at once.
+    /// Maximum size of its carriers since the start of the VM, in bytes. Summed over instances whose maxima need not coincide, so it
+    /// is an upper bound.
     pub largest: i64,
-    /// Of the multiblock carriers in use: the largest size that they have had, and the largest that the blocks in them have had, in
-    /// bytes. Of each instance, added up.
+    /// Multiblock carriers in use: maximum size of the carriers, and of the blocks in them, in bytes. Summed over instances
+    /// likewise.
     pub mbcs_largest: (i64, i64),
-    /// Of all carriers, those that are mapped segments, in bytes; the others are from malloc. `None` where that was not told.
+    /// Part of all carriers that is in mseg segments, in bytes; the others come from malloc. `None` if unknown.
     pub segments: Option<i64>,
-    /// Segments asked for per second; `None` before there were two readings.
+    /// Requests for segments per second; `None` without two readings.
     pub segments_asked_per_s: Option<f64>,
-    /// Blocks allocated per second; `None` before there were two readings.
+    /// Allocations of blocks per second; `None` without two readings.
     pub allocations_per_s: Option<f64>,
 }
 
 impl Allocator {
-    /// Multiblock carriers, whether in use or in the pool.
+    /// All multiblock carriers, in use or in the pool.
     pub fn multiblock(&self) -> Carriers {
         self.mbcs.plus(self.pool)
     }
@@ -87,11 +87,11 @@ impl Allocator {
     }
 }
 
-/// The allocators as last read, the largest first; empty if they were not.
+/// Allocators as last read, the largest first; empty if they were not read.
 pub fn allocators(period: &Period) -> Vec<Allocator> {
     let mut found: BTreeMap<&str, Allocator> = BTreeMap::new();
     for entity in period.entities(Group::Allocator) {
-        // Sums over all instances stand beside them, under the bare name; of imported text also carriers that are told so.
+        // The sums over all instances are separate entities without an instance; imported text may have carriers there too.
         let name = entity.split_once('/').map_or(entity, |(name, _)| name);
         let last = |metric: &Metric| {
             period.find(metric.group, entity, metric.name).map_or(0, |stat| stat.last.value.max(0))
@@ -134,7 +134,8 @@ pub fn allocators(period: &Period) -> Vec<Allocator> {
     found
 }
 
-/// Carriers of all allocators and the blocks in them, in bytes, where imported text tells such sums; most texts tell the allocators one by one.
+/// Size of the carriers of all allocators and of the blocks in them, in bytes, if an imported text contains these sums; most texts have
+/// values per allocator.
 pub fn all_together(period: &Period) -> Option<(i64, Option<i64>)> {
     let last = |metric| period.stat(metric, "").ok().map(|stat| stat.last.value.max(0));
     Some((last(&metrics::CARRIERS_SIZE)?, last(&metrics::BLOCKS_SIZE)))

@@ -1,7 +1,7 @@
-//! The bridge from resident memory to what the VM uses it for.
+//! Breakdown of resident memory by use.
 //!
-//! Each part was measured by itself: pages are counted where something was recognised, and what was not is told as
-//! such. Nothing that is called explained is a remainder.
+//! Each part is measured independently by counting pages of recognised content; the rest is reported as unknown. No part
+//! that is called explained is a remainder.
 
 use super::{content, mapping};
 use crate::metrics;
@@ -9,11 +9,11 @@ use crate::period::Period;
 use crate::series::Metric;
 use crate::units::{Nanos, SECOND_NS};
 
-/// A page of the kernel's, in bytes.
+/// Size of a page of the kernel, in bytes.
 pub const PAGE_BYTES: f64 = 4096.0;
 
-/// What may have come or gone while the pages were last looked at, in bytes, whichever is more: the page faults of that time, and what is resident
-/// no more; of older recordings, which tell neither, the faults by their mean. 0 where the pages were not looked at.
+/// Upper bound in bytes for memory that was mapped or unmapped while the pages were last scanned: the larger one of page faults in this time
+/// and resident memory that disappeared. Older recordings hold neither; there it is the mean rate of faults. 0 if the pages were not scanned.
 pub fn moved_while_looking(period: &Period) -> f64 {
     if let Ok(faults) = period.stat(&metrics::CONTENT_FAULTS, "") {
         let came = faults.last.value as f64 * PAGE_BYTES;
@@ -25,66 +25,66 @@ pub fn moved_while_looking(period: &Period) -> f64 {
     faults_per_s * PAGE_BYTES * took_ns as f64 / SECOND_NS as f64
 }
 
-/// A kind of mappings, as the kernel counts them. All sizes are in bytes.
+/// Mappings of one kind, as counted by the kernel. All sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mapping {
     /// One of [`mapping::ALL`].
     pub kind: String,
-    /// Mappings.
+    /// Number of mappings.
     pub count: i64,
     /// Address space.
     pub size: i64,
-    /// Resident.
+    /// Resident memory.
     pub resident: i64,
-    /// Resident, shared pages divided among those who share them.
+    /// Resident memory, with shared pages divided by the number of their users.
     pub pss: i64,
     /// Swapped out.
     pub swap: i64,
-    /// Given back by the VM, and not yet taken by the kernel; part of what is resident.
+    /// Freed by the VM with `MADV_FREE`, but not yet reclaimed by the kernel; included in `resident`.
     pub lazy_free: i64,
-    /// In transparent huge pages; part of what is resident.
+    /// In transparent huge pages; included in `resident`.
     pub huge_pages: i64,
 }
 
-/// What something was recognised to be. All sizes are in bytes.
+/// Recognised content. All sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Part {
-    /// The entity, see [`content`].
+    /// Entity, see [`content`].
     pub entity: String,
-    /// How many there are.
+    /// Number of carriers, segments, stacks or chunks.
     pub count: i64,
     /// Address space.
     pub size: i64,
-    /// Resident, counted page by page.
+    /// Resident memory, counted page by page.
     pub resident: i64,
     /// Swapped out.
     pub swapped: i64,
-    /// Of malloc: chunks that are handed out; `None` where that is not known.
+    /// malloc: chunks in use; `None` if unknown.
     pub in_use: Option<i64>,
 }
 
-/// What is resident, and what it is.
+/// Resident memory and its breakdown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bridge {
-    /// Resident memory in bytes: of all mappings, added up; where these could not be read, what the kernel counts for the
-    /// process.
+    /// Resident memory in bytes: sum over all mappings, or the kernel's value for the process if these could not be
+    /// read.
     pub resident: Option<i64>,
-    /// The same by kinds of mappings, the largest first.
+    /// Breakdown by kind of mapping, the largest first.
     pub mappings: Vec<Mapping>,
-    /// What was recognised in it, the largest first, without what was not.
+    /// Breakdown by recognised content, the largest first.
     pub parts: Vec<Part>,
-    /// What could not be told; `None` if nobody looked.
+    /// Unrecognised content; `None` if the pages were not scanned.
     pub unknown: Option<Part>,
 }
 
 impl Bridge {
-    /// As last read in a period. Where the pages were not looked at in the end, but earlier, nobody has looked.
+    /// The last reading of a period. A scan of pages that is older than the last reading of mappings does not count.
     pub fn of(period: &Period) -> Bridge {
         let last = |metric: &Metric, entity: &str| {
             period.find(metric.group, entity, metric.name).map(|stat| stat.last.value.max(0))
         };
         let mut mappings = Vec::new();
-        let (kinds, mapped_at) = seen_last(period, &metrics::MAPPING_RESIDENT);
+        let (kinds, mapped_at) = last_reading(period, &metrics::MAPPING_RESIDENT);
         for kind in kinds {
             let value = |metric| last(metric, kind).unwrap_or(0);
             mappings.push(Mapping {
@@ -100,9 +100,9 @@ impl Bridge {
         }
         mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.resident));
         let mut parts = Vec::new();
-        let (entities, looked_at) = seen_last(period, &metrics::CONTENT_RESIDENT);
-        // What stood there earlier does not add up to what is mapped now.
-        for entity in entities.into_iter().filter(|_| looked_at == mapped_at) {
+        let (entities, scanned_at) = last_reading(period, &metrics::CONTENT_RESIDENT);
+        // An older scan does not match the current mappings.
+        for entity in entities.into_iter().filter(|_| scanned_at == mapped_at) {
             let value = |metric| last(metric, entity).unwrap_or(0);
             parts.push(Part {
                 entity: entity.to_owned(),
@@ -123,43 +123,43 @@ impl Bridge {
         Bridge { resident, mappings, parts, unknown }
     }
 
-    /// Bytes of resident memory of which it is known what they are; `None` if nobody looked.
+    /// Explained bytes of resident memory; `None` if the pages were not scanned.
     pub fn explained(&self) -> Option<i64> {
         (!self.parts.is_empty()).then(|| sum(&self.parts))
     }
 
-    /// Resident memory that was not explained, in bytes. Both ways of counting see a process that goes on: what it has taken
-    /// or given back between the two stands here as well.
+    /// Unexplained bytes of resident memory. Mappings and pages are counted one after the other while the process runs, so memory that
+    /// it has allocated or freed in between is included.
     pub fn unexplained(&self) -> Option<i64> {
         Some(self.resident?.saturating_sub(self.explained()?))
     }
 
-    /// The parts of a kind: all carriers, all of malloc.
+    /// Parts of a kind: all carriers, all of malloc.
     pub fn parts_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Part> {
         self.parts.iter().filter(move |part| {
             part.entity.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }
 
-    /// Resident bytes of the parts of a kind.
+    /// Resident bytes of all parts of a kind.
     pub fn resident_of(&self, kind: &str) -> i64 {
         self.parts_of(kind).fold(0, |sum, part| sum.saturating_add(part.resident))
     }
 
-    /// One number of all mappings, in bytes.
+    /// Sum of a value over all mappings, in bytes.
     pub fn total(&self, of: impl Fn(&Mapping) -> i64) -> i64 {
         self.mappings.iter().fold(0, |sum, mapping| sum.saturating_add(of(mapping)))
     }
 
-    /// The mappings of a kind.
+    /// Mappings of a kind.
     pub fn mapping(&self, kind: &str) -> Option<&Mapping> {
         debug_assert!(mapping::ALL.contains(&kind), "{kind} is no kind of mapping");
         self.mappings.iter().find(|mapping| mapping.kind == kind)
     }
 }
 
-/// The entities that the last look has seen, for others are gone; and when that was.
-fn seen_last<'p>(period: &'p Period, metric: &Metric) -> (Vec<&'p str>, Option<Nanos>) {
+/// Entities of the last reading, and its time; older entities have disappeared.
+fn last_reading<'p>(period: &'p Period, metric: &Metric) -> (Vec<&'p str>, Option<Nanos>) {
     let mut entities = period.entities(metric.group);
     let at = |entity: &str| period.find(metric.group, entity, metric.name).map(|stat| stat.last.t);
     let last = entities.iter().filter_map(|entity| at(entity)).max();
@@ -178,7 +178,7 @@ mod tests {
     use crate::{Facts, PeriodBuilder, Series};
 
     #[test]
-    fn what_moved_meanwhile_is_what_came_or_went_then_and_the_mean_only_where_that_was_not_told() {
+    fn memory_moved_during_the_scan_is_measured_or_else_estimated_from_the_mean() {
         let moved = |readings: &[(&Metric, &[(Nanos, i64)])]| {
             let mut builder = PeriodBuilder::new(None, Facts::default(), 1);
             for &(metric, values) in readings {
@@ -188,18 +188,18 @@ mod tests {
             moved_while_looking(&builder.finish())
         };
         let second = SECOND_NS;
-        // A thousand a second, and a tenth of a second.
+        // A thousand faults per second, a tenth of a second.
         let mean = [
             (&metrics::MINOR_FAULTS, &[(0, 0), (second, 1_000), (2 * second, 2_000)][..]),
             (&metrics::CONTENT_COST, &[(second, second / 10)][..]),
         ];
         assert_eq!(moved(&mean), 100.0 * PAGE_BYTES);
-        // All at once, while the pages were looked at.
-        let told = (&metrics::CONTENT_FAULTS, &[(second, 900)][..]);
-        assert_eq!(moved(&[mean[0], mean[1], told]), 900.0 * PAGE_BYTES);
-        // A heap that is unmapped faults nowhere.
+        // All faults occur while the pages are scanned.
+        let faults = (&metrics::CONTENT_FAULTS, &[(second, 900)][..]);
+        assert_eq!(moved(&[mean[0], mean[1], faults]), 900.0 * PAGE_BYTES);
+        // An unmapped heap causes no faults.
         let gone = (&metrics::CONTENT_GONE, &[(second, 200 << 20)][..]);
-        assert_eq!(moved(&[mean[0], mean[1], told, gone]), f64::from(200 << 20));
+        assert_eq!(moved(&[mean[0], mean[1], faults, gone]), f64::from(200 << 20));
         assert_eq!(moved(&[]), 0.0);
     }
 }

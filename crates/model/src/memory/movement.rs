@@ -1,48 +1,48 @@
-//! How a kind of memory has moved over a period.
+//! Change of one kind of memory over a period.
 
 use crate::units::Nanos;
 
 /// One kind of memory over a period; sizes in bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Movement {
-    /// What moves, for a person: `resident`, `binary`, `binary_alloc: carriers`.
+    /// Name for output: `resident`, `binary`, `binary_alloc: carriers`.
     pub what: String,
     /// The first reading.
     pub first: f64,
     /// The last one.
     pub last: f64,
-    /// The least and the most.
+    /// Minimum and maximum.
     pub range: (f64, f64),
-    /// Bytes per hour, and the ends of the interval at 95 % confidence; `None` for too few readings.
+    /// Growth in bytes per hour with its 95 % confidence interval; `None` if there are too few readings.
     pub per_hour: Option<(f64, f64, f64)>,
-    /// True where the slope differs from none.
+    /// Whether the growth differs significantly from zero.
     pub is_sure: bool,
-    /// A moment at which its level changed.
+    /// A sudden change of the level.
     pub step: Option<Step>,
-    /// What comes back each day.
+    /// A daily pattern.
     pub daily: Option<Daily>,
 }
 
-/// A level that changed.
+/// A sudden change of the level.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// When, on the recording's clock.
+    /// Time on the recording's clock.
     pub at: Nanos,
     /// The level before.
     pub before: f64,
     /// The level after.
     pub after: f64,
-    /// What else happened then, if something was recorded: kind, subject.
+    /// Kind and subject of an event recorded at the same time, if any.
     pub with: Option<String>,
 }
 
-/// What comes back each day.
+/// A daily pattern.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Daily {
-    /// From the lowest hour to the highest.
+    /// Difference between the highest and the lowest hour.
     pub swing: f64,
-    /// The highest hour, 0 to 23, in universal time.
+    /// The highest hour, 0 to 23, UTC.
     pub peak_hour: u32,
-    /// Share of the ups and downs that the hours explain, 0 to 1.
+    /// Share of the variance that the hour of day explains, 0 to 1.
     pub share: f64,
 }

@@ -1,22 +1,22 @@
-//! What a full collection of all processes would return.
+//! Memory that a fullsweep of all processes would free.
 
-/// An amount that was estimated, and the ends of its interval at 95 % confidence; in bytes.
+/// An estimate with its 95 % confidence interval, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
-    /// The likeliest.
+    /// Most likely value.
     pub bytes: f64,
-    /// Lower end.
+    /// Lower bound.
     pub low: f64,
-    /// Upper end.
+    /// Upper bound.
     pub high: f64,
 }
 
-/// What all processes would return if each were collected, by what some of them have returned. What these have is part of it.
+/// Estimate of the memory that a garbage collection of all processes would free, from the results of a sample. Includes what the sample freed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Returns {
-    /// Of heaps.
+    /// Heap memory.
     pub heaps: Estimate,
-    /// Of binaries outside of heaps. Several processes can keep one alive, of which the last one that is collected frees it: so a sample
-    /// tells less of these than of heaps.
+    /// Reference-counted binaries. Several processes can keep one alive, and only the last one collected frees it, so the sample
+    /// says less about binaries than about heaps.
     pub binaries: Estimate,
 }

@@ -1,38 +1,38 @@
-//! Making a period of samples, or of the columns of stored chunks.
+//! Building a period from samples, or from the columns of stored chunks.
 
 use std::collections::HashMap;
 
-use super::mail::Looks;
-use super::{Period, ProcessUse, Seen, SeriesStat, WorkSample, asked};
+use super::queued::ProcessReadings;
+use super::{Period, ProcessUse, Seen, SeriesStat, WorkSample, requested};
 use crate::facts::Facts;
 use crate::messages::{MessageRow, MessagesBuilder};
 use crate::rows::{ExitRow, PortRow, ProcessRow, ProcessTick, RanRow, SpawnRow, TableRow};
 use crate::sample::{Event, Gap, Incarnation, Sample, Tick};
 use crate::series::{Series, SeriesId, SeriesTable};
-use crate::stands::{StandRow, StandsBuilder};
+use crate::stands::{StandRow, WaitSamplesBuilder};
 use crate::units::{Kind, Nanos, Unit};
 use crate::window::Point;
 
-/// Processes of which a use is kept; when twice as many have gathered, those with the least are dropped.
+/// Number of processes to keep; once twice as many have accumulated, those with the least work are dropped.
 pub(super) const PROCESS_USES: usize = 1_000;
 
-/// Stacks of a process that are kept.
-const MOST_STACKS: usize = 16;
+/// Maximum number of call stacks of a process.
+const MAX_STACKS: usize = 16;
 
-/// Events, gaps, origins, tables and ports of which a period holds at most so many each. A busy day has some hundreds.
-pub(super) const MOST_ROWS: usize = 10_000;
+/// Maximum number of events, gaps, origins, tables and ports of a period, each. A busy day has some hundreds.
+pub(super) const MAX_ROWS: usize = 10_000;
 
-/// Kinds of ends. The agent tells 100 at most in one life of the VM.
-const MOST_EXITS: usize = 200;
+/// Maximum number of kinds of exits. The agent reports at most 100 in one incarnation.
+const MAX_EXIT_KINDS: usize = 200;
 
-/// Stacks of a process, and how often it was seen with each.
+/// Call stacks of a process with the number of samples of each.
 #[derive(Debug, Default)]
-struct AtWork {
+struct ProcessStacks {
     ran: Vec<(Vec<String>, i64)>,
     stood: Vec<(Vec<String>, i64)>,
 }
 
-/// The readings of one series so far.
+/// Accumulates the readings of one series.
 #[derive(Debug)]
 pub struct Readings {
     id: SeriesId,
@@ -42,7 +42,7 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// Adds readings by time, later than those before.
+    /// Adds readings in order of time, after the earlier ones.
     pub fn extend(&mut self, points: impl IntoIterator<Item = Point>) {
         let mut points = points.into_iter();
         let stat = match &mut self.stat {
@@ -55,7 +55,7 @@ impl Readings {
         points.for_each(|point| stat.push(point));
     }
 
-    /// Adds readings of one value at times that ascend, in one life of the VM.
+    /// Adds readings of one value at ascending times, within one incarnation.
     pub fn push_same(&mut self, value: i64, incarnation: u32, times: &[Nanos]) {
         let [first, rest @ ..] = times else { return };
         match &mut self.stat {
@@ -74,30 +74,30 @@ impl Readings {
 pub struct PeriodBuilder {
     pub(super) period: Period,
     uses: HashMap<String, ProcessUse>,
-    rows: HashMap<String, Looks>,
+    rows: HashMap<String, ProcessReadings>,
     /// By pid.
-    at_work: HashMap<String, AtWork>,
+    process_stacks: HashMap<String, ProcessStacks>,
     tables: HashMap<String, TableRow>,
     ports: HashMap<String, PortRow>,
-    /// By what, kind and maker.
+    /// By `what`, `kind` and `maker`.
     spawns: HashMap<(String, String, Option<String>), SpawnRow>,
     exits: Vec<ExitRow>,
-    stands: StandsBuilder,
+    wait_samples: WaitSamplesBuilder,
     messages: MessagesBuilder,
 }
 
 impl PeriodBuilder {
-    /// Starts with the facts of one life of the VM.
+    /// Starts with the facts of one incarnation.
     pub fn new(incarnation: Option<Incarnation>, facts: Facts, lives: u32) -> Self {
         PeriodBuilder { period: Period { incarnation, facts, lives, ..Period::default() }, ..Self::default() }
     }
 
-    /// Says which lives were seen, where the others' ticks are not added.
+    /// Sets the spans of all incarnations, for periods that hold the ticks of one only.
     pub fn seen(&mut self, lives: Vec<Seen>) {
         self.period.seen = lives;
     }
 
-    /// Adds a tick; in the order of time.
+    /// Adds a tick, in order of time.
     pub fn tick(&mut self, tick: &Tick) {
         let period = &mut self.period;
         if period.ticks == 0 {
@@ -110,15 +110,15 @@ impl PeriodBuilder {
         period.latest = period.latest.max(tick.late);
     }
 
-    /// Adds readings of one series, by time, and after those added before.
+    /// Adds readings of one series, in order of time, after the earlier ones.
     pub fn column(&mut self, series: &Series, points: impl IntoIterator<Item = Point>) {
         let mut readings = self.take_readings(series);
         readings.extend(points);
         self.put_readings(readings);
     }
 
-    /// Takes out what is known of one series, so that a thread of its own can add to it; until it is put back, the series
-    /// has no readings here.
+    /// Takes out the summary of one series, so that another thread can add to it. Until it is put back, the series has no
+    /// readings here.
     pub fn take_readings(&mut self, series: &Series) -> Readings {
         let id =
             self.period.series.intern(series.group, &series.entity, &series.name, series.unit, series.kind);
@@ -134,10 +134,10 @@ impl PeriodBuilder {
         self.period.stats[readings.id.index()] = readings.stat;
     }
 
-    /// Adds the processes that stood out at one tick.
+    /// Adds the busiest processes of one tick.
     pub fn busiest(&mut self, t: Nanos, ticks: &[ProcessTick]) {
         for tick in ticks {
-            // The key is cloned only for a process seen for the first time.
+            // Avoids cloning the key of known processes.
             let entry = match self.uses.get_mut(&*tick.pid) {
                 Some(entry) => entry,
                 None => self.uses.entry(tick.pid.to_string()).or_insert_with(|| ProcessUse::new(&tick.pid)),
@@ -158,7 +158,7 @@ impl PeriodBuilder {
         }
     }
 
-    /// Keeps those with the most reductions and those with the longest queues, half of the places each.
+    /// Keeps those with the most reductions and those with the longest queues, half each.
     fn drop_least(&mut self) {
         let nth = |mut values: Vec<i64>| match PROCESS_USES / 2 < values.len() {
             true => *values.select_nth_unstable_by(PROCESS_USES / 2, |a, b| b.cmp(a)).1,
@@ -169,31 +169,31 @@ impl PeriodBuilder {
         self.uses.retain(|_, entry| entry.reductions > reductions || entry.queue_max > queue);
         let uses = &self.uses;
         self.rows.retain(|pid, _| uses.contains_key(pid));
-        self.at_work.retain(|pid, _| uses.contains_key(pid));
+        self.process_stacks.retain(|pid, _| uses.contains_key(pid));
     }
 
-    /// Adds a closer look at a process; the last one counts, and the one with the heaviest messages.
+    /// Adds a detailed reading of a process; keeps the last one, and the one with the largest message queue.
     pub fn process(&mut self, row: ProcessRow) {
-        if let Some(looks) = self.rows.get_mut(&row.pid) {
-            looks.add(row);
-        } else if self.rows.len() < MOST_ROWS {
-            self.rows.insert(row.pid.clone(), Looks::new(row));
+        if let Some(readings) = self.rows.get_mut(&row.pid) {
+            readings.add(row);
+        } else if self.rows.len() < MAX_ROWS {
+            self.rows.insert(row.pid.clone(), ProcessReadings::new(row));
         }
     }
 
-    /// Adds where one of the busiest processes ran or waited; what is seen of one stack is added up.
+    /// Adds a sampled call stack of a process at work; equal stacks are added up.
     pub fn ran(&mut self, row: RanRow) {
         if row.pid.is_empty() {
             return self.work_sample(row);
         }
-        if self.at_work.len() >= MOST_ROWS && !self.at_work.contains_key(&row.pid) {
+        if self.process_stacks.len() >= MAX_ROWS && !self.process_stacks.contains_key(&row.pid) {
             return;
         }
-        let AtWork { ran, stood } = self.at_work.entry(row.pid).or_default();
+        let ProcessStacks { ran, stood } = self.process_stacks.entry(row.pid).or_default();
         let stacks = if row.waits { stood } else { ran };
-        if let Some((_, looks)) = stacks.iter_mut().find(|(known, _)| *known == row.stack) {
-            *looks = looks.saturating_add(row.looks);
-        } else if stacks.len() < MOST_STACKS {
+        if let Some((_, count)) = stacks.iter_mut().find(|(known, _)| *known == row.stack) {
+            *count = count.saturating_add(row.looks);
+        } else if stacks.len() < MAX_STACKS {
             stacks.push((row.stack, row.looks));
         }
     }
@@ -205,27 +205,27 @@ impl PeriodBuilder {
         };
         if let Some(one) = known.iter_mut().find(is_same) {
             one.looks = one.looks.saturating_add(looks);
-        } else if known.len() < MOST_ROWS {
+        } else if known.len() < MAX_ROWS {
             known.push(WorkSample { kind, stack, looks, collects, is_ready: waits });
         }
     }
 
-    /// Adds a row of an ETS table; the last one counts.
+    /// Adds a row of an ETS table; only the last one of each table counts.
     pub fn table(&mut self, row: TableRow) {
-        if self.tables.len() < MOST_ROWS || self.tables.contains_key(&row.id) {
+        if self.tables.len() < MAX_ROWS || self.tables.contains_key(&row.id) {
             self.period.tables_first.entry(row.id.clone()).or_insert((row.t, row.memory_bytes));
             self.tables.insert(row.id.clone(), row);
         }
     }
 
-    /// Adds a row of a port; the last one counts.
+    /// Adds a row of a port; only the last one of each port counts.
     pub fn port(&mut self, row: PortRow) {
-        if self.ports.len() < MOST_ROWS || self.ports.contains_key(&row.id) {
+        if self.ports.len() < MAX_ROWS || self.ports.contains_key(&row.id) {
             self.ports.insert(row.id.clone(), row);
         }
     }
 
-    /// Adds an origin of new things; several looks at one origin are added up.
+    /// Adds an origin of new processes, tables or ports; equal origins are added up.
     pub fn spawn(&mut self, row: SpawnRow) {
         let key = (row.what.clone(), row.kind.clone(), row.maker.clone());
         if let Some(known) = self.spawns.get_mut(&key) {
@@ -235,12 +235,12 @@ impl PeriodBuilder {
             if let Some(bytes) = row.bytes {
                 known.bytes = Some(known.bytes.unwrap_or(0).saturating_add(bytes));
             }
-        } else if self.spawns.len() < MOST_ROWS {
+        } else if self.spawns.len() < MAX_ROWS {
             self.spawns.insert(key, row);
         }
     }
 
-    /// Adds ends of processes; those that are alike are added up.
+    /// Adds exits of processes; equal ones are added up.
     pub fn exit(&mut self, row: ExitRow) {
         let is_alike = |known: &&mut ExitRow| {
             (&known.parent_name, &known.parent_call, &known.name, &known.call)
@@ -250,36 +250,36 @@ impl PeriodBuilder {
         if let Some(known) = self.exits.iter_mut().find(is_alike) {
             let count = known.count.saturating_add(row.count);
             *known = ExitRow { count, ..row };
-        } else if self.exits.len() < MOST_EXITS {
+        } else if self.exits.len() < MAX_EXIT_KINDS {
             self.exits.push(row);
         }
     }
 
-    /// Adds a place where processes stand.
+    /// Adds a call stack of waiting processes.
     pub fn stand(&mut self, row: StandRow) {
-        self.stands.add(row, MOST_ROWS);
+        self.wait_samples.add(row, MAX_ROWS);
     }
 
-    /// Adds messages that were weighed.
+    /// Adds messages of estimated size.
     pub fn message(&mut self, row: MessageRow) {
-        self.messages.add(row, MOST_ROWS);
+        self.messages.add(row, MAX_ROWS);
     }
 
     /// Adds an event.
     pub fn event(&mut self, event: Event) {
-        if self.period.events.len() < MOST_ROWS {
+        if self.period.events.len() < MAX_ROWS {
             self.period.events.push(event);
         }
     }
 
     /// Adds a gap.
     pub fn gap(&mut self, gap: Gap) {
-        if self.period.gaps.len() < MOST_ROWS {
+        if self.period.gaps.len() < MAX_ROWS {
             self.period.gaps.push(gap);
         }
     }
 
-    /// Adds a whole sample, whose ids are those of `table`.
+    /// Adds a whole sample, whose series ids refer to `table`.
     pub fn sample(&mut self, sample: &Sample, table: &SeriesTable) {
         self.tick(&sample.tick);
         if let Some(incarnation) = &sample.incarnation {
@@ -308,23 +308,23 @@ impl PeriodBuilder {
         sample.stands.iter().cloned().for_each(|row| self.stand(row));
         sample.messages.iter().cloned().for_each(|row| self.message(row));
         sample.ran.iter().cloned().for_each(|row| self.ran(row));
-        self.asked(sample);
+        self.requested_rows(sample);
         sample.events.iter().cloned().for_each(|event| self.event(event));
         sample.gaps.iter().cloned().for_each(|gap| self.gap(gap));
     }
 
     /// Ends the period.
     pub fn finish(mut self) -> Period {
-        // A process that only a closer look has seen (large, but idle) is known too.
-        for (pid, looks) in self.rows {
+        // Processes that only have a detailed reading (large, but idle) are included.
+        for (pid, readings) in self.rows {
             let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid));
-            (entry.row, entry.mail) = (Some(looks.last), looks.mail);
+            (entry.row, entry.mail) = (Some(readings.last), readings.mail);
         }
-        for (pid, AtWork { ran, stood }) in self.at_work {
+        for (pid, ProcessStacks { ran, stood }) in self.process_stacks {
             let entry = self.uses.entry(pid.clone()).or_insert_with(|| ProcessUse::new(&pid));
             (entry.ran, entry.stood) = (ran, stood);
         }
-        // A process may have been renamed between two looks at its tables; what was told last holds.
+        // A process may have been renamed between two readings of its tables; the last name counts.
         let mut tables: Vec<&TableRow> = self.tables.values().collect();
         tables.sort_by(|a, b| a.t.cmp(&b.t).then_with(|| a.id.cmp(&b.id)));
         for table in tables {
@@ -338,13 +338,13 @@ impl PeriodBuilder {
         period.tables = self.tables.into_values().collect();
         period.tables.sort_by(|a, b| b.memory_bytes.cmp(&a.memory_bytes).then_with(|| a.id.cmp(&b.id)));
         period.ports = self.ports.into_values().collect();
-        // A hostile node may say any number.
+        // A hostile node may send any number.
         let traffic = |row: &PortRow| row.input_bytes.saturating_add(row.output_bytes);
         period.ports.sort_by(|a, b| traffic(b).cmp(&traffic(a)).then_with(|| a.id.cmp(&b.id)));
-        asked::sort(&mut period);
+        requested::sort(&mut period);
         period.exits = self.exits;
         period.exits.sort_by_key(|row| std::cmp::Reverse(row.count));
-        period.stands = self.stands.finish();
+        period.stands = self.wait_samples.finish();
         period.messages = self.messages.finish();
         period.spawns = self.spawns.into_values().collect();
         period.spawns.sort_by(|a, b| {

@@ -45,7 +45,7 @@ fn a_missing_sample_lengthens_the_window_and_loses_nothing() {
 
 #[test]
 fn a_reset_counter_loses_one_window_and_no_more() {
-    // Set back to zero before second 5; the growth from 4 to 5 is not known.
+    // Reset to zero before second 5; the growth from 4 to 5 is unknown.
     let period = period(11, |s, out| {
         out.metric(&metrics::REDUCTIONS, "", if s < 5 { 10_000 + s * 500 } else { (s - 5) * 500 });
     });
@@ -75,8 +75,8 @@ fn a_restart_is_never_taken_for_growth() {
 }
 
 #[test]
-fn readings_of_one_value_count_like_each_of_them() {
-    // Life, value and count of readings a second; more than a trace holds.
+fn a_run_of_equal_readings_counts_like_single_readings() {
+    // Incarnation, value and number of readings, one per second; more than a trace holds.
     let runs = [(0, 7, 1), (0, 7, 400), (0, 9, 3), (0, 2, 3_000), (1, 2, 50), (1, 2, 1), (1, 11, 900)];
     for kind in [Kind::Counter, Kind::Gauge] {
         let series =
@@ -96,13 +96,13 @@ fn readings_of_one_value_count_like_each_of_them() {
 }
 
 #[test]
-fn each_life_is_known_by_its_first_and_last_tick() {
-    let life =
+fn each_incarnation_has_its_first_and_last_tick() {
+    let incarnation =
         |id| Incarnation { id, node: String::new(), os_pid: None, boot: id.to_string(), mono0: 0, wall0: 0 };
     let period = period(9, |s, out| {
         out.sample.incarnation = match s {
-            0 => Some(life(0)),
-            5 => Some(life(1)),
+            0 => Some(incarnation(0)),
+            5 => Some(incarnation(1)),
             _ => None,
         }
     });
@@ -112,7 +112,7 @@ fn each_life_is_known_by_its_first_and_last_tick() {
 }
 
 #[test]
-fn missing_data_says_why_it_is_missing() {
+fn missing_data_comes_with_its_reason() {
     let period = period(3, |s, out| {
         if s == 1 {
             out.sample.gaps.push(Gap {
@@ -137,7 +137,7 @@ fn gauges_keep_their_extremes_and_mean() {
 }
 
 #[test]
-fn a_clock_is_off_where_that_is_more_than_the_messages_way() {
+fn a_clock_is_off_if_the_offset_exceeds_the_error() {
     let ahead = |readings: &[(&'static Metric, i64)]| {
         period(1, |_, out| readings.iter().for_each(|&(metric, value)| out.metric(metric, "", value)))
             .host_wall_ahead()
@@ -150,7 +150,7 @@ fn a_clock_is_off_where_that_is_more_than_the_messages_way() {
     check(-90, 89, Some(-90));
     check(-90, 90, None);
     check(0, 0, None);
-    // What a hostile node may have sent.
+    // Values of a hostile node.
     check(i64::MIN, 0, Some(i64::MIN));
     check(i64::MAX, i64::MIN, None);
     assert_eq!(ahead(&[(&metrics::WALL_AHEAD, 3_200)]), None);
@@ -158,7 +158,7 @@ fn a_clock_is_off_where_that_is_more_than_the_messages_way() {
 }
 
 #[test]
-fn it_is_known_since_when_the_last_value_is_there_however_long_the_period() {
+fn the_final_run_of_equal_readings_is_exact_in_long_periods() {
     let held = |seconds, value: fn(i64) -> i64| {
         let period = period(seconds, |s, out| out.metric(&metrics::PROCESS_COUNT, "", value(s)));
         let stat = period.stat(&metrics::PROCESS_COUNT, "").cloned().expect("recorded");
@@ -167,9 +167,9 @@ fn it_is_known_since_when_the_last_value_is_there_however_long_the_period() {
     assert_eq!(held(1, |_| 7), (0, 1));
     assert_eq!(held(5, |_| 7), (0, 5));
     assert_eq!(held(5, |s| s), (4, 1));
-    // In the trace these seconds lie between two points.
+    // The thinned trace has no point in these seconds.
     assert_eq!(held(86_400, |s| if s == 86_390 { 8 } else { 7 }), (86_391, 9));
-    // What another life of the VM has had is not held.
+    // A run ends with the incarnation.
     let series = Series {
         group: Group::Vm,
         entity: "".into(),
@@ -195,12 +195,12 @@ fn a_day_long_trace_stays_small_and_evenly_spread() {
     assert_eq!(points[0], (0, 0));
     assert!(points.last().expect("some").1 > 84_000);
     let gaps: Vec<_> = points.windows(2).map(|w| w[1].0 - w[0].0).collect();
-    let (least, most) = (gaps.iter().min().expect("some"), gaps.iter().max().expect("some"));
-    assert!(*most <= 3 * least, "gaps from {least} to {most} ns");
+    let (min, max) = (gaps.iter().min().expect("some"), gaps.iter().max().expect("some"));
+    assert!(*max <= 3 * min, "gaps from {min} to {max} ns");
 }
 
 #[test]
-fn uses_of_processes_are_bounded_and_the_heavy_ones_are_kept() {
+fn number_of_processes_is_limited_and_the_busiest_are_kept() {
     let mut builder = PeriodBuilder::default();
     for second in 0..500_i64 {
         let mut ticks: Vec<_> = (0..20)
@@ -223,7 +223,7 @@ fn uses_of_processes_are_bounded_and_the_heavy_ones_are_kept() {
 }
 
 #[test]
-fn an_owner_is_known_by_the_name_that_was_told_last() {
+fn the_last_recorded_name_of_an_owner_counts() {
     let row = |id: &str, t, name: &str| TableRow {
         t,
         id: id.to_owned(),
@@ -236,7 +236,7 @@ fn an_owner_is_known_by_the_name_that_was_told_last() {
         protection: "protected".to_owned(),
         options: Vec::new(),
     };
-    // Each builder walks its tables in an order of its own.
+    // The iteration order of tables differs between builders.
     for _ in 0..20 {
         let mut builder = PeriodBuilder::default();
         let busy = ProcessTick { pid: "<0.7.0>".into(), reductions: 10, queue: 0, runnable: None };
@@ -249,7 +249,7 @@ fn an_owner_is_known_by_the_name_that_was_told_last() {
 }
 
 #[test]
-fn where_a_process_ran_is_added_up() {
+fn samples_of_one_stack_are_added_up() {
     let mut builder = PeriodBuilder::default();
     let ran = |pid: &str, place: &str, looks| RanRow {
         t: 0,
@@ -264,7 +264,7 @@ fn where_a_process_ran_is_added_up() {
     builder.ran(ran("<0.8.0>", "ets:select_trap/1", 5));
     builder.ran(ran("<0.7.0>", "ets:select_trap/1", 3));
     builder.ran(RanRow { waits: true, ..ran("<0.7.0>", "gen:do_call/4", 4) });
-    // Any process, looked at by chance: the same place, twice.
+    // Rows without a pid: random samples of all processes.
     for _ in 0..2 {
         builder.ran(RanRow { kind: Some("shop".to_owned()), ..ran("", "shop:price/1", 3) });
     }
@@ -272,14 +272,14 @@ fn where_a_process_ran_is_added_up() {
         builder.ran(ran("<0.9.0>", &format!("m:f/{place}"), i64::MAX));
     }
     let period = builder.finish();
-    let told = |pid| {
+    let ran_stacks = |pid| {
         let ran = &period.process(pid).expect("a process").ran;
         ran.iter().map(|(stack, looks)| (&*stack[0], *looks)).collect::<Vec<_>>()
     };
-    assert_eq!(told("<0.7.0>"), [("ets:select_trap/1", 5), ("gen_server:loop/7", 1)]);
+    assert_eq!(ran_stacks("<0.7.0>"), [("ets:select_trap/1", 5), ("gen_server:loop/7", 1)]);
     let stood = &period.process("<0.7.0>").expect("a process").stood;
     assert_eq!(stood, &[(vec!["gen:do_call/4".to_owned()], 4)]);
-    assert_eq!(told("<0.8.0>"), [("ets:select_trap/1", 5)]);
-    assert_eq!(told("<0.9.0>").len(), 16, "no more are kept");
+    assert_eq!(ran_stacks("<0.8.0>"), [("ets:select_trap/1", 5)]);
+    assert_eq!(ran_stacks("<0.9.0>").len(), 16, "limited");
     assert_eq!(period.work_samples.iter().map(|one| one.looks).collect::<Vec<_>>(), [6]);
 }

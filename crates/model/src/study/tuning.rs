@@ -1,22 +1,22 @@
-//! What a search for a setting asks, and what it has found out.
+//! Tuning: the search for a better setting, and its results.
 
 use serde::{Deserialize, Serialize};
 
 use super::{GuardVerdict, Margin, Ratio};
 
-/// Something to set.
+/// A parameter that can be set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Knob {
-    /// What people call it.
+    /// Name for output.
     pub name: String,
-    /// Flags of each level, word by word; the first level is the target as it is.
+    /// Flags of each level, one word per element; the first level is the unchanged target.
     pub levels: Vec<Vec<String>>,
-    /// Whether levels next to each other do nearly the same.
+    /// Whether adjacent levels have similar effects.
     pub ordered: bool,
 }
 
 impl Knob {
-    /// What a level is called.
+    /// Name of a level for output.
     pub fn level(&self, level: usize) -> String {
         match self.levels.get(level) {
             Some(words) if !words.is_empty() => words.join(" "),
@@ -25,162 +25,162 @@ impl Knob {
     }
 }
 
-/// Levels, each with its knob's place, with which a VM does not start, crashes or hangs: one alone, or together.
+/// Levels, each with the index of its knob, with which a VM does not start, crashes or hangs: a single level, or a combination.
 pub type Fatal = Vec<(usize, usize)>;
 
-/// What is to be found out.
+/// The question of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
-    /// The seed of every order and choice.
+    /// Seed of the order of trials and of all random choices.
     pub seed: u64,
-    /// Name of the quantity that is to become better.
+    /// Name of the quantity to improve.
     pub objective: String,
-    /// What must not become worse.
+    /// Quantities that must not become worse.
     pub guards: Vec<Margin>,
-    /// What can be set.
+    /// Parameters to search.
     pub knobs: Vec<Knob>,
-    /// What the rules say.
+    /// Advice of the rules.
     pub advice: Vec<Advised>,
-    /// What is never tried.
+    /// Levels that are never tried.
     pub fatal: Vec<Fatal>,
-    /// Trials in all.
+    /// Total number of trials.
     pub trials: usize,
 }
 
-/// That a knob should have a level.
+/// Advice to set a knob to a level.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Advised {
-    /// Which knob, by its place.
+    /// Index of the knob.
     pub knob: usize,
-    /// Which of its levels.
+    /// Index of the level.
     pub level: usize,
-    /// By how much the objective should change, as the logarithm of a ratio: -0.1 for some 10 % less.
+    /// Expected effect on the objective, as the logarithm of a ratio: -0.1 for about 10 % less.
     pub effect: f64,
-    /// Who says so.
+    /// Source of the advice.
     pub why: String,
 }
 
-/// How it has ended.
+/// How a search ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Ending {
-    /// A setting is shown to be better.
+    /// A setting was shown to be better.
     Found,
-    /// No setting that was tried is believed to be better.
+    /// None of the tried settings is believed to be better.
     NothingBetter,
-    /// Fresh trials did not show that a finalist is better and keeps its guards.
+    /// In the trials for confirmation no finalist was shown to be better with its guards kept.
     NotConfirmed,
-    /// The target differs from itself.
+    /// The unchanged target differs from itself.
     MethodFindsWhatIsNot,
     /// Too many trials do not count.
     TooManyInvalid,
-    /// The target does not work as it is.
+    /// The unchanged target does not work.
     Fails {
         /// What happened.
         why: String,
     },
-    /// There are too few trials to conclude anything.
+    /// Too few trials for a conclusion.
     TooFewTrials {
-        /// So many would do.
+        /// Sufficient number of trials.
         least: usize,
     },
 }
 
-/// What has been found out.
+/// Result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TuningVerdict {
-    /// How it ended; `None` while it goes on.
+    /// How it ended; `None` while it is running.
     pub ending: Option<Ending>,
-    /// Finalists, best belief first, with what fresh trials say of each.
+    /// Finalists, most promising first, with the results of the trials for confirmation.
     pub finalists: Vec<Finalist>,
-    /// The place of the finalist that has won.
+    /// Index of the winning finalist.
     pub winner: Option<usize>,
-    /// The parts of the winner.
+    /// Parts of the winner.
     pub parts: Vec<Part>,
-    /// The setting that is advised in the end; empty where none is.
+    /// The recommended setting; empty without one.
     pub point: Vec<usize>,
     /// Its flags.
     pub flags: Vec<String>,
-    /// What it does, on fresh trials; `None` where it was not tried as it is advised, or too seldom.
+    /// Its effect in the trials for confirmation; `None` if it was not tried exactly as recommended, or too rarely.
     pub gain: Option<Gain>,
-    /// What the search has learnt of each level that it tried, and of those that are never tried.
+    /// Results for each level that was tried, and for levels that are never tried.
     pub levels: Vec<Learnt>,
-    /// Places of the search's trials to which no other one is better in CPU per answer, p99 and resident memory at once.
+    /// Indexes of the Pareto-optimal trials of the search, by CPU per response, p99 and resident memory.
     pub front: Vec<usize>,
 }
 
-/// What a setting does beside the target as it is.
+/// Effect of a setting compared with the unchanged target.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Gain {
-    /// The objective's ratio.
+    /// Ratio of the objective.
     pub ratio: Ratio,
-    /// From so many pairs of fresh trials.
+    /// Number of pairs of trials for confirmation.
     pub pairs: usize,
-    /// Whether they are those that have chosen it: then it is rather told too large.
+    /// Whether these trials also selected the setting, so that the effect tends to be overestimated.
     pub has_chosen_it: bool,
-    /// Where the ratio of another comparison should lie …
+    /// Prediction interval for the ratio in a repeated comparison …
     pub again: Ratio,
-    /// … of so many pairs.
+    /// … with this number of pairs.
     pub again_pairs: usize,
-    /// What must not become worse.
+    /// Quantities that must not become worse.
     pub guards: Vec<GuardVerdict>,
 }
 
-/// What a search has learnt of a level.
+/// Results of a search for one level.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Learnt {
-    /// Which knob, by its place.
+    /// Index of the knob.
     pub knob: usize,
-    /// Its level.
+    /// Index of the level.
     pub level: usize,
-    /// Trials of the search with it that count.
+    /// Number of valid trials with it.
     pub trials: usize,
-    /// Those in which the target did not work.
+    /// Number of trials in which the target failed.
     pub failed: usize,
-    /// What it is believed to do alone, with the interval of that belief; `None` where no trial counts.
+    /// Estimated effect of the level alone, with its credible interval; `None` without valid trials.
     pub effect: Option<Ratio>,
-    /// Probability that it keeps all guards.
+    /// Probability that all guards are kept.
     pub within_guards: f64,
-    /// Whether it is never tried, since a VM does not start with it.
+    /// Whether it is never tried, because a VM does not start with it.
     pub is_fatal: bool,
 }
 
-/// A setting that was confirmed, or was not.
+/// A setting that was tried for confirmation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finalist {
     /// The setting.
     pub point: Vec<usize>,
-    /// The objective beside the target as it is; `None` while there are too few blocks.
+    /// Ratio of the objective to that of the unchanged target; `None` while there are too few blocks.
     pub ratio: Option<Ratio>,
-    /// Probability of such differences where there is none.
+    /// p-value: probability of such differences without an effect.
     pub p: Option<f64>,
-    /// Whether it is better, judged together with the others.
+    /// Whether it is better, with correction for multiple finalists.
     pub is_better: bool,
-    /// Guards that it breaks.
+    /// Guards that it violates.
     pub broken: Vec<String>,
 }
 
 /// One knob of the winner.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Part {
-    /// Which knob, by its place.
+    /// Index of the knob.
     pub knob: usize,
-    /// Its level.
+    /// Index of the level.
     pub level: usize,
-    /// The objective with it beside the same without it; `None` where that was not tried, or too seldom.
+    /// Ratio of the objective to that of the setting without this part; `None` if that was not tried, or too rarely.
     pub ratio: Option<Ratio>,
-    /// What follows.
+    /// Conclusion.
     pub pays: Pays,
 }
 
-/// Whether a part pays.
+/// Whether a part of a setting helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pays {
-    /// It is shown to.
+    /// Shown to help.
     Yes,
-    /// It is shown that it does not, by a percent at least.
+    /// Shown not to help by one percent or more.
     No,
-    /// It cannot be told.
+    /// Undecided.
     Unknown,
 }

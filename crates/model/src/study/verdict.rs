@@ -1,4 +1,4 @@
-//! What a comparison asks, and what it has found out.
+//! Comparison of two settings: the question and its results.
 
 use std::collections::BTreeMap;
 
@@ -6,51 +6,51 @@ use serde::{Deserialize, Serialize};
 
 use super::{Arm, InvalidKind};
 
-/// What is to be found out.
+/// The question of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
-    /// The seed of every order.
+    /// Seed of the random order of trials.
     pub seed: u64,
-    /// The setting that is compared with.
+    /// The baseline.
     pub a: Arm,
-    /// The one that is compared.
+    /// The setting to compare with it.
     pub b: Arm,
-    /// Name of the [`super::Quantity`] that decides.
+    /// Name of the [`super::Quantity`] to decide by.
     pub objective: String,
-    /// What must not become worse.
+    /// Quantities that must not become worse.
     pub guards: Vec<Margin>,
-    /// Pairs of A with itself.
+    /// Number of pairs of A with itself.
     pub same_pairs: usize,
-    /// Pairs of A and B, at most.
+    /// Maximum number of pairs of A and B.
     pub most_pairs: usize,
 }
 
-/// By how much something may become worse.
+/// By how much a quantity may become worse.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Margin {
     /// Name of the [`super::Quantity`].
     pub quantity: String,
-    /// As a share of A's: 0.05 for 5 %. Of errors: as a share of all requests.
+    /// As a share of A's value: 0.05 for 5 %. For errors: as a share of all requests.
     pub most: f64,
 }
 
-/// What has been found out.
+/// Answer of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Answer {
-    /// Not all trials are there that it takes.
+    /// Trials are missing.
     Open,
     /// B is better.
     Better,
     /// B is worse.
     Worse,
-    /// If there is a difference, it is below one percent.
+    /// Any difference is below one percent.
     Same,
-    /// All pairs are there, and it cannot be told.
+    /// All pairs were run, without a conclusion.
     Undecided,
-    /// There is a difference, but a smaller one than this machine can tell reliably.
+    /// There is a difference, but it is smaller than this machine can show reliably.
     BelowDetectable,
-    /// A differs from itself: the machine changes while it is measured.
+    /// A differs from itself: the machine changed during the study.
     MethodFindsWhatIsNot,
     /// Too many trials do not count.
     TooManyInvalid,
@@ -63,59 +63,59 @@ pub enum Answer {
     },
 }
 
-/// All that can be said.
+/// Result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
     /// The answer.
     pub answer: Answer,
-    /// The objective's difference of A from itself; `None` before there are enough pairs.
+    /// Ratio of the objective of A to itself; `None` while there are too few pairs.
     pub same: Option<Ratio>,
-    /// Pairs of A with itself.
+    /// Number of pairs of A with itself.
     pub same_pairs: usize,
-    /// The smallest effect that this machine shows in nine of ten cases: a share, 0.05 for 5 %.
+    /// Smallest effect that this machine shows in nine of ten cases, as a share: 0.05 for 5 %.
     pub detectable: Option<f64>,
-    /// Pairs of A and B.
+    /// Number of pairs of A and B.
     pub pairs: usize,
-    /// What B does to each quantity.
+    /// Effect of B on each quantity.
     pub effects: Vec<QuantityEffect>,
-    /// Whether guards held.
+    /// Verdicts on guards.
     pub guards: Vec<GuardVerdict>,
-    /// Trials that do not count, by their first reason.
+    /// Number of invalid trials, by their first reason.
     pub invalid: BTreeMap<InvalidKind, usize>,
-    /// Trials in which the target failed.
+    /// Number of trials in which the target failed.
     pub failed: usize,
 }
 
-/// What B does to a quantity.
+/// Effect of B on a quantity.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QuantityEffect {
-    /// Name of the quantity, with a part behind a slash.
+    /// Name of the quantity, with its part after a slash.
     pub quantity: String,
     /// Median of A.
     pub a: f64,
     /// Median of B.
     pub b: f64,
-    /// The ratio of B to A with its interval; `None` where there are too few pairs.
+    /// Ratio of B to A with its interval; `None` if there are too few pairs.
     pub ratio: Option<Ratio>,
 }
 
 /// A ratio with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
-    /// 0.9 for ten percent less.
+    /// Estimate: 0.9 for ten percent less.
     pub estimate: f64,
-    /// Lower end.
+    /// Lower bound.
     pub low: f64,
-    /// Upper end.
+    /// Upper bound.
     pub high: f64,
-    /// Level of the interval.
+    /// Confidence level of the interval.
     pub confidence: f64,
 }
 
-/// Whether a guard held.
+/// Verdict on a guard.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GuardVerdict {
-    /// What was asked for.
+    /// The guard.
     #[serde(flatten)]
     pub margin: Margin,
     /// `kept`, `broken`, `unknown` or `not_measured`.

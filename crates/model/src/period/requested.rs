@@ -1,8 +1,8 @@
-//! What was read only because somebody has asked for it.
+//! Data that is read on request only.
 
 use std::cmp::Reverse;
 
-use super::build::MOST_ROWS;
+use super::build::MAX_ROWS;
 use super::{Period, PeriodBuilder};
 use crate::facts;
 use crate::locks::{LockRow, LockSession, WaitRow};
@@ -11,59 +11,59 @@ use crate::sample::Sample;
 use crate::units::Nanos;
 
 impl PeriodBuilder {
-    /// Adds carriers; those of the last walk count.
+    /// Adds carriers; only the last scan counts.
     pub fn carriers(&mut self, row: CarrierRow) {
         add_to_last(&mut self.period.carriers, row, |row| row.t);
     }
 
-    /// Adds tagged blocks; those of the last walk count.
+    /// Adds tagged blocks; only the last scan counts.
     pub fn allocations(&mut self, row: AllocationRow) {
         add_to_last(&mut self.period.allocations, row, |row| row.t);
     }
 
-    /// Adds the code of an application; that of the last look counts.
+    /// Adds the code of an application; only the last reading counts.
     pub fn code(&mut self, row: CodeRow) {
         add_to_last(&mut self.period.code, row, |row| row.t);
     }
 
-    /// Adds a holder of binaries; those of the last look count.
+    /// Adds a process that holds binaries; only the last reading counts.
     pub fn holder(&mut self, row: HolderRow) {
         add_to_last(&mut self.period.holders, row, |row| row.t);
     }
 
-    /// Adds collections that somebody has asked for.
+    /// Adds requested garbage collections.
     pub fn collection(&mut self, row: CollectionRow) {
-        if self.period.collections.len() < MOST_ROWS {
+        if self.period.collections.len() < MAX_ROWS {
             self.period.collections.push(row);
         }
     }
 
-    /// Adds a process that was collected.
+    /// Adds a process that was garbage collected on request.
     pub fn collected(&mut self, row: CollectRow) {
-        if self.period.collected.len() < MOST_ROWS {
+        if self.period.collected.len() < MAX_ROWS {
             self.period.collected.push(row);
         }
     }
 
-    /// Adds a time for which locks were counted; the last one counts.
+    /// Adds a session of lock counting; only the last one counts.
     pub fn lock_session(&mut self, session: LockSession) {
         if self.period.lock_session.as_ref().is_none_or(|known| known.t <= session.t) {
             self.period.lock_session = Some(session);
         }
     }
 
-    /// Adds counts of locks; those of the last session count.
+    /// Adds lock counts; only the last session counts.
     pub fn lock(&mut self, row: LockRow) {
         add_to_last(&mut self.period.locks, row, |row| row.t);
     }
 
-    /// Adds waits for locks; those of the last look count.
+    /// Adds lock waits; only the last sampling counts.
     pub fn wait(&mut self, row: WaitRow) {
         add_to_last(&mut self.period.waits, row, |row| row.t);
     }
 
-    /// All that a sample has of these.
-    pub(super) fn asked(&mut self, sample: &Sample) {
+    /// Adds all such rows of a sample.
+    pub(super) fn requested_rows(&mut self, sample: &Sample) {
         sample.carriers.iter().cloned().for_each(|row| self.carriers(row));
         sample.allocations.iter().cloned().for_each(|row| self.allocations(row));
         sample.code.iter().cloned().for_each(|row| self.code(row));
@@ -77,20 +77,20 @@ impl PeriodBuilder {
 }
 
 impl Period {
-    /// The last collections of processes chosen by chance; `None` if nobody asked for any.
+    /// The last requested garbage collection of a random sample of processes; `None` without one.
     pub fn sampled(&self) -> Option<&CollectionRow> {
         self.collections.iter().rev().find(|row| row.how == "sample")
     }
 
-    /// How long threads were watched for waits for locks in the last look; `None` where nobody looked, or for how long is not known.
-    /// Without rows in [`waits`](Self::waits), none was seen waiting.
+    /// How long threads were sampled for lock waits, the last time; `None` if they were not, or if the length is unknown.
+    /// If [`waits`](Self::waits) is empty then, no thread was seen waiting.
     pub fn watched(&self) -> Option<Nanos> {
         let by_rows = self.waits.iter().map(|row| row.length).max();
         by_rows.or_else(|| self.facts.number(facts::LOCKS_WATCHED)).filter(|length| *length > 0)
     }
 }
 
-/// The largest first.
+/// Sorts the rows, the largest first.
 pub(super) fn sort(period: &mut Period) {
     period.carriers.sort_by_key(|row| Reverse(row.bytes));
     period.allocations.sort_by_key(|row| Reverse(row.bytes));
@@ -101,14 +101,14 @@ pub(super) fn sort(period: &mut Period) {
     period.waits.sort_by_key(|row| Reverse((row.waited, row.seen)));
 }
 
-/// Adds a row to those of one look, in place of those of a look before it.
+/// Adds a row of the latest reading; a later reading replaces an earlier one.
 fn add_to_last<R>(rows: &mut Vec<R>, row: R, t: impl Fn(&R) -> Nanos) {
     match rows.first().map(&t) {
         Some(known) if known > t(&row) => return,
         Some(known) if known < t(&row) => rows.clear(),
         _ => {}
     }
-    if rows.len() < MOST_ROWS {
+    if rows.len() < MAX_ROWS {
         rows.push(row);
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_looks_that_replace_each_other_the_last_one_counts() {
+    fn later_readings_replace_earlier_ones() {
         let mut builder = PeriodBuilder::default();
         let carrier = |t, bytes| CarrierRow { t, bytes, ..CarrierRow::default() };
         for row in [carrier(5, 1), carrier(5, 9), carrier(7, 2), carrier(7, 3), carrier(6, 8)] {
@@ -128,18 +128,18 @@ mod tests {
         for row in [collected(5, 1), collected(7, 4), collected(6, 3)] {
             builder.collected(row);
         }
-        for t in 0..MOST_ROWS as i64 + 5 {
+        for t in 0..MAX_ROWS as i64 + 5 {
             builder.collection(CollectionRow { t, ..CollectionRow::default() });
         }
         let period = builder.finish();
         assert_eq!(period.carriers, [carrier(7, 3), carrier(7, 2)]);
-        // What was done to the node is not replaced by what was done to it later.
+        // Garbage collections change the node, so later ones do not replace earlier ones.
         assert_eq!(period.collected, [collected(7, 4), collected(6, 3), collected(5, 1)]);
-        assert_eq!(period.collections.len(), MOST_ROWS);
+        assert_eq!(period.collections.len(), MAX_ROWS);
     }
 
     #[test]
-    fn a_look_that_saw_no_waits_is_a_look() {
+    fn sampling_without_waits_counts_as_sampled() {
         let mut period = Period::default();
         assert_eq!(period.watched(), None);
         period.facts.set(facts::LOCKS_WATCHED, "9000");

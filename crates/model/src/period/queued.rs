@@ -1,0 +1,140 @@
+//! Bytes in message queues, estimated from the memory of the receiver.
+
+use crate::rows::ProcessRow;
+use crate::units::Nanos;
+
+/// Message queue of a process at a detailed reading. Messages are never read; the memory in which they are stored bounds their size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mail {
+    /// Time since the start of the recording.
+    pub t: Nanos,
+    /// Queue length.
+    pub messages: i64,
+    /// Whether queued messages are part of the heap (`message_queue_data`).
+    pub is_on_heap: bool,
+    /// On the heap: heap fragments, which hold messages that no garbage collection has moved into the heap yet, received ones included.
+    /// Off the heap: memory outside the heap, which holds messages, links and monitors.
+    pub loose_bytes: i64,
+    /// Heap without fragments: the minimum of this reading, the one before and the one after.
+    pub heap_bytes: i64,
+}
+
+impl Mail {
+    /// `None` if the queue is empty, or if the row does not bound the size of messages.
+    fn of(row: &ProcessRow) -> Option<Self> {
+        let is_on_heap = row.message_queue_data.as_deref()? == "on_heap";
+        let outside_heap = || Some(row.total_bytes?.saturating_sub(row.memory_bytes));
+        let loose_bytes = if is_on_heap { row.fragment_bytes? } else { outside_heap()? };
+        let is_queued = row.queue > 0;
+        let heap_bytes = heap_bytes(row)?;
+        is_queued.then_some(Mail { t: row.t, messages: row.queue, is_on_heap, loose_bytes, heap_bytes })
+    }
+
+    /// Lower bound of their size, except that links and monitors are included. Received messages stay in fragments until they no longer fit
+    /// into the heap, so at most the size of the heap is due to them.
+    pub fn least_bytes(&self) -> i64 {
+        match self.is_on_heap {
+            true => self.loose_bytes.saturating_sub(self.heap_bytes).max(0),
+            false => self.loose_bytes,
+        }
+    }
+}
+
+fn heap_bytes(row: &ProcessRow) -> Option<i64> {
+    Some(row.memory_bytes.saturating_sub(row.fragment_bytes?))
+}
+
+/// Detailed readings of a process: the last one, and the one with the most bytes in its queue.
+#[derive(Debug)]
+pub(super) struct ProcessReadings {
+    pub last: ProcessRow,
+    pub mail: Option<Mail>,
+}
+
+impl ProcessReadings {
+    pub fn new(row: ProcessRow) -> Self {
+        ProcessReadings { mail: Mail::of(&row), last: row }
+    }
+
+    /// Adds the next reading.
+    pub fn add(&mut self, row: ProcessRow) {
+        if let (Some(mail), Some(after)) = (&mut self.mail, heap_bytes(&row))
+            && mail.t == self.last.t
+        {
+            mail.heap_bytes = mail.heap_bytes.min(after);
+        }
+        let mail = Mail::of(&row).map(|mail| {
+            let before = heap_bytes(&self.last).unwrap_or(mail.heap_bytes);
+            Mail { heap_bytes: mail.heap_bytes.min(before), ..mail }
+        });
+        let bytes = |mail: &Option<Mail>| mail.as_ref().map(Mail::least_bytes);
+        if bytes(&mail) > bytes(&self.mail) {
+            self.mail = mail;
+        }
+        self.last = row;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Arguments: second, queue length, heap without fragments, fragments.
+    fn reading((t, queue, heap, fragments): (Nanos, i64, i64, i64)) -> ProcessRow {
+        ProcessRow {
+            t,
+            queue,
+            memory_bytes: heap + fragments,
+            total_bytes: Some(heap + fragments + 776),
+            fragment_bytes: Some(fragments),
+            message_queue_data: Some("on_heap".to_owned()),
+            ..ProcessRow::default()
+        }
+    }
+
+    /// Lower bound and queue length of the largest queue.
+    fn largest_queue(readings: &[(Nanos, i64, i64, i64)]) -> Option<(i64, i64)> {
+        let mut readings = readings.iter().copied().map(reading);
+        let mut all = ProcessReadings::new(readings.next().expect("a reading"));
+        readings.for_each(|row| all.add(row));
+        all.mail.map(|mail| (mail.least_bytes(), mail.messages))
+    }
+
+    #[test]
+    fn fragments_that_exceed_the_heap_are_queued_messages() {
+        assert_eq!(largest_queue(&[(1, 0, 1_000, 50_000)]), None, "empty queue");
+        assert_eq!(largest_queue(&[(1, 2, 1_000, 50_000)]), Some((49_000, 2)));
+        assert_eq!(
+            largest_queue(&[(1, 2, 80_000, 50_000)]),
+            Some((0, 2)),
+            "these may all have been received"
+        );
+        // The heap may hold queued messages too; a reading before or after, without them, is smaller.
+        assert_eq!(largest_queue(&[(1, 0, 1_000, 0), (2, 2, 80_000, 50_000)]), Some((49_000, 2)));
+        assert_eq!(largest_queue(&[(1, 2, 80_000, 50_000), (2, 0, 1_000, 0)]), Some((49_000, 2)));
+        assert_eq!(
+            largest_queue(&[
+                (1, 0, 1_000, 0),
+                (2, 0, 80_000, 0),
+                (3, 2, 80_000, 50_000),
+                (4, 0, 90_000, 0),
+                (5, 0, 1_000, 0)
+            ]),
+            Some((0, 2)),
+            "older readings do not count"
+        );
+        assert_eq!(
+            largest_queue(&[(1, 9, 1_000, 70_000), (2, 1, 1_000, 50_000)]),
+            Some((69_000, 9)),
+            "the largest counts"
+        );
+    }
+
+    #[test]
+    fn off_heap_messages_are_the_memory_outside_the_heap() {
+        let row =
+            ProcessRow { message_queue_data: Some("off_heap".to_owned()), ..reading((1, 3, 9_000, 100)) };
+        assert_eq!(Mail::of(&row).map(|mail| mail.least_bytes()), Some(776));
+        assert_eq!(Mail::of(&ProcessRow { total_bytes: None, ..row }), None, "total_bytes unknown");
+    }
+}
