@@ -20,7 +20,7 @@ pub enum Use {
     Housekeeping,
     /// Calls on dirty CPU schedulers.
     DirtyCpu,
-    /// Calls on dirty I/O schedulers, in as far as they used a CPU.
+    /// Calls on dirty I/O schedulers, as far as they used a CPU.
     DirtyIo,
     /// Threads other than schedulers.
     OtherThreads,

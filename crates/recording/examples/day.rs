@@ -1,15 +1,15 @@
-//! Records a day of a large busy node that exists only as numbers, reads it back, and prints what both cost.
+//! Records a day of a large, busy, synthetic node, reads it back, and prints the cost of both.
 //!
 //! ```text
-//! cargo run --release -p beamtune-recording --example day                     the whole day, fails if a limit is broken
+//! cargo run --release -p beamtune-recording --example day                     the whole day; fails if a limit is exceeded
 //! cargo run --release -p beamtune-recording --example day -- write FILE HOURS
 //! cargo run --release -p beamtune-recording --example day -- read FILE
-//! cargo run --release -p beamtune-recording --example day -- real FILE SECONDS  at the pace of the clock
+//! cargo run --release -p beamtune-recording --example day -- real FILE SECONDS  in real time
 //! ```
 //!
-//! Writing and reading are processes of their own, so that the memory of one does not count for the other.
+//! Writing and reading run in separate processes, so that the memory of each is measured on its own.
 
-#![allow(clippy::print_stdout, reason = "it is a program that prints")]
+#![allow(clippy::print_stdout, reason = "the program prints")]
 
 #[path = "day/synthetic.rs"]
 mod synthetic;
@@ -29,7 +29,7 @@ use synthetic::{Host, Node, Vm};
 
 type Failure = Box<dyn Error>;
 
-/// Numbers of the node follow from it.
+/// Seed of the node's numbers.
 const SEED: u64 = 2;
 
 fn main() -> Result<ExitCode, Failure> {
@@ -44,8 +44,8 @@ fn main() -> Result<ExitCode, Failure> {
     }
 }
 
-/// One measured number and what it may be at most.
-fn tell(what: &str, value: f64, unit: &str, limit: Option<f64>) -> bool {
+/// Prints a measured value with its limit; returns whether the limit holds.
+fn report(what: &str, value: f64, unit: &str, limit: Option<f64>) -> bool {
     let holds = limit.is_none_or(|limit| value < limit);
     let limit = limit.map(|limit| format!("below {limit} {unit}")).unwrap_or_default();
     println!("| {what} | {value:.1} {unit} | {limit}{} |", if holds { "" } else { " BROKEN" });
@@ -74,7 +74,7 @@ fn day() -> Result<ExitCode, Failure> {
     Ok(verdict(&holds))
 }
 
-/// Time that passes when somebody sleeps.
+/// A clock that moves only during sleeps.
 struct VirtualClock(Cell<Nanos>);
 
 impl Clock for VirtualClock {
@@ -91,7 +91,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// A source that notes when it was done: what follows until progress is told is the recorder's and the writer's work.
+/// A source that notes when `collect` returned: the time from then until progress is reported is spent by recorder and writer.
 struct Timed<'a>(Vm, &'a Cell<Instant>);
 
 impl Source for Timed<'_> {
@@ -140,27 +140,27 @@ fn write(file: &Path, hours: i64) -> Result<ExitCode, Failure> {
     let percentile = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
     let per_day = size / seconds as f64 * 86_400.0;
     let series = reader.series()?.len() as f64;
-    tell("recorded", hours as f64, "h", None);
-    tell("series", series, "", None);
-    let mut holds = vec![tell("size of a day", per_day / 1e6, "MB", Some(500.0))];
+    report("recorded", hours as f64, "h", None);
+    report("series", series, "", None);
+    let mut holds = vec![report("size of a day", per_day / 1e6, "MB", Some(500.0))];
     let written = (written_bytes()? - bytes_before) as f64;
-    tell("bytes given to the disk, per second", written / samples / 1e3, "kB", None);
-    tell(
-        "CPU time per sample, loop and storing",
+    report("bytes written to disk, per second", written / samples / 1e3, "kB", None);
+    report(
+        "CPU time per sample, recorder and writer",
         used.as_secs_f64() / samples * 1e3 - generating,
         "ms",
         None,
     );
-    tell("CPU time per sample, making it up", generating, "ms", None);
-    tell("storing a sample, median", percentile(0.5), "ms", None);
-    tell("storing a sample, 99th percentile", percentile(0.99), "ms", None);
-    tell("storing a sample, longest", percentile(1.0), "ms", None);
-    tell("closing", finish.as_secs_f64() * 1e3, "ms", None);
-    holds.push(tell("memory while recording", peak_rss_mb()?, "MB", Some(80.0)));
+    report("CPU time per sample, generating it", generating, "ms", None);
+    report("storing a sample, median", percentile(0.5), "ms", None);
+    report("storing a sample, 99th percentile", percentile(0.99), "ms", None);
+    report("storing a sample, longest", percentile(1.0), "ms", None);
+    report("closing", finish.as_secs_f64() * 1e3, "ms", None);
+    holds.push(report("memory while recording", peak_rss_mb()?, "MB", Some(80.0)));
     Ok(verdict(&holds))
 }
 
-/// CPU milliseconds that it takes to make up one sample.
+/// CPU time for generating one sample, in milliseconds.
 fn generating() -> Result<f64, Failure> {
     const SAMPLES: i64 = 2_000;
     let node = Node::new(SEED);
@@ -189,11 +189,11 @@ fn read(file: &Path) -> Result<ExitCode, Failure> {
     let (all, cpu_used) = (start.elapsed(), cpu()? - cpu_before);
     assert_eq!(lives.first().map(|life| life.ticks), Some(period.ticks));
     let holds = [
-        tell("opening", opened.as_secs_f64() * 1e3, "ms", Some(1_000.0)),
-        tell("opening and counting the ticks", listed.as_secs_f64() * 1e3, "ms", None),
-        tell("reading all of it into a period", (all - listed).as_secs_f64(), "s", Some(10.0)),
-        tell("thereof CPU time", cpu_used.as_secs_f64(), "s", None),
-        tell("memory while reading", peak_rss_mb()?, "MB", Some(200.0)),
+        report("opening", opened.as_secs_f64() * 1e3, "ms", Some(1_000.0)),
+        report("opening and counting the ticks", listed.as_secs_f64() * 1e3, "ms", None),
+        report("reading all of it into a period", (all - listed).as_secs_f64(), "s", Some(10.0)),
+        report("CPU time of that", cpu_used.as_secs_f64(), "s", None),
+        report("memory while reading", peak_rss_mb()?, "MB", Some(200.0)),
     ];
     Ok(verdict(&holds))
 }
@@ -215,29 +215,29 @@ fn real(file: &Path, seconds: i64) -> Result<ExitCode, Failure> {
     let samples = outcome.samples as f64;
     times.sort_unstable();
     let percentile = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
-    tell("samples", samples, "", None);
-    tell("missed ticks", outcome.missed as f64, "", None);
-    tell("latest sample", late.iter().copied().max().unwrap_or(0) as f64 / 1e6, "ms", None);
-    tell(
-        "CPU, making up the numbers included",
+    report("samples", samples, "", None);
+    report("missed ticks", outcome.missed as f64, "", None);
+    report("latest sample", late.iter().copied().max().unwrap_or(0) as f64 / 1e6, "ms", None);
+    report(
+        "CPU, including generating the numbers",
         (cpu()? - start).as_secs_f64() / seconds as f64 * 100.0,
         "% of a core",
         None,
     );
-    tell(
-        "bytes given to the disk, per second",
+    report(
+        "bytes written to disk, per second",
         (written_bytes()? - bytes_before) as f64 / samples / 1e3,
         "kB",
         None,
     );
-    tell("storing a sample, median", percentile(0.5), "ms", None);
-    tell("storing a sample, 99th percentile", percentile(0.99), "ms", None);
-    tell("storing a sample, longest", percentile(1.0), "ms", None);
-    let holds = tell("memory while recording", peak_rss_mb()?, "MB", Some(80.0));
+    report("storing a sample, median", percentile(0.5), "ms", None);
+    report("storing a sample, 99th percentile", percentile(0.99), "ms", None);
+    report("storing a sample, longest", percentile(1.0), "ms", None);
+    let holds = report("memory while recording", peak_rss_mb()?, "MB", Some(80.0));
     Ok(verdict(&[holds]))
 }
 
-/// CPU time that this process has used, in steps of 10 ms.
+/// CPU time used by this process, in steps of 10 ms.
 fn cpu() -> Result<Duration, Failure> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     // The name in parentheses may hold spaces; utime and stime are the 14th and 15th field (proc(5)).

@@ -1,4 +1,4 @@
-//! Real time, and being asked to stop.
+//! The system clock, and requests to stop.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -6,32 +6,32 @@ use std::time::{Duration, Instant, SystemTime};
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Clock, Nanos};
 
-/// Asks a recorder to end; clones ask the same one.
+/// A request to stop a recorder; clones share it.
 ///
-/// It takes a lock, so a signal handler must not call it: let a thread wait for the signal and call it from there.
+/// It takes a lock, so a signal handler must not call it: wait for the signal in a thread and call it from there.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<(Mutex<bool>, Condvar)>);
 
 impl Stop {
-    /// Asks. The recorder wakes up, takes a last sample, and ends.
+    /// Requests the stop. The recorder wakes up, takes a last sample, and ends.
     pub fn request(&self) {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.0.1.notify_all();
     }
 
-    /// True once it was asked.
+    /// Whether the stop was requested.
     pub fn is_requested(&self) -> bool {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns after `time`, or once it was asked.
+    /// Returns after `time`, or once the stop is requested.
     pub fn wait(&self, time: Duration) {
-        let asked = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.0.1.wait_timeout_while(asked, time, |asked| !*asked));
+        let requested = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.0.1.wait_timeout_while(requested, time, |requested| !*requested));
     }
 }
 
-/// `CLOCK_MONOTONIC`, counted from when it was made, or on from an instant.
+/// `CLOCK_MONOTONIC`, counted from the clock's creation, or continued from an earlier instant.
 #[derive(Debug)]
 pub struct SystemClock {
     made: Instant,
@@ -40,12 +40,12 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock whose sleep ends when `stop` is requested.
+    /// A clock at zero, whose sleep ends once `stop` is requested.
     pub fn new(stop: Stop) -> Self {
         SystemClock::from(0, stop)
     }
 
-    /// The same for a clock that shows `begin` now, because it goes on with an earlier recording.
+    /// A clock that shows `begin` now, to continue an earlier recording.
     pub fn from(begin: Nanos, stop: Stop) -> Self {
         SystemClock { made: Instant::now(), begin, stop }
     }
@@ -95,7 +95,7 @@ mod tests {
         assert!(clock.now() >= until);
         let before = clock.now();
         clock.sleep_until(before - 3_600 * SECOND_NS);
-        assert!(clock.now() - before < 600 * SECOND_NS, "an instant that has passed is not waited for");
+        assert!(clock.now() - before < 600 * SECOND_NS, "an instant in the past does not sleep");
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! How values become bytes: the content of the blobs in `chunk` and `hot`.
+//! Encoding: the content of the blobs in `chunk` and `hot`.
 //!
-//! Each layer knows only the one below it: [`bits`] (varints, bit streams), [`column`] (the values of
-//! one series), [`chunk`] (the columns of one group over some minutes), [`hot`] (a group's values at one
-//! tick), [`busiest`] (the processes that stood out), [`packed`] (check sum and compression). `docs/recording-format.md` describes the same bytes for readers in other
-//! languages, and a test runs the Python reader that stands there.
+//! Each layer depends only on the one before: [`bits`] (varints, bit streams), [`column`] (values of one series), [`chunk`]
+//! (columns of one group over some minutes), [`hot`] (values of a group at one tick), [`busiest`] (the busiest processes),
+//! [`packed`] (checksum and compression). `docs/recording-format.md` describes the same bytes for other languages, and a test
+//! runs the Python reader in it.
 //!
-//! What a file holds is outside input: every count and length is checked against what is there, and
-//! whatever makes no sense is [`Garbled`], never a panic.
+//! Files are untrusted input: every count and length is checked against the bytes that are left, and malformed data are
+//! [`Garbled`], never a panic.
 
 pub(crate) mod bits;
 pub(crate) mod busiest;
@@ -17,18 +17,18 @@ pub(crate) mod packed;
 
 use bits::Bytes;
 
-/// Reads a series id that is stored as its distance from the one after the last.
+/// Reads a series id, which is stored as the distance from the last id plus one.
 fn next_id(expected: &mut u32, bytes: &mut Bytes<'_>) -> Result<u32, Garbled> {
     let id = u32::try_from(bytes.uvarint()?)
         .ok()
         .and_then(|distance| expected.checked_add(distance))
         .filter(|&id| id < u32::MAX)
-        .ok_or(Garbled("a series id is out of range"))?;
+        .ok_or(Garbled("series id out of range"))?;
     *expected = id + 1;
     Ok(id)
 }
 
-/// Bytes that are not what a writer could have written.
+/// Bytes that no writer could have produced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Garbled(pub &'static str);

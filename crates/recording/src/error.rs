@@ -1,4 +1,4 @@
-//! What can go wrong with a recording as a file. Trouble with what is recorded is not here: it is data, a gap.
+//! Errors of a recording as a file. Failures of what is recorded are not errors but data: gaps.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,51 +8,51 @@ use rusqlite::ErrorCode;
 
 use crate::schema::FORMAT;
 
-/// Why a recording cannot be written or read.
+/// Why a recording cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is a file of that name, and nobody asked to replace it.
-    #[error("{} exists already: choose another name, or remove it first", .path.display())]
+    /// The file exists and must not be replaced.
+    #[error("{} already exists: choose another name, or remove it", .path.display())]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// Another process records into the file.
-    #[error("{} is being recorded by another beamtune: choose another name, or stop that one first", .path.display())]
+    /// Another process is recording to the file.
+    #[error("{} is being recorded by another beamtune: choose another name, or stop that one", .path.display())]
     Locked {
         /// The file.
         path: PathBuf,
     },
-    /// The file is something else, or nothing.
-    #[error("no recording: {} {what}", .path.display())]
+    /// The file is not a recording.
+    #[error("not a recording: {} {what}", .path.display())]
     NotARecording {
         /// The file.
         path: PathBuf,
-        /// What it is instead.
+        /// What it is instead, as a predicate: `is empty`.
         what: String,
     },
-    /// The file has a format that this version does not know.
-    #[error("{} was written by a newer beamtune{}: upgrade (it has format {found}, this version reads {FORMAT})",
+    /// The file has a format that this version cannot read.
+    #[error("{} was written by a newer beamtune{}: upgrade beamtune (file format {found}, this version reads {FORMAT})",
         .path.display(), .by.as_ref().map(|by| format!(" ({by})")).unwrap_or_default())]
     NewerFormat {
         /// The file.
         path: PathBuf,
         /// Its format.
         found: i64,
-        /// The version that wrote it, if it says so.
+        /// The version that wrote it, if known.
         by: Option<String>,
     },
-    /// The file is cut off so early that nothing in it can be read.
-    #[error("{} is truncated: {missing_bytes} bytes are missing, and nothing of what is left can be read; \
-        copy it again from where it was recorded", .path.display())]
+    /// The file is truncated so early that nothing can be read.
+    #[error("{} is truncated: {missing_bytes} bytes are missing, and the rest is unreadable; \
+        copy it again from its origin", .path.display())]
     Truncated {
         /// The file.
         path: PathBuf,
-        /// By how much it is shorter than it says.
+        /// Size according to its header minus actual size.
         missing_bytes: u64,
     },
-    /// The file is damaged so badly that nothing in it can be read.
-    #[error("{} is damaged and nothing in it can be read ({reason}); copy it again from where it was recorded",
+    /// The file is damaged so badly that nothing can be read.
+    #[error("{} is damaged and unreadable ({reason}); copy it again from its origin",
         .path.display())]
     Damaged {
         /// The file.
@@ -60,89 +60,89 @@ pub enum Error {
         /// What was found.
         reason: String,
     },
-    /// No room to write.
-    #[error("{}: the disk is full; what was recorded before stays readable; make room, or record elsewhere with -o",
+    /// No space left to write.
+    #[error("{}: the disk is full; earlier samples stay readable; free space, or record elsewhere with -o",
         .path.display())]
     DiskFull {
         /// The file.
         path: PathBuf,
     },
-    /// The file is not a ring that this recording can go on in.
+    /// The file is not a ring that can be continued with this node.
     #[error("{} cannot be continued: {why}; choose another file with -o, or move this one away", .path.display())]
     CannotContinue {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// The reason.
         why: String,
     },
-    /// A ring has no room for a sample even when it holds nothing else.
-    #[error("{}: {max_bytes} bytes are too few for five minutes of this node: use a larger --max-size", .path.display())]
+    /// A ring is too small for a single sample.
+    #[error("{}: {max_bytes} bytes cannot hold five minutes of this node: use a larger --max-size", .path.display())]
     RingTooSmall {
         /// The file.
         path: PathBuf,
-        /// The size that it may have.
+        /// Its maximum size.
         max_bytes: u64,
     },
-    /// The log of a ring is full, and cannot be begun anew because somebody is reading it.
-    #[error("{}: somebody has been reading it for so long that its log is full; samples are lost until they end",
+    /// The log of a ring is full, and cannot be restarted because of a reader.
+    #[error("{}: its log is full because another program reads the file; samples are lost until that program closes it",
         .path.display())]
     HeldByReader {
         /// The file.
         path: PathBuf,
     },
-    /// The operating system refuses.
+    /// An error of the operating system.
     #[error("{}: {why}", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Its reason, which stands in the message already.
+        /// The error; part of the message, so it is not the source.
         why: io::Error,
     },
-    /// SQLite refuses.
+    /// An error of SQLite.
     #[error("{}: {source}", .path.display())]
     Sqlite {
-        /// The file; `:memory:` for none.
+        /// The file; `:memory:` if there is no file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: rusqlite::Error,
     },
-    /// The samples do not follow one another.
+    /// The samples are not in order.
     #[error(
         "a sample at {t} ns of incarnation {incarnation} cannot follow one at {last_t} ns of {last_incarnation}"
     )]
     OutOfOrder {
-        /// The sample's instant.
+        /// Instant of the sample.
         t: Nanos,
-        /// The sample's incarnation.
+        /// Incarnation of the sample.
         incarnation: u32,
-        /// The instant of the one before.
+        /// Instant of the sample before.
         last_t: Nanos,
-        /// The incarnation of the one before.
+        /// Incarnation of the sample before.
         last_incarnation: u32,
     },
-    /// A reading's series is not in the table, or the table is another one than before.
-    #[error("the sample's readings do not belong to the table of series")]
+    /// The series of a reading is not in the table, or the table differs from the one before.
+    #[error("the readings of the sample do not belong to the table of series")]
     ForeignSeries,
-    /// A sample with more of something than the format can hold.
-    #[error("a sample holds {count} {what}, more than a recording can hold")]
+    /// A sample exceeds a limit of the format.
+    #[error("a sample holds {count} {what}, more than the recording format allows")]
     Oversized {
-        /// Of what.
+        /// Plural noun of the items.
         what: &'static str,
-        /// How many.
+        /// Their number.
         count: usize,
     },
-    /// The recording has no such life of the VM.
-    #[error("there is no incarnation {asked} in the recording; it has {known:?}")]
+    /// The recording has no such incarnation.
+    #[error("no incarnation {asked} in the recording; it has {known:?}")]
     NoSuchIncarnation {
-        /// The one asked for.
+        /// The requested one.
         asked: u32,
-        /// Those that are there.
+        /// The existing ones.
         known: Vec<u32>,
     },
 }
 
 impl Error {
-    /// An error of SQLite, told apart as far as it matters to the user.
+    /// Converts an error of SQLite, with separate variants for those that users can act on.
     pub(crate) fn sqlite(path: &Path, source: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match code(&source) {
@@ -163,12 +163,12 @@ impl Error {
     }
 }
 
-/// Without the path that the crate tempfile puts into its errors, since that is of a file which nobody knows.
+/// Drops the path that the crate tempfile adds to its errors: a temporary name means nothing to a user.
 fn plain(error: io::Error) -> io::Error {
     if error.raw_os_error().is_some() { error } else { error.kind().into() }
 }
 
-/// SQLite's code of an error, if it has one.
+/// SQLite's code of an error, if any.
 pub(crate) fn code(error: &rusqlite::Error) -> Option<ErrorCode> {
     error.sqlite_error_code()
 }

@@ -1,4 +1,4 @@
-//! What the fuzz targets need of the inside of this crate. No part of its interface.
+//! Internals for the fuzz targets. Not part of the interface.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a fuzz target ends in a panic")]
 
@@ -9,21 +9,21 @@ use crate::codec::column::{Column, Encoder};
 use crate::codec::packed::Packed;
 use crate::codec::{busiest, hot};
 
-/// Bytes that become what a blob holds; the first says which kind of blob it is. What is read, and written again, must be
-/// read as the same.
+/// Decodes bytes as the content of a blob; the first byte selects the kind of blob. Whatever can be decoded is encoded and decoded
+/// again, with an equal result.
 ///
 /// # Panics
-/// If it is not.
+/// If the result differs.
 pub fn blob(bytes: &[u8]) {
     let Some((&kind, bytes)) = bytes.split_first() else { return };
     match kind % 4 {
-        0 => chunk_reads_back(bytes),
-        1 => rows_read_back(bytes),
-        2 => processes_read_back(bytes),
+        0 => chunk_round_trips(bytes),
+        1 => rows_round_trip(bytes),
+        2 => processes_round_trip(bytes),
         _ => {
             let packed = Packed::compressed(bytes);
             assert_eq!(packed.unpack().as_deref(), Ok(bytes));
-            // As if it had been packed, whatever it unpacks to.
+            // Unpack as if the input were packed.
             let codec = crate::codec::packed::ZLIB;
             let crc = Packed::plain(bytes).crc;
             let _ = Packed { codec, crc, bytes: bytes.into() }.unpack();
@@ -31,7 +31,7 @@ pub fn blob(bytes: &[u8]) {
     }
 }
 
-fn chunk_reads_back(bytes: &[u8]) {
+fn chunk_round_trips(bytes: &[u8]) {
     type Columns = Vec<(u32, Vec<u16>, Vec<i64>)>;
     fn decode(chunk: &Chunk<'_>) -> Option<Columns> {
         let mut column = Column::default();
@@ -54,8 +54,8 @@ fn chunk_reads_back(bytes: &[u8]) {
     assert_eq!(decode(&again), Some(columns));
 }
 
-/// Rows of a group, each with its length in a byte before it.
-fn rows_read_back(mut bytes: &[u8]) {
+/// Rows of a group, each preceded by its length in one byte.
+fn rows_round_trip(mut bytes: &[u8]) {
     let (mut reader, mut again) = (hot::Decoder::default(), hot::Decoder::default());
     let mut before = HashMap::new();
     while let Some((&length, rest)) = bytes.split_first() {
@@ -68,9 +68,9 @@ fn rows_read_back(mut bytes: &[u8]) {
     }
 }
 
-fn processes_read_back(bytes: &[u8]) {
+fn processes_round_trip(bytes: &[u8]) {
     let Ok(ticks) = busiest::decode(bytes) else { return };
-    // A tick without any is not written.
+    // Ticks without processes are never written.
     if ticks.is_empty() || ticks.iter().any(|(_, list)| list.is_empty()) {
         return;
     }

@@ -1,14 +1,13 @@
 //! Recordings: the file format, and the loop that fills it.
 //!
-//! A recording is all that was measured on one node in one period, raw: who has the file can derive
-//! every finding anew. It is an SQLite database, described for readers in other languages in
-//! `docs/recording-format.md`; the readings in it are not rows but compressed columns, or a day of a
-//! large node would take gigabytes.
+//! A recording holds everything that was measured on one node in one period, as raw data: every finding can be derived from
+//! it again. It is an SQLite database, whose format `docs/recording-format.md` describes. Readings are stored as compressed
+//! columns instead of rows; otherwise a day of a large node would take gigabytes.
 //!
-//! - [`Writer`] adds samples, each of which survives the end of the process as soon as it is added. As a [`Ring`] it
-//!   drops the oldest, and goes on in the file of an earlier process.
-//! - [`Reader`] reads what is there of a recording, in whatever state it is: as samples, or straight as
-//!   a [`beamtune_model::Period`], in memory that does not grow with the recording.
+//! - [`Writer`] appends samples. Each sample survives the end of the process once `append` returns. As a [`Ring`] it drops
+//!   the oldest data, and continues in the file of an earlier process.
+//! - [`Reader`] reads whatever is left of a recording, in any state: as samples, or as a [`beamtune_model::Period`], in
+//!   memory that does not grow with the recording.
 //! - [`record`] is the sampling loop over a VM and its host.
 //!
 //! ```

@@ -1,12 +1,12 @@
-//! Reading a recording: closed, still being written, left by a crash, cut off, or damaged.
+//! Reading a recording in any state: finished, still being written, left by a crash, truncated, or damaged.
 //!
-//! Nothing is trusted. A blob is checked against its check sum before it is decoded; a page of the
-//! database that cannot be read costs what stood on it and no more; what is lost is said as a gap.
+//! Nothing is trusted. A blob is checked against its checksum before it is decoded; an unreadable page of the database costs
+//! its own content and no more; losses are reported as gaps.
 
 mod open;
 mod parts;
-mod past;
 mod period;
+mod resume;
 mod samples;
 mod scan;
 mod wall;
@@ -19,16 +19,16 @@ use beamtune_model::{
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 
-pub use past::Past;
-pub(crate) use past::{Left, left};
 pub use period::Selection;
+pub use resume::Past;
+pub(crate) use resume::{Leftover, read_leftover};
 pub use samples::Samples;
 
 use crate::error::Error;
 use crate::rows::{FactRow, Texts};
 use crate::schema::{self, meta};
 
-/// `source` of gaps that concern all that was recorded.
+/// `source` of gaps that concern everything.
 const RECORDING: &str = "recording";
 
 /// A recording open for reading.
@@ -38,30 +38,30 @@ pub struct Reader {
     path: PathBuf,
     texts: Texts,
     missing_bytes: Option<u64>,
-    /// The tables that files of an older beamtune do not have, and this one does.
+    /// Tables that older versions did not create and that this file has.
     later_tables: Vec<&'static str>,
-    /// The columns that files of an older beamtune do not have, nor does this one.
+    /// Columns that older versions did not create and that this file lacks.
     absent_columns: Vec<&'static schema::Column>,
 }
 
-/// One life of the VM, as far as it was recorded.
+/// One incarnation of the node, as far as it was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Life {
-    /// Its number, from 0.
+    /// Number, from 0.
     pub id: u32,
-    /// What it was; `None` if no source could say.
+    /// Its data; `None` if no source has announced it.
     pub incarnation: Option<Incarnation>,
-    /// Ticks recorded of it.
+    /// Number of ticks.
     pub ticks: u32,
-    /// The first of them.
+    /// The first tick.
     pub begin: Nanos,
-    /// The last one.
+    /// The last tick.
     pub end: Nanos,
 }
 
 impl Reader {
-    /// Opens a recording. It may still be being written (each answer is then of one instant, and a later one may hold
-    /// more), or be what a crash left, also in a directory that cannot be written to.
+    /// Opens a recording. It may still be written to (each call then returns the state of one instant), and it may be the remains of
+    /// a crash, even in a read-only directory.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let opened = open::open(path)?;
         let reader = Reader::new(opened.connection, path.to_owned(), opened.missing_bytes);
@@ -73,7 +73,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Reads on where a writer in memory has ended.
+    /// Reads the database of an in-memory writer.
     pub(crate) fn from_memory(connection: Connection, path: PathBuf) -> Self {
         Reader::new(connection, path, None)
     }
@@ -85,27 +85,27 @@ impl Reader {
         Reader { connection, path, texts: Texts::default(), missing_bytes, later_tables, absent_columns }
     }
 
-    /// The file; `:memory:` for a recording that is in none.
+    /// The file; `:memory:` if there is none.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// By how much the file is shorter than it says, if it is cut off.
+    /// If the file is truncated: its size according to the header minus its actual size.
     pub fn missing_bytes(&self) -> Option<u64> {
         self.missing_bytes
     }
 
-    /// The beamtune that wrote it: `beamtune 0.1.0`.
+    /// Version of beamtune that wrote it: `beamtune 0.1.0`.
     pub fn written_by(&self) -> Option<String> {
         self.meta(meta::WRITTEN_BY)
     }
 
-    /// Wall-clock time at the recording's zero, nanoseconds since 1970.
+    /// Wall-clock time at the zero of the recording, in nanoseconds since 1970.
     pub fn wall_at_zero(&self) -> Option<i64> {
         self.meta(meta::WALL_AT_ZERO)?.parse().ok()
     }
 
-    /// True if the recording was ended in order; false while it is written, and after a crash.
+    /// True if the recording was finished properly; false while it is being written and after a crash.
     pub fn is_closed(&self) -> bool {
         self.meta(meta::CLOSED).is_some()
     }
@@ -115,10 +115,10 @@ impl Reader {
         self.connection.query_row(sql, [key], |row| row.get(0)).optional().ok().flatten()
     }
 
-    /// The lives of the VM that were met, in their order. Reads all ticks: a day takes some 20 ms.
+    /// The recorded incarnations, in order. Reads all ticks, which takes about 20 ms for a day.
     pub fn lives(&self) -> Result<Vec<Life>, Error> {
         let mut lives: Vec<Life> = Vec::new();
-        self.ticks(scan::NO_KEY, Nanos::MAX, |tick| {
+        self.ticks(scan::BEFORE_ALL_KEYS, Nanos::MAX, |tick| {
             let (id, t) = (tick.incarnation, tick.t);
             match lives.last_mut() {
                 Some(life) if life.id == id => (life.ticks, life.end) = (life.ticks + 1, t),
@@ -126,7 +126,7 @@ impl Reader {
             }
             true
         })?;
-        // The first time that each is met; in an honest file there is no second.
+        // The first occurrence counts; an honest file has no second one.
         let mut places = HashMap::new();
         for (place, life) in lives.iter().enumerate() {
             places.entry(life.id).or_insert(place);
@@ -139,7 +139,7 @@ impl Reader {
         Ok(lives)
     }
 
-    /// The facts of a life of the VM, as they stood at its end.
+    /// Facts of an incarnation, as of its end.
     pub fn facts(&self, incarnation: u32) -> Result<Facts, Error> {
         self.facts_until(incarnation, Nanos::MAX)
     }
@@ -154,14 +154,14 @@ impl Reader {
         Ok(facts)
     }
 
-    /// All series. Those of groups or units that this version does not know are left out.
+    /// All series, except those of groups, units or kinds unknown to this version.
     pub fn series(&self) -> Result<SeriesTable, Error> {
         let mut series = SeriesMap::default();
         series.extend(self)?;
         Ok(series.table)
     }
 
-    /// The incarnations from the id `next` on, which is moved on, up to those of the tick `end`; each with its tick.
+    /// Passes on incarnations from id `next` to tick `end`, each with its tick, and advances `next`.
     fn incarnations(
         &self,
         next: &mut i64,
@@ -173,7 +173,7 @@ impl Reader {
         self.scan(sql, next.saturating_sub(1), 1, |row| {
             let (id, tick): (u32, Nanos) = (row.get(0)?, row.get(1)?);
             if tick > end {
-                return scan::ENOUGH;
+                return scan::STOP;
             }
             *next = i64::from(id) + 1;
             let incarnation = Incarnation {
@@ -190,19 +190,19 @@ impl Reader {
         Ok(())
     }
 
-    /// Ticks above `after`, up to `end`, until `each` has enough and returns false. True if some may be missing.
+    /// Passes on ticks after `after` up to `end`, until `each` returns false. Returns true if some may be missing.
     fn ticks(&self, after: Nanos, end: Nanos, mut each: impl FnMut(Tick) -> bool) -> Result<bool, Error> {
         let sql = "SELECT t, inc, vm_t0, vm_t1, host_t0, host_t1, late FROM tick WHERE t > ?1 ORDER BY t";
-        // Ticks are further apart than a millisecond, but not by much more than a second.
+        // Neighbouring ticks are more than a millisecond apart, and rarely much more than a second.
         self.scan(sql, after, 1_000_000, |row| {
             let tick = tick(row)?;
-            if tick.t <= end && each(tick) { scan::MORE } else { scan::ENOUGH }
+            if tick.t <= end && each(tick) { scan::MORE } else { scan::STOP }
         })
     }
 }
 
-/// No instant and no length is beyond this, 36 years; a garbled one must not overflow where they are subtracted.
-const FAR_NS: Nanos = 1 << 60;
+/// Bound of instants and durations, 36 years, so that garbled ones do not overflow when subtracted.
+const MAX_TIME_NS: Nanos = 1 << 60;
 
 fn tick(row: &Row<'_>) -> rusqlite::Result<Tick> {
     let span = |begin: Option<Nanos>, end: Option<Nanos>| Some(Span { begin: begin?, end: end? });
@@ -213,7 +213,7 @@ fn tick(row: &Row<'_>) -> rusqlite::Result<Tick> {
         host: span(row.get(4)?, row.get(5)?),
         late: row.get(6)?,
     };
-    let near = |time: Nanos| (-FAR_NS..FAR_NS).contains(&time);
+    let near = |time: Nanos| (-MAX_TIME_NS..MAX_TIME_NS).contains(&time);
     let sound = |span: Span| near(span.begin) && near(span.end) && span.begin <= span.end;
     if near(tick.t) && near(tick.late) && tick.vm.is_none_or(sound) && tick.host.is_none_or(sound) {
         Ok(tick)
@@ -222,7 +222,7 @@ fn tick(row: &Row<'_>) -> rusqlite::Result<Tick> {
     }
 }
 
-/// A gap for what a damaged file has lost.
+/// A gap for data lost by damage.
 fn lost(begin: Nanos, end: Nanos, source: impl Into<String>, why: &str) -> Gap {
     Gap {
         begin,
@@ -233,12 +233,12 @@ fn lost(begin: Nanos, end: Nanos, source: impl Into<String>, why: &str) -> Gap {
     }
 }
 
-/// The last id taken of each table.
+/// The last id read from each table.
 #[derive(Debug, Default)]
 struct Cursors {
     chunk: i64,
     hot: i64,
-    /// The one after it.
+    /// The last id plus one.
     incarnation: i64,
     fact: i64,
     process: i64,
@@ -263,8 +263,8 @@ struct Cursors {
     gap: i64,
 }
 
-/// The series of a file, with the ids that they have in it. These are the table's own, but in a file that is damaged,
-/// or holds groups or units that this version does not know.
+/// Maps series ids of a file to those of a table. The two differ only if the file is damaged or holds groups or units unknown to
+/// this version.
 #[derive(Debug, Default)]
 struct SeriesMap {
     table: SeriesTable,
@@ -272,7 +272,7 @@ struct SeriesMap {
 }
 
 impl SeriesMap {
-    /// Adds the series that have come since the last time.
+    /// Adds series that are new since the last call.
     fn extend(&mut self, reader: &Reader) -> Result<bool, Error> {
         let sql = "SELECT id, grp, entity, name, unit, kind FROM series WHERE id > ?1 ORDER BY id";
         let after = self.ids.len() as i64 - 1;
@@ -283,9 +283,9 @@ impl SeriesMap {
                 Some((group, Unit::from_text(text(4).ok()?)?, Kind::from_text(text(5).ok()?)?))
             })();
             let id: u32 = row.get(0)?;
-            // Ids are dense; a file in which they are not is damaged, and a wild id must not fill the memory.
+            // Ids are dense unless the file is damaged; a wild id must not exhaust the memory.
             if id as usize > self.ids.len() + 1_000_000 {
-                return scan::ENOUGH;
+                return scan::STOP;
             }
             self.ids.resize(id as usize, None);
             let (entity, name) = (text(2)?, text(3)?);

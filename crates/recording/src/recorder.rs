@@ -1,15 +1,14 @@
-//! The sampling loop: asks the sources on a fixed schedule, and stores what they answer.
+//! The sampling loop: requests samples from the sources on a fixed schedule, and stores them.
 //!
-//! The tick k is due at t₀ + k × every, whatever happened before it, so nothing drifts. A tick that is
-//! taken late says so; ticks that have passed meanwhile are not made up for but marked as a gap. In
-//! each tick the VM is asked first, then the host is read while the VM answers, then the answer is
-//! collected, so that both stand for nearly the same time.
+//! Tick k is due at t₀ + k × every, regardless of earlier ticks, so the schedule does not drift. A late tick is marked as late;
+//! ticks that have passed meanwhile are not made up for, but recorded as a gap. In each tick the VM is requested first, then
+//! the host is read while the VM answers, then the answer is collected, so that both refer to nearly the same time.
 //!
-//! Trouble of a source is no error: it becomes a gap, one for as long as it lasts, and the source is
-//! asked again at the next tick. Trouble with the disk is endured for a while, too.
+//! Failures of a source are not errors: each becomes one gap for as long as it lasts, and the source is requested again at the
+//! next tick. Failures of the disk are tolerated for a while, too.
 
 mod gaps;
-mod lives;
+mod incarnations;
 #[cfg(test)]
 mod tests;
 mod trigger;
@@ -23,43 +22,43 @@ use beamtune_model::{
 use crate::clock::Stop;
 use crate::error::Error;
 use crate::writer::Writer;
-use gaps::Gaps;
-use lives::Lives;
+use gaps::OpenGaps;
+use incarnations::Incarnations;
 use trigger::Triggers;
 
-/// `source` of the gaps that are the recorder's own fault.
+/// `source` of gaps caused by the recorder itself.
 const RECORDER: &str = "recorder";
-/// After so long a node that is gone is looked for at longer intervals.
-const LONG_GONE_NS: Nanos = 60 * SECOND_NS;
-/// The interval then: what starts within it is met soon enough, and a night without the node costs next to nothing.
-const CALM_NS: Nanos = 5 * SECOND_NS;
-/// The wall clock was set if it differs by so much from what it should show.
+/// Time after which the sources of a node that is gone are requested less often.
+const SLOW_RETRY_AFTER_NS: Nanos = 60 * SECOND_NS;
+/// Interval after that time: short enough not to miss a start, and nearly free during a night without the node.
+const SLOW_RETRY_NS: Nanos = 5 * SECOND_NS;
+/// Minimum deviation of the wall clock that counts as setting it.
 const CLOCK_STEP_NS: i64 = SECOND_NS;
-/// The shortest interval. What is read takes milliseconds to read.
-const SHORTEST_NS: Nanos = 1_000_000;
+/// Minimum interval. Reading a sample takes milliseconds.
+const MIN_INTERVAL_NS: Nanos = 1_000_000;
 
-/// When to sample, and when to end.
+/// Schedule and limits of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// From tick to tick.
+    /// Interval between ticks.
     pub every: Nanos,
-    /// From the first tick to the last one; `None`: until asked to stop.
+    /// Time from the first tick to the last; `None` until asked to stop.
     pub length: Option<Nanos>,
-    /// How often the dearer items are read; always in the first and in the last sample.
+    /// Interval of the expensive items, which are always read in the first and in the last sample.
     pub detail_every: Nanos,
-    /// How long an answer is waited for. More than `every` is of use: a node that needs two seconds to
-    /// answer is one that wants a diagnosis, and half of its samples are more than none.
+    /// Timeout of an answer. It may exceed `every`: a node that takes two seconds to answer needs a diagnosis, and half of its samples
+    /// are better than none.
     pub patience: Nanos,
-    /// The same of the VM's first answer, if that is more: with it come the facts, without which little can be judged of the rest. One
-    /// with some 32 processes on one table and four schedulers on two busy CPUs has taken 5.5 s for it.
+    /// Timeout of the VM's first answer, if longer: it contains the facts, which most judgements need. A node with about 32 processes
+    /// on one table and four schedulers on two busy CPUs has taken 5.5 s for it.
     pub first_patience: Nanos,
-    /// How long a node that is gone is waited for.
+    /// How long to wait for a node that is gone.
     pub wait_for_return: Nanos,
-    /// How long samples are tried to be stored again after one could not be.
+    /// How long to retry storing samples after a failure.
     pub wait_for_storage: Nanos,
-    /// The same while the only trouble is that the disk is full.
+    /// The same if the failure is a full disk.
     pub wait_for_room: Nanos,
-    /// Read the dearer items in each sample for a while when something begins: nobody is there to do it.
+    /// Whether to read the expensive items in each sample for a while after a trigger, for recordings without a user.
     pub triggers: bool,
 }
 
@@ -79,7 +78,7 @@ impl Default for Plan {
     }
 }
 
-/// What to record from.
+/// Sources to record from.
 #[derive(Default)]
 pub struct Sources<'a> {
     /// The VM.
@@ -88,51 +87,51 @@ pub struct Sources<'a> {
     pub host: Option<&'a mut dyn Source>,
 }
 
-/// How a recording is going; told after each sample.
+/// Progress of a recording, reported after each sample.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress<'a> {
-    /// Since the first tick.
+    /// Time since the first tick.
     pub elapsed: Nanos,
-    /// Until the last one, if that is known.
+    /// Time until the last tick, if known.
     pub left: Option<Nanos>,
-    /// Samples stored.
+    /// Number of samples stored.
     pub samples: u64,
-    /// Ticks left out because the recorder was late.
+    /// Number of ticks missed because the recorder was late.
     pub missed: u64,
-    /// What is wrong at the moment.
+    /// The current failure.
     pub trouble: Option<&'a str>,
-    /// What is new and worth a line: what a ring drops, for example.
+    /// New messages for the user: what a ring drops, for example.
     pub notices: &'a [String],
 }
 
 /// Why a recording ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It has the length that was planned.
+    /// Its planned length has elapsed.
     Elapsed,
     /// It was asked to stop.
     Stopped,
-    /// No source could find the node any more, for as long as was planned to wait.
+    /// No source has found the node for [`Plan::wait_for_return`].
     SourcesGone,
 }
 
-/// What became of a recording.
+/// Result of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Why it ended.
+    /// Reason of the end.
     pub end: End,
-    /// Samples stored.
+    /// Number of samples stored.
     pub samples: u64,
-    /// Ticks left out because the recorder was late.
+    /// Number of ticks missed because the recorder was late.
     pub missed: u64,
-    /// The last trouble that there was, also if it has passed.
+    /// The last failure, even if it has passed.
     pub last_trouble: Option<Trouble>,
 }
 
-/// Records until the plan, the user or the node puts an end to it. The writer is still to be
-/// [finished](Writer::finish).
+/// Records until the end of the plan, until asked to stop, or until the node is gone. The writer must be
+/// [finished](Writer::finish) afterwards.
 ///
-/// An error means that nothing could be stored for [`Plan::wait_for_storage`] or [`Plan::wait_for_room`]; what was stored before is there.
+/// An error means that nothing could be stored for [`Plan::wait_for_storage`] or [`Plan::wait_for_room`]; earlier samples are kept.
 pub fn record(
     plan: &Plan,
     sources: Sources<'_>,
@@ -148,12 +147,12 @@ pub fn record(
         None => clock.now(),
     };
     if resumed.is_none() {
-        // A reader can do without it, so that it cannot be stored is left to the first sample to find out.
+        // Readers can do without it, so if it cannot be stored, the first sample reports the failure.
         let _ = writer.set_wall_at_zero(clock.wall().saturating_sub(begin));
     }
     let plan = Plan {
-        every: plan.every.max(SHORTEST_NS),
-        detail_every: plan.detail_every.max(SHORTEST_NS),
+        every: plan.every.max(MIN_INTERVAL_NS),
+        detail_every: plan.detail_every.max(MIN_INTERVAL_NS),
         ..*plan
     };
     let recorder = Recorder {
@@ -172,8 +171,8 @@ pub fn record(
         last: None,
         missed: 0,
         samples: 0,
-        gaps: Gaps::default(),
-        lives: Lives::resumed(past.life),
+        gaps: OpenGaps::default(),
+        incarnations: Incarnations::resumed(past.life),
         host_facts: Facts::default(),
         triggers: plan.triggers.then(Triggers::default),
         gone_since: None,
@@ -191,53 +190,53 @@ struct Recorder<'a, 's> {
     stop: &'a Stop,
     writer: &'a mut Writer,
     table: SeriesTable,
-    /// The first tick.
+    /// Time of the first tick.
     begin: Nanos,
-    /// The last one, if that is planned.
+    /// Time of the last tick, if planned.
     end: Option<Nanos>,
-    /// From the last tick of an earlier recorder until the first one; told with the first sample.
+    /// The gap from the last tick of an earlier recorder to the first one; stored with the first sample.
     resumed: Option<Gap>,
-    /// The wall clock minus the recorder's, when it was last noted.
+    /// Wall clock minus the recorder's clock, as last stored.
     wall_ahead: Option<i64>,
-    /// Samples taken.
+    /// Number of samples taken.
     seq: u64,
-    /// Of them, those with detail.
+    /// Number of these with expensive items.
     details: u64,
-    last: Option<Taken>,
+    last: Option<LastSample>,
     missed: u64,
     samples: u64,
-    gaps: Gaps,
-    lives: Lives,
-    /// What the host has said so far: it is true of the VM's next life, too.
+    gaps: OpenGaps,
+    incarnations: Incarnations,
+    /// Facts of the host so far, which also apply to the next incarnation.
     host_facts: Facts,
     triggers: Option<Triggers>,
-    /// Since when no source has found the node.
+    /// Time since which no source has found the node.
     gone_since: Option<Nanos>,
     unstored: Option<Unstored>,
-    /// What was wrong with the last sample.
+    /// Failure of the last sample.
     trouble: Option<Trouble>,
     last_trouble: Option<Trouble>,
 }
 
-/// The sample taken last.
+/// The last sample.
 #[derive(Debug, Clone, Copy)]
-struct Taken {
+struct LastSample {
     t: Nanos,
     detail: bool,
     begin: Nanos,
     end: Nanos,
 }
 
-/// What must not get lost of samples that could not be stored.
+/// Data of samples that could not be stored and must not be lost.
 #[derive(Debug)]
 struct Unstored {
     since: Nanos,
     why: Error,
-    /// Without readings and rows.
+    /// All data except readings and rows.
     rest: Sample,
 }
 
-/// What is due next.
+/// The next tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Due {
     t: Nanos,
@@ -245,7 +244,7 @@ struct Due {
     last: bool,
 }
 
-/// What came of asking a source; `None` if there is no such source.
+/// Answer of a source; `None` if there is no such source.
 type Answer = Option<Result<Span, Trouble>>;
 
 impl Recorder<'_, '_> {
@@ -259,15 +258,15 @@ impl Recorder<'_, '_> {
                 self.clock.sleep_until(next);
             }
             let stopping = self.stop.is_requested();
-            if stopping && self.has_just_looked_closely() {
+            if stopping && self.has_fresh_detail() {
                 return Ok(self.outcome(End::Stopped));
             }
             let (due, missed) = if stopping { (self.now(), None) } else { self.due(next) };
             self.sample(due, missed);
-            self.tell(due.t, progress);
+            self.report(due.t, progress);
             let now = self.clock.now();
             if let Some(unstored) = &self.unstored
-                && now - unstored.since >= self.waits_for(&unstored.why)
+                && now - unstored.since >= self.storage_patience(&unstored.why)
                 && let Some(unstored) = self.unstored.take()
             {
                 return Err(unstored.why);
@@ -282,21 +281,21 @@ impl Recorder<'_, '_> {
                 return Ok(self.outcome(End::SourcesGone));
             }
             next = self.after(due.t);
-            if self.gone_since.is_some_and(|since| due.t - since >= LONG_GONE_NS) {
-                next = next.max(due.t + CALM_NS).min(self.end.unwrap_or(Nanos::MAX));
+            if self.gone_since.is_some_and(|since| due.t - since >= SLOW_RETRY_AFTER_NS) {
+                next = next.max(due.t + SLOW_RETRY_NS).min(self.end.unwrap_or(Nanos::MAX));
             }
         }
     }
 
-    /// The tick after `t`. The last one takes the place of one that would come just before it: of two samples close to
-    /// each other the rates would be noise.
+    /// The tick after `t`. The last tick replaces one shortly before it: rates between two samples close to each other would be
+    /// noise.
     fn after(&self, t: Nanos) -> Nanos {
         let every = self.plan.every;
         let next = t + every - (t - self.begin) % every;
         self.end.filter(|end| end - next < every / 2).unwrap_or(next)
     }
 
-    /// What to do at a tick that has come, and the gap before it, if it has come so late that others have passed.
+    /// The tick that is due, and the gap before it if earlier ticks were missed.
     fn due(&mut self, next: Nanos) -> (Due, Option<Gap>) {
         let every = self.plan.every;
         let passed = (self.clock.now() - next) / every;
@@ -306,29 +305,29 @@ impl Recorder<'_, '_> {
             self.missed += missed as u64;
             let took = self.last.map_or(0, |last| last.end - last.begin);
             let why = if took > every {
-                format!("the sample before took {:.1} s", took as f64 / SECOND_NS as f64)
+                format!("the last sample took {:.1} s", took as f64 / SECOND_NS as f64)
             } else {
-                "the recorder was not given the CPU in time".to_owned()
+                "the recorder did not get the CPU in time".to_owned()
             };
-            let reason = format!("{missed} ticks were missed: {why}");
+            let reason = format!("missed {missed} ticks: {why}");
             Gap { begin: next, end: t, source: RECORDER.to_owned(), kind: TroubleKind::Recorder, reason }
         });
         let last = self.end.is_some_and(|end| t >= end);
-        let closer_looks = |t: Nanos| (t - self.begin) / self.plan.detail_every;
+        let details = |t: Nanos| (t - self.begin) / self.plan.detail_every;
         let is_dense = self.triggers.as_ref().is_some_and(|triggers| triggers.is_dense(t));
-        let detail = last || is_dense || self.last.is_none_or(|last| closer_looks(t) > closer_looks(last.t));
+        let detail = last || is_dense || self.last.is_none_or(|last| details(t) > details(last.t));
         (Due { t, detail, last }, gap)
     }
 
-    /// The last tick, because it was asked to stop.
+    /// The last tick, after a request to stop.
     fn now(&self) -> Due {
         let now = self.clock.now();
         let t = self.last.map_or(now, |last| now.max(last.t + 1));
         Due { t, detail: true, last: true }
     }
 
-    /// How long samples that cannot be stored are endured.
-    fn waits_for(&self, why: &Error) -> Nanos {
+    /// How long failures to store samples are tolerated.
+    fn storage_patience(&self, why: &Error) -> Nanos {
         match why {
             Error::HeldByReader { .. } => Nanos::MAX,
             Error::DiskFull { .. } => self.plan.wait_for_room,
@@ -336,8 +335,8 @@ impl Recorder<'_, '_> {
         }
     }
 
-    /// True if another sample would say nothing new.
-    fn has_just_looked_closely(&self) -> bool {
+    /// Whether another sample would add nothing.
+    fn has_fresh_detail(&self) -> bool {
         self.last.is_some_and(|last| last.detail && self.clock.now() - last.t < self.plan.every / 10)
     }
 
@@ -347,8 +346,13 @@ impl Recorder<'_, '_> {
         let ask = Ask { seq: self.seq, t: due.t, detail: due.detail };
         self.seq += 1;
         self.details += u64::from(due.detail);
-        let tick =
-            Tick { t: due.t, incarnation: self.lives.current(), vm: None, host: None, late: begin - due.t };
+        let tick = Tick {
+            t: due.t,
+            incarnation: self.incarnations.number(),
+            vm: None,
+            host: None,
+            late: begin - due.t,
+        };
         let mut out = SampleBuilder::new(&mut self.table, tick);
         out.sample.gaps.extend(self.resumed.take());
         out.sample.gaps.extend(missed);
@@ -359,8 +363,8 @@ impl Recorder<'_, '_> {
         }
 
         let patience = begin.saturating_add(self.plan.patience);
-        // While it does not answer, only the closer looks wait for it longer than until the next tick, so that
-        // the host is still read at all others.
+        // While the VM does not answer, only samples with expensive items wait for it beyond the next tick. The host is
+        // still read at all others.
         let vm_patience = if ask.seq == 0 {
             patience.max(begin.saturating_add(self.plan.first_patience))
         } else if self.gaps.is_open("vm") && !due.detail {
@@ -368,8 +372,8 @@ impl Recorder<'_, '_> {
         } else {
             patience
         };
-        let asked = self.sources.vm.as_mut().map(|vm| vm.request(ask, self.clock));
-        // What the host says is true of the VM's next life, too, but for the process id: each life has its own.
+        let requested = self.sources.vm.as_mut().map(|vm| vm.request(ask, self.clock));
+        // Facts of the host also apply to the next incarnation, except for the process id.
         let (clock, host_facts) = (self.clock, &mut self.host_facts);
         let mut read_host = |host: &mut dyn Source, out: &mut SampleBuilder<'_>| {
             let before = out.sample.facts.len();
@@ -383,46 +387,48 @@ impl Recorder<'_, '_> {
         };
         let mut host = self.sources.host.as_deref_mut();
         let comes_with_vm = host.as_ref().is_some_and(|host| host.comes_with_vm());
-        let mut host_told: Answer = host.take_if(|_| !comes_with_vm).map(|host| read_host(host, &mut out));
-        let mut host_life = out.sample.incarnation.take();
-        let vm: Answer = self.sources.vm.as_mut().zip(asked).map(|(vm, asked)| {
-            asked?;
+        let mut host_answer: Answer = host.take_if(|_| !comes_with_vm).map(|host| read_host(host, &mut out));
+        let mut host_incarnation = out.sample.incarnation.take();
+        let vm: Answer = self.sources.vm.as_mut().zip(requested).map(|(vm, requested)| {
+            requested?;
             vm.collect(vm_patience, self.clock, &mut out)
         });
-        let vm_life = out.sample.incarnation.take();
+        let vm_incarnation = out.sample.incarnation.take();
         if let Some(host) = host {
-            host_told = Some(read_host(host, &mut out));
-            host_life = out.sample.incarnation.take();
+            host_answer = Some(read_host(host, &mut out));
+            host_incarnation = out.sample.incarnation.take();
         }
 
         let mut sample = out.sample;
         self.trouble = None;
-        self.note_gone(&[&vm, &host_told], &mut sample);
-        sample.tick.host = self.span("host", host_told, &mut sample);
+        self.note_gone(&[&vm, &host_answer], &mut sample);
+        sample.tick.host = self.span("host", host_answer, &mut sample);
         sample.tick.vm = self.span("vm", vm, &mut sample);
-        let (vm_told, host_told) = (vm_life.is_some(), host_life.is_some());
-        let life = self.begin_life(vm_life, host_life, &mut sample);
+        let (vm_announced, host_announced) = (vm_incarnation.is_some(), host_incarnation.is_some());
+        let incarnation = self.begin_incarnation(vm_incarnation, host_incarnation, &mut sample);
         if let Some(triggers) = &mut self.triggers {
-            triggers.look(&mut sample, &self.table);
+            triggers.check(&mut sample, &self.table);
         }
         self.merge_gaps(&mut sample, due.detail);
         self.store(sample);
-        if let Some(life) = life {
-            for (source, told) in [(&mut self.sources.vm, vm_told), (&mut self.sources.host, host_told)] {
+        if let Some(incarnation) = incarnation {
+            for (source, announced) in
+                [(&mut self.sources.vm, vm_announced), (&mut self.sources.host, host_announced)]
+            {
                 if let Some(source) = source
-                    && !told
+                    && !announced
                 {
-                    source.on_new_life(&life);
+                    source.on_new_life(&incarnation);
                 }
             }
         }
-        self.last = Some(Taken { t: due.t, detail: due.detail, begin, end: self.clock.now() });
+        self.last = Some(LastSample { t: due.t, detail: due.detail, begin, end: self.clock.now() });
         if self.trouble.is_some() {
             self.last_trouble.clone_from(&self.trouble);
         }
     }
 
-    /// When a source was read; its trouble becomes a gap.
+    /// Time at which a source was read; a failure becomes a gap.
     fn span(&mut self, source: &str, answer: Answer, sample: &mut Sample) -> Option<Span> {
         match answer? {
             Ok(span) => {
@@ -439,7 +445,7 @@ impl Recorder<'_, '_> {
                     kind: trouble.kind,
                     reason: trouble.reason.clone(),
                 });
-                // A source that was never there is no news.
+                // A source that was never there is not a current failure.
                 if trouble.kind != TroubleKind::Unsupported {
                     self.trouble = Some(trouble);
                 }
@@ -448,7 +454,7 @@ impl Recorder<'_, '_> {
         }
     }
 
-    /// Notes since when the node is gone: when no source has read anything, and at least one could not find it.
+    /// Notes since when the node is gone: no source has read anything, and at least one did not find it.
     fn note_gone(&mut self, answers: &[&Answer], sample: &mut Sample) {
         let mut gone = None;
         for answer in answers.iter().copied().flatten() {
@@ -463,46 +469,46 @@ impl Recorder<'_, '_> {
         }
         let t = sample.tick.t;
         if let (Some(trouble), None) = (gone, self.gone_since) {
-            let (subject, detail) = (self.lives.node().to_owned(), trouble.reason.clone());
+            let (subject, detail) = (self.incarnations.node().to_owned(), trouble.reason.clone());
             sample.events.push(Event { t, kind: "gone".to_owned(), subject, detail });
         }
         self.gone_since = gone.map(|_| self.gone_since.unwrap_or(t));
     }
 
-    /// Begins a new life of the VM, if a source says that there is one.
-    fn begin_life(
+    /// Begins a new incarnation if a source has announced one.
+    fn begin_incarnation(
         &mut self,
         vm: Option<Incarnation>,
         host: Option<Incarnation>,
         sample: &mut Sample,
     ) -> Option<Incarnation> {
-        let life = self.lives.meet(vm, host);
-        sample.tick.incarnation = self.lives.current();
-        sample.incarnation.clone_from(&life);
-        if let Some(life) = life.as_ref().filter(|life| life.id > 0) {
+        let incarnation = self.incarnations.announce(vm, host);
+        sample.tick.incarnation = self.incarnations.number();
+        sample.incarnation.clone_from(&incarnation);
+        if let Some(incarnation) = incarnation.as_ref().filter(|incarnation| incarnation.id > 0) {
             for (key, value) in self.host_facts.iter() {
                 if sample.facts.iter().all(|(known, _)| known != key) {
                     sample.facts.push((key.to_owned(), value.to_owned()));
                 }
             }
             if sample.events.iter().all(|event| event.kind != "restart") {
-                let detail = life.os_pid.map(|pid| format!("now process {pid}")).unwrap_or_default();
-                let (kind, subject) = ("restart".to_owned(), life.node.clone());
+                let detail = incarnation.os_pid.map(|pid| format!("now process {pid}")).unwrap_or_default();
+                let (kind, subject) = ("restart".to_owned(), incarnation.node.clone());
                 sample.events.push(Event { t: sample.tick.t, kind, subject, detail });
             }
         }
-        if life.is_some() || self.last.is_none() {
+        if incarnation.is_some() || self.last.is_none() {
             let version = concat!("beamtune ", env!("CARGO_PKG_VERSION"));
             sample.facts.push((facts::RECORDED_BY.to_owned(), version.to_owned()));
         }
-        life
+        incarnation
     }
 
-    /// Leaves only gaps that are new; of those that go on, the end is moved.
+    /// Removes gaps that continue earlier ones, whose end is moved instead.
     fn merge_gaps(&mut self, sample: &mut Sample, detail: bool) {
-        let at = gaps::At { sample: self.seq, detail: detail.then_some(self.details) };
+        let at = gaps::SampleNumber { sample: self.seq, detail: detail.then_some(self.details) };
         for gap in std::mem::take(&mut sample.gaps) {
-            // Between two times that the recorder was late, there was a sample.
+            // Each delay of the recorder is a gap of its own, since a sample was taken in between.
             let goes_on = if gap.source == RECORDER { None } else { self.gaps.continued(&gap, at) };
             match goes_on {
                 None => sample.gaps.push(gap),
@@ -511,7 +517,7 @@ impl Recorder<'_, '_> {
         }
     }
 
-    /// Stores a sample, and with it what matters of those before that could not be.
+    /// Stores a sample, together with data of earlier ones that could not be stored.
     fn store(&mut self, mut sample: Sample) {
         let t = sample.tick.t;
         let mut rest = Sample::new(sample.tick);
@@ -547,7 +553,7 @@ impl Recorder<'_, '_> {
         }
     }
 
-    fn tell(&mut self, t: Nanos, progress: &mut dyn FnMut(&Progress<'_>)) {
+    fn report(&mut self, t: Nanos, progress: &mut dyn FnMut(&Progress<'_>)) {
         let notices = self.writer.take_notices();
         progress(&Progress {
             elapsed: t - self.begin,

@@ -1,12 +1,12 @@
-//! A copy of a recording for others' eyes: what tells who it is from is replaced, the numbers stay.
+//! Redacted copies of a recording: identifying texts are replaced, numbers stay.
 //!
-//! The copy is made anew, sample by sample, through the same writer as any recording. So nothing gets into it but what
-//! passes through here: no free page, no log, no table or column that this version does not know.
+//! The copy is written sample by sample through the same writer as any recording. It therefore holds nothing that does not pass
+//! through here: no free pages, no log, no tables or columns unknown to this version.
 //!
-//! A text stays only if it is known to be no secret (a word of the VM's own, a number, a pid, `module:function/arity`);
-//! of whatever is not known, the worst is assumed. The same text becomes the same replacement throughout the file, so
-//! that processes, tables and nodes can still be told apart and found again. Replacements are numbered in the order in
-//! which they are met, and are no hashes: those of short names can be guessed.
+//! A text stays only if it is known to be public (a word of the VM's own, a number, a pid, `module:function/arity`); everything
+//! unknown is replaced. Equal texts get equal replacements throughout the file, so that processes, tables and nodes remain
+//! distinguishable. Replacements are numbered by first occurrence rather than hashed, since hashes of short names can be
+//! guessed.
 
 mod known;
 mod locks;
@@ -24,19 +24,18 @@ use crate::error::Error;
 use crate::reader::Reader;
 use crate::writer::{Existing, Writer};
 
-/// What else is to be replaced.
+/// Optional replacements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Redaction {
-    /// Modules, functions and applications that are not those of OTP or Elixir.
+    /// Replace modules, functions and applications outside of OTP and Elixir.
     pub modules: bool,
 }
 
-/// Writes a redacted copy of a recording. Returns how many different texts were replaced.
+/// Writes a redacted copy of a recording. Returns the number of different texts replaced.
 ///
-/// Snapshots are left out, as are the settings of a ring; the reasons of gaps and the details of events are replaced by
-/// what their kind says.
+/// Snapshots and the settings of a ring are omitted; reasons of gaps and details of events are replaced by generic texts.
 pub fn redact(from: &Reader, to: &Path, what: Redaction) -> Result<usize, Error> {
-    let mut replace = Replace { what, known: HashMap::new(), counts: HashMap::new() };
+    let mut replace = Replacer { what, known: HashMap::new(), counts: HashMap::new() };
     let mut writer = Writer::create(to, Existing::Refuse)?;
     let mut table = SeriesTable::default();
     let mut ids = Vec::new();
@@ -67,16 +66,16 @@ pub fn redact(from: &Reader, to: &Path, what: Redaction) -> Result<usize, Error>
     Ok(replace.known.len())
 }
 
-struct Replace {
+struct Replacer {
     what: Redaction,
     /// By kind and original.
     known: HashMap<(&'static str, String), String>,
-    /// Replacements of each kind.
+    /// Number of replacements by kind.
     counts: HashMap<&'static str, usize>,
 }
 
-impl Replace {
-    /// The replacement of a text of a kind: `name7`.
+impl Replacer {
+    /// Replacement of a text of this kind: `name7`.
     fn by(&mut self, kind: &'static str, text: &str) -> String {
         if let Some(replacement) = self.known.get(&(kind, text.to_owned())) {
             return replacement.clone();
@@ -89,9 +88,9 @@ impl Replace {
     }
 
     fn sample(&mut self, sample: &mut Sample) {
-        if let Some(life) = &mut sample.incarnation {
-            life.node = self.node(&life.node);
-            life.boot = self.by("boot", &life.boot);
+        if let Some(incarnation) = &mut sample.incarnation {
+            incarnation.node = self.node(&incarnation.node);
+            incarnation.boot = self.by("boot", &incarnation.boot);
         }
         for (key, value) in &mut sample.facts {
             *value = self.fact(key, value);
@@ -125,7 +124,7 @@ impl Replace {
         sample.code.iter_mut().for_each(|row| some(&mut row.application, |text| self.application(text)));
         sample.events.iter_mut().for_each(|event| self.event(event));
         sample.gaps.iter_mut().for_each(|gap| self.gap(gap));
-        // Their form is not known here.
+        // Their format is unknown here.
         sample.snapshots.clear();
     }
 
@@ -249,9 +248,9 @@ impl Replace {
         gap.reason = match gap.kind {
             TroubleKind::TimedOut => "no answer in time (redacted)",
             TroubleKind::Gone => "the connection or the process was gone (redacted)",
-            TroubleKind::Denied => "it was refused (redacted)",
-            TroubleKind::Unsupported => "it is not to be had here (redacted)",
-            TroubleKind::Garbled => "it made no sense (redacted)",
+            TroubleKind::Denied => "refused (redacted)",
+            TroubleKind::Unsupported => "not available (redacted)",
+            TroubleKind::Garbled => "malformed data (redacted)",
             TroubleKind::Recorder => "the recorder was late, did not run, or could not store (redacted)",
         }
         .to_owned();
@@ -300,7 +299,7 @@ impl Replace {
         }
     }
 
-    /// A JSON object of log handlers: a process's name, and numbers with a name behind them.
+    /// A JSON object of log handlers: the name of a process, with numbers followed by a name.
     fn handlers(&mut self, json: &str) -> String {
         let Ok(object) = serde_json::from_str::<std::collections::BTreeMap<String, String>>(json) else {
             return self.by("text", json);
@@ -317,7 +316,7 @@ impl Replace {
         serde_json::Value::Object(out).to_string()
     }
 
-    /// A JSON object of strings: environment variables, or the versions of applications.
+    /// A JSON object of strings: environment variables, or versions of applications.
     fn object(&mut self, key: &str, json: &str) -> String {
         let Ok(object) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json) else {
             return self.by("text", json);
@@ -337,7 +336,7 @@ impl Replace {
         serde_json::Value::Object(out).to_string()
     }
 
-    /// Words of a command line: flags of the VM and values that are numbers or words of its own stay.
+    /// Words of a command line: flags of the VM stay, and values that are numbers or public words.
     fn arguments(&mut self, text: &str) -> String {
         let word = |word: &str| {
             let stays = known::FLAGS.contains(&word) || is_emulator_flag(word) || self.stays(word);
@@ -366,7 +365,7 @@ impl Replace {
         }
     }
 
-    /// A process, a table, a port, or what they were started with.
+    /// Name of a process, table or port, or an initial call.
     fn name(&mut self, text: &str) -> String {
         if known::NAMES.contains(&text) || self.stays(text) {
             return text.to_owned();
@@ -396,7 +395,7 @@ impl Replace {
                 let parts: Vec<String> = text.split(',').map(|part| self.end(part)).collect();
                 parts.join(",")
             }
-            // As in the labels of the processes of queues and connections.
+            // Replaced as in the labels of processes of queues and connections.
             Group::BrokerQueue | Group::BrokerClient | Group::BrokerConnection | Group::BrokerOpener => {
                 let parts: Vec<String> = text.split(PARTS).map(|part| self.name(part)).collect();
                 parts.join(&PARTS.to_string())
@@ -423,7 +422,7 @@ impl Replace {
         }
     }
 
-    /// The port stays: it tells what kind of service that is.
+    /// The port stays, since it identifies the kind of service.
     fn address(&mut self, text: &str) -> String {
         match text.rsplit_once(':') {
             Some((address, port)) => format!("{}:{}", self.by("address", address), self.word(port)),
@@ -435,10 +434,10 @@ impl Replace {
         self.words(text, '/')
     }
 
-    /// Words with something between them, each for itself.
-    fn words(&mut self, text: &str, between: char) -> String {
-        let parts: Vec<String> = text.split(between).map(|part| self.word(part)).collect();
-        parts.join(&between.to_string())
+    /// Words with a separator, replaced one by one.
+    fn words(&mut self, text: &str, separator: char) -> String {
+        let parts: Vec<String> = text.split(separator).map(|part| self.word(part)).collect();
+        parts.join(&separator.to_string())
     }
 
     fn word(&mut self, text: &str) -> String {
@@ -450,7 +449,7 @@ impl Replace {
         if is_id(text) { text.to_owned() } else { self.by("id", text) }
     }
 
-    /// A text with its numbers, without its other words unless they are known.
+    /// A text in which numbers and public words stay.
     fn numbers(&mut self, text: &str) -> String {
         text.split(' ').map(|word| self.word(word)).collect::<Vec<_>>().join(" ")
     }
@@ -466,8 +465,8 @@ fn some(text: &mut Option<String>, mut replace: impl FnMut(&str) -> String) {
     }
 }
 
-/// Digits, and what stands between and around those of a version, a size or a list of processors. An address of the
-/// network is none of these: it has three dots.
+/// Digits and the separators of a version, a size or a list of CPUs. An IP address does not qualify, since it has three
+/// dots.
 fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit() || b".,:-".contains(&byte))
         && text.bytes().filter(|byte| b".:".contains(byte)).count() < 3
@@ -486,7 +485,7 @@ fn is_id(text: &str) -> bool {
     inside.is_some_and(|inside| inside.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
 }
 
-/// True if a value of a fact that is no secret looks like one that a VM or a kernel gives.
+/// Whether the value of a public fact looks like one that a VM or a kernel provides.
 fn is_public(value: &str) -> bool {
     value.len() < 1_000 && !value.contains('@')
 }
@@ -495,7 +494,7 @@ fn is_metric(text: &str) -> bool {
     beamtune_model::metrics::METRICS.iter().any(|metric| metric.name == text)
 }
 
-/// The parts of `module:function/arity`, also as Elixir writes it (`Shop.Cart.add/2`).
+/// Splits `module:function/arity`, or Elixir's form of it (`Shop.Cart.add/2`).
 fn module_function_arity(text: &str) -> Option<(&str, &str, &str)> {
     let (call, arity) = text.rsplit_once('/')?;
     if arity.is_empty() || arity.len() > 3 || !arity.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -509,7 +508,7 @@ fn module_function_arity(text: &str) -> Option<(&str, &str, &str)> {
     let has_only = |name: &str, more: &[u8]| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
     };
-    // With dots only as Elixir has them: `db1.example:5432/1` is none, nor is `/srv/shop:x/1`.
+    // Dots are accepted only in Elixir's form: `db1.example:5432/1` does not qualify, nor does `/srv/shop:x/1`.
     let is_module = has_only(module, b"_.'")
         && (!module.contains('.')
             || module.starts_with(|c: char| c.is_ascii_uppercase())
@@ -523,9 +522,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_secret_stays_and_the_rest_is_replaced_alike() {
+    fn public_texts_stay_and_equal_texts_get_equal_replacements() {
         let mut replace =
-            Replace { what: Redaction::default(), known: HashMap::new(), counts: HashMap::new() };
+            Replacer { what: Redaction::default(), known: HashMap::new(), counts: HashMap::new() };
         assert_eq!(replace.name("logger_olp"), "name1");
         for stays in ["kernel_sup", "gen_server:loop/7", "shop_cart:add/2", "Shop.Cart.add/2"] {
             assert_eq!(replace.name(stays), stays);
@@ -592,7 +591,7 @@ mod tests {
         for (text, expect) in
             [("db1.example:5432/1", "name6"), ("/srv/shop:x/1", "name7"), ("10.0.0.7:80/1", "name8")]
         {
-            assert_eq!(replace.name(text), expect, "an address or a path is no module");
+            assert_eq!(replace.name(text), expect, "an address or a path is not a module");
         }
         let table = replace.name("acme_baskets");
         assert_eq!(replace.entity(Group::Table, "acme_baskets"), table);

@@ -1,10 +1,10 @@
-//! The typed tables: what is stored as rows rather than in chunks, each type's way in beside its way out.
+//! The typed tables: data stored as rows rather than in chunks, with writing and reading of each type side by side.
 
 mod exits;
 mod locks;
 mod memory;
 mod messages;
-mod stands;
+mod wait_samples;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -21,26 +21,26 @@ use serde::de::DeserializeOwned;
 
 use crate::codec::packed::Packed;
 
-/// Strings kept in memory, on either side; more are looked up in the file.
+/// Maximum number of strings cached when writing and when reading; others are looked up in the file.
 const CACHED_TEXTS: usize = 10_000;
 
-/// A type with a table of its own, whose first columns are `id` and `tick`.
+/// A type with its own table, whose first columns are `id` and `tick`.
 pub(crate) trait Record: Sized {
-    /// The table.
+    /// Name of the table.
     const TABLE: &'static str;
-    /// Its further columns.
+    /// Its other columns.
     const COLUMNS: &'static [&'static str];
-    /// Gives the values of the columns, in their order.
+    /// Writes the values of these columns, in order.
     fn write(&self, out: &mut Writer<'_, '_>) -> rusqlite::Result<()>;
-    /// Takes the values of the columns, in their order.
+    /// Reads the values of these columns, in order.
     fn read(from: &mut Reader<'_>) -> rusqlite::Result<Self>;
-    /// True if it still says something of an instant although the sample it came with is gone.
+    /// Whether the row still applies at an instant after its own sample was dropped.
     fn holds_at(&self, _t: Nanos) -> bool {
         false
     }
 }
 
-/// Stores the rows that came with the sample of an instant.
+/// Stores the rows of the sample at `tick`.
 pub(crate) fn insert<R: Record>(
     connection: &Connection,
     texts: &mut TextIds,
@@ -50,8 +50,8 @@ pub(crate) fn insert<R: Record>(
     if rows.is_empty() {
         return Ok(());
     }
-    let places = ", ?".repeat(R::COLUMNS.len());
-    let sql = format!("INSERT INTO {}(tick, {}) VALUES (?{places})", R::TABLE, R::COLUMNS.join(", "));
+    let placeholders = ", ?".repeat(R::COLUMNS.len());
+    let sql = format!("INSERT INTO {}(tick, {}) VALUES (?{placeholders})", R::TABLE, R::COLUMNS.join(", "));
     let mut statement = connection.prepare_cached(&sql)?;
     for row in rows {
         let mut writer = Writer { connection, statement: &mut statement, texts, next: 1 };
@@ -62,15 +62,15 @@ pub(crate) fn insert<R: Record>(
     Ok(())
 }
 
-/// A statement that selects rows above an id, up to a tick, in the order in which they came. What stands in a column that the file does
-/// not have, since an older beamtune has made it, is null.
+/// SQL that selects rows after an id, ordered by id. Columns that the file lacks, because an older version created it, are
+/// null.
 pub(crate) fn select<R: Record>(lacks: impl Fn(&str, &str) -> bool) -> String {
     let column = |name: &&'static str| if lacks(R::TABLE, name) { "NULL" } else { name };
     let columns: Vec<&str> = R::COLUMNS.iter().map(column).collect();
     format!("SELECT id, tick, {} FROM {} WHERE id > ?1 ORDER BY id", columns.join(", "), R::TABLE)
 }
 
-/// The values of a row on their way into a statement.
+/// Writes the values of a row to a statement.
 pub(crate) struct Writer<'a, 's> {
     connection: &'a Connection,
     statement: &'a mut Statement<'s>,
@@ -98,7 +98,7 @@ impl Writer<'_, '_> {
     }
 }
 
-/// The values of a row on their way out of a statement.
+/// Reads the values of a row from a statement.
 pub(crate) struct Reader<'a> {
     row: &'a Row<'a>,
     connection: &'a Connection,
@@ -107,7 +107,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// For the columns after `id` and `tick`.
+    /// Starts after the columns `id` and `tick`.
     pub(crate) fn new(row: &'a Row<'a>, connection: &'a Connection, texts: &'a Texts) -> Self {
         Reader { row, connection, texts, next: 2 }
     }
@@ -132,12 +132,12 @@ impl<'a> Reader<'a> {
         self.parsed(&json)
     }
 
-    /// The same, where there may be none.
+    /// The same for a nullable column; null is an empty list.
     fn maybe_list(&mut self) -> rusqlite::Result<Vec<String>> {
         self.maybe_text()?.map_or_else(|| Ok(Vec::new()), |json| self.parsed(&json))
     }
 
-    /// What stands in the column itself as JSON.
+    /// A column that holds JSON itself.
     fn json<T: DeserializeOwned>(&mut self) -> rusqlite::Result<T> {
         let json: String = self.get()?;
         self.parsed(&json)
@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The tables whose rows are of interest only as long as the tick they came with is there.
+/// Tables whose rows are dropped together with their tick.
 pub(crate) const BY_TICK: &[&str] = &[
     ProcessRow::TABLE,
     TableRow::TABLE,
@@ -173,7 +173,7 @@ pub(crate) const BY_TICK: &[&str] = &[
     Event::TABLE,
 ];
 
-/// The ids of all texts that some row refers to.
+/// Ids of all texts that rows refer to.
 pub(crate) fn used_texts(connection: &Connection) -> rusqlite::Result<HashSet<i64>> {
     fn add<R: Record>(connection: &Connection, used: &mut HashSet<i64>) -> rusqlite::Result<()> {
         let columns: Vec<&str> =
@@ -206,11 +206,11 @@ pub(crate) fn used_texts(connection: &Connection) -> rusqlite::Result<HashSet<i6
     Ok(used)
 }
 
-/// Ids of strings already stored.
+/// Ids of stored strings.
 #[derive(Debug, Default)]
 pub(crate) struct TextIds {
     ids: HashMap<Box<str>, i64>,
-    /// Strings added to the file.
+    /// Number of strings added to the file.
     pub(crate) added: u64,
 }
 
@@ -237,7 +237,7 @@ impl TextIds {
         Ok(id)
     }
 
-    /// After a transaction was taken back, or texts were removed: ids may mean nothing.
+    /// Must be called after a rollback or after texts were deleted, which invalidate ids.
     pub(crate) fn forget(&mut self) {
         self.ids.clear();
     }
@@ -329,7 +329,7 @@ impl Record for ProcessRow {
         Ok(ProcessRow {
             t: from.get()?,
             pid: from.get()?,
-            // A rank that a newer version may have is passed over.
+            // Ranks of newer versions are skipped.
             ranks: from.list()?.iter().filter_map(|rank| Rank::from_text(rank)).collect(),
             name: from.maybe_text()?,
             label: from.maybe_text()?,
@@ -549,7 +549,7 @@ impl Record for Gap {
     }
 }
 
-/// A fact that was learnt, changed or taken back.
+/// A new, changed or removed fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FactRow {
     pub incarnation: u32,

@@ -1,21 +1,21 @@
-//! The recording as a database: its tables, and the numbers by which it is known.
+//! The database schema, and the numbers that identify the format.
 
 use rusqlite::Connection;
 
-/// The file's `application_id`: `btun`. It stands at offset 68 of the file, where `file` shows it.
+/// `application_id` of the file: `btun`. It is at offset 68, where the command `file` finds it.
 pub const APPLICATION_ID: i64 = 0x6274_756e;
 
-/// The file's `user_version`. Grows only when an older beamtune would misread a newer file: tables,
-/// columns, groups and keys that are new do not count, readers pass over what they do not know.
+/// `user_version` of the file. It grows only if older versions would misread a newer file. New tables, columns, groups and
+/// keys do not count, since readers ignore what they do not know.
 pub const FORMAT: i64 = 1;
 
-/// The tables.
+/// All tables except those of a ring.
 pub(crate) const SCHEMA: &str = include_str!("schema.sql");
 
-/// What a ring has besides.
+/// The additional table of a ring.
 pub(crate) const RING_SCHEMA: &str = "CREATE TABLE clock(t INTEGER PRIMARY KEY, wall INTEGER NOT NULL)";
 
-/// The names of the tables that all files have.
+/// Names of the tables that exist in all files.
 pub(crate) const TABLES: &[&str] = &[
     "meta",
     "incarnation",
@@ -34,7 +34,7 @@ pub(crate) const TABLES: &[&str] = &[
     "gap",
 ];
 
-/// Those that files of an older beamtune do not have. A reader takes them for empty there; who goes on in such a file adds them.
+/// Tables that older versions did not create. A reader treats them as empty; a writer that continues such a file adds them.
 pub(crate) const LATER_TABLES: &[&str] = &[
     "stand",
     "message",
@@ -51,14 +51,14 @@ pub(crate) const LATER_TABLES: &[&str] = &[
     "lock_wait",
 ];
 
-/// A column that a table did not have from the start.
+/// A column that was added to a table later.
 #[derive(Debug)]
 pub(crate) struct Column {
     pub(crate) table: &'static str,
     pub(crate) name: &'static str,
 }
 
-/// All are whole numbers that may be null.
+/// All are nullable integers.
 const LATER_COLUMNS: &[Column] = &[
     Column { table: "process", name: "total_bytes" },
     Column { table: "process", name: "fragment_bytes" },
@@ -71,16 +71,16 @@ const LATER_COLUMNS: &[Column] = &[
     Column { table: "ran", name: "collects" },
 ];
 
-/// Those that a file does not have, because an older beamtune has made it.
+/// Columns missing in a file, because an older version created it.
 pub(crate) fn absent_columns(connection: &Connection) -> Vec<&'static Column> {
     let is_there = |column: &Column| {
-        // Nothing is read: a statement that names a column which is not there cannot be prepared.
+        // Nothing is executed: a statement with an unknown column cannot be prepared.
         connection.prepare(&format!("SELECT {} FROM {}", column.name, column.table)).is_ok()
     };
     LATER_COLUMNS.iter().filter(|column| !is_there(column)).collect()
 }
 
-/// Adds the tables and columns that a file of an older beamtune does not have.
+/// Adds the tables and columns that are missing in a file of an older version.
 pub(crate) fn add_missing(connection: &Connection) -> rusqlite::Result<()> {
     for name in LATER_TABLES {
         let is_missing = connection
@@ -99,28 +99,28 @@ pub(crate) fn add_missing(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The group of chunks that hold [`beamtune_model::ProcessTick`]s; not one of [`beamtune_model::Group`].
+/// Name of the chunks that hold [`beamtune_model::ProcessTick`]s; not one of [`beamtune_model::Group`].
 pub(crate) const BUSIEST: &str = "busiest";
 
 /// Keys of `meta`.
 pub(crate) mod meta {
-    /// The beamtune that wrote the file.
+    /// Version of beamtune that wrote the file.
     pub(crate) const WRITTEN_BY: &str = "written_by";
-    /// Wall-clock time at the recording's zero, nanoseconds since 1970.
+    /// Wall-clock time at the zero of the recording, in nanoseconds since 1970.
     pub(crate) const WALL_AT_ZERO: &str = "wall_at_zero";
-    /// `1` once the recording was ended in order.
+    /// `1` once the recording was finished properly.
     pub(crate) const CLOSED: &str = "closed";
-    /// Of a ring: how much it is to hold, nanoseconds.
+    /// Rings: length to keep, in nanoseconds.
     pub(crate) const RING_KEEP: &str = "ring_keep";
-    /// Of a ring: how large it may become, with its log, bytes.
+    /// Rings: maximum size of file and log, in bytes.
     pub(crate) const RING_BYTES: &str = "ring_bytes";
-    /// Of a ring: the node that it records.
+    /// Rings: name of the recorded node.
     pub(crate) const RING_NODE: &str = "ring_node";
 }
 
-/// Makes an empty recording of an empty database.
+/// Creates an empty recording in an empty database.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
-    // Only before the first table; lets `incremental_vacuum` give back at the end what `hot` took.
+    // Must precede the first table. Enables `incremental_vacuum`, which frees the pages of `hot` at the end.
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     let transaction = connection.unchecked_transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_tables_is_that_of_the_schema() {
+    fn list_of_tables_matches_the_schema() {
         let connection = Connection::open_in_memory().expect("sqlite");
         create(&connection).expect("created");
         let mut found: Vec<String> = definitions(&connection).into_iter().map(|(name, _)| name).collect();
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(APPLICATION_ID.to_be_bytes()[4..], *b"btun");
     }
 
-    /// Tables with what they were made by.
+    /// Tables with the statements that created them.
     fn definitions(connection: &Connection) -> Vec<(String, String)> {
         let sql = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid";
         let mut all = connection.prepare(sql).expect("prepared");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_and_columns_that_are_added_later_are_those_of_the_schema() {
+    fn tables_and_columns_added_later_match_the_schema() {
         let connection = Connection::open_in_memory().expect("sqlite");
         create(&connection).expect("created");
         let mut new = definitions(&connection);

@@ -1,5 +1,5 @@
 -- Times (t, t0, t1, tick, mono0, late …) are nanoseconds on the recorder's monotonic clock, from the start
--- of the recording. `tick` is the t of the sample that a row came with.
+-- of the recording. `tick` is the t of the sample that the row belongs to.
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE incarnation(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, node TEXT NOT NULL, os_pid INTEGER,
   boot TEXT NOT NULL, mono0 INTEGER NOT NULL, wall0 INTEGER NOT NULL);
@@ -9,12 +9,12 @@ CREATE TABLE series(id INTEGER PRIMARY KEY, grp TEXT NOT NULL, entity TEXT NOT N
   unit TEXT NOT NULL, kind TEXT NOT NULL);
 CREATE TABLE tick(t INTEGER PRIMARY KEY, inc INTEGER NOT NULL, vm_t0 INTEGER, vm_t1 INTEGER, host_t0 INTEGER,
   host_t1 INTEGER, late INTEGER NOT NULL);
--- Readings, see "Chunks": of a group, five minutes are a row of `chunk`; after these, each second is a row of `hot`.
+-- Readings, see "Chunks": five minutes of a group are a row of `chunk`; after these, each second is a row of `hot`.
 CREATE TABLE chunk(id INTEGER PRIMARY KEY, grp TEXT NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NULL,
   codec INTEGER NOT NULL, crc INTEGER NOT NULL, blob BLOB NOT NULL);
 CREATE TABLE hot(id INTEGER PRIMARY KEY, grp TEXT NOT NULL, t INTEGER NOT NULL, codec INTEGER NOT NULL,
   crc INTEGER NOT NULL, blob BLOB NOT NULL);
--- Strings that come again and again; columns named …_text hold ids of it.
+-- Strings that occur repeatedly; columns named …_text hold ids of this table.
 CREATE TABLE text(id INTEGER PRIMARY KEY, string TEXT NOT NULL UNIQUE);
 CREATE TABLE process(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT NOT NULL,
   ranks_text INTEGER NOT NULL, name_text INTEGER, label_text INTEGER, initial_call_text INTEGER,
@@ -31,22 +31,22 @@ CREATE TABLE port(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT N
   queue_bytes INTEGER NOT NULL, os_pid INTEGER);
 CREATE TABLE spawn(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, what_text INTEGER NOT NULL,
   kind_text INTEGER NOT NULL, maker_text INTEGER, count INTEGER NOT NULL, of INTEGER NOT NULL, bytes INTEGER);
--- Where processes stand that wait. Files of an older beamtune do not have this table, nor the next ones.
+-- Call stacks of waiting processes. Files of older versions do not have this table and the next ones.
 CREATE TABLE stand(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT,
   status_text INTEGER NOT NULL, stack_text INTEGER NOT NULL, count INTEGER NOT NULL, queued INTEGER NOT NULL,
   of INTEGER NOT NULL, waits_for TEXT NOT NULL, kind_text INTEGER);
--- What messages weigh that came for processes which did nothing meanwhile.
+-- Messages whose size was estimated from the heaps of idle receivers.
 CREATE TABLE message(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT,
   messages INTEGER NOT NULL, bytes INTEGER NOT NULL, off_heap INTEGER NOT NULL, us INTEGER NOT NULL,
   active INTEGER NOT NULL, sampled INTEGER NOT NULL);
--- Where the busiest processes ran, or waited in the midst of something, and where any ran.
+-- Call stacks of the busiest processes while running or waiting within a call, and of random processes at work.
 CREATE TABLE ran(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, pid TEXT NOT NULL,
   stack_text INTEGER NOT NULL, looks INTEGER NOT NULL, waits INTEGER, kind_text INTEGER, collects INTEGER);
--- Why processes ended, of those that were monitored.
+-- Exits of monitored processes.
 CREATE TABLE exit(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL, parent TEXT,
   parent_name_text INTEGER, parent_call_text INTEGER, name_text INTEGER, call_text INTEGER, reason_text INTEGER,
   stack TEXT NOT NULL, callee_text INTEGER, count INTEGER NOT NULL, heap_limit_words INTEGER NOT NULL);
--- What is read only when somebody asks for it.
+-- Data that are read on request only.
 CREATE TABLE carrier(id INTEGER PRIMARY KEY, tick INTEGER NOT NULL, t INTEGER NOT NULL,
   allocator_text INTEGER NOT NULL, skipped_text INTEGER, in_pool INTEGER NOT NULL, single INTEGER NOT NULL,
   size_log2 INTEGER, used_tenths INTEGER, carriers INTEGER NOT NULL, bytes INTEGER NOT NULL,

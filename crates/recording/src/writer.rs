@@ -1,17 +1,15 @@
-//! Writing a recording, a sample at a time.
+//! Writing a recording, one sample at a time.
 //!
-//! Each sample is one transaction: its tick, its rows, and its readings as one small row per group in
-//! `hot`. Every five minutes the readings of those minutes, which are also kept in memory, go as chunks
-//! into `chunk`, and the rows of `hot` go away, in one transaction. So at every instant each reading
-//! stands in the file exactly once.
+//! Each sample is one transaction: its tick, its rows, and its readings as one small row per group in `hot`. The readings of
+//! the current segment are also kept in memory. Every five minutes one transaction stores them as chunks in `chunk` and
+//! deletes the rows of `hot`. So the file holds each reading exactly once at any time.
 //!
-//! # What a crash leaves
+//! # After a crash
 //!
-//! The database is in WAL mode with `synchronous = NORMAL`. A killed process loses nothing that was
-//! committed: it is with the kernel. There is no `fsync` per second, which on a production host would
-//! disturb the disk of the very node that is measured; there are two per minute, when the log is
-//! carried over into the file. So after a power loss the file is consistent, and at most the last
-//! minute is missing.
+//! The database is in WAL mode with `synchronous = NORMAL`. A killed process loses nothing that was committed, since the kernel
+//! has it. There is no `fsync` per second, which would disturb the disk of the measured production host; there are two per
+//! minute, at a checkpoint of the log. After a power loss the file is consistent, and at most the last minute is
+//! missing.
 
 mod create;
 mod ring;
@@ -31,49 +29,49 @@ pub use ring::Ring;
 use crate::codec::busiest;
 use crate::codec::column::Encoder;
 use crate::error::Error;
-use crate::reader::{self, Left, Past, Reader};
+use crate::reader::{self, Leftover, Past, Reader};
 use crate::rows::{self, FactRow, TextIds};
 use crate::schema::{BUSIEST, RING_SCHEMA, meta};
 use ring::Bounds;
 use segment::{Blob, Segment};
 
-/// How often the log is carried over into the file: what a power loss may cost.
-const CARRY_OVER_NS: Nanos = 60 * SECOND_NS;
+/// Interval of checkpoints, which is what a power loss may cost.
+const CHECKPOINT_INTERVAL_NS: Nanos = 60 * SECOND_NS;
 
-/// Texts that a ring adds before those that nobody refers to any more are looked for.
-const MANY_TEXTS: u64 = 10_000;
+/// Number of texts that a ring adds before it deletes unreferenced ones.
+const TEXTS_PER_CLEANUP: u64 = 10_000;
 
-/// What stands for a file's name in messages about a recording in memory.
+/// Stands for the file name in messages about an in-memory recording.
 const IN_MEMORY: &str = ":memory:";
 
-/// A recording being written. Dropped without [`finish`](Writer::finish), it is left as by a crash: whole, but in
+/// A recording being written. If dropped without [`finish`](Writer::finish), it is left as after a crash: complete, but in
 /// more than one file.
 #[derive(Debug)]
 pub struct Writer {
     connection: Connection,
     path: PathBuf,
-    /// Keeps other writers away; closed after the connection, `None` in memory.
+    /// Excludes other writers; closed after the connection. `None` in memory.
     lock: Option<File>,
-    /// The group of each series stored so far; ids are dense.
+    /// Group of each stored series; ids are dense.
     groups: Vec<Group>,
     last: Option<(Nanos, u32)>,
     segment: Segment,
-    /// Bytes in `hot`, which become a little less in chunks.
+    /// Bytes in `hot`; chunks take a little less.
     hot_bytes: u64,
-    /// Of them, those of the sample stored last.
+    /// Bytes in `hot` of the last sample.
     stored_bytes: u64,
-    /// Chunks that wait to be stored in place of the rows in `hot`.
+    /// Chunks that are ready to replace the rows in `hot`.
     sealed: Vec<Sealed>,
-    longer_gaps: Vec<(String, Nanos, Nanos)>,
-    /// The tick after which the log was last carried over into the file.
-    carried_over: Nanos,
+    prolonged_gaps: Vec<(String, Nanos, Nanos)>,
+    /// Tick of the last checkpoint.
+    last_checkpoint: Nanos,
     texts: TextIds,
     encoder: Encoder,
-    /// Of a ring.
+    /// Bounds of a ring; `None` otherwise.
     bounds: Option<Bounds>,
-    /// What an earlier process has left in the file.
+    /// State that an earlier process has left in the file.
     past: Option<Past>,
-    /// Instants with the wall-clock time at them, to be stored with the next sample.
+    /// Instants with their wall-clock times, to be stored with the next sample.
     clock: Vec<(Nanos, i64)>,
 }
 
@@ -85,13 +83,13 @@ struct Sealed {
 }
 
 impl Writer {
-    /// Starts a recording in a new file. It appears whole or not at all, and nobody else can write to it.
+    /// Starts a recording in a new file. The file appears complete or not at all, and no other process can write to it.
     pub fn create(path: &Path, existing: Existing) -> Result<Self, Error> {
         let (connection, lock) = create::create(path, existing, |_| Ok(()))?;
         Ok(Writer::new(connection, path.to_owned(), Some(lock)))
     }
 
-    /// Starts a ring of a node, or goes on in the one that is there, in whatever state its last writer has left it.
+    /// Starts a ring for a node, or continues an existing one, in whatever state its last writer left it.
     pub fn ring(path: &Path, ring: Ring, node: &str) -> Result<Self, Error> {
         let at = |error| Error::sqlite(path, error);
         let ring = Ring { max_bytes: ring.max_bytes.max(Ring::SMALLEST_BYTES), ..ring };
@@ -104,7 +102,7 @@ impl Writer {
             let writer = Writer::new(connection, path.to_owned(), Some(lock));
             return Ok(Writer { bounds: Some(bounds), ..writer });
         };
-        let Left { past, unsealed, lost } = reader::left(path, node)?;
+        let Leftover { past, unsealed, lost } = reader::read_leftover(path, node)?;
         let connection = create::open(path).map_err(at)?;
         crate::schema::add_missing(&connection).map_err(at)?;
         ring.store(&connection, node).map_err(at)?;
@@ -114,23 +112,23 @@ impl Writer {
             bounds: Some(bounds),
             groups: past.table.iter().map(|(_, series)| series.group).collect(),
             last: past.last,
-            carried_over: past.last.map_or(0, |(t, _)| t),
+            last_checkpoint: past.last.map_or(0, |(t, _)| t),
             ..Writer::new(connection, path.to_owned(), Some(lock))
         };
         writer.past = Some(past);
-        writer.seal_left(&unsealed, &lost)?;
+        writer.seal_leftover(&unsealed, &lost)?;
         Ok(writer)
     }
 
-    /// Makes chunks of the readings that the last writer has left unsealed.
-    fn seal_left(&mut self, unsealed: &[Sample], lost: &[beamtune_model::Gap]) -> Result<(), Error> {
+    /// Stores readings that the last writer left in `hot` as chunks.
+    fn seal_leftover(&mut self, unsealed: &[Sample], lost: &[beamtune_model::Gap]) -> Result<(), Error> {
         unsealed.iter().for_each(|sample| self.segment.push(sample));
         self.seal();
         let tick = self.last.map_or(0, |(t, _)| t);
         rows::insert(&self.connection, &mut self.texts, tick, lost).map_err(|error| self.error(error))?;
         self.store_sealed()?;
         ring::drop_texts(&self.connection).map_err(|error| self.error(error))?;
-        // With other bounds than before there may be too much.
+        // The bounds may be tighter than before.
         self.keep_bounds(tick)?;
         while let Some(bounds) = &mut self.bounds
             && bounds.exceeds(&self.connection).map_err(|error| Error::sqlite(&self.path, error))?
@@ -139,30 +137,30 @@ impl Writer {
         self.shrink()
     }
 
-    /// What an earlier process has left in the file; once.
+    /// Takes the state that an earlier process has left in the file; `None` after the first call.
     pub(crate) fn take_past(&mut self) -> Option<Past> {
         self.past.take()
     }
 
-    /// The instant at which a recording of this file begins when the wall clock shows `wall`: 0 in a new one, else after
-    /// the last tick.
+    /// Instant at which a recording to this file begins if the wall clock shows `wall`: 0 in a new file, else after the last
+    /// tick.
     pub fn begins_at(&self, wall: i64) -> Nanos {
         self.past.as_ref().map_or(0, |past| past.resume(wall).0)
     }
 
-    /// What the user should be told of a ring's bounds, each once.
+    /// Takes new messages for the user about the bounds of a ring.
     pub fn take_notices(&mut self) -> Vec<String> {
         self.bounds.as_mut().map(Bounds::take_notices).unwrap_or_default()
     }
 
-    /// Notes what the wall clock shows at an instant, if this is a ring; stored with the next sample.
+    /// Adds the wall-clock time of an instant if this is a ring; stored with the next sample.
     pub(crate) fn note_wall(&mut self, t: Nanos, wall: i64) {
         if self.bounds.is_some() {
             self.clock.push((t, wall));
         }
     }
 
-    /// Starts a recording that is in no file and is gone with the process.
+    /// Starts a recording in memory, which is lost at the end of the process.
     pub fn in_memory() -> Result<Self, Error> {
         let path = PathBuf::from(IN_MEMORY);
         let connection = Connection::open_in_memory()
@@ -183,8 +181,8 @@ impl Writer {
             hot_bytes: 0,
             stored_bytes: 0,
             sealed: Vec::new(),
-            longer_gaps: Vec::new(),
-            carried_over: 0,
+            prolonged_gaps: Vec::new(),
+            last_checkpoint: 0,
             texts: TextIds::default(),
             encoder: Encoder::default(),
             bounds: None,
@@ -193,7 +191,7 @@ impl Writer {
         }
     }
 
-    /// Notes the wall-clock time at the recording's zero, in nanoseconds since 1970.
+    /// Stores the wall-clock time at the zero of the recording, in nanoseconds since 1970.
     pub fn set_wall_at_zero(&mut self, wall: i64) -> Result<(), Error> {
         self.set_meta(meta::WALL_AT_ZERO, &wall.to_string()).map_err(|error| self.error(error))
     }
@@ -203,11 +201,11 @@ impl Writer {
         self.connection.prepare_cached(sql)?.execute((key, value)).map(drop)
     }
 
-    /// Adds a sample, whose readings' ids are those of `table`. Ticks grow, incarnations do not shrink, and the
-    /// table is the same as before, perhaps longer.
+    /// Adds a sample; the series ids of its readings refer to `table`. Ticks must increase, incarnations must not decrease, and
+    /// the table must be the same as before, except for added series.
     ///
-    /// When this returns, the sample survives the end of this process. After an error nothing of it is in the
-    /// file, and the next sample may be tried.
+    /// When this returns, the sample survives the end of this process. After an error nothing of it is in the file, and the next
+    /// sample may be tried.
     pub fn append(&mut self, sample: &Sample, table: &SeriesTable) -> Result<(), Error> {
         self.check(sample, table)?;
         if let Some(bounds) = &mut self.bounds
@@ -215,8 +213,8 @@ impl Writer {
         {
             return Err(Error::HeldByReader { path: self.path.clone() });
         }
-        let is_much = self.bounds.as_ref().is_some_and(|bounds| bounds.is_much(self.hot_bytes));
-        if self.segment.is_due(&sample.tick) || is_much {
+        let must_seal = self.bounds.as_ref().is_some_and(|bounds| bounds.must_seal(self.hot_bytes));
+        if self.segment.is_due(&sample.tick) || must_seal {
             self.seal();
         }
         if !self.sealed.is_empty() {
@@ -231,16 +229,16 @@ impl Writer {
             self.groups.truncate(self.groups.len() - fresh.len());
             return Err(error);
         }
-        self.longer_gaps.clear();
+        self.prolonged_gaps.clear();
         self.clock.clear();
         self.segment.push(sample);
         self.hot_bytes += self.stored_bytes;
         self.last = Some((sample.tick.t, sample.tick.incarnation));
-        self.carry_over(sample.tick.t);
+        self.checkpoint(sample.tick.t);
         Ok(())
     }
 
-    /// Does something in one transaction; where there is no room for it, a ring makes some.
+    /// Runs a transaction; if there is no room, a ring drops old data and retries.
     fn with_room(&mut self, mut work: impl FnMut(&mut Self) -> rusqlite::Result<()>) -> Result<(), Error> {
         let mut is_log_new = false;
         loop {
@@ -267,8 +265,8 @@ impl Writer {
         free.map_err(|error| self.error(error))
     }
 
-    /// Drops the oldest of a ring; if there is nothing but the present segment, seals that. False if nothing is left to
-    /// be done.
+    /// Drops the oldest segment of a ring; if there is only the current segment, seals it. Returns false if no room can be
+    /// made.
     fn make_room(&mut self) -> Result<bool, Error> {
         let Some(bounds) = &mut self.bounds else { return Ok(false) };
         let present = self.segment.begin().or(self.last.map(|(t, _)| t)).unwrap_or(0);
@@ -292,11 +290,11 @@ impl Writer {
         }
     }
 
-    /// After a segment was sealed: drops what a ring is not to hold any more.
+    /// Drops data that are too old for a ring, after a segment was sealed.
     fn keep_bounds(&mut self, now: Nanos) -> Result<(), Error> {
         let Some(bounds) = &self.bounds else { return Ok(()) };
         let mut drop = || -> rusqlite::Result<()> {
-            if bounds.drop_old(&self.connection, now)? && self.texts.added > MANY_TEXTS {
+            if bounds.drop_old(&self.connection, now)? && self.texts.added > TEXTS_PER_CLEANUP {
                 self.texts.forget();
                 ring::restart_log(&self.connection)?;
                 ring::drop_texts(&self.connection)?;
@@ -305,7 +303,7 @@ impl Writer {
             Ok(())
         };
         match drop() {
-            // Next time, then.
+            // Retried after the next segment.
             Err(error) if is_full(&error) => Ok(()),
             other => other.map_err(|error| self.error(error)),
         }
@@ -318,15 +316,16 @@ impl Writer {
         }
     }
 
-    /// Moves the end of a gap that was added with an earlier sample; stored with the next sample, or at the end.
+    /// Moves the end of a gap of an earlier sample; stored with the next sample, or by [`finish`](Writer::finish).
     pub fn prolong_gap(&mut self, source: &str, begin: Nanos, end: Nanos) {
-        self.longer_gaps.retain(|(other, other_begin, _)| (other.as_str(), *other_begin) != (source, begin));
-        self.longer_gaps.push((source.to_owned(), begin, end));
+        self.prolonged_gaps
+            .retain(|(other, other_begin, _)| (other.as_str(), *other_begin) != (source, begin));
+        self.prolonged_gaps.push((source.to_owned(), begin, end));
     }
 
     fn check(&self, sample: &Sample, table: &SeriesTable) -> Result<(), Error> {
         let tick = &sample.tick;
-        // Nothing is before the recording's zero.
+        // No tick precedes the zero of the recording.
         let (last_t, last_incarnation) = self.last.unwrap_or((-1, 0));
         if tick.t <= last_t || tick.incarnation < last_incarnation {
             let (t, incarnation) = (tick.t, tick.incarnation);
@@ -368,10 +367,18 @@ impl Writer {
                 tick.host.map(|span| span.end),
                 tick.late,
             ])?;
-        if let Some(life) = &sample.incarnation {
+        if let Some(incarnation) = &sample.incarnation {
             transaction.execute(
                 "INSERT INTO incarnation(id, tick, node, os_pid, boot, mono0, wall0) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                params![life.id, t, life.node, life.os_pid, life.boot, life.mono0, life.wall0],
+                params![
+                    incarnation.id,
+                    t,
+                    incarnation.node,
+                    incarnation.os_pid,
+                    incarnation.boot,
+                    incarnation.mono0,
+                    incarnation.wall0
+                ],
             )?;
         }
         self.stored_bytes = 0;
@@ -412,7 +419,7 @@ impl Writer {
         rows::insert(&transaction, texts, t, &sample.snapshots)?;
         rows::insert(&transaction, texts, t, &sample.events)?;
         rows::insert(&transaction, texts, t, &sample.gaps)?;
-        prolong(&transaction, &self.longer_gaps)?;
+        prolong(&transaction, &self.prolonged_gaps)?;
         for (t, wall) in &self.clock {
             transaction
                 .prepare_cached("INSERT OR REPLACE INTO clock(t, wall) VALUES (?1, ?2)")?
@@ -421,11 +428,11 @@ impl Writer {
         transaction.commit()
     }
 
-    /// Carries the log over into the file, once a minute.
-    fn carry_over(&mut self, t: Nanos) {
-        if t.saturating_sub(self.carried_over) >= CARRY_OVER_NS {
-            self.carried_over = t;
-            // If it fails (a full disk, a reader in the way), all is still in the log, and the next one may succeed.
+    /// Checkpoints the log once a minute.
+    fn checkpoint(&mut self, t: Nanos) {
+        if t.saturating_sub(self.last_checkpoint) >= CHECKPOINT_INTERVAL_NS {
+            self.last_checkpoint = t;
+            // If it fails (a full disk, a reader), all data are still in the log, and the next one may succeed.
             let _ = match self.bounds {
                 Some(_) => ring::restart_log(&self.connection).map(drop),
                 None => self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())),
@@ -433,17 +440,17 @@ impl Writer {
         }
     }
 
-    /// Makes chunks of what is in memory.
+    /// Encodes the current segment as chunks.
     fn seal(&mut self) {
         self.segment.seal(&self.groups, &mut self.encoder, &mut self.sealed);
         self.hot_bytes = 0;
     }
 
-    /// Puts sealed chunks in place of the rows in `hot`, if there are any.
+    /// Replaces the rows in `hot` by the sealed chunks, if there are any.
     fn store_sealed(&mut self) -> Result<(), Error> {
         if !self.sealed.is_empty() {
             if self.bounds.is_some() {
-                // So that the log has room for all of them.
+                // Makes room in the log for all of them.
                 ring::restart_log(&self.connection).map_err(|error| self.error(error))?;
             }
             self.with_room(|writer| writer.put_sealed())?;
@@ -454,7 +461,7 @@ impl Writer {
 
     fn put_sealed(&self) -> rusqlite::Result<()> {
         let transaction = self.connection.unchecked_transaction()?;
-        // First, so that the chunks have its pages.
+        // First, so that the chunks can reuse its pages.
         transaction.execute("DELETE FROM hot", [])?;
         for Sealed { begin, end, blob } in &self.sealed {
             transaction
@@ -473,13 +480,13 @@ impl Writer {
         transaction.commit()
     }
 
-    /// Ends the recording: leaves it as one file, and opens it for reading.
+    /// Finishes the recording: leaves a single file, and opens it for reading.
     ///
-    /// If there is no room left even for this, what was written stays readable as it is.
+    /// If there is no room even for this, everything written stays readable as it is.
     pub fn finish(mut self) -> Result<Reader, Error> {
         self.seal();
         self.store_sealed()?;
-        prolong(&self.connection, &self.longer_gaps)
+        prolong(&self.connection, &self.prolonged_gaps)
             .and_then(|()| self.set_meta(meta::CLOSED, "1"))
             .map_err(|error| self.error(error))?;
         if self.lock.is_none() {
@@ -499,7 +506,7 @@ impl Writer {
             .mapped(|_| Ok(()))
             .try_for_each(|row| row)?;
         self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
-        // Refused while somebody reads; then an empty log stays beside the file, which is whole all the same.
+        // Refused while another process reads; then an empty log stays next to the complete file.
         match self.connection.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(())) {
             Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => Ok(()),
             other => other,

@@ -1,6 +1,6 @@
-//! Writers that die, readers that come at any moment, disks that are full or read-only.
+//! Writers that are killed, concurrent readers, full and read-only disks.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "in a test, whatever is unexpected is to end it")]
+#![allow(clippy::expect_used, clippy::panic, reason = "an unexpected value must end a test")]
 
 mod common;
 
@@ -19,12 +19,12 @@ use rusqlite::Connection;
 
 use common::{Disk, Random, assert_same, recorded, replayed, samples};
 
-/// Where the helper process is to write.
+/// File that the helper process writes to.
 const HELPER_FILE: &str = "BEAMTUNE_TEST_RECORD_INTO";
-/// Where the helper stops if nobody kills it.
+/// Second at which the helper stops if the test has died.
 const HELPER_SECONDS: i64 = 3_000;
 
-/// Not a test: the process that the tests below start and kill. It tells each second that it has stored.
+/// Not a test: the process that the tests below start and kill. It prints each second that it has stored.
 #[test]
 fn helper_that_records_until_it_is_killed() {
     let Some(path) = std::env::var_os(HELPER_FILE) else { return };
@@ -35,10 +35,10 @@ fn helper_that_records_until_it_is_killed() {
         writer.append(&sample, &table).expect("stored");
         println!("stored {second}");
     }
-    // Nobody has killed it, so the test has died.
+    // Reached only if the test has died.
 }
 
-/// The helper, killed at the latest when the test ends.
+/// The helper process, killed when dropped.
 struct Helper {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -57,7 +57,7 @@ impl Helper {
         Helper { process, output, stored: -1 }
     }
 
-    /// Waits until a second is stored.
+    /// Waits until a second has been stored.
     fn wait_for(&mut self, second: i64) {
         while self.stored < second && self.read_line() {}
         assert!(self.stored >= second, "the helper has ended at {}", self.stored);
@@ -72,7 +72,7 @@ impl Helper {
         more
     }
 
-    /// Kills it like `kill -9`; returns the last second that it has told to be stored.
+    /// Kills it like `kill -9`; returns the last second that it has reported as stored.
     fn kill(mut self) -> i64 {
         self.process.kill().expect("killed");
         self.process.wait().expect("ended");
@@ -88,7 +88,7 @@ impl Drop for Helper {
     }
 }
 
-/// A recording of which the writer was killed: the file, the log and the rest.
+/// Remains of a killed writer: the file, the log and the index.
 fn killed(directory: &Path, second: i64) -> (PathBuf, i64) {
     let path = directory.join("killed.btr");
     let mut helper = Helper::start(&path);
@@ -97,7 +97,7 @@ fn killed(directory: &Path, second: i64) -> (PathBuf, i64) {
 }
 
 #[test]
-fn a_killed_writer_loses_nothing_that_it_has_stored() {
+fn a_killed_writer_loses_no_stored_sample() {
     let mut random = Random(u64::from(std::process::id()));
     println!("seed {}", std::process::id());
     let (expect, _) = samples(HELPER_SECONDS);
@@ -113,16 +113,20 @@ fn a_killed_writer_loses_nothing_that_it_has_stored() {
         let reader = Reader::open(&path).expect("opened");
         assert!(!reader.is_closed());
         let found = replayed(&reader);
-        // One that was stored but not told yet may be there, too.
-        let told = stored as usize + 1;
-        assert!((told..=told + 1).contains(&found.len()), "{} samples, {told} told", found.len());
+        // One more sample may have been stored and not reported.
+        let reported = stored as usize + 1;
+        assert!(
+            (reported..=reported + 1).contains(&found.len()),
+            "{} samples, {reported} reported",
+            found.len()
+        );
         assert_same(&found, &expect[..found.len()]);
-        kept_more += found.len() - told;
+        kept_more += found.len() - reported;
         let period =
             reader.period(&Selection { incarnation: Some(0), ..Selection::default() }).expect("readable");
         assert_eq!(period.ticks as usize, found.len().min(500));
     }
-    println!("{kept_more} of 24 were killed between storing and telling");
+    println!("{kept_more} of 24 were killed between storing and reporting");
 }
 
 #[test]
@@ -135,43 +139,40 @@ fn a_recording_can_be_read_while_another_process_writes_it() {
     let follower = Reader::open(&path).expect("opened");
     let mut following = follower.samples();
     let mut followed = Vec::new();
-    // Across the ends of two chunks.
+    // Across the ends of two segments.
     for second in (50..750).step_by(70) {
         helper.wait_for(second);
-        let told = helper.stored as usize + 1;
+        let reported = helper.stored as usize + 1;
         let reader = Reader::open(&path).expect("opened");
         let found = replayed(&reader);
-        assert!(found.len() >= told, "{} of {told}", found.len());
+        assert!(found.len() >= reported, "{} of {reported}", found.len());
         assert_same(&found, &expect[..found.len()]);
         let period =
             reader.period(&Selection { incarnation: Some(0), ..Selection::default() }).expect("readable");
         assert!(period.gaps.iter().all(|gap| gap.source == "vm.ets"), "{:?}", period.gaps);
-        assert!(period.ticks as usize >= told.min(500));
+        assert!(period.ticks as usize >= reported.min(500));
 
         followed.extend(following.by_ref().map(|sample| sample.expect("readable")));
-        assert!(followed.len() >= told);
+        assert!(followed.len() >= reported);
         assert_same(&followed, &expect[..followed.len()]);
     }
     helper.kill();
 }
 
 #[test]
-fn two_writers_never_write_to_one_file() {
+fn two_writers_never_share_a_file() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("busy.btr");
     let mut helper = Helper::start(&path);
     helper.wait_for(3);
     let refused = Writer::create(&path, Existing::Refuse).expect_err("it exists").to_string();
-    assert!(
-        refused.ends_with("busy.btr exists already: choose another name, or remove it first"),
-        "{refused}"
-    );
+    assert!(refused.ends_with("busy.btr already exists: choose another name, or remove it"), "{refused}");
     let refused = Writer::create(&path, Existing::Replace).expect_err("it is being written").to_string();
     assert!(refused.contains("busy.btr is being recorded by another beamtune"), "{refused}");
     helper.wait_for(6);
     let stored = helper.kill();
 
-    // A dead writer keeps nobody away. What it has left in its log must not turn up in the new recording.
+    // A dead writer does not exclude others. Its log must not become part of the new recording.
     assert!(stored >= 6);
     assert!(path.with_extension("btr-wal").exists(), "the log of the killed writer");
     let (samples, table) = samples(2);
@@ -182,7 +183,7 @@ fn two_writers_never_write_to_one_file() {
 }
 
 #[test]
-fn a_log_that_was_left_alone_is_not_taken_for_a_part_of_a_new_recording() {
+fn an_orphaned_log_does_not_become_part_of_a_new_recording() {
     let directory = tempfile::tempdir().expect("directory");
     let (path, _) = killed(directory.path(), 20);
     fs::remove_file(&path).expect("removed");
@@ -201,13 +202,13 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_closed_recording_is_one_file_and_small_if_it_is_short() {
+fn a_short_finished_recording_is_one_small_file() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     recorded(&path, 11);
     assert_eq!(names(directory.path()), ["a.btr"]);
     let size = fs::metadata(&path).expect("there").len();
-    // A page of 4 KiB for each table and index, and at most five for what they hold.
+    // A page of 4 KiB for each table and index, and at most five more for their content.
     let database = Connection::open(&path).expect("opened");
     let count = "SELECT count(*) FROM sqlite_schema WHERE rootpage > 0";
     let used: i64 = database.query_row(count, [], |row| row.get(0)).expect("counted");
@@ -218,7 +219,7 @@ fn a_closed_recording_is_one_file_and_small_if_it_is_short() {
 }
 
 #[test]
-fn a_recording_that_cannot_be_made_leaves_nothing_behind() {
+fn a_recording_that_cannot_be_created_leaves_nothing_behind() {
     let directory = tempfile::tempdir().expect("directory");
     let missing = directory.path().join("no/such/directory/a.btr");
     let error = Writer::create(&missing, Existing::Refuse).expect_err("no directory");
@@ -229,7 +230,7 @@ fn a_recording_that_cannot_be_made_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_reader_that_is_still_there_at_the_end_does_not_keep_the_file_from_being_whole() {
+fn finish_completes_the_file_while_a_reader_is_open() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let (samples, table) = samples(5);
@@ -247,7 +248,7 @@ fn a_reader_that_is_still_there_at_the_end_does_not_keep_the_file_from_being_who
 }
 
 #[test]
-fn what_a_crash_leaves_opens_in_a_read_only_directory() {
+fn remains_of_a_crash_can_be_read_in_a_read_only_directory() {
     let directory = tempfile::tempdir().expect("directory");
     let (path, stored) = killed(directory.path(), 330);
     for with_index in [true, false] {
@@ -270,7 +271,7 @@ fn what_a_crash_leaves_opens_in_a_read_only_directory() {
 }
 
 #[test]
-fn a_closed_recording_opens_in_a_read_only_directory() {
+fn a_finished_recording_can_be_read_in_a_read_only_directory() {
     let disk = match Disk::of(5_000) {
         Ok(disk) => disk,
         Err(why) => return println!("skipped, because no tmpfs can be mounted here ({why})"),
@@ -281,7 +282,7 @@ fn a_closed_recording_opens_in_a_read_only_directory() {
     assert_same(&replayed(&Reader::open(&path).expect("opened")), &samples);
 }
 
-/// Time that passes when somebody sleeps; at an instant of it something is done.
+/// A clock that moves only during sleeps; at instant `at` it calls `what`.
 struct Scene<'a> {
     now: Cell<Nanos>,
     at: Nanos,
@@ -305,7 +306,7 @@ impl Clock for Scene<'_> {
     }
 }
 
-/// A source whose samples take 20 kB each.
+/// A source whose samples take 20 kB.
 struct Wide(Random);
 
 impl Source for Wide {
@@ -326,7 +327,7 @@ impl Source for Wide {
 }
 
 #[test]
-fn on_a_full_disk_the_recording_ends_with_a_message_and_what_it_has_stays() {
+fn on_a_full_disk_the_recording_ends_with_a_message_and_stays_readable() {
     let disk = match Disk::of(3_000) {
         Ok(disk) => disk,
         Err(why) => return println!("skipped, because no tmpfs can be mounted here ({why})"),
@@ -334,7 +335,7 @@ fn on_a_full_disk_the_recording_ends_with_a_message_and_what_it_has_stays() {
     let path = disk.path().join("full.btr");
     let clock = Scene { now: Cell::new(0), at: Nanos::MAX, what: &|| () };
     let mut writer = Writer::create(&path, Existing::Refuse).expect("created");
-    let mut last_told = None;
+    let mut last_reported = None;
     let mut stored = 0;
     let error = record(
         &Plan::default(),
@@ -344,15 +345,15 @@ fn on_a_full_disk_the_recording_ends_with_a_message_and_what_it_has_stays() {
         &mut writer,
         |progress| {
             stored = progress.samples;
-            last_told = progress.trouble.map(str::to_owned);
+            last_reported = progress.trouble.map(str::to_owned);
         },
     )
     .expect_err("no room");
     assert!(
-        error.to_string().contains("full.btr: the disk is full; what was recorded before stays readable"),
+        error.to_string().contains("full.btr: the disk is full; earlier samples stay readable"),
         "{error}"
     );
-    assert_eq!(last_told, Some(error.to_string()));
+    assert_eq!(last_reported, Some(error.to_string()));
     assert!(stored > 10, "{stored} samples");
     let expect = stored as usize;
     assert_eq!(replayed(&Reader::open(&path).expect("opened while it is open for writing")).len(), expect);
@@ -366,7 +367,7 @@ fn on_a_full_disk_the_recording_ends_with_a_message_and_what_it_has_stays() {
 }
 
 #[test]
-fn once_there_is_room_again_the_recording_goes_on_and_marks_the_gap() {
+fn the_recording_continues_with_a_gap_once_there_is_room_again() {
     let disk = match Disk::of(6_000) {
         Ok(disk) => disk,
         Err(why) => return println!("skipped, because no tmpfs can be mounted here ({why})"),
@@ -386,10 +387,10 @@ fn once_there_is_room_again_the_recording_goes_on_and_marks_the_gap() {
         &mut writer,
         |_| (),
     )
-    .expect("went on");
+    .expect("continued");
     assert_eq!(outcome.end, End::Elapsed);
     assert!((20..71).contains(&outcome.samples), "{} samples", outcome.samples);
-    let trouble = outcome.last_trouble.expect("told");
+    let trouble = outcome.last_trouble.expect("reported");
     assert_eq!(trouble.kind, TroubleKind::Recorder);
     let reader = writer.finish().expect("finished");
     let samples = replayed(&reader);

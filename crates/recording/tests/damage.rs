@@ -1,6 +1,6 @@
-//! Files that are damaged, cut off, of another kind, or made to do harm: a clear message or what is left, never a panic.
+//! Damaged, truncated, foreign and hostile files: a clear message or the readable rest, never a panic.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "in a test, whatever is unexpected is to end it")]
+#![allow(clippy::expect_used, clippy::panic, reason = "an unexpected value must end a test")]
 
 mod common;
 
@@ -14,7 +14,7 @@ use flate2::Crc;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-/// A closed recording of some seconds in a directory of its own.
+/// A finished recording of some seconds in its own directory.
 fn recording(seconds: i64) -> (TempDir, PathBuf, Vec<Sample>) {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
@@ -36,7 +36,7 @@ fn crc(bytes: &[u8]) -> u32 {
     crc.sum()
 }
 
-/// Reads all there is to read; whatever is wrong, it must not panic. The samples that could be read.
+/// Reads everything, which must not panic, and returns the readable samples.
 fn read_all(path: &Path) -> Result<Vec<Sample>, Error> {
     let reader = Reader::open(path)?;
     let samples = reader.samples().collect();
@@ -48,34 +48,35 @@ fn read_all(path: &Path) -> Result<Vec<Sample>, Error> {
 }
 
 #[test]
-fn what_is_no_recording_is_told_apart() {
+fn other_files_are_identified() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("FILE");
     let check = |content: &[u8], expect: &str| {
         fs::write(&path, content).expect("written");
         assert_eq!(message(&path), expect);
     };
-    check(b"", "no recording: FILE is empty");
-    check(b"Erlang crash dump, and so on, for many lines", "no recording: FILE is not an SQLite database");
-    check(&[0; 10_000], "no recording: FILE is not an SQLite database");
-    let beginning = "no recording: FILE is only the beginning of an SQLite database: copy it again from where it was recorded";
+    check(b"", "not a recording: FILE is empty");
+    check(b"Erlang crash dump, and so on, for many lines", "not a recording: FILE is not an SQLite database");
+    check(&[0; 10_000], "not a recording: FILE is not an SQLite database");
+    let beginning =
+        "not a recording: FILE is only the beginning of an SQLite database: copy it again from its origin";
     check(b"SQLite form", beginning);
     check(b"SQLite format 3\0\x10\0\x01\x01", beginning);
 
     fs::remove_file(&path).expect("removed");
     assert!(message(&path).starts_with("FILE: No such file"), "{}", message(&path));
-    assert!(message(directory.path()).ends_with("is no regular file"), "{}", message(directory.path()));
+    assert!(message(directory.path()).ends_with("is not a regular file"), "{}", message(directory.path()));
     change(&path, "CREATE TABLE bookmarks(url)");
-    assert_eq!(message(&path), "no recording: FILE is an SQLite database of something else");
+    assert_eq!(message(&path), "not a recording: FILE is an SQLite database of another application");
     change(&path, "PRAGMA journal_mode = WAL");
-    assert_eq!(message(&path), "no recording: FILE is an SQLite database of something else");
+    assert_eq!(message(&path), "not a recording: FILE is an SQLite database of another application");
 }
 
 #[test]
-fn a_newer_format_is_refused_with_the_version_that_wrote_it() {
+fn a_newer_format_is_rejected_with_the_version_that_wrote_it() {
     let (_directory, path, _) = recording(3);
     change(&path, "PRAGMA user_version = 2; UPDATE meta SET value = 'beamtune 9.1' WHERE key = 'written_by'");
-    let expect = "FILE was written by a newer beamtune (beamtune 9.1): upgrade (it has format 2, this version reads 1)";
+    let expect = "FILE was written by a newer beamtune (beamtune 9.1): upgrade beamtune (file format 2, this version reads 1)";
     assert_eq!(message(&path), expect);
     change(&path, "DROP TABLE meta");
     assert!(
@@ -86,7 +87,7 @@ fn a_newer_format_is_refused_with_the_version_that_wrote_it() {
 }
 
 #[test]
-fn what_a_newer_beamtune_adds_is_passed_over() {
+fn additions_of_newer_versions_are_ignored() {
     let (_directory, path, mut samples) = recording(400);
     change(
         &path,
@@ -104,7 +105,7 @@ fn what_a_newer_beamtune_adds_is_passed_over() {
 }
 
 #[test]
-fn what_an_older_beamtune_did_not_write_is_not_there_and_is_no_damage() {
+fn data_missing_in_older_versions_are_not_damage() {
     let (_directory, path, mut samples) = recording(400);
     change(&path, "DROP TABLE carrier; DROP TABLE allocation; DROP TABLE code; DROP TABLE holder; DROP TABLE collection;
          DROP TABLE collected; DROP TABLE lock_session; DROP TABLE lock; DROP TABLE lock_wait;
@@ -131,7 +132,7 @@ fn what_an_older_beamtune_did_not_write_is_not_there_and_is_no_damage() {
     assert_same(&replayed(&reader), &samples);
     let period = reader.period(&Selection::default()).expect("readable");
     assert!(period.carriers.is_empty() && period.gaps.iter().all(|gap| gap.kind != TroubleKind::Garbled));
-    // In the place of such a table, too, nothing but a table is read.
+    // A view in place of the missing table is not read.
     change(
         &path,
         "CREATE VIEW carrier AS WITH RECURSIVE more(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM more) SELECT id FROM more",
@@ -140,14 +141,14 @@ fn what_an_older_beamtune_did_not_write_is_not_there_and_is_no_damage() {
 }
 
 #[test]
-fn a_table_whose_definition_is_damaged_is_a_gap_and_the_rest_is_read() {
+fn a_table_with_a_damaged_definition_is_a_gap_and_the_rest_is_read() {
     let (_directory, path, expect) = recording(30);
     let sql = "UPDATE sqlite_schema SET sql = replace(sql, 'objects', 'subjects') WHERE name = 'ets'";
     change(&path, &format!("PRAGMA writable_schema = 1; {sql}"));
     let found = read_all(&path).expect("readable");
     let mut reasons = found.iter().flat_map(|sample| &sample.gaps).map(|gap| gap.reason.as_str());
-    let told = "the recording is damaged here: rows of the table ets cannot be read";
-    assert!(reasons.any(|reason| reason == told));
+    let expect_reason = "the recording is damaged here: rows of the table ets cannot be read";
+    assert!(reasons.any(|reason| reason == expect_reason));
     let readings = |samples: &[Sample]| samples.iter().map(|sample| sample.readings.len()).sum::<usize>();
     assert_eq!((found.len(), readings(&found)), (expect.len(), readings(&expect)));
 }
@@ -190,7 +191,7 @@ fn a_garbled_chunk_is_a_gap_and_the_rest_is_read() {
 }
 
 #[test]
-fn garbled_content_with_a_right_check_sum_does_not_panic() {
+fn garbled_content_with_a_valid_checksum_does_not_panic() {
     let (_directory, path, _) = recording(400);
     let connection = Connection::open(&path).expect("opened");
     let ids: Vec<i64> = connection
@@ -205,7 +206,7 @@ fn garbled_content_with_a_right_check_sum_does_not_panic() {
         let whole: Vec<u8> = connection.query_row(read, [id], |row| row.get(0)).expect("read");
         let mut blob = whole.clone();
         for _ in 0..=random.below(4) {
-            // Most of what matters stands in front.
+            // The most important bytes are at the front.
             let front = 1 << random.below(14);
             let at = random.below(blob.len().min(front) as u64) as usize;
             blob[at] = random.bits() as u8;
@@ -221,7 +222,7 @@ fn garbled_content_with_a_right_check_sum_does_not_panic() {
 }
 
 #[test]
-fn a_garbled_row_costs_itself_alone() {
+fn a_garbled_row_costs_only_itself() {
     let (_directory, path, mut expect) = recording(400);
     change(
         &path,
@@ -254,7 +255,7 @@ fn a_garbled_row_costs_itself_alone() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_says_so_and_gives_what_is_left() {
+fn a_truncated_file_is_read_with_a_gap() {
     let (_directory, path, expect) = recording(900);
     let whole = fs::read(&path).expect("read");
     let cut = path.with_file_name("cut.btr");
@@ -262,7 +263,7 @@ fn a_file_that_is_cut_off_says_so_and_gives_what_is_left() {
     println!("seed {}", std::process::id());
     let mut offsets: Vec<usize> = (0..50).map(|_| random.below(whole.len() as u64) as usize).collect();
     offsets.extend([1, 15, 16, 99, 100, 101, 4_095, 4_096, 4_097, 8_192, whole.len() - 1]);
-    let mut most = 0;
+    let mut max = 0;
     for offset in offsets {
         fs::write(&cut, &whole[..offset]).expect("written");
         match Reader::open(&cut) {
@@ -270,8 +271,8 @@ fn a_file_that_is_cut_off_says_so_and_gives_what_is_left() {
                 assert_eq!(reader.missing_bytes(), Some((whole.len() - offset) as u64), "cut at {offset}");
                 let samples = read_all(&cut).expect("what is left");
                 assert!(!samples.is_empty(), "cut at {offset}");
-                most = most.max(samples.len());
-                // A row that lies across the cut may have lost its last bytes; SQLite keeps no check sums.
+                max = max.max(samples.len());
+                // A row across the cut may have lost its last bytes, since SQLite has no checksums of rows.
                 let known = samples.iter().filter(|s| expect.iter().any(|e| e.tick == s.tick)).count();
                 assert!(known + 1 >= samples.len(), "cut at {offset}: no other ticks than were written");
                 let period = reader.period(&Selection::default()).expect("readable");
@@ -287,11 +288,11 @@ fn a_file_that_is_cut_off_says_so_and_gives_what_is_left() {
             Err(error) => panic!("cut at {offset}: {error}"),
         }
     }
-    assert!(most > 300, "at best {most} of 900 samples");
+    assert!(max > 300, "at best {max} of 900 samples");
 }
 
 #[test]
-fn a_lost_page_costs_what_stood_on_it() {
+fn a_lost_page_costs_its_own_content() {
     let (_directory, path, expect) = recording(900);
     let whole = fs::read(&path).expect("read");
     let pages = whole.len() / 4_096;
@@ -301,7 +302,7 @@ fn a_lost_page_costs_what_stood_on_it() {
     for page in 0..pages {
         let mut bytes = whole.clone();
         let content = &mut bytes[page * 4_096..][..4_096];
-        // A bad sector reads as zeros, or as something else's data.
+        // A bad sector reads as zeros, or as other data.
         if page % 2 == 0 {
             content.fill(0);
         } else {
@@ -319,7 +320,7 @@ fn a_lost_page_costs_what_stood_on_it() {
         }
     }
     println!("{opened} of {pages} could be opened, with {} samples on average", kept / opened.max(1));
-    // Only the first page, the schema, and the roots of tables that everything hangs on may cost everything.
+    // Only the first page, the schema, and root pages of essential tables may cost everything.
     assert!(opened + 8 >= pages, "{opened} of {pages}");
     assert!(kept > opened * 700, "{} samples on average", kept / opened);
 }
@@ -334,7 +335,7 @@ fn flipped_bytes_never_panic() {
     for _ in 0..150 {
         let mut bytes = whole.clone();
         for _ in 0..=random.below(8) {
-            // The first pages hold more of what everything else depends on.
+            // The first pages hold more essential data.
             let range = if random.below(3) == 0 { 8_192 } else { bytes.len() as u64 };
             bytes[random.below(range) as usize] = random.bits() as u8;
         }
@@ -344,17 +345,17 @@ fn flipped_bytes_never_panic() {
 }
 
 #[test]
-fn a_database_that_was_made_to_do_harm_is_refused() {
+fn a_hostile_database_is_rejected() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("FILE");
     let pragmas = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};");
     change(&path, &pragmas);
     assert_eq!(
         message(&path),
-        "FILE is damaged and nothing in it can be read (it has no table meta); copy it again from where it was recorded"
+        "FILE is damaged and unreadable (the table meta is missing); copy it again from its origin"
     );
 
-    // A view that never ends in the place of a table.
+    // A view that never ends in place of a table.
     let (_directory, path, _) = recording(3);
     change(
         &path,
@@ -362,5 +363,5 @@ fn a_database_that_was_made_to_do_harm_is_refused() {
          WITH RECURSIVE more(t) AS (SELECT 1 UNION ALL SELECT t + 1 FROM more)
          SELECT t, 0 AS inc, 0 AS vm_t0, 0 AS vm_t1, 0 AS host_t0, 0 AS host_t1, 0 AS late FROM more",
     );
-    assert!(message(&path).contains("it has no table tick"), "{}", message(&path));
+    assert!(message(&path).contains("the table tick is missing"), "{}", message(&path));
 }

@@ -1,6 +1,6 @@
-//! `docs/recording-format.md` says what the code does: its schema, its tables of metrics and facts, and its reader.
+//! `docs/recording-format.md` matches the code: its schema, its tables of metrics and facts, and its Python reader.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "in a test, whatever is unexpected is to end it")]
+#![allow(clippy::expect_used, clippy::panic, reason = "an unexpected value must end a test")]
 
 mod common;
 
@@ -12,7 +12,7 @@ use beamtune_model::{Sample, SeriesTable, facts, metrics};
 use beamtune_recording::{APPLICATION_ID, Existing, FORMAT, Reader, Writer};
 use common::{recorded, samples};
 
-/// Set to 1, the tests write the generated tables into the document instead of comparing them.
+/// If set to 1, the tests write the generated tables to the document instead of comparing them.
 const REGENERATE: &str = "BEAMTUNE_REGENERATE_DOCS";
 
 fn document() -> (PathBuf, String) {
@@ -21,13 +21,13 @@ fn document() -> (PathBuf, String) {
     (path, text)
 }
 
-/// What stands between a begin mark and the end mark behind it.
+/// The text between two marks.
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
     let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("no {begin:?} in the document"));
     rest.split_once(end).unwrap_or_else(|| panic!("no {end:?} behind {begin:?}")).0
 }
 
-/// The table of all metrics and families.
+/// Table of all metrics and families.
 fn metrics_table() -> String {
     let mut table = "| group | name | unit | kind | what |\n|---|---|---|---|---|\n".to_owned();
     let mut row = |group: &dyn std::fmt::Display, name: &str, unit, kind, what: &str| {
@@ -52,7 +52,7 @@ fn facts_table() -> String {
 }
 
 #[test]
-fn the_tables_in_the_document_are_those_of_the_catalogue() {
+fn tables_in_the_document_match_the_catalogue() {
     let (path, mut text) = document();
     for (name, table) in [("metrics", metrics_table()), ("facts", facts_table())] {
         let (begin, end) = (format!("<!-- {name}: generated -->\n"), format!("<!-- end of {name} -->"));
@@ -63,7 +63,7 @@ fn the_tables_in_the_document_are_those_of_the_catalogue() {
         } else {
             assert!(
                 found == table,
-                "the {name} in docs/recording-format.md are not those of the catalogue; renew them with\n    \
+                "the {name} in docs/recording-format.md differ from the catalogue; regenerate them with\n    \
                  {REGENERATE}=1 cargo test -p beamtune-recording --test format_doc"
             );
         }
@@ -71,7 +71,7 @@ fn the_tables_in_the_document_are_those_of_the_catalogue() {
 }
 
 #[test]
-fn the_schema_in_the_document_is_that_of_the_code() {
+fn schema_in_the_document_matches_the_code() {
     let (_, text) = document();
     let schema = include_str!("../src/schema.sql");
     assert_eq!(between(&text, "```sql\n", "```"), schema, "docs/recording-format.md quotes src/schema.sql");
@@ -79,7 +79,7 @@ fn the_schema_in_the_document_is_that_of_the_code() {
     assert!(text.contains(&format!("`application_id` is {APPLICATION_ID:#x}")));
 }
 
-/// The readings of one series as the Python reader in the document prints them.
+/// Readings of one series as printed by the Python reader of the document.
 fn python(reader: &Path, file: &Path, series: [&str; 3]) -> Vec<(i64, i64)> {
     let output = Command::new("python3").arg(reader).arg(file).args(series).output().expect("python3");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -102,7 +102,7 @@ fn expected(samples: &[Sample], table: &SeriesTable, [group, entity, name]: [&st
 }
 
 #[test]
-fn the_python_reader_in_the_document_reads_what_was_recorded() {
+fn python_reader_in_the_document_reads_recordings() {
     if Command::new("python3").arg("--version").output().is_err() {
         println!("skipped, because python3 is not installed");
         return;
@@ -114,7 +114,7 @@ fn the_python_reader_in_the_document_reads_what_was_recorded() {
 
     let closed = directory.path().join("closed.btr");
     recorded(&closed, 700);
-    // One that is not ended: its last minutes are in `hot`.
+    // A recording that is not finished, with its last minutes in `hot`.
     let open = directory.path().join("open.btr");
     let (samples, table) = samples(700);
     let mut writer = Writer::create(&open, Existing::Refuse).expect("created");

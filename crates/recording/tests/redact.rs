@@ -1,6 +1,6 @@
-//! Redacted copies: nothing of what is replaced is in the file, in no form.
+//! Redacted copies: the file holds no replaced text in any form.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "in a test, whatever is unexpected is to end it")]
+#![allow(clippy::expect_used, clippy::panic, reason = "an unexpected value must end a test")]
 
 mod common;
 
@@ -12,7 +12,7 @@ use beamtune_recording::{Existing, Reader, Redaction, Selection, Writer, redact}
 use common::{replayed, sample};
 use proptest::prelude::*;
 
-/// A sample with a secret in each text that can hold one.
+/// A sample with a secret in each text.
 fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) -> Sample {
     let plain = sample(second, table);
     let mut out = SampleBuilder::new(table, plain.tick);
@@ -137,7 +137,7 @@ fn marked(second: i64, table: &mut beamtune_model::SeriesTable, secret: &str) ->
     sample
 }
 
-/// Everything that a reader can get out of a file, and the file's bytes.
+/// Everything that a reader can get from a file, and its raw bytes.
 fn content(path: &Path) -> Vec<String> {
     let reader = Reader::open(path).expect("opened");
     let mut samples = reader.samples();
@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_secret_is_left_in_any_form(
+    fn no_secret_remains_in_any_form(
         secret in "[a-z]{4}[a-z0-9_]{5,20}|[A-Z][a-z]{9}|[a-z]{4}\\.[a-z]{5}|fe80::[1-9a-f]{4}:[1-9a-f]{4}|10\\.77\\.[1-9][0-9]\\.[1-9][0-9]",
         seconds in 1_i64..40,
     ) {
@@ -171,12 +171,12 @@ proptest! {
             prop_assert!(!text.contains(&secret), "{secret} in {text}");
         }
         let names: Vec<_> = fs::read_dir(directory.path()).expect("listed").map(|e| e.expect("listed").file_name()).collect();
-        prop_assert_eq!(names.len(), 2, "no log is left: {:?}", names);
+        prop_assert_eq!(names.len(), 2, "no log remains: {:?}", names);
     }
 }
 
 #[test]
-fn the_numbers_stay_and_what_is_the_same_stays_the_same() {
+fn numbers_stay_and_equal_texts_stay_equal() {
     let directory = tempfile::tempdir().expect("directory");
     let (from, to) = (directory.path().join("a.btr"), directory.path().join("b.btr"));
     let before = common::recorded(&from, 700);

@@ -1,6 +1,6 @@
-//! Rings: what they drop, how large they become, and how they go on after whatever ended them.
+//! Rings: dropped data, maximum size, and continuation after any kind of end.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "in a test, whatever is unexpected is to end it")]
+#![allow(clippy::expect_used, clippy::panic, reason = "an unexpected value must end a test")]
 
 mod common;
 
@@ -23,13 +23,13 @@ fn ring(keep_seconds: i64) -> Ring {
     Ring { keep: keep_seconds * SECOND_NS, max_bytes: 50_000_000 }
 }
 
-/// What file and log take together.
+/// Size of file and log together.
 fn size(path: &Path) -> u64 {
     let length = |path: &Path| fs::metadata(path).map_or(0, |file| file.len());
     length(path) + length(&path.with_extension("btr-wal"))
 }
 
-/// Through the `sqlite3` of Python, because what is read here is no part of the reader.
+/// Runs SQL with Python's `sqlite3`, for data that the reader does not expose.
 fn count(path: &Path, sql: &str) -> i64 {
     let code = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchone()[0])";
     let output = Command::new("python3").args(["-c", code]).arg(path).arg(sql).output().expect("python3");
@@ -37,7 +37,7 @@ fn count(path: &Path, sql: &str) -> i64 {
 }
 
 #[test]
-fn a_ring_holds_the_last_hours_and_reads_like_a_recording_that_began_then() {
+fn a_ring_holds_the_last_hours_like_a_recording_that_began_then() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let (all, table) = samples(2_500);
@@ -47,7 +47,7 @@ fn a_ring_holds_the_last_hours_and_reads_like_a_recording_that_began_then() {
     let mut followed = Vec::new();
     for sample in &all {
         writer.append(sample, &table).expect("stored");
-        // Always a little behind, also across what is dropped.
+        // Always a little behind, even while data are dropped.
         if sample.tick.t % (70 * SECOND_NS) == 0 {
             followed.extend(follower.by_ref().map(|sample| sample.expect("readable")));
         }
@@ -55,9 +55,9 @@ fn a_ring_holds_the_last_hours_and_reads_like_a_recording_that_began_then() {
     let reader = Reader::open(&path).expect("opened while it is written");
     let found = replayed(&reader);
     let first = found[0].tick.t / SECOND_NS;
-    // The last segment was sealed at 2,400 s; it holds 900 s before that, and the rest of that segment.
+    // The last segment was sealed at 2,400 s; 900 s before that were kept, and the rest of the segment there.
     assert_eq!(first, 1_500);
-    // What still holds comes with the first one.
+    // Data that still apply come with the first sample.
     let mut expect: Vec<Sample> = all[1_500..].to_vec();
     expect[0].incarnation.clone_from(&all[500].incarnation);
     expect[0].facts.clone_from(&all[500].facts);
@@ -66,7 +66,7 @@ fn a_ring_holds_the_last_hours_and_reads_like_a_recording_that_began_then() {
     assert!(followed.len() > 2_400);
 
     let lives = reader.lives().expect("readable");
-    assert_eq!(lives.len(), 1, "the first life has no ticks any more");
+    assert_eq!(lives.len(), 1, "the first incarnation has no ticks left");
     assert_eq!((lives[0].id, lives[0].begin), (1, 1_500 * SECOND_NS));
     let period = reader.period(&Selection::default()).expect("readable");
     assert_eq!((period.begin, period.ticks), (1_500 * SECOND_NS, 1_000));
@@ -82,7 +82,7 @@ fn a_ring_holds_the_last_hours_and_reads_like_a_recording_that_began_then() {
 }
 
 #[test]
-fn a_ring_of_an_older_beamtune_gets_the_tables_and_columns_that_it_has_not() {
+fn missing_tables_and_columns_are_added_to_a_ring_of_an_older_version() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let (all, table) = samples(40);
@@ -95,21 +95,21 @@ fn a_ring_of_an_older_beamtune_gets_the_tables_and_columns_that_it_has_not() {
          'DROP TABLE carrier; ALTER TABLE process DROP COLUMN total_bytes')";
     let dropped = Command::new("python3").args(["-c", sql]).arg(&path).status().expect("python3");
     assert!(dropped.success());
-    let mut writer = Writer::ring(&path, ring(900), NODE).expect("goes on");
+    let mut writer = Writer::ring(&path, ring(900), NODE).expect("continued");
     after.iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
     let found = replayed(&writer.finish().expect("finished"));
     let carriers = |samples: &[Sample]| samples.iter().map(|sample| sample.carriers.len()).sum::<usize>();
     assert_eq!(carriers(&found), carriers(after));
     assert!(carriers(after) > 0 && carriers(before) > 0);
-    let told = |samples: &[Sample]| -> usize {
+    let with_total_bytes = |samples: &[Sample]| -> usize {
         samples.iter().flat_map(|sample| &sample.processes).filter(|row| row.total_bytes.is_some()).count()
     };
-    assert_eq!(told(&found), told(after));
-    assert!(told(after) > 0 && told(before) > 0);
+    assert_eq!(with_total_bytes(&found), with_total_bytes(after));
+    assert!(with_total_bytes(after) > 0 && with_total_bytes(before) > 0);
 }
 
 #[test]
-fn a_gap_that_lasts_is_kept_with_what_it_explains() {
+fn a_lasting_gap_is_kept_with_the_data_that_it_explains() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let mut table = SeriesTable::default();
@@ -140,7 +140,7 @@ fn a_gap_that_lasts_is_kept_with_what_it_explains() {
 }
 
 #[test]
-fn texts_that_no_row_refers_to_any_more_go_away() {
+fn unreferenced_texts_are_deleted() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let mut writer = Writer::ring(&path, ring(300), NODE).expect("created");
@@ -157,12 +157,12 @@ fn texts_that_no_row_refers_to_any_more_go_away() {
     }
     drop(writer);
     let texts = count(&path, "SELECT count(*) FROM text");
-    assert!((6_000..20_000).contains(&texts), "{texts} texts, of 26,000 ever");
+    assert!((6_000..20_000).contains(&texts), "{texts} texts, of 26,000 in total");
     let missing = "SELECT count(*) FROM process WHERE name_text NOT IN (SELECT id FROM text)";
     assert_eq!(count(&path, missing), 0);
 }
 
-/// A sample of 1,000 series of noise, 9 kB.
+/// A sample with noise in 1,000 series, 9 kB.
 fn wide(second: i64, random: &mut Random, table: &mut SeriesTable) -> Sample {
     let t = second * SECOND_NS;
     let span = Some(Span { begin: t, end: t + 1_000_000 });
@@ -174,7 +174,7 @@ fn wide(second: i64, random: &mut Random, table: &mut SeriesTable) -> Sample {
 }
 
 #[test]
-fn a_ring_never_outgrows_its_size_and_says_once_that_it_holds_less() {
+fn a_ring_never_exceeds_its_size_and_notices_once_that_it_holds_less() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let max_bytes = 14_000_000;
@@ -201,7 +201,7 @@ fn a_ring_never_outgrows_its_size_and_says_once_that_it_holds_less() {
     assert!(found.iter().all(|sample| sample.readings.len() == 1_000));
     drop(writer);
 
-    // A smaller size at the next start makes the file smaller.
+    // A smaller size after a restart shrinks the file.
     let bounds = Ring { max_bytes: 10_000_000, ..bounds };
     let mut writer = Writer::ring(&path, bounds, NODE).expect("continued");
     for second in 1_500..1_600 {
@@ -213,7 +213,7 @@ fn a_ring_never_outgrows_its_size_and_says_once_that_it_holds_less() {
 }
 
 #[test]
-fn a_reader_that_stays_does_not_make_a_ring_outgrow_its_size() {
+fn a_ring_does_not_exceed_its_size_because_of_a_lasting_reader() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let bounds = Ring { keep: 86_400 * SECOND_NS, max_bytes: 14_000_000 };
@@ -226,7 +226,7 @@ fn a_reader_that_stays_does_not_make_a_ring_outgrow_its_size() {
     for second in 0..20 {
         store(&mut writer, second).expect("stored");
     }
-    // Somebody has a look with another tool, and leaves it open within a transaction.
+    // A user inspects the file with another tool, and leaves a transaction open.
     let code = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None); db.execute('BEGIN'); \
                 db.execute('SELECT count(*) FROM tick').fetchone(); print('reading', flush=True); sys.stdin.read()";
     let mut other = Command::new("python3")
@@ -253,12 +253,12 @@ fn a_reader_that_stays_does_not_make_a_ring_outgrow_its_size() {
     store(&mut writer, 700).expect("stored again");
 }
 
-/// Where the helper process is to write.
+/// File that the helper process writes to.
 const HELPER_FILE: &str = "BEAMTUNE_TEST_RING";
-/// Where the helper is to begin.
+/// Second at which the helper begins.
 const HELPER_FROM: &str = "BEAMTUNE_TEST_RING_FROM";
 
-/// Not a test: the process that the test below starts and kills. It tells each second that it has stored.
+/// Not a test: the process that the test below starts and kills. It prints each second that it has stored.
 #[test]
 fn helper_that_goes_on_in_a_ring_until_it_is_killed() {
     let Some(path) = std::env::var_os(HELPER_FILE) else { return };
@@ -276,7 +276,7 @@ fn helper_that_goes_on_in_a_ring_until_it_is_killed() {
 }
 
 #[test]
-fn a_ring_goes_on_where_a_killed_writer_was() {
+fn a_ring_continues_after_a_killed_writer() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let mut random = Random(u64::from(std::process::id()));
@@ -304,15 +304,15 @@ fn a_ring_goes_on_where_a_killed_writer_was() {
         helper.kill().expect("killed");
         helper.wait().expect("ended");
         while take(output.next()).is_some() {}
-        // One that was stored but not told yet may be there, too.
+        // One more sample may have been stored and not reported.
         let found = Reader::open(&path).expect("opened").samples().count() as i64;
-        assert!((stored + 1..=stored + 2).contains(&found), "{found} samples, {stored} told");
+        assert!((stored + 1..=stored + 2).contains(&found), "{found} samples, {stored} reported");
         next = found;
     }
     let reader = Writer::ring(&path, ring(100_000), NODE).expect("continued").finish().expect("finished");
     let (expect, _) = samples(next);
     assert_same(&replayed(&reader), &expect);
-    // Also after it was ended in order.
+    // The same after a finished recording.
     let mut writer = Writer::ring(&path, ring(100_000), NODE).expect("continued");
     let (more, table) = samples(next + 5);
     more[next as usize..].iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
@@ -321,19 +321,19 @@ fn a_ring_goes_on_where_a_killed_writer_was() {
 }
 
 #[test]
-fn a_file_that_is_no_ring_of_this_node_is_refused_with_the_next_step() {
+fn a_file_other_than_a_ring_of_this_node_is_rejected_with_the_next_step() {
     let directory = tempfile::tempdir().expect("directory");
     let check = |name: &str, node: &str, expect: &str| {
         let before = fs::read(directory.path().join(name)).expect("there");
         let error = Writer::ring(&directory.path().join(name), ring(900), node).expect_err("refused");
         assert!(error.to_string().contains(expect), "{error}");
-        assert_eq!(fs::read(directory.path().join(name)).expect("there"), before, "it is left alone");
+        assert_eq!(fs::read(directory.path().join(name)).expect("there"), before, "the file is unchanged");
     };
     recorded(&directory.path().join("plain.btr"), 11);
     check(
         "plain.btr",
         NODE,
-        "plain.btr cannot be continued: it is a recording with an end, not one made with --keep; \
+        "plain.btr cannot be continued: it is a plain recording, not made with --keep; \
         choose another file with -o, or move this one away",
     );
     let mut writer = Writer::ring(&directory.path().join("ring.btr"), ring(900), NODE).expect("created");
@@ -341,7 +341,11 @@ fn a_file_that_is_no_ring_of_this_node_is_refused_with_the_next_step() {
     samples.iter().for_each(|sample| writer.append(sample, &table).expect("stored"));
     check("ring.btr", NODE, "is being recorded by another beamtune");
     writer.finish().expect("finished");
-    check("ring.btr", "other@host", "it holds rabbit@host, not other@host; choose another file");
+    check(
+        "ring.btr",
+        "other@host",
+        "it is a recording of rabbit@host, not of other@host; choose another file",
+    );
     fs::write(directory.path().join("notes.txt"), "no recording").expect("written");
     check("notes.txt", NODE, "is not an SQLite database");
     let error = Writer::create(&directory.path().join("ring.btr"), Existing::Refuse).expect_err("exists");
@@ -349,7 +353,7 @@ fn a_file_that_is_no_ring_of_this_node_is_refused_with_the_next_step() {
 }
 
 #[test]
-fn on_a_disk_that_is_full_a_ring_shortens_itself_and_goes_on() {
+fn on_a_full_disk_a_ring_drops_data_and_continues() {
     let disk = match Disk::of(12_000) {
         Ok(disk) => disk,
         Err(why) => {
@@ -371,7 +375,7 @@ fn on_a_disk_that_is_full_a_ring_shortens_itself_and_goes_on() {
     assert_eq!(found.last().map(|sample| sample.tick.t), Some(1_499 * SECOND_NS));
     assert!((100..1_500).contains(&found.len()), "{} samples", found.len());
 
-    // Another takes the last byte that there is: the ring has what it needs already.
+    // Another program takes all free space: the ring reuses its own.
     let other = disk.path().join("other");
     let filled = fs::write(&other, vec![0; 12_000_000]).expect_err("full");
     assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
@@ -383,7 +387,7 @@ fn on_a_disk_that_is_full_a_ring_shortens_itself_and_goes_on() {
     assert!(found.len() > 100, "{} samples", found.len());
 }
 
-/// Time that passes when somebody sleeps, with a wall clock that is set now and then.
+/// A clock that moves only during sleeps, with a wall clock that can be set.
 struct Scene {
     now: Cell<Nanos>,
     wall_ahead: Cell<i64>,
@@ -403,10 +407,10 @@ impl Clock for Scene {
     }
 }
 
-/// A host with one thread, and a life of a VM.
+/// A host with one metric and an incarnation.
 struct Host<'a> {
     boot: &'a str,
-    told: bool,
+    announced: bool,
 }
 
 impl Source for Host<'_> {
@@ -419,7 +423,7 @@ impl Source for Host<'_> {
     }
 
     fn collect(&mut self, _: Nanos, clock: &dyn Clock, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.announced, true) {
             let (node, boot) = (NODE.to_owned(), self.boot.to_owned());
             let (mono0, wall0) = (clock.now(), clock.wall());
             out.sample.incarnation = Some(Incarnation { id: 0, node, os_pid: Some(7), boot, mono0, wall0 });
@@ -430,7 +434,7 @@ impl Source for Host<'_> {
 }
 
 #[test]
-fn a_recorder_that_is_started_again_goes_on_with_the_same_life_and_marks_the_time_between() {
+fn a_restarted_recorder_continues_the_incarnation_with_a_gap() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     let noon = 1_700_000_000 * SECOND_NS;
@@ -439,14 +443,14 @@ fn a_recorder_that_is_started_again_goes_on_with_the_same_life_and_marks_the_tim
         let begin = writer.begins_at(wall);
         let clock = Scene { now: Cell::new(begin), wall_ahead: Cell::new(wall - begin) };
         let plan = Plan { length: Some(20 * SECOND_NS), ..Plan::default() };
-        let sources = Sources { vm: None, host: Some(&mut Host { boot, told: false }) };
+        let sources = Sources { vm: None, host: Some(&mut Host { boot, announced: false }) };
         record(&plan, sources, &clock, &Stop::default(), &mut writer, |_| ()).expect("recorded");
         begin / SECOND_NS
-        // Left as by a kill.
+        // Left as after a kill.
     };
     assert_eq!(run(noon, "boot 1"), 0);
     assert_eq!(run(noon + 3_600 * SECOND_NS, "boot 1"), 3_600);
-    // The wall clock was set back by an hour meanwhile.
+    // The wall clock was set back by an hour in between.
     assert_eq!(run(noon + 600 * SECOND_NS, "boot 1"), 3_621);
     assert_eq!(run(noon + 4_000 * SECOND_NS, "boot 2"), 3_641 + 3_380);
 
@@ -471,7 +475,7 @@ fn a_recorder_that_is_started_again_goes_on_with_the_same_life_and_marks_the_tim
     assert_eq!((at(0), at(20), at(3_610)), (Some(0), Some(20), Some(3_610)));
     assert_eq!((at(3_621), at(3_641), at(7_021)), (Some(600), Some(620), Some(4_000)));
     let instant = |second: i64| reader.instant_of(noon + second * SECOND_NS).map(|t| t / SECOND_NS);
-    assert_eq!(instant(610), Some(3_631), "the later one of the two");
+    assert_eq!(instant(610), Some(3_631), "the later of two");
     assert_eq!(instant(10), Some(10));
     assert_eq!(instant(4_010), Some(7_031));
 }

@@ -1,9 +1,9 @@
-//! A large busy node that exists only as numbers: 64 + 64 schedulers, noise in everything that is noisy on a real one.
+//! A large, busy, synthetic node: 64 + 64 schedulers, with noise in everything that is noisy on a real one.
 //!
-//! What is modelled is what decides on the size of a recording: how many low bits of each series are
-//! noise. Times per state jitter by some percent of themselves, counters by the root of their rate,
-//! times in clock ticks are multiples of 10 ms, most allocator counters stand still. All
-//! schedulers work, the dirty ones too, which is the worst case: one that sleeps has nothing that changes.
+//! The model covers what determines the size of a recording: how many low bits of each series are noise. Times per state vary by
+//! some percent, counters by the square root of their rate, times in clock ticks are multiples of 10 ms, most allocator counters
+//! are constant. All schedulers are busy, dirty ones included, which is the worst case: a sleeping scheduler has constant
+//! counters.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,12 +17,12 @@ use beamtune_model::{
 const NORMAL: usize = 64;
 const DIRTY_CPU: usize = 64;
 const DIRTY_IO: usize = 10;
-/// Threads of the process that are none of the VM's own kinds: `erl_child_setup`, signal handling, NIFs.
+/// Threads of the process outside of the VM's own kinds: `erl_child_setup`, signal handling, NIFs.
 const OTHER_THREADS: usize = 10;
 const STATES: [&str; 7] = ["emulator", "gc", "port", "other", "check_io", "aux", "sleep"];
-/// Shares of the busy time of a normal scheduler; what is left of the second is `sleep`.
+/// Shares of the busy time of a normal scheduler; the rest of the second is `sleep`.
 const SHARES: [f64; 6] = [0.70, 0.11, 0.08, 0.06, 0.03, 0.02];
-/// Share of the time in which microstate accounting is on.
+/// Share of the time in which microstate accounting is enabled.
 const WINDOW: f64 = 0.1;
 const ALLOCATORS: [&str; 9] = [
     "binary_alloc",
@@ -40,7 +40,7 @@ const MEMORY: [&str; 9] =
 const PROCESSES: usize = 100_000;
 const CLOCK_TICK_NS: i64 = 10_000_000;
 
-/// Numbers that look random and are the same in every run (splitmix64).
+/// Deterministic pseudo-random numbers (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -52,24 +52,24 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// Evenly from 0 to 1.
+    /// Uniform from 0 to 1.
     fn even(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Below `end`.
+    /// Uniform below `end`.
     fn below(&mut self, end: usize) -> usize {
         (self.even() * end as f64) as usize
     }
 
-    /// Nearly normal, with a deviation of 1.
+    /// Approximately normal, with a standard deviation of 1.
     fn normal(&mut self) -> f64 {
         let parts = self.bits();
         let sum: u64 = (0..4).map(|part| parts >> (16 * part) & 0xffff).sum();
         (sum as f64 / 65_535.0 - 2.0) * 1.732
     }
 
-    /// Events of a second with a mean rate.
+    /// Number of events in a second at a mean rate.
     fn events(&mut self, mean: f64) -> i64 {
         (mean + mean.sqrt() * self.normal()).max(0.0) as i64
     }
@@ -77,7 +77,7 @@ impl Random {
 
 struct Thread {
     entity: String,
-    /// What share of its time it would work at full load.
+    /// Utilization at full load.
     activity: f64,
     states: [i64; STATES.len()],
     active: i64,
@@ -86,11 +86,11 @@ struct Thread {
     wait: i64,
     voluntary: i64,
     involuntary: i64,
-    /// Its share of the CPU time in the kernel.
+    /// Share of its CPU time in kernel mode.
     system_share: f64,
-    /// Has microstate accounting.
+    /// Whether it has microstate accounting.
     accounted: bool,
-    /// Has scheduler wall time.
+    /// Whether it has scheduler wall time.
     scheduler: bool,
 }
 
@@ -101,7 +101,7 @@ struct Allocator {
     values: [i64; 17],
 }
 
-/// The state of the node at one second.
+/// State of the node at one second.
 pub struct Node {
     random: Random,
     second: i64,
@@ -115,7 +115,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node whose numbers follow from `seed`.
+    /// A node with numbers derived from `seed`.
     pub fn new(seed: u64) -> Rc<RefCell<Self>> {
         let mut random = Random(seed);
         let mut threads = Vec::new();
@@ -180,7 +180,7 @@ impl Node {
         let day = self.second as f64 / 86_400.0 * std::f64::consts::TAU;
         self.drift = 0.98 * self.drift + 0.01 * random.normal();
         self.load = (0.45 - 0.25 * day.cos() + self.drift).clamp(0.05, 0.95);
-        // All threads are read within some 100 µs of each other, at an instant that jitters.
+        // All threads are read within about 100 µs, at a jittering instant.
         let elapsed = 1e9 + 2e5 * random.normal();
         for thread in &mut self.threads {
             let elapsed = elapsed + 2e4 * random.normal();
@@ -220,7 +220,7 @@ impl Node {
                 }
                 for (index, value) in allocator.values.iter_mut().enumerate() {
                     match index {
-                        // Blocks and calls change always, carriers seldom.
+                        // Blocks and calls always change, carriers rarely.
                         0 | 1 | 14..17 => *value += random.events(2_000.0) * if index == 1 { 8 } else { 1 },
                         _ if random.even() < 0.1 => *value += (random.below(9) as i64 - 4) * 32_768,
                         _ => {}
@@ -235,7 +235,7 @@ fn pid(number: usize) -> String {
     format!("<0.{}.{}>", number % 32_768 + 100, number / 32_768)
 }
 
-/// The VM's half of a node.
+/// The VM of a node.
 pub struct Vm(pub Rc<RefCell<Node>>, pub Option<Ask>);
 
 impl Source for Vm {
@@ -271,7 +271,7 @@ impl Source for Vm {
     }
 }
 
-/// The host's half of a node.
+/// The host of a node.
 pub struct Host(pub Rc<RefCell<Node>>);
 
 impl Source for Host {
@@ -431,7 +431,7 @@ impl Node {
         );
     }
 
-    /// Twelve that are always busy, and eight others each second.
+    /// Twelve processes that are always busy, and eight others each second.
     fn busiest(&mut self, out: &mut SampleBuilder<'_>) {
         for place in 0..20 {
             let number = if place < 12 { place } else { self.random.below(PROCESSES) };
@@ -473,7 +473,7 @@ impl Node {
         }
     }
 
-    /// Closer looks: 40 processes, 20 tables, 20 ports, 10 origins of new processes.
+    /// Detailed readings: 40 processes, 20 tables, 20 ports, 10 origins of new processes.
     fn rows(&mut self, t: Nanos, out: &mut SampleBuilder<'_>) {
         let random = &mut self.random;
         for place in 0..40 {

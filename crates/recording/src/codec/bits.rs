@@ -2,13 +2,13 @@
 
 use super::Garbled;
 
-/// Ones that a Rice code begins with at most; after so many, the value's length in bits follows, less one and in
-/// six bits, and then the value. So a rare burst in a column that is zero otherwise is not dear.
+/// Number of ones that escapes from a Rice code; the length of the value in bits minus one follows in six bits, and then the
+/// value. This keeps a rare burst cheap in a column of zeros.
 const ESCAPE: u32 = 16;
-/// The largest Rice parameter: a code's low bits then still fit beside its unary part.
+/// Maximum Rice parameter: the low bits of a code fit into 64 bits together with its unary part.
 pub(crate) const MAX_RICE: u32 = 56;
 
-/// Maps small numbers of either sign to small numbers: 0, −1, 1, −2 … → 0, 1, 2, 3 …
+/// Maps small signed numbers to small unsigned ones: 0, −1, 1, −2 … → 0, 1, 2, 3 …
 pub(crate) fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
@@ -18,7 +18,7 @@ pub(crate) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Appends seven bits a byte, the lowest first; the high bit says that more follow (LEB128).
+/// Appends a number with seven bits per byte, the lowest first; the high bit is set in all bytes but the last (LEB128).
 pub(crate) fn put_uvarint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -27,24 +27,24 @@ pub(crate) fn put_uvarint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends a number of either sign.
+/// Appends a signed number.
 pub(crate) fn put_svarint(out: &mut Vec<u8>, value: i64) {
     put_uvarint(out, zigzag(value));
 }
 
-/// What is left to read of some bytes.
+/// The unread rest of some bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {
     pub(crate) fn byte(&mut self) -> Result<u8, Garbled> {
-        let (&first, rest) = self.0.split_first().ok_or(Garbled("it ends too early"))?;
+        let (&first, rest) = self.0.split_first().ok_or(Garbled("unexpected end"))?;
         self.0 = rest;
         Ok(first)
     }
 
     pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], Garbled> {
-        let (head, rest) = self.0.split_at_checked(count).ok_or(Garbled("it ends too early"))?;
+        let (head, rest) = self.0.split_at_checked(count).ok_or(Garbled("unexpected end"))?;
         self.0 = rest;
         Ok(head)
     }
@@ -65,17 +65,17 @@ impl<'a> Bytes<'a> {
         self.uvarint().map(unzigzag)
     }
 
-    /// A count of things that take at least one byte each, and so cannot be more than the bytes left.
+    /// A count of items of at least one byte each, which is therefore limited by the bytes that are left.
     pub(crate) fn count(&mut self) -> Result<usize, Garbled> {
         let count = self.uvarint()?;
         usize::try_from(count)
             .ok()
             .filter(|&count| count <= self.0.len())
-            .ok_or(Garbled("a count is larger than what follows"))
+            .ok_or(Garbled("a count exceeds the remaining bytes"))
     }
 }
 
-/// Bits needed for `value` as a Rice code.
+/// Length of `value` in bits as a Rice code.
 pub(crate) fn rice_bits(value: u64, k: u32) -> u64 {
     let quotient = value >> k;
     if quotient < u64::from(ESCAPE) {
@@ -85,12 +85,12 @@ pub(crate) fn rice_bits(value: u64, k: u32) -> u64 {
     }
 }
 
-/// The number of bits that a value takes, at least one.
+/// Number of significant bits of a value, at least one.
 fn length(value: u64) -> u32 {
     64 - (value | 1).leading_zeros()
 }
 
-/// Appends bits to bytes, the lowest bit of each byte first; the last byte is filled up with zeros.
+/// Appends bits to bytes, starting at the lowest bit of each byte; the last byte is padded with zeros.
 #[derive(Debug)]
 pub(crate) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
@@ -103,7 +103,7 @@ impl<'a> BitWriter<'a> {
         BitWriter { out, bits: 0, filled: 0 }
     }
 
-    /// Appends the `count` lowest bits of `value`, which has no higher ones; at most 56.
+    /// Appends the `count` lowest bits of `value`, at most 56; all higher bits must be zero.
     fn push(&mut self, value: u64, count: u32) {
         self.bits |= value << self.filled;
         self.filled += count;
@@ -137,7 +137,7 @@ impl<'a> BitWriter<'a> {
     }
 }
 
-/// Reads what a [`BitWriter`] wrote.
+/// Reads the output of a [`BitWriter`].
 #[derive(Debug)]
 pub(crate) struct BitReader<'a> {
     rest: &'a [u8],
@@ -150,11 +150,11 @@ impl<'a> BitReader<'a> {
         BitReader { rest: bytes, bits: 0, filled: 0 }
     }
 
-    /// Fills up to at least 56 bits, as far as there are so many.
+    /// Fills the buffer to at least 56 bits, unless the input ends.
     #[inline(always)]
     fn refill(&mut self) {
         if let Some((word, _)) = self.rest.split_first_chunk::<8>() {
-            // What does not fit is shifted out, and read again: `filled` does not count it.
+            // Excess bits are shifted out and read again, since `filled` does not count them.
             self.bits |= u64::from_le_bytes(*word) << self.filled;
             let bytes = (63 - self.filled) / 8;
             self.rest = &self.rest[bytes as usize..];
@@ -176,7 +176,7 @@ impl<'a> BitReader<'a> {
         if self.filled < count {
             self.refill();
             if self.filled < count {
-                return Err(Garbled("a bit stream ends too early"));
+                return Err(Garbled("unexpected end of a bit stream"));
             }
         }
         let value = self.bits & ((1 << count) - 1);
@@ -191,8 +191,8 @@ impl<'a> BitReader<'a> {
         self.refill();
         let ones = self.bits.trailing_ones();
         let length = ones + 1 + k;
-        // Nearly always all of it is there at once; the ways round that are taken out of this one, which is
-        // taken 200 million times for a day.
+        // Nearly always the whole code is buffered. The other cases are moved out of this path, which runs 200 million
+        // times for a day.
         if ones >= ESCAPE || length > self.filled {
             return self.long_rice(k);
         }
@@ -222,23 +222,23 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_number_that_never_ends_is_refused() {
+    fn a_number_with_too_many_bytes_is_rejected() {
         assert_eq!(Bytes(&[0x80; 12]).uvarint(), Err(Garbled("a number has too many bytes")));
-        assert_eq!(Bytes(&[0x80; 3]).uvarint(), Err(Garbled("it ends too early")));
-        assert_eq!(Bytes(&[200, 1, 0]).count(), Err(Garbled("a count is larger than what follows")));
+        assert_eq!(Bytes(&[0x80; 3]).uvarint(), Err(Garbled("unexpected end")));
+        assert_eq!(Bytes(&[200, 1, 0]).count(), Err(Garbled("a count exceeds the remaining bytes")));
     }
 
     #[test]
-    fn a_bit_stream_that_ends_early_is_refused() {
+    fn a_truncated_bit_stream_is_rejected() {
         assert_eq!(BitReader::new(&[0b0111]).rice(4), Ok(3 << 4));
-        assert_eq!(BitReader::new(&[0b0111]).rice(5), Err(Garbled("a bit stream ends too early")));
-        assert_eq!(BitReader::new(&[0xff; 9]).rice(5), Err(Garbled("a bit stream ends too early")));
-        assert_eq!(BitReader::new(&[]).rice(0), Err(Garbled("a bit stream ends too early")));
+        assert_eq!(BitReader::new(&[0b0111]).rice(5), Err(Garbled("unexpected end of a bit stream")));
+        assert_eq!(BitReader::new(&[0xff; 9]).rice(5), Err(Garbled("unexpected end of a bit stream")));
+        assert_eq!(BitReader::new(&[]).rice(0), Err(Garbled("unexpected end of a bit stream")));
     }
 
     proptest! {
         #[test]
-        fn varints_read_back(values in prop::collection::vec(any::<i64>(), 0..50)) {
+        fn varints_round_trip(values in prop::collection::vec(any::<i64>(), 0..50)) {
             let mut bytes = Vec::new();
             values.iter().for_each(|&value| put_svarint(&mut bytes, value));
             let mut rest = Bytes(&bytes);
@@ -249,7 +249,7 @@ mod tests {
         }
 
         #[test]
-        fn rice_codes_read_back_and_are_as_long_as_foretold(
+        fn rice_codes_round_trip_with_the_predicted_length(
             values in prop::collection::vec((any::<u64>(), 0..64_u32), 0..100), k in 0..=MAX_RICE,
         ) {
             let values: Vec<u64> = values.into_iter().map(|(value, shift)| value >> shift).collect();
@@ -257,8 +257,8 @@ mod tests {
             let mut bits = BitWriter::new(&mut bytes);
             values.iter().for_each(|&value| bits.rice(value, k));
             bits.finish();
-            let foretold: u64 = values.iter().map(|&value| rice_bits(value, k)).sum();
-            prop_assert_eq!(bytes.len() as u64, foretold.div_ceil(8));
+            let predicted: u64 = values.iter().map(|&value| rice_bits(value, k)).sum();
+            prop_assert_eq!(bytes.len() as u64, predicted.div_ceil(8));
             let mut reader = BitReader::new(&bytes);
             for value in values {
                 prop_assert_eq!(reader.rice(k), Ok(value));

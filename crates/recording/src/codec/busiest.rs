@@ -1,4 +1,4 @@
-//! The processes that stood out, tick by tick: stored like a group of series, with a dictionary of pids.
+//! The busiest processes of each tick, stored like a group of series, with a dictionary of pids.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,8 @@ use super::bits::{Bytes, put_uvarint};
 use super::chunk::{put_times, times};
 use super::column::{Column, Encoder};
 
-/// Processes that a chunk holds at most; the writer starts a new one long before. Each takes a hundred bytes of memory when
-/// it is read, and nearly none in the file if they are all alike.
+/// Maximum number of processes in a chunk; the writer starts a new chunk long before. When decoded, each takes a hundred bytes
+/// of memory, even if the file stores nearly nothing because all are equal.
 pub(crate) const MAX_ENTRIES: usize = 1_000_000;
 
 /// The processes of one tick.
@@ -19,7 +19,7 @@ pub(crate) type Tick<'a> = (Nanos, &'a [ProcessTick]);
 /// Columns besides the count per tick: pid, reductions, queue, runnable.
 const COLUMNS: usize = 4;
 
-/// A chunk of some ticks, each with at least one process.
+/// Encodes a chunk of ticks, each with at least one process.
 pub(crate) fn encode(encoder: &mut Encoder, ticks: &[Tick<'_>]) -> Vec<u8> {
     let mut dictionary: HashMap<&str, i64> = HashMap::new();
     let mut pids: Vec<&str> = Vec::new();
@@ -46,7 +46,7 @@ pub(crate) fn encode(encoder: &mut Encoder, ticks: &[Tick<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for column in std::iter::once(&counts).chain(&columns) {
         bytes.clear();
-        // Complete columns: the rows are not looked at.
+        // Complete columns do not need rows.
         encoder.encode(column.len(), &[], column, &mut bytes);
         put_uvarint(&mut out, bytes.len() as u64);
         out.extend_from_slice(&bytes);
@@ -61,14 +61,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<(Nanos, Vec<ProcessTick>)>, Gar
     let mut pids: Vec<&str> = Vec::new();
     for _ in 0..bytes.count()? {
         let size = bytes.count()?;
-        pids.push(std::str::from_utf8(bytes.take(size)?).map_err(|_| Garbled("a pid is no text"))?);
+        pids.push(std::str::from_utf8(bytes.take(size)?).map_err(|_| Garbled("a pid is not UTF-8"))?);
     }
     let mut column = |count: usize| -> Result<Vec<i64>, Garbled> {
         let size = bytes.count()?;
         let mut column = Column::default();
         column.decode(bytes.take(size)?, count)?;
         if column.values.len() != count {
-            return Err(Garbled("a column of processes has holes"));
+            return Err(Garbled("a column of processes is incomplete"));
         }
         Ok(column.values)
     };
@@ -77,7 +77,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<(Nanos, Vec<ProcessTick>)>, Gar
         .iter()
         .try_fold(0_usize, |sum, &count| sum.checked_add(usize::try_from(count).ok()?))
         .filter(|&total| total <= MAX_ENTRIES)
-        .ok_or(Garbled("it holds too many processes"))?;
+        .ok_or(Garbled("too many processes"))?;
     let columns = [column(total)?, column(total)?, column(total)?, column(total)?];
 
     let mut entry = 0;
@@ -122,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn processes_read_back(
+        fn processes_round_trip(
             ticks in prop::collection::vec((any::<i64>(), prop::collection::vec(process(), 1..20)), 1..20),
         ) {
             let borrowed: Vec<Tick<'_>> = ticks.iter().map(|(t, list)| (*t, &list[..])).collect();

@@ -1,7 +1,6 @@
-//! The readings of one group over some ticks: the ticks that have any, a directory, the columns.
+//! The readings of one group over some ticks: times of the ticks with readings, a directory, the columns.
 //!
-//! The directory says which series are there and how many bytes each takes, so that a reader of one
-//! series skips all others.
+//! The directory holds the size of each series' column, so that a reader of one series can skip all others.
 
 use beamtune_model::Nanos;
 
@@ -9,17 +8,17 @@ use super::Garbled;
 use super::bits::{Bytes, put_svarint, put_uvarint};
 use super::column::Encoder;
 
-/// Ticks that a chunk holds at most.
+/// Maximum number of ticks in a chunk.
 pub(crate) const MAX_TICKS: usize = 3_600;
-/// Columns times ticks that a chunk is written with at most, but for those that its last sample adds.
+/// Maximum of columns times ticks when writing, which the last sample may exceed.
 pub(crate) const MAX_CELLS: usize = 5_000_000;
-/// The same for reading, so that a hostile file of many constant columns cannot fill the memory.
+/// The same when reading, so that a hostile file of many constant columns cannot exhaust the memory.
 const MAX_READ_CELLS: usize = 4 * MAX_CELLS;
 
-/// One series to be encoded: its id, the ticks that have a value, as indices, and the values.
+/// One series to encode: its id, the indices of ticks that have a value, and the values.
 pub(crate) type Series<'a> = (u32, &'a [u16], &'a [i64]);
 
-/// A chunk of the readings at `times`, with columns in the order of their ids.
+/// Encodes a chunk of the readings at `times`; columns must be ordered by id.
 pub(crate) fn encode<'a>(
     encoder: &mut Encoder,
     times: &[Nanos],
@@ -42,7 +41,7 @@ pub(crate) fn encode<'a>(
     out
 }
 
-/// Appends instants: their count, the first one, then the change of the distance from one to the next.
+/// Appends instants: their count, the first one, then the changes of the distance between neighbours.
 pub(crate) fn put_times(out: &mut Vec<u8>, times: &[Nanos]) {
     put_uvarint(out, times.len() as u64);
     let Some(&first) = times.first() else { return };
@@ -59,7 +58,7 @@ pub(crate) fn put_times(out: &mut Vec<u8>, times: &[Nanos]) {
 pub(crate) fn times(bytes: &mut Bytes<'_>) -> Result<Vec<Nanos>, Garbled> {
     let count = bytes.count()?;
     if count > MAX_TICKS {
-        return Err(Garbled("it holds too many ticks"));
+        return Err(Garbled("too many ticks"));
     }
     let mut times = Vec::with_capacity(count);
     if count > 0 {
@@ -73,12 +72,12 @@ pub(crate) fn times(bytes: &mut Bytes<'_>) -> Result<Vec<Nanos>, Garbled> {
     Ok(times)
 }
 
-/// A stored chunk whose columns are still to be decoded.
+/// A stored chunk with encoded columns.
 #[derive(Debug)]
 pub(crate) struct Chunk<'a> {
-    /// The ticks at which something of the group was read.
+    /// Ticks at which at least one series of the group was read.
     pub times: Vec<Nanos>,
-    /// Series ids, ascending, with the bytes of their columns.
+    /// Series ids, ascending, with their encoded columns.
     pub columns: Vec<(u32, &'a [u8])>,
 }
 
@@ -88,7 +87,7 @@ impl<'a> Chunk<'a> {
         let times = times(&mut bytes)?;
         let count = bytes.count()?;
         if count.saturating_mul(times.len()) > MAX_READ_CELLS {
-            return Err(Garbled("it holds too many values"));
+            return Err(Garbled("too many values"));
         }
         let mut sizes = Vec::with_capacity(count);
         let mut expected = 0_u32;
@@ -102,7 +101,7 @@ impl<'a> Chunk<'a> {
             columns.push((id, bytes.take(size)?));
         }
         if !bytes.0.is_empty() {
-            return Err(Garbled("something follows where it should end"));
+            return Err(Garbled("trailing bytes"));
         }
         Ok(Chunk { times, columns })
     }
@@ -116,14 +115,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_read_back(times_in in prop::collection::vec(prop_oneof![Just(0_i64), any::<i64>(), 0..100_i64], 0..70)) {
+        fn times_round_trip(times_in in prop::collection::vec(prop_oneof![Just(0_i64), any::<i64>(), 0..100_i64], 0..70)) {
             let mut bytes = Vec::new();
             put_times(&mut bytes, &times_in);
             prop_assert_eq!(times(&mut Bytes(&bytes)), Ok(times_in));
         }
 
         #[test]
-        fn chunks_read_back(
+        fn chunks_round_trip(
             start in 0..1_000_000_000_i64,
             ids in prop::collection::btree_set(0..5_000_u32, 0..20),
             seed in prop::collection::vec(any::<i64>(), 60),
@@ -131,7 +130,7 @@ mod tests {
         ) {
             let times: Vec<Nanos> = (0..ticks as i64).map(|i| start + i * 1_000_000_000).collect();
             let rows: Vec<u16> = (0..ticks as u16).collect();
-            // Each series has another subset of the ticks.
+            // Each series has a different subset of the ticks.
             let columns: Vec<(u32, &[u16], &[i64])> = ids.iter().map(|&id| {
                 let from = id as usize % ticks;
                 (id, &rows[from..], &seed[from..ticks])
@@ -152,7 +151,7 @@ mod tests {
 
         #[test]
         fn garbled_chunks_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), small in any::<bool>()) {
-            // Small counts at the front, or hardly anything gets past them.
+            // Small counts at the front; otherwise nearly all inputs are rejected at once.
             if small && bytes.len() > 4 {
                 bytes[0] %= 4;
                 bytes[3] %= 4;
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_of_absurd_size_is_refused_before_memory_is_taken() {
+    fn a_chunk_of_absurd_size_is_rejected_before_allocation() {
         let mut bytes = Vec::new();
         put_uvarint(&mut bytes, 1 << 40);
         assert!(Chunk::parse(&bytes).is_err());
@@ -175,6 +174,6 @@ mod tests {
         put_times(&mut bytes, &vec![0; MAX_TICKS]);
         put_uvarint(&mut bytes, 100_000);
         bytes.resize(300_000, 0);
-        assert_eq!(Chunk::parse(&bytes).map(|_| ()), Err(Garbled("it holds too many values")));
+        assert_eq!(Chunk::parse(&bytes).map(|_| ()), Err(Garbled("too many values")));
     }
 }

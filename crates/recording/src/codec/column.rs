@@ -1,11 +1,11 @@
 //! The values of one series over one chunk.
 //!
-//! What is recorded of a busy node is mostly noise: time per state in nanoseconds, whose low bits no
-//! compressor can foretell. So a column is not packed by bytes but by bits: what a simple predictor
-//! leaves over is written as Rice codes, which cost a fraction of a bit more than the entropy of such
-//! noise. Varints followed by zstd take a seventh more, see `docs/recording-format.md`.
+//! The recording of a busy node is mostly noise: times per state in nanoseconds, whose low bits no compressor can predict.
+//! A column is therefore packed by bits rather than bytes: the residuals of a simple predictor are written as Rice codes,
+//! which cost a fraction of a bit more than the entropy of such noise. Varints followed by zstd take a seventh more, see
+//! `docs/recording-format.md`.
 //!
-//! The predictor is chosen per column by trying all of them.
+//! The predictor of each column is chosen by trying all of them.
 
 use super::Garbled;
 use super::bits::{
@@ -14,32 +14,32 @@ use super::bits::{
 
 /// Value = base + scale × residual.
 const LEVEL: u8 = 0;
-/// Value = the one before + scale × (slope + residual).
+/// Value = last value + scale × (slope + residual).
 const SLOPE: u8 = 1;
-/// Value = the one before + scale × step; step = the step before + residual; the first step is given.
+/// Value = last value + scale × step; step = last step + residual; the first step is stored.
 const CURVE: u8 = 2;
 const PREDICTOR: u8 = 0b0000_0011;
-/// A bitmap tells which ticks have a value; otherwise all have.
+/// A bitmap marks the ticks that have a value; without it, all have.
 const PRESENCE: u8 = 0b0000_0100;
 /// All differences are multiples of a scale above 1: times in clock ticks, memory in pages.
 const SCALED: u8 = 0b0000_1000;
-/// Residuals follow; otherwise all of them are zero.
+/// Residuals follow; without them, all are zero.
 const RESIDUALS: u8 = 0b0001_0000;
 const KNOWN: u8 = PREDICTOR | PRESENCE | SCALED | RESIDUALS;
 
-/// Room to work in, kept from column to column.
+/// Encoder of columns; keeps its buffers from column to column.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
     /// Distance of each value from the first, in scales.
     levels: Vec<i64>,
-    /// Distance of each value from the one before, in scales; one less than there are values.
+    /// Difference of each value to the last one, in scales; one fewer than values.
     steps: Vec<i64>,
     sorted: Vec<i64>,
 }
 
 impl Encoder {
-    /// Appends a column. `ticks` is the number of ticks of the chunk, `rows` those that have a value, ascending;
-    /// `rows` and `values` are equally long, and there is at least one.
+    /// Appends a column. `ticks` is the number of ticks of the chunk, `rows` are the indices of those that have a value,
+    /// ascending. `rows` and `values` have equal, non-zero lengths; `rows` is ignored if all ticks have a value.
     pub(crate) fn encode(&mut self, ticks: usize, rows: &[u16], values: &[i64], out: &mut Vec<u8>) {
         let Some(&first) = values.first() else { return };
         let scale = self.measure(values);
@@ -100,7 +100,7 @@ impl Encoder {
         scale
     }
 
-    /// The predictor and parameter that leave the least to be written.
+    /// Chooses the predictor and parameter with the shortest encoding.
     fn plan(&mut self) -> Plan {
         if self.steps.iter().all(|&step| step == 0) {
             return Plan { predictor: LEVEL, parameter: 0, rice: None, bits: 0 };
@@ -112,9 +112,9 @@ impl Encoder {
             (SLOPE, mean),
             (CURVE, self.steps[0]),
         ];
-        let mut best = self.price(candidates[0].0, candidates[0].1);
+        let mut best = self.evaluate(candidates[0].0, candidates[0].1);
         for (predictor, parameter) in &candidates[1..] {
-            let plan = self.price(*predictor, *parameter);
+            let plan = self.evaluate(*predictor, *parameter);
             if plan.bits < best.bits {
                 best = plan;
             }
@@ -122,9 +122,9 @@ impl Encoder {
         best
     }
 
-    /// What a predictor would cost.
-    fn price(&self, predictor: u8, parameter: i64) -> Plan {
-        // A slope takes a varint of its own, which a level does not.
+    /// The plan for a predictor and parameter, with the best Rice parameter.
+    fn evaluate(&self, predictor: u8, parameter: i64) -> Plan {
+        // A slope takes a varint of its own, a level does not.
         let header =
             if predictor == LEVEL { 0 } else { u64::from(64 - zigzag(parameter).leading_zeros()) + 8 };
         let (mut sum, mut count) = (0_u128, 0_u128);
@@ -135,15 +135,15 @@ impl Encoder {
         if sum == 0 {
             return Plan { predictor, parameter, rice: None, bits: header };
         }
-        // The best k lies near the logarithm of the mean; outliers, which are written whole, push the mean up.
-        let about = (sum / count).checked_ilog2().unwrap_or(0).min(MAX_RICE);
+        // The best k is near the logarithm of the mean; outliers are escaped, but they increase the mean.
+        let estimate = (sum / count).checked_ilog2().unwrap_or(0).min(MAX_RICE);
         let mut best = (u64::MAX, 0);
-        for k in (0..=(about + 1).min(MAX_RICE)).rev() {
+        for k in (0..=(estimate + 1).min(MAX_RICE)).rev() {
             let bits =
                 self.residuals(predictor, parameter).map(|residual| rice_bits(zigzag(residual), k)).sum();
             if bits <= best.0 {
                 best = (bits, k);
-            } else if k + 2 < about {
+            } else if k + 2 < estimate {
                 break;
             }
         }
@@ -191,19 +191,19 @@ fn median(values: &[i64], sorted: &mut Vec<i64>) -> i64 {
     *sorted.select_nth_unstable(middle).1
 }
 
-/// A column, decoded.
+/// A decoded column.
 #[derive(Debug, Default)]
 pub(crate) struct Column {
-    /// The ticks that have a value, ascending, as indices into the chunk's ticks; empty if all have one.
+    /// Indices of the chunk's ticks that have a value, ascending; empty if all have one.
     rows: Vec<u16>,
-    /// Their values; never empty once decoded.
+    /// Values; never empty after decoding.
     pub values: Vec<i64>,
-    /// All ticks have one value.
+    /// All ticks have a value, and all values are equal.
     pub is_constant: bool,
 }
 
 impl Column {
-    /// The values with the indices of their ticks.
+    /// Values with the indices of their ticks.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, i64)> {
         let complete = self.rows.is_empty();
         self.values
@@ -212,12 +212,12 @@ impl Column {
             .map(move |(index, &value)| (if complete { index } else { usize::from(self.rows[index]) }, value))
     }
 
-    /// Replaces the content by that of a stored column of a chunk of `ticks` ticks.
+    /// Replaces the content by the decoded column of a chunk of `ticks` ticks.
     pub(crate) fn decode(&mut self, bytes: &[u8], ticks: usize) -> Result<(), Garbled> {
         let mut bytes = Bytes(bytes);
         let flags = bytes.byte()?;
         if flags & !KNOWN != 0 || flags & PREDICTOR > CURVE {
-            return Err(Garbled("a column has unknown flags"));
+            return Err(Garbled("unknown flags of a column"));
         }
         self.rows.clear();
         self.values.clear();
@@ -230,7 +230,7 @@ impl Column {
             self.rows.len()
         };
         if count == 0 {
-            return Err(Garbled("a column has no values"));
+            return Err(Garbled("a column without values"));
         }
         let scale = if flags & SCALED == 0 { 1 } else { bytes.uvarint()? as i64 };
         let first = bytes.svarint()?;
@@ -241,11 +241,11 @@ impl Column {
         } else {
             let k = u32::from(bytes.byte()?);
             if k > MAX_RICE {
-                return Err(Garbled("a column has an impossible Rice parameter"));
+                return Err(Garbled("invalid Rice parameter of a column"));
             }
             (Some(k), BitReader::new(bytes.0))
         };
-        // Asked before each loop, not in it: a day has 200 million values.
+        // Branches are outside of the loops: a day has 200 million values.
         let mut residual = |k| bits.rice(k).map(unzigzag);
         self.is_constant = predictor == LEVEL && k.is_none() && self.rows.is_empty();
         let values = &mut self.values;
@@ -298,10 +298,10 @@ mod tests {
     }
 
     #[test]
-    fn regular_columns_take_next_to_nothing() {
-        let check = |what: &str, values: Vec<i64>, most: usize| {
+    fn regular_columns_are_tiny() {
+        let check = |what: &str, values: Vec<i64>, max: usize| {
             let bytes = encode(values.len(), &all_rows(&values), &values);
-            assert!(bytes.len() <= most, "{what}: {} bytes, {bytes:?}", bytes.len());
+            assert!(bytes.len() <= max, "{what}: {} bytes, {bytes:?}", bytes.len());
             let mut column = Column::default();
             assert_eq!(column.decode(&bytes, values.len()), Ok(()));
             assert_eq!(column.values, values, "{what}");
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn noise_costs_little_more_than_its_entropy() {
-        // Uniform in 2^20: 20 bits each.
+        // Uniform in 2^20: 20 bits per value.
         let mut state = 1_u64;
         let mut value = 0;
         let values: Vec<i64> = (0..600)
@@ -351,7 +351,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn columns_read_back(values in values(), holes in prop::collection::vec(any::<bool>(), 140)) {
+        fn columns_round_trip(values in values(), holes in prop::collection::vec(any::<bool>(), 140)) {
             let mut rows = Vec::new();
             let mut row = 0;
             for (index, _) in values.iter().enumerate() {

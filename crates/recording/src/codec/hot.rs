@@ -1,14 +1,14 @@
-//! The readings of one group at one tick, as they wait in `hot` for their chunk.
+//! The readings of one group at one tick, as stored in `hot` until they become a chunk.
 //!
-//! Each row holds what has changed since the group's row before, as one number per series. That is half
-//! of what the values themselves would take, and all of it is written twice, to the log and to the file.
+//! Each row holds the changes since the group's row before, one number per series. This takes half the size of the values, and
+//! each row is written twice, to the log and to the file.
 
 use std::collections::HashMap;
 
 use super::Garbled;
 use super::bits::{Bytes, put_svarint, put_uvarint};
 
-/// A row of series ids, ascending, each with its value and the one that it had in the last row that it was in (else 0).
+/// Encodes a row: ascending series ids, each with its value, and its value in the last row that held it (else 0).
 pub(crate) fn encode(readings: impl ExactSizeIterator<Item = (u32, i64, i64)>) -> Vec<u8> {
     let mut out = Vec::with_capacity(readings.len() * 6 + 5);
     put_uvarint(&mut out, readings.len() as u64);
@@ -21,27 +21,27 @@ pub(crate) fn encode(readings: impl ExactSizeIterator<Item = (u32, i64, i64)>) -
     out
 }
 
-/// Reads the rows of one group, in their order.
+/// Decodes the rows of one group, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     values: HashMap<u32, i64>,
-    /// The values that follow on a row that could not be read are not known.
+    /// A row could not be decoded, so later values are unknown.
     broken: bool,
 }
 
 impl Decoder {
-    /// Series ids and values of the next row. After a row that cannot be read, or that [`skip`](Decoder::skip) passed
-    /// over, no other can.
+    /// Decodes series ids and values of the next row. Fails for all rows after one that could not be decoded or was
+    /// [skipped](Decoder::skip).
     pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<Vec<(u32, i64)>, Garbled> {
         if self.broken {
-            return Err(Garbled("it follows on something that cannot be read"));
+            return Err(Garbled("an earlier row is unreadable"));
         }
         let readings = self.row(bytes);
         self.broken = readings.is_err();
         readings
     }
 
-    /// Passes over a row that is not there.
+    /// Marks the next row as unreadable.
     pub(crate) fn skip(&mut self) {
         self.broken = true;
     }
@@ -57,7 +57,7 @@ impl Decoder {
             *value = value.wrapping_add(bytes.svarint()?);
             readings.push((id, *value));
         }
-        if bytes.0.is_empty() { Ok(readings) } else { Err(Garbled("something follows where it should end")) }
+        if bytes.0.is_empty() { Ok(readings) } else { Err(Garbled("trailing bytes")) }
     }
 }
 
@@ -69,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_read_back_in_their_order(
+        fn rows_round_trip_in_order(
             rows in prop::collection::vec(prop::collection::btree_map(0..50_u32, any::<i64>(), 0..20), 0..10),
         ) {
             let mut before = BTreeMap::new();
@@ -91,11 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_on_a_garbled_row_is_not_guessed() {
+    fn rows_after_a_garbled_row_are_rejected() {
         let good = encode([(3, 10, 0)].into_iter());
         let mut decoder = Decoder::default();
         assert_eq!(decoder.decode(&good), Ok(vec![(3, 10)]));
         assert!(decoder.decode(&[9]).is_err());
-        assert_eq!(decoder.decode(&good), Err(Garbled("it follows on something that cannot be read")));
+        assert_eq!(decoder.decode(&good), Err(Garbled("an earlier row is unreadable")));
     }
 }

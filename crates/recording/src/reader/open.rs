@@ -1,4 +1,4 @@
-//! Opening a file that claims to be a recording, in whatever state it is.
+//! Opening a file that may be a recording, in any state.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,58 +13,61 @@ use crate::error::{Error, code};
 use crate::schema::{self, APPLICATION_ID, FORMAT, meta};
 use crate::writer::sidecar_path;
 
-/// How long a statement waits for a writer that is just ending.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes that a value holds at most: SQLite's default of a gigabyte is more than a reader should be made to take.
+/// How long a statement waits for a writer that is finishing.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum size of a value. SQLite's default is a gigabyte, more than a reader should have to allocate.
 const MAX_VALUE_BYTES: i32 = 256 << 20;
 
 pub(super) struct Opened {
     pub connection: Connection,
-    /// By how much the file is cut off.
+    /// If the file is truncated: number of missing bytes.
     pub missing_bytes: Option<u64>,
 }
 
-/// How SQLite is to look at a file.
+/// How SQLite accesses a file.
 #[derive(Debug, Clone, Copy)]
-enum Way {
-    /// Together with others: there is a log, so it may be being written.
+enum Access {
+    /// With locks: there is a log, so another process may be writing.
     Shared,
-    /// Without locks and shared memory: there is a log, but no file can be made beside it (read-only directory).
-    Alone,
-    /// Nobody writes to it: there is no log.
-    Still,
+    /// Without locks and shared memory: there is a log, but no file can be created next to it (read-only directory).
+    Unlocked,
+    /// Immutable: there is no log, so nobody is writing.
+    Immutable,
 }
 
 pub(super) fn open(path: &Path) -> Result<Opened, Error> {
     let file = fs::metadata(path).map_err(|error| Error::io(path, error))?;
     let not_a_recording = |what: &str| Error::NotARecording { path: path.to_owned(), what: what.to_owned() };
     if !file.is_file() {
-        return Err(not_a_recording("is no regular file"));
+        return Err(not_a_recording("is not a regular file"));
     }
     if file.len() == 0 {
         return Err(not_a_recording("is empty"));
     }
-    // SQLite would take very short ones for empty databases.
-    if file.len() < SMALLEST_PAGE {
+    // SQLite would treat very short files as empty databases.
+    if file.len() < MIN_PAGE_BYTES {
         return Err(not_a_recording(other_kind(&header(path)?)));
     }
-    let ways: &[Way] =
-        if sidecar_path(path, "-wal").exists() { &[Way::Shared, Way::Alone] } else { &[Way::Still] };
+    let accesses: &[Access] = if sidecar_path(path, "-wal").exists() {
+        &[Access::Shared, Access::Unlocked]
+    } else {
+        &[Access::Immutable]
+    };
     let mut refused = None;
-    for &way in ways {
-        match connect(path, way, false) {
+    for &access in accesses {
+        match connect(path, access, false) {
             Ok(connection) => {
-                recognise(path, &connection)?;
-                // SQLite does not mind if only the last page is incomplete.
-                let missing_bytes = match way {
-                    Way::Still => missing_bytes(&connection, file.len()),
-                    Way::Shared | Way::Alone => None,
+                check_format(path, &connection)?;
+                // SQLite accepts a file whose last page is incomplete.
+                let missing_bytes = match access {
+                    Access::Immutable => missing_bytes(&connection, file.len()),
+                    Access::Shared | Access::Unlocked => None,
                 };
                 return Ok(Opened { connection, missing_bytes });
             }
             Err(error) => match code(&error) {
                 Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                    return salvage(path, way, &error);
+                    return salvage(path, access, &error);
                 }
                 Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::SystemIoFailure) => {
                     refused = Some(error);
@@ -73,46 +76,48 @@ pub(super) fn open(path: &Path) -> Result<Opened, Error> {
             },
         }
     }
-    // SQLite only says that it cannot; the operating system says why.
+    // The error of the operating system is more precise than SQLite's.
     File::open(path).map_err(|error| Error::io(path, error))?;
     Err(refused.map_or_else(|| not_a_recording("cannot be opened"), |error| Error::sqlite(path, error)))
 }
 
-fn connect(path: &Path, way: Way, salvage: bool) -> rusqlite::Result<Connection> {
+fn connect(path: &Path, access: Access, salvage: bool) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = match way {
-        Way::Shared => Connection::open_with_flags(path, flags)?,
-        Way::Alone => Connection::open_with_flags_and_vfs(path, flags, c"unix-none")?,
-        Way::Still => Connection::open_with_flags(still(path), flags | OpenFlags::SQLITE_OPEN_URI)?,
+    let connection = match access {
+        Access::Shared => Connection::open_with_flags(path, flags)?,
+        Access::Unlocked => Connection::open_with_flags_and_vfs(path, flags, c"unix-none")?,
+        Access::Immutable => {
+            Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?
+        }
     };
-    connection.busy_timeout(PATIENCE)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
-    if matches!(way, Way::Alone) {
-        // Keeps the index of the log in our own memory instead of a file.
+    if matches!(access, Access::Unlocked) {
+        // Keeps the index of the log in private memory instead of a file.
         connection.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
     }
     if salvage {
-        // Otherwise SQLite refuses a file that is shorter than its header says.
+        // Otherwise SQLite rejects a file that is shorter than its header states.
         connection.pragma_update(None, "writable_schema", true)?;
     }
-    // The file's own text is not to be trusted.
+    // SQL within the file is untrusted.
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "query_only", true)?;
-    // Reads the first page, and so finds out whether all this works.
+    // Reads the first page, which verifies all of the above.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(connection)
 }
 
-/// By how much a file is shorter than its pages.
+/// Number of bytes by which a file is shorter than its pages.
 fn missing_bytes(connection: &Connection, size: u64) -> Option<u64> {
     let number = |pragma| connection.query_row(pragma, [], |row| row.get::<_, u32>(0)).ok();
     let expected = u64::from(number("PRAGMA page_count")?) * u64::from(number("PRAGMA page_size")?);
     expected.checked_sub(size).filter(|missing| *missing > 0)
 }
 
-/// A file as a URI that says that nobody will change it.
-fn still(path: &Path) -> String {
+/// The URI of a file that nobody changes.
+fn immutable_uri(path: &Path) -> String {
     let mut uri = String::from("file:");
     for &byte in path.as_os_str().as_bytes() {
         match byte {
@@ -124,14 +129,14 @@ fn still(path: &Path) -> String {
     uri + "?immutable=1"
 }
 
-/// Passes what is a recording of a format that can be read.
-fn recognise(path: &Path, connection: &Connection) -> Result<(), Error> {
+/// Accepts a recording of a supported format.
+fn check_format(path: &Path, connection: &Connection) -> Result<(), Error> {
     let at = |error| Error::sqlite(path, error);
     let number = |pragma| connection.query_row(pragma, [], |row| row.get::<_, i64>(0)).map_err(at);
     if number("PRAGMA application_id")? != APPLICATION_ID {
         return Err(Error::NotARecording {
             path: path.to_owned(),
-            what: "is an SQLite database of something else".to_owned(),
+            what: "is an SQLite database of another application".to_owned(),
         });
     }
     let found = number("PRAGMA user_version")?;
@@ -143,20 +148,20 @@ fn recognise(path: &Path, connection: &Connection) -> Result<(), Error> {
     let tables = tables(connection).map_err(at)?;
     match schema::TABLES.iter().find(|name| !tables.iter().any(|table| table == **name)) {
         Some(name) => {
-            let reason = format!("it has no table {name}");
+            let reason = format!("the table {name} is missing");
             Err(Error::Damaged { path: path.to_owned(), reason })
         }
         None => Ok(()),
     }
 }
 
-/// The names of all tables; a view or a virtual table of a hostile file could run on for ever.
+/// Names of all tables. Views and virtual tables are excluded, since those of a hostile file might never end.
 fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'";
     connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
 }
 
-/// Of the tables that files of an older beamtune do not have, those that this one has.
+/// The tables that older versions did not create and that this file has.
 pub(super) fn later_tables(connection: &Connection) -> Vec<&'static str> {
     let found = tables(connection).unwrap_or_default();
     let mut later = schema::LATER_TABLES.to_vec();
@@ -164,8 +169,8 @@ pub(super) fn later_tables(connection: &Connection) -> Vec<&'static str> {
     later
 }
 
-/// What SQLite does not take for a database: says what it is, or opens what is left of it.
-fn salvage(path: &Path, way: Way, why: &rusqlite::Error) -> Result<Opened, Error> {
+/// Handles a file that SQLite rejects: identifies its kind, or opens what is left of it.
+fn salvage(path: &Path, access: Access, why: &rusqlite::Error) -> Result<Opened, Error> {
     let header = header(path)?;
     let size = fs::metadata(path).map_err(|error| Error::io(path, error))?.len();
     let Some(expected) = expected_size(&header) else {
@@ -173,14 +178,14 @@ fn salvage(path: &Path, way: Way, why: &rusqlite::Error) -> Result<Opened, Error
     };
     let ours = header.get(68..72) == Some(&(APPLICATION_ID as u32).to_be_bytes());
     if !ours {
-        let what = "is a damaged SQLite database of something else".to_owned();
+        let what = "is a damaged SQLite database of another application".to_owned();
         return Err(Error::NotARecording { path: path.to_owned(), what });
     }
     let Some(missing_bytes) = expected.checked_sub(size).filter(|missing| *missing > 0) else {
         return Err(Error::Damaged { path: path.to_owned(), reason: why.to_string() });
     };
-    match connect(path, way, true).map_err(|error| Error::sqlite(path, error)) {
-        Ok(connection) if recognise(path, &connection).is_ok() => {
+    match connect(path, access, true).map_err(|error| Error::sqlite(path, error)) {
+        Ok(connection) if check_format(path, &connection).is_ok() => {
             Ok(Opened { connection, missing_bytes: Some(missing_bytes) })
         }
         _ => Err(Error::Truncated { path: path.to_owned(), missing_bytes }),
@@ -189,11 +194,11 @@ fn salvage(path: &Path, way: Way, why: &rusqlite::Error) -> Result<Opened, Error
 
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
-/// The smallest page that a database can have, in bytes.
-const SMALLEST_PAGE: u64 = 512;
+/// Minimum page size of a database, in bytes.
+const MIN_PAGE_BYTES: u64 = 512;
 
-/// The first bytes of a file. Opened beside SQLite, which is safe only because none of our connections writes to it:
-/// closing any handle of a file takes back all POSIX locks that this process holds on it.
+/// The first bytes of a file. Opening it next to SQLite is safe only because none of our connections writes to it: closing any
+/// handle of a file releases all POSIX locks of this process on it.
 fn header(path: &Path) -> Result<Vec<u8>, Error> {
     let mut header = Vec::new();
     File::open(path)
@@ -202,16 +207,16 @@ fn header(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(header)
 }
 
-/// What a file is that does not begin like a whole database.
+/// Kind of a file that is not a complete database.
 fn other_kind(header: &[u8]) -> &'static str {
     if header.starts_with(&MAGIC[..header.len().min(MAGIC.len())]) {
-        "is only the beginning of an SQLite database: copy it again from where it was recorded"
+        "is only the beginning of an SQLite database: copy it again from its origin"
     } else {
         "is not an SQLite database"
     }
 }
 
-/// What a database's header says of its size (<https://www.sqlite.org/fileformat2.html>); `None` if it is none.
+/// Size of a database according to its header (<https://www.sqlite.org/fileformat2.html>); `None` if it is not one.
 fn expected_size(header: &[u8]) -> Option<u64> {
     if header.len() < 100 || !header.starts_with(MAGIC) {
         return None;
@@ -231,7 +236,7 @@ mod tests {
 
     #[test]
     fn names_with_any_character_become_uris() {
-        assert_eq!(still(Path::new("/a b/c?d#e%.btr")), "file:/a%20b/c%3fd%23e%25.btr?immutable=1");
-        assert_eq!(still(Path::new(OsStr::from_bytes(b"\xff"))), "file:%ff?immutable=1");
+        assert_eq!(immutable_uri(Path::new("/a b/c?d#e%.btr")), "file:/a%20b/c%3fd%23e%25.btr?immutable=1");
+        assert_eq!(immutable_uri(Path::new(OsStr::from_bytes(b"\xff"))), "file:%ff?immutable=1");
     }
 }

@@ -1,4 +1,4 @@
-//! Chunks and what came since the last of them, as one sequence of segments.
+//! Chunks and the rows of `hot` after them, as one sequence of segments.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::codec::{Garbled, busiest, hot};
 use crate::error::Error;
 use crate::schema::BUSIEST;
 
-/// What a part holds.
+/// Content of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Content {
     Readings(Group),
@@ -22,7 +22,7 @@ pub(super) enum Content {
 }
 
 impl Content {
-    /// As the source of a gap.
+    /// Name as the source of a gap.
     pub(super) fn source(self) -> String {
         match self {
             Content::Readings(group) if group.is_host() => format!("host.{group}"),
@@ -50,24 +50,24 @@ pub(super) struct Part {
     pub(super) content: Content,
 }
 
-/// Who takes what parts hold.
-pub(super) trait Taker {
-    /// The next columns are of a group, and have readings at these ticks.
+/// Receiver of the content of parts.
+pub(super) trait Sink {
+    /// Starts a group: the following columns refer to these ticks.
     fn readings(&mut self, group: Group, times: &[Nanos]);
-    /// A column of a series, by its id in the file, over those ticks.
+    /// A column over these ticks, with the series id of the file.
     fn column(&mut self, series: u32, values: impl Iterator<Item = (usize, i64)>);
-    /// The processes that stood out at a tick.
+    /// The busiest processes of a tick.
     fn busiest(&mut self, t: Nanos, list: Vec<ProcessTick>);
 }
 
-/// Decodes parts, which must be given in their order.
+/// Decodes parts, in order.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     column: Column,
     hot: HashMap<Group, hot::Decoder>,
 }
 
-/// The parts that belong to the same ticks.
+/// Parts that cover the same ticks.
 #[derive(Debug, Clone)]
 pub(super) struct Segment {
     /// The first tick.
@@ -78,20 +78,20 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// The parts with a content; no more than one, but in a damaged file.
+    /// Parts with this content; more than one only in a damaged file.
     pub(super) fn parts_of(&self, content: Content) -> impl Iterator<Item = Part> {
         self.parts.iter().copied().filter(move |part| part.content == content)
     }
 }
 
 impl Reader {
-    /// The segments in `chunk` of ids above the cursor, which is moved on. True if some may be missing.
+    /// Segments in `chunk` with ids above the cursor, which is advanced. Returns true if some may be missing.
     pub(super) fn chunks(&self, cursor: &mut i64) -> Result<(Vec<Segment>, bool), Error> {
         let sql = "SELECT id, grp, t0, t1 FROM chunk WHERE id > ?1 ORDER BY id";
         self.segments(sql, Table::Chunk, cursor)
     }
 
-    /// The segments in `hot`, each of one tick, of ids above the cursor, which is moved on. The ids begin anew with each
+    /// Segments in `hot`, each of one tick, with ids above the cursor, which is advanced. Ids restart after each
     /// chunk.
     pub(super) fn hot(&self, cursor: &mut i64) -> Result<(Vec<Segment>, bool), Error> {
         let sql = "SELECT id, grp, t, t FROM hot WHERE id > ?1 ORDER BY id";
@@ -114,7 +114,7 @@ impl Reader {
         Ok((segments, damaged))
     }
 
-    /// A part as it stands in the file; why it cannot be had, if it is damaged.
+    /// A part as stored; the inner error tells why it is unreadable.
     pub(super) fn packed(&self, part: Part) -> Result<Result<Packed<'static>, String>, Error> {
         let sql = match part.table {
             Table::Chunk => "SELECT codec, crc, blob FROM chunk WHERE id = ?1",
@@ -133,22 +133,22 @@ impl Reader {
         }
     }
 
-    /// The content of a part; why it cannot be had, if it is damaged.
+    /// The content of a part; the inner error tells why it is unreadable.
     fn load(&self, part: Part) -> Result<Result<Cow<'static, [u8]>, String>, Error> {
         let unpack = |packed: Packed<'static>| packed.unpack().map_err(|garbled| garbled.to_string());
         Ok(self.packed(part)?.and_then(unpack))
     }
 
-    /// Gives away what a part holds; says why, if it is damaged.
+    /// Decodes a part into a sink; the inner error tells why it is unreadable.
     pub(super) fn take(
         &self,
         part: Part,
         t: Nanos,
         decoder: &mut Decoder,
-        taker: &mut impl Taker,
+        sink: &mut impl Sink,
     ) -> Result<Result<(), String>, Error> {
         Ok(match self.load(part)? {
-            Ok(bytes) => decoder.decode(part, t, &bytes, taker).map_err(|garbled| garbled.to_string()),
+            Ok(bytes) => decoder.decode(part, t, &bytes, sink).map_err(|garbled| garbled.to_string()),
             Err(why) => {
                 decoder.skip(part);
                 Err(why)
@@ -158,26 +158,26 @@ impl Reader {
 }
 
 impl Decoder {
-    fn decode(&mut self, part: Part, t: Nanos, bytes: &[u8], taker: &mut impl Taker) -> Result<(), Garbled> {
+    fn decode(&mut self, part: Part, t: Nanos, bytes: &[u8], sink: &mut impl Sink) -> Result<(), Garbled> {
         match (part.content, part.table) {
             (Content::Readings(group), Table::Chunk) => {
                 let chunk = Chunk::parse(bytes)?;
-                taker.readings(group, &chunk.times);
+                sink.readings(group, &chunk.times);
                 for (series, bytes) in chunk.columns {
                     self.column.decode(bytes, chunk.times.len())?;
-                    taker.column(series, self.column.pairs());
+                    sink.column(series, self.column.pairs());
                 }
             }
             (Content::Readings(group), Table::Hot) => {
                 let readings = self.hot.entry(group).or_default().decode(bytes)?;
-                taker.readings(group, &[t]);
+                sink.readings(group, &[t]);
                 for (series, value) in readings {
-                    taker.column(series, std::iter::once((0, value)));
+                    sink.column(series, std::iter::once((0, value)));
                 }
             }
             (Content::Busiest, _) => {
                 for (t, list) in busiest::decode(bytes)? {
-                    taker.busiest(t, list);
+                    sink.busiest(t, list);
                 }
             }
         }

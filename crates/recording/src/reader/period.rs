@@ -1,4 +1,4 @@
-//! From a recording to a [`Period`], in memory that does not grow with the recording.
+//! Reading a [`Period`], in memory that does not grow with the recording.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use beamtune_model::window::Point;
 use beamtune_model::{Gap, Group, Nanos, Period, PeriodBuilder, ProcessTick, Readings, Seen, SeriesId, Tick};
 
-use super::parts::{Content, Decoder, Segment, Taker};
+use super::parts::{Content, Decoder, Segment, Sink};
 use super::{Cursors, Life, RECORDING, Reader, SeriesMap, lost, scan};
 use crate::codec::Garbled;
 use crate::codec::chunk::Chunk;
@@ -17,17 +17,17 @@ use crate::codec::packed::Packed;
 use crate::error::Error;
 use crate::rows::Record;
 
-/// Chunks that are read side by side: forty minutes. The builder looks a series up by its name each time, and a chunk has
-/// but thirty readings of an allocator's counter.
-const BATCH: usize = 8;
+/// Number of chunks that are read together: forty minutes. The builder looks up a series by name once per batch, and a chunk has
+/// only thirty readings of an allocator counter.
+const BATCH_CHUNKS: usize = 8;
 
-/// Series that a thread decodes before it asks for more: some ten milliseconds. Judgement.
-const COLUMNS_AT_ONCE: usize = 128;
+/// Number of series that a thread decodes at a time: some ten milliseconds. Judgement.
+const COLUMNS_PER_TASK: usize = 128;
 
-/// Which part of a recording a period is about.
+/// The part of a recording that a period covers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The life of the VM; without, the one with the most ticks in this part.
+    /// The incarnation; `None` for the one with the most ticks in this part.
     pub incarnation: Option<u32>,
     /// No ticks before this instant.
     pub from: Option<Nanos>,
@@ -36,49 +36,53 @@ pub struct Selection {
 }
 
 impl Reader {
-    /// What the selected samples say together. Without any tick it is empty.
+    /// Summary of the selected samples; empty without ticks.
     pub fn period(&self, selection: &Selection) -> Result<Period, Error> {
-        // All of one instant, also while the recording goes on.
+        // All statements see the same instant, even while the recording is written.
         let _snapshot =
             self.connection.unchecked_transaction().map_err(|error| Error::sqlite(&self.path, error))?;
-        let lives = self.lives()?;
-        let count = lives.len() as u32;
-        let first = lives.first().map(|life| life.id);
-        let within = self.ticks_of_lives(selection)?;
+        let incarnations = self.lives()?;
+        let count = incarnations.len() as u32;
+        let first = incarnations.first().map(|incarnation| incarnation.id);
+        let within = self.ticks_by_incarnation(selection)?;
         let (from, to) = (selection.from.unwrap_or(Nanos::MIN), selection.to.unwrap_or(Nanos::MAX));
-        let selected = lives.iter().filter(|life| within.contains_key(&life.id));
-        let seen = selected.map(|life| Seen { begin: life.begin.max(from), end: life.end.min(to) }).collect();
-        let Some(life) = choose(lives, selection.incarnation, &within)? else { return Ok(Period::default()) };
-        let begin = from.max(life.begin);
-        let end = to.min(life.end);
-        let facts = self.facts_until(life.id, end)?;
-        let mut building = Building {
+        let selected = incarnations.iter().filter(|incarnation| within.contains_key(&incarnation.id));
+        let seen = selected
+            .map(|incarnation| Seen { begin: incarnation.begin.max(from), end: incarnation.end.min(to) })
+            .collect();
+        let Some(incarnation) = choose_incarnation(incarnations, selection.incarnation, &within)? else {
+            return Ok(Period::default());
+        };
+        let begin = from.max(incarnation.begin);
+        let end = to.min(incarnation.end);
+        let facts = self.facts_until(incarnation.id, end)?;
+        let mut reading = PeriodReader {
             reader: self,
-            builder: PeriodBuilder::new(life.incarnation, facts, count),
+            builder: PeriodBuilder::new(incarnation.incarnation, facts, count),
             series: SeriesMap::default(),
-            since: if first == Some(life.id) { Nanos::MIN } else { life.begin },
+            since: if first == Some(incarnation.id) { Nanos::MIN } else { incarnation.begin },
             begin,
             end,
             ticks: Vec::new(),
-            places: Vec::new(),
+            tick_refs: Vec::new(),
             cursors: Cursors::default(),
         };
-        building.all()?;
-        building.builder.seen(seen);
-        Ok(building.builder.finish())
+        reading.all()?;
+        reading.builder.seen(seen);
+        Ok(reading.builder.finish())
     }
 
-    /// How many ticks are selected.
+    /// Number of selected ticks.
     pub fn ticks_in(&self, selection: &Selection) -> Result<u32, Error> {
-        let of_lives = self.ticks_of_lives(selection)?;
+        let of_incarnations = self.ticks_by_incarnation(selection)?;
         Ok(match selection.incarnation {
-            Some(life) => of_lives.get(&life).copied().unwrap_or(0),
-            None => of_lives.values().sum(),
+            Some(incarnation) => of_incarnations.get(&incarnation).copied().unwrap_or(0),
+            None => of_incarnations.values().sum(),
         })
     }
 
-    /// The samples around an interval: from the last one before it to the first one after it, so that windows between samples
-    /// cover all of it. Those further away than `reach` do not count; `None` without any.
+    /// The selection around an interval, from the last sample before it to the first one after it, so that windows between samples
+    /// cover it. Samples further away than `reach` do not count; `None` without any.
     pub fn around(&self, from: Nanos, to: Nanos, reach: Nanos) -> Result<Option<Selection>, Error> {
         let mut found: Option<(Nanos, Nanos)> = None;
         let after = from.saturating_sub(reach).saturating_sub(1);
@@ -92,10 +96,10 @@ impl Reader {
         Ok(found.map(|(first, last)| Selection { from: Some(first), to: Some(last), ..Selection::default() }))
     }
 
-    /// How many ticks of each life are selected.
-    fn ticks_of_lives(&self, selection: &Selection) -> Result<HashMap<u32, u32>, Error> {
+    /// Number of selected ticks of each incarnation.
+    fn ticks_by_incarnation(&self, selection: &Selection) -> Result<HashMap<u32, u32>, Error> {
         let mut count = HashMap::new();
-        let after = selection.from.map_or(scan::NO_KEY, |from| from.saturating_sub(1));
+        let after = selection.from.map_or(scan::BEFORE_ALL_KEYS, |from| from.saturating_sub(1));
         self.ticks(after, selection.to.unwrap_or(Nanos::MAX), |tick| {
             *count.entry(tick.incarnation).or_default() += 1;
             true
@@ -104,90 +108,100 @@ impl Reader {
     }
 }
 
-fn choose(lives: Vec<Life>, asked: Option<u32>, within: &HashMap<u32, u32>) -> Result<Option<Life>, Error> {
-    match asked {
-        // Of equals, the last: what runs now matters more than what ran before.
-        None => Ok(lives.into_iter().max_by_key(|life| within.get(&life.id).copied().unwrap_or(0))),
-        Some(asked) => {
-            let known = lives.iter().map(|life| life.id).collect();
-            let life = lives.into_iter().find(|life| life.id == asked);
-            life.map(Some).ok_or(Error::NoSuchIncarnation { asked, known })
+fn choose_incarnation(
+    incarnations: Vec<Life>,
+    requested: Option<u32>,
+    within: &HashMap<u32, u32>,
+) -> Result<Option<Life>, Error> {
+    match requested {
+        // Among equals the last one, since the running incarnation matters most.
+        None => Ok(incarnations
+            .into_iter()
+            .max_by_key(|incarnation| within.get(&incarnation.id).copied().unwrap_or(0))),
+        Some(requested) => {
+            let known = incarnations.iter().map(|incarnation| incarnation.id).collect();
+            let incarnation = incarnations.into_iter().find(|incarnation| incarnation.id == requested);
+            incarnation.map(Some).ok_or(Error::NoSuchIncarnation { asked: requested, known })
         }
     }
 }
 
-struct Building<'a> {
+struct PeriodReader<'a> {
     reader: &'a Reader,
     builder: PeriodBuilder,
     series: SeriesMap,
-    /// The first instant of this life, as far as is known: a ring may have dropped its first ticks.
+    /// First instant of the incarnation; the minimum if it is the first one, since a ring may have dropped ticks of it.
     since: Nanos,
-    /// The first instant selected.
+    /// First selected instant.
     begin: Nanos,
-    /// The last one.
+    /// Last selected instant.
     end: Nanos,
-    /// The selected ticks of the segments at hand.
+    /// Selected ticks of the current segments.
     ticks: Vec<Tick>,
-    /// Those of the row of `hot` at hand.
-    places: Vec<Place>,
+    /// Ticks of the current row of `hot`.
+    tick_refs: Vec<TickRef>,
     cursors: Cursors,
 }
 
-/// The instant and the life of a tick; `None` for one that is not selected.
-type Place = Option<(Nanos, u32)>;
+/// Instant and incarnation of a tick; `None` if it is not selected.
+type TickRef = Option<(Nanos, u32)>;
 
-/// A chunk of which the columns are read.
-struct Open<'a> {
+/// A chunk with its directory parsed.
+struct OpenChunk<'a> {
     segment: &'a Segment,
     group: Group,
     chunk: Chunk<'a>,
-    places: Vec<Place>,
-    /// The life of the VM, if all ticks are selected, and of one.
-    life: Option<u32>,
-    /// Their instants then, ascending.
+    tick_refs: Vec<TickRef>,
+    /// The incarnation, if all ticks are selected and belong to it.
+    incarnation: Option<u32>,
+    /// Instants of the selected ticks; ascending if `incarnation` is set.
     instants: Vec<Nanos>,
 }
 
-impl<'a> Open<'a> {
-    fn new(segment: &'a Segment, group: Group, chunk: Chunk<'a>, places: Vec<Place>) -> Self {
-        let instants: Vec<Nanos> = places.iter().flatten().map(|(t, _)| *t).collect();
-        let of_one_life =
-            |life: &u32| places.iter().all(|place| place.is_some_and(|(_, other)| other == *life));
-        let life = places.first().copied().flatten().map(|(_, life)| life);
-        let life = life.filter(of_one_life).filter(|_| instants.is_sorted_by(|a, b| a < b));
-        Open { segment, group, chunk, places, life, instants }
+impl<'a> OpenChunk<'a> {
+    fn new(segment: &'a Segment, group: Group, chunk: Chunk<'a>, tick_refs: Vec<TickRef>) -> Self {
+        let instants: Vec<Nanos> = tick_refs.iter().flatten().map(|(t, _)| *t).collect();
+        let of_one_incarnation = |incarnation: &u32| {
+            tick_refs.iter().all(|tick_ref| tick_ref.is_some_and(|(_, other)| other == *incarnation))
+        };
+        let incarnation = tick_refs.first().copied().flatten().map(|(_, incarnation)| incarnation);
+        let incarnation =
+            incarnation.filter(of_one_incarnation).filter(|_| instants.is_sorted_by(|a, b| a < b));
+        OpenChunk { segment, group, chunk, tick_refs, incarnation, instants }
     }
 }
 
-/// The columns of one series, each with the index of its chunk, and what they are added to.
+/// Columns of one series, each with the index of its chunk, and the accumulated readings.
 struct Columns<'a> {
     readings: Readings,
     columns: Vec<(usize, &'a [u8])>,
-    /// Chunks in which this column is garbled.
+    /// Indexes of chunks with a garbled column, with the reason.
     garbled: Vec<(usize, Garbled)>,
 }
 
 impl Columns<'_> {
-    fn decode(&mut self, open: &[Open<'_>], column: &mut Column) {
+    fn decode(&mut self, open: &[OpenChunk<'_>], column: &mut Column) {
         for &(index, bytes) in &self.columns {
-            let Open { chunk, places, life, instants, .. } = &open[index];
+            let OpenChunk { chunk, tick_refs, incarnation, instants, .. } = &open[index];
             if let Err(garbled) = column.decode(bytes, chunk.times.len()) {
                 self.garbled.push((index, garbled));
                 continue;
             }
-            if let (Some(life), true, Some(&value)) = (life, column.is_constant, column.values.first()) {
-                self.readings.push_same(value, *life, instants);
+            if let (Some(incarnation), true, Some(&value)) =
+                (incarnation, column.is_constant, column.values.first())
+            {
+                self.readings.push_same(value, *incarnation, instants);
                 continue;
             }
             self.readings.extend(column.pairs().filter_map(|(row, value)| {
-                let (t, incarnation) = places[row]?;
+                let (t, incarnation) = tick_refs[row]?;
                 Some(Point { t, incarnation, value })
             }));
         }
     }
 }
 
-/// Works through items on all CPUs, some at once, while `beside` runs in this thread.
+/// Processes items on all CPUs, `at_once` at a time, while `beside` runs on this thread.
 fn on_all_cpus<T: Send, R>(
     items: &mut [T],
     at_once: usize,
@@ -197,7 +211,7 @@ fn on_all_cpus<T: Send, R>(
     let parts = items.len().div_ceil(at_once).max(1);
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(parts);
     let queue = Mutex::new(items.chunks_mut(at_once));
-    // A thread that has panicked leaves the iterator whole.
+    // The iterator stays valid if a thread panics.
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     let take_all = || {
         while let Some(part) = next() {
@@ -214,15 +228,15 @@ fn on_all_cpus<T: Send, R>(
     })
 }
 
-/// A part whose content is unpacked.
-struct Loading<'a> {
+/// A part that is being unpacked.
+struct PackedPart<'a> {
     segment: &'a Segment,
     group: Group,
     packed: Option<Packed<'static>>,
     content: Result<Cow<'static, [u8]>, Garbled>,
 }
 
-impl Building<'_> {
+impl PeriodReader<'_> {
     fn all(&mut self) -> Result<(), Error> {
         let reader = self.reader;
         let before = self.begin.saturating_sub(1);
@@ -241,14 +255,14 @@ impl Building<'_> {
         let wanted = |segment: &&Segment| segment.end >= begin && segment.begin <= end;
         let chunks: Vec<&Segment> = chunks.iter().filter(wanted).collect();
         let mut decoder = Decoder::default();
-        for batch in chunks.chunks(BATCH) {
+        for batch in chunks.chunks(BATCH_CHUNKS) {
             self.batch(batch, &mut decoder)?;
         }
         for segment in &hot {
             self.choose_ticks(&[segment])?;
             for &part in &segment.parts {
                 let taken = reader.take(part, segment.begin, &mut decoder, self)?;
-                // One that is not wanted is read as well: the next one builds on it.
+                // Rows before the selection are read as well, since later rows depend on them.
                 if wanted(&segment) {
                     self.note_garbled(segment, part.content, taken);
                 }
@@ -286,24 +300,24 @@ impl Building<'_> {
         Ok(())
     }
 
-    /// The instant and the life of each of some ticks; `None` for one that is not selected.
-    fn places(&self, group: Group, times: &[Nanos]) -> Vec<Place> {
-        let place = |t| {
+    /// Instant and incarnation of some ticks; `None` for each that is not selected.
+    fn tick_refs(&self, group: Group, times: &[Nanos]) -> Vec<TickRef> {
+        let tick_ref = |t| {
             let tick = &self.ticks[self.ticks.binary_search_by_key(t, |tick| tick.t).ok()?];
             Some((tick.instant(group.is_host())?, tick.incarnation))
         };
-        times.iter().map(place).collect()
+        times.iter().map(tick_ref).collect()
     }
 
     /// Adds chunks, series by series.
     fn batch(&mut self, segments: &[&Segment], decoder: &mut Decoder) -> Result<(), Error> {
         self.choose_ticks(segments)?;
-        let mut loading = Vec::new();
+        let mut parts = Vec::new();
         for &segment in segments {
             for &part in &segment.parts {
                 let Content::Readings(group) = part.content else { continue };
                 match self.reader.packed(part)? {
-                    Ok(packed) => loading.push(Loading {
+                    Ok(packed) => parts.push(PackedPart {
                         segment,
                         group,
                         packed: Some(packed),
@@ -313,20 +327,20 @@ impl Building<'_> {
                 }
             }
         }
-        let unpack = |parts: &mut [Loading<'_>]| {
+        let unpack = |parts: &mut [PackedPart<'_>]| {
             for part in parts {
                 if let Some(packed) = part.packed.take() {
                     part.content = packed.unpack();
                 }
             }
         };
-        on_all_cpus(&mut loading, 1, unpack, || ());
+        on_all_cpus(&mut parts, 1, unpack, || ());
         let mut open = Vec::new();
-        for Loading { segment, group, content, .. } in &loading {
+        for PackedPart { segment, group, content, .. } in &parts {
             match content.as_ref().map_err(|garbled| *garbled).and_then(|bytes| Chunk::parse(bytes)) {
                 Ok(chunk) => {
-                    let places = self.places(*group, &chunk.times);
-                    open.push(Open::new(segment, *group, chunk, places));
+                    let tick_refs = self.tick_refs(*group, &chunk.times);
+                    open.push(OpenChunk::new(segment, *group, chunk, tick_refs));
                 }
                 Err(garbled) => {
                     self.note_garbled(segment, Content::Readings(*group), Err(garbled.to_string()));
@@ -338,24 +352,24 @@ impl Building<'_> {
             let mut column = Column::default();
             part.iter_mut().for_each(|columns| columns.decode(&open, &mut column));
         };
-        on_all_cpus(&mut columns, COLUMNS_AT_ONCE, decode, || self.others(segments, decoder))?;
+        on_all_cpus(&mut columns, COLUMNS_PER_TASK, decode, || self.other_data(segments, decoder))?;
         let mut garbled = BTreeMap::new();
         for of_series in columns {
             self.builder.put_readings(of_series.readings);
             garbled.extend(of_series.garbled);
         }
         for (index, why) in garbled {
-            let Open { segment, group, .. } = &open[index];
+            let OpenChunk { segment, group, .. } = &open[index];
             self.note_garbled(segment, Content::Readings(*group), Err(why.to_string()));
         }
         Ok(())
     }
 
-    /// The columns of chunks, by series.
-    fn columns<'a>(&mut self, open: &[Open<'a>]) -> Vec<Columns<'a>> {
+    /// Groups the columns of chunks by series.
+    fn columns<'a>(&mut self, open: &[OpenChunk<'a>]) -> Vec<Columns<'a>> {
         // Series, index of the chunk, column.
         let mut all: Vec<(SeriesId, usize, &'a [u8])> = Vec::new();
-        for (index, Open { chunk, .. }) in open.iter().enumerate() {
+        for (index, OpenChunk { chunk, .. }) in open.iter().enumerate() {
             let known = |&(stored, bytes)| Some((self.series.id(stored)?, index, bytes));
             all.extend(chunk.columns.iter().filter_map(known));
         }
@@ -369,19 +383,19 @@ impl Building<'_> {
         all.chunk_by(|one, other| one.0 == other.0).filter_map(of_series).collect()
     }
 
-    /// Adds what came with chunks and is no reading.
-    fn others(&mut self, segments: &[&Segment], decoder: &mut Decoder) -> Result<(), Error> {
+    /// Adds the data of segments other than readings.
+    fn other_data(&mut self, segments: &[&Segment], decoder: &mut Decoder) -> Result<(), Error> {
         for segment in segments {
             for part in segment.parts_of(Content::Busiest) {
                 let taken = self.reader.take(part, segment.begin, decoder, self)?;
                 self.note_garbled(segment, part.content, taken);
             }
         }
-        // In the order of time, so that the builder can drop what has stood out least so far.
+        // In order of time, so that the builder can drop the least busy processes so far.
         self.rows(segments.last().map_or(self.begin, |segment| segment.end.min(self.end)))
     }
 
-    /// Adds the rows of the typed tables up to a tick.
+    /// Adds rows of the typed tables up to a tick.
     fn rows(&mut self, until: Nanos) -> Result<(), Error> {
         let mut cursors = std::mem::take(&mut self.cursors);
         let (since, begin) = (self.since, self.begin);
@@ -403,7 +417,7 @@ impl Building<'_> {
         self.records(&mut cursors.lock, until, |tick, _| tick >= begin, PeriodBuilder::lock)?;
         self.records(&mut cursors.wait, until, |tick, _| tick >= begin, PeriodBuilder::wait)?;
         self.records(&mut cursors.event, until, |tick, _| tick >= begin, PeriodBuilder::event)?;
-        // One that began before says as well why something is missing.
+        // An earlier gap that reaches into the period also explains missing data.
         let reaches_in = |tick, gap: &Gap| tick >= begin || tick >= since && gap.end >= begin;
         self.records(&mut cursors.gap, until, reaches_in, PeriodBuilder::gap)?;
         self.cursors = cursors;
@@ -428,15 +442,15 @@ impl Building<'_> {
     }
 }
 
-impl Taker for Building<'_> {
+impl Sink for PeriodReader<'_> {
     fn readings(&mut self, group: Group, times: &[Nanos]) {
-        self.places = self.places(group, times);
+        self.tick_refs = self.tick_refs(group, times);
     }
 
     fn column(&mut self, series: u32, values: impl Iterator<Item = (usize, i64)>) {
         let Some(series) = self.series.id(series).and_then(|id| self.series.table.get(id)) else { return };
         let points = values.filter_map(|(row, value)| {
-            let (t, incarnation) = self.places[row]?;
+            let (t, incarnation) = self.tick_refs[row]?;
             Some(Point { t, incarnation, value })
         });
         self.builder.column(series, points);

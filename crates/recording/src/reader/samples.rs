@@ -1,4 +1,4 @@
-//! Replaying: the samples as they were recorded, in their order.
+//! Replay: the recorded samples, in order.
 
 use std::collections::VecDeque;
 
@@ -8,46 +8,46 @@ use beamtune_model::{
     Snapshot, SpawnRow, StandRow, TableRow, WaitRow,
 };
 
-use super::parts::{Decoder, Segment, Taker};
+use super::parts::{Decoder, Segment, Sink};
 use super::{Cursors, RECORDING, Reader, SeriesMap, lost, scan};
 use crate::error::Error;
 use crate::rows::{FactRow, Record};
 
-/// Ticks without any readings that are taken in one go.
+/// Maximum number of ticks without readings per batch.
 const BATCH_TICKS: usize = 4_096;
 
-/// The samples of a recording, in their order, equal to those that were written but for their readings, which come in
-/// the order of the series' ids.
+/// The samples of a recording, in order. They equal the written ones, except that their readings are sorted by series
+/// id.
 ///
-/// What cannot be read of a damaged file is a gap in the next sample that can be. After `None`, asking again gives
-/// what a live recording has got meanwhile. Nothing is locked between two samples, so a slow reader does not
-/// make the writer's log grow.
+/// Damage becomes a gap in the next readable sample. After `None`, further calls return what a live recording has gained since.
+/// Nothing is locked between two samples, so a slow reader does not make the log of the writer
+/// grow.
 #[derive(Debug)]
 pub struct Samples<'a> {
     reader: &'a Reader,
     series: SeriesMap,
     ready: VecDeque<Sample>,
-    /// The first tick; before it, a ring has dropped what there was.
+    /// The first tick; earlier ones were dropped by a ring.
     first: Option<Nanos>,
-    /// The last tick taken.
+    /// The last tick returned.
     last: Nanos,
     chunks: VecDeque<Segment>,
     decoder: Decoder,
-    /// The last id taken of each table.
+    /// The last id read from each table.
     cursors: Cursors,
-    /// Damage to be told with the next sample.
+    /// Damage to report with the next sample.
     gaps: Vec<Gap>,
 }
 
 impl Reader {
-    /// Replays the recording from its beginning.
+    /// Replays the recording from its start.
     pub fn samples(&self) -> Samples<'_> {
         Samples {
             reader: self,
             series: SeriesMap::default(),
             ready: VecDeque::new(),
             first: None,
-            last: scan::NO_KEY,
+            last: scan::BEFORE_ALL_KEYS,
             chunks: VecDeque::new(),
             decoder: Decoder::default(),
             cursors: Cursors::default(),
@@ -70,14 +70,14 @@ impl Iterator for Samples<'_> {
 }
 
 impl Samples<'_> {
-    /// What the ids in the samples returned so far mean.
+    /// Series of the samples returned so far.
     pub fn table(&self) -> &SeriesTable {
         &self.series.table
     }
 
     fn refill(&mut self) -> Result<(), Error> {
         let reader = self.reader;
-        // All of one instant: between two statements a writer might move readings from `hot` to `chunk`.
+        // All statements see the same instant; otherwise a writer might move readings from `hot` to `chunk` in between.
         let _snapshot =
             reader.connection.unchecked_transaction().map_err(|error| Error::sqlite(&reader.path, error))?;
         loop {
@@ -86,7 +86,7 @@ impl Samples<'_> {
                 let (chunks, damaged) = reader.chunks(&mut self.cursors.chunk)?;
                 self.note(damaged, "readings cannot be read");
                 if self.cursors.chunk != before {
-                    // What was hot has become these, and what is hot now has begun anew.
+                    // The old rows of `hot` have become these chunks, and its ids have restarted.
                     self.cursors.hot = 0;
                     self.decoder = Decoder::default();
                 }
@@ -108,20 +108,20 @@ impl Samples<'_> {
             let segments = if samples.first().is_some_and(|sample| sample.tick.t < begin) {
                 Vec::new()
             } else if is_hot {
-                // All at once: at the next refill it may be elsewhere.
+                // All rows at once, since they may be elsewhere at the next refill.
                 self.cursors.hot = hot_cursor;
                 hot
             } else {
                 self.chunks.pop_front().into_iter().collect()
             };
-            // Without a tick the readings of a segment are lost, and the next one is tried.
+            // A segment without ticks is lost; try the next one.
             if !samples.is_empty() || segments.is_empty() || is_hot {
                 return self.fill(samples, segments);
             }
         }
     }
 
-    /// Empty samples for the ticks of the next segment, or for those before it, if there are any.
+    /// Empty samples for the ticks of the next segment, or for earlier ticks, if any.
     fn ticks(&mut self, begin: Nanos, end: Nanos) -> Result<Vec<Sample>, Error> {
         let mut samples: Vec<Sample> = Vec::new();
         let damaged = self.reader.ticks(self.last, end, |tick| {
@@ -147,8 +147,9 @@ impl Samples<'_> {
         }
         for segment in segments {
             for part in segment.parts {
-                let mut filling = Filling { samples: &mut samples, series: &self.series, places: Vec::new() };
-                if let Err(why) = self.reader.take(part, segment.begin, &mut self.decoder, &mut filling)? {
+                let mut filler =
+                    SampleFiller { samples: &mut samples, series: &self.series, sample_indexes: Vec::new() };
+                if let Err(why) = self.reader.take(part, segment.begin, &mut self.decoder, &mut filler)? {
                     self.gaps.push(lost(segment.begin, segment.end, part.content.source(), &why));
                 }
             }
@@ -207,7 +208,7 @@ impl Samples<'_> {
         Ok(())
     }
 
-    /// Gives each sample its rows of a typed table.
+    /// Adds the rows of a table to their samples.
     fn records<R: Record>(
         &mut self,
         cursor: &mut i64,
@@ -216,8 +217,8 @@ impl Samples<'_> {
     ) -> Result<(), Error> {
         let first = self.first.unwrap_or(0);
         let damaged = self.reader.records(cursor, self.last, |tick, row: R| {
-            let lasts = row.holds_at(first);
-            if let Some(sample) = self.place(samples, tick, lasts) {
+            let still_applies = row.holds_at(first);
+            if let Some(sample) = self.place(samples, tick, still_applies) {
                 add(sample, row);
             }
         })?;
@@ -225,11 +226,16 @@ impl Samples<'_> {
         Ok(())
     }
 
-    /// The sample that something came with. What still holds although a ring has dropped its sample, comes with the first
-    /// one that is there.
-    fn place<'s>(&self, samples: &'s mut [Sample], tick: Nanos, lasts: bool) -> Option<&'s mut Sample> {
+    /// The sample that a row belongs to. A row that still applies although a ring has dropped its sample is moved to the first
+    /// sample.
+    fn place<'s>(
+        &self,
+        samples: &'s mut [Sample],
+        tick: Nanos,
+        still_applies: bool,
+    ) -> Option<&'s mut Sample> {
         match self.first {
-            Some(first) if lasts && tick < first => find(samples, first),
+            Some(first) if still_applies && tick < first => find(samples, first),
             _ => find(samples, tick),
         }
     }
@@ -241,24 +247,24 @@ impl Samples<'_> {
     }
 }
 
-/// Samples on their way to be complete.
-pub(super) struct Filling<'a> {
+/// Samples that are being filled.
+pub(super) struct SampleFiller<'a> {
     pub(super) samples: &'a mut [Sample],
     pub(super) series: &'a SeriesMap,
-    /// The sample of each tick of the chunk at hand.
-    pub(super) places: Vec<Option<usize>>,
+    /// Index of the sample of each tick of the current chunk.
+    pub(super) sample_indexes: Vec<Option<usize>>,
 }
 
-impl Taker for Filling<'_> {
+impl Sink for SampleFiller<'_> {
     fn readings(&mut self, _group: Group, times: &[Nanos]) {
         let place = |t| self.samples.binary_search_by_key(t, |sample| sample.tick.t).ok();
-        self.places = times.iter().map(place).collect();
+        self.sample_indexes = times.iter().map(place).collect();
     }
 
     fn column(&mut self, series: u32, values: impl Iterator<Item = (usize, i64)>) {
         let Some(id) = self.series.id(series) else { return };
         for (row, value) in values {
-            if let Some(place) = self.places[row] {
+            if let Some(place) = self.sample_indexes[row] {
                 self.samples[place].readings.push((id, value));
             }
         }

@@ -1,4 +1,4 @@
-//! Walking a table of which some pages may be unreadable.
+//! Scanning a table of which some pages may be unreadable.
 
 use std::ops::ControlFlow;
 
@@ -10,20 +10,20 @@ use crate::error::{Error, code};
 use crate::rows::{self, Record};
 use crate::schema::LATER_TABLES;
 
-/// Go on with the next row.
+/// Continue with the next row.
 pub(super) const MORE: rusqlite::Result<ControlFlow<()>> = Ok(ControlFlow::Continue(()));
-/// No further row is wanted.
-pub(super) const ENOUGH: rusqlite::Result<ControlFlow<()>> = Ok(ControlFlow::Break(()));
+/// Stop the scan.
+pub(super) const STOP: rusqlite::Result<ControlFlow<()>> = Ok(ControlFlow::Break(()));
 
-/// Below all keys: ids begin at 0, and ticks at the recording's zero.
-pub(super) const NO_KEY: i64 = -1;
+/// Below all keys: ids and ticks start at 0.
+pub(super) const BEFORE_ALL_KEYS: i64 = -1;
 
 impl Reader {
-    /// Calls `each` with the rows of a statement of the form `SELECT key, … WHERE key > ?1 ORDER BY key`, from above
-    /// `after`. True if some rows may be missing.
+    /// Calls `each` for the rows of a statement of the form `SELECT key, … WHERE key > ?1 ORDER BY key`, after key `after`.
+    /// Returns true if some rows may be missing.
     ///
-    /// Where a page cannot be read, the scan starts again behind it: `stride` above the last key, then twice as far, and
-    /// so on. So it loses what the page held, and at most as much again.
+    /// If a page is unreadable, the scan restarts after it: first `stride` above the last key, then at twice the distance, and so
+    /// on. So it loses the content of the page, and at most as much again.
     pub(super) fn scan(
         &self,
         sql: &str,
@@ -31,12 +31,12 @@ impl Reader {
         stride: i64,
         mut each: impl FnMut(&Row<'_>) -> rusqlite::Result<ControlFlow<()>>,
     ) -> Result<bool, Error> {
-        let (mut last, mut skip, mut damaged) = (after.max(NO_KEY), 0_i64, false);
+        let (mut last, mut skip, mut damaged) = (after.max(BEFORE_ALL_KEYS), 0_i64, false);
         while let Some(from) = last.checked_add(skip) {
             let end = self.run(sql, from, &mut |row| {
                 let key = row.get(0)?;
-                // Keys that do not grow come from a page that stands where another should. Passing over them also
-                // keeps a page that leads back to itself from being walked for ever.
+                // Keys that do not increase are from a misplaced page. Skipping them also ends the scan of a page that
+                // refers to itself.
                 if key <= last {
                     return Err(rusqlite::Error::InvalidQuery);
                 }
@@ -78,8 +78,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Rows of one of the typed tables with ids above the cursor, which is moved on, up to those of the tick `end`. None where an
-    /// older beamtune did not make the table. True if some may be missing.
+    /// Passes on rows of a typed table with ids above the cursor, which is advanced, up to tick `end`. Returns true if some may be
+    /// missing. A table that an older version did not create is empty.
     pub(super) fn records<R: Record>(
         &self,
         cursor: &mut i64,
@@ -95,7 +95,7 @@ impl Reader {
         self.scan(&rows::select::<R>(lacks), *cursor, 1, |row| {
             let (id, tick) = (row.get(0)?, row.get(1)?);
             if tick > end {
-                return ENOUGH;
+                return STOP;
             }
             *cursor = id;
             each(tick, R::read(&mut rows::Reader::new(row, &self.connection, &self.texts))?);
@@ -104,21 +104,21 @@ impl Reader {
     }
 }
 
-/// True for what comes of a damaged file, false for what comes from elsewhere (a lock, no memory).
+/// Whether an error is due to a damaged file, rather than to a lock or a lack of memory, for example.
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     match code(error) {
         Some(code) => matches!(
             code,
             ErrorCode::DatabaseCorrupt
                 | ErrorCode::NotADatabase
-                // A bad sector: what stands elsewhere can still be read.
+                // A bad sector; other pages may be readable.
                 | ErrorCode::SystemIoFailure
-                // A table or column is missing: our statements do not change, so the file's definitions are damaged.
+                // A missing table or column: our statements are fixed, so the definitions in the file are damaged.
                 | ErrorCode::Unknown
-                // A length that is beyond the limit.
+                // A length above the limit.
                 | ErrorCode::TooBig
         ),
-        // Values of another type than the column's, missing texts, and the like.
+        // Values of a wrong type, missing texts, and the like.
         None => true,
     }
 }

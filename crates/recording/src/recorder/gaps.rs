@@ -1,58 +1,58 @@
-//! Merging: trouble that goes on is one gap, not one per tick.
+//! Merging of gaps: a lasting failure is one gap, not one per tick.
 
 use beamtune_model::{Gap, Nanos, TroubleKind};
 
-/// Which sample a gap came with.
+/// The sample that a gap belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct At {
-    /// The how-manieth sample it is.
+pub(super) struct SampleNumber {
+    /// Number of the sample.
     pub sample: u64,
-    /// The how-manieth with detail, if it is one.
+    /// Number among the samples with expensive items, if it is one.
     pub detail: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenGap {
     source: String,
     kind: TroubleKind,
     begin: Nanos,
-    /// The last sample in which it was seen.
-    seen: At,
+    /// The last sample with this gap.
+    last_seen: SampleNumber,
 }
 
-/// The gaps that may still be going on.
+/// Gaps that may continue.
 #[derive(Debug, Default)]
-pub(super) struct Gaps(Vec<Open>);
+pub(super) struct OpenGaps(Vec<OpenGap>);
 
-impl Gaps {
-    /// The begin of the gap that this one continues, `None` if it is a new one.
+impl OpenGaps {
+    /// Returns the begin of the gap that this one continues, `None` if it is new.
     ///
-    /// It continues one of the same source and kind that came with the sample before, or, for what is only read in
-    /// detail, with the sample with detail before. The reason may differ; that of the beginning is kept.
-    pub(super) fn continued(&mut self, gap: &Gap, at: At) -> Option<Nanos> {
-        let goes_on = |seen: At| {
-            seen.sample + 1 >= at.sample
-                || matches!((seen.detail, at.detail), (Some(before), Some(now)) if before + 1 >= now)
+    /// It continues one of the same source and kind in the last sample or, for expensive items, in the last sample with these. The
+    /// reason may differ; the first one is kept.
+    pub(super) fn continued(&mut self, gap: &Gap, at: SampleNumber) -> Option<Nanos> {
+        let goes_on = |last_seen: SampleNumber| {
+            last_seen.sample + 1 >= at.sample
+                || matches!((last_seen.detail, at.detail), (Some(before), Some(now)) if before + 1 >= now)
         };
-        let same = |open: &&mut Open| open.source == gap.source && open.kind == gap.kind;
+        let same = |open: &&mut OpenGap| open.source == gap.source && open.kind == gap.kind;
         if let Some(open) = self.0.iter_mut().find(same)
-            && goes_on(open.seen)
+            && goes_on(open.last_seen)
         {
-            open.seen = at;
+            open.last_seen = at;
             return Some(open.begin);
         }
-        // Of each source and kind only the last is of interest.
+        // Only the last one of each source and kind can be continued.
         self.0.retain(|open| open.source != gap.source || open.kind != gap.kind);
-        self.0.push(Open { source: gap.source.clone(), kind: gap.kind, begin: gap.begin, seen: at });
+        self.0.push(OpenGap { source: gap.source.clone(), kind: gap.kind, begin: gap.begin, last_seen: at });
         None
     }
 
-    /// True if a source as a whole is in trouble.
+    /// Whether a source as a whole has failed.
     pub(super) fn is_open(&self, source: &str) -> bool {
         self.0.iter().any(|open| open.source == source)
     }
 
-    /// Ends the gaps of a source as a whole; returns the begin of the last one.
+    /// Closes the gaps of a source as a whole; returns the begin of the last one.
     pub(super) fn close(&mut self, source: &str) -> Option<Nanos> {
         let begin = self.0.iter().filter(|open| open.source == source).map(|open| open.begin).max();
         self.0.retain(|open| open.source != source);

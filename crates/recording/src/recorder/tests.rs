@@ -1,4 +1,4 @@
-//! The loop on a clock that only moves when somebody sleeps or a source takes its time.
+//! The loop on a virtual clock, which moves only during sleeps and while a source takes its time.
 
 use std::cell::Cell;
 
@@ -25,7 +25,7 @@ fn gone() -> Result<(), Trouble> {
     Err(Trouble::new(TroubleKind::Gone, "the connection was closed"))
 }
 
-fn life(os_pid: u32, boot: &str) -> Incarnation {
+fn incarnation(os_pid: u32, boot: &str) -> Incarnation {
     Incarnation {
         id: 99,
         node: "a@b".to_owned(),
@@ -36,7 +36,7 @@ fn life(os_pid: u32, boot: &str) -> Incarnation {
     }
 }
 
-/// The gaps of a recording as (source, kind, begin, end), times in milliseconds.
+/// Gaps of a recording as (source, kind, begin, end), in milliseconds.
 fn gaps(samples: &[Sample]) -> Vec<(&str, TroubleKind, i64, i64)> {
     let all = samples.iter().flat_map(|sample| &sample.gaps);
     all.map(|gap| (&*gap.source, gap.kind, gap.begin / MS, gap.end / MS)).collect()
@@ -47,7 +47,7 @@ fn times(samples: &[Sample]) -> Vec<i64> {
 }
 
 #[test]
-fn ticks_keep_to_the_schedule_however_long_each_sample_takes() {
+fn ticks_follow_the_schedule_however_long_samples_take() {
     let bench = Bench::new(10);
     let mut node = bench.source("vm", |ask, out| {
         bench.clock.pass(300 * MS + ask.t / 100);
@@ -63,11 +63,11 @@ fn ticks_keep_to_the_schedule_however_long_each_sample_takes() {
 }
 
 #[test]
-fn the_vm_is_asked_before_the_host_is_read_and_collected_after_it() {
+fn the_vm_is_requested_before_the_host_is_read_and_collected_after_it() {
     let bench = Bench::new(0);
     let mut node = bench.source("vm", |_, _| Ok(()));
     let mut host = bench.source("host", |_, _| {
-        assert_eq!(bench.asked.borrow().len(), 2, "both were asked before");
+        assert_eq!(bench.requests.borrow().len(), 2, "both were requested");
         bench.clock.pass(3 * MS);
         Ok(())
     });
@@ -89,7 +89,7 @@ fn a_host_that_comes_with_the_vm_is_collected_after_it() {
     let mut host = Scripted {
         comes_with_vm: true,
         ..bench.source("host", |_, out| {
-            assert!(has_come.get(), "the answer of the VM is there");
+            assert!(has_come.get(), "the VM has answered");
             bench.clock.pass(3 * MS);
             out.fact(facts::HOST_NAME, "far");
             Ok(())
@@ -101,11 +101,12 @@ fn a_host_that_comes_with_the_vm_is_collected_after_it() {
 }
 
 #[test]
-fn what_a_host_that_comes_with_the_vm_says_is_told_of_the_next_life_too() {
+fn facts_of_a_host_that_comes_with_the_vm_apply_to_the_next_incarnation() {
     let bench = Bench::new(2);
     let mut node = bench.source("vm", |ask, out| {
         if ask.seq != 1 {
-            out.sample.incarnation = Some(life(7 + ask.seq as u32, if ask.seq == 0 { "one" } else { "two" }));
+            out.sample.incarnation =
+                Some(incarnation(7 + ask.seq as u32, if ask.seq == 0 { "one" } else { "two" }));
             out.fact(facts::OTP_RELEASE, if ask.seq == 0 { "25" } else { "27" });
         }
         Ok(())
@@ -120,12 +121,12 @@ fn what_a_host_that_comes_with_the_vm_says_is_told_of_the_next_life_too() {
         })
     };
     let (_, _, reader) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
-    let told = reader.facts(1).expect("facts");
-    assert_eq!((told.get(facts::HOST_NAME), told.get(facts::OTP_RELEASE)), (Some("far"), Some("27")));
+    let reported = reader.facts(1).expect("facts");
+    assert_eq!((reported.get(facts::HOST_NAME), reported.get(facts::OTP_RELEASE)), (Some("far"), Some("27")));
 }
 
 #[test]
-fn ticks_that_have_passed_are_left_out_and_marked_rather_than_bunched() {
+fn missed_ticks_become_a_gap_and_are_not_made_up_for() {
     let bench = Bench::new(10);
     let mut node = bench.source("vm", |ask, _| {
         bench.clock.pass(if ask.t == 3 * SECOND_NS { 3_400 * MS } else { 10 * MS });
@@ -137,32 +138,34 @@ fn ticks_that_have_passed_are_left_out_and_marked_rather_than_bunched() {
     assert_eq!(samples[4].tick.late, 400 * MS);
     assert_eq!(samples[5].tick.late, 0);
     assert_eq!(gaps(&samples), [("recorder", TroubleKind::Recorder, 4_000, 6_000)]);
-    assert_eq!(samples[4].gaps[0].reason, "2 ticks were missed: the sample before took 3.4 s");
+    assert_eq!(samples[4].gaps[0].reason, "missed 2 ticks: the last sample took 3.4 s");
 }
 
 #[test]
-fn the_first_the_last_and_every_tenth_second_look_closely() {
+fn expensive_items_are_read_first_last_and_every_ten_seconds() {
     let bench = Bench::new(25);
     let mut node = bench.source("vm", |_, _| Ok(()));
     bench.record(vm(&mut node));
-    let close: Vec<_> = bench.asked.borrow().iter().filter(|(_, detail)| *detail).map(|(t, _)| *t).collect();
-    assert_eq!(close, [0, 10, 20, 25]);
+    let details: Vec<_> =
+        bench.requests.borrow().iter().filter(|(_, detail)| *detail).map(|(t, _)| *t).collect();
+    assert_eq!(details, [0, 10, 20, 25]);
 }
 
 #[test]
-fn a_closer_look_whose_tick_was_missed_is_taken_at_the_next() {
+fn expensive_items_of_a_missed_tick_are_read_at_the_next() {
     let bench = Bench::new(14);
     let mut node = bench.source("vm", |ask, _| {
         bench.clock.pass(if ask.t == 9 * SECOND_NS { 2_500 * MS } else { MS });
         Ok(())
     });
     bench.record(vm(&mut node));
-    let close: Vec<_> = bench.asked.borrow().iter().filter(|(_, detail)| *detail).map(|(t, _)| *t).collect();
-    assert_eq!(close, [0, 11, 14]);
+    let details: Vec<_> =
+        bench.requests.borrow().iter().filter(|(_, detail)| *detail).map(|(t, _)| *t).collect();
+    assert_eq!(details, [0, 11, 14]);
 }
 
 #[test]
-fn the_last_tick_is_at_the_planned_end_and_never_just_behind_another() {
+fn the_last_tick_is_at_the_planned_end_and_never_just_after_another() {
     let check = |every_ms: i64, length_ms: i64, expect: &[i64]| {
         let mut bench = Bench::new(0);
         (bench.plan.every, bench.plan.length) = (every_ms * MS, Some(length_ms * MS));
@@ -178,7 +181,7 @@ fn the_last_tick_is_at_the_planned_end_and_never_just_behind_another() {
 }
 
 #[test]
-fn lasting_trouble_is_one_gap_until_it_has_passed_and_the_host_goes_on() {
+fn a_lasting_failure_is_one_gap_and_the_host_is_still_read() {
     let bench = Bench::new(10);
     let mut node = bench.source("vm", |ask, out| {
         bench.clock.pass(MS);
@@ -201,7 +204,7 @@ fn lasting_trouble_is_one_gap_until_it_has_passed_and_the_host_goes_on() {
 }
 
 #[test]
-fn trouble_of_another_kind_is_another_gap() {
+fn a_failure_of_another_kind_is_another_gap() {
     let bench = Bench::new(9);
     let mut node = bench.source("vm", |ask, _| match ask.t / SECOND_NS {
         2..=3 => Err(Trouble::new(TroubleKind::Garbled, "nonsense")),
@@ -219,10 +222,10 @@ fn trouble_of_another_kind_is_another_gap() {
 }
 
 #[test]
-fn an_item_that_is_refused_each_time_it_is_asked_for_is_one_gap() {
+fn an_item_that_fails_each_time_is_one_gap() {
     let bench = Bench::new(40);
     let mut host = bench.source("host", |ask, out| {
-        let mut tell = |source: &str| {
+        let mut report = |source: &str| {
             out.sample.gaps.push(Gap {
                 begin: ask.t,
                 end: ask.t + MS,
@@ -232,10 +235,10 @@ fn an_item_that_is_refused_each_time_it_is_asked_for_is_one_gap() {
             });
         };
         if ask.detail {
-            tell("host.smaps_rollup");
+            report("host.smaps_rollup");
         }
         if ask.t / SECOND_NS == 7 || ask.t / SECOND_NS == 25 {
-            tell("host.open_fds");
+            report("host.open_fds");
         }
         Ok(())
     });
@@ -249,33 +252,33 @@ fn an_item_that_is_refused_each_time_it_is_asked_for_is_one_gap() {
 }
 
 #[test]
-fn a_vm_that_does_not_answer_does_not_cost_the_host_its_samples() {
+fn the_host_is_read_while_the_vm_does_not_answer() {
     let bench = Bench::new(30);
     let mut node = bench.source("vm", |ask, _| if ask.t >= 5 * SECOND_NS { timed_out() } else { Ok(()) });
     let mut host = bench.source("host", |_, _| Ok(()));
     let (outcome, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
-    // Waited for two seconds when it begins, and at the closer looks at 10 and 20 s; only the ticks after those are missed.
-    // The last one is allowed its two seconds as well.
+    // The recorder waits two seconds at first, and with the expensive items at 10 and 20 s; only the ticks after these are missed.
+    // The last one may take two seconds as well.
     assert_eq!(outcome.missed, 3);
     assert!(samples.iter().all(|sample| sample.tick.host.is_some()));
     let vm_gaps: Vec<_> = gaps(&samples).into_iter().filter(|gap| gap.0 == "vm").collect();
     assert_eq!(vm_gaps, [("vm", TroubleKind::TimedOut, 5_000, 32_000)]);
-    assert_eq!(node.waits[5..9], [2_000, 1_000, 1_000, 1_000]);
+    assert_eq!(node.timeouts[5..9], [2_000, 1_000, 1_000, 1_000]);
 }
 
 #[test]
-fn the_first_answer_is_waited_for_longer() {
+fn the_first_answer_has_a_longer_timeout() {
     let bench = Bench::new(12);
     let mut node = bench.source("vm", |ask, _| if ask.t == 0 { timed_out() } else { Ok(()) });
     let mut host = bench.source("host", |_, _| Ok(()));
     let (_, samples, _) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
-    assert_eq!(node.waits[..2], [10_000, 2_000]);
+    assert_eq!(node.timeouts[..2], [10_000, 2_000]);
     assert_eq!(times(&samples), [0, 10_000, 11_000, 12_000]);
-    assert_eq!(host.waits[0], 2_000);
+    assert_eq!(host.timeouts[0], 2_000);
 }
 
 #[test]
-fn a_slow_answer_is_worth_more_than_none() {
+fn slow_answers_are_recorded() {
     let bench = Bench::new(12);
     let mut node = bench.source("vm", |ask, out| {
         bench.clock.pass(1_200 * MS);
@@ -283,7 +286,7 @@ fn a_slow_answer_is_worth_more_than_none() {
         Ok(())
     });
     let (outcome, samples, _) = bench.record(vm(&mut node));
-    // Each begins a little later, until one tick has passed.
+    // Each starts a little later, until a tick is missed.
     assert_eq!(times(&samples), [0, 1_000, 2_000, 3_000, 4_000, 6_000, 7_000, 8_000, 9_000, 10_000, 12_000]);
     let late: Vec<_> = samples.iter().map(|sample| sample.tick.late / MS).collect();
     assert_eq!(late, [0, 200, 400, 600, 800, 0, 200, 400, 600, 800, 0]);
@@ -292,17 +295,17 @@ fn a_slow_answer_is_worth_more_than_none() {
 }
 
 #[test]
-fn ctrl_c_takes_a_last_close_look_at_once() {
+fn ctrl_c_takes_a_last_sample_with_expensive_items_at_once() {
     let bench = Bench::interrupted(3_400 * MS);
     let mut node = bench.source("vm", |_, _| Ok(()));
     let (outcome, samples, _) = bench.record(vm(&mut node));
     assert_eq!((outcome.end, outcome.missed), (End::Stopped, 0));
     assert_eq!(times(&samples), [0, 1_000, 2_000, 3_000, 3_400]);
-    assert_eq!(bench.asked.borrow().last(), Some(&(3, true)));
+    assert_eq!(bench.requests.borrow().last(), Some(&(3, true)));
 }
 
 #[test]
-fn ctrl_c_during_a_sample_lets_it_end_first() {
+fn ctrl_c_during_a_sample_lets_it_finish() {
     let bench = Bench::interrupted(3_001 * MS);
     let mut node = bench.source("vm", |_, _| {
         bench.clock.pass(5 * MS);
@@ -313,7 +316,7 @@ fn ctrl_c_during_a_sample_lets_it_end_first() {
 }
 
 #[test]
-fn ctrl_c_right_after_a_close_look_takes_no_other() {
+fn ctrl_c_right_after_expensive_items_takes_no_other_sample() {
     let bench = Bench::interrupted(10_050 * MS);
     let mut node = bench.source("vm", |_, _| Ok(()));
     let (outcome, samples, _) = bench.record(vm(&mut node));
@@ -337,7 +340,7 @@ fn a_node_that_does_not_come_back_ends_the_recording() {
         |ask: Ask, _: &mut SampleBuilder<'_>| if ask.t >= 5 * SECOND_NS { gone() } else { Ok(()) };
     let mut node = bench.source("vm", |ask, out| {
         if ask.seq == 0 {
-            out.sample.incarnation = Some(life(7, "x"));
+            out.sample.incarnation = Some(incarnation(7, "x"));
         }
         dies_at_5(ask, out)
     });
@@ -353,7 +356,7 @@ fn a_node_that_does_not_come_back_ends_the_recording() {
 }
 
 #[test]
-fn a_node_that_is_gone_while_its_host_answers_is_waited_for() {
+fn a_node_that_is_gone_is_waited_for_while_its_host_answers() {
     let mut bench = Bench::new(30);
     bench.plan.wait_for_return = 5 * SECOND_NS;
     let mut node = bench.source("vm", |_, _| gone());
@@ -363,7 +366,7 @@ fn a_node_that_is_gone_while_its_host_answers_is_waited_for() {
 }
 
 #[test]
-fn a_source_that_was_never_there_does_not_keep_the_recording_going() {
+fn a_source_that_was_never_there_does_not_prolong_the_recording() {
     let mut bench = Bench::new(100);
     bench.plan.wait_for_return = 5 * SECOND_NS;
     let mut node = bench.source("vm", |_, _| Err(Trouble::new(TroubleKind::Unsupported, "no distribution")));
@@ -382,7 +385,7 @@ fn without_sources_there_is_nothing_to_wait_for() {
 }
 
 #[test]
-fn a_restarted_node_begins_a_new_life_that_knows_the_facts_of_its_host() {
+fn a_restarted_node_is_a_new_incarnation_with_the_facts_of_its_host() {
     let bench = Bench::new(10);
     let mut node = bench.source("vm", |ask, out| {
         let second = ask.t / SECOND_NS;
@@ -390,7 +393,8 @@ fn a_restarted_node_begins_a_new_life_that_knows_the_facts_of_its_host() {
             return gone();
         }
         if second == 0 || second == 6 {
-            out.sample.incarnation = Some(life(if second == 0 { 70 } else { 71 }, &second.to_string()));
+            out.sample.incarnation =
+                Some(incarnation(if second == 0 { 70 } else { 71 }, &second.to_string()));
             out.fact("otp_release", if second == 0 { "25" } else { "27" });
         }
         out.metric(&metrics::REDUCTIONS, "", if second < 5 { 10_000 + second } else { second });
@@ -403,10 +407,13 @@ fn a_restarted_node_begins_a_new_life_that_knows_the_facts_of_its_host() {
         Ok(())
     });
     let (_, samples, reader) = bench.record(Sources { vm: Some(&mut node), host: Some(&mut host) });
-    assert_eq!((host.told_lives, node.told_lives), (vec![0, 1], vec![]));
+    assert_eq!((host.announced, node.announced), (vec![0, 1], vec![]));
 
     let lives = reader.lives().expect("readable");
-    assert_eq!(lives.iter().map(|life| (life.id, life.ticks)).collect::<Vec<_>>(), [(0, 6), (1, 5)]);
+    assert_eq!(
+        lives.iter().map(|incarnation| (incarnation.id, incarnation.ticks)).collect::<Vec<_>>(),
+        [(0, 6), (1, 5)]
+    );
     for (id, release) in [(0, "25"), (1, "27")] {
         let facts = reader.facts(id).expect("readable");
         assert_eq!((facts.get("otp_release"), facts.get("kernel_version")), (Some(release), Some("6.1.0")));
@@ -417,7 +424,7 @@ fn a_restarted_node_begins_a_new_life_that_knows_the_facts_of_its_host() {
     let period =
         reader.period(&Selection { incarnation: Some(1), ..Selection::default() }).expect("readable");
     assert_eq!(period.stat(&metrics::REDUCTIONS, "").map(|stat| (stat.delta, stat.resets)), Ok((4, 0)));
-    // A period is about one life, and knows when the others were; of a part, those that were seen in it.
+    // A period covers one incarnation and knows the spans of all; a part knows those within it.
     let seen = |begin: i64, end: i64| Seen { begin: begin * SECOND_NS, end: end * SECOND_NS };
     assert_eq!(period.seen, [seen(0, 5), seen(6, 10)]);
     let part = |from, to| {
@@ -429,15 +436,15 @@ fn a_restarted_node_begins_a_new_life_that_knows_the_facts_of_its_host() {
 }
 
 #[test]
-fn progress_is_told_after_each_sample() {
+fn progress_is_reported_after_each_sample() {
     let bench = Bench::new(2);
     let mut node = bench.source("vm", |ask, _| if ask.seq == 1 { timed_out() } else { Ok(()) });
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut writer = Writer::in_memory().expect("memory");
     let sources = vm(&mut node);
     record(&bench.plan, sources, &bench.clock, &bench.stop, &mut writer, |progress| {
         let seconds = (progress.elapsed / SECOND_NS, progress.left.map(|left| left / SECOND_NS));
-        told.push((seconds, progress.samples, progress.trouble.map(str::to_owned)));
+        reported.push((seconds, progress.samples, progress.trouble.map(str::to_owned)));
     })
     .expect("recorded");
     let expect = [
@@ -445,16 +452,16 @@ fn progress_is_told_after_each_sample() {
         ((1, Some(1)), 2, Some("no answer within 2 s".to_owned())),
         ((2, Some(0)), 3, None),
     ];
-    assert_eq!(told, expect);
+    assert_eq!(reported, expect);
 }
 
 #[test]
-fn a_sign_of_trouble_makes_closer_looks_dense_for_a_while_and_is_an_event() {
+fn a_trigger_adds_an_event_and_dense_expensive_items_for_a_while() {
     let mut bench = Bench::new(1_500);
     bench.plan.triggers = true;
     let mut node = bench.source("vm", |ask, out| {
         let second = ask.t / SECOND_NS;
-        // Trouble that lasts, goes and comes back, and once more when it may count again.
+        // A symptom that lasts, disappears and returns, and once more when its trigger may fire again.
         let full = (100..200).contains(&second) || (300..310).contains(&second) || second >= 900;
         for scheduler in 1..=2 {
             out.metric(&metrics::RUN_QUEUE, &format!("scheduler/{scheduler}"), if full { 5 } else { 1 });
@@ -464,10 +471,10 @@ fn a_sign_of_trouble_makes_closer_looks_dense_for_a_while_and_is_an_event() {
     });
     let (_, samples, _) = bench.record(vm(&mut node));
     let events = samples.iter().flat_map(|sample| &sample.events);
-    let told: Vec<_> =
+    let reported: Vec<_> =
         events.map(|event| (event.t / SECOND_NS, &*event.kind, &*event.subject, &*event.detail)).collect();
     assert_eq!(
-        told,
+        reported,
         [
             (102, "trigger", "run_queue", "10 of 2"),
             (400, "trigger", "memory", "90 MB of 190 MB"),
@@ -475,20 +482,20 @@ fn a_sign_of_trouble_makes_closer_looks_dense_for_a_while_and_is_an_event() {
         ]
     );
     let dense: Vec<i64> = bench
-        .asked
+        .requests
         .borrow()
         .iter()
         .filter(|(second, detail)| *detail && second % 10 != 0)
         .map(|(s, _)| *s)
         .collect();
     let expect = |from: i64| (from + 1..=from + 30).filter(|second| second % 10 != 0);
-    // The growth of memory at 400 s is told, but closer looks have had their share.
+    // The memory trigger at 400 s fires, but the expensive items have used up their share of time.
     assert_eq!(dense, expect(102).chain(expect(902)).collect::<Vec<_>>());
 }
 
 #[test]
-fn each_sign_is_one_and_without_any_nothing_is_dearer() {
-    let look = |value: i64, queue: i64, event: bool| {
+fn each_trigger_fires_for_its_own_symptom_only() {
+    let run = |value: i64, queue: i64, event: bool| {
         let bench = Bench { plan: Plan { triggers: true, ..Bench::new(30).plan }, ..Bench::new(30) };
         let mut node = bench.source("vm", |ask, out| {
             out.metric(&metrics::CGROUP_MEMORY, "", value);
@@ -508,12 +515,12 @@ fn each_sign_is_one_and_without_any_nothing_is_dearer() {
         });
         let (_, samples, _) = bench.record(vm(&mut node));
         let events = samples.iter().flat_map(|sample| &sample.events).filter(|event| event.kind == "trigger");
-        let told: Vec<_> = events.map(|event| format!("{} {}", event.subject, event.detail)).collect();
-        let closer = bench.asked.borrow().iter().filter(|(_, detail)| *detail).count();
-        (told.join(""), closer > 4)
+        let reported: Vec<_> = events.map(|event| format!("{} {}", event.subject, event.detail)).collect();
+        let details = bench.requests.borrow().iter().filter(|(_, detail)| *detail).count();
+        (reported.join(""), details > 4)
     };
-    assert_eq!(look(800 << 20, 4_999, false), (String::new(), false));
-    assert_eq!(look(950 << 20, 4_999, false), ("cgroup_memory 950 MB of 1000 MB".to_owned(), true));
-    assert_eq!(look(800 << 20, 5_000, false), ("message_queue 5000 <0.7.0>".to_owned(), true));
-    assert_eq!(look(800 << 20, 4_999, true), ("event long_gc".to_owned(), true));
+    assert_eq!(run(800 << 20, 4_999, false), (String::new(), false));
+    assert_eq!(run(950 << 20, 4_999, false), ("cgroup_memory 950 MB of 1000 MB".to_owned(), true));
+    assert_eq!(run(800 << 20, 5_000, false), ("message_queue 5000 <0.7.0>".to_owned(), true));
+    assert_eq!(run(800 << 20, 4_999, true), ("event long_gc".to_owned(), true));
 }

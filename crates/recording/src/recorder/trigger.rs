@@ -1,31 +1,31 @@
-//! Triggers: signs in what is read each second that something begins, upon which closer looks come each second for a
-//! while, instead of every ten seconds. They cost nothing but a glance at values that are read anyhow.
+//! Triggers: symptoms in the cheap data of each second, after which expensive items are read each second for a while, instead of
+//! every ten seconds. Triggers cost nearly nothing, since they use values that are read anyway.
 //!
-//! A sign counts when it appears, not while it lasts, and each at most once in ten minutes. Closer looks are dear (on a
-//! node of 200,000 processes some ten milliseconds of a scheduler), so they are dense for half a minute in ten minutes at
-//! most, a twentieth of the time, whatever the signs.
+//! A trigger fires when its symptom appears, not while it lasts, and at most once in ten minutes. Expensive items take some ten
+//! milliseconds of a scheduler on a node with 200,000 processes, so they are read each second for at most half a minute in ten
+//! minutes, which is a twentieth of the time, however many triggers fire.
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Event, Group, Nanos, Sample, SeriesTable, metrics};
 
-/// For so long closer looks are dense.
+/// Length of dense sampling after a trigger.
 const DENSE_NS: Nanos = 30 * SECOND_NS;
-/// In so long, once: with the above, a twentieth of the time.
+/// Minimum interval between two such times, a twentieth of which is dense.
 const PAUSE_NS: Nanos = 600 * SECOND_NS;
 
-/// Samples in a row with more runnable processes than schedulers: a single one is a burst like any.
-const FULL_QUEUES: u32 = 3;
-/// Messages in one queue, above which a process is suspect: the rule on growing queues (BT006) warns from there on, by the
-/// practice of the operators of RabbitMQ and EMQX.
-const LONG_QUEUE: i64 = 5_000;
-/// Growth of the VM's memory, in percent of what it was a minute before, and in bytes: small nodes breathe.
-const GROWTH_PCT: i64 = 20;
-const GROWTH_BYTES: i64 = 64 << 20;
+/// Consecutive samples with more runnable processes than schedulers; a single one is an ordinary burst.
+const MIN_FULL_QUEUE_SAMPLES: u32 = 3;
+/// Length of a message queue. The rule on growing queues (BT006) warns from this length on, following the practice of operators of
+/// RabbitMQ and EMQX.
+const MIN_QUEUE_LENGTH: i64 = 5_000;
+/// Growth of the VM's memory within a minute, in percent and in bytes; the memory of small nodes varies much in percent.
+const MIN_GROWTH_PCT: i64 = 20;
+const MIN_GROWTH_BYTES: i64 = 64 << 20;
 const GROWTH_SPAN_NS: Nanos = 60 * SECOND_NS;
-/// Percent of the control group's memory limit.
-const NEAR_LIMIT_PCT: i64 = 90;
+/// Use of the control group's memory limit in percent.
+const MIN_LIMIT_USE_PCT: i64 = 90;
 
-/// What a series is to a trigger.
+/// Role of a series for the triggers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     None,
@@ -35,37 +35,37 @@ enum Role {
     GroupLimit,
 }
 
-/// A sign, and when it was last seen to appear.
+/// A symptom, and when its trigger last fired.
 #[derive(Debug, Default)]
-struct Sign {
-    shows: bool,
-    told: Option<Nanos>,
+struct Symptom {
+    is_present: bool,
+    fired: Option<Nanos>,
 }
 
-/// Watches the samples of a recording.
+/// Checks the samples of a recording for symptoms.
 #[derive(Debug, Default)]
 pub(super) struct Triggers {
     /// By series id.
     roles: Vec<Role>,
-    run_queue: Sign,
-    memory: Sign,
-    message_queue: Sign,
-    near_limit: Sign,
-    event: Sign,
+    run_queue: Symptom,
+    memory: Symptom,
+    message_queue: Symptom,
+    near_limit: Symptom,
+    event: Symptom,
     full_queues: u32,
-    /// The VM's memory, a minute ago or less.
+    /// Memory of the VM at most a minute ago.
     memory_before: Option<(Nanos, i64)>,
     dense_since: Option<Nanos>,
 }
 
 impl Triggers {
-    /// True if a closer look is due because of a trigger.
+    /// Whether expensive items are due because of a trigger.
     pub(super) fn is_dense(&self, t: Nanos) -> bool {
         self.dense_since.is_some_and(|since| t - since <= DENSE_NS)
     }
 
-    /// Looks at a sample; adds an event to it for each sign that appears in it.
-    pub(super) fn look(&mut self, sample: &mut Sample, table: &SeriesTable) {
+    /// Checks a sample; adds an event for each trigger that fires.
+    pub(super) fn check(&mut self, sample: &mut Sample, table: &SeriesTable) {
         let t = sample.tick.t;
         self.roles.extend(table.iter().skip(self.roles.len()).map(|(_, series)| {
             let is = |metric: &beamtune_model::Metric| {
@@ -96,12 +96,13 @@ impl Triggers {
         let mut found = Vec::new();
 
         self.full_queues = if runnable > schedulers { self.full_queues + 1 } else { 0 };
-        if self.run_queue.appears(self.full_queues >= FULL_QUEUES, t) {
+        if self.run_queue.fires(self.full_queues >= MIN_FULL_QUEUE_SAMPLES, t) {
             found.push(("run_queue", format!("{runnable} of {schedulers}")));
         }
         let grown = memory.and_then(|now| Some((now, now - self.memory_before?.1)));
-        let grows = grown.is_some_and(|(now, by)| by >= GROWTH_BYTES && by >= (now - by) / 100 * GROWTH_PCT);
-        if self.memory.appears(grows, t)
+        let grows =
+            grown.is_some_and(|(now, by)| by >= MIN_GROWTH_BYTES && by >= (now - by) / 100 * MIN_GROWTH_PCT);
+        if self.memory.fires(grows, t)
             && let Some((now, by)) = grown
         {
             found.push(("memory", format!("{} MB of {} MB", by >> 20, now >> 20)));
@@ -112,21 +113,21 @@ impl Triggers {
             self.memory_before = Some((t, now));
         }
         let longest = sample.busiest.iter().max_by_key(|process| process.queue);
-        if self.message_queue.appears(longest.is_some_and(|process| process.queue >= LONG_QUEUE), t)
+        if self.message_queue.fires(longest.is_some_and(|process| process.queue >= MIN_QUEUE_LENGTH), t)
             && let Some(longest) = longest
         {
             found.push(("message_queue", format!("{} {}", longest.queue, longest.pid)));
         }
         let near =
-            group.zip(limit).filter(|(used, limit)| *limit > 0 && *used / NEAR_LIMIT_PCT >= *limit / 100);
-        if self.near_limit.appears(near.is_some(), t)
+            group.zip(limit).filter(|(used, limit)| *limit > 0 && *used / MIN_LIMIT_USE_PCT >= *limit / 100);
+        if self.near_limit.fires(near.is_some(), t)
             && let Some((used, limit)) = near
         {
             found.push(("cgroup_memory", format!("{} MB of {} MB", used >> 20, limit >> 20)));
         }
-        // What the VM reports of itself; that it went or came back is no sign that a closer look could use.
+        // Events of the VM; a node that is gone or restarted is no reason for expensive items.
         let event = sample.events.iter().find(|event| !["gone", "restart"].contains(&event.kind.as_str()));
-        if self.event.appears(event.is_some(), t)
+        if self.event.fires(event.is_some(), t)
             && let Some(event) = event
         {
             found.push(("event", event.kind.clone()));
@@ -145,15 +146,15 @@ impl Triggers {
     }
 }
 
-impl Sign {
-    /// True if it shows and did not before, and has not been told for a while.
-    fn appears(&mut self, shows: bool, t: Nanos) -> bool {
-        let is_new = shows && !std::mem::replace(&mut self.shows, shows);
-        let appears = is_new && self.told.is_none_or(|told| t - told >= PAUSE_NS);
-        if appears {
-            self.told = Some(t);
+impl Symptom {
+    /// Whether the symptom is new and its trigger has not fired for a while.
+    fn fires(&mut self, is_present: bool, t: Nanos) -> bool {
+        let is_new = is_present && !std::mem::replace(&mut self.is_present, is_present);
+        let fires = is_new && self.fired.is_none_or(|fired| t - fired >= PAUSE_NS);
+        if fires {
+            self.fired = Some(t);
         }
-        self.shows = shows;
-        appears
+        self.is_present = is_present;
+        fires
     }
 }

@@ -1,10 +1,10 @@
-//! What is known to be no secret: words of OTP and Elixir themselves. What is missing here is replaced, which is safe.
+//! Words known to be public: those of OTP and Elixir. A word missing here is replaced, which is safe.
 
 mod locks;
 
 pub(super) use locks::LOCKS;
 
-/// Facts whose values the VM, the kernel or beamtune gives, not the user.
+/// Facts whose values come from the VM, the kernel or beamtune rather than the user.
 pub(super) const FACTS: &[&str] = &[
     "otp_release",
     "otp_version",
@@ -42,7 +42,7 @@ pub(super) const FACTS: &[&str] = &[
     "synthetic",
 ];
 
-/// Words of the VM's own: threads, states, allocators, kinds, values of flags.
+/// The VM's own words: threads, states, allocators, kinds, values of flags.
 pub(super) const WORDS: &[&str] = &[
     "",
     "scheduler",
@@ -130,7 +130,7 @@ pub(super) const WORDS: &[&str] = &[
     "default_mmap",
     "literal_mmap",
     "exec_mmap",
-    // What is mapped, and what stands in it.
+    // Mappings and their contents.
     "anonymous",
     "arenas",
     "carriers",
@@ -196,7 +196,7 @@ pub(super) const WORDS: &[&str] = &[
     "memory",
     "allocators",
     "dist",
-    // Attempts to connect to other nodes, and how far they were.
+    // Attempts to connect to other nodes, and their progress.
     "attempt",
     "attempt_step",
     "unconnected",
@@ -249,7 +249,7 @@ pub(super) const WORDS: &[&str] = &[
     "message_queue",
     "cgroup_memory",
     "event",
-    // Why carriers were not walked, processes not asked, and collections ended.
+    // Why carriers were not scanned, processes not read, and garbage collections ended.
     "limit",
     "pool",
     "many",
@@ -262,7 +262,7 @@ pub(super) const WORDS: &[&str] = &[
     "queue",
     "named",
     "sample",
-    // By whom, and for what, most of a node's memory is allocated.
+    // Most frequent origins and types of tagged blocks.
     "prim_file",
     "prim_buffer",
     "zlib_nif",
@@ -276,7 +276,7 @@ pub(super) const WORDS: &[&str] = &[
     "old_heap",
     "nif_internal",
     "driver",
-    // Numbers' surroundings, and values of flags.
+    // Words next to numbers, and values of flags.
     "now",
     "ms",
     "s",
@@ -322,7 +322,7 @@ pub(super) const WORDS: &[&str] = &[
     "heap",
 ];
 
-/// Flags of init and of the kernel that are longer than those of the emulator.
+/// Flags of init and of kernel that are longer than emulator flags.
 pub(super) const FLAGS: &[&str] = &[
     "-setcookie",
     "-progname",
@@ -355,7 +355,7 @@ pub(super) const FLAGS: &[&str] = &[
     "--",
 ];
 
-/// Registered names, and tables, of OTP and Elixir.
+/// Registered names and tables of OTP and Elixir.
 pub(super) const NAMES: &[&str] = &[
     "init",
     "erts_code_purger",
@@ -487,7 +487,7 @@ pub(super) const APPLICATIONS: &[&str] = &[
     "eex",
 ];
 
-/// Modules of OTP and Elixir that processes stand in.
+/// Modules of OTP and Elixir that occur in call stacks.
 const MODULES: &[&str] = &[
     "gen",
     "gen_server",
@@ -582,7 +582,7 @@ const MODULES: &[&str] = &[
     "elixir_config",
 ];
 
-/// True if a module is one of OTP or Elixir.
+/// Whether a module belongs to OTP or Elixir.
 pub(super) fn is_otp(module: &str) -> bool {
     MODULES.contains(&module.trim_matches('\''))
 }

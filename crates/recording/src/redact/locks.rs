@@ -1,10 +1,10 @@
-//! Locks: classes, and places in the source, of the VM's own stay; the names of tables, processes and nodes that they belong to do not.
+//! Locks: classes and source locations of the VM stay; names of the tables, processes and nodes that they belong to are replaced.
 
 use beamtune_model::{LockRow, LockSession, WaitRow};
 
-use super::{Replace, is_id, known, some};
+use super::{Replacer, is_id, known, some};
 
-/// Categories and kinds of locks as lock counting names them, and how threads wait; more of each is in [`known::WORDS`].
+/// Categories and kinds of locks as named by lock counting, and how threads wait; the others are in [`known::WORDS`].
 const WORDS: &[&str] = &[
     "allocator",
     "debug",
@@ -19,17 +19,17 @@ const WORDS: &[&str] = &[
     "yield",
 ];
 
-/// What the agent puts between the names within [`LockRow::entity`].
-const BETWEEN: &[&str] = &["of", "one", "tables"];
+/// Words that the agent puts between the names within [`LockRow::entity`].
+const SEPARATORS: &[&str] = &["of", "one", "tables"];
 
-/// Folders of the emulator's source; what is above them is where somebody has built it.
-const FOLDERS: &[&str] = &["beam", "sys", "nifs", "drivers", "hipe", "erts"];
+/// Directories of the emulator's source; the ones above depend on where it was built.
+const DIRECTORIES: &[&str] = &["beam", "sys", "nifs", "drivers", "hipe", "erts"];
 
-/// How files of the emulator's source end.
-const ENDINGS: &[&str] = &[".c", ".h", ".cpp", ".hpp"];
+/// File name extensions of the emulator's source.
+const EXTENSIONS: &[&str] = &[".c", ".h", ".cpp", ".hpp"];
 
-/// How functions of the emulator and of the libraries below it begin; all others might be a library's that is not OTP's.
-const FUNCTIONS: &[&str] = &[
+/// Name prefixes of functions of the emulator and of the libraries below it; other functions may be from a library outside of OTP.
+const FUNCTION_PREFIXES: &[&str] = &[
     "erts_",
     "ethr_",
     "erl_",
@@ -43,11 +43,11 @@ const FUNCTIONS: &[&str] = &[
     "pthread_",
 ];
 
-impl Replace {
+impl Replacer {
     pub(super) fn lock_session(&mut self, session: &mut LockSession) {
         session.categories.iter_mut().for_each(|category| *category = self.word_of_locks(category));
         if !session.remark.is_empty() {
-            session.remark = "something is missing or was not exact (redacted)".to_owned();
+            session.remark = "something is missing or inexact (redacted)".to_owned();
         }
     }
 
@@ -59,7 +59,7 @@ impl Replace {
         some(&mut row.id, |text| self.lock_name(text));
         some(&mut row.entity, |text| {
             let words = text.split(' ').map(|word| match word {
-                word if BETWEEN.contains(&word) => word.to_owned(),
+                word if SEPARATORS.contains(&word) => word.to_owned(),
                 word => self.lock_name(word),
             });
             words.collect::<Vec<_>>().join(" ")
@@ -77,7 +77,7 @@ impl Replace {
         if WORDS.contains(&text) { text.to_owned() } else { self.word(text) }
     }
 
-    /// A table, a process, a port, an allocator, a driver, a node, a number.
+    /// Name of a lock: a table, process, port, allocator, driver, node or number.
     fn lock_name(&mut self, text: &str) -> String {
         match text {
             text if is_id(text) => text.to_owned(),
@@ -86,26 +86,27 @@ impl Replace {
         }
     }
 
-    /// A file of the emulator's source, without the folders above it.
+    /// A source file of the emulator, without the directories above the source.
     fn source(&mut self, path: &str) -> String {
         let parts: Vec<&str> = path.split('/').collect();
-        let ours = parts.iter().position(|part| FOLDERS.contains(part)).and_then(|from| parts.get(from..));
+        let ours =
+            parts.iter().position(|part| DIRECTORIES.contains(part)).and_then(|from| parts.get(from..));
         match ours {
-            Some(ours) if ENDINGS.iter().any(|ending| path.ends_with(ending)) => ours.join("/"),
+            Some(ours) if EXTENSIONS.iter().any(|ending| path.ends_with(ending)) => ours.join("/"),
             _ => self.by("file", path),
         }
     }
 
-    /// A function of the emulator, or of a library within it.
+    /// A function of the emulator or of a library loaded by it.
     fn native(&mut self, function: &str) -> String {
         let is_word = function.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_:.".contains(&byte));
-        let is_known = FUNCTIONS.iter().any(|begin| function.starts_with(begin));
+        let is_known = FUNCTION_PREFIXES.iter().any(|begin| function.starts_with(begin));
         let stays = is_word && (is_known || !self.what.modules);
         if stays { function.to_owned() } else { self.by("function", function) }
     }
 }
 
-/// True for a class of the VM's own, also with what it was made for behind it: `esock.r[17]`.
+/// Whether a class is one of the VM's own, optionally with an index: `esock.r[17]`.
 fn is_class(text: &str) -> bool {
     let (name, of) = text.split_once('[').unwrap_or((text, "]"));
     let of = of.strip_suffix(']');
@@ -121,7 +122,7 @@ mod tests {
 
     fn redacted(modules: bool, rows: Vec<LockRow>) -> Vec<LockRow> {
         let what = Redaction { modules };
-        let mut replace = Replace { what, known: HashMap::new(), counts: HashMap::new() };
+        let mut replace = Replacer { what, known: HashMap::new(), counts: HashMap::new() };
         rows.into_iter()
             .map(|mut row| {
                 replace.lock(&mut row);
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lock_is_stays_and_whose_it_is_does_not() {
+    fn class_of_a_lock_stays_and_its_owner_is_replaced() {
         let check = |row: [&str; 4], expect: [&str; 4]| {
             let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
             let [class, id, entity, file] = row;
@@ -174,10 +175,10 @@ mod tests {
     }
 
     #[test]
-    fn of_stacks_functions_of_the_vm_stay_and_all_others_while_modules_do() {
+    fn functions_of_the_vm_stay_and_others_stay_if_modules_stay() {
         let check = |modules, expect: [&str; 3]| {
             let what = Redaction { modules };
-            let mut replace = Replace { what, known: HashMap::new(), counts: HashMap::new() };
+            let mut replace = Replacer { what, known: HashMap::new(), counts: HashMap::new() };
             let stack = ["ets_update_counter_3", "clinic_admit", "/usr/lib/clinic.so"];
             let mut row = WaitRow {
                 thread: "dirty_io_scheduler".to_owned(),
@@ -194,9 +195,9 @@ mod tests {
     }
 
     #[test]
-    fn of_a_session_the_numbers_and_categories_stay() {
+    fn numbers_and_categories_of_a_session_stay() {
         let mut replace =
-            Replace { what: Redaction::default(), known: HashMap::new(), counts: HashMap::new() };
+            Replacer { what: Redaction::default(), known: HashMap::new(), counts: HashMap::new() };
         let categories =
             ["allocator", "db", "debug", "distribution", "generic", "io", "process", "scheduler"];
         let mut session = LockSession {
@@ -206,6 +207,6 @@ mod tests {
         };
         replace.lock_session(&mut session);
         assert_eq!(session.categories, categories);
-        assert_eq!(session.remark, "something is missing or was not exact (redacted)");
+        assert_eq!(session.remark, "something is missing or inexact (redacted)");
     }
 }

@@ -1,11 +1,11 @@
-//! Rows of why processes ended.
+//! Rows of process exits.
 
 use beamtune_model::ExitRow;
 
 use super::{Reader, Record, Writer};
 
-/// Functions of a stack: the agent tells three.
-const MOST_FRAMES: usize = 16;
+/// Maximum number of frames of a stack; the agent sends three.
+const MAX_FRAMES: usize = 16;
 
 impl Record for ExitRow {
     const TABLE: &'static str = "exit";
@@ -52,7 +52,7 @@ impl Record for ExitRow {
             count: from.get()?,
             heap_limit_words: from.get()?,
         };
-        row.stack.truncate(MOST_FRAMES);
+        row.stack.truncate(MAX_FRAMES);
         Ok(row)
     }
 }

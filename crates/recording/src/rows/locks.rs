@@ -1,11 +1,11 @@
-//! Rows of what is known of locks. Categories, histograms and stacks stand in the tables as JSON.
+//! Rows of lock contention. Categories, histograms and stacks are stored as JSON.
 
 use beamtune_model::{LockRow, LockSession, WaitRow};
 
 use super::{Reader, Record, Writer, json};
 
-/// Entries of a list in a row: lock counting has eight categories and thirty bins, and a stack of a VM's thread some dozens of frames.
-const MOST_ENTRIES: usize = 256;
+/// Maximum length of a list; lock counting has eight categories and thirty bins, and a thread's stack has some dozens of frames.
+const MAX_ENTRIES: usize = 256;
 
 /// `[3, 0, 7]`
 fn numbers_json(numbers: &[i64]) -> String {
@@ -14,13 +14,13 @@ fn numbers_json(numbers: &[i64]) -> String {
 
 fn numbers(from: &mut Reader<'_>) -> rusqlite::Result<Vec<i64>> {
     let mut numbers: Vec<i64> = from.json()?;
-    numbers.truncate(MOST_ENTRIES);
+    numbers.truncate(MAX_ENTRIES);
     Ok(numbers)
 }
 
 fn names(from: &mut Reader<'_>) -> rusqlite::Result<Vec<String>> {
     let mut names: Vec<String> = from.json()?;
-    names.truncate(MOST_ENTRIES);
+    names.truncate(MAX_ENTRIES);
     Ok(names)
 }
 

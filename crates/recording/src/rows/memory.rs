@@ -1,4 +1,4 @@
-//! Rows of what is read only when somebody asks for it. What they hold as lists stands in the tables as JSON.
+//! Rows of memory data that are read on request only. Their lists are stored as JSON.
 
 use beamtune_model::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, HolderRow, SizeCount,
@@ -6,8 +6,8 @@ use beamtune_model::{
 
 use super::{Reader, Record, Writer};
 
-/// Entries of a list in a row: an honest one has a dozen.
-const MOST_ENTRIES: usize = 64;
+/// Maximum length of a list; honest ones have a dozen entries.
+const MAX_ENTRIES: usize = 64;
 
 /// `[["eheap_alloc", 3, 4096], …]`
 fn blocks_json(blocks: &[BlockSum]) -> String {
@@ -18,7 +18,7 @@ fn blocks_json(blocks: &[BlockSum]) -> String {
 fn blocks(from: &mut Reader<'_>) -> rusqlite::Result<Vec<BlockSum>> {
     let list: Vec<(String, i64, i64)> = from.json()?;
     let sum = |(allocator, count, bytes)| BlockSum { allocator, count, bytes };
-    Ok(list.into_iter().take(MOST_ENTRIES).map(sum).collect())
+    Ok(list.into_iter().take(MAX_ENTRIES).map(sum).collect())
 }
 
 /// `[[1024, 7], …]`
@@ -29,7 +29,7 @@ fn sizes_json(sizes: &[SizeCount]) -> String {
 
 fn sizes(from: &mut Reader<'_>) -> rusqlite::Result<Vec<SizeCount>> {
     let list: Vec<(i64, i64)> = from.json()?;
-    Ok(list.into_iter().take(MOST_ENTRIES).map(|(from, count)| SizeCount { from, count }).collect())
+    Ok(list.into_iter().take(MAX_ENTRIES).map(|(from, count)| SizeCount { from, count }).collect())
 }
 
 impl Record for CarrierRow {

@@ -1,4 +1,4 @@
-//! Rows of what messages weigh.
+//! Rows of message sizes.
 
 use beamtune_model::MessageRow;
 

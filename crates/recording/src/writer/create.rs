@@ -1,4 +1,4 @@
-//! Making the file: whole or not at all, and for one writer only.
+//! Creating the file: complete or not at all, and for a single writer.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -10,25 +10,25 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::Error;
 use crate::schema;
 
-/// What to do with a file of the same name.
+/// What to do if the file exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// Leave it alone: [`Error::Exists`].
+    /// Fail with [`Error::Exists`].
     Refuse,
-    /// Put the new recording in its place, unless it is itself still being recorded.
+    /// Replace it, unless it is still being recorded.
     Replace,
 }
 
-/// How long a statement waits for a reader that holds a lock.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a statement waits for a lock of a reader.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Files that SQLite keeps beside a database, by what is added to its name.
+/// Suffixes of the files that SQLite keeps next to a database.
 const SIDECARS: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// Makes an empty recording and opens it. The file returned holds the lock that keeps other writers away; it must be
-/// closed after the connection, because closing any handle of a file takes back all POSIX locks that SQLite holds on it.
+/// Creates an empty recording and opens it. The returned file holds the lock that excludes other writers. It must be closed
+/// after the connection, because closing any handle of a file releases all POSIX locks that SQLite holds on it.
 ///
-/// `extra` is done while nobody can see the file yet.
+/// `extra` runs before the file becomes visible.
 pub(super) fn create(
     path: &Path,
     existing: Existing,
@@ -43,16 +43,16 @@ pub(super) fn create(
         Existing::Replace => lock_old(path)?,
     };
 
-    // Made under another name and then renamed: nobody ever sees half of it.
+    // Created under another name and renamed, so that nobody sees an incomplete file.
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let mut builder = tempfile::Builder::new();
     builder.prefix(".beamtune-").suffix(".new");
-    // As for any file that a user asks for; what may be read by whom is for the umask to say.
+    // Permissions as for any output file: the umask decides.
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    // The crate's own error has only the kind left of a folder that is not there.
+    // For a missing directory, the error of the crate tempfile has lost its details.
     fs::metadata(directory).map_err(at)?;
     let file = builder.tempfile_in(directory).map_err(at)?;
     lock(file.as_file(), path)?;
@@ -69,13 +69,13 @@ pub(super) fn create(
         _ => Error::io(path, error.error),
     })?;
     drop(old);
-    // What a removed recording left behind would be taken for a part of this one.
+    // Sidecars of a removed recording would be taken for parts of this one.
     remove_sidecars(path).map_err(at)?;
     let connection = open(path).map_err(|error| Error::sqlite(path, error))?;
     Ok((connection, lock))
 }
 
-/// Locks a file that is to be replaced or continued, so that it is not one that is being written; `None` if there is none.
+/// Locks a file that is to be replaced or continued, which fails if it is being written; `None` if it does not exist.
 pub(super) fn lock_old(path: &Path) -> Result<Option<File>, Error> {
     match File::open(path) {
         Ok(file) => {
@@ -105,13 +105,13 @@ fn prepare(path: &Path, extra: impl FnOnce(&Connection) -> rusqlite::Result<()>)
     connection.close().map_err(|(_, error)| error)
 }
 
-/// Opens a recording for writing, also one that was closed.
+/// Opens a recording for writing, even if it was finished.
 pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    connection.busy_timeout(PATIENCE)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    // The log is carried over when a minute is stored, not in the middle of a sample.
+    // Checkpoints are made after a minute, not within a sample.
     connection.query_row("PRAGMA wal_autocheckpoint = 0", [], |_| Ok(()))?;
     Ok(connection)
 }
@@ -126,7 +126,7 @@ fn remove_sidecars(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The path of a file that SQLite keeps beside a database.
+/// Path of a file that SQLite keeps next to a database.
 pub(crate) fn sidecar_path(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);

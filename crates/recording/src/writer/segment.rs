@@ -1,4 +1,4 @@
-//! The readings of the last minutes, in memory, until they become chunks.
+//! Readings of the last minutes, kept in memory until they become chunks.
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Group, Nanos, ProcessTick, Sample, Tick};
@@ -8,16 +8,16 @@ use crate::codec::column::Encoder;
 use crate::codec::packed::Packed;
 use crate::codec::{busiest, chunk, hot};
 
-/// Length of a segment. What a column needs besides its values (the first one, the slope) makes chunks of one minute
-/// larger by a fifth, and slower to read by two thirds; chunks of ten minutes take half as much memory again to make.
-/// The figures are in `docs/recording-format.md`.
+/// Length of a segment. With chunks of one minute, the fixed parts of a column (first value, slope) make the recording a fifth
+/// larger and reading two thirds slower; with ten minutes, encoding takes half as much memory again. The figures are in
+/// `docs/recording-format.md`.
 const LENGTH_NS: Nanos = 300 * SECOND_NS;
-/// Readings that a segment holds at most, 10 bytes each: five minutes of 64 + 64 schedulers.
+/// Maximum number of readings in a segment, 10 bytes each: five minutes of 64 + 64 schedulers.
 const MAX_READINGS: usize = 1_000_000;
-/// Processes that it holds at most.
+/// Maximum number of processes in a segment.
 const MAX_PROCESSES: usize = 100_000;
 
-/// The readings of one group, or the processes that stood out, ready to be stored.
+/// Encoded readings of one group, or encoded busiest processes.
 #[derive(Debug)]
 pub(super) struct Blob {
     /// `None` for processes.
@@ -25,7 +25,7 @@ pub(super) struct Blob {
     pub packed: Packed<'static>,
 }
 
-/// What a sample's readings become in `hot`, before it is pushed to the segment.
+/// Encodes a sample for `hot`, before it is pushed to the segment.
 pub(super) fn of_sample(
     sample: &Sample,
     groups: &[Group],
@@ -34,7 +34,7 @@ pub(super) fn of_sample(
 ) -> Vec<Blob> {
     let mut readings: Vec<(Group, u32, i64)> =
         sample.readings.iter().map(|&(id, value)| (groups[id.index()], id.0, value)).collect();
-    // Nearly sorted already, so this is cheap; a series that a source gave twice counts once.
+    // Cheap, since they are nearly sorted already. A series that a source returned twice counts once.
     readings.sort_by_key(|&(group, id, _)| (group, id));
     readings.dedup_by_key(|&mut (_, id, _)| id);
     let mut blobs = Vec::new();
@@ -49,13 +49,13 @@ pub(super) fn of_sample(
     blobs
 }
 
-/// The readings since the last chunks, by series.
+/// Readings since the last chunks, by series.
 #[derive(Debug, Default)]
 pub(super) struct Segment {
     times: Vec<Nanos>,
     /// By series id.
     columns: Vec<Column>,
-    /// Those that have readings.
+    /// Number of series with readings.
     series: usize,
     readings: usize,
     busiest: Vec<(Nanos, Vec<ProcessTick>)>,
@@ -70,7 +70,7 @@ struct Column {
 }
 
 impl Segment {
-    /// True if it must be sealed before a sample of this tick can be added.
+    /// Whether it must be sealed before a sample of this tick is added.
     pub(super) fn is_due(&self, tick: &Tick) -> bool {
         let Some(&begin) = self.times.first() else { return false };
         tick.t.saturating_sub(begin) >= LENGTH_NS
@@ -80,17 +80,17 @@ impl Segment {
             || self.processes >= MAX_PROCESSES
     }
 
-    /// The first tick in it.
+    /// The first tick.
     pub(super) fn begin(&self) -> Option<Nanos> {
         self.times.first().copied()
     }
 
-    /// The last value of a series; 0 without any.
+    /// Last value of a series; 0 if it has none.
     fn last(&self, id: u32) -> i64 {
         self.columns.get(id as usize).and_then(|column| column.values.last()).copied().unwrap_or(0)
     }
 
-    /// Adds what a sample holds.
+    /// Adds a sample.
     pub(super) fn push(&mut self, sample: &Sample) {
         let row = self.times.len() as u16;
         self.times.push(sample.tick.t);
@@ -112,7 +112,7 @@ impl Segment {
         }
     }
 
-    /// Makes chunks of it, and empties it.
+    /// Encodes the segment as chunks and clears it.
     pub(super) fn seal(&mut self, groups: &[Group], encoder: &mut Encoder, out: &mut Vec<Sealed>) {
         let (Some(&begin), Some(&end)) = (self.times.first(), self.times.last()) else { return };
         for &group in Group::ALL {
@@ -147,23 +147,23 @@ impl Segment {
     }
 }
 
-/// The ticks at which a group was read at all; rows become indices into them. Allocators are read every ten seconds,
-/// and would need a bitmap in each of their thousands of columns.
+/// Removes ticks at which no series of the group was read, and adjusts the rows. Otherwise allocators, which are read every ten
+/// seconds, would need a bitmap in each of their thousands of columns.
 fn keep_used(times: &[Nanos], members: &mut [(u32, &mut Column)]) -> Vec<Nanos> {
     let mut used = vec![false; times.len()];
     for (_, column) in members.iter() {
         column.rows.iter().for_each(|&row| used[usize::from(row)] = true);
     }
     let mut kept = Vec::with_capacity(times.len());
-    let mut places = vec![0_u16; times.len()];
+    let mut new_rows = vec![0_u16; times.len()];
     for (row, &t) in times.iter().enumerate() {
-        places[row] = kept.len() as u16;
+        new_rows[row] = kept.len() as u16;
         if used[row] {
             kept.push(t);
         }
     }
     for (_, column) in members {
-        column.rows.iter_mut().for_each(|row| *row = places[usize::from(*row)]);
+        column.rows.iter_mut().for_each(|row| *row = new_rows[usize::from(*row)]);
     }
     kept
 }

@@ -1,6 +1,6 @@
-//! What several tests need: samples that follow from a number, and places to put recordings.
+//! Helpers of several tests: deterministic samples, and places for recordings.
 
-#![allow(dead_code, reason = "each test uses its own part of it")]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ use beamtune_model::{
 };
 use beamtune_recording::{Existing, Reader, Writer};
 
-/// Numbers that look random and follow from a seed (splitmix64).
+/// Deterministic pseudo-random numbers (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// A tick of a second, with both sources answering.
+/// The tick of a second, with both sources read.
 pub fn tick(second: i64, incarnation: u32) -> Tick {
     let t = second * SECOND_NS;
     Tick {
@@ -43,8 +43,8 @@ pub fn tick(second: i64, incarnation: u32) -> Tick {
     }
 }
 
-/// The sample of a second, which holds something of everything there is. The same second gives the same sample,
-/// provided that those before have been made with the same table.
+/// The sample of a second, with data in all fields. The same second gives the same sample, provided that all seconds before were
+/// made with the same table.
 pub fn sample(second: i64, table: &mut SeriesTable) -> Sample {
     let mut random = Random(second as u64);
     let mut out = SampleBuilder::new(table, tick(second, u32::from(second >= 500)));
@@ -69,7 +69,7 @@ pub fn sample(second: i64, table: &mut SeriesTable) -> Sample {
         out.metric(&metrics::THREAD_CPU, &entity, second * 700_000_000 + random.below(9_000_000) as i64);
     }
     out.metric(&metrics::REDUCTIONS, "", second * 1_000_000);
-    // A series that comes late, and one with holes.
+    // A series that starts late, and one with holes.
     if second > 20 {
         out.metric(&metrics::SCHEDULERS_ONLINE, "", 8);
     }
@@ -87,7 +87,7 @@ pub fn sample(second: i64, table: &mut SeriesTable) -> Sample {
     if second % 10 == 0 {
         detail(second, &mut random, &mut out);
     }
-    // A set, which is given back in this order.
+    // The reader returns readings in this order.
     out.sample.readings.sort_unstable_by_key(|(id, _)| *id);
     out.sample
 }
@@ -314,7 +314,7 @@ fn locks(t: Nanos, second: i64, out: &mut SampleBuilder<'_>) {
     });
 }
 
-/// A gap because of an answer that did not come in time.
+/// A gap after a timeout.
 pub fn gap(begin: Nanos, end: Nanos, source: &str) -> Gap {
     Gap {
         begin,
@@ -325,13 +325,13 @@ pub fn gap(begin: Nanos, end: Nanos, source: &str) -> Gap {
     }
 }
 
-/// The samples of the first seconds.
+/// Samples of the first seconds.
 pub fn samples(seconds: i64) -> (Vec<Sample>, SeriesTable) {
     let mut table = SeriesTable::default();
     ((0..seconds).map(|second| sample(second, &mut table)).collect(), table)
 }
 
-/// A closed recording of the first seconds.
+/// Creates a finished recording of the first seconds.
 pub fn recorded(path: &Path, seconds: i64) -> Vec<Sample> {
     let (samples, table) = samples(seconds);
     let mut writer = Writer::create(path, Existing::Refuse).expect("created");
@@ -340,25 +340,25 @@ pub fn recorded(path: &Path, seconds: i64) -> Vec<Sample> {
     samples
 }
 
-/// All samples of a recording, in which nothing may be wrong.
+/// All samples of a recording, which must be readable.
 pub fn replayed(reader: &Reader) -> Vec<Sample> {
     reader.samples().collect::<Result<_, _>>().expect("readable")
 }
 
-/// Compares sample by sample, so that a difference can be found in what is printed.
+/// Compares sample by sample, so that the output shows the first difference.
 #[track_caller]
 pub fn assert_same(found: &[Sample], expect: &[Sample]) {
     for (index, (found, expect)) in found.iter().zip(expect).enumerate() {
         assert_eq!(found, expect, "sample {index}");
     }
-    assert_eq!(found.len(), expect.len(), "so many samples");
+    assert_eq!(found.len(), expect.len(), "number of samples");
 }
 
-/// A small file system of its own, unmounted at the end.
+/// A small file system, unmounted when dropped.
 pub struct Disk(tempfile::TempDir);
 
 impl Disk {
-    /// Makes one of a size; says why, if that is not possible here.
+    /// Mounts a tmpfs of this size; the error tells why that is impossible here.
     pub fn of(kilobytes: u32) -> Result<Self, String> {
         let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
         let size = format!("size={kilobytes}k");
@@ -375,7 +375,7 @@ impl Disk {
         self.0.path()
     }
 
-    /// Allows reading only.
+    /// Remounts it read-only.
     pub fn make_read_only(&self) {
         let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(self.path()).status();
         assert!(remount.expect("mount").success());
@@ -384,7 +384,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily, so that it goes even if a failed test still holds a file in it.
+        // Lazily, since a failed test may still hold a file open.
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }

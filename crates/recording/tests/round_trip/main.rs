@@ -1,6 +1,6 @@
-//! What was written is read back, whatever it was.
+//! Everything that was written is read back.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "in a test, whatever is unexpected is to end it")]
+#![allow(clippy::expect_used, clippy::panic, reason = "an unexpected value must end a test")]
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -16,7 +16,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_sequence_of_samples_is_read_back(
+    fn any_sequence_of_samples_round_trips(
         parts in prop::collection::vec(any_sample(), 1..40), in_file in any::<bool>(), at in any::<prop::sample::Index>(),
     ) {
         let (samples, table) = sequence(parts);
@@ -36,7 +36,7 @@ proptest! {
         assert_same(&replayed(&reader), &samples);
         prop_assert!(reader.is_closed());
 
-        // The facts of each life, as a reader of all samples would know them.
+        // Facts of each incarnation, as derived from all samples.
         for life in reader.lives().expect("readable") {
             let mut facts = Facts::default();
             for sample in samples.iter().filter(|sample| sample.tick.incarnation == life.id) {
@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn a_period_says_the_same_as_its_samples(
+    fn a_period_of_chunks_equals_one_of_samples(
         parts in prop::collection::vec(any_sample(), 1..40), from in any::<prop::sample::Index>(),
         to in any::<prop::sample::Index>(), all in any::<bool>(),
     ) {
@@ -65,7 +65,7 @@ proptest! {
             let period = reader.period(&selection).expect("readable");
 
             let mut expect = PeriodBuilder::default();
-            // Gaps that began before and reach in say as well why something is missing.
+            // Earlier gaps that reach into the period also explain missing data.
             let (begin, end) = (from.max(life.begin), to.min(life.end));
             let earlier = |s: &&Sample| s.tick.incarnation == life.id && s.tick.t < begin && s.tick.t <= end;
             let gaps = samples.iter().filter(earlier).flat_map(|s| &s.gaps);
@@ -109,7 +109,7 @@ proptest! {
 }
 
 #[test]
-fn a_period_is_about_the_longest_life_unless_another_is_asked_for() {
+fn a_period_covers_the_longest_incarnation_unless_another_is_requested() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("a.btr");
     recorded(&path, 700);
@@ -120,18 +120,18 @@ fn a_period_is_about_the_longest_life_unless_another_is_asked_for() {
     let period = reader.period(&Selection::default()).expect("readable");
     assert_eq!((period.ticks, period.lives, period.facts.get("otp_release")), (500, 2, Some("25")));
     assert_eq!(period.incarnation.as_ref().map(|life| life.boot.as_str()), Some("boot 0"));
-    let asked = Selection { incarnation: Some(1), ..Selection::default() };
-    let period = reader.period(&asked).expect("readable");
+    let selection = Selection { incarnation: Some(1), ..Selection::default() };
+    let period = reader.period(&selection).expect("readable");
     assert_eq!((period.ticks, period.facts.get("otp_release")), (200, Some("27")));
     assert_eq!(period.incarnation.as_ref().map(|life| life.boot.as_str()), Some("boot 1"));
 
-    let asked = Selection { incarnation: Some(9), ..Selection::default() };
-    let error = reader.period(&asked).expect_err("there is no such life").to_string();
-    assert_eq!(error, "there is no incarnation 9 in the recording; it has [0, 1]");
+    let selection = Selection { incarnation: Some(9), ..Selection::default() };
+    let error = reader.period(&selection).expect_err("no such incarnation").to_string();
+    assert_eq!(error, "no incarnation 9 in the recording; it has [0, 1]");
 }
 
 #[test]
-fn samples_that_cannot_follow_are_refused_and_leave_nothing_behind() {
+fn samples_out_of_order_are_rejected_without_a_trace() {
     let (samples, table) = samples(3);
     let mut writer = Writer::in_memory().expect("created");
     writer.append(&samples[1], &table).expect("stored");
@@ -147,7 +147,7 @@ fn samples_that_cannot_follow_are_refused_and_leave_nothing_behind() {
 }
 
 #[test]
-fn a_gap_that_goes_on_is_prolonged_where_it_began() {
+fn a_lasting_gap_is_prolonged_in_its_first_sample() {
     let (mut samples, table) = samples(3);
     samples.iter_mut().for_each(|sample| sample.gaps.clear());
     samples[0].gaps.push(common::gap(0, 10, "vm"));
@@ -164,7 +164,7 @@ fn a_gap_that_goes_on_is_prolonged_where_it_began() {
 }
 
 #[test]
-fn series_that_come_and_go_by_the_thousand_are_read_back() {
+fn thousands_of_short_lived_series_round_trip() {
     let mut table = SeriesTable::default();
     let mut writer = Writer::in_memory().expect("created");
     let mut samples = Vec::new();
@@ -182,7 +182,7 @@ fn series_that_come_and_go_by_the_thousand_are_read_back() {
 }
 
 #[test]
-fn a_recording_without_any_sample_is_an_empty_one() {
+fn a_recording_without_samples_is_empty() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("empty.btr");
     let mut writer = Writer::create(&path, Existing::Refuse).expect("created");

@@ -1,4 +1,4 @@
-//! Any samples, in any order that a recording can have.
+//! Strategies for arbitrary samples, in any valid order.
 
 use beamtune_model::{
     AllocationRow, BlockSum, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, ExitRow, Gap, Group,
@@ -377,7 +377,7 @@ fn busiest() -> impl Strategy<Value = ProcessTick> {
     })
 }
 
-/// Steps from tick to tick: within a chunk, across the end of one, across many.
+/// Distances between ticks: within a chunk, across its end, across many.
 fn step() -> impl Strategy<Value = Nanos> {
     let second = 1_000_000_000;
     prop_oneof![
@@ -390,7 +390,7 @@ fn step() -> impl Strategy<Value = Nanos> {
     ]
 }
 
-/// Any sample; its readings are (series, value), each series at most once, for the test to make ids of.
+/// An arbitrary sample; its readings are (series, value), each series at most once, which `sequence` replaces by ids.
 pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     fn few<T: Clone + std::fmt::Debug>(item: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
         prop_oneof![4 => Just(Vec::new()), 1 => prop::collection::vec(item, 1..4)]
@@ -401,7 +401,7 @@ pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
     let rows = (few(process()), few(table_row()), few(port()), few(spawn()), few(snapshot()));
     let seen = (few(stand()), few(message()), few(ran()), few(exit()));
     let rest = (few(busiest()), few(event()), few(gap()), few((text(), text())));
-    let asked = (
+    let requested = (
         few(carriers()),
         few(allocations()),
         few(code()),
@@ -410,8 +410,8 @@ pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
         few(collected()),
         (few(lock_session()), few(lock()), few(wait())),
     );
-    (tick, readings, rows, seen, rest, asked).prop_map(
-        |((step, restarts, vm, host, late), readings, rows, seen, rest, asked)| {
+    (tick, readings, rows, seen, rest, requested).prop_map(
+        |((step, restarts, vm, host, late), readings, rows, seen, rest, requested)| {
             let mut sample = Sample::new(Tick { t: 0, incarnation: 0, vm, host, late });
             sample.readings =
                 readings.into_iter().map(|(id, value)| (beamtune_model::SeriesId(id), value)).collect();
@@ -426,13 +426,13 @@ pub fn any_sample() -> impl Strategy<Value = (Nanos, bool, Sample)> {
                 sample.collections,
                 sample.collected,
                 (sample.lock_sessions, sample.locks, sample.waits),
-            ) = asked;
+            ) = requested;
             (step, restarts, sample)
         },
     )
 }
 
-/// Makes a sequence of them: times grow, restarts count up, ids are those of a table.
+/// Makes a sequence: times increase, restarts count up, readings have ids of the returned table.
 pub fn sequence(parts: Vec<(Nanos, bool, Sample)>) -> (Vec<Sample>, SeriesTable) {
     let mut table = SeriesTable::default();
     let (mut t, mut incarnation) = (0, 0);

@@ -1,14 +1,14 @@
-//! A recording session on a clock that only moves when somebody sleeps or a source takes its time.
+//! A recording session on a virtual clock, which moves only during sleeps and while a source takes its time.
 
 use std::cell::{Cell, RefCell};
 
 use super::*;
 
-/// Time that passes only when told so.
+/// A clock that is moved explicitly.
 #[derive(Default)]
 pub(super) struct VirtualClock {
     now: Cell<Nanos>,
-    /// When a person presses Ctrl-C.
+    /// When a user presses Ctrl-C.
     interrupt: Option<(Nanos, Stop)>,
 }
 
@@ -45,7 +45,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// What a source does when it is collected: passes time, adds to the sample, fails.
+/// Reaction of a source to `collect`: it may pass time, add to the sample, or fail.
 pub(super) type Script<'a> = Box<dyn FnMut(Ask, &mut SampleBuilder<'_>) -> Result<(), Trouble> + 'a>;
 
 pub(super) struct Scripted<'a> {
@@ -53,11 +53,11 @@ pub(super) struct Scripted<'a> {
     pub(super) clock: &'a VirtualClock,
     pub(super) script: Script<'a>,
     pub(super) ask: Option<Ask>,
-    /// Each request, as (second, detail).
-    pub(super) asked: &'a RefCell<Vec<(i64, bool)>>,
-    /// How long it was ready to wait, in milliseconds.
-    pub(super) waits: Vec<Nanos>,
-    pub(super) told_lives: Vec<u32>,
+    /// Requests as (second, detail).
+    pub(super) requests: &'a RefCell<Vec<(i64, bool)>>,
+    /// Time until the deadline of each `collect`, in milliseconds.
+    pub(super) timeouts: Vec<Nanos>,
+    pub(super) announced: Vec<u32>,
     pub(super) comes_with_vm: bool,
 }
 
@@ -67,7 +67,7 @@ impl Source for Scripted<'_> {
     }
 
     fn request(&mut self, ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
-        self.asked.borrow_mut().push((ask.t / SECOND_NS, ask.detail));
+        self.requests.borrow_mut().push((ask.t / SECOND_NS, ask.detail));
         self.ask = Some(ask);
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Source for Scripted<'_> {
         out: &mut SampleBuilder<'_>,
     ) -> Result<Span, Trouble> {
         let begin = clock.now();
-        self.waits.push((deadline - begin) / MS);
+        self.timeouts.push((deadline - begin) / MS);
         let ask = self.ask.take().expect("requested before it is collected");
         match (self.script)(ask, out) {
             Err(trouble) if trouble.kind == TroubleKind::TimedOut => {
@@ -95,8 +95,8 @@ impl Source for Scripted<'_> {
         self.comes_with_vm
     }
 
-    fn on_new_life(&mut self, life: &Incarnation) {
-        self.told_lives.push(life.id);
+    fn on_new_life(&mut self, incarnation: &Incarnation) {
+        self.announced.push(incarnation.id);
     }
 }
 
@@ -105,16 +105,16 @@ pub(super) struct Bench {
     pub(super) clock: VirtualClock,
     pub(super) plan: Plan,
     pub(super) stop: Stop,
-    pub(super) asked: RefCell<Vec<(i64, bool)>>,
+    pub(super) requests: RefCell<Vec<(i64, bool)>>,
 }
 
 impl Bench {
     pub(super) fn new(seconds: i64) -> Self {
         let plan = Plan { length: Some(seconds * SECOND_NS), ..Plan::default() };
-        Bench { clock: VirtualClock::default(), plan, stop: Stop::default(), asked: RefCell::default() }
+        Bench { clock: VirtualClock::default(), plan, stop: Stop::default(), requests: RefCell::default() }
     }
 
-    /// Without a planned end, but one by Ctrl-C.
+    /// Ends by Ctrl-C rather than by plan.
     pub(super) fn interrupted(at: Nanos) -> Self {
         let mut bench = Bench::new(0);
         bench.plan.length = None;
@@ -132,9 +132,9 @@ impl Bench {
             clock: &self.clock,
             script: Box::new(script),
             ask: None,
-            asked: &self.asked,
-            waits: Vec::new(),
-            told_lives: Vec::new(),
+            requests: &self.requests,
+            timeouts: Vec::new(),
+            announced: Vec::new(),
             comes_with_vm: false,
         }
     }

@@ -1,6 +1,6 @@
 //! The VM's own locks.
 
-/// Classes of locks, as lock counting names them, of OTP 23 to 29.
+/// Classes of locks in OTP 23 to 29, as named by lock counting.
 pub(in crate::redact) const LOCKS: &[&str] = &[
     "alcu_allocator",
     "alcu_init_atoms",

@@ -1,4 +1,4 @@
-//! What a recorder needs to know to go on in a recording that it, or another one, has left.
+//! State that a recorder needs to continue an earlier recording.
 
 use std::path::Path;
 
@@ -6,39 +6,39 @@ use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Gap, Incarnation, Nanos, Sample, SeriesTable, TroubleKind};
 
 use super::parts::Decoder;
-use super::samples::Filling;
+use super::samples::SampleFiller;
 use super::{Reader, SeriesMap, lost, scan};
 use crate::error::Error;
 use crate::schema::meta;
 
-/// Longer than this nobody leaves a ring alone; a clock that says so was set in between, from 1970 for example.
-const LONGEST_PAUSE_NS: Nanos = 366 * 86_400 * SECOND_NS;
+/// Maximum plausible pause of a ring; if the clock shows more, it was set in between, from 1970 for example.
+const MAX_PAUSE_NS: Nanos = 366 * 86_400 * SECOND_NS;
 
-/// A recording as it was left.
+/// State of an earlier recording.
 #[derive(Debug, Clone, Default)]
 pub struct Past {
-    /// The series that it knows, with their ids.
+    /// Its series with their ids.
     pub table: SeriesTable,
-    /// The life of the VM that was met last.
+    /// The last incarnation.
     pub life: Option<Incarnation>,
-    /// The last tick, and the life that it is of; `None` if there is none.
+    /// The last tick with the number of its incarnation; `None` without ticks.
     pub last: Option<(Nanos, u32)>,
-    /// Wall-clock time at the last tick, nanoseconds since 1970.
+    /// Wall-clock time at the last tick, in nanoseconds since 1970.
     pub wall: i64,
 }
 
 impl Past {
-    /// The instant at which the recording goes on when the wall clock shows `wall`, and the gap until then.
+    /// Instant at which the recording continues if the wall clock shows `wall`, and the gap before it.
     ///
-    /// Time goes on as the wall clock does. Where that was set back, or far ahead, meanwhile, the pause counts as a
-    /// second: that instants grow matters more.
+    /// The pause has the length that the wall clock shows. If the clock was set back or far forward in between, the pause counts as a
+    /// second, since instants must increase.
     pub(crate) fn resume(&self, wall: i64) -> (Nanos, Option<Gap>) {
         let Some((last, _)) = self.last else { return (0, None) };
         let passed = wall.saturating_sub(self.wall);
         let (pause, doubt) = match passed {
-            1..LONGEST_PAUSE_NS => (passed, ""),
-            ..1 => (SECOND_NS, "; for how long is not known, because the clock was set back"),
-            _ => (SECOND_NS, "; for how long is not known, because the clock was set"),
+            1..MAX_PAUSE_NS => (passed, ""),
+            ..1 => (SECOND_NS, "; for how long is unknown, because the clock was set back"),
+            _ => (SECOND_NS, "; for how long is unknown, because the clock was set"),
         };
         let begin = last + pause;
         let gap = Gap {
@@ -52,39 +52,39 @@ impl Past {
     }
 }
 
-/// What is left of a recording.
-pub(crate) struct Left {
+/// What is left of an earlier recording.
+pub(crate) struct Leftover {
     pub past: Past,
-    /// The readings that are not in chunks yet.
+    /// Samples with readings that are not in chunks yet.
     pub unsealed: Vec<Sample>,
-    /// What of them cannot be read.
+    /// Gaps for unreadable readings of these.
     pub lost: Vec<Gap>,
 }
 
 impl Reader {
-    /// Reads what is left of the ring of a node. No other writes to it.
-    pub(crate) fn left(&self, node: &str) -> Result<Left, Error> {
+    /// Reads the leftover of the ring of a node. Nobody else may write to it.
+    pub(crate) fn read_leftover(&self, node: &str) -> Result<Leftover, Error> {
         let refused = |why: String| Error::CannotContinue { path: self.path.clone(), why };
         let Some(holds) = self.meta(meta::RING_NODE) else {
-            return Err(refused("it is a recording with an end, not one made with --keep".to_owned()));
+            return Err(refused("it is a plain recording, not made with --keep".to_owned()));
         };
         if holds != node {
-            return Err(refused(format!("it holds {holds}, not {node}")));
+            return Err(refused(format!("it is a recording of {holds}, not of {node}")));
         }
         if let Some(bytes) = self.missing_bytes {
-            return Err(refused(format!("{bytes} bytes of it are missing")));
+            return Err(refused(format!("{bytes} bytes are missing")));
         }
         let mut series = SeriesMap::default();
         let damaged = series.extend(self)?;
         if damaged || (0..).zip(&series.ids).any(|(at, id)| id.map(|id| id.0) != Some(at)) {
-            return Err(refused("it is damaged, or of a newer beamtune".to_owned()));
+            return Err(refused("it is damaged, or written by a newer beamtune".to_owned()));
         }
         let last = self.last_tick()?;
         let (unsealed, lost) = self.unsealed(&series)?;
         let mut life = None;
         self.incarnations(&mut 0, Nanos::MAX, |_, found| life = Some(found))?;
         let wall = last.map_or(0, |(t, _)| self.wall_at(t).unwrap_or(i64::MAX));
-        Ok(Left { past: Past { table: series.table, life, last, wall }, unsealed, lost })
+        Ok(Leftover { past: Past { table: series.table, life, last, wall }, unsealed, lost })
     }
 
     fn last_tick(&self) -> Result<Option<(Nanos, u32)>, Error> {
@@ -103,15 +103,15 @@ impl Reader {
         let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
             return Ok((samples, gaps));
         };
-        self.ticks(first.begin.saturating_sub(1).max(scan::NO_KEY), last.end, |tick| {
+        self.ticks(first.begin.saturating_sub(1).max(scan::BEFORE_ALL_KEYS), last.end, |tick| {
             samples.push(Sample::new(tick));
             true
         })?;
         let mut decoder = Decoder::default();
         for segment in segments {
             for part in segment.parts {
-                let mut filling = Filling { samples: &mut samples, series, places: Vec::new() };
-                if let Err(why) = self.take(part, segment.begin, &mut decoder, &mut filling)? {
+                let mut filler = SampleFiller { samples: &mut samples, series, sample_indexes: Vec::new() };
+                if let Err(why) = self.take(part, segment.begin, &mut decoder, &mut filler)? {
                     gaps.push(lost(segment.begin, segment.end, part.content.source(), &why));
                 }
             }
@@ -120,9 +120,9 @@ impl Reader {
     }
 }
 
-/// Reads what is left of a file that a ring is to go on in.
-pub(crate) fn left(path: &Path, node: &str) -> Result<Left, Error> {
-    Reader::open(path)?.left(node)
+/// Reads the leftover of a file that a ring is to continue.
+pub(crate) fn read_leftover(path: &Path, node: &str) -> Result<Leftover, Error> {
+    Reader::open(path)?.read_leftover(node)
 }
 
 #[cfg(test)]
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_grow_whatever_the_wall_clock_does() {
+    fn instants_increase_whatever_the_wall_clock_does() {
         let noon = 1_700_000_000 * SECOND_NS;
         let past = Past { last: Some((500 * SECOND_NS, 0)), wall: noon, ..Past::default() };
         let check = |wall: i64, expect: Nanos, doubt: bool| {
@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(begin, expect * SECOND_NS, "at {wall}");
             let gap = gap.expect("marked");
             assert_eq!((gap.begin, gap.end), (500 * SECOND_NS, begin));
-            assert_eq!(gap.reason.contains("not known"), doubt, "{}", gap.reason);
+            assert_eq!(gap.reason.contains("unknown"), doubt, "{}", gap.reason);
         };
         check(noon + 3_600 * SECOND_NS, 4_100, false);
         check(noon, 501, true);

@@ -1,11 +1,11 @@
-//! Rows of where processes stand. Stacks are texts, since they come again and again.
+//! Rows of waiting processes. Stacks are stored as texts, since they occur repeatedly.
 
 use beamtune_model::StandRow;
 
 use super::{Reader, Record, Writer, json};
 
-/// Entries of a list in a row: the agent tells eight.
-const MOST_ENTRIES: usize = 16;
+/// Maximum length of a list; the agent sends eight entries.
+const MAX_ENTRIES: usize = 16;
 
 impl Record for StandRow {
     const TABLE: &'static str = "stand";
@@ -37,8 +37,8 @@ impl Record for StandRow {
             on: from.json()?,
             kind: from.maybe_text()?,
         };
-        row.stack.truncate(MOST_ENTRIES);
-        row.on.truncate(MOST_ENTRIES);
+        row.stack.truncate(MAX_ENTRIES);
+        row.on.truncate(MAX_ENTRIES);
         Ok(row)
     }
 }
