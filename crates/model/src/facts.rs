@@ -1,7 +1,6 @@
 //! Facts: what is constant for one incarnation of a node, such as versions, flags and limits.
 //!
-//! A recording stores them as text, so that every version can show facts that it does not know. Lists are JSON arrays of
-//! strings.
+//! A recording stores them as text, so that every version can show facts that it does not know. Lists are JSON arrays of strings.
 
 use std::collections::BTreeMap;
 

@@ -216,7 +216,8 @@ pub struct ProcessUse {
     pub queue_max: i64,
     /// Queue length over time, thinned.
     pub queue: Trace,
-    /// Time of the last tick in which it was recorded, and its queue length then. Exited processes and idle ones with an empty queue are not recorded.
+    /// Time of the last tick in which it was recorded, and its queue length then. Exited processes are not recorded, nor are idle ones with
+    /// an empty queue.
     pub queue_last: (Nanos, i64),
     /// The last detailed reading.
     pub row: Option<ProcessRow>,

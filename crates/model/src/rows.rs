@@ -123,7 +123,7 @@ pub struct RanRow {
     pub stack: Vec<String>,
     /// Number of samples.
     pub looks: i64,
-    /// Busiest processes: it waited within a call, instead of being running or runnable. Random samples: it was runnable, waiting for a scheduler.
+    /// Busiest processes: it waited within a call, rather than being running or runnable. Random samples: it was runnable, but not running.
     pub waits: bool,
     /// Random samples: registered name, else initial call.
     pub kind: Option<String>,
@@ -149,8 +149,7 @@ pub struct ExitRow {
     pub call: Option<String>,
     /// First atom of the reason; `None` for normal exits (`normal`, `shutdown`, `{shutdown, _}`).
     pub reason: Option<String>,
-    /// Location of the exception or of the call that failed: `module:function/arity` and line (0: unknown), innermost first, three at
-    /// most.
+    /// Location of the exception or of the call that failed: `module:function/arity` and line (0: unknown), innermost first, three at most.
     pub stack: Vec<(String, i64)>,
     /// Registered name of the called process.
     pub callee: Option<String>,
@@ -461,8 +460,7 @@ pub struct SpawnRow {
     pub what: String,
     /// Initial call, table name, port name, common prefix of several atoms, name of the other node, or table id.
     pub kind: String,
-    /// Registered name or initial call of the parent or owner; the step of connection attempts; the module or application of a
-    /// table.
+    /// Registered name or initial call of the parent or owner; the step of connection attempts; the module or application of a table.
     pub maker: Option<String>,
     /// Number of occurrences in the sample.
     pub count: i64,

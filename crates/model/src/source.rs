@@ -32,8 +32,7 @@ pub struct Ask {
 
 /// The VM or the host.
 ///
-/// Request and answer are separate, so that the host is read while the VM answers, and both refer to nearly the same
-/// instant.
+/// Request and answer are separate, so that the host is read while the VM answers, and both refer to nearly the same instant.
 pub trait Source {
     /// Name in gaps: `vm` or `host`.
     fn name(&self) -> &'static str;

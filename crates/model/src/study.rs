@@ -224,8 +224,7 @@ pub trait StudyStore {
     /// Error of reading or writing.
     type Error;
 
-    /// Adds a completed trial with its recording (content of the file), if there is one. Atomic: stores both or
-    /// nothing.
+    /// Adds a completed trial with its recording (content of the file), if there is one. Atomic: stores both or nothing.
     fn add(&mut self, trial: &Trial, recording: Option<&[u8]>) -> Result<(), Self::Error>;
 
     /// All trials, in order of addition.

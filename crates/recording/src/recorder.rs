@@ -287,8 +287,7 @@ impl Recorder<'_, '_> {
         }
     }
 
-    /// The tick after `t`. The last tick replaces one shortly before it: rates between two samples close to each other would be
-    /// noise.
+    /// The tick after `t`. The last tick replaces one shortly before it: rates between two samples close to each other would be noise.
     fn after(&self, t: Nanos) -> Nanos {
         let every = self.plan.every;
         let next = t + every - (t - self.begin) % every;

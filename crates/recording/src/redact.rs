@@ -5,8 +5,7 @@
 //!
 //! A text stays only if it is known to be public (a word of the VM's own, a number, a pid, `module:function/arity`); everything
 //! unknown is replaced. Equal texts get equal replacements throughout the file, so that processes, tables and nodes remain
-//! distinguishable. Replacements are numbered by first occurrence rather than hashed, since hashes of short names can be
-//! guessed.
+//! distinguishable. Replacements are numbered by first occurrence rather than hashed, since hashes of short names can be guessed.
 
 mod known;
 mod locks;
@@ -465,8 +464,7 @@ fn some(text: &mut Option<String>, mut replace: impl FnMut(&str) -> String) {
     }
 }
 
-/// Digits and the separators of a version, a size or a list of CPUs. An IP address does not qualify, since it has three
-/// dots.
+/// Digits and the separators of a version, a size or a list of CPUs. An IP address does not qualify, since it has three dots.
 fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit() || b".,:-".contains(&byte))
         && text.bytes().filter(|byte| b".:".contains(byte)).count() < 3

@@ -62,8 +62,7 @@ pub(crate) fn insert<R: Record>(
     Ok(())
 }
 
-/// SQL that selects rows after an id, ordered by id. Columns that the file lacks, because an older version created it, are
-/// null.
+/// SQL that selects rows after an id, ordered by id. Columns that the file lacks, because an older version created it, are null.
 pub(crate) fn select<R: Record>(lacks: impl Fn(&str, &str) -> bool) -> String {
     let column = |name: &&'static str| if lacks(R::TABLE, name) { "NULL" } else { name };
     let columns: Vec<&str> = R::COLUMNS.iter().map(column).collect();

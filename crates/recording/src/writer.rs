@@ -8,8 +8,7 @@
 //!
 //! The database is in WAL mode with `synchronous = NORMAL`. A killed process loses nothing that was committed, since the kernel
 //! has it. There is no `fsync` per second, which would disturb the disk of the measured production host; there are two per
-//! minute, at a checkpoint of the log. After a power loss the file is consistent, and at most the last minute is
-//! missing.
+//! minute, at a checkpoint of the log. After a power loss the file is consistent, and at most the last minute is missing.
 
 mod create;
 mod ring;
@@ -142,8 +141,7 @@ impl Writer {
         self.past.take()
     }
 
-    /// Instant at which a recording to this file begins if the wall clock shows `wall`: 0 in a new file, else after the last
-    /// tick.
+    /// Instant at which a recording to this file begins if the wall clock shows `wall`: 0 in a new file, else after the last tick.
     pub fn begins_at(&self, wall: i64) -> Nanos {
         self.past.as_ref().map_or(0, |past| past.resume(wall).0)
     }
@@ -265,8 +263,7 @@ impl Writer {
         free.map_err(|error| self.error(error))
     }
 
-    /// Drops the oldest segment of a ring; if there is only the current segment, seals it. Returns false if no room can be
-    /// made.
+    /// Drops the oldest segment of a ring; if there is only the current segment, seals it. Returns false if no room can be made.
     fn make_room(&mut self) -> Result<bool, Error> {
         let Some(bounds) = &mut self.bounds else { return Ok(false) };
         let present = self.segment.begin().or(self.last.map(|(t, _)| t)).unwrap_or(0);

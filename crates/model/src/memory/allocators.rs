@@ -64,8 +64,7 @@ pub struct Allocator {
     /// Maximum size of its carriers since the start of the VM, in bytes. Summed over instances whose maxima need not coincide, so it
     /// is an upper bound.
     pub largest: i64,
-    /// Multiblock carriers in use: maximum size of the carriers, and of the blocks in them, in bytes. Summed over instances
-    /// likewise.
+    /// Multiblock carriers in use: maximum size of the carriers, and of the blocks in them, in bytes. Summed over instances likewise.
     pub mbcs_largest: (i64, i64),
     /// Part of all carriers that is in mseg segments, in bytes; the others come from malloc. `None` if unknown.
     pub segments: Option<i64>,

@@ -66,8 +66,7 @@ pub struct Part {
 /// Resident memory and its breakdown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bridge {
-    /// Resident memory in bytes: sum over all mappings, or the kernel's value for the process if these could not be
-    /// read.
+    /// Resident memory in bytes: sum over all mappings, or the kernel's value for the process if these could not be read.
     pub resident: Option<i64>,
     /// Breakdown by kind of mapping, the largest first.
     pub mappings: Vec<Mapping>,

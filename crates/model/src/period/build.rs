@@ -117,8 +117,7 @@ impl PeriodBuilder {
         self.put_readings(readings);
     }
 
-    /// Takes out the summary of one series, so that another thread can add to it. Until it is put back, the series has no
-    /// readings here.
+    /// Takes out the summary of one series, so that another thread can add to it. Until it is put back, the series has no readings here.
     pub fn take_readings(&mut self, series: &Series) -> Readings {
         let id =
             self.period.series.intern(series.group, &series.entity, &series.name, series.unit, series.kind);

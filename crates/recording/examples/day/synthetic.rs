@@ -2,8 +2,7 @@
 //!
 //! The model covers what determines the size of a recording: how many low bits of each series are noise. Times per state vary by
 //! some percent, counters by the square root of their rate, times in clock ticks are multiples of 10 ms, most allocator counters
-//! are constant. All schedulers are busy, dirty ones included, which is the worst case: a sleeping scheduler has constant
-//! counters.
+//! are constant. All schedulers are busy, dirty ones included, which is the worst case: a sleeping scheduler has constant counters.
 
 use std::cell::RefCell;
 use std::rc::Rc;

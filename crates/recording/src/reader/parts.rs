@@ -91,8 +91,7 @@ impl Reader {
         self.segments(sql, Table::Chunk, cursor)
     }
 
-    /// Segments in `hot`, each of one tick, with ids above the cursor, which is advanced. Ids restart after each
-    /// chunk.
+    /// Segments in `hot`, each of one tick, with ids above the cursor, which is advanced. Ids restart after each chunk.
     pub(super) fn hot(&self, cursor: &mut i64) -> Result<(Vec<Segment>, bool), Error> {
         let sql = "SELECT id, grp, t, t FROM hot WHERE id > ?1 ORDER BY id";
         self.segments(sql, Table::Hot, cursor)

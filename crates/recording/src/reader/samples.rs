@@ -16,12 +16,10 @@ use crate::rows::{FactRow, Record};
 /// Maximum number of ticks without readings per batch.
 const BATCH_TICKS: usize = 4_096;
 
-/// The samples of a recording, in order. They equal the written ones, except that their readings are sorted by series
-/// id.
+/// The samples of a recording, in order. They equal the written ones, except that their readings are sorted by series id.
 ///
 /// Damage becomes a gap in the next readable sample. After `None`, further calls return what a live recording has gained since.
-/// Nothing is locked between two samples, so a slow reader does not make the log of the writer
-/// grow.
+/// Nothing is locked between two samples, so a slow reader does not make the log of the writer grow.
 #[derive(Debug)]
 pub struct Samples<'a> {
     reader: &'a Reader,
@@ -226,8 +224,7 @@ impl Samples<'_> {
         Ok(())
     }
 
-    /// The sample that a row belongs to. A row that still applies although a ring has dropped its sample is moved to the first
-    /// sample.
+    /// The sample that a row belongs to. A row that still applies although a ring has dropped its sample is moved to the first sample.
     fn place<'s>(
         &self,
         samples: &'s mut [Sample],

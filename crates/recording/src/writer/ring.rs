@@ -7,8 +7,7 @@
 //!
 //! SQLite itself refuses a page beyond `max_page_count`, upon which the oldest segment is dropped. The log has its own share of
 //! the size: it is checkpointed and restarted before it exceeds that. If the file system has less free space than the log may
-//! need, the file may not grow any further. So there is always room to drop segments, which needs the log
-//! too.
+//! need, the file may not grow any further. So there is always room to drop segments, which needs the log too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -172,8 +171,7 @@ impl Bounds {
         drop_before(connection, segment.map_or(cut, |begin| begin.min(cut)))
     }
 
-    /// Drops the oldest segment to make room; false if there is none before `current`, the begin of the unsealed
-    /// data.
+    /// Drops the oldest segment to make room; false if there is none before `current`, the begin of the unsealed data.
     pub(super) fn drop_oldest(&mut self, connection: &Connection, current: Nanos) -> rusqlite::Result<bool> {
         // The log must be checkpointed before it has room for this.
         restart_log(connection)?;
