@@ -58,8 +58,7 @@ fn a_pasted_table_is_judged_and_what_is_no_table_is_named() {
         assert!(said.stdout.contains(words), "no {words:?} in: {}", said.stdout);
     }
     assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
-    let expect =
-        "pasted.txt:1:1: not read: We saw this on web1 yesterday: (it is of no tool that is known here)\n";
+    let expect = "pasted.txt:1:1: not read: We saw this on web1 yesterday: (no known tool prints this)\n";
     assert!(said.stderr.ends_with(expect), "{}", said.stderr);
     let cured = import(CURED, folder.path(), &[]);
     assert_eq!(cured.status, Some(0), "{}\n{}", cured.stdout, cured.stderr);
@@ -113,7 +112,7 @@ fn standard_input_is_read_and_json_is_that_of_locks() {
 fn what_holds_no_table_is_refused_with_what_to_copy() {
     let folder = folder();
     import("hello", folder.path(), &[])
-        .assert_refused(&["no tool that is known here has printed any of it", "lcnt:conflicts()"]);
+        .assert_refused(&["it contains no output of a known tool", "lcnt:conflicts()"]);
     let heading = HOT.lines().skip(3).take(2).collect::<Vec<_>>().join("\n");
     import(&heading, folder.path(), &[]).assert_refused(&["no row of it could be read"]);
     run(beamtune().args(["import", "/nowhere/at/all"])).assert_refused(&["/nowhere/at/all cannot be read"]);
@@ -130,7 +129,7 @@ fn what_other_tools_have_printed_is_diagnosed_as_a_recording_is() {
     assert_eq!(said.status, Some(0), "{}\n{}", said.stdout, said.stderr);
     for words in [
         "imported text · RabbitMQ 3.10.8 · OTP 25",
-        "what rabbitmq-diagnostics, msacc have printed (sizes that RabbitMQ told are rounded to four digits)",
+        "what rabbitmq-diagnostics, msacc have printed (RabbitMQ's sizes are rounded to four decimals)",
         "BT007 268 processes",
         "BT011 collecting garbage took 0.00",
         "BT023 restart-loop",

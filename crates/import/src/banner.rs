@@ -1,21 +1,21 @@
-//! The first line that a VM prints.
+//! Parses the first line that a VM prints.
 
 use beamtune_model::facts;
 
 use crate::text::Tokens;
 
-/// What it tells: `Erlang/OTP 27 [erts-15.0] [64-bit] [smp:8:4] [ds:8:4:10] …`.
+/// The banner: `Erlang/OTP 27 [erts-15.0] [64-bit] [smp:8:4] [ds:8:4:10] …`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Banner {
-    /// The OTP release: `27`.
+    /// OTP release: `27`.
     pub release: Option<String>,
-    /// The version of ERTS: `15.0`.
+    /// ERTS version: `15.0`.
     pub erts: Option<String>,
-    /// Normal schedulers, and how many of them were online.
+    /// Number of normal schedulers, and how many of them were online.
     pub schedulers: Option<(i64, i64)>,
-    /// Dirty CPU schedulers, how many of them were online, and dirty I/O schedulers.
+    /// Number of dirty CPU schedulers, how many of them were online, and number of dirty I/O schedulers.
     pub dirty: Option<(i64, i64, i64)>,
-    /// `jit` where the VM compiles to machine code. One that does not says nothing of it.
+    /// `jit` if the VM has the just-in-time compiler. Without it, the banner has no such field.
     pub flavor: Option<&'static str>,
 }
 
@@ -24,7 +24,7 @@ impl Banner {
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         let number = |number: i64| number.to_string();
         let Banner { release, erts, schedulers, dirty, flavor } = self;
-        let told = [
+        let fields = [
             (facts::OTP_RELEASE, release.clone()),
             (facts::ERTS_VERSION, erts.clone()),
             (facts::SCHEDULERS, schedulers.map(|(all, _)| number(all))),
@@ -34,37 +34,37 @@ impl Banner {
             (facts::DIRTY_IO_SCHEDULERS, dirty.map(|(.., io)| number(io))),
             (facts::EMU_FLAVOR, flavor.map(str::to_owned)),
         ];
-        told.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+        fields.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
     }
 }
 
-/// What all of these tell alike. One that lost a part of its line says nothing against the others.
-pub(crate) fn alike(all: &[Banner]) -> Banner {
-    fn one<T: Clone + PartialEq>(all: &[Banner], of: impl Fn(&Banner) -> &Option<T>) -> Option<T> {
-        let mut told = all.iter().filter_map(|banner| of(banner).as_ref());
-        let first = told.next()?;
-        told.all(|other| other == first).then(|| first.clone())
+/// The fields in which all banners agree. A banner that lacks a field contradicts none.
+pub(crate) fn common_fields(all: &[Banner]) -> Banner {
+    fn common<T: Clone + PartialEq>(all: &[Banner], of: impl Fn(&Banner) -> &Option<T>) -> Option<T> {
+        let mut values = all.iter().filter_map(|banner| of(banner).as_ref());
+        let first = values.next()?;
+        values.all(|other| other == first).then(|| first.clone())
     }
     Banner {
-        release: one(all, |banner| &banner.release),
-        erts: one(all, |banner| &banner.erts),
-        schedulers: one(all, |banner| &banner.schedulers),
-        dirty: one(all, |banner| &banner.dirty),
-        flavor: one(all, |banner| &banner.flavor),
+        release: common(all, |banner| &banner.release),
+        erts: common(all, |banner| &banner.erts),
+        schedulers: common(all, |banner| &banner.schedulers),
+        dirty: common(all, |banner| &banner.dirty),
+        flavor: common(all, |banner| &banner.flavor),
     }
 }
 
-/// Whether a banner tells something otherwise than one before it.
-pub(crate) fn differs(banner: &Banner, before: &[Banner]) -> bool {
-    let told = banner.facts();
-    let is_other = |(key, value): (&str, String)| told.iter().any(|(of, new)| *of == key && *new != value);
+/// Whether a banner contradicts an earlier one.
+pub(crate) fn contradicts(banner: &Banner, before: &[Banner]) -> bool {
+    let facts = banner.facts();
+    let is_other = |(key, value): (&str, String)| facts.iter().any(|(of, new)| *of == key && *new != value);
     before.iter().flat_map(Banner::facts).any(is_other)
 }
 
-/// Its first word.
-pub const BEGINS: &str = "Erlang/OTP";
+/// The first word of a banner.
+pub const FIRST_WORD: &str = "Erlang/OTP";
 
-/// Reads the line whose first word is the next one.
+/// Reads the line that begins at the current word.
 pub fn read(tokens: &mut Tokens<'_>) -> Banner {
     let mut banner = Banner::default();
     let Some(first) = tokens.peek(0) else { return banner };
@@ -91,7 +91,7 @@ pub fn read(tokens: &mut Tokens<'_>) -> Banner {
                     .filter(|(cpu, online, io)| (1..=*cpu).contains(online) && *io > 0);
             }
             _ if n == 1 && digits(token.text) => banner.release = Some(token.text.to_owned()),
-            // It stands last, and what follows touches it where a line break was lost.
+            // The last field; the next line touches it where a line break was lost.
             _ if token.text.starts_with("[jit]") || token.text.starts_with("[jit:") => {
                 banner.flavor = Some("jit");
             }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_banner_tells_release_and_schedulers() {
+    fn release_and_schedulers_are_read() {
         let check = |text: &str| read(&mut Tokens::new(text));
         let banner = check(
             "Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:8:4] [ds:8:4:10] [async-threads:1] [jit:ns]",

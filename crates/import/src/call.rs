@@ -1,46 +1,45 @@
-//! What was typed into a shell: which function of `lcnt` printed what follows, and with which options.
+//! Parses calls of `lcnt` that were typed into a shell: which function printed the following text, and with which options.
 //!
-//! Erlang's shell and Elixir's, with prompts or without: `3> lcnt:conflicts([{combine,false}]).`,
-//! `iex(3)> :lcnt.conflicts(combine: false)`.
+//! Erlang's and Elixir's shells are supported, with or without prompts: `3> lcnt:conflicts([{combine,false}]).`, `iex(3)>
+//! :lcnt.conflicts(combine: false)`.
 
 use crate::text::unescaped;
 
-/// The longest call that is looked at, in bytes.
-pub const LONGEST: usize = 4_000;
+/// Maximum length of a call, in bytes.
+pub const MAX_CALL_BYTES: usize = 4_000;
 
-/// A function that prints.
+/// A function of `lcnt`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Function {
     Conflicts,
     Inspect,
     Locations,
     Histogram,
-    /// One that prints no table.
+    /// A function that prints no table.
     Other,
 }
 
-/// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     pub function: Function,
-    /// The option `combine`: classes rather than single locks. `None` where it was not given.
+    /// The option `combine`: classes instead of single locks. `None` if it was not given.
     pub combine: Option<bool>,
-    /// The class that was asked for, of `inspect` and `histogram`.
+    /// The class, for `inspect` and `histogram`.
     pub class: Option<String>,
-    /// The single lock that was asked for.
+    /// The single lock, if one was named.
     pub id: Option<String>,
-    /// Some locks of the class were asked for, one or several, and not all of it.
+    /// The arguments name one or more locks of the class instead of the class.
     pub is_part: bool,
 }
 
 impl Call {
-    /// Whether what follows is of classes, by the option or by the function's own default.
+    /// Whether the output lists classes, by option or by the function's default.
     pub fn combines(&self) -> bool {
         self.combine.unwrap_or(self.function != Function::Inspect)
     }
 }
 
-/// A prompt of a shell: `3>`, `(shop@web1)3>`, `iex(3)>`, `iex(shop@web1)3>`, `...>`.
+/// Whether the word is a prompt: `3>`, `(shop@web1)3>`, `iex(3)>`, `iex(shop@web1)3>`, `...>`.
 pub fn is_prompt(word: &str) -> bool {
     let Some(before) = word.strip_suffix('>') else { return false };
     // A pid or a port, which may touch the word before it, or an arrow.
@@ -52,58 +51,57 @@ pub fn is_prompt(word: &str) -> bool {
             || before.ends_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Where a call of `lcnt` begins in a word: behind a prompt, or behind another call.
-pub fn begins(word: &str) -> Option<usize> {
+/// Where a call of `lcnt` begins in a word: after a prompt, or after another call.
+pub fn find_call(word: &str) -> Option<usize> {
     let at = word.find("lcnt:").or_else(|| word.find(":lcnt.").map(|at| at + 1))?;
     let is_inside = word[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
     (!is_inside).then_some(at)
 }
 
-/// What begins with `lcnt` in a text.
+/// Consecutive calls of `lcnt`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calls {
-    /// Of the calls that stand here, one behind the other, the last one that prints something, and the bytes that all of them take.
+    /// The last of these calls that prints something, and the length of all of them in bytes.
     pub last: Option<(Call, usize)>,
-    /// Bytes that were looked at for the end of a call that has none.
-    pub in_vain: usize,
+    /// Bytes scanned for the end of an unterminated call.
+    pub wasted_bytes: usize,
 }
 
-/// Reads the calls that a text begins with; `text` begins with `lcnt`.
+/// Reads consecutive calls; `text` begins with `lcnt`.
 pub fn read(text: &str) -> Calls {
     let mut end = 0;
-    let mut in_vain = 0;
+    let mut wasted_bytes = 0;
     let mut last: Option<Call> = None;
     loop {
         let rest = &text[end..];
-        let length = match one_ends(rest) {
+        let length = match call_length(rest) {
             Ok(length) => length,
-            Err(looked) => {
-                in_vain = looked;
+            Err(scanned) => {
+                wasted_bytes = scanned;
                 break;
             }
         };
-        let call = understand(&rest[..length]);
+        let call = parse(&rest[..length]);
         if last.is_none() || call.function != Function::Other {
             last = Some(call);
         }
         end += length;
-        let behind = text[end..].trim_start_matches([',', ';', '.', ' ', '\t']);
-        let next = behind.strip_prefix(':').unwrap_or(behind);
+        let after = text[end..].trim_start_matches([',', ';', '.', ' ', '\t']);
+        let next = after.strip_prefix(':').unwrap_or(after);
         if !(next.starts_with("lcnt:") || next.starts_with("lcnt.")) {
             break;
         }
         end = text.len() - next.len();
     }
-    Calls { last: last.map(|call| (call, end)), in_vain }
+    Calls { last: last.map(|call| (call, end)), wasted_bytes }
 }
 
-/// Bytes of the call that a text begins with: up to the bracket that closes its first one. Where there is none, the bytes that were looked
-/// at for it.
-fn one_ends(text: &str) -> Result<usize, usize> {
+/// Length of the first call in bytes, up to its closing bracket; or the bytes scanned if it has none.
+fn call_length(text: &str) -> Result<usize, usize> {
     let mut depth = 0;
     let mut quotes = None;
     let mut is_escaped = false;
-    for (at, c) in text.char_indices().take_while(|(at, _)| *at < LONGEST) {
+    for (at, c) in text.char_indices().take_while(|(at, _)| *at < MAX_CALL_BYTES) {
         match c {
             _ if quotes.is_some() && is_escaped => is_escaped = false,
             '\\' if quotes.is_some() => is_escaped = true,
@@ -113,17 +111,17 @@ fn one_ends(text: &str) -> Result<usize, usize> {
             '(' => depth += 1,
             ')' if depth == 1 => return Ok(at + 1),
             ')' => depth -= 1,
-            // A name without brackets is no call, or one of Elixir's without arguments.
+            // A name without brackets is no call, or an Elixir call without arguments.
             c if depth == 0 && !(c.is_alphanumeric() || matches!(c, ':' | '.' | '_')) => {
                 return if at > "lcnt:".len() { Ok(at) } else { Err(at) };
             }
             _ => {}
         }
     }
-    Err(text.len().min(LONGEST))
+    Err(text.len().min(MAX_CALL_BYTES))
 }
 
-fn understand(text: &str) -> Call {
+fn parse(text: &str) -> Call {
     let name_begins = "lcnt:".len();
     let name_ends = text.find(['(', ' ', '\n']).unwrap_or(text.len());
     let name = text.get(name_begins..name_ends).unwrap_or_default();
@@ -135,43 +133,44 @@ fn understand(text: &str) -> Call {
         _ => Function::Other,
     };
     let arguments = text.get(name_ends..).unwrap_or_default();
-    let asks = matches!(function, Function::Inspect | Function::Histogram);
-    let (class, id, is_part) = if asks { asked_for(arguments) } else { (None, None, false) };
+    let has_target = matches!(function, Function::Inspect | Function::Histogram);
+    let (class, id, is_part) = if has_target { first_argument(arguments) } else { (None, None, false) };
     Call { function, combine: option(arguments, "combine"), class, id, is_part }
 }
 
-/// The value of an option that is true or false, in either language: `{combine,true}`, `combine: true`, `{:combine, true}`.
+/// The value of a boolean option in either language: `{combine,true}`, `combine: true`, `{:combine, true}`.
 fn option(arguments: &str, name: &str) -> Option<bool> {
-    let behind = &arguments[arguments.find(name)? + name.len()..];
-    let value = behind.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ':' | ','));
+    let after = &arguments[arguments.find(name)? + name.len()..];
+    let value = after.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ':' | ','));
     match value {
         value if value.starts_with("true") => Some(true),
         value if value.starts_with("false") => Some(false),
         // In a list, an atom alone means true.
-        _ if behind.starts_with([',', ']', '}']) => Some(true),
+        _ if after.starts_with([',', ']', '}']) => Some(true),
         _ => None,
     }
 }
 
-/// The first argument, and whether it asks for a part of a class: `db_tab`, `:db_tab`, `{db_tab, sessions}`, `{:db_tab, :"my table"}`.
-fn asked_for(arguments: &str) -> (Option<String>, Option<String>, bool) {
+/// The class and lock of the first argument, and whether it names a part of a class: `db_tab`, `:db_tab`, `{db_tab, sessions}`, `{:db_tab,
+/// :"my table"}`.
+fn first_argument(arguments: &str) -> (Option<String>, Option<String>, bool) {
     let inner = arguments.trim_start_matches(['(', ' ']);
     let Some(pair) = inner.strip_prefix('{') else {
         return (atom(inner).map(|(class, _)| class), None, false);
     };
-    let Some((class, behind)) = atom(pair) else { return (None, None, true) };
-    // A list of locks is no single one, nor is a pid that a shell has computed.
-    let id = behind.trim_start().strip_prefix(',').and_then(atom);
-    let id = id.filter(|(_, behind)| behind.trim_start().starts_with('}')).map(|(id, _)| id);
+    let Some((class, after)) = atom(pair) else { return (None, None, true) };
+    // A list of locks is no single lock, nor is a pid that the shell has computed.
+    let id = after.trim_start().strip_prefix(',').and_then(atom);
+    let id = id.filter(|(_, after)| after.trim_start().starts_with('}')).map(|(id, _)| id);
     (Some(class), id, true)
 }
 
-/// The atom that a text begins with, in either language, without its quotes; and what stands behind it.
+/// The atom that a text begins with, in either language, without its quotes; and the text after it.
 fn atom(text: &str) -> Option<(String, &str)> {
     let text = text.trim_start();
-    let elixirs = text.strip_prefix(':');
-    let inner = elixirs.unwrap_or(text);
-    let quote = inner.chars().next().filter(|c| *c == '\'' || (*c == '"' && elixirs.is_some()));
+    let elixir_atom = text.strip_prefix(':');
+    let inner = elixir_atom.unwrap_or(text);
+    let quote = inner.chars().next().filter(|c| *c == '\'' || (*c == '"' && elixir_atom.is_some()));
     let Some(quote) = quote else {
         let end =
             inner.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '@'))).unwrap_or(inner.len());
@@ -191,15 +190,15 @@ fn atom(text: &str) -> Option<(String, &str)> {
 mod tests {
     use super::*;
 
-    fn check(text: &str, function: Function, combines: bool, asked: (Option<&str>, Option<&str>)) {
-        let begin = begins(text).unwrap_or_else(|| panic!("no call: {text}"));
+    fn check(text: &str, function: Function, combines: bool, target: (Option<&str>, Option<&str>)) {
+        let begin = find_call(text).unwrap_or_else(|| panic!("no call: {text}"));
         let (call, _) = read(&text[begin..]).last.unwrap_or_else(|| panic!("no call: {text}"));
         assert_eq!((call.function, call.combines()), (function, combines), "{text}");
-        assert_eq!((call.class.as_deref(), call.id.as_deref()), asked, "{text}");
+        assert_eq!((call.class.as_deref(), call.id.as_deref()), target, "{text}");
     }
 
     #[test]
-    fn calls_of_both_languages_are_understood() {
+    fn calls_of_both_languages_are_parsed() {
         use Function::*;
         check("lcnt:conflicts().", Conflicts, true, (None, None));
         check("3>lcnt:conflicts([{combine,false},{print,[name,id]}]).", Conflicts, false, (None, None));
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_class_is_not_taken_for_the_class() {
+    fn some_locks_of_a_class_are_not_the_class() {
         for (text, expect) in [
             ("lcnt:inspect(db_tab)", false),
             ("lcnt:inspect({db_tab, a})", true),
@@ -248,25 +247,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_call_is_none() {
-        assert_eq!(begins("my_lcnt:conflicts()"), None);
+    fn other_text_is_not_a_call() {
+        assert_eq!(find_call("my_lcnt:conflicts()"), None);
         assert_eq!(read("lcnt:conflicts([").last, None);
-        assert_eq!(begins("lock"), None);
+        assert_eq!(find_call("lock"), None);
     }
 
     #[test]
-    fn what_is_looked_at_for_the_end_of_a_call_is_told() {
-        let more = "x".repeat(2 * LONGEST);
-        assert_eq!(read(&format!("lcnt:conflicts({more}")).in_vain, LONGEST);
-        let behind = read(&format!("lcnt:clear(),lcnt:conflicts({more}"));
-        assert_eq!(behind.last.map(|(_, end)| end), Some("lcnt:clear(),".len()));
-        assert_eq!(behind.in_vain, LONGEST);
-        assert_eq!(read("lcnt:conflicts(").in_vain, "lcnt:conflicts(".len());
-        assert_eq!(read("lcnt:conflicts().").in_vain, 0);
+    fn scanned_bytes_of_unterminated_calls_are_counted() {
+        let more = "x".repeat(2 * MAX_CALL_BYTES);
+        assert_eq!(read(&format!("lcnt:conflicts({more}")).wasted_bytes, MAX_CALL_BYTES);
+        let after = read(&format!("lcnt:clear(),lcnt:conflicts({more}"));
+        assert_eq!(after.last.map(|(_, end)| end), Some("lcnt:clear(),".len()));
+        assert_eq!(after.wasted_bytes, MAX_CALL_BYTES);
+        assert_eq!(read("lcnt:conflicts(").wasted_bytes, "lcnt:conflicts(".len());
+        assert_eq!(read("lcnt:conflicts().").wasted_bytes, 0);
     }
 
     #[test]
-    fn prompts_are_told_from_pids() {
+    fn pids_are_not_prompts() {
         for prompt in ["3>", "(shop@web1)3>", "iex(3)>", "iex(shop@web1)3>", "iex>", "...>", "...(2)>"] {
             assert!(is_prompt(prompt), "{prompt}");
         }

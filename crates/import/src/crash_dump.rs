@@ -1,19 +1,19 @@
-//! `erl_crash.dump`: what a VM has written of itself when it ended, as one sample of a recording.
+//! Reads a crash dump (`erl_crash.dump`) as one sample of a recording.
 //!
-//! A dump is as large as what the VM held, some gigabytes at worst, so it is read as it streams by: what is held of it are the largest
-//! processes, tables and ports, counts, and for a million processes what they were started as. Heaps, stacks, binaries and literals
-//! are passed over, but for the one term in a heap that says what a process of proc_lib really is.
+//! A dump is as large as the memory of the VM, up to several gigabytes, so it is read as a stream. Kept in memory are the largest
+//! processes, tables and ports, counts, and the initial calls of up to a million processes. Heaps, stacks, binaries and literals are
+//! skipped, except for the one term in a heap with the real initial call of a `proc_lib` process.
 //!
-//! Where a dump ends too early, a section that it cuts through is not believed, and nothing is counted of which not all was there.
-//! The form is that of OTP 23 to 29 (erts/emulator/beam/break.c and erl_process_dump.c).
+//! In a truncated dump, an incomplete section is ignored, and nothing is counted unless it is complete. The format is that of OTP 23 to 29
+//! (erts/emulator/beam/break.c and erl_process_dump.c).
 
 mod allocators;
 mod head;
 mod lines;
 mod processes;
 mod readings;
+mod resources;
 mod section;
-mod things;
 mod top;
 
 use std::collections::BTreeMap;
@@ -27,33 +27,33 @@ use allocators::Allocators;
 use lines::Lines;
 use processes::Processes;
 use readings::Readings;
+use resources::Resources;
 use section::{Section, name, text, unquoted};
-use things::Things;
 
-/// How every dump begins.
+/// The beginning of every dump.
 pub const BEGINNING: &[u8] = b"=erl_crash_dump:";
 
-/// What editors put before a text.
+/// Some editors insert it at the beginning of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// How a file of gzip begins.
+/// The beginning of a gzip file.
 pub const GZIP: &[u8] = &[0x1f, 0x8b];
 
-/// Slots of the tables of processes and ports, each a pointer and half of one, on a 64-bit VM (erl_ptab.c; measured on OTP 25, 27 and 29
-/// with `+P 50000 +Q 3000`, which are 65,536 and 4,096 slots).
+/// Size of a slot of the process and port tables on a 64-bit VM: one and a half pointers (erl_ptab.c; measured on OTP 25, 27 and 29 with
+/// `+P 50000 +Q 3000`, which result in 65,536 and 4,096 slots).
 const SLOT_BYTES: i64 = 12;
 
-/// What a dump tells one after the other, with the first section of each. What comes when it is cut off is all behind there.
+/// The parts of a dump in order, with the tags of their first sections. Each begins after the end of the parts before it.
 const PARTS: [(&[&str], &str); 9] = [
     (&["memory"], "memory by kind"),
-    (&["hash_table", "index_table", "allocated_areas"], "sizes and limits of the VM's own tables"),
+    (&["hash_table", "index_table", "allocated_areas"], "sizes and limits of internal tables"),
     (&["allocator"], "allocators"),
     (&["proc"], "processes"),
     (&["port"], "ports"),
     (&["ets"], "ETS tables"),
     (&["timer"], "timers"),
     (&["loaded_modules", "mod"], "modules"),
-    (&["fun"], "what processes held"),
+    (&["fun"], "process heaps"),
 ];
 const PROCESSES: usize = 3;
 const PORTS: usize = 4;
@@ -61,36 +61,36 @@ const TABLES: usize = 5;
 const TIMERS: usize = 6;
 const MODULES: usize = 7;
 
-/// What was read.
+/// The result of reading a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// Size of what was read, in bytes.
+    /// Number of bytes read.
     pub bytes: u64,
-    /// What is missing of it and why, for a person; `None` of a whole dump.
+    /// What is missing and why, for the user; `None` for a complete dump.
     pub missing: Option<String>,
 }
 
-/// Bytes by which it is known whether a file is a dump.
+/// Number of bytes that identify a dump.
 pub const BEGINNING_BYTES: usize = BYTE_ORDER_MARK.len() + BEGINNING.len();
 
-/// Whether a file that begins so is a dump.
+/// Whether a file with this beginning is a dump.
 pub fn begins(bytes: &[u8]) -> bool {
     bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).starts_with(BEGINNING)
 }
 
-/// Where the first line of a dump begins and ends within other text.
-pub(crate) fn within(text: &str) -> Option<(usize, usize)> {
-    // Who only names that line does not write the version of its form behind it.
+/// The byte range of the first line of a dump within other text.
+pub(crate) fn find_in_text(text: &str) -> Option<(usize, usize)> {
+    // In prose, no format version follows.
     let is_head = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
     let mark = "=erl_crash_dump:";
     let (begin, _) = text.match_indices(mark).find(|(begin, _)| is_head(&text[begin + mark.len()..]))?;
     Some((begin, text[begin..].find('\n').map_or(text.len(), |end| begin + end)))
 }
 
-/// Reads a dump, and adds what it tells to a sample.
+/// Reads a dump, and adds its data to a sample.
 ///
 /// # Errors
-/// If it is none, is compressed, or cannot be read. One that is cut off is no error.
+/// If the input is no dump, is compressed, or cannot be read. A truncated dump is no error.
 pub fn read(input: impl Read, out: &mut SampleBuilder<'_>) -> Result<Told, ImportError> {
     let mut lines = Lines::new(input);
     let first = lines.next().map_err(failed)?.unwrap_or_default();
@@ -98,13 +98,13 @@ pub fn read(input: impl Read, out: &mut SampleBuilder<'_>) -> Result<Told, Impor
         return Err(ImportError::Compressed);
     }
     if !begins(first) {
-        return Err(ImportError::NoDump);
+        return Err(ImportError::NotACrashDump);
     }
     let first = first.strip_prefix(BYTE_ORDER_MARK).unwrap_or(first);
     let mut section = Section::default();
     section.begin(first);
     let mut dump = Dump::default();
-    let mut aborted = None;
+    let mut abort_reason = None;
     let mut is_whole = false;
     while let Some(line) = lines.next().map_err(failed)? {
         if line.first() != Some(&b'=') {
@@ -112,7 +112,7 @@ pub fn read(input: impl Read, out: &mut SampleBuilder<'_>) -> Result<Told, Impor
             continue;
         }
         if let Some(why) = line.strip_prefix(b"=abort:") {
-            aborted = Some(name(why));
+            abort_reason = Some(name(why));
             break;
         }
         dump.add(&section);
@@ -122,14 +122,14 @@ pub fn read(input: impl Read, out: &mut SampleBuilder<'_>) -> Result<Told, Impor
             break;
         }
         dump.reach(&section.tag);
-        dump.pass(&section, &mut lines).map_err(failed)?;
+        dump.skip_unneeded(&section, &mut lines).map_err(failed)?;
     }
     if section.tag == "erl_crash_dump" {
-        // Each of its lines stands for itself.
+        // In the head, every complete line is valid.
         dump.add(&section);
     }
-    let missing = (!is_whole).then(|| dump.missing(aborted));
-    dump.tell(missing.as_deref(), out);
+    let missing = (!is_whole).then(|| dump.missing(abort_reason));
+    dump.write(missing.as_deref(), out);
     Ok(Told { bytes: lines.bytes(), missing })
 }
 
@@ -139,10 +139,10 @@ fn failed(error: std::io::Error) -> ImportError {
 
 /// A process on a scheduler.
 struct Running {
-    /// `scheduler:2`, as the head names the thread that ended the VM.
+    /// `scheduler:2`, as in the head, which names the thread that ended the VM.
     thread: String,
     pid: String,
-    is_collected: bool,
+    is_in_gc: bool,
 }
 
 #[derive(Default)]
@@ -155,20 +155,20 @@ struct Dump {
     node: Option<String>,
     allocators: Allocators,
     processes: Processes,
-    things: Things,
+    resources: Resources,
     modules: i64,
-    /// The part that was reached last.
+    /// The last part that has begun.
     reached: Option<usize>,
 }
 
-/// More of them are made up.
-const MOST_SCHEDULERS: usize = 4_096;
-const MOST_KINDS: usize = 64;
+/// Larger numbers are invalid.
+const MAX_SCHEDULERS: usize = 4_096;
+const MAX_KINDS: usize = 64;
 
 impl Dump {
     fn reach(&mut self, tag: &str) {
         let part = PARTS.iter().position(|(tags, _)| tags.contains(&tag));
-        // What has no part of its own and comes late says that the parts before it are there.
+        // Later sections that begin no part show that the parts before them are complete.
         let part = part.or_else(|| match tag {
             "node" | "visible_node" | "hidden_node" | "not_connected" | "no_distribution" => Some(MODULES),
             tag if tag.starts_with("proc_") => Some(PARTS.len() - 1),
@@ -178,27 +178,27 @@ impl Dump {
         self.reached = self.reached.max(part);
     }
 
-    /// Whether all of a part was there.
+    /// Whether a part is complete.
     fn has(&self, part: usize) -> bool {
         self.reached.is_some_and(|reached| reached > part)
     }
 
-    fn missing(&self, aborted: Option<String>) -> String {
-        let why = match aborted {
-            Some(why) => format!("the VM has ended it early ({why})"),
-            None => "it ends in the middle".to_owned(),
+    fn missing(&self, abort_reason: Option<String>) -> String {
+        let why = match abort_reason {
+            Some(why) => format!("the VM stopped writing it ({why})"),
+            None => "it is truncated".to_owned(),
         };
         let from = self.reached.unwrap_or(0);
         let parts: Vec<&str> = PARTS.iter().skip(from).map(|(_, name)| *name).collect();
-        format!("{why}; not or not all there: {}", parts.join(", "))
+        format!("{why}; missing or incomplete: {}", parts.join(", "))
     }
 
-    /// Takes what of a section that has just begun need not be held, if there is any.
-    fn pass(&mut self, section: &Section, lines: &mut Lines<impl Read>) -> std::io::Result<()> {
+    /// Skips a section that is not kept, after the initial call was read from it if it is a heap.
+    fn skip_unneeded(&mut self, section: &Section, lines: &mut Lines<impl Read>) -> std::io::Result<()> {
         match section.tag.as_str() {
-            "proc_heap" if self.processes.wants_dictionary(&section.id) => {
+            "proc_heap" if self.processes.needs_initial_call(&section.id) => {
                 if let Some(call) = initial_call(lines)? {
-                    self.processes.started_with(&section.id, &call);
+                    self.processes.set_initial_call(&section.id, &call);
                 }
                 lines.skip_section()
             }
@@ -208,7 +208,7 @@ impl Dump {
         }
     }
 
-    /// A section that was read to its end.
+    /// Adds a complete section.
     fn add(&mut self, section: &Section) {
         match section.tag.as_str() {
             "erl_crash_dump" => self.head = head::Head::of(section),
@@ -218,7 +218,7 @@ impl Dump {
             "memory" => {
                 let kinds =
                     section.fields().filter_map(|(kind, bytes)| Some((name(kind), section::number(bytes)?)));
-                self.memory = kinds.take(MOST_KINDS).collect();
+                self.memory = kinds.take(MAX_KINDS).collect();
             }
             "index_table" if section.id == "atom_tab" => {
                 self.limits.extend(section.number("limit").map(|limit| (facts::ATOM_LIMIT, limit)));
@@ -234,9 +234,9 @@ impl Dump {
             }
             "allocator" => self.allocators.add(section),
             "proc" => self.processes.add(section, self.head.word_bytes),
-            "port" => self.things.port(section, &self.processes),
-            "ets" => self.things.table(section, &self.processes, self.head.word_bytes),
-            "timer" => self.things.timer(section, &self.processes),
+            "port" => self.resources.port(section, &self.processes),
+            "ets" => self.resources.table(section, &self.processes, self.head.word_bytes),
+            "timer" => self.resources.timer(section, &self.processes),
             "node" => {
                 self.node = Some(unquoted(&section.id).to_owned()).filter(|node| node != "nonode@nohost");
             }
@@ -246,7 +246,7 @@ impl Dump {
     }
 
     fn scheduler(&mut self, section: &Section) {
-        if self.running.len() >= MOST_SCHEDULERS {
+        if self.running.len() >= MAX_SCHEDULERS {
             return;
         }
         if section.tag == "scheduler" {
@@ -254,12 +254,8 @@ impl Dump {
         }
         if let Some(pid) = section.text("Current Process") {
             self.processes.running.insert(pid.clone());
-            let is_collected = section.bytes("Current Process State") == Some(b"Garbing");
-            self.running.push(Running {
-                thread: format!("{}:{}", section.tag, section.id),
-                pid,
-                is_collected,
-            });
+            let is_in_gc = section.bytes("Current Process State") == Some(b"Garbing");
+            self.running.push(Running { thread: format!("{}:{}", section.tag, section.id), pid, is_in_gc });
         }
     }
 
@@ -270,9 +266,9 @@ impl Dump {
         self.readings.add(&metrics::RUN_QUEUE, entity, length);
     }
 
-    /// The process that the thread was at that has ended the VM. Only normal schedulers are named there: another thread is a dirty one
-    /// that collects a large heap, mostly, and then it is known if there is only one.
-    fn process(&self) -> Option<&str> {
+    /// The process of the thread that ended the VM. The head names only normal schedulers. Any other thread is mostly a dirty scheduler
+    /// that collects a large heap, which identifies it if there is only one.
+    fn crash_process(&self) -> Option<&str> {
         let thread = self.head.thread.as_deref()?;
         if let Some(running) = self.running.iter().find(|running| running.thread == thread) {
             return Some(&running.pid);
@@ -282,37 +278,37 @@ impl Dump {
             return None;
         }
         let dirty = || self.running.iter().filter(|running| running.thread.starts_with("dirty_"));
-        let one = |collected: bool| {
-            let mut found = dirty().filter(|running| running.is_collected || !collected);
+        let one = |needs_gc: bool| {
+            let mut found = dirty().filter(|running| running.is_in_gc || !needs_gc);
             found.next().filter(|_| found.next().is_none())
         };
         one(true).or_else(|| one(false)).map(|running| running.pid.as_str())
     }
 
-    /// The only process that was collected, where none is known by its thread: a normal scheduler that the head names had no process.
-    fn collected(&self) -> Option<&str> {
+    /// The only process in garbage collection, if the thread is unknown. If the head names a normal scheduler, that one had no process.
+    fn only_process_in_gc(&self) -> Option<&str> {
         let is_known = self.head.thread.as_deref().is_some_and(|thread| thread != "scheduler:0");
-        match self.processes.collected.as_slice() {
+        match self.processes.in_gc.as_slice() {
             [one] if !is_known && self.has(PROCESSES) => Some(one),
             _ => None,
         }
     }
 
-    fn tell(self, missing: Option<&str>, out: &mut SampleBuilder<'_>) {
-        let process = self.process().or_else(|| self.collected()).map(str::to_owned);
+    fn write(self, missing: Option<&str>, out: &mut SampleBuilder<'_>) {
+        let crash_process = self.crash_process().or_else(|| self.only_process_in_gc()).map(str::to_owned);
         let has = |part| self.has(part);
         let all = [has(PORTS), has(TABLES), has(TIMERS)];
         let all_processes = has(PROCESSES);
         if has(MODULES) {
             out.metric(&metrics::CODE_MODULES, "", self.modules);
         }
-        self.head.tell(out);
-        let told = [
+        self.head.write(out);
+        let optional = [
             (facts::NODE_NAME, self.node),
-            (facts::CRASH_PROCESS, process),
+            (facts::CRASH_PROCESS, crash_process),
             (facts::CRASH_DUMP_MISSING, missing.map(str::to_owned)),
         ];
-        for (key, value) in told {
+        for (key, value) in optional {
             if let Some(value) = value {
                 out.fact(key, value);
             }
@@ -320,13 +316,13 @@ impl Dump {
         for (key, limit) in self.limits {
             out.fact(key, limit.to_string());
         }
-        self.readings.tell(out);
+        self.readings.write(out);
         for (kind, bytes) in self.memory {
             out.family(&metrics::MEMORY, "", &kind, bytes);
         }
-        self.allocators.tell(out);
-        self.processes.tell(all_processes, out);
-        self.things.tell(all, out);
+        self.allocators.write(out);
+        self.processes.write(all_processes, out);
+        self.resources.write(all, out);
         let gap = |source: &str, reason: String| Gap {
             begin: 0,
             end: 0,
@@ -335,16 +331,16 @@ impl Dump {
             reason,
         };
         let reason = match missing {
-            Some(missing) => format!("the dump is not whole: {missing}"),
-            None => "a crash dump does not tell it".to_owned(),
+            Some(missing) => format!("the crash dump is incomplete: {missing}"),
+            None => "a crash dump does not contain it".to_owned(),
         };
         out.sample.gaps.push(gap("vm", reason));
-        out.sample.gaps.push(gap("host", "a crash dump tells nothing of the host".to_owned()));
+        out.sample.gaps.push(gap("host", "a crash dump contains no data of the host".to_owned()));
     }
 }
 
-/// What a process of proc_lib says in its dictionary that it was started with: a pair of `$initial_call` and a place, and the three terms
-/// at that place behind it. The dictionary is dumped before the stack, but after the messages.
+/// The initial call in the dictionary of a `proc_lib` process: a pair of `$initial_call` and an address, followed by the three terms at
+/// that address. In the dump, the dictionary precedes the stack and follows the messages.
 fn initial_call(lines: &mut Lines<impl Read>) -> std::io::Result<Option<String>> {
     let mark = memmem::Finder::new(b":t2:AD:$initial_call,H");
     while let Some(line) = lines.next_of_section()? {
@@ -365,7 +361,7 @@ fn call(terms: &[u8]) -> Option<String> {
     Some(format!("{}:{}/{arity}", text(module), text(function)))
 }
 
-/// An atom with its length in front, and what follows it.
+/// An atom, which is preceded by its length, and the bytes after it.
 fn atom(terms: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = terms.strip_prefix(b"A")?;
     let (length, rest) = rest.split_at_checked(memchr::memchr(b':', rest)?)?;

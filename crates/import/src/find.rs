@@ -1,51 +1,49 @@
-//! Goes through a text once and finds what tools other than lcnt have printed: tables by their headings, terms by what stands first in
-//! them, lines by their labels. What was found is blanked, so that what goes through the rest afterwards finds every word at its place.
+//! Finds the output of every tool but lcnt in one pass over a text: tables by their headings, terms by their first element, lines by
+//! their labels. What was found is replaced by spaces, so that the search for lcnt's tables sees every other word at its old position.
 
+use crate::answers::{self, Call};
 use crate::banner::{self, Banner};
 use crate::part::{Part, Tool};
-use crate::statement::{Before, LONGEST_CALL, call, is_piped_on, is_reckoned_with};
-use crate::term::{self, Fault, NoTerm};
-use crate::terms::{self, Call};
+use crate::statement::{MAX_CALL_BYTES, StatementPrefix, call, is_in_arithmetic, is_transformed_by_pipe};
+use crate::term::{self, Fault, TermError};
 use crate::text::{Tokens, is_space, skip_spaces, word};
 use crate::{instrument, msacc, rabbitmq};
 
-/// Parts that are kept: `status` has some sixty lines.
-const MOST_PARTS: usize = 2_000;
+/// Maximum number of parts: `status` has some sixty lines.
+const MAX_PARTS: usize = 2_000;
 
-/// Bytes of terms that are read in vain, for each byte of the text. A term that is none of a tool's is read again at each bracket within
-/// it, so each of its bytes as often as terms are deep, and once more where it is too deep. Only text that is made for it needs more.
-const IN_VAIN: usize = term::DEEPEST as usize + 2;
+/// Bytes that may be parsed without result, per byte of the text. A term of no known tool is parsed again at each bracket in it, so each of
+/// its bytes at most once per level of nesting, plus once for the attempt that is too deep. Only crafted text needs more.
+const MAX_WASTED_PER_BYTE: usize = term::MAX_DEPTH as usize + 2;
 
-/// Names that stand behind a call in the same statement, beside brackets and quotes: `…, limit: :infinity); :ok`, which Elixir needs to
-/// print all of a term, `… |> IO.inspect(limit: :infinity)`, `…), halt().`
-const AROUND: [&str; 8] = ["IO", "inspect", "limit", "infinity", "ok", "pretty", "true", "halt"];
+/// Names that may follow a call in its statement, beside brackets and quotes: `…, limit: :infinity); :ok`, without which Elixir truncates a
+/// term, `… |> IO.inspect(limit: :infinity)`, `…), halt().`
+const TRAILING_NAMES: [&str; 8] = ["IO", "inspect", "limit", "infinity", "ok", "pretty", "true", "halt"];
 
-/// Marks that stand behind a call in its statement and change nothing of its answer.
-const MARKS: [char; 17] = [
+/// Characters that may follow a call in its statement without changing its result.
+const TRAILING_CHARS: [char; 17] = [
     '(', ')', '[', ']', '{', '}', '"', '\'', '`', '\u{201c}', '\u{201d}', '\u{2019}', '\\', ',', ';', '.',
     ':',
 ];
 
-/// A term whose tool is not known.
+/// A term of an unknown tool.
 const TERM: Tool = "a term";
 
-/// What is named where a text has several.
+/// Reported where a text has contradictory banners.
 const BANNER: Tool = "a banner";
 
-const OTHER_BANNER: &str = "another banner than before, so what the two tell otherwise is not taken, be it the release: import what one VM has printed at a time";
+const OTHER_BANNER: &str = "this banner differs from an earlier one, so facts that differ are left out: import the output of one VM at a time";
 
-const CHANGED: &str = "what stands around the call in its statement makes something else of its answer, or takes some of it only: print all of it";
-const SEVERAL: &str = "several calls stand in one statement, and of which one this is the answer is not known: print each by itself";
-const BESIDE: &str =
-    "more stands in its line, so it may be no answer of the call: copy both as the shell has printed them";
-const TOO_MANY: &str =
-    "there are too many parts before it, and neither it nor what follows was read: import the rest by itself";
-const EXHAUSTED: &str = "too much was read in vain before it, brackets within brackets: import it by itself";
-const CUT: &str = "the text ends before the term does";
-const BROKEN: &str =
-    "something stands in this term that stands in none: a line break in a number, or other text";
+const CHANGED: &str = "the rest of the statement transforms the result of the call: print the plain result";
+const SEVERAL: &str =
+    "the statement has several calls, and this may be the answer of any: print each on its own";
+const SAME_LINE: &str = "more text follows on its line, so it may not be the answer of the call: copy both as the shell printed them";
+const TOO_MANY: &str = "too many parts before it; nothing from here on was read: import the rest on its own";
+const EXHAUSTED: &str = "too many nested brackets before it: import it on its own";
+const CUT: &str = "the text ends within this term";
+const BROKEN: &str = "this term contains something that no term can: a line break in a number, or other text";
 
-/// What the terms of tools begin with, in either language and without spaces: a broken one of them is named as such.
+/// Beginnings of the tools' terms, in both languages, without spaces. A broken term that begins so is reported as one.
 const BEGINNINGS: [&str; 12] = [
     "[{total,",
     "[total:",
@@ -61,20 +59,20 @@ const BEGINNINGS: [&str; 12] = [
     "[{{:",
 ];
 
-/// Letters by which it is known of which tool a term is: `{"stream_queue_replica_reader_procs":{` is the longest.
-const LONGEST_BEGINNING: usize = 40;
+/// Characters that identify the tool of a term; `{"stream_queue_replica_reader_procs":{` is the longest beginning.
+const MAX_BEGINNING_CHARS: usize = 40;
 
-/// What was found.
+/// The output of all tools but lcnt.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct ToolOutput {
     pub parts: Vec<Part>,
     pub banner: Banner,
-    /// The text without what was found.
+    /// The text, with spaces in place of what was found.
     pub rest: String,
 }
 
-/// Finds all of it.
-pub fn find(text: &str) -> Found {
+/// Finds the output of all tools but lcnt.
+pub fn find(text: &str) -> ToolOutput {
     let (banner, other) = banners(text);
     let release = banner.release.as_deref().and_then(|release| release.parse().ok());
     let mut finder = Finder {
@@ -82,35 +80,35 @@ pub fn find(text: &str) -> Found {
         release,
         parts: Vec::new(),
         blanks: Vec::new(),
-        behind_part: 0,
+        part_end: 0,
         call: None,
-        budget: text.len().saturating_mul(IN_VAIN).saturating_add(1_024),
+        budget: text.len().saturating_mul(MAX_WASTED_PER_BYTE).saturating_add(1_024),
     };
     let mut at = skip_spaces(text, 0);
-    while at < text.len() && finder.parts.len() <= MOST_PARTS {
+    while at < text.len() && finder.parts.len() <= MAX_PARTS {
         at = finder.step(at);
     }
     let rest = blanked(text, &finder.blanks);
     finder.parts.extend(other);
-    Found { parts: finder.parts, banner, rest }
+    ToolOutput { parts: finder.parts, banner, rest }
 }
 
-/// What the banners in the text tell, which `rabbitmq-diagnostics status` has in the middle of a line; and the first one that tells some of it
-/// otherwise than those before.
+/// Merges the banners of the text, and returns the first one that contradicts an earlier one. `rabbitmq-diagnostics status` has its banner
+/// within a line.
 fn banners(text: &str) -> (Banner, Option<Part>) {
-    let all = text.match_indices(banner::BEGINS).take(16);
+    let all = text.match_indices(banner::FIRST_WORD).take(16);
     let all = all.map(|(at, _)| (at, banner::read(&mut Tokens::new(&text[at..]))));
     let (places, all): (Vec<usize>, Vec<Banner>) = all.filter(|(_, banner)| banner.erts.is_some()).unzip();
-    let differs = |n: &usize| banner::differs(&all[*n], &all[..*n]);
+    let differs = |n: &usize| banner::contradicts(&all[*n], &all[..*n]);
     let other = (1..all.len()).find(differs).map(|n| {
         let begin = places[n];
         let end = text[begin..].find('\n').map_or(text.len(), |end| begin + end);
-        Part { tool: BANNER, begin, end, told: Err(OTHER_BANNER) }
+        Part { tool: BANNER, begin, end, data: Err(OTHER_BANNER) }
     });
-    (banner::alike(&all), other)
+    (banner::common_fields(&all), other)
 }
 
-/// The text with spaces in the place of each letter that was understood.
+/// The text with spaces in place of the given byte ranges; line breaks stay.
 fn blanked(text: &str, blanks: &[(usize, usize)]) -> String {
     let mut rest = String::with_capacity(text.len());
     let mut at = 0;
@@ -123,22 +121,22 @@ fn blanked(text: &str, blanks: &[(usize, usize)]) -> String {
     rest
 }
 
-/// A call, which stands before its answer.
-struct Asked {
+/// A call whose answer may follow.
+struct PendingCall {
     call: Call,
     begin: usize,
     end: usize,
-    before: Before,
-    /// Others in the same statement are answered beside it.
+    prefix: StatementPrefix,
+    /// Another call of the same statement is answered separately.
     is_one_of_several: bool,
 }
 
-impl Asked {
-    /// Why what follows may be no answer of the call.
+impl PendingCall {
+    /// Why the following text may not be the answer of the call.
     fn doubt(&self) -> Option<&'static str> {
         match self {
-            Asked { before: Before { changes: true, .. }, .. } => Some(CHANGED),
-            Asked { is_one_of_several: true, .. } => Some(SEVERAL),
+            PendingCall { prefix: StatementPrefix { alters: true, .. }, .. } => Some(CHANGED),
+            PendingCall { is_one_of_several: true, .. } => Some(SEVERAL),
             _ => None,
         }
     }
@@ -147,20 +145,20 @@ impl Asked {
 struct Finder<'a> {
     text: &'a str,
     release: Option<u32>,
-    /// At most [`MOST_PARTS`], and the first one that is too many.
+    /// At most [`MAX_PARTS`] and one more, which reports that there are too many.
     parts: Vec<Part>,
-    /// Where parts and calls begin and end.
+    /// Byte ranges of parts and calls.
     blanks: Vec<(usize, usize)>,
-    /// Where the last part ends.
-    behind_part: usize,
+    /// End of the last part.
+    part_end: usize,
     /// The last call.
-    call: Option<Asked>,
-    /// Bytes that may be read in vain.
+    call: Option<PendingCall>,
+    /// Bytes that may still be parsed without result.
     budget: usize,
 }
 
 impl Finder<'_> {
-    /// Looks at what begins here, and gives the place to go on at.
+    /// Handles what begins at `at`, and returns where to go on.
     fn step(&mut self, at: usize) -> usize {
         let rest = &self.text[at..];
         let end = match rest.chars().next() {
@@ -174,7 +172,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Where the next word begins, or a term within this one.
+    /// Where the next word begins, or a term within this word.
     fn next(&self, at: usize) -> usize {
         let mut letters = self.text[at..].char_indices();
         let first = letters.next().map_or(' ', |(_, c)| c);
@@ -184,7 +182,7 @@ impl Finder<'_> {
             if is_space(c) || c == '\u{1b}' {
                 return skip_spaces(self.text, at + n);
             }
-            // A word may touch a prompt (`7>`) or a bracket, and a line the one before it.
+            // A word may touch a prompt (`7>`) or a bracket, and a line the line before it.
             if matches!(c, '[' | '{' | '#' | '%')
                 || !is_name(before) && is_name(c)
                 || !before.is_uppercase() && c.is_uppercase()
@@ -200,28 +198,28 @@ impl Finder<'_> {
     fn word(&mut self, at: usize) -> Option<usize> {
         if let Some((call, end)) = call(self.text, at) {
             self.blanks.push((at, end));
-            self.call = Some(self.asked(call, at, end));
+            self.call = Some(self.pending_call(call, at, end));
             return Some(end);
         }
         if let Some(end) = self.number(at) {
             return Some(end);
         }
         if msacc::begins(self.text, at) {
-            let (end, told) = msacc::read(self.text, at);
-            self.add(msacc::TOOL, at, end, told);
+            let (end, data) = msacc::read(self.text, at);
+            self.add(msacc::TOOL, at, end, data);
             return Some(end);
         }
-        let is_behind_part = self.is_behind_another(at);
-        let is_label = is_behind_part
+        let follows_part = self.follows_directly(at);
+        let is_label = follows_part
             || self.text[at..].starts_with(char::is_uppercase)
             || at == 0
             || self.text[..at].ends_with(|c: char| is_space(c) || matches!(c, 'm' | '>' | ')' | '.'));
-        let (tool, end, told) = rabbitmq::read(self.text, at).filter(|_| is_label)?;
-        self.add(tool, at, end, told);
+        let (tool, end, data) = rabbitmq::read(self.text, at).filter(|_| is_label)?;
+        self.add(tool, at, end, data);
         Some(end)
     }
 
-    /// A number that recon has answered.
+    /// A number that `recon_alloc:memory` returned.
     fn number(&mut self, at: usize) -> Option<usize> {
         let rest = &self.text[at..];
         let call = self.call_before(at).filter(|_| rest.starts_with(|c: char| c.is_ascii_digit()))?;
@@ -230,137 +228,145 @@ impl Finder<'_> {
             + rest
                 .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '_' | 'e' | '-'))
                 .unwrap_or(rest.len());
-        let behind = &self.text[end..];
-        // Digits before `>` are those of a prompt. Where they stand right behind the call, the answer's touch them.
-        let is_prompt = behind.starts_with('>');
-        if end == at || is_prompt && !self.is_behind_another(at) {
+        let after = &self.text[end..];
+        // Digits before `>` belong to a prompt. Directly after the call, they are preceded by those of the answer.
+        let is_prompt = after.starts_with('>');
+        if end == at || is_prompt && !self.follows_directly(at) {
             return None;
         }
-        // A line break in the number leaves digits behind it.
+        // After a line break within the number, digits follow.
         let (next, next_end) = word(self.text, end);
         let goes_on = !next.is_empty() && next.bytes().all(|byte| byte.is_ascii_digit());
-        let is_apart = behind.starts_with(|c| is_space(c) || c == '\u{1b}');
-        // In its line a shell prints nothing behind it; where line breaks were lost, its next prompt.
+        let is_apart = after.starts_with(|c| is_space(c) || c == '\u{1b}');
+        // A shell prints nothing more on that line; where line breaks were lost, its next prompt follows.
         let is_last = next.is_empty()
             || self.text[end..next_end - next.len()].contains('\n')
             || matches!(next, "ok" | ":ok")
             || next.find('>').is_some_and(|end| crate::call::is_prompt(&next[..=end]));
-        let doubt = doubt.or((is_apart && !is_last).then_some(BESIDE));
+        let doubt = doubt.or((is_apart && !is_last).then_some(SAME_LINE));
         let is_alone = is_apart && is_last && !goes_on;
-        let ends = is_alone || behind.starts_with("iex(") || behind.starts_with('(') && next.contains(')');
-        let told = terms::number(&call.call, &self.text[at..end], ends)?;
-        self.add(terms::RECON, at, end, doubt.map_or(told, Err));
+        let ends = is_alone || after.starts_with("iex(") || after.starts_with('(') && next.contains(')');
+        let data = answers::number(&call.call, &self.text[at..end], ends)?;
+        self.add(answers::RECON, at, end, doubt.map_or(data, Err));
         Some(end)
     }
 
     fn term(&mut self, at: usize) -> Option<usize> {
         if self.budget == 0 {
-            if self.begins_as_known(at) {
+            if self.has_known_beginning(at) {
                 self.add(TERM, at, at + 1, Err(EXHAUSTED));
             }
             return None;
         }
         match term::read(self.text, at) {
             Ok((term, end)) => {
-                let asked = self.call_before(at);
-                let changes = asked.is_some_and(|asked| asked.before.changes);
-                let call = asked.and_then(Self::known);
+                let pending_call = self.call_before(at);
+                let alters = pending_call.is_some_and(|pending_call| pending_call.prefix.alters);
+                let call = pending_call.and_then(Self::sole_call);
                 let understood = msacc::threads(&term)
-                    .map(|told| (msacc::TOOL, told))
-                    .or_else(|| terms::understand(&term, call))
+                    .map(|data| (msacc::TOOL, data))
+                    .or_else(|| answers::interpret(&term, call))
                     .or_else(|| rabbitmq::json(&term))
-                    .or_else(|| instrument::understand(&term, call, self.release));
-                let Some((tool, told)) = understood else {
+                    .or_else(|| instrument::interpret(&term, call, self.release));
+                let Some((tool, data)) = understood else {
                     self.charge(end - at);
                     return None;
                 };
-                self.add(tool, at, end, if changes { Err(CHANGED) } else { told });
+                self.add(tool, at, end, if alters { Err(CHANGED) } else { data });
                 Some(end)
             }
-            Err(NoTerm { fault, end, looked }) => {
-                self.charge(looked - at);
-                if !self.begins_as_known(at) {
+            Err(TermError { fault, end, scanned }) => {
+                self.charge(scanned - at);
+                if !self.has_known_beginning(at) {
                     return None;
                 }
-                let why = if fault == Fault::Ends { CUT } else { BROKEN };
+                let why = if fault == Fault::Truncated { CUT } else { BROKEN };
                 self.add(TERM, at, end, Err(why));
                 Some(end)
             }
         }
     }
 
-    /// Takes what was read in vain from the budget; an attempt costs something, too.
+    /// Takes bytes that were parsed without result from the budget; every attempt costs at least one.
     fn charge(&mut self, bytes: usize) {
         self.budget = self.budget.saturating_sub(bytes.max(1));
     }
 
-    /// Whether a term begins here as those of the tools do.
-    fn begins_as_known(&self, at: usize) -> bool {
+    /// Whether the text begins like a term of a known tool.
+    fn has_known_beginning(&self, at: usize) -> bool {
         let letters = self.text[at..].chars().filter(|c| !is_space(*c));
-        let compact: String = letters.take(LONGEST_BEGINNING).collect();
+        let compact: String = letters.take(MAX_BEGINNING_CHARS).collect();
         BEGINNINGS.iter().any(|beginning| compact.starts_with(beginning))
             || rabbitmq::begins_as_json(&compact)
     }
 
-    /// Whether a part or a call ends here.
-    fn is_behind_another(&self, at: usize) -> bool {
+    /// Whether a part or a call ends at `at`.
+    fn follows_directly(&self, at: usize) -> bool {
         self.blanks.last().is_some_and(|(_, end)| *end == at)
     }
 
-    /// A call that begins here, with what its statement makes of it.
-    fn asked(&self, call: Call, begin: usize, end: usize) -> Asked {
-        let mut from = self.behind_part.max(begin.saturating_sub(LONGEST_CALL));
+    /// Describes a call that begins at `begin`, with the rest of its statement.
+    fn pending_call(&self, call: Call, begin: usize, end: usize) -> PendingCall {
+        let mut from = self.part_end.max(begin.saturating_sub(MAX_CALL_BYTES));
         while !self.text.is_char_boundary(from) {
             from += 1;
         }
-        let mut before = Before::read(self.text, from, begin);
-        before.changes |= is_piped_on(self.text, end);
-        let is_number = call.module == terms::RECON && call.function == "memory";
-        before.changes |= is_number && is_reckoned_with(self.text, begin, end);
+        let mut prefix = StatementPrefix::read(self.text, from, begin);
+        prefix.alters |= is_transformed_by_pipe(self.text, end);
+        let is_number = call.module == answers::RECON && call.function == "memory";
+        prefix.alters |= is_number && is_in_arithmetic(self.text, begin, end);
         let is_one_of_several = self.call.as_ref().is_some_and(|first| {
-            before.begin <= first.begin
+            prefix.begin <= first.begin
                 && (first.is_one_of_several || first.call != call)
-                && first.before.is_answered_beside(&self.text[first.end..begin])
+                && first.prefix.prints_both(&self.text[first.end..begin])
         });
-        Asked { call, begin, end, before, is_one_of_several }
+        PendingCall { call, begin, end, prefix, is_one_of_several }
     }
 
-    /// The call, if what follows is its answer.
-    fn known(asked: &Asked) -> Option<&Call> {
-        (!asked.is_one_of_several).then_some(&asked.call)
+    /// The call, if the following text is its answer.
+    fn sole_call(pending_call: &PendingCall) -> Option<&Call> {
+        (!pending_call.is_one_of_several).then_some(&pending_call.call)
     }
 
-    /// The call that nothing but prompts and the rest of its own statement stand behind.
-    fn call_before(&self, at: usize) -> Option<&Asked> {
-        let asked = self.call.as_ref()?;
-        if at - asked.end > LONGEST_CALL {
+    /// The last call, if only prompts and the rest of its own statement are between it and `at`.
+    fn call_before(&self, at: usize) -> Option<&PendingCall> {
+        let pending_call = self.call.as_ref()?;
+        if at - pending_call.end > MAX_CALL_BYTES {
             return None;
         }
         let text = &self.text[..at];
-        // Of a function around the call other arguments may follow: `lists:sublist(…, 3)`.
-        let rest_of_line = text[asked.end..].find('\n').filter(|_| asked.before.changes);
-        let mut behind = asked.end + rest_of_line.unwrap_or(0);
-        while behind < at {
-            let (word, next) = word(text, behind);
+        // A function around the call may have more arguments: `lists:sublist(…, 3)`.
+        let rest_of_line = text[pending_call.end..].find('\n').filter(|_| pending_call.prefix.alters);
+        let mut after = pending_call.end + rest_of_line.unwrap_or(0);
+        while after < at {
+            let (word, next) = word(text, after);
             let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@');
-            // Any other mark makes something else of the answer, or begins a remark.
-            let is_mark = |c: char| is_name(c) || MARKS.contains(&c);
+            // Any other character transforms the answer, or begins a comment.
+            let is_mark = |c: char| is_name(c) || TRAILING_CHARS.contains(&c);
             let is_rest = || {
                 word.split("|>").all(|part| part.chars().all(is_mark))
-                    && word.split(|c| !is_name(c)).all(|name| name.is_empty() || AROUND.contains(&name))
+                    && word
+                        .split(|c| !is_name(c))
+                        .all(|name| name.is_empty() || TRAILING_NAMES.contains(&name))
             };
             if !crate::call::is_prompt(word) && !is_rest() {
                 return None;
             }
-            behind = next;
+            after = next;
         }
-        Some(asked)
+        Some(pending_call)
     }
 
-    fn add(&mut self, tool: Tool, begin: usize, end: usize, told: Result<crate::part::Told, &'static str>) {
-        let told = if self.parts.len() < MOST_PARTS { told } else { Err(TOO_MANY) };
-        self.parts.push(Part { tool, begin, end, told });
+    fn add(
+        &mut self,
+        tool: Tool,
+        begin: usize,
+        end: usize,
+        data: Result<crate::part::PartData, &'static str>,
+    ) {
+        let data = if self.parts.len() < MAX_PARTS { data } else { Err(TOO_MANY) };
+        self.parts.push(Part { tool, begin, end, data });
         self.blanks.push((begin, end));
-        self.behind_part = end;
+        self.part_end = end;
     }
 }

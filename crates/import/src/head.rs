@@ -1,13 +1,13 @@
-//! The line of headings, which says what the columns hold.
+//! Parses the line of headings, which defines the columns of a table.
 
 use crate::text::{Token, Tokens};
 
-/// What a column holds.
+/// The content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
-    /// The class, or, once keys were swapped, a process or port. In a table of places all classes that were taken there.
+    /// The class; with swapped keys, a process or port; in a table of places, all classes that were locked there.
     Name,
-    /// The single lock; of a class, how many locks it has.
+    /// The single lock; for a class, its number of locks.
     Id,
     /// The kind of lock.
     Kind,
@@ -15,24 +15,24 @@ pub enum Column {
     Place,
     Tries,
     Collisions,
-    /// Percent of the tries.
+    /// Percentage of the tries.
     CollisionShare,
-    /// Time waited, in microseconds.
+    /// Wait time, in microseconds.
     Time,
-    /// Percent of the duration.
+    /// Percentage of the duration.
     Duration,
-    /// Marks for the shares of waits by their length. They are no counts.
+    /// Marks for the distribution of wait times. They are no counts.
     Histogram,
 }
 
 impl Column {
-    /// The least that makes a table: something was measured.
+    /// Whether the column holds a measurement; a table needs at least one.
     fn is_measured(self) -> bool {
         !matches!(self, Column::Name | Column::Id | Column::Kind | Column::Place | Column::Histogram)
     }
 }
 
-/// The headings, without their spaces.
+/// The headings, without spaces.
 const HEADINGS: [(Column, &str); 10] = [
     (Column::Name, "lock"),
     (Column::Id, "id"),
@@ -50,32 +50,35 @@ const HEADINGS: [(Column, &str); 10] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     pub columns: Vec<Column>,
-    /// Characters in the line up to the end of each heading, which is where its column ends; empty where they do not stand in one line.
+    /// Characters in the line up to the end of each heading, where its column ends; empty if the headings are on several lines.
     pub ends: Vec<usize>,
-    /// Words that it takes.
+    /// Number of words.
     pub words: usize,
 }
 
-/// Reads the headings that begin here; `None` if there are none.
+/// Reads headings at the current word; `None` for other text.
 pub fn read(tokens: &mut Tokens<'_>) -> Option<Head> {
     let first = tokens.peek(0)?;
-    // Most words are none, and are passed by at once.
+    // Rejects most words at once.
     if !HEADINGS.iter().any(|(_, heading)| first.text.get(..2) == heading.get(..2)) {
         return None;
     }
     let (mut columns, mut ends) = (Vec::new(), Vec::new());
     let mut at = (0, 0);
     let mut in_line = true;
-    while let Some((column, behind, last)) = HEADINGS.iter().find_map(|(column, heading)| {
+    while let Some((column, after, last)) = HEADINGS.iter().find_map(|(column, heading)| {
         let follows = !columns.contains(column);
-        follows.then(|| follow(tokens, at, heading)).flatten().map(|(behind, last)| (*column, behind, last))
+        follows
+            .then(|| match_heading(tokens, at, heading))
+            .flatten()
+            .map(|(after, last)| (*column, after, last))
     }) {
         in_line &= last.0.line == first.line;
         columns.push(column);
         ends.push(last.0.column - 1 + last.1);
-        at = behind;
+        at = after;
     }
-    // A word that goes on is none, but for the dashes of the line below.
+    // A longer word is no heading, unless the dashes of the next line follow.
     if at.1 > 0 {
         let rest = tokens.peek(at.0)?.text.get(at.1..)?;
         if !is_divider(rest) {
@@ -87,16 +90,20 @@ pub fn read(tokens: &mut Tokens<'_>) -> Option<Head> {
     is_table.then(|| Head { columns, ends: if in_line { ends } else { Vec::new() }, words: at.0 })
 }
 
-/// A part of the line below the headings.
+/// Whether the word is a part of the line below the headings.
 pub fn is_divider(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte == b'-')
 }
 
-/// A place: so many words on, and so many bytes in that word.
+/// A position: words from the current one, and bytes within that word.
 type Place = (usize, usize);
 
-/// Where a heading ends that begins at a place, and the word in which its last letter stands, with the bytes up to there.
-fn follow<'a>(tokens: &mut Tokens<'a>, begin: Place, heading: &str) -> Option<(Place, (Token<'a>, usize))> {
+/// Where a heading that begins at `begin` ends, and its last word with the bytes up to the end.
+fn match_heading<'a>(
+    tokens: &mut Tokens<'a>,
+    begin: Place,
+    heading: &str,
+) -> Option<(Place, (Token<'a>, usize))> {
     let (mut word, mut byte) = begin;
     let mut last = None;
     for wanted in heading.bytes() {
@@ -124,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_are_found_however_they_are_spaced() {
+    fn headings_are_found_with_any_spacing() {
         let all = [Name, Id, Tries, Collisions, CollisionShare, Time, Duration];
         let usual = "      lock   id  #tries  #collisions  collisions [%]  time [us]  duration [%]\n";
         check(usual, Some(&all));
@@ -138,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_only_look_so_are_none() {
+    fn similar_words_are_no_headings() {
         check("lock id", None);
         check("lock identity #tries", None);
         check("time [us]", None);

@@ -1,49 +1,54 @@
-//! What `instrument:allocations` and `instrument:carriers` answer, as the rows that a walk of beamtune's own makes of the same.
+//! Interprets the results of `instrument:allocations` and `instrument:carriers` as the rows that beamtune's own walk over the carriers
+//! yields.
 //!
-//! Both tell sizes by histograms, and where the places of these begin depends on the release (erts/emulator/beam/erl_alloc_util.c): of
-//! blocks, a place ends at a power of two times the start, less the start until OTP 26; of free blocks, at twice that until OTP 25. So the
-//! release has to be known.
+//! Both contain histograms of sizes whose bin boundaries depend on the release (erts/emulator/beam/erl_alloc_util.c). Bins of blocks end at
+//! a power of two times the start, minus the start until OTP 26; bins of free blocks at twice that until OTP 25. The release is therefore
+//! required.
 
 use std::collections::{BTreeMap, HashMap};
 
 use beamtune_model::{AllocationRow, BlockSum, CarrierRow, Metric, SizeCount, metrics};
 
-use crate::part::{ALLOCATIONS, CARRIERS, CUT_OFF, Partial, Told, Tool, Value};
+use crate::answers::Call;
+use crate::part::{ALLOCATIONS, CARRIERS, Omission, PartData, TRUNCATED, Tool, Value};
 use crate::term::Term;
-use crate::terms::Call;
 
-/// The tool's name.
 pub const TOOL: Tool = "instrument";
 
-/// Places of a histogram: the VM makes 64 at most.
-const MOST_PLACES: usize = 64;
+/// Maximum number of bins in a histogram of the VM.
+const MAX_BINS: usize = 64;
 
-const RELEASE: &str = "which sizes its histograms count depends on the OTP release: copy the VM's banner too (Erlang/OTP 27 [erts-15.0] …)";
-const ODD: &str = "it is not what this function of instrument answers: a count is no number, or its histograms are not alike";
-const BY_PROCESS: &str = "it is told by process or function: print instrument:allocations()";
-const SOME_BLOCKS: &str = "instrument was asked for some of the blocks, or the call was not copied";
-const SOME: &str = "instrument was asked for some of the carriers, or the call was not copied";
+const RELEASE: &str = "the bins of its histograms depend on the OTP release: copy the VM's banner too (Erlang/OTP 27 [erts-15.0] …)";
+const MALFORMED: &str =
+    "it is no result of this instrument function: a count is invalid, or the histograms differ in length";
+const BY_PROCESS: &str = "it is listed by process or function: print instrument:allocations()";
+const SOME_BLOCKS: &str = "the call may have selected only some of the blocks";
+const SOME_CARRIERS: &str = "the call may have selected only some of the carriers";
 
-/// What the answer of one of the two functions tells; `None` if it is something else.
-pub fn understand(
+/// Interprets the result of either function; `None` if the term is something else.
+pub fn interpret(
     term: &Term,
     call: Option<&Call>,
     release: Option<u32>,
-) -> Option<(Tool, Result<Told, &'static str>)> {
-    let [ok, Term::Tuple(answer)] = term.tuple()? else { return None };
+) -> Option<(Tool, Result<PartData, &'static str>)> {
+    let [ok, Term::Tuple(result)] = term.tuple()? else { return None };
     if ok.atom() != Some("ok") {
         return None;
     }
-    let whole =
-        |told: &dyn Fn(i64, u32) -> Option<Told>| match (answer.first().and_then(Term::integer), release) {
-            _ if term.is_cut() => Err(CUT_OFF),
-            (_, None) => Err(RELEASE),
-            (Some(start), Some(release)) if start > 0 && start <= 1 << 30 => told(start, release).ok_or(ODD),
-            _ => Err(ODD),
-        };
+    let checked = |build: &dyn Fn(i64, u32) -> Option<PartData>| match (
+        result.first().and_then(Term::integer),
+        release,
+    ) {
+        _ if term.is_truncated() => Err(TRUNCATED),
+        (_, None) => Err(RELEASE),
+        (Some(start), Some(release)) if start > 0 && start <= 1 << 30 => {
+            build(start, release).ok_or(MALFORMED)
+        }
+        _ => Err(MALFORMED),
+    };
     let is_all_of = |name: &str| call.is_some_and(|call| call.function == name && call.arguments.is_empty());
-    let told = match answer.as_slice() {
-        // With `flags` pids or functions stand in the place of names.
+    let data = match result.as_slice() {
+        // With `flags`, origins are pids or functions instead of names.
         [Term::Integer(_), Term::Integer(_), Term::Map(origins)]
             if origins.iter().any(|(origin, _)| matches!(origin, Term::Other | Term::Tuple(_))) =>
         {
@@ -51,17 +56,17 @@ pub fn understand(
         }
         [Term::Integer(_), Term::Integer(unscanned), Term::Map(origins)] => {
             let is_whole = is_all_of("allocations");
-            whole(&|start, release| allocations(start, release, *unscanned, origins, is_whole))
+            checked(&|start, release| allocations(start, release, *unscanned, origins, is_whole))
         }
         [Term::Integer(_), Term::List(all)]
             if all.iter().all(|carrier| carrier.tuple().is_some_and(|parts| parts.len() == 6)) =>
         {
             let is_whole = is_all_of("carriers");
-            whole(&|start, release| carriers(start, release, all, is_whole))
+            checked(&|start, release| carriers(start, release, all, is_whole))
         }
         _ => return None,
     };
-    Some((TOOL, told))
+    Some((TOOL, data))
 }
 
 fn amount(term: &Term) -> Option<i64> {
@@ -69,11 +74,11 @@ fn amount(term: &Term) -> Option<i64> {
 }
 
 fn counts(histogram: &Term) -> Option<Vec<i64>> {
-    let places = histogram.tuple()?;
-    (2..=MOST_PLACES).contains(&places.len()).then(|| places.iter().map(amount).collect())?
+    let bins = histogram.tuple()?;
+    (2..=MAX_BINS).contains(&bins.len()).then(|| bins.iter().map(amount).collect())?
 }
 
-/// A histogram without its empty places. Of places with the same bound the VM uses one only.
+/// A histogram without empty bins. The VM uses only one of several bins with the same boundary.
 fn sizes(bounds: &[i64], counts: &[i64]) -> Vec<SizeCount> {
     let mut sizes: Vec<SizeCount> = Vec::new();
     for (from, count) in bounds.iter().zip(counts).filter(|(_, count)| **count > 0) {
@@ -85,28 +90,28 @@ fn sizes(bounds: &[i64], counts: &[i64]) -> Vec<SizeCount> {
     sizes
 }
 
-/// A power of two times a size, as large as it can be told.
+/// A size times a power of two, saturating.
 fn doubled(size: i64, times: usize) -> i64 {
     size.saturating_mul(1_i64.checked_shl(u32::try_from(times.min(62)).unwrap_or(62)).unwrap_or(i64::MAX))
 }
 
-fn block_bounds(start: i64, release: u32, places: usize) -> Vec<i64> {
-    let bound = |place: usize| match (place, release >= 27) {
+fn block_bounds(start: i64, release: u32, bins: usize) -> Vec<i64> {
+    let bound = |bin: usize| match (bin, release >= 27) {
         (0, _) => 0,
-        (place, true) => doubled(start, place - 1),
-        (place, false) => doubled(start, place).saturating_sub(start),
+        (bin, true) => doubled(start, bin - 1),
+        (bin, false) => doubled(start, bin).saturating_sub(start),
     };
-    (0..places).map(bound).collect()
+    (0..bins).map(bound).collect()
 }
 
-fn free_bounds(start: i64, is_since_26: bool, places: usize) -> Vec<i64> {
+fn free_bounds(start: i64, is_since_26: bool, bins: usize) -> Vec<i64> {
     let unit = start.saturating_mul(2);
-    let bound = |place: usize| match (place, is_since_26) {
+    let bound = |bin: usize| match (bin, is_since_26) {
         (0, _) | (1, true) => 0,
-        (place, true) => doubled(unit, place - 2),
-        (place, false) => doubled(unit, place).saturating_sub(unit),
+        (bin, true) => doubled(unit, bin - 2),
+        (bin, false) => doubled(unit, bin).saturating_sub(unit),
     };
-    (0..places).map(bound).collect()
+    (0..bins).map(bound).collect()
 }
 
 fn allocations(
@@ -115,26 +120,26 @@ fn allocations(
     unscanned: i64,
     origins: &[(Term, Term)],
     is_whole: bool,
-) -> Option<Told> {
-    let partial = (!is_whole).then_some(Partial { item: ALLOCATIONS, why: SOME_BLOCKS });
-    let mut told = Told { partial, ..Told::default() };
+) -> Option<PartData> {
+    let omission = (!is_whole).then_some(Omission { source: ALLOCATIONS, why: SOME_BLOCKS });
+    let mut data = PartData { omission, ..PartData::default() };
     for (origin, kinds) in origins {
         for (kind, histogram) in kinds.map()? {
             let counts = counts(histogram)?;
             let bounds = block_bounds(start, release, counts.len());
-            // As if all were as large as the middle of their place.
-            let about = counts.iter().enumerate().fold(0_i64, |sum, (place, count)| {
-                let middle = match bounds.get(place + 1) {
-                    Some(next) => bounds[place].saturating_add(*next) / 2,
-                    None => bounds[place].saturating_mul(3) / 2,
+            // Estimated: all blocks of a bin count as its middle.
+            let estimate = counts.iter().enumerate().fold(0_i64, |sum, (bin, count)| {
+                let middle = match bounds.get(bin + 1) {
+                    Some(next) => bounds[bin].saturating_add(*next) / 2,
+                    None => bounds[bin].saturating_mul(3) / 2,
                 };
                 sum.saturating_add(count.saturating_mul(middle))
             });
-            told.allocations.push(AllocationRow {
+            data.allocations.push(AllocationRow {
                 origin: origin.atom()?.to_owned(),
                 kind: kind.atom()?.to_owned(),
                 blocks: counts.iter().fold(0, |sum: i64, count| sum.saturating_add(*count)),
-                bytes: about,
+                bytes: estimate,
                 sizes: sizes(&bounds, &counts),
                 ..AllocationRow::default()
             });
@@ -145,13 +150,13 @@ fn allocations(
     }
     if unscanned > 0 {
         let skipped = Some("unscanned".to_owned());
-        told.allocations.push(AllocationRow { skipped, bytes: unscanned, ..AllocationRow::default() });
+        data.allocations.push(AllocationRow { skipped, bytes: unscanned, ..AllocationRow::default() });
     }
-    told.allocations.sort_by_key(|row| std::cmp::Reverse(row.bytes));
-    Some(told)
+    data.allocations.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+    Some(data)
 }
 
-/// A carrier as it is told.
+/// A carrier in the result.
 struct Carrier<'a> {
     allocator: &'a str,
     in_pool: bool,
@@ -196,7 +201,7 @@ impl<'a> Carrier<'a> {
         self.blocks.iter().fold(0, |sum, block| sum.saturating_add(block.count))
     }
 
-    /// A carrier of one block has nothing beside it, not even its own head, by the VM's account.
+    /// By the VM's accounting, the block of a singleblock carrier fills it completely, header included.
     fn is_single(&self) -> bool {
         self.unscanned == 0
             && self.free.iter().all(|count| *count == 0)
@@ -204,22 +209,22 @@ impl<'a> Carrier<'a> {
     }
 }
 
-fn carriers(start: i64, release: u32, all: &[Term], is_whole: bool) -> Option<Told> {
+fn carriers(start: i64, release: u32, all: &[Term], is_whole: bool) -> Option<PartData> {
     let carriers: Vec<Carrier<'_>> = all.iter().map(Carrier::read).collect::<Option<_>>()?;
-    let places = carriers.first()?.free.len();
-    if carriers.iter().any(|carrier| carrier.free.len() != places) {
+    let bins = carriers.first()?.free.len();
+    if carriers.iter().any(|carrier| carrier.free.len() != bins) {
         return None;
     }
-    // 26 has had both; where it is as later, the first place stays empty.
+    // OTP 26 has used both layouts; in the later one, the first bin is always empty.
     let is_since_26 = release >= 27 || release == 26 && carriers.iter().all(|carrier| carrier.free[0] == 0);
-    let bounds = free_bounds(start, is_since_26, places);
-    // With each row the places of its allocators among its blocks.
+    let bounds = free_bounds(start, is_since_26, bins);
+    // For each row, the index of every allocator in its `blocks`.
     let mut rows: BTreeMap<_, (CarrierRow, Vec<i64>, HashMap<&str, usize>)> = BTreeMap::new();
     for carrier in &carriers {
         let size_log2 = i64::from(carrier.bytes.ilog2());
         let used_tenths = carrier.used().saturating_mul(10) / carrier.bytes;
         let key = (carrier.allocator, carrier.in_pool, carrier.is_single(), size_log2, used_tenths);
-        let (row, free, places_of) = rows.entry(key).or_insert_with(|| {
+        let (row, free, block_indexes) = rows.entry(key).or_insert_with(|| {
             let row = CarrierRow {
                 allocator: carrier.allocator.to_owned(),
                 in_pool: carrier.in_pool,
@@ -228,20 +233,21 @@ fn carriers(start: i64, release: u32, all: &[Term], is_whole: bool) -> Option<To
                 used_tenths: Some(used_tenths),
                 ..CarrierRow::default()
             };
-            (row, vec![0; places], HashMap::new())
+            (row, vec![0; bins], HashMap::new())
         });
         row.carriers += 1;
         row.bytes = row.bytes.saturating_add(carrier.bytes);
         row.unscanned_bytes = row.unscanned_bytes.saturating_add(carrier.unscanned);
         for block in &carrier.blocks {
-            let known = places_of.get(block.allocator.as_str()).and_then(|place| row.blocks.get_mut(*place));
+            let known =
+                block_indexes.get(block.allocator.as_str()).and_then(|index| row.blocks.get_mut(*index));
             match known {
                 Some(sum) => {
                     sum.count = sum.count.saturating_add(block.count);
                     sum.bytes = sum.bytes.saturating_add(block.bytes);
                 }
                 None => {
-                    places_of.insert(&block.allocator, row.blocks.len());
+                    block_indexes.insert(&block.allocator, row.blocks.len());
                     row.blocks.push(block.clone());
                 }
             }
@@ -253,15 +259,15 @@ fn carriers(start: i64, release: u32, all: &[Term], is_whole: bool) -> Option<To
     rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
     let is_scanned = carriers.iter().all(|carrier| carrier.unscanned == 0);
     let values = if is_scanned { sums(&carriers) } else { Vec::new() };
-    Some(Told {
+    Some(PartData {
         values,
         carriers: rows,
-        partial: (!is_whole).then_some(Partial { item: CARRIERS, why: SOME }),
-        ..Told::default()
+        omission: (!is_whole).then_some(Omission { source: CARRIERS, why: SOME_CARRIERS }),
+        ..PartData::default()
     })
 }
 
-/// What each allocator has in all of its instances, which are not told apart.
+/// Sums per allocator; the result does not distinguish instances.
 fn sums(carriers: &[Carrier<'_>]) -> Vec<Value> {
     let mut sums: BTreeMap<(&str, usize), [i64; 4]> = BTreeMap::new();
     for carrier in carriers {
@@ -282,7 +288,7 @@ fn sums(carriers: &[Carrier<'_>]) -> Vec<Value> {
     sums.into_iter().flat_map(of).collect()
 }
 
-/// Carriers, their size, blocks, their size: of multiblock carriers, of those of a single block, of abandoned ones.
+/// Number and size of carriers, number and size of blocks: in multiblock carriers, in singleblock carriers, in the carrier pool.
 pub const CARRIER_SETS: [[&Metric; 4]; 3] = [
     [
         &metrics::MBCS_CARRIERS,

@@ -1,20 +1,19 @@
-//! Microstate accounting, as `msacc:print` and `rabbitmq-diagnostics runtime_thread_stats` show it.
+//! Interprets microstate accounting, as `msacc:print` and `rabbitmq-diagnostics runtime_thread_stats` print it.
 //!
-//! lib/runtime_tools/src/msacc.erl prints the same from OTP 19 to 29: a heading with the states in the order of the map's keys (any order
-//! from OTP 26 on), then a line for each thread and one for each type. Names are cut to their column, and touch where they fill it; shares
-//! have two digits behind the point, and with the option `system` another share in brackets behind each. There are no times in it: they
-//! follow from the shares and the real time, which stands above the table where the threads do.
+//! The format is the same from OTP 19 to 29 (lib/runtime_tools/src/msacc.erl): a heading with the states in the order of the map's keys
+//! (arbitrary since OTP 26), then a line per thread and a line per type. Names are truncated to their column, and touch if they fill it.
+//! Percentages have two decimals; with the option `system`, each is followed by another one in brackets. The table has no times: they are
+//! computed from the percentages and the real-time, which is printed above the table if threads are listed.
 
 use beamtune_model::{facts, metrics};
 
-use crate::part::{CUT_OFF, Told, Value};
+use crate::part::{PartData, TRUNCATED, Value};
 use crate::term::Term;
-use crate::text::{find_within, follow, skip_spaces, word};
+use crate::text::{find_within, match_words, skip_spaces, word};
 
-/// The tool's name.
 pub const TOOL: &str = "msacc";
 
-/// Types of threads, as they are cut in a line of a thread (10 characters) and in a line of a type (14).
+/// Thread types, with their truncated forms in the lines of threads (10 characters) and of types (14).
 const TYPES: [(&str, &str, &str); 6] = [
     ("async", "async", "async"),
     ("aux", "aux", "aux"),
@@ -24,7 +23,7 @@ const TYPES: [(&str, &str, &str); 6] = [
     ("scheduler", "scheduler", "scheduler"),
 ];
 
-/// States that may touch each other in the heading. Others are read where they stand alone.
+/// States that are recognized when they touch in the heading. Others are read if they are separate words.
 const STATES: [&str; 15] = [
     "alloc",
     "aux",
@@ -42,46 +41,44 @@ const STATES: [&str; 15] = [
     "sleep",
     "timers",
 ];
-/// The state that all threads have, in every build, but in what `msacc:stats(runtime, …)` makes of them: that leaves it out, so its shares are
-/// of the time at work.
+/// A state of all threads in every build. Only `msacc:stats(runtime, …)` leaves it out, so that its percentages refer to the time at work.
 const SLEEP: &str = "sleep";
 
-/// The line above a table that tells how long was measured.
+/// The line above a table with the duration of the measurement.
 const REAL_TIME: [&str; 4] = ["Average", "thread", "real-time", ":"];
 
-/// What the lines above the two halves of a table begin with.
+/// The first word of the lines above both halves of a table.
 const SECTION: &str = "Stats";
 
-/// No build has as many.
-const MOST_STATES: usize = 40;
-/// Threads: 1,024 schedulers of each kind, and those for ports.
-const MOST_THREADS: usize = 4_096;
+/// More than in any build.
+const MAX_STATES: usize = 40;
+/// 1,024 schedulers of each kind, and poll threads.
+const MAX_THREADS: usize = 4_096;
 
-/// The last number that fits into two digits: a larger one is printed as stars.
-const LAST_NUMBER: i64 = 99;
+/// The last number that fits into two digits; larger ones are printed as stars.
+const MAX_PRINTED_NUMBER: i64 = 99;
 const STARS: &str = "**";
-/// In the place of a number that is not told.
+/// Stands for a number printed as stars.
 const NO_NUMBER: i64 = -1;
 
-/// Hundredths of a per cent in all of a thread's time.
-const WHOLE: i64 = 10_000;
+/// All of a thread's time, in hundredths of a percent.
+const FULL_TIME: i64 = 10_000;
 
-/// By how much the mean of the threads may differ from the line of their type, in hundredths of a per cent: the VM weighs
-/// threads by their time, which is nearly the same of all.
-const MEAN_DIFFERS: i64 = 100;
+/// Maximum difference between the mean of the threads and the line of their type, in hundredths of a percent: the VM weights threads by
+/// their time, which is nearly equal.
+const MAX_MEAN_DIFFERENCE: i64 = 100;
 
-const CUT_HEADING: &str = "the table of msacc is cut off below its heading";
-const BROKEN_HEADING: &str = "the heading of this table of msacc is broken: copy it whole";
-const NO_TYPES: &str = "the table of msacc is cut off: the lines below \"Stats per type\" are missing";
+const TRUNCATED_HEADING: &str = "this msacc table is truncated after its heading";
+const BROKEN_HEADING: &str = "the heading of this msacc table is broken: copy it completely";
+const NO_TYPES: &str = "this msacc table is truncated: the lines below \"Stats per type\" are missing";
 const BROKEN_ROW: &str =
-    "a line of this table of msacc does not fit its heading, or its shares are not 100 %";
-const MISSING_THREADS: &str = "threads are missing in this table of msacc";
-const ODD_MEAN: &str =
-    "the threads of this table of msacc do not fit its lines per type: some are missing or changed";
-const NUMBERED: &str =
-    "msacc prints no number beyond 99, so threads from there on are numbered by their order";
-const RUN_TIME: &str = "these are shares of run-time, without sleep, so how busy threads were is not told: print msacc:print() instead";
-const NO_TIME: &str = "these threads of msacc have counted no time: start it first (msacc:start(1000))";
+    "a line of this msacc table does not fit its heading, or its percentages do not add up to 100";
+const MISSING_THREADS: &str = "threads are missing in this msacc table";
+const WRONG_MEAN: &str =
+    "the threads of this msacc table contradict its lines per type: some are missing or changed";
+const NUMBERED: &str = "msacc prints no thread number above 99; later threads are numbered by their order";
+const RUN_TIME: &str = "these are percentages of run-time, without sleep, so how busy threads were is unknown: print msacc:print() instead";
+const NO_TIME: &str = "these msacc threads have counted no time: start msacc first (msacc:start(1000))";
 
 /// Whether a table, or the lines above it, begin here.
 pub fn begins(text: &str, at: usize) -> bool {
@@ -89,19 +86,19 @@ pub fn begins(text: &str, at: usize) -> bool {
 }
 
 fn heading_begins(text: &str, at: usize) -> Option<usize> {
-    let behind = follow(text, at, &["Thread"])?;
-    let next = skip_spaces(text, behind);
-    if next == behind {
+    let after = match_words(text, at, &["Thread"])?;
+    let next = skip_spaces(text, after);
+    if next == after {
         return None;
     }
-    // The word "thread" is one of prose, too.
+    // "thread" occurs in prose too.
     split_states(word(text, next).0)
         .filter(|states| states.iter().any(|state| STATES.contains(&state.as_str())))
-        .map(|_| behind)
+        .map(|_| after)
 }
 
-/// Reads a table with the lines above it: where it ends, and what it tells.
-pub fn read(text: &str, begin: usize) -> (usize, Result<Told, &'static str>) {
+/// Reads a table with the lines above it, and returns its end and data.
+pub fn read(text: &str, begin: usize) -> (usize, Result<PartData, &'static str>) {
     let mut at = begin;
     let mut length_us = None;
     if let Some((end, us)) = line_above(text, at, &REAL_TIME) {
@@ -114,16 +111,16 @@ pub fn read(text: &str, begin: usize) -> (usize, Result<Told, &'static str>) {
         }
     }
     let next = skip_spaces(text, at);
-    let Some(behind) = heading_begins(text, next) else { return (at, Err(CUT_HEADING)) };
-    table(text, behind, length_us)
+    let Some(after) = heading_begins(text, next) else { return (at, Err(TRUNCATED_HEADING)) };
+    table(text, after, length_us)
 }
 
 /// `Average thread real-time    : 302256 us`.
 fn line_above(text: &str, at: usize, words: &[&str]) -> Option<(usize, i64)> {
-    let number = skip_spaces(text, follow(text, at, words)?);
+    let number = skip_spaces(text, match_words(text, at, words)?);
     let digits = text[number..].find(|c: char| !c.is_ascii_digit())?;
     let us = text[number..number + digits].parse().ok()?;
-    let end = follow(text, skip_spaces(text, number + digits), &["us"])?;
+    let end = match_words(text, skip_spaces(text, number + digits), &["us"])?;
     Some((end, us))
 }
 
@@ -131,11 +128,11 @@ fn line_above(text: &str, at: usize, words: &[&str]) -> Option<(usize, i64)> {
 struct Row {
     kind: &'static str,
     id: Option<i64>,
-    /// In hundredths of a per cent, as the heading has the states.
+    /// In hundredths of a percent, in the order of the heading.
     shares: Vec<i64>,
 }
 
-fn table(text: &str, heading: usize, length_us: Option<i64>) -> (usize, Result<Told, &'static str>) {
+fn table(text: &str, heading: usize, length_us: Option<i64>) -> (usize, Result<PartData, &'static str>) {
     let mut at = heading;
     let mut states: Vec<String> = Vec::new();
     let begin_of_rows = loop {
@@ -144,12 +141,12 @@ fn table(text: &str, heading: usize, length_us: Option<i64>) -> (usize, Result<T
             break end;
         }
         let (name, end) = word(text, begin);
-        // Where the line break is lost, the next line touches.
+        // Where a line break was lost, the next line touches.
         let (name, end) = match name.find(SECTION) {
             Some(length) if length > 0 => (&name[..length], begin + length),
             _ => (name, end),
         };
-        let Some(more) = split_states(name).filter(|_| states.len() < MOST_STATES) else {
+        let Some(more) = split_states(name).filter(|_| states.len() < MAX_STATES) else {
             return (at, Err(BROKEN_HEADING));
         };
         states.extend(more);
@@ -169,12 +166,12 @@ fn table(text: &str, heading: usize, length_us: Option<i64>) -> (usize, Result<T
             return (end, Err(BROKEN_ROW));
         };
         // Each type has one line.
-        if threads.len() == MOST_THREADS || types.len() == TYPES.len() {
+        if threads.len() == MAX_THREADS || types.len() == TYPES.len() {
             return (end, Err(BROKEN_ROW));
         }
         if row.id == Some(NO_NUMBER) {
             let before = threads.last().filter(|last| last.kind == kind).and_then(|last| last.id);
-            row.id = before.filter(|last| *last >= LAST_NUMBER).and_then(|last| last.checked_add(1));
+            row.id = before.filter(|last| *last >= MAX_PRINTED_NUMBER).and_then(|last| last.checked_add(1));
             if row.id.is_none() {
                 return (end, Err(MISSING_THREADS));
             }
@@ -182,15 +179,15 @@ fn table(text: &str, heading: usize, length_us: Option<i64>) -> (usize, Result<T
         if is_types { &mut types } else { &mut threads }.push(row);
         at = end;
     }
-    (at, tell(&states, &threads, &types, length_us))
+    (at, to_data(&states, &threads, &types, length_us))
 }
 
-fn tell(
+fn to_data(
     states: &[String],
     threads: &[Row],
     types: &[Row],
     length_us: Option<i64>,
-) -> Result<Told, &'static str> {
+) -> Result<PartData, &'static str> {
     let mut names: Vec<&String> = states.iter().collect();
     names.sort();
     names.dedup();
@@ -200,16 +197,18 @@ fn tell(
     if !states.iter().any(|state| state == SLEEP) {
         return Err(RUN_TIME);
     }
-    // The scheduler's is the last line: whatever was cut off, it is missing.
+    // The last line is that of schedulers, so it is missing in every truncated table.
     if !types.iter().any(|row| row.kind == "scheduler") {
         return Err(NO_TYPES);
     }
     if !threads.is_empty() {
-        whole(threads, types)?;
+        check_complete(threads, types)?;
     }
     let length_us = length_us.filter(|us| *us > 0);
     let of_length = |share: i64| match length_us {
-        Some(us) => i64::try_from(i128::from(share) * i128::from(us) / i128::from(WHOLE)).unwrap_or(i64::MAX),
+        Some(us) => {
+            i64::try_from(i128::from(share) * i128::from(us) / i128::from(FULL_TIME)).unwrap_or(i64::MAX)
+        }
         None => share,
     };
     let rows = if threads.is_empty() { types } else { threads };
@@ -223,25 +222,25 @@ fn tell(
     if values.iter().all(|value| value.value == 0) {
         return Err(NO_TIME);
     }
-    let facts = counts_of(threads.iter().map(|row| row.kind));
-    let remark = threads.iter().any(|row| row.id > Some(LAST_NUMBER)).then_some(NUMBERED);
-    Ok(Told { facts, values, length_us, remark, ..Told::default() })
+    let facts = scheduler_counts(threads.iter().map(|row| row.kind));
+    let remark = threads.iter().any(|row| row.id > Some(MAX_PRINTED_NUMBER)).then_some(NUMBERED);
+    Ok(PartData { facts, values, length_us, remark, ..PartData::default() })
 }
 
-/// How many schedulers of each kind there are: msacc tells of every one, online or not.
-fn counts_of<'a>(kinds: impl Iterator<Item = &'a str> + Clone) -> Vec<(&'static str, String)> {
-    let told = [
+/// Number of schedulers of each kind: msacc lists all of them, online or not.
+fn scheduler_counts<'a>(kinds: impl Iterator<Item = &'a str> + Clone) -> Vec<(&'static str, String)> {
+    let facts = [
         ("scheduler", facts::SCHEDULERS),
         ("dirty_cpu_scheduler", facts::DIRTY_CPU_SCHEDULERS),
         ("dirty_io_scheduler", facts::DIRTY_IO_SCHEDULERS),
     ];
     let count = |kind: &str| kinds.clone().filter(|of| *of == kind).count();
-    let counts = told.into_iter().map(|(kind, fact)| (fact, count(kind)));
+    let counts = facts.into_iter().map(|(kind, fact)| (fact, count(kind)));
     counts.filter(|(_, count)| *count > 0).map(|(fact, count)| (fact, count.to_string())).collect()
 }
 
-/// Whether all threads are there: their numbers have no holes, and on average they do what the line of their type says.
-fn whole(threads: &[Row], types: &[Row]) -> Result<(), &'static str> {
+/// Checks that no thread is missing: numbers are consecutive, and the mean of the threads agrees with the line of their type.
+fn check_complete(threads: &[Row], types: &[Row]) -> Result<(), &'static str> {
     for of_type in types {
         let of: Vec<&Row> = threads.iter().filter(|row| row.kind == of_type.kind).collect();
         let mut ids: Vec<i64> = of.iter().filter_map(|row| row.id).collect();
@@ -252,8 +251,8 @@ fn whole(threads: &[Row], types: &[Row]) -> Result<(), &'static str> {
         }
         for (place, share) in of_type.shares.iter().enumerate() {
             let sum: i64 = of.iter().filter_map(|row| row.shares.get(place)).sum();
-            if (sum / of.len() as i64 - share).abs() > MEAN_DIFFERS {
-                return Err(ODD_MEAN);
+            if (sum / of.len() as i64 - share).abs() > MAX_MEAN_DIFFERENCE {
+                return Err(WRONG_MEAN);
             }
         }
     }
@@ -261,31 +260,31 @@ fn whole(threads: &[Row], types: &[Row]) -> Result<(), &'static str> {
     if threads.iter().all(is_listed) { Ok(()) } else { Err(NO_TYPES) }
 }
 
-/// `Stats per thread:` or `Stats per type:`; whether it is the second one, and where it ends.
+/// `Stats per thread:` or `Stats per type:`: whether it is the second one, and its end.
 fn section(text: &str, at: usize) -> Option<(bool, usize)> {
-    let behind = follow(text, at, &[SECTION, "per"])?;
-    let next = skip_spaces(text, behind);
-    follow(text, next, &["thread:"])
+    let after = match_words(text, at, &[SECTION, "per"])?;
+    let next = skip_spaces(text, after);
+    match_words(text, next, &["thread:"])
         .map(|end| (false, end))
-        .or_else(|| follow(text, next, &["type:"]).map(|end| (true, end)))
+        .or_else(|| match_words(text, next, &["type:"]).map(|end| (true, end)))
 }
 
-/// The type of thread that a line begins with.
+/// The thread type at the beginning of a line, and its end.
 fn label(text: &str, at: usize, is_types: bool) -> Option<(&'static str, usize)> {
     let rest = &text[at..];
     TYPES.iter().find_map(|(kind, of_thread, of_type)| {
         let short = if is_types { of_type } else { of_thread };
-        let behind = rest.strip_prefix(short)?;
+        let after = rest.strip_prefix(short)?;
         let is_whole = match is_types {
-            true => behind
+            true => after
                 .starts_with(|c: char| c.is_ascii_digit() || !c.is_alphanumeric() && c != '_' && c != '('),
-            false => behind.starts_with('('),
+            false => after.starts_with('('),
         };
         is_whole.then_some((*kind, at + short.len()))
     })
 }
 
-/// The rest of a line: the thread's number, and a share for each state.
+/// The rest of a line: the thread's number, and a percentage per state.
 fn row(text: &str, kind: &'static str, begin: usize, is_types: bool, states: usize) -> Option<(Row, usize)> {
     let mut at = begin;
     let id = match is_types {
@@ -313,40 +312,40 @@ fn row(text: &str, kind: &'static str, begin: usize, is_types: bool, states: usi
         shares.push(share);
         at = end;
     }
-    // Another cell would be of a state that the heading has lost.
+    // Another cell belongs to a state that is missing in the heading.
     let next = skip_spaces(text, at);
     let has_more = text[next..].starts_with(|c: char| c.is_ascii_digit()) && cell(text, next).is_some();
     let sum: i64 = shares.iter().sum();
     let rounding = states as i64;
-    let fits = !has_more && (sum == 0 || (sum - WHOLE).abs() <= rounding);
+    let fits = !has_more && (sum == 0 || (sum - FULL_TIME).abs() <= rounding);
     fits.then_some((Row { kind, id, shares }, at))
 }
 
-/// `12.34%`, or `12.34%( 1.2%)`, in hundredths of a per cent; and whether there are brackets.
+/// `12.34%`, or `12.34%( 1.2%)`: the value in hundredths of a percent, whether there are brackets, and the end.
 fn cell(text: &str, at: usize) -> Option<(i64, bool, usize)> {
     let rest = &text[at..];
     let end = find_within(rest, "%", 6).filter(|end| *end >= 4)?;
-    let (whole, part) = rest[..end].split_once('.')?;
+    let (integer, decimals) = rest[..end].split_once('.')?;
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_number(whole) || !is_number(part) || part.len() != 2 {
+    if !is_number(integer) || !is_number(decimals) || decimals.len() != 2 {
         return None;
     }
-    let share = whole.parse::<i64>().ok()? * 100 + part.parse::<i64>().ok()?;
-    let behind = at + end + "%".len();
-    let Some(inner) = text[behind..].strip_prefix('(') else { return Some((share, false, behind)) };
-    // What is wider than its place is printed as stars.
+    let share = integer.parse::<i64>().ok()? * 100 + decimals.parse::<i64>().ok()?;
+    let after = at + end + "%".len();
+    let Some(inner) = text[after..].strip_prefix('(') else { return Some((share, false, after)) };
+    // Values wider than their field are printed as stars.
     let close = find_within(inner, "%)", 8)?;
-    let may = |c: char| c.is_ascii_digit() || matches!(c, '.' | '*') || crate::text::is_space(c);
-    inner[..close].chars().all(may).then_some((share, true, behind + 1 + close + 2))
+    let is_allowed = |c: char| c.is_ascii_digit() || matches!(c, '.' | '*') || crate::text::is_space(c);
+    inner[..close].chars().all(is_allowed).then_some((share, true, after + 1 + close + 2))
 }
 
-/// The states in a word of the heading: those that touch are told apart where that is one way only. `None` if it is no name.
+/// The states in a word of the heading. Touching states are separated if there is exactly one way. `None` if the word is no name.
 fn split_states(word: &str) -> Option<Vec<String>> {
     let is_name = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     if !is_name || word.len() > 200 {
         return None;
     }
-    // Ways to read the rest of the word, from its end: none, one (with its first state), or several.
+    // For each position, the ends of the first state in all ways to split the rest of the word; `None` if there is no way.
     let mut ways: Vec<Option<Vec<usize>>> = vec![None; word.len() + 1];
     ways[word.len()] = Some(Vec::new());
     for at in (0..word.len()).rev() {
@@ -365,7 +364,7 @@ fn split_states(word: &str) -> Option<Vec<String>> {
     let mut states = Vec::new();
     while at < word.len() {
         match ways[at].as_deref() {
-            // A state that is not known yet.
+            // An unknown state.
             None if at == 0 => return Some(vec![word.to_owned()]),
             Some([end]) => {
                 states.push(word[at..*end].to_owned());
@@ -377,37 +376,37 @@ fn split_states(word: &str) -> Option<Vec<String>> {
     Some(states)
 }
 
-const ODD_MAP: &str = "a thread of this list has no type, number and counters";
+const MALFORMED_MAP: &str = "a thread of this list lacks its type, number or counters";
 
-/// The list of maps that `erlang:statistics(microstate_accounting)` and `msacc:stats()` give; `None` if it is another one.
-pub fn threads(term: &Term) -> Option<Result<Told, &'static str>> {
+/// The list of maps that `erlang:statistics(microstate_accounting)` and `msacc:stats()` return; `None` if the term is something else.
+pub fn threads(term: &Term) -> Option<Result<PartData, &'static str>> {
     let list = term.list()?;
     let first = list.first()?.map()?;
     get(first, "counters")?;
-    if term.is_cut() {
-        return Some(Err(CUT_OFF));
+    if term.is_truncated() {
+        return Some(Err(TRUNCATED));
     }
     let counters = |thread: &Term| get(thread.map()?, "counters")?.map().map(|map| get(map, SLEEP).is_some());
     if list.iter().filter_map(counters).any(|has_sleep| !has_sleep) {
         return Some(Err(RUN_TIME));
     }
-    Some(list.iter().map(thread).collect::<Option<Vec<_>>>().ok_or(ODD_MAP).and_then(of_threads))
+    Some(list.iter().map(thread).collect::<Option<Vec<_>>>().ok_or(MALFORMED_MAP).and_then(of_threads))
 }
 
-/// Counters of a thread.
+/// The counters of a thread.
 struct Thread {
     kind: String,
     id: i64,
-    /// msacc has made microseconds of them.
+    /// msacc has converted them to microseconds.
     is_us: bool,
     counters: Vec<(String, i64)>,
 }
 
-fn of_threads(threads: Vec<Thread>) -> Result<Told, &'static str> {
+fn of_threads(threads: Vec<Thread>) -> Result<PartData, &'static str> {
     let mut seen: Vec<(&str, i64)> = threads.iter().map(|thread| (thread.kind.as_str(), thread.id)).collect();
     seen.sort_unstable();
     if seen.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(ODD_MAP);
+        return Err(MALFORMED_MAP);
     }
     if seen.windows(2).any(|pair| pair[0].0 == pair[1].0 && pair[0].1.checked_add(1) != Some(pair[1].1)) {
         return Err(MISSING_THREADS);
@@ -419,7 +418,7 @@ fn of_threads(threads: Vec<Thread>) -> Result<Told, &'static str> {
         return Err(NO_TIME);
     }
     let length_us = threads.iter().all(|thread| thread.is_us).then_some(longest);
-    let facts = counts_of(threads.iter().map(|thread| thread.kind.as_str()));
+    let facts = scheduler_counts(threads.iter().map(|thread| thread.kind.as_str()));
     let mut values = Vec::new();
     for thread in threads {
         let entity = format!("{}/{}", thread.kind, thread.id);
@@ -427,7 +426,7 @@ fn of_threads(threads: Vec<Thread>) -> Result<Told, &'static str> {
             values.push(Value::named(&metrics::MSACC, entity.as_str(), &state, value));
         }
     }
-    Ok(Told { facts, values, length_us, ..Told::default() })
+    Ok(PartData { facts, values, length_us, ..PartData::default() })
 }
 
 fn thread(term: &Term) -> Option<Thread> {
@@ -438,7 +437,7 @@ fn thread(term: &Term) -> Option<Thread> {
     }
     let counters = get(map, "counters")?.map()?;
     let counters = counters.iter().map(|(state, value)| {
-        // Builds that count how often a state is entered tell both.
+        // Builds that count entries into a state return a pair.
         let value = value.integer().or_else(|| value.tuple()?.first()?.integer())?;
         (value >= 0).then_some((state.atom()?.to_owned(), value))
     });
@@ -459,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_that_touch_are_told_apart_where_that_is_one_way_only() {
+    fn touching_states_are_separated_if_there_is_one_way() {
         let check = |word: &str, expect: Option<&[&str]>| {
             let states = split_states(word);
             let states: Option<Vec<&str>> =
@@ -475,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_that_touch_are_told_apart() {
+    fn touching_cells_are_separated() {
         let check = |text: &str, expect| assert_eq!(cell(text, 0), expect, "{text}");
         check("0.00%  1.00%", Some((0, false, 5)));
         check("100.00%(16.7%)", Some((10_000, true, 14)));

@@ -1,23 +1,23 @@
-//! What one tool has printed once: a part of the text, and what it tells.
+//! The output of one tool: a range of the text, and its data.
 
 use beamtune_model::{AllocationRow, CarrierRow, Family, Metric};
 
-/// A tool whose printing is known, as the fact `imported_from` names it.
+/// A supported tool, as the fact `imported_from` names it.
 pub type Tool = &'static str;
 
 /// A value of a series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    pub series: Named,
-    /// As in recordings; empty where there is one only.
+    pub series: SeriesRef,
+    /// As in recordings; empty if the series has only one.
     pub entity: String,
-    /// Of a counter: by how much it has grown.
+    /// For a counter: its increase.
     pub value: i64,
 }
 
 /// A series of the catalogue.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Named {
+pub enum SeriesRef {
     Metric(&'static Metric),
     /// With the name that the VM gave.
     Family(&'static Family, String),
@@ -25,85 +25,84 @@ pub enum Named {
 
 impl Value {
     pub fn of(metric: &'static Metric, entity: impl Into<String>, value: i64) -> Value {
-        Value { series: Named::Metric(metric), entity: entity.into(), value }
+        Value { series: SeriesRef::Metric(metric), entity: entity.into(), value }
     }
 
     pub fn named(family: &'static Family, entity: impl Into<String>, name: &str, value: i64) -> Value {
-        Value { series: Named::Family(family, name.to_owned()), entity: entity.into(), value }
+        Value { series: SeriesRef::Family(family, name.to_owned()), entity: entity.into(), value }
     }
 }
 
-/// The mean size of the blocks of an allocator, in bytes; 0 where it has none.
+/// The mean block size of an allocator, in bytes; 0 without blocks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mean {
+pub struct MeanBlockSize {
     pub allocator: String,
     /// In multiblock carriers.
     pub mbcs: f64,
-    /// In single-block carriers.
+    /// In singleblock carriers.
     pub sbcs: f64,
 }
 
-/// What a sum over all allocators is of, in bytes but for the last.
+/// The meaning of a sum over all allocators; in bytes, except the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whole {
+pub enum TotalKind {
     /// Carriers.
     Allocated,
-    /// The same, added up from what the allocators have each.
+    /// Carriers, summed over allocators.
     AllocatedByType,
-    /// The same, added up from what the instances have each.
+    /// Carriers, summed over instances.
     AllocatedByInstance,
     /// Blocks.
     Used,
-    /// Carriers without their blocks.
+    /// Carriers minus blocks.
     Unused,
-    /// Blocks as a share of the carriers.
+    /// Blocks divided by carriers.
     Usage,
 }
 
-/// The item of all carriers; rules about them look for it.
+/// The gap source for carriers; rules about carriers check it.
 pub const CARRIERS: &str = "vm.carriers";
 
-/// The item of all allocations.
+/// The gap source for allocations.
 pub const ALLOCATIONS: &str = "vm.allocations";
 
-/// That a part tells some of it only.
+/// Data that is missing in a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Partial {
-    /// The item that a recording has a gap in.
-    pub item: &'static str,
+pub struct Omission {
+    /// The source of the gap in the recording.
+    pub source: &'static str,
     pub why: &'static str,
 }
 
-/// What a part tells.
+/// The data of a part.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Told {
+pub struct PartData {
     pub facts: Vec<(&'static str, String)>,
     pub values: Vec<Value>,
-    /// For how long the counters have counted, in microseconds, where that was printed.
+    /// How long the counters counted, in microseconds, if that was printed.
     pub length_us: Option<i64>,
     pub carriers: Vec<CarrierRow>,
     pub allocations: Vec<AllocationRow>,
-    /// Mean sizes of blocks.
-    pub means: Vec<Mean>,
+    /// Mean block sizes.
+    pub means: Vec<MeanBlockSize>,
     /// A sum over all allocators.
-    pub whole: Option<(Whole, f64)>,
-    /// Why this is not all that there is, and of what.
-    pub partial: Option<Partial>,
-    /// What is not exact, for a person.
+    pub total: Option<(TotalKind, f64)>,
+    /// What is missing, if the data is incomplete.
+    pub omission: Option<Omission>,
+    /// What is not exact, for the user.
     pub remark: Option<&'static str>,
 }
 
-/// A part of the text that was understood.
+/// A part of the text with the output of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
     pub tool: Tool,
-    /// Where it begins and ends in the text, in bytes.
+    /// Byte range in the text.
     pub begin: usize,
     pub end: usize,
-    /// What it tells, or why nothing is taken of it.
-    pub told: Result<Told, &'static str>,
+    /// The data, or why it was refused.
+    pub data: Result<PartData, &'static str>,
 }
 
-/// Why nothing is taken of a term that ends in `...`.
-pub const CUT_OFF: &str =
-    "the shell has cut it off: print all of it (rp(…) in Erlang, IO.inspect(…, limit: :infinity) in Elixir)";
+/// Why a term that ends in `...` is refused.
+pub const TRUNCATED: &str = "the shell has truncated it: print all of it (rp(…) in Erlang, IO.inspect(…, limit: :infinity) in Elixir)";

@@ -1,36 +1,36 @@
-//! Rows of a table: their cells, and what must hold between them.
+//! Parses rows of a table, and checks that their cells are consistent.
 //!
-//! Mostly a row has one word in each column. Where words touch each other it is cut where the columns end; where the alignment is lost
-//! too, in all ways that give cells of the right kind, and it is read if that is one way only.
+//! Mostly a row has one word per column. Where words touch, the line is split at the ends of the columns. Where the alignment is lost too,
+//! every split into valid cells is tried, and the row is read if there is exactly one.
 
 use crate::head::{Column, Head, is_divider};
 use crate::text::{self, Tokens};
 
-/// Lines longer than this are no rows: ten columns of 80 characters.
-const LONGEST_LINE: usize = 2_000;
+/// Longer lines are no rows: ten columns of 80 characters.
+const MAX_LINE_BYTES: usize = 2_000;
 
-/// Ways of cutting a row that are tried at most.
-const MOST_STEPS: u32 = 20_000;
+/// Maximum number of steps in splitting one row.
+const MAX_STEPS: u32 = 20_000;
 
-/// Half a unit of the last digit of a share.
+/// Half a unit of the last decimal of a percentage.
 pub const HALF_DIGIT: f64 = 0.000_05;
 
-/// Columns of this width and more may be cut: lcnt makes none wider.
-const WIDEST: usize = 80;
+/// Columns of this width or more may hold truncated names: lcnt makes none wider.
+const MAX_COLUMN_CHARS: usize = 80;
 
-/// Where in the emulator's source; neither is known where lock counting does not tell.
+/// A place in the emulator's source. Both fields are `None` where lock counting does not know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     pub file: Option<String>,
     pub line: Option<i64>,
 }
 
-/// The cells of a row; `None` where the table has no such column.
+/// The cells of a row; `None` if the table has no such column.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cells {
-    /// As it is printed, with quotes.
+    /// As printed, with quotes.
     pub name: Option<String>,
-    /// As it is printed, with quotes.
+    /// As printed, with quotes.
     pub id: Option<String>,
     pub kind: Option<String>,
     pub place: Option<Place>,
@@ -42,7 +42,7 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Puts a text into a column; false if it is not what the column holds.
+    /// Sets a cell; false if the text is invalid for the column.
     fn put(&mut self, column: Column, cell: &str) -> bool {
         match column {
             Column::Name => {
@@ -85,8 +85,8 @@ impl Cells {
         }
     }
 
-    /// Whether the share of collisions follows from the counts; true where one of them is missing.
-    pub fn agrees(&self) -> bool {
+    /// Whether the collision percentage follows from the counts; true if one of them is missing.
+    pub fn is_consistent(&self) -> bool {
         match (self.tries, self.collisions, self.collision_pct) {
             (Some(0), _, Some(printed)) => printed == 0.0,
             (Some(tries), Some(collisions), Some(printed)) => {
@@ -101,31 +101,31 @@ impl Cells {
 /// Why words are no row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Its cells are not what the columns hold.
-    Misfit,
-    /// The share of collisions does not follow from the counts.
-    Disagrees,
-    /// There are several ways to cut it.
-    Unclear,
-    /// A number fills its column, so that digits may be missing.
-    Cut,
+    /// A cell is invalid for its column.
+    Mismatch,
+    /// The collision percentage does not follow from the counts.
+    Inconsistent,
+    /// There are several ways to split it.
+    Ambiguous,
+    /// A number fills its column, so digits may be missing.
+    Truncated,
 }
 
 impl Fault {
-    /// In words.
+    /// For the user.
     pub fn why(self) -> &'static str {
         match self {
-            Fault::Misfit => "it does not fit the columns above it",
-            Fault::Disagrees => {
-                "its share of collisions does not follow from its counts, so a number is wrong or belongs elsewhere"
+            Fault::Mismatch => "it does not fit the columns above it",
+            Fault::Inconsistent => {
+                "its collision percentage does not follow from its counts, so a number is wrong or belongs elsewhere"
             }
-            Fault::Unclear => "its columns touch each other, and where one ends is not clear",
-            Fault::Cut => "a number fills its column, so that digits of it may be missing",
+            Fault::Ambiguous => "its columns touch, and where one ends is ambiguous",
+            Fault::Truncated => "a number fills its column, so digits may be missing",
         }
     }
 }
 
-/// Reads the row that begins here, and says how many words it takes. `budget` is what may be tried still in the whole text.
+/// Reads a row at the current word, and returns its number of words. `budget` limits the splitting steps in the whole text.
 pub fn read(tokens: &mut Tokens<'_>, head: &Head, budget: &mut u32) -> Result<(Cells, usize), Fault> {
     let fault = match by_words(tokens, head) {
         Ok(read) => return Ok(read),
@@ -136,52 +136,54 @@ pub fn read(tokens: &mut Tokens<'_>, head: &Head, budget: &mut u32) -> Result<(C
         return Err(fault);
     }
     let line = tokens.line_of(first);
-    if line.len() > LONGEST_LINE {
+    if line.len() > MAX_LINE_BYTES {
         return Err(fault);
     }
     let words = tokens.left_in_line();
     match by_ends(line, head) {
         Ok(cells) => return Ok((cells, words)),
-        Err(Fault::Cut) => return Err(Fault::Cut),
+        Err(Fault::Truncated) => return Err(Fault::Truncated),
         Err(_) => {}
     }
-    by_cutting(line.trim(), head, budget).map(|cells| (cells, words)).map_err(|cutting| match cutting {
-        Fault::Misfit => fault,
-        other => other,
+    by_splitting(line.trim(), head, budget).map(|cells| (cells, words)).map_err(|fault_of_splitting| {
+        match fault_of_splitting {
+            Fault::Mismatch => fault,
+            other => other,
+        }
     })
 }
 
-/// One word in each column.
+/// One word per column.
 fn by_words(tokens: &mut Tokens<'_>, head: &Head) -> Result<(Cells, usize), Fault> {
     let mut cells = Cells::default();
     let mut words = 0;
-    let first = tokens.peek(0).ok_or(Fault::Misfit)?;
+    let first = tokens.peek(0).ok_or(Fault::Mismatch)?;
     let mut last_line = first.line;
     for column in &head.columns {
-        let token = tokens.peek(words).ok_or(Fault::Misfit)?;
+        let token = tokens.peek(words).ok_or(Fault::Mismatch)?;
         if *column == Column::Histogram && token.text == "|" {
-            // A line was broken within it.
-            words += broken_histogram(tokens, words).ok_or(Fault::Misfit)?;
+            // A line break within the histogram.
+            words += broken_histogram(tokens, words).ok_or(Fault::Mismatch)?;
             continue;
         }
         if !cells.put(*column, token.text) {
-            return Err(Fault::Misfit);
+            return Err(Fault::Mismatch);
         }
         words += 1;
         last_line = token.line;
     }
-    if !cells.agrees() {
-        return Err(Fault::Disagrees);
+    if !cells.is_consistent() {
+        return Err(Fault::Inconsistent);
     }
-    // A number may be broken, too; then the two parts of it count as two cells, which only the share betrays for sure.
+    // A number may be broken too. Its two parts then count as two cells, which only the percentage reliably reveals.
     let is_checked = cells.tries.is_some() && cells.collisions.is_some() && cells.collision_pct.is_some();
     if last_line != first.line && !is_checked {
-        return Err(Fault::Misfit);
+        return Err(Fault::Mismatch);
     }
     Ok((cells, words))
 }
 
-/// Words of a histogram that stands in two lines; it begins `n` words on.
+/// Number of words of a histogram that a line break splits; it begins `n` words from the current one.
 fn broken_histogram(tokens: &mut Tokens<'_>, n: usize) -> Option<usize> {
     for words in 1..16 {
         let word = tokens.word(n + words);
@@ -196,69 +198,71 @@ fn broken_histogram(tokens: &mut Tokens<'_>, n: usize) -> Option<usize> {
     None
 }
 
-/// Cuts a line where the headings end.
+/// Splits a line at the ends of the headings.
 fn by_ends(line: &str, head: &Head) -> Result<Cells, Fault> {
     let letters: Vec<char> = line.chars().collect();
-    let (Some(end), Some(last)) = (head.ends.last(), head.columns.last()) else { return Err(Fault::Misfit) };
+    let (Some(end), Some(last)) = (head.ends.last(), head.columns.last()) else {
+        return Err(Fault::Mismatch);
+    };
     // A histogram begins where its heading begins, and is longer.
     if *last != Column::Histogram && letters.len() != *end {
-        return Err(Fault::Misfit);
+        return Err(Fault::Mismatch);
     }
     let mut cells = Cells::default();
     let mut begin = 0;
     for (column, end) in head.columns.iter().zip(&head.ends) {
         let end = if *column == Column::Histogram { letters.len() } else { *end };
-        let slice: String = letters.get(begin..end).ok_or(Fault::Misfit)?.iter().collect();
+        let slice: String = letters.get(begin..end).ok_or(Fault::Mismatch)?.iter().collect();
         if !cells.put(*column, slice.trim()) {
-            return Err(Fault::Misfit);
+            return Err(Fault::Mismatch);
         }
-        // What is longer than its column is cut at its end. Of names only the longest are, which say so by their length.
-        let may_be_cut = column.is_number() || end - begin < WIDEST;
+        // Cells longer than the column are truncated. Of names, only those of the maximum length are.
+        let may_be_cut = column.is_number() || end - begin < MAX_COLUMN_CHARS;
         if begin > 0 && !slice.starts_with(' ') && may_be_cut && *column != Column::Histogram {
-            return Err(Fault::Cut);
+            return Err(Fault::Truncated);
         }
         begin = end;
     }
-    if cells.agrees() { Ok(cells) } else { Err(Fault::Disagrees) }
+    if cells.is_consistent() { Ok(cells) } else { Err(Fault::Inconsistent) }
 }
 
-/// Cuts a line in every way; there must be one only.
-fn by_cutting(line: &str, head: &Head, budget: &mut u32) -> Result<Cells, Fault> {
+/// Splits a line in every possible way; exactly one must be valid.
+fn by_splitting(line: &str, head: &Head, budget: &mut u32) -> Result<Cells, Fault> {
     let mut search = Search {
         columns: &head.columns,
         found: Vec::new(),
-        steps: MOST_STEPS.min(*budget),
-        disagrees: false,
+        steps: MAX_STEPS.min(*budget),
+        is_inconsistent: false,
     };
     let before = search.steps;
-    search.cut(line, 0, &Cells::default());
+    search.split(line, 0, &Cells::default());
     *budget -= before - search.steps;
     if search.steps == 0 {
-        return Err(Fault::Unclear);
+        return Err(Fault::Ambiguous);
     }
     match search.found.len() {
-        0 if search.disagrees => Err(Fault::Disagrees),
-        0 => Err(Fault::Misfit),
-        1 => search.found.pop().ok_or(Fault::Misfit),
-        _ => Err(Fault::Unclear),
+        0 if search.is_inconsistent => Err(Fault::Inconsistent),
+        0 => Err(Fault::Mismatch),
+        1 => search.found.pop().ok_or(Fault::Mismatch),
+        _ => Err(Fault::Ambiguous),
     }
 }
 
 struct Search<'h> {
     columns: &'h [Column],
-    /// At most two: that is one too many.
+    /// At most two, which is ambiguous already.
     found: Vec<Cells>,
     steps: u32,
-    /// There was a way, but its share of collisions is wrong.
-    disagrees: bool,
+    /// There was a way, but with an inconsistent collision percentage.
+    is_inconsistent: bool,
 }
 
 impl Search<'_> {
-    fn cut(&mut self, rest: &str, at: usize, cells: &Cells) {
+    fn split(&mut self, rest: &str, at: usize, cells: &Cells) {
         let rest = rest.trim_start();
         let Some(column) = self.columns.get(at) else {
-            if rest.is_empty() && !cells.agrees() {
-                self.disagrees = true;
+            if rest.is_empty() && !cells.is_consistent() {
+                self.is_inconsistent = true;
             } else if rest.is_empty() && !self.found.contains(cells) {
                 self.found.push(cells.clone());
             }
@@ -269,21 +273,21 @@ impl Search<'_> {
                 return;
             }
             self.steps -= 1;
-            let (cell, behind) = rest.split_at(length);
+            let (cell, after) = rest.split_at(length);
             let mut cells = cells.clone();
             if cells.put(*column, cell) {
-                self.cut(behind, at + 1, &cells);
+                self.split(after, at + 1, &cells);
             }
         }
     }
 }
 
-/// How many bytes a cell at the beginning of a text may take.
+/// Possible lengths in bytes of a cell at the beginning of a text.
 fn lengths(column: Column, rest: &str) -> Vec<usize> {
     let run = |is: fn(char) -> bool| rest.find(|c| !is(c)).unwrap_or(rest.len());
     match column {
         Column::Tries | Column::Collisions | Column::Time => (1..=run(|c| c.is_ascii_digit())).collect(),
-        // Always four digits behind the point.
+        // Always four decimals.
         Column::CollisionShare | Column::Duration => {
             let whole = run(|c| c.is_ascii_digit());
             vec![whole + 5].into_iter().filter(|length| rest.is_char_boundary(*length)).collect()
@@ -307,7 +311,7 @@ fn lengths(column: Column, rest: &str) -> Vec<usize> {
     }
 }
 
-/// An atom, quoted or not, a pid, a port, or several classes with commas between them.
+/// An atom, quoted or not, a pid, a port, or several classes separated by commas.
 fn is_name(cell: &str) -> bool {
     names(cell).all(|name| {
         let is_atom = name.starts_with(|c: char| c.is_ascii_lowercase())
@@ -325,13 +329,13 @@ pub fn is_pid_or_port(name: &str) -> bool {
     (name.starts_with('<') || name.starts_with("#Port<")) && name.ends_with('>') && name.contains('.')
 }
 
-/// The parts of a name; all but one in tables of places have one.
+/// The names in a cell; only tables of places have more than one.
 pub fn names(cell: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(cell);
     std::iter::from_fn(move || {
         let text = rest?;
         let begin = text::quoted(text).filter(|_| text.starts_with('\'')).unwrap_or(0);
-        let comma = text.get(begin..).and_then(|behind| behind.find(',')).map(|at| begin + at);
+        let comma = text.get(begin..).and_then(|after| after.find(',')).map(|at| begin + at);
         rest = comma.and_then(|at| text.get(at + 1..));
         Some(comma.map_or(text, |at| &text[..at]))
     })
@@ -339,7 +343,7 @@ pub fn names(cell: &str) -> impl Iterator<Item = &str> {
 
 fn is_id(cell: &str) -> bool {
     let is_word = !cell.is_empty() && !cell.contains('|') && !is_divider(cell);
-    // A share, or what stands on a line with a prompt, is none.
+    // Percentages, and input after a prompt, are no ids.
     is_word
         && share(cell).is_none()
         && (is_quoted(cell) || is_pid_or_port(cell) || !cell.contains(['\'', '<', '>']))
@@ -364,24 +368,24 @@ fn place(cell: &str) -> Option<Place> {
         "undefined" => None,
         digits => Some(integer(digits)?),
     };
-    // Without a file a line says nothing.
+    // A line without a file is meaningless.
     Some(Place { line: line.filter(|_| file.is_some()), file })
 }
 
 fn integer(cell: &str) -> Option<i64> {
     let is_plain = !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit());
-    // The VM writes no zeros in front.
+    // The VM prints no leading zeros.
     (is_plain && (cell.len() == 1 || !cell.starts_with('0'))).then(|| cell.parse().ok()).flatten()
 }
 
-/// A number with four digits behind the point.
+/// A number with four decimals.
 fn share(cell: &str) -> Option<f64> {
     let (whole, digits) = cell.split_once('.')?;
     let is_fraction = digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_digit());
     (is_fraction && integer(whole).is_some()).then(|| cell.parse().ok()).flatten()
 }
 
-/// Whether the words up to here, this one included, end as a row does: with numbers in the last columns. So another may follow.
+/// Whether the last words end as a row does, with numbers in the last columns, so that another row may follow.
 pub fn may_end(head: &Head, last: &[&str]) -> bool {
     let numbers: Vec<Column> =
         head.columns.iter().rev().copied().take_while(|column| column.is_number()).collect();
@@ -433,33 +437,39 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_do_not_agree_are_not_believed() {
+    fn inconsistent_numbers_are_rejected() {
         let row = " run_queue   10  590799         8875          1.6022      37906        2.2167\n";
-        assert_eq!(read_after(HEADINGS, row), Err(Fault::Disagrees));
-        assert_eq!(read_after(HEADINGS, "run_queue 10 590799 8875 1.5022 37906"), Err(Fault::Misfit));
-        assert_eq!(read_after(HEADINGS, "run_queue 10 590799 8875 1.50 37906 2.2167"), Err(Fault::Misfit));
-        assert_eq!(read_after(HEADINGS, "run queue 10 590799 8875 1.5022 37906 2.2167"), Err(Fault::Misfit));
+        assert_eq!(read_after(HEADINGS, row), Err(Fault::Inconsistent));
+        assert_eq!(read_after(HEADINGS, "run_queue 10 590799 8875 1.5022 37906"), Err(Fault::Mismatch));
+        assert_eq!(read_after(HEADINGS, "run_queue 10 590799 8875 1.50 37906 2.2167"), Err(Fault::Mismatch));
+        assert_eq!(
+            read_after(HEADINGS, "run queue 10 590799 8875 1.5022 37906 2.2167"),
+            Err(Fault::Mismatch)
+        );
     }
 
     #[test]
-    fn touching_columns_are_cut_where_there_is_one_way_only() {
-        // A share has four digits behind its point; the counts must give it.
-        assert_eq!(read_after(HEADINGS, "run_queue 10 59079988751.5022379062.2167"), Err(Fault::Unclear));
+    fn touching_columns_are_split_if_there_is_one_way() {
+        // A percentage has four decimals, and the counts must give it.
+        assert_eq!(read_after(HEADINGS, "run_queue 10 59079988751.5022379062.2167"), Err(Fault::Ambiguous));
         assert_eq!(read_after(HEADINGS, "run_queue 10 59079988751.5022 37906 2.2167"), Ok(expected()));
         assert_eq!(read_after(HEADINGS, "run_queue 10 590799 8875 1.502237906 2.2167"), Ok(expected()));
-        // Nobody knows whether the class is "run_queue" or "run_queue1".
-        assert_eq!(read_after(HEADINGS, "run_queue10 590799 8875 1.5022 37906 2.2167"), Err(Fault::Unclear));
+        // The class may be "run_queue" or "run_queue1".
+        assert_eq!(
+            read_after(HEADINGS, "run_queue10 590799 8875 1.5022 37906 2.2167"),
+            Err(Fault::Ambiguous)
+        );
     }
 
     #[test]
-    fn a_line_that_kept_its_alignment_is_cut_where_the_columns_end() {
+    fn an_aligned_line_is_split_at_the_ends_of_its_columns() {
         let headings = format!("   lock{:>80}  #tries  time [us]\n", "id");
         let id = "t".repeat(80);
         let cells = read_after(&headings, &format!(" db_tab{id}      12         34\n")).expect("a row");
         assert_eq!(cells.id.as_deref(), Some(id.as_str()));
         assert_eq!((cells.name.as_deref(), cells.tries, cells.time_us), (Some("db_tab"), Some(12), Some(34)));
         let narrow = "   lock  #tries  time [us]\n";
-        assert_eq!(read_after(narrow, " db_tab12345678         34\n"), Err(Fault::Cut));
+        assert_eq!(read_after(narrow, " db_tab12345678         34\n"), Err(Fault::Truncated));
     }
 
     #[test]
@@ -482,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_of_a_row_is_known() {
+    fn the_end_of_a_row_is_recognized() {
         let head = head::read(&mut Tokens::new(HEADINGS)).expect("headings");
         assert!(may_end(&head, &["x", "12", "0", "0.0000", "0", "0.0000"]));
         assert!(!may_end(&head, &["x", "12", "0", "0.0000", "0"]));

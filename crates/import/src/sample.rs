@@ -1,7 +1,7 @@
-//! One recording of all that a text tells.
+//! Merges all data of a text into one recording.
 //!
-//! What counts is told from nothing to the end of a period as long as the tools have measured: two samples. Where nobody told how long that
-//! was, shares are of a second, and a fact says so.
+//! Counters become two samples: zero at the beginning, the counts at the end of a period as long as the measurement. If the duration was
+//! not printed, it is assumed to be a second, and a fact says so.
 
 use std::collections::HashMap;
 
@@ -12,92 +12,97 @@ use beamtune_model::{
 };
 
 use crate::Unread;
+use crate::answers::{DEFAULT_LENGTH_US, RECON};
 use crate::banner::Banner;
 use crate::instrument::TOOL as INSTRUMENT;
 use crate::join::Imported;
-use crate::part::{CARRIERS, Mean, Named, Part, Partial, Told, Tool, Value, Whole};
+use crate::part::{CARRIERS, MeanBlockSize, Omission, Part, PartData, SeriesRef, Tool, TotalKind, Value};
 use crate::rabbitmq::ROUNDED;
-use crate::terms::{RECON, UNKNOWN_LENGTH_US};
 
 /// The tool of lock counting.
 const LCNT: Tool = "lcnt";
 
 const MICROSECOND: Nanos = 1_000;
 
-const TOLD_BEFORE: &str = "the same was told before, and otherwise: import one measurement at a time";
+const CONTRADICTS_EARLIER: &str = "it contradicts earlier output: import one measurement at a time";
 const NO_SIZES: &str =
-    "of how much memory these averages are is not known: print recon_alloc:fragmentation(current) too";
-const NO_LENGTH: &str = "how long was measured is not known: times and rates are of one second";
+    "the sizes that these averages belong to are missing: print recon_alloc:fragmentation(current) too";
+const NO_LENGTH: &str = "the duration is unknown: times and rates assume one second";
 
-/// What was read of a text, of all tools.
+/// The content of a text, from all tools.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
-    /// Tools that something was read of, in the order of their first part.
+    /// Tools whose output was read, in the order of their first part.
     pub tools: Vec<Tool>,
-    /// What lcnt has printed; `None` if no row of its tables was read. The length of the session is 0 where neither `information` nor the
-    /// shares in the tables tell it, its `locks` are at least those that the tables tell of, and its `remark` says what is not exact.
-    /// Of a row, `locks` is 0 where it was not printed how many it is of, `waits` where nobody printed a histogram, and `kind` is empty
-    /// where it was not printed.
+    /// The content of lcnt's tables; `None` if no row was read. In the session, `length` is 0 where neither `information` nor percentages
+    /// give it, `locks` is a lower bound derived from the rows, and `remark` says what is not exact. In rows, `locks` is 0 where the number
+    /// of locks was not printed, `waits` is 0 without a histogram, and `kind` is empty where it was not printed.
     pub locks: Option<(LockSession, Vec<LockRow>)>,
-    /// What all other tools tell.
+    /// The values from all other tools.
     values: Vec<Value>,
     facts: Vec<(&'static str, String)>,
     carriers: Vec<CarrierRow>,
     allocations: Vec<AllocationRow>,
-    means: Vec<Mean>,
-    /// Sums over all allocators, as they were told.
-    whole: Vec<(Whole, f64)>,
+    means: Vec<MeanBlockSize>,
+    /// Sums over all allocators, as printed.
+    totals: Vec<(TotalKind, f64)>,
     length_us: Option<i64>,
-    partial: Vec<Cut>,
+    omissions: Vec<LocatedOmission>,
     remarks: Vec<&'static str>,
-    /// What was not read.
+    /// The parts that were not read.
     pub unread: Vec<Unread>,
-    /// What a banner tells of the VM, where it is there.
+    /// The VM's banner; empty if it is missing.
     pub banner: Banner,
 }
 
-/// What was told, by what it is of; and whether it was rounded.
-type Known = HashMap<(Group, String, String), (i64, bool)>;
+/// Values by series, and whether they were rounded.
+type KnownValues = HashMap<(Group, String, String), (i64, bool)>;
 
-/// A part that tells some of it only.
+/// Missing data, with its part.
 #[derive(Debug, Clone, PartialEq)]
-struct Cut {
+struct LocatedOmission {
     tool: Tool,
-    partial: Partial,
-    /// Where it begins, in bytes, and in which line, from 1.
+    omission: Omission,
+    /// Where the part begins: in bytes, and the line, from 1.
     begin: usize,
     line: usize,
 }
 
-/// Puts parts together, each as a whole or not at all, and says where those stand that are not.
+/// Merges parts, each completely or not at all, and returns the byte ranges of those that were refused, with the reason.
 pub fn join(text: &str, parts: Vec<Part>, banner: Banner) -> (Reading, Vec<(usize, usize, String)>) {
     let mut reading = Reading { banner, ..Reading::default() };
     let mut refused = Vec::new();
-    let mut known = Known::new();
-    // Averages say something of sizes that are told before or after them.
+    let mut known = KnownValues::new();
+    // Averages need the sizes, which may be printed before or after them.
     let (averages, parts): (Vec<_>, Vec<_>) =
-        parts.into_iter().partition(|part| part.told.as_ref().is_ok_and(|told| !told.means.is_empty()));
-    for Part { tool, begin, end, told } in parts.into_iter().chain(averages) {
-        match told.and_then(|told| reading.take(tool, begin, told, &mut known)) {
+        parts.into_iter().partition(|part| part.data.as_ref().is_ok_and(|data| !data.means.is_empty()));
+    for Part { tool, begin, end, data } in parts.into_iter().chain(averages) {
+        match data.and_then(|data| reading.take(tool, begin, data, &mut known)) {
             Ok(()) => {}
             Err(why) => refused.push((begin, end, why.to_owned())),
         }
     }
     refused.sort_by_key(|(begin, ..)| *begin);
-    for cut in &mut reading.partial {
-        cut.line = 1 + text[..cut.begin].matches('\n').count();
+    for located in &mut reading.omissions {
+        located.line = 1 + text[..located.begin].matches('\n').count();
     }
     (reading, refused)
 }
 
 impl Reading {
-    fn take(&mut self, tool: Tool, begin: usize, told: Told, known: &mut Known) -> Result<(), &'static str> {
+    fn take(
+        &mut self,
+        tool: Tool,
+        begin: usize,
+        data: PartData,
+        known: &mut KnownValues,
+    ) -> Result<(), &'static str> {
         let key = |value: &Value| match &value.series {
-            Named::Metric(metric) => (metric.group, value.entity.clone(), metric.name.to_owned()),
-            Named::Family(family, name) => (family.group, value.entity.clone(), name.clone()),
+            SeriesRef::Metric(metric) => (metric.group, value.entity.clone(), metric.name.to_owned()),
+            SeriesRef::Family(family, name) => (family.group, value.entity.clone(), name.clone()),
         };
-        // What was rounded says nothing against what was not, and gives way to it.
-        let is_rounded = told.remark == Some(ROUNDED);
+        // Rounded values never contradict exact ones, and are replaced by them.
+        let is_rounded = data.remark == Some(ROUNDED);
         let differs = |value: &Value| {
             let before = known.get(&key(value)).filter(|(_, rounded)| *rounded == is_rounded);
             before.is_some_and(|(before, _)| *before != value.value)
@@ -106,30 +111,30 @@ impl Reading {
         let another = |(key, value): &(&str, String)| {
             self.facts.iter().chain(&of_banner).any(|(known, before)| known == key && before != value)
         };
-        // A second measurement of the same threads or allocators is another one, even if some of its values are the same.
+        // Another measurement of the same threads or allocators is refused, even if some of its values are equal.
         let again = |group: Group| {
             let has = |value: &Value| matches!(key(value), (of, ..) if of == group);
-            told.values.iter().any(has) && known.keys().any(|(of, ..)| *of == group)
+            data.values.iter().any(has) && known.keys().any(|(of, ..)| *of == group)
         };
-        let is_other = told.values.iter().any(differs) || told.facts.iter().any(another);
+        let is_other = data.values.iter().any(differs) || data.facts.iter().any(another);
         let is_mixed = [Group::Msacc, Group::SchedulerTime].into_iter().any(again)
-            && told.values.iter().any(|value| !known.contains_key(&key(value)));
-        let has_rows =
-            !told.carriers.is_empty() && !self.carriers.is_empty() && told.carriers != self.carriers
-                || !told.allocations.is_empty()
+            && data.values.iter().any(|value| !known.contains_key(&key(value)));
+        let has_other_rows =
+            !data.carriers.is_empty() && !self.carriers.is_empty() && data.carriers != self.carriers
+                || !data.allocations.is_empty()
                     && !self.allocations.is_empty()
-                    && told.allocations != self.allocations;
-        let has_means = !told.means.is_empty() && !self.means.is_empty() && told.means != self.means;
+                    && data.allocations != self.allocations;
+        let has_other_means = !data.means.is_empty() && !self.means.is_empty() && data.means != self.means;
         let has_sum =
-            |(of, sum): &(Whole, f64)| self.whole.iter().any(|told| told.0 == *of && told.1 != *sum);
-        let has_whole = told.whole.as_ref().is_some_and(has_sum);
-        if is_other || is_mixed || has_rows || has_means || has_whole {
-            return Err(TOLD_BEFORE);
+            |(of, sum): &(TotalKind, f64)| self.totals.iter().any(|known| known.0 == *of && known.1 != *sum);
+        let has_other_total = data.total.as_ref().is_some_and(has_sum);
+        if is_other || is_mixed || has_other_rows || has_other_means || has_other_total {
+            return Err(CONTRADICTS_EARLIER);
         }
-        if !told.means.is_empty() && of_carriers(&self.values, &self.carriers) != RECON {
+        if !data.means.is_empty() && carrier_tool(&self.values, &self.carriers) != RECON {
             return Err(NO_SIZES);
         }
-        for value in told.values {
+        for value in data.values {
             let of = key(&value);
             match known.get(&of) {
                 Some((_, true)) if !is_rounded => self.values.retain(|before| key(before) != of),
@@ -139,49 +144,49 @@ impl Reading {
             known.insert(of, (value.value, is_rounded));
             self.values.push(value);
         }
-        for fact in told.facts {
+        for fact in data.facts {
             if !self.facts.contains(&fact) {
                 self.facts.push(fact);
             }
         }
-        if !told.carriers.is_empty() {
-            self.carriers = told.carriers;
+        if !data.carriers.is_empty() {
+            self.carriers = data.carriers;
         }
-        if !told.allocations.is_empty() {
-            self.allocations = told.allocations;
+        if !data.allocations.is_empty() {
+            self.allocations = data.allocations;
         }
-        // Where blocks were counted, averages say nothing more.
+        // Averages add nothing to counted blocks.
         let is_counted =
-            !told.means.is_empty() && self.values.iter().any(|value| is_of(value, &metrics::MBCS_BLOCKS));
-        if !told.means.is_empty() {
-            self.means = told.means;
+            !data.means.is_empty() && self.values.iter().any(|value| is_metric(value, &metrics::MBCS_BLOCKS));
+        if !data.means.is_empty() {
+            self.means = data.means;
         }
-        self.whole.extend(told.whole);
-        // Microstates are counted in microseconds of their own length, and are the better clock.
+        self.totals.extend(data.total);
+        // Microstates are counted in microseconds of their own duration, which makes them the better clock.
         if self.length_us.is_none() || tool == crate::msacc::TOOL {
-            self.length_us = told.length_us.or(self.length_us);
+            self.length_us = data.length_us.or(self.length_us);
         }
-        if let Some(partial) = told.partial.filter(|partial| !self.has_gap(tool, partial.item)) {
-            self.partial.push(Cut { tool, partial, begin, line: 0 });
+        if let Some(omission) = data.omission.filter(|omission| !self.has_omission(tool, omission.source)) {
+            self.omissions.push(LocatedOmission { tool, omission, begin, line: 0 });
         }
-        if let Some(remark) = told.remark.filter(|remark| !is_counted && !self.remarks.contains(remark)) {
+        if let Some(remark) = data.remark.filter(|remark| !is_counted && !self.remarks.contains(remark)) {
             self.remarks.push(remark);
         }
-        self.saw(tool);
+        self.add_tool(tool);
         Ok(())
     }
 
-    fn has_gap(&self, tool: Tool, item: &str) -> bool {
-        self.partial.iter().any(|cut| cut.tool == tool && cut.partial.item == item)
+    fn has_omission(&self, tool: Tool, source: &str) -> bool {
+        self.omissions.iter().any(|located| located.tool == tool && located.omission.source == source)
     }
 
-    fn saw(&mut self, tool: Tool) {
+    fn add_tool(&mut self, tool: Tool) {
         if !self.tools.contains(&tool) {
             self.tools.push(tool);
         }
     }
 
-    /// Adds what lcnt has printed. Without any row there is nothing to keep, and what there was besides is named.
+    /// Adds the content of lcnt's tables. Without any row, only the unread parts are kept.
     pub(crate) fn add_locks(&mut self, imported: Imported) {
         self.unread.extend(imported.unread);
         if !imported.rows.is_empty() {
@@ -190,19 +195,19 @@ impl Reading {
         }
     }
 
-    /// Whether anything but counts of locks was read.
+    /// Whether only counts of locks were read.
     pub fn is_of_locks_alone(&self) -> bool {
         self.tools == [LCNT]
     }
 
-    /// The samples of a recording that holds it, `by` naming who made it.
+    /// The samples of a recording with this content. `by` is the program that makes it.
     pub fn samples(self, by: &str, table: &mut SeriesTable) -> Vec<Sample> {
-        let values = self.counted_once();
+        let values = self.without_double_sums();
         let counts = |value: &&Value| matches!(group(value), Group::Msacc | Group::SchedulerTime);
         let has_length = values.iter().any(|value| counts(&value));
-        let teller = of_carriers(&values, &self.carriers);
+        let carrier_tool = carrier_tool(&values, &self.carriers);
         let end = if has_length {
-            self.length_us.unwrap_or(UNKNOWN_LENGTH_US).saturating_mul(MICROSECOND)
+            self.length_us.unwrap_or(DEFAULT_LENGTH_US).saturating_mul(MICROSECOND)
         } else {
             0
         };
@@ -213,18 +218,18 @@ impl Reading {
             first = Some(builder.sample);
         }
         let of_host = values.iter().any(|value| group(value).is_host());
-        let is_asked = !self.is_of_locks_alone();
-        let mut builder = SampleBuilder::new(table, tick(end, is_asked, of_host));
+        let of_vm = !self.is_of_locks_alone();
+        let mut builder = SampleBuilder::new(table, tick(end, of_vm, of_host));
         values.iter().for_each(|value| add(&mut builder, value, value.value));
         let mut last = builder.sample;
         last.facts.extend(self.all_facts(by, has_length));
-        for Cut { tool, partial: Partial { item, why }, line, .. } in self.partial {
-            // Of two tools that tell of carriers one counts.
-            if item != CARRIERS || tool == teller {
+        for LocatedOmission { tool, omission: Omission { source, why }, line, .. } in self.omissions {
+            // Of two tools that report carriers, one is used.
+            if source != CARRIERS || tool == carrier_tool {
                 last.gaps.push(Gap {
                     begin: 0,
                     end,
-                    source: item.to_owned(),
+                    source: source.to_owned(),
                     kind: TroubleKind::Garbled,
                     reason: format!("line {line}: {why}"),
                 });
@@ -242,23 +247,23 @@ impl Reading {
         first.into_iter().chain([last]).collect()
     }
 
-    /// The values, but for sums over all instances of allocators where the instances are told too.
-    fn counted_once(&self) -> Vec<Value> {
-        let by_instance = self.values.iter().any(|value| tells_carriers(value, true));
+    /// The values, without sums over all instances of an allocator if the instances are known.
+    fn without_double_sums(&self) -> Vec<Value> {
+        let by_instance = self.values.iter().any(|value| is_carrier_size(value, true));
         let is_sum = |value: &Value| {
             group(value) == Group::Allocator
                 && !value.entity.contains('/')
-                && !is_of(value, &metrics::CARRIERS_SIZE)
+                && !is_metric(value, &metrics::CARRIERS_SIZE)
         };
         let values: Vec<Value> =
             self.values.iter().filter(|value| !by_instance || !is_sum(value)).cloned().collect();
-        let (counts, sums) = (self.numbers_of_blocks(&values), self.all_together());
+        let (counts, sums) = (self.estimated_block_counts(&values), self.total_sizes());
         values.into_iter().chain(counts).chain(sums).collect()
     }
 
-    /// How many blocks there are: their size, of all instances of an allocator, by the average.
-    fn numbers_of_blocks(&self, values: &[Value]) -> Vec<Value> {
-        if values.iter().any(|value| is_of(value, &metrics::MBCS_BLOCKS)) {
+    /// Numbers of blocks per allocator, estimated from their total and average size.
+    fn estimated_block_counts(&self, values: &[Value]) -> Vec<Value> {
+        if values.iter().any(|value| is_metric(value, &metrics::MBCS_BLOCKS)) {
             return Vec::new();
         }
         let (mbcs_sizes, sbcs_sizes) = (
@@ -270,7 +275,7 @@ impl Reading {
             false => (*size? <= 0.0).then_some(0),
         };
         let mut counts = Vec::new();
-        for Mean { allocator, mbcs, sbcs } in &self.means {
+        for MeanBlockSize { allocator, mbcs, sbcs } in &self.means {
             let mut add = |metric, number: Option<i64>| {
                 counts.extend(number.map(|number| Value::of(metric, allocator.as_str(), number)));
             };
@@ -282,12 +287,12 @@ impl Reading {
         counts
     }
 
-    /// Carriers and blocks of all allocators: what of it was told, and what follows from that.
-    fn all_together(&self) -> Vec<Value> {
-        let told = |of| self.whole.iter().find(|(whole, _)| *whole == of).map(|(_, number)| *number);
-        let of_parts = || told(Whole::AllocatedByType).or(told(Whole::AllocatedByInstance));
-        let (allocated, used) = (told(Whole::Allocated).or_else(of_parts), told(Whole::Used));
-        let (unused, usage) = (told(Whole::Unused), told(Whole::Usage));
+    /// Carriers and blocks of all allocators, printed or computed from what was printed.
+    fn total_sizes(&self) -> Vec<Value> {
+        let printed = |of| self.totals.iter().find(|(kind, _)| *kind == of).map(|(_, number)| *number);
+        let of_parts = || printed(TotalKind::AllocatedByType).or(printed(TotalKind::AllocatedByInstance));
+        let (allocated, used) = (printed(TotalKind::Allocated).or_else(of_parts), printed(TotalKind::Used));
+        let (unused, usage) = (printed(TotalKind::Unused), printed(TotalKind::Usage));
         let carriers = allocated
             .or_else(|| Some(used? + unused?))
             .or_else(|| Some(used? / usage?))
@@ -302,23 +307,23 @@ impl Reading {
         let no_length = (has_length && self.length_us.is_none()).then_some(NO_LENGTH);
         let remarks: Vec<&str> = self.remarks.iter().copied().chain(no_length).collect();
         let remarks = (!remarks.is_empty()).then(|| remarks.join("; "));
-        let told = [
+        let own = [
             (facts::IMPORTED_FROM, Some(self.tools.join(", "))),
             (facts::IMPORTED_REMARK, remarks),
             (facts::RECORDED_BY, Some(by.to_owned())),
         ];
-        let told = told.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let own = own.into_iter().filter_map(|(key, value)| Some((key, value?)));
         let mut of_parts = self.banner.facts();
         let more: Vec<_> = self.facts.iter().filter(|fact| !of_parts.contains(fact)).cloned().collect();
         of_parts.extend(more);
-        told.chain(of_parts).map(|(key, value)| (key.to_owned(), value)).collect()
+        own.chain(of_parts).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }
 
-/// What all instances of each allocator have together.
+/// Sums over all instances of each allocator.
 fn by_allocator<'a>(values: &'a [Value], of: &Metric) -> HashMap<&'a str, f64> {
     let mut sums = HashMap::new();
-    for value in values.iter().filter(|value| is_of(value, of)) {
+    for value in values.iter().filter(|value| is_metric(value, of)) {
         if let Some((allocator, _)) = value.entity.rsplit_once('/') {
             *sums.entry(allocator).or_insert(0.0) += value.value as f64;
         }
@@ -326,25 +331,25 @@ fn by_allocator<'a>(values: &'a [Value], of: &Metric) -> HashMap<&'a str, f64> {
     sums
 }
 
-/// Which tool tells what carriers and blocks there are: recon if it does so by instance, or if nobody has told carriers one by one.
-fn of_carriers(values: &[Value], one_by_one: &[CarrierRow]) -> Tool {
-    let tells = |by_instance| values.iter().any(|value| tells_carriers(value, by_instance));
-    if tells(true) || tells(false) && one_by_one.is_empty() { RECON } else { INSTRUMENT }
+/// The tool whose carriers and blocks are used: recon_alloc if it lists instances, or if no single carriers were listed.
+fn carrier_tool(values: &[Value], carriers: &[CarrierRow]) -> Tool {
+    let has = |by_instance| values.iter().any(|value| is_carrier_size(value, by_instance));
+    if has(true) || has(false) && carriers.is_empty() { RECON } else { INSTRUMENT }
 }
 
-/// Whether a value is of the carriers of an instance, or of those of all instances of an allocator.
-fn tells_carriers(value: &Value, by_instance: bool) -> bool {
-    is_of(value, &metrics::MBCS_CARRIERS_SIZE) && value.entity.contains('/') == by_instance
+/// Whether a value is the size of an instance's carriers, or of an allocator's.
+fn is_carrier_size(value: &Value, by_instance: bool) -> bool {
+    is_metric(value, &metrics::MBCS_CARRIERS_SIZE) && value.entity.contains('/') == by_instance
 }
 
-fn is_of(value: &Value, of: &Metric) -> bool {
-    matches!(&value.series, Named::Metric(metric) if *metric == of)
+fn is_metric(value: &Value, of: &Metric) -> bool {
+    matches!(&value.series, SeriesRef::Metric(metric) if *metric == of)
 }
 
 fn group(value: &Value) -> Group {
     match &value.series {
-        Named::Metric(metric) => metric.group,
-        Named::Family(family, _) => family.group,
+        SeriesRef::Metric(metric) => metric.group,
+        SeriesRef::Family(family, _) => family.group,
     }
 }
 
@@ -355,7 +360,7 @@ fn tick(t: Nanos, vm: bool, host: bool) -> Tick {
 
 fn add(builder: &mut SampleBuilder<'_>, value: &Value, number: i64) {
     match &value.series {
-        Named::Metric(metric) => builder.metric(metric, &value.entity, number),
-        Named::Family(family, name) => builder.family(family, &value.entity, name, number),
+        SeriesRef::Metric(metric) => builder.metric(metric, &value.entity, number),
+        SeriesRef::Family(family, name) => builder.family(family, &value.entity, name, number),
     }
 }

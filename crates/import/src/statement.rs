@@ -1,17 +1,17 @@
-//! What stands around a call in its statement: whether the shell's answer is the call's, and all of it.
+//! Determines from the statement around a call whether the shell's answer is the plain and complete result of that call.
 //!
-//! `rp(recon_alloc:fragmentation(current))` is answered by the whole list, `tl(recon_alloc:fragmentation(current))` by a part of it, and of
-//! `{recon_alloc:fragmentation(max), recon_alloc:fragmentation(current)}` nobody can say which list is whose without reading the language.
-//! So brackets are looked at and the names before them, and no more.
+//! `rp(recon_alloc:fragmentation(current))` returns the whole list and `tl(recon_alloc:fragmentation(current))` a part of it. For
+//! `{recon_alloc:fragmentation(max), recon_alloc:fragmentation(current)}`, assigning the lists to the calls would need a parser of the
+//! language. Only brackets and the names before them are examined here.
 
+use crate::answers::Call;
 use crate::call::is_prompt;
-use crate::terms::Call;
 use crate::text::{is_space, word};
 
-/// The longest call that is looked at, and what stands before it in its statement, in bytes.
-pub const LONGEST_CALL: usize = 400;
+/// Maximum length of a call, and of the text before it in its statement, in bytes.
+pub const MAX_CALL_BYTES: usize = 400;
 
-/// Functions that print or write what they are given as it is, or carry it from another node.
+/// Functions that print, write or return their argument unchanged, or call it on another node.
 const PRINTERS: [&str; 28] = [
     "rp",
     "eval",
@@ -43,37 +43,37 @@ const PRINTERS: [&str; 28] = [
     "File.write!",
 ];
 
-/// What may stand before a call without brackets.
-const BARE: [&str; 4] = ["IO.inspect", "inspect", "catch", "begin"];
+/// Words without brackets that may precede a call.
+const BARE_WORDS: [&str; 4] = ["IO.inspect", "inspect", "catch", "begin"];
 
-/// Operators that make something else of what stands behind them.
+/// Operators that transform the value after them.
 const OPERATORS: [&str; 4] = ["<-", "||", "--", "++"];
 
-/// Words that reckon with the numbers on both sides of them.
-const RECKONING: [&str; 7] = ["div", "rem", "bsl", "bsr", "band", "bor", "bxor"];
+/// Infix operators on numbers that are words.
+const WORD_OPERATORS: [&str; 7] = ["div", "rem", "bsl", "bsr", "band", "bor", "bxor"];
 
-/// What stands before a call in its statement.
+/// The part of a statement before a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Before {
+pub struct StatementPrefix {
     /// Where the statement begins in the text, in bytes.
     pub begin: usize,
-    /// Brackets that are open.
+    /// Number of open brackets.
     open: usize,
-    /// One of them is that of a function that prints.
+    /// One of the open brackets belongs to a printing function.
     prints: bool,
-    /// Something is made of what the call answers.
-    pub changes: bool,
+    /// The statement transforms the result of the call.
+    pub alters: bool,
 }
 
-impl Before {
-    /// Of a call at a place; its statement does not begin before `from`.
-    pub fn read(text: &str, from: usize, at: usize) -> Before {
-        let (begin, has_prompt) = begins(text, from, at);
+impl StatementPrefix {
+    /// Reads the text before a call at `at`; its statement does not begin before `from`.
+    pub fn read(text: &str, from: usize, at: usize) -> StatementPrefix {
+        let (begin, has_prompt) = statement_begin(text, from, at);
         let before = &text[begin..at];
-        let mut read = Before { begin, ..Before::default() };
+        let mut prefix = StatementPrefix { begin, ..StatementPrefix::default() };
         // Brackets that are closed again before the call.
         let mut closed = 0_usize;
-        // What stands here is outside of all open brackets, and the call's own expression begins at the comma.
+        // The expression around the call begins after `comma`; from `outer` on, text is within open brackets.
         let (mut outer, mut comma) = (before.len(), None);
         for (n, c) in before.char_indices().rev() {
             match c {
@@ -81,66 +81,67 @@ impl Before {
                 '(' | '[' | '{' if closed > 0 => closed -= 1,
                 '(' | '[' | '{' => {
                     let name = if c == '(' { name_before(&before[..n]) } else { "" };
-                    read.open += 1;
-                    read.prints |= PRINTERS.contains(&name);
-                    read.changes |= !name.is_empty() && !PRINTERS.contains(&name);
+                    prefix.open += 1;
+                    prefix.prints |= PRINTERS.contains(&name);
+                    prefix.alters |= !name.is_empty() && !PRINTERS.contains(&name);
                     (outer, comma) = (n - name.len(), None);
                 }
                 ',' | ';' if closed == 0 && comma.is_none() => comma = Some(n + 1),
                 _ => {}
             }
         }
-        // Without a prompt, words before it may be those of whoever has written the text.
+        // Without a prompt, words before the call may be prose.
         let beside = before.get(comma.unwrap_or(0)..outer).unwrap_or_default();
-        read.changes |= OPERATORS.iter().any(|operator| before.trim_end().ends_with(operator));
-        read.changes |= has_prompt && !leaves_it(beside);
-        read
+        prefix.alters |= OPERATORS.iter().any(|operator| before.trim_end().ends_with(operator));
+        prefix.alters |= has_prompt && !keeps_value(beside);
+        prefix
     }
 
-    /// Whether a call behind this one is answered beside it rather than in its place, with `between` between the two: both stand in the
-    /// same brackets, or this one is printed by itself.
-    pub fn is_answered_beside(&self, between: &str) -> bool {
+    /// Whether the results of this call and of a later one in the same statement are both printed: they share brackets, or a function
+    /// prints this one. `between` is the text between the two calls.
+    pub fn prints_both(&self, between: &str) -> bool {
         self.prints || self.open > closed(between)
     }
 }
 
-/// Whether Elixir's pipe behind a call gives its answer to something that does not print it: `|> Enum.take(3)`.
-pub fn is_piped_on(text: &str, end: usize) -> bool {
-    let (pipe, behind) = word(text, end);
-    let (next, _) = word(text, behind);
+/// Whether an Elixir pipe after a call passes its result to a function that does not print it: `|> Enum.take(3)`.
+pub fn is_transformed_by_pipe(text: &str, end: usize) -> bool {
+    let (pipe, after) = word(text, end);
+    let (next, _) = word(text, after);
     let name = next.split('(').next().unwrap_or_default();
     pipe == "|>" && !PRINTERS.contains(&name.trim_start_matches(':'))
 }
 
-/// Whether the number that a call between two places answers is reckoned with in its line: `… / 1024`, `… - call()`. Of a list that cannot be:
-/// a dash beside its call is that of whoever has written the text, as is one at the begin of a line.
-pub fn is_reckoned_with(text: &str, begin: usize, end: usize) -> bool {
+/// Whether the result of a call is an operand on its line: `… / 1024`, `… - call()`. Meaningful for numbers only: beside a call that
+/// returns a list, or at the beginning of a line, a dash is prose.
+pub fn is_in_arithmetic(text: &str, begin: usize, end: usize) -> bool {
     let is_blank = |c: char| is_space(c) && c != '\n';
     let before = text[..begin].trim_end_matches(is_blank).strip_suffix(['+', '-', '*', '/']);
     let is_operand = |c: char| c.is_alphanumeric() || matches!(c, '_' | ')');
-    let is_behind = before.is_some_and(|before| before.trim_end_matches(is_blank).ends_with(is_operand));
+    let follows_operand =
+        before.is_some_and(|before| before.trim_end_matches(is_blank).ends_with(is_operand));
     let (next, next_end) = word(text, end);
     let is_in_line = !text[end..next_end - next.len()].contains('\n');
-    // An arrow shows what was answered, and behind a full stop nothing goes on.
+    // An arrow precedes the result, and a full stop ends the statement.
     let is_arrow = next.starts_with("->") || next.starts_with("=>");
-    let is_operator = next.starts_with(['+', '-', '*', '/', '<', '>', '=']) || RECKONING.contains(&next);
-    is_behind || is_in_line && is_operator && !is_arrow && !text[..end].ends_with('.')
+    let is_operator = next.starts_with(['+', '-', '*', '/', '<', '>', '=']) || WORD_OPERATORS.contains(&next);
+    follows_operand || is_in_line && is_operator && !is_arrow && !text[..end].ends_with('.')
 }
 
-/// Where the statement begins in which a place stands, and whether a prompt of Erlang's shell or Elixir's stands before it.
-fn begins(text: &str, from: usize, at: usize) -> (usize, bool) {
+/// Where the statement around `at` begins, and whether a prompt of Erlang's or Elixir's shell precedes it.
+fn statement_begin(text: &str, from: usize, at: usize) -> (usize, bool) {
     let (mut begin, mut prompt) = (from, "");
     let mut place = from;
     loop {
         let (word, end) = word(text, place);
         if word.is_empty() || end > at {
-            // One of a system's shell, `web1>`, stands before commands.
+            // A prompt of a system shell, `web1>`, precedes commands.
             return (
                 begin,
                 prompt.starts_with("iex") || prompt.starts_with(|c: char| c == '(' || c.is_ascii_digit()),
             );
         }
-        // The shells repeat a prompt, or print dots, where a statement goes on.
+        // The shells repeat the prompt, or print dots, where a statement continues.
         if is_prompt(word) && word != prompt && !word.starts_with("...") {
             (begin, prompt) = (end, word);
         } else if word.ends_with('.') && text[end..].trim_start_matches([' ', '\t', '\r']).starts_with('\n') {
@@ -150,25 +151,25 @@ fn begins(text: &str, from: usize, at: usize) -> (usize, bool) {
     }
 }
 
-/// The name of a function that ends here, without the colon that Elixir writes before one of Erlang's modules.
+/// The function name that ends here, without the colon that Elixir writes before an Erlang module.
 fn name_before(text: &str) -> &str {
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '.' | '@' | '!');
     text[text.trim_end_matches(is_name).len()..].trim_start_matches([':', '.'])
 }
 
-/// Whether the value of an expression that begins so is that of what follows: `X =`, `IO.inspect`.
-fn leaves_it(beside: &str) -> bool {
+/// Whether an expression that begins so has the value of the following call: `X =`, `IO.inspect`.
+fn keeps_value(beside: &str) -> bool {
     let line = beside.rsplit('\n').next().unwrap_or_default();
-    // Where a statement goes on, the shell has put a prompt into it.
+    // Where a statement continues, the shell inserts a prompt.
     let is_prompt = |word: &&str| is_prompt(word.trim());
-    let behind_prompt: usize = line.split_inclusive(is_space).take_while(is_prompt).map(str::len).sum();
-    let beside = line[behind_prompt..].trim_matches(|c: char| is_space(c) || c == ':');
+    let prompt_bytes: usize = line.split_inclusive(is_space).take_while(is_prompt).map(str::len).sum();
+    let beside = line[prompt_bytes..].trim_matches(|c: char| is_space(c) || c == ':');
     let is_match =
         || beside.strip_suffix('=').is_some_and(|pattern| !pattern.ends_with(['=', '<', '>', '!', ':', '/']));
-    beside.is_empty() || BARE.contains(&beside) || is_match()
+    beside.is_empty() || BARE_WORDS.contains(&beside) || is_match()
 }
 
-/// Brackets that a text closes without having opened them.
+/// Number of brackets that a text closes without opening them.
 fn closed(text: &str) -> usize {
     let (mut open, mut closed) = (0_usize, 0);
     for c in text.chars() {
@@ -183,52 +184,52 @@ fn closed(text: &str) -> usize {
 }
 
 /// Reads a call of one of the modules, with its brackets: `recon_alloc:fragmentation(current)`, `:recon_alloc.fragmentation(:current)`; or
-/// what another function carries of it: `rpc:call(N, recon_alloc, fragmentation, [current])`.
+/// its arguments within another call: `rpc:call(N, recon_alloc, fragmentation, [current])`.
 pub fn call(text: &str, at: usize) -> Option<(Call, usize)> {
-    // `recon` is the beginning of another one.
+    // `recon` is a prefix of `recon_alloc`, so it comes after it.
     const MODULES: [&str; 6] = ["recon_alloc", "recon", "instrument", "scheduler", "msacc", "erlang"];
     if text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
         return None;
     }
     let rest = &text[at..];
     let plain = rest.strip_prefix(':').unwrap_or(rest);
-    let (module, behind) = MODULES.iter().find_map(|module| Some((*module, plain.strip_prefix(module)?)))?;
-    let Some(behind) = behind.strip_prefix([':', '.']) else { return carried(text, module, behind) };
-    let (function, behind) = name(behind)?;
-    let inner = behind.strip_prefix('(')?;
+    let (module, after) = MODULES.iter().find_map(|module| Some((*module, plain.strip_prefix(module)?)))?;
+    let Some(after) = after.strip_prefix([':', '.']) else { return call_by_mfa(text, module, after) };
+    let (function, after) = name(after)?;
+    let inner = after.strip_prefix('(')?;
     let length = enclosed(inner, '(', ')')?;
     let end = text.len() - inner.len() + length + 1;
-    Some(called(text, module, function, &inner[..length], end))
+    Some(new_call(text, module, function, &inner[..length], end))
 }
 
-/// Reads on behind the module where function and arguments are told apart, up to the bracket of the function that carries the call.
-fn carried(text: &str, module: &'static str, behind: &str) -> Option<(Call, usize)> {
+/// Reads function and arguments after the module in `rpc:call/4` and the like, up to the closing bracket.
+fn call_by_mfa(text: &str, module: &'static str, after: &str) -> Option<(Call, usize)> {
     fn past(rest: &str, mark: char) -> Option<&str> {
         Some(rest.trim_start_matches(is_space).strip_prefix(mark)?.trim_start_matches(is_space))
     }
-    let rest = past(behind, ',')?;
+    let rest = past(after, ',')?;
     let (function, rest) = name(rest.strip_prefix(':').unwrap_or(rest))?;
     let inner = past(past(rest, ',')?, '[')?;
     let length = enclosed(inner, '[', ']')?;
     let rest = &inner[length + 1..];
-    // How long it may take stands behind the arguments.
+    // A timeout may follow the arguments.
     let is_limit = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '_');
     let rest = past(rest, ',').map_or(rest, |limit| limit.trim_start_matches(is_limit));
     let rest = rest.trim_start_matches(is_space).strip_prefix(')')?;
-    Some(called(text, module, function, &inner[..length], text.len() - rest.len()))
+    Some(new_call(text, module, function, &inner[..length], text.len() - rest.len()))
 }
 
-/// The name of a function that a text begins with, and what stands behind it.
+/// The function name that a text begins with, and the text after it.
 fn name(text: &str) -> Option<(&str, &str)> {
-    let is_end = |(n, c): &(usize, char)| *n >= LONGEST_CALL || !(c.is_ascii_alphanumeric() || *c == '_');
+    let is_end = |(n, c): &(usize, char)| *n >= MAX_CALL_BYTES || !(c.is_ascii_alphanumeric() || *c == '_');
     let (end, _) = text.char_indices().find(is_end).filter(|(end, _)| *end > 0)?;
     Some(text.split_at(end))
 }
 
-/// Bytes up to the bracket that closes one that has been opened.
+/// Bytes up to the matching closing bracket.
 fn enclosed(inner: &str, open: char, close: char) -> Option<usize> {
     let mut depth = 1;
-    for (n, c) in inner.char_indices().take_while(|(n, _)| *n < LONGEST_CALL) {
+    for (n, c) in inner.char_indices().take_while(|(n, _)| *n < MAX_CALL_BYTES) {
         depth += i32::from(c == open) - i32::from(c == close);
         if depth == 0 {
             return Some(n);
@@ -237,8 +238,8 @@ fn enclosed(inner: &str, open: char, close: char) -> Option<usize> {
     None
 }
 
-/// A call that ends at a place, with the full stop behind it.
-fn called(text: &str, module: &'static str, function: &str, arguments: &str, end: usize) -> (Call, usize) {
+/// A call that ends at `end`, and its end including a full stop.
+fn new_call(text: &str, module: &'static str, function: &str, arguments: &str, end: usize) -> (Call, usize) {
     let arguments = arguments.chars().filter(|c| !is_space(*c) && *c != ':').collect();
     let call = Call { module, function: function.to_owned(), arguments };
     (call, end + usize::from(text[end..].starts_with('.')))
@@ -249,8 +250,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_before_a_call_changes_its_answer_or_prints_it() {
-        for (before, changes) in [
+    fn text_before_a_call_prints_or_transforms_its_result() {
+        for (before, alters) in [
             ("", false),
             ("1> ", false),
             ("1> rp(", false),
@@ -274,13 +275,13 @@ mod tests {
             ("[X || X <- ", true),
         ] {
             let text = format!("{before}call()");
-            assert_eq!(Before::read(&text, 0, before.len()).changes, changes, "{before}");
+            assert_eq!(StatementPrefix::read(&text, 0, before.len()).alters, alters, "{before}");
         }
     }
 
     #[test]
-    fn a_number_is_reckoned_with_where_an_operator_stands_beside_its_call() {
-        for (before, behind, expect) in [
+    fn an_operator_beside_a_call_makes_its_result_an_operand() {
+        for (before, after, expect) in [
             ("", " / 1024.", true),
             ("", "/1024", true),
             ("1> ", " div 1024.", true),
@@ -294,14 +295,14 @@ mod tests {
             ("", " => 123", false),
             ("", " division", false),
         ] {
-            let text = format!("{before}call(){behind}");
-            let end = before.len() + "call()".len() + usize::from(behind.starts_with('.'));
-            assert_eq!(is_reckoned_with(&text, before.len(), end), expect, "{text}");
+            let text = format!("{before}call(){after}");
+            let end = before.len() + "call()".len() + usize::from(after.starts_with('.'));
+            assert_eq!(is_in_arithmetic(&text, before.len(), end), expect, "{text}");
         }
     }
 
     #[test]
-    fn a_call_that_another_function_carries_is_read_up_to_that_ones_bracket() {
+    fn a_call_by_module_function_and_arguments_is_read_up_to_the_closing_bracket() {
         for (text, arguments) in [
             ("recon_alloc, fragmentation, [current]).", Some("current")),
             (":recon_alloc , :fragmentation,[:current] , 5000)", Some("current")),

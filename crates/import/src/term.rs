@@ -1,35 +1,34 @@
-//! Terms as the shells of Erlang and Elixir print them: lists, tuples, maps, numbers, atoms, strings. What a shell has cut off is known as
-//! such, and what only a shell can print (pids, functions) is read past.
+//! Parses terms as the shells of Erlang and Elixir print them: lists, tuples, maps, numbers, atoms, strings. Terms that a shell has
+//! truncated are marked, and values that only a shell can print (pids, functions) are skipped.
 //!
-//! It reads no more of either language than its terms: nothing is evaluated, and a word where none may be makes it no term at all. JSON
-//! reads as such too: an object is a tuple of pairs there.
+//! Nothing is evaluated, and an unexpected word makes the whole term invalid. JSON is parsed too: an object becomes a tuple of pairs.
 
 use crate::text::{find_within, skip_spaces};
 
-/// Terms within terms.
-pub const DEEPEST: u32 = 32;
-/// `#Reference<` has so many letters before its bracket.
-const LONGEST_KIND: usize = "#Reference".len();
-/// Bytes of a pid, a reference or a function.
-const LONGEST_PRINTED: usize = 200;
-/// Parts of one term: that many lie in what the VM tells of 100,000 carriers.
-const MOST_PARTS: usize = 2_000_000;
+/// Maximum depth of nested terms.
+pub const MAX_DEPTH: u32 = 32;
+/// Bytes before the bracket of an opaque value: `#Reference<` has the most.
+const MAX_PREFIX_BYTES: usize = "#Reference".len();
+/// Maximum length of a pid, a reference or a function, in bytes.
+const MAX_OPAQUE_BYTES: usize = 200;
+/// Maximum number of subterms; the data of 100,000 carriers has as many.
+const MAX_PARTS: usize = 2_000_000;
 
-/// A term.
+/// An Erlang term.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Term {
     Integer(i64),
     Float(f64),
     Atom(String),
-    /// A string of either language, or a binary that is one.
+    /// A string of either language, or a binary with text.
     Text(String),
     Tuple(Vec<Term>),
     List(Vec<Term>),
     Map(Vec<(Term, Term)>),
-    /// A pid, a reference, a port, a function, a binary that is no text, an integer beyond 64 bits.
+    /// A pid, a reference, a port, a function, a binary without text, or an integer beyond 64 bits.
     Other,
-    /// `...`: the shell has printed no more.
-    Cut,
+    /// `...`, where the shell has truncated the term.
+    Ellipsis,
 }
 
 impl Term {
@@ -40,7 +39,7 @@ impl Term {
         }
     }
 
-    /// A number of either kind.
+    /// An integer or a float.
     pub fn number(&self) -> Option<f64> {
         match self {
             Term::Integer(number) => Some(*number as f64),
@@ -84,12 +83,12 @@ impl Term {
         }
     }
 
-    /// Whether a shell has cut off some of it.
-    pub fn is_cut(&self) -> bool {
+    /// Whether a shell has truncated any part of it.
+    pub fn is_truncated(&self) -> bool {
         match self {
-            Term::Cut => true,
-            Term::Tuple(parts) | Term::List(parts) => parts.iter().any(Term::is_cut),
-            Term::Map(pairs) => pairs.iter().any(|(key, value)| key.is_cut() || value.is_cut()),
+            Term::Ellipsis => true,
+            Term::Tuple(parts) | Term::List(parts) => parts.iter().any(Term::is_truncated),
+            Term::Map(pairs) => pairs.iter().any(|(key, value)| key.is_truncated() || value.is_truncated()),
             _ => false,
         }
     }
@@ -99,29 +98,29 @@ impl Term {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The text ends within it.
-    Ends,
-    /// Something stands in it that stands in no term.
-    Strange,
-    /// It is deeper or longer than what the VM's tools print.
-    Large,
+    Truncated,
+    /// Something in it is not part of any term.
+    Invalid,
+    /// It is deeper or longer than anything that the VM's tools print.
+    TooLarge,
 }
 
-/// A place without a term.
+/// The position of a text that is no term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoTerm {
+pub struct TermError {
     pub fault: Fault,
-    /// How far it was one.
+    /// Up to where it was one.
     pub end: usize,
-    /// How far the text was looked at, which is what it has cost: the end of a string may be sought beyond all that is a term.
-    pub looked: usize,
+    /// Up to where the text was scanned, which is the cost: the end of a string may be searched beyond the end of the term.
+    pub scanned: usize,
 }
 
-/// Reads the term that begins at a place, and gives it with the place behind it; or why there is none.
-pub fn read(text: &str, at: usize) -> Result<(Term, usize), NoTerm> {
-    let mut reader = Reader { text, at, parts: 0, looked: at };
+/// Reads the term that begins at `at`, and returns it with the position after it.
+pub fn read(text: &str, at: usize) -> Result<(Term, usize), TermError> {
+    let mut reader = Reader { text, at, parts: 0, scanned: at };
     match reader.term(0) {
         Ok(term) => Ok((term, reader.at)),
-        Err(fault) => Err(NoTerm { fault, end: reader.at, looked: reader.looked.max(reader.at) }),
+        Err(fault) => Err(TermError { fault, end: reader.at, scanned: reader.scanned.max(reader.at) }),
     }
 }
 
@@ -129,7 +128,7 @@ struct Reader<'a> {
     text: &'a str,
     at: usize,
     parts: usize,
-    looked: usize,
+    scanned: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -137,9 +136,9 @@ impl<'a> Reader<'a> {
         &self.text[self.at..]
     }
 
-    /// Notes that so many bytes from here were looked at.
-    fn look(&mut self, bytes: usize) {
-        self.looked = self.looked.max(self.at + bytes);
+    /// Records that the next `bytes` bytes were scanned.
+    fn note_scanned(&mut self, bytes: usize) {
+        self.scanned = self.scanned.max(self.at + bytes);
     }
 
     fn skip_spaces(&mut self) {
@@ -156,20 +155,20 @@ impl<'a> Reader<'a> {
 
     fn term(&mut self, depth: u32) -> Result<Term, Fault> {
         self.parts += 1;
-        if depth > DEEPEST || self.parts > MOST_PARTS {
-            return Err(Fault::Large);
+        if depth > MAX_DEPTH || self.parts > MAX_PARTS {
+            return Err(Fault::TooLarge);
         }
         self.skip_spaces();
         let rest = self.rest();
-        let Some(first) = rest.chars().next() else { return Err(Fault::Ends) };
+        let Some(first) = rest.chars().next() else { return Err(Fault::Truncated) };
         match first {
-            '[' => self.many("[", "]", depth).map(Term::List),
-            '{' => self.many("{", "}", depth).map(Term::Tuple),
+            '[' => self.elements("[", "]", depth).map(Term::List),
+            '{' => self.elements("{", "}", depth).map(Term::Tuple),
             '#' if rest.starts_with("#{") => self.pairs("#{", depth),
             '%' if rest.starts_with("%{") => self.pairs("%{", depth),
-            '#' => self.printed_only('#'),
+            '#' => self.opaque('#'),
             '<' if rest.starts_with("<<") => self.binary(),
-            '<' => self.printed_only('<'),
+            '<' => self.opaque('<'),
             '"' => self.quoted('"').map(Term::Text),
             '\'' => self.quoted('\'').map(Term::Atom),
             '~' if rest.starts_with("~c\"") => {
@@ -186,18 +185,18 @@ impl<'a> Reader<'a> {
             }
             '…' => {
                 self.at += first.len_utf8();
-                Ok(Term::Cut)
+                Ok(Term::Ellipsis)
             }
-            '.' if self.take("...") => Ok(Term::Cut),
-            '.' if "...".starts_with(rest) => Err(Fault::Ends),
+            '.' if self.take("...") => Ok(Term::Ellipsis),
+            '.' if "...".starts_with(rest) => Err(Fault::Truncated),
             '-' | '0'..='9' => self.number(),
             c if c.is_alphabetic() || c == '_' => self.word().map(|name| Term::Atom(name.to_owned())),
-            _ => Err(Fault::Strange),
+            _ => Err(Fault::Invalid),
         }
     }
 
-    /// What stands between brackets, with commas, or with a bar before a tail.
-    fn many(&mut self, open: &str, close: &str, depth: u32) -> Result<Vec<Term>, Fault> {
+    /// Elements between brackets, separated by commas, or by a bar before a tail.
+    fn elements(&mut self, open: &str, close: &str, depth: u32) -> Result<Vec<Term>, Fault> {
         self.at += open.len();
         let mut parts = Vec::new();
         self.skip_spaces();
@@ -215,8 +214,8 @@ impl<'a> Reader<'a> {
             match self.rest().chars().next() {
                 Some(',' | '|') => self.at += 1,
                 Some(_) if self.take(close) => return Ok(parts),
-                Some(_) => return Err(Fault::Strange),
-                None => return Err(Fault::Ends),
+                Some(_) => return Err(Fault::Invalid),
+                None => return Err(Fault::Truncated),
             }
         }
     }
@@ -232,31 +231,31 @@ impl<'a> Reader<'a> {
             let key = self.term(depth + 1)?;
             let is_keyword = self.is_key(&key);
             self.skip_spaces();
-            if key == Term::Cut {
-                pairs.push((Term::Cut, Term::Cut));
+            if key == Term::Ellipsis {
+                pairs.push((Term::Ellipsis, Term::Ellipsis));
             } else if is_keyword || self.take("=>") {
                 pairs.push((if is_keyword { as_atom(key) } else { key }, self.term(depth + 1)?));
             } else {
-                return Err(self.strange_or_end());
+                return Err(self.invalid_or_truncated());
             }
             self.skip_spaces();
             if self.take("}") {
                 return Ok(Term::Map(pairs));
             }
             if !self.take(",") {
-                return Err(self.strange_or_end());
+                return Err(self.invalid_or_truncated());
             }
         }
     }
 
-    fn strange_or_end(&self) -> Fault {
-        if self.rest().is_empty() { Fault::Ends } else { Fault::Strange }
+    fn invalid_or_truncated(&self) -> Fault {
+        if self.rest().is_empty() { Fault::Truncated } else { Fault::Invalid }
     }
 
-    /// Reads the colon behind a key of Elixir's.
+    /// Consumes the colon after an Elixir key.
     fn is_key(&mut self, part: &Term) -> bool {
-        let may = matches!(part, Term::Atom(_) | Term::Text(_));
-        let is_key = may && self.rest().starts_with(':') && !self.rest().starts_with("::");
+        let is_allowed = matches!(part, Term::Atom(_) | Term::Text(_));
+        let is_key = is_allowed && self.rest().starts_with(':') && !self.rest().starts_with("::");
         if is_key {
             self.at += 1;
         }
@@ -265,28 +264,28 @@ impl<'a> Reader<'a> {
 
     fn word(&mut self) -> Result<&'a str, Fault> {
         let rest = self.rest();
-        let may = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@' | '?' | '!' | '.');
-        let end = rest.find(|c| !may(c)).unwrap_or(rest.len());
-        self.look(end);
-        // What Elixir's shell has cut off stands beside nothing.
+        let is_allowed = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@' | '?' | '!' | '.');
+        let end = rest.find(|c| !is_allowed(c)).unwrap_or(rest.len());
+        self.note_scanned(end);
+        // Elixir's shell prints its `...` on its own, never within a word.
         if end == 0 || rest[..end].contains("..") {
-            return Err(self.strange_or_end());
+            return Err(self.invalid_or_truncated());
         }
         self.at += end;
         Ok(&rest[..end])
     }
 
-    /// What stands between quotes, which are escaped within.
+    /// Text between quotes, with escapes.
     fn quoted(&mut self, quote: char) -> Result<String, Fault> {
         let mut text = String::new();
         let mut letters = self.rest().char_indices().skip(1);
         while let Some((at, c)) = letters.next() {
             match c {
                 '\\' => text.extend(letters.next().map(|(_, c)| c)),
-                // A name or a figure has no line break in it; whatever this is began elsewhere.
+                // Names and figures have no line breaks, so this is no string of a tool.
                 '\n' => {
-                    self.look(at);
-                    return Err(Fault::Strange);
+                    self.note_scanned(at);
+                    return Err(Fault::Invalid);
                 }
                 c if c == quote => {
                     self.at += at + 1;
@@ -295,8 +294,8 @@ impl<'a> Reader<'a> {
                 c => text.push(c),
             }
         }
-        self.look(self.rest().len());
-        Err(Fault::Ends)
+        self.note_scanned(self.rest().len());
+        Err(Fault::Truncated)
     }
 
     /// `<<"text">>`, or bytes.
@@ -305,31 +304,31 @@ impl<'a> Reader<'a> {
         self.skip_spaces();
         let text = if self.rest().starts_with('"') { Some(self.quoted('"')?) } else { None };
         let rest = self.rest();
-        let may = |c: char| {
+        let is_allowed = |c: char| {
             c.is_ascii_alphanumeric() || crate::text::is_space(c) || matches!(c, ',' | ':' | '/' | '.' | '…')
         };
-        let end = rest.find(|c| !may(c)).unwrap_or(rest.len());
-        let (between, behind) = rest.split_at(end);
-        self.look(end);
-        if !behind.starts_with(">>") {
-            return Err(if ">".starts_with(behind) { Fault::Ends } else { Fault::Strange });
+        let end = rest.find(|c| !is_allowed(c)).unwrap_or(rest.len());
+        let (between, after) = rest.split_at(end);
+        self.note_scanned(end);
+        if !after.starts_with(">>") {
+            return Err(if ">".starts_with(after) { Fault::Truncated } else { Fault::Invalid });
         }
         self.at += end + ">>".len();
-        let is_cut = between.contains("...") || between.contains('…');
+        let is_truncated = between.contains("...") || between.contains('…');
         Ok(match text {
-            _ if is_cut => Term::Cut,
+            _ if is_truncated => Term::Ellipsis,
             Some(text) if matches!(between, "" | "/utf8") => Term::Text(text),
             _ => Term::Other,
         })
     }
 
     /// `<0.80.0>`, `#Ref<…>`, `#PID<…>`, `#Fun<…>`.
-    fn printed_only(&mut self, first: char) -> Result<Term, Fault> {
+    fn opaque(&mut self, first: char) -> Result<Term, Fault> {
         let rest = self.rest();
-        let open = find_within(rest, "<", LONGEST_KIND).ok_or(self.strange_or_end())?;
-        self.look(open + LONGEST_PRINTED);
+        let open = find_within(rest, "<", MAX_PREFIX_BYTES).ok_or(self.invalid_or_truncated())?;
+        self.note_scanned(open + MAX_OPAQUE_BYTES);
         if !rest[..open].strip_prefix(first).unwrap_or_default().chars().all(char::is_alphabetic) {
-            return Err(Fault::Strange);
+            return Err(Fault::Invalid);
         }
         for (at, c) in rest[open..].char_indices().skip(1) {
             match c {
@@ -337,12 +336,12 @@ impl<'a> Reader<'a> {
                     self.at += open + at + 1;
                     return Ok(Term::Other);
                 }
-                '\n' | '[' | '{' => return Err(Fault::Strange),
-                _ if at > LONGEST_PRINTED => return Err(Fault::Large),
+                '\n' | '[' | '{' => return Err(Fault::Invalid),
+                _ if at > MAX_OPAQUE_BYTES => return Err(Fault::TooLarge),
                 _ => {}
             }
         }
-        Err(Fault::Ends)
+        Err(Fault::Truncated)
     }
 
     fn number(&mut self) -> Result<Term, Fault> {
@@ -353,27 +352,27 @@ impl<'a> Reader<'a> {
             rest[from..].find(|c| !is_digit(c)).map_or(rest.len(), |end| from + end)
         };
         let mut end = digits(sign);
-        self.look(end);
+        self.note_scanned(end);
         if end == sign {
-            return Err(if rest.len() == sign { Fault::Ends } else { Fault::Strange });
+            return Err(if rest.len() == sign { Fault::Truncated } else { Fault::Invalid });
         }
         let mut is_float = false;
         if rest[end..].starts_with('.') && rest[end + 1..].starts_with(|c: char| c.is_ascii_digit()) {
             is_float = true;
             end = digits(end + 1);
-            self.look(end);
+            self.note_scanned(end);
             if rest[end..].starts_with(['e', 'E']) {
                 let exponent = end + 1 + usize::from(rest[end + 1..].starts_with(['-', '+']));
                 end = digits(exponent);
                 if end == exponent {
-                    return Err(if rest.len() == end { Fault::Ends } else { Fault::Strange });
+                    return Err(if rest.len() == end { Fault::Truncated } else { Fault::Invalid });
                 }
             }
         }
         match rest[end..].chars().next() {
-            // The rest of it may be missing.
-            None => return Err(Fault::Ends),
-            Some(c) if c.is_alphanumeric() || matches!(c, '.' | '#') => return Err(Fault::Strange),
+            // The number may continue.
+            None => return Err(Fault::Truncated),
+            Some(c) if c.is_alphanumeric() || matches!(c, '.' | '#') => return Err(Fault::Invalid),
             Some(_) => {}
         }
         self.at += end;
@@ -408,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_of_both_languages_are_the_same() {
+    fn terms_of_both_languages_are_equal() {
         let expect = Term::List(vec![
             pair("total", Term::Integer(31_000_000)),
             pair("share", Term::Float(1.5e-4)),
@@ -433,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_alone_can_print_is_read_past() {
+    fn opaque_values_are_skipped() {
         for text in [
             "<0.80.0>",
             "#Ref<0.1.2.3>",
@@ -447,34 +446,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_known() {
+    fn truncated_terms_are_recognized() {
         for text in ["[{a,1}|...]", "[1,...]", "{a,…}", "#{a => ...}", "%{a: 1, ...}", "<<\"abc\"...>>"] {
-            assert_eq!(read(text, 0).map(|(term, _)| term.is_cut()), Ok(true), "{text}");
+            assert_eq!(read(text, 0).map(|(term, _)| term.is_truncated()), Ok(true), "{text}");
         }
         for text in ["", "[", "[1", "{a,12", "[{a,1},", "\"abc", "#{a", "#{a =>", "[..", "1.5e"] {
-            assert_eq!(read(text, 0).map_err(|no| no.fault), Err(Fault::Ends), "{text}");
+            assert_eq!(read(text, 0).map_err(|error| error.fault), Err(Fault::Truncated), "{text}");
         }
         for text in
             ["[1 2]", "{a,1]", "12us", "[1.2.3]", "16#ff ", "#{a,1}", "[\"a\nb\"]", "(", "[emu lator]"]
         {
-            assert_eq!(read(text, 0).map_err(|no| no.fault), Err(Fault::Strange), "{text}");
+            assert_eq!(read(text, 0).map_err(|error| error.fault), Err(Fault::Invalid), "{text}");
         }
-        assert_eq!(read(&"[".repeat(100), 0).map_err(|no| no.fault), Err(Fault::Large));
+        assert_eq!(read(&"[".repeat(100), 0).map_err(|error| error.fault), Err(Fault::TooLarge));
     }
 
     #[test]
-    fn what_is_no_term_is_not_looked_at_to_the_end_of_the_text() {
+    fn invalid_terms_are_not_scanned_to_the_end_of_the_text() {
         for (begin, more) in
             [("#", "#"), ("[<<", "[<<"), ("[<<1,2", "[<<1,2"), ("[#R", "[#R"), ("<", " ["), ("{#Ref", "\n")]
         {
             let text = begin.to_owned() + &more.repeat(10_000);
-            let looked = read(&text, 0).map(|_| ()).map_err(|no| no.looked);
-            assert!(looked.is_err_and(|looked| looked <= 300), "{begin}: {looked:?}");
+            let scanned = read(&text, 0).map(|_| ()).map_err(|error| error.scanned);
+            assert!(scanned.is_err_and(|scanned| scanned <= 300), "{begin}: {scanned:?}");
         }
-        // A string may be long, and what it costs is told although the term does not reach there.
+        // Scanning a long string is counted, although the term ends before it.
         let text = "{a,\"".to_owned() + &"b".repeat(10_000);
-        let no = read(&text, 0).expect_err("no term");
-        assert_eq!((no.end, no.looked), (3, text.len()));
+        let error = read(&text, 0).expect_err("no term");
+        assert_eq!((error.end, error.scanned), (3, text.len()));
     }
 
     fn terms() -> impl Strategy<Value = Term> {
@@ -493,12 +492,12 @@ mod tests {
         })
     }
 
-    /// As a shell prints it; `space` stands between what may be parted.
-    fn printed(term: &Term, is_elixir: bool, space: &str) -> String {
+    /// Prints a term as a shell does, with `space` wherever spaces are allowed.
+    fn shell_output(term: &Term, is_elixir: bool, space: &str) -> String {
         let all = |parts: &[Term]| {
             parts
                 .iter()
-                .map(|part| printed(part, is_elixir, space))
+                .map(|part| shell_output(part, is_elixir, space))
                 .collect::<Vec<_>>()
                 .join(&format!(",{space}"))
         };
@@ -516,28 +515,28 @@ mod tests {
                     .map(|(key, value)| {
                         format!(
                             "{} =>{space}{}",
-                            printed(key, is_elixir, space),
-                            printed(value, is_elixir, space)
+                            shell_output(key, is_elixir, space),
+                            shell_output(value, is_elixir, space)
                         )
                     })
                     .collect();
                 format!("{}{{{}}}", if is_elixir { '%' } else { '#' }, pairs.join(&format!(",{space}")))
             }
-            Term::Other | Term::Cut => "...".to_owned(),
+            Term::Other | Term::Ellipsis => "...".to_owned(),
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(term in terms(), is_elixir: bool, space in "[ \n\u{a0}]{0,3}(\n> )?") {
-            let text = format!("{};", printed(&term, is_elixir, &space));
+        fn printed_terms_are_read_back(term in terms(), is_elixir: bool, space in "[ \n\u{a0}]{0,3}(\n> )?") {
+            let text = format!("{};", shell_output(&term, is_elixir, &space));
             prop_assert_eq!(read(&text, 0), Ok((term, text.len() - 1)), "{}", text);
         }
 
         #[test]
-        fn what_is_cut_in_the_middle_is_no_other_term(term in terms(), is_elixir: bool, share in 0.0..1.0_f64) {
+        fn a_truncated_term_is_no_other_term(term in terms(), is_elixir: bool, share in 0.0..1.0_f64) {
             let term = Term::List(vec![term]);
-            let text = printed(&term, is_elixir, " ");
+            let text = shell_output(&term, is_elixir, " ");
             let mut end = (text.len() as f64 * share) as usize;
             while !text.is_char_boundary(end) {
                 end -= 1;
@@ -546,7 +545,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_without_harm(text in "[\\[\\]{}#%<>a-c0-9.,:|\"'\\\\ \n…=-]{0,60}") {
+        fn any_text_is_read_without_panic(text in "[\\[\\]{}#%<>a-c0-9.,:|\"'\\\\ \n…=-]{0,60}") {
             if let Ok((_, end)) = read(&text, 0) {
                 prop_assert!(text.is_char_boundary(end));
             }

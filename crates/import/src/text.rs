@@ -1,35 +1,35 @@
-//! The words of a text, each with its place. What was copied from a page or a terminal has spaces of many kinds and codes for colours
-//! between them; neither matters.
+//! Splits a text into words with their positions. Text copied from a page or a terminal contains spaces of many kinds and colour codes,
+//! which are all treated as space.
 
 use std::collections::VecDeque;
 
-/// An atom has at most 255 characters; some of them are escaped.
-const LONGEST_QUOTED: usize = 600;
+/// An atom has at most 255 characters, some of which may be escaped.
+const MAX_QUOTED_CHARS: usize = 600;
 
-/// Letters of a word that are looked at: a node's name is an atom and has at most 255, and a prompt has some around it.
-const LONGEST_WORD: usize = 300;
+/// Characters of a word that are read: a node name is an atom of at most 255, and a prompt has a few around it.
+const MAX_WORD_CHARS: usize = 300;
 
 /// A histogram has 30 marks between its bars.
-const LONGEST_MARKS: usize = 64;
+const MAX_MARKS: usize = 64;
 
-/// A word.
+/// A word of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// The word: up to the next space, with the spaces of quoted atoms; or a histogram between its bars.
+    /// Up to the next space. A quoted atom, with its spaces, and a histogram with its bars are one word.
     pub text: &'a str,
     /// From 1.
     pub line: usize,
     /// In characters, from 1.
     pub column: usize,
-    /// Where it begins in the whole text, in bytes.
+    /// Where it begins in the text, in bytes.
     pub begin: usize,
-    /// Where its line begins there.
+    /// Where its line begins, in bytes.
     pub line_begin: usize,
-    /// Whether nothing but white space stands before it in its line.
+    /// Only white space precedes it on its line.
     pub is_first: bool,
 }
 
-/// All words, read as they are asked for.
+/// All words, read on demand.
 #[derive(Debug)]
 pub struct Tokens<'a> {
     text: &'a str,
@@ -38,7 +38,7 @@ pub struct Tokens<'a> {
     line_begin: usize,
     /// Characters of the line before `at`.
     column: usize,
-    /// Whether these are white space.
+    /// These are white space only.
     is_blank: bool,
     ahead: VecDeque<Token<'a>>,
 }
@@ -48,12 +48,12 @@ impl<'a> Tokens<'a> {
         Tokens { text, at: 0, line: 1, line_begin: 0, column: 0, is_blank: true, ahead: VecDeque::new() }
     }
 
-    /// The text that the words are of.
-    pub fn whole(&self) -> &'a str {
+    /// The text being split.
+    pub fn source(&self) -> &'a str {
         self.text
     }
 
-    /// The word after `n` others; `None` behind the last one.
+    /// The word `n` words ahead; `None` at the end.
     pub fn peek(&mut self, n: usize) -> Option<Token<'a>> {
         while self.ahead.len() <= n {
             let token = self.scan()?;
@@ -62,12 +62,12 @@ impl<'a> Tokens<'a> {
         self.ahead.get(n).copied()
     }
 
-    /// The text of that word; empty behind the last one.
+    /// The text of that word; empty at the end.
     pub fn word(&mut self, n: usize) -> &'a str {
         self.peek(n).map_or("", |token| token.text)
     }
 
-    /// Goes on behind so many words.
+    /// Skips `n` words.
     pub fn skip(&mut self, n: usize) {
         for _ in 0..n {
             if self.peek(0).is_none() {
@@ -77,13 +77,13 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Words from here to the end of the line.
+    /// Number of words up to the end of the line.
     pub fn left_in_line(&mut self) -> usize {
         let Some(first) = self.peek(0) else { return 0 };
         (0..).take_while(|n| self.peek(*n).is_some_and(|token| token.line == first.line)).count()
     }
 
-    /// The line that a word stands in, without its end.
+    /// The line of a word, without its end.
     pub fn line_of(&self, token: Token<'a>) -> &'a str {
         let rest = &self.text[token.line_begin..];
         rest.find('\n').map_or(rest, |end| &rest[..end]).trim_end()
@@ -116,7 +116,7 @@ impl<'a> Tokens<'a> {
             let Some(length) = space(&self.text[self.at..], &mut is_quoting) else { return };
             self.column += self.text[self.at..self.at + length].chars().count();
             self.at += length;
-            // Marks of quoting and codes for colours are no blank.
+            // Quote marks and colour codes are not white space here.
             self.is_blank &= c.is_whitespace();
             if c == '\n' {
                 self.line += 1;
@@ -128,7 +128,7 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Where the next word begins, from a place where none does.
+/// Skips spaces, if there are any at `from`.
 pub fn skip_spaces(text: &str, from: usize) -> usize {
     let mut at = from;
     let mut is_quoting = at == 0;
@@ -138,8 +138,8 @@ pub fn skip_spaces(text: &str, from: usize) -> usize {
     at
 }
 
-/// Where these words end, if they stand here one behind the other.
-pub fn follow(text: &str, begin: usize, words: &[&str]) -> Option<usize> {
+/// Where these consecutive words end, if they are at `begin`.
+pub fn match_words(text: &str, begin: usize, words: &[&str]) -> Option<usize> {
     let mut at = begin;
     for (n, word) in words.iter().enumerate() {
         if n > 0 {
@@ -150,23 +150,23 @@ pub fn follow(text: &str, begin: usize, words: &[&str]) -> Option<usize> {
     Some(at)
 }
 
-/// The next word, and where it ends: at a space, or at the latest after [`LONGEST_WORD`] letters. Whoever goes through a text asks for the
-/// word at each of its places.
+/// The next word and where it ends: at a space, or after [`MAX_WORD_CHARS`] characters, since callers ask for the word at every position.
 pub fn word(text: &str, from: usize) -> (&str, usize) {
     let begin = skip_spaces(text, from);
-    let is_end = |(n, (_, c)): &(usize, (usize, char))| *n == LONGEST_WORD || is_space(*c) || *c == '\u{1b}';
+    let is_end =
+        |(n, (_, c)): &(usize, (usize, char))| *n == MAX_WORD_CHARS || is_space(*c) || *c == '\u{1b}';
     let end = text[begin..].char_indices().enumerate().find(is_end);
     let end = end.map_or(text.len(), |(_, (end, _))| begin + end);
     (&text[begin..end], end)
 }
 
-/// Where a pattern begins in a text, if that is at most `most` bytes behind the text's begin.
-pub fn find_within(text: &str, pattern: &str, most: usize) -> Option<usize> {
-    (0..=most).find(|at| text.get(*at..).is_some_and(|rest| rest.starts_with(pattern)))
+/// Where a pattern begins in a text, if that is within the first `max` bytes.
+pub fn find_within(text: &str, pattern: &str, max: usize) -> Option<usize> {
+    (0..=max).find(|at| text.get(*at..).is_some_and(|rest| rest.starts_with(pattern)))
 }
 
-/// Bytes of the space that `rest` begins with, `None` if with none. `is_quoting`: no word has stood in this line yet, so a `>` is a mark of
-/// whoever has quoted it in a mail.
+/// Bytes of the space that `rest` begins with; `None` if it begins with a word. `is_quoting`: no word has occurred on this line yet, so `>` is the
+/// quote mark of a mail.
 fn space(rest: &str, is_quoting: &mut bool) -> Option<usize> {
     match rest.chars().next()? {
         '\u{1b}' => Some(escape(rest)),
@@ -179,12 +179,12 @@ fn space(rest: &str, is_quoting: &mut bool) -> Option<usize> {
     }
 }
 
-/// Spaces, also those of web pages, and what is not seen.
+/// White space, including that of web pages, and invisible characters.
 pub fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{200b}' | '\u{feff}' | '\u{ad}')
 }
 
-/// Bytes of a code that steers a terminal; `rest` begins with it.
+/// Bytes of a terminal control sequence that `rest` begins with.
 fn escape(rest: &str) -> usize {
     let bytes = rest.as_bytes();
     if bytes.get(1) != Some(&b'[') {
@@ -213,10 +213,10 @@ fn word_length(rest: &str) -> usize {
     at
 }
 
-/// Bytes of the quoted atom that `rest` begins with, quotes included; `None` if it does not end in its line.
+/// Bytes of the quoted atom that `rest` begins with, quotes included; `None` if it does not end on its line.
 pub fn quoted(rest: &str) -> Option<usize> {
     let mut escaped = false;
-    for (at, c) in rest.char_indices().skip(1).take(LONGEST_QUOTED) {
+    for (at, c) in rest.char_indices().skip(1).take(MAX_QUOTED_CHARS) {
         match c {
             '\n' => return None,
             _ if escaped => escaped = false,
@@ -230,7 +230,7 @@ pub fn quoted(rest: &str) -> Option<usize> {
 
 /// Bytes of the histogram that `rest` begins with, bars included.
 pub fn histogram(rest: &str) -> Option<usize> {
-    for (at, c) in rest.char_indices().skip(1).take(LONGEST_MARKS + 1) {
+    for (at, c) in rest.char_indices().skip(1).take(MAX_MARKS + 1) {
         match c {
             '|' => return Some(at + 1),
             '.' | 'x' | 'X' => {}
@@ -249,7 +249,7 @@ pub fn unquoted(atom: &str) -> String {
     }
 }
 
-/// What stands between the quotes of an atom.
+/// Removes the escapes in a quoted atom.
 pub fn unescaped(inner: &str) -> String {
     let mut out = String::with_capacity(inner.len());
     let mut letters = inner.chars();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn words_have_their_places() {
+    fn words_have_positions() {
         assert_eq!(words("a  bé\r\n c"), [("a", 1, 1), ("bé", 1, 4), ("c", 2, 2)]);
         assert_eq!(words("\u{a0}a\u{200b}b\x1b[31mc\x1b[0m"), [("a", 1, 2), ("b", 1, 4), ("c", 1, 10)]);
         assert_eq!(words(""), []);
@@ -285,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_quoting_are_no_words() {
+    fn quote_marks_are_no_words() {
         assert_eq!(words("> a > b\n>> c\n"), [("a", 1, 3), (">", 1, 5), ("b", 1, 7), ("c", 2, 4)]);
         assert_eq!(skip_spaces("a\n > > b", 1), 7);
         assert_eq!(skip_spaces("a > b", 1), 2);
     }
 
     #[test]
-    fn what_holds_spaces_is_one_word_where_it_ends_in_its_line() {
+    fn quoted_atoms_and_histograms_are_one_word_if_they_end_on_their_line() {
         let texts = |text| words(text).into_iter().map(|word| word.0).collect::<Vec<_>>();
         assert_eq!(texts("db_tab 'my table' 1"), ["db_tab", "'my table'", "1"]);
         assert_eq!(texts("'beam/erl_db.c':1809 2"), ["'beam/erl_db.c':1809", "2"]);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_found_again() {
+    fn the_line_of_a_word_is_found() {
         let mut tokens = Tokens::new("one two\n  three four \n");
         tokens.skip(3);
         let four = tokens.peek(0).expect("a word");
@@ -311,9 +311,9 @@ mod tests {
     }
 
     #[test]
-    fn a_word_has_an_end() {
+    fn words_have_a_maximum_length() {
         let long = "é".repeat(1_000);
-        assert_eq!(word(&long, 0).0.chars().count(), LONGEST_WORD);
+        assert_eq!(word(&long, 0).0.chars().count(), MAX_WORD_CHARS);
         assert_eq!(word(" short one", 0), ("short", 6));
         assert_eq!(find_within("12.34%", "%", 6), Some(5));
         assert_eq!(find_within("é12.34%", "%", 6), None);

@@ -1,14 +1,14 @@
-//! What recon_alloc and instrument print of allocators and their blocks.
+//! Allocators and blocks, as printed by recon_alloc and instrument.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
-mod told;
+mod contents;
 
 use beamtune_import::read;
 use beamtune_model::{SeriesTable, facts};
-use told::*;
+use contents::*;
 
 #[test]
-fn walks_of_instrument_become_the_rows_of_a_walk() {
+fn results_of_instrument_become_rows_of_carriers_and_allocations() {
     let text = "Erlang/OTP 27 [erts-15.0] [smp:2:2]\n1> instrument:allocations().\n\
                 {ok,{128,4096,#{system => #{binary => {3,1,0,2}}}}}\n2> instrument:carriers().\n\
                 {ok,{512,[{binary_alloc,false,1048576,0,[{binary_alloc,4,262144}],{0,0,3,1}},\n\
@@ -21,7 +21,7 @@ fn walks_of_instrument_become_the_rows_of_a_walk() {
         .iter()
         .map(|row| (row.kind.as_str(), row.blocks, row.skipped.as_deref(), row.bytes))
         .collect();
-    // 3 × 64, 1 × 192, and 2 of the last place, which begins at 512.
+    // 3 × 64, 1 × 192, and 2 of the last bin, which begins at 512.
     assert_eq!(rows, [("", 0, Some("unscanned"), 4_096), ("binary", 6, None, 3 * 64 + 192 + 2 * 768)]);
     let sizes: Vec<_> = sample.allocations[1].sizes.iter().map(|size| (size.from, size.count)).collect();
     assert_eq!(sizes, [(0, 3), (128, 1), (512, 2)]);
@@ -34,27 +34,30 @@ fn walks_of_instrument_become_the_rows_of_a_walk() {
         carriers,
         [("binary_alloc", false, false, Some(2), 1_048_576), ("eheap_alloc", true, true, Some(10), 524_288)]
     );
-    assert!(sample.gaps.is_empty(), "all carriers were asked for: {:?}", sample.gaps);
-    let told = told_by(text);
+    assert!(sample.gaps.is_empty(), "the call asked for all carriers: {:?}", sample.gaps);
+    let contents = import(text);
     check(
-        &told,
+        &contents,
         &[
             ("allocator.mbcs_blocks_size binary_alloc", "262144"),
             ("allocator.sbcs_carriers eheap_alloc", "1"),
         ],
     );
-    let without = whys(&text[text.find('\n').expect("a line")..]);
+    let without = reasons(&text[text.find('\n').expect("a line")..]);
     assert!(without.iter().all(|(.., why)| why.contains("OTP release")) && without.len() == 2, "{without:?}");
     for release in ["23", "25", "27", "29"] {
-        let told = told_by(&fixture(&format!("instrument-otp{release}")));
-        assert!(told.contains_key("allocation 0") && told.contains_key("carrier 0"), "{release}: {told:#?}");
+        let contents = import(&fixture(&format!("instrument-otp{release}")));
+        assert!(
+            contents.contains_key("allocation 0") && contents.contains_key("carrier 0"),
+            "{release}: {contents:#?}"
+        );
     }
 }
 
 const AVERAGES: &str = "recon_alloc:average_block_sizes(current).\n";
 
 #[test]
-fn a_part_of_the_blocks_is_not_taken_for_all_of_them() {
+fn some_of_the_blocks_are_not_all_blocks() {
     let banner = "Erlang/OTP 27 [erts-15.0] [smp:2:2]\n";
     let answer = "{ok,{128,0,#{system => #{binary => {3,1,0,2}}}}}\n";
     let gaps = |call: &str| {
@@ -70,12 +73,12 @@ fn a_part_of_the_blocks_is_not_taken_for_all_of_them() {
             "{banner}1> instrument:allocations(#{{flags => [{flag}]}}).\n{}",
             answer.replace("system", origin)
         );
-        assert!(whys(&text)[0].2.contains("by process or function"), "{text}: {:?}", whys(&text));
+        assert!(reasons(&text)[0].2.contains("by process or function"), "{text}: {:?}", reasons(&text));
     }
 }
 
 #[test]
-fn averages_become_numbers_of_blocks_where_their_sizes_are_told() {
+fn block_counts_follow_from_sizes_and_averages() {
     let sizes = "2> recon_alloc:fragmentation(current).\n\
                  [{{binary_alloc,1},[{sbcs_usage,0.9},{mbcs_usage,0.8},{sbcs_block_size,60000000},\
                  {sbcs_carriers_size,61000000},{mbcs_block_size,800},{mbcs_carriers_size,1000}]},\n\
@@ -84,72 +87,80 @@ fn averages_become_numbers_of_blocks_where_their_sizes_are_told() {
     let means = "1> recon_alloc:average_block_sizes(current).\n\
                  [{binary_alloc,[{mbcs,10.0},{sbcs,600000.0}]},{ets_alloc,[{mbcs,12.5},{sbcs,0}]}]\n";
     for text in [format!("{means}{sizes}"), format!("{sizes}{means}")] {
-        let told = told_by(&text);
+        let contents = import(&text);
         check(
-            &told,
+            &contents,
             &[
                 ("allocator.mbcs_blocks binary_alloc", "100"),
                 ("allocator.sbcs_blocks binary_alloc", "100"),
                 ("allocator.sbcs_carriers binary_alloc", "100"),
             ],
         );
-        assert!(!told.keys().any(|key| key.ends_with("ets_alloc")), "its sizes are not told: {told:#?}");
-        assert!(told[facts::IMPORTED_REMARK].contains("averages"), "{told:#?}");
-        assert!(whys(&text).is_empty(), "{:?}", whys(&text));
+        assert!(
+            !contents.keys().any(|key| key.ends_with("ets_alloc")),
+            "its sizes are unknown: {contents:#?}"
+        );
+        assert!(contents[facts::IMPORTED_REMARK].contains("averages"), "{contents:#?}");
+        assert!(reasons(&text).is_empty(), "{:?}", reasons(&text));
     }
     let again = format!("{sizes}{means}{}", means.replace("10.0", "11.0"));
-    assert!(whys(&again)[0].2.contains("told before"), "{:?}", whys(&again));
+    assert!(reasons(&again)[0].2.contains("contradicts earlier output"), "{:?}", reasons(&again));
 }
 
 #[test]
-fn recons_averages_are_read_on_several_releases_and_in_both_languages() {
+fn averages_are_read_on_several_releases_and_in_both_languages() {
     for name in ["recon-otp25", "recon-otp29", "recon-elixir-otp25"] {
         let text = fixture(name);
-        let told = told_by(&text);
-        // 200 binaries of 600 kB were made.
+        let contents = import(&text);
+        // The node has 200 binaries of 600 kB.
         check(
-            &told,
+            &contents,
             &[("allocator.sbcs_blocks binary_alloc", "200"), ("allocator.sbcs_carriers binary_alloc", "200")],
         );
         for sum in ["allocator.carriers_size ", "allocator.blocks_size ", "allocator.carriers_size ll_alloc"]
         {
-            assert!(told.contains_key(sum), "{name}: {sum}");
+            assert!(contents.contains_key(sum), "{name}: {sum}");
         }
-        let of_recon: Vec<_> = whys(&text).into_iter().filter(|(.., why)| !why.contains("no tool")).collect();
-        assert!(of_recon.len() == 1 && of_recon[0].2.contains("no numbers follow"), "{name}: {of_recon:#?}");
+        let of_recon: Vec<_> =
+            reasons(&text).into_iter().filter(|(.., why)| !why.contains("no known tool")).collect();
+        assert!(of_recon.len() == 1 && of_recon[0].2.contains("contain no sizes"), "{name}: {of_recon:#?}");
     }
 }
 
 #[test]
-fn a_snapshot_tells_the_same_as_the_sums_that_recon_makes_of_it() {
-    // Where the two differ, the second one is refused.
+fn a_snapshot_agrees_with_recons_sums_of_it() {
+    // Contradictory sums would be refused.
     let text = fixture("recon-snapshot-otp25");
-    let refused: Vec<_> = whys(&text).into_iter().filter(|(.., why)| !why.contains("no tool")).collect();
+    let refused: Vec<_> =
+        reasons(&text).into_iter().filter(|(.., why)| !why.contains("no known tool")).collect();
     assert!(refused.is_empty(), "{refused:#?}");
-    let told = told_by(&text);
+    let contents = import(&text);
     for series in
         ["mbcs_carriers", "mbcs_blocks", "pool_carriers_size", "mbcs_blocks_size", "sbcs_carriers_size"]
     {
-        assert!(told.contains_key(&format!("allocator.{series} eheap_alloc/1")), "{series}: {told:#?}");
+        assert!(
+            contents.contains_key(&format!("allocator.{series} eheap_alloc/1")),
+            "{series}: {contents:#?}"
+        );
     }
-    assert!(told.contains_key("memory.ets "), "{told:#?}");
-    let allocators = told_by(&fixture("recon-allocators-otp29"));
+    assert!(contents.contains_key("memory.ets "), "{contents:#?}");
+    let allocators = import(&fixture("recon-allocators-otp29"));
     assert!(allocators.contains_key("allocator.mbcs_carriers_size std_alloc/1"), "{allocators:#?}");
-    assert!(!allocators.keys().any(|key| key.contains("eheap_alloc")), "the shell has cut it off");
+    assert!(!allocators.keys().any(|key| key.contains("eheap_alloc")), "the shell has truncated it");
     let of_one = "[{instance,0,[{versions,\"0.9\",\"3.0\"}]}]";
-    assert!(whys(of_one)[0].2.contains("does not stand in it"), "{:?}", whys(of_one));
+    assert!(reasons(of_one)[0].2.contains("allocator's name is missing"), "{:?}", reasons(of_one));
     let cut = "[{{erts_mmap,0},[{default_mmap,[{...}|...]}]},{...}|...]";
-    assert!(whys(cut)[0].2.contains("cut it off"), "{:?}", whys(cut));
+    assert!(reasons(cut)[0].2.contains("truncated it"), "{:?}", reasons(cut));
     let odd = "[{{ets_alloc,1},[{options,[]},{mbcs,[{blocks,1,1,1},{blocks_size,9,9,9},{carriers,1},{carriers_size,8,8,8}]}]}]";
-    assert!(whys(odd)[0].2.contains("blocks are larger"), "{:?}", whys(odd));
+    assert!(reasons(odd)[0].2.contains("blocks are larger"), "{:?}", reasons(odd));
 }
 
 #[test]
-fn what_the_vm_maps_itself_stands_before_the_allocators_and_nothing_is_read_of_it() {
+fn erts_mmap_before_the_allocators_is_ignored() {
     let text = fixture("recon-mmap-otp27");
-    let told = told_by(&text);
+    let contents = import(&text);
     check(
-        &told,
+        &contents,
         &[
             ("memory.total ", "13617624"),
             ("allocator.mbcs_carriers_size eheap_alloc/1", "1048576"),
@@ -157,16 +168,18 @@ fn what_the_vm_maps_itself_stands_before_the_allocators_and_nothing_is_read_of_i
             ("allocator.pool_carriers_size eheap_alloc/1", "262144"),
         ],
     );
-    assert!(!told.keys().any(|key| key.contains("mmap")), "{told:#?}");
-    let refused: Vec<_> = whys(&text).into_iter().filter(|(.., why)| !why.contains("no tool")).collect();
+    assert!(!contents.keys().any(|key| key.contains("mmap")), "{contents:#?}");
+    let refused: Vec<_> =
+        reasons(&text).into_iter().filter(|(.., why)| !why.contains("no known tool")).collect();
     assert!(refused.is_empty(), "{refused:?}");
     let begin = text.find("[{default_mmap").expect("its numbers");
     let end = text.find("{{sys_alloc").expect("what follows");
     let without = format!("{}false}},\n  {}", &text[..begin], &text[end..]);
-    assert_eq!(told_by(&without), told);
+    assert_eq!(import(&without), contents);
 }
 
-/// Carriers and blocks of an allocator, as recon adds them up: `{blocks,…}` has the largest numbers behind the current ones, but in the pool.
+/// Carriers and blocks of an allocator in the form of recon's sums: in `{blocks,…}`, maximum values follow the current one, except in the
+/// pool.
 fn by_type(allocator: &str, instances: &str, carriers: u32) -> String {
     format!(
         "{{{{{allocator},{instances}}},\n  [{{calls,[{{{allocator}_alloc,0,11}}]}},\n   {{mbcs,[{{blocks,7,9,9}},{{blocks_size,400,500,500}},\
@@ -177,15 +190,15 @@ fn by_type(allocator: &str, instances: &str, carriers: u32) -> String {
 }
 
 #[test]
-fn what_recon_adds_up_by_allocator_is_told_of_each_allocator() {
+fn sums_by_allocator_are_read() {
     let types = format!(
         "1> recon_alloc:allocators(types).\n[{},\n {},\n {{{{mseg_alloc,[1,0]}},[{{memkind,[]}}]}},\n {{{{erts_mmap,[0]}},[{{default_mmap,[]}}]}}]\n",
         by_type("binary_alloc", "[2,1,0]", 1_000),
         by_type("eheap_alloc", "[2,1,0]", 2_000)
     );
-    let told = told_by(&types);
+    let contents = import(&types);
     check(
-        &told,
+        &contents,
         &[
             ("allocator.mbcs_carriers_size binary_alloc", "1000"),
             ("allocator.mbcs_carriers_size eheap_alloc", "2000"),
@@ -195,38 +208,39 @@ fn what_recon_adds_up_by_allocator_is_told_of_each_allocator() {
             (facts::IMPORTED_FROM, "recon_alloc"),
         ],
     );
-    assert!(!told.keys().any(|key| key.contains("mseg") || key.contains("mmap")), "{told:#?}");
-    // Averages add nothing to it.
+    assert!(!contents.keys().any(|key| key.contains("mseg") || key.contains("mmap")), "{contents:#?}");
+    // Averages add nothing.
     let means = format!("2> {AVERAGES}[{{binary_alloc,[{{mbcs,100.0}},{{sbcs,200.0}}]}}]\n");
     let both = format!("{types}{means}");
-    check(&told_by(&both), &[("allocator.mbcs_blocks binary_alloc", "7")]);
-    assert!(whys(&both).is_empty(), "{:?}", whys(&both));
-    // Instances say more, and both together would count twice.
+    check(&import(&both), &[("allocator.mbcs_blocks binary_alloc", "7")]);
+    assert!(reasons(&both).is_empty(), "{:?}", reasons(&both));
+    // Instances contain more, and both together would count twice.
     let instances = "2> recon_alloc:fragmentation(current).\n[{{binary_alloc,1},[{sbcs_usage,1.0},{mbcs_usage,0.5},{sbcs_block_size,0},\
                      {sbcs_carriers_size,0},{mbcs_block_size,5},{mbcs_carriers_size,10}]}]\n";
-    let told = told_by(&format!("{types}{instances}"));
-    check(&told, &[("allocator.mbcs_carriers_size binary_alloc/1", "10")]);
-    assert!(!told.keys().any(|key| key.starts_with("allocator.") && !key.contains('/')), "{told:#?}");
+    let contents = import(&format!("{types}{instances}"));
+    check(&contents, &[("allocator.mbcs_carriers_size binary_alloc/1", "10")]);
+    assert!(!contents.keys().any(|key| key.starts_with("allocator.") && !key.contains('/')), "{contents:#?}");
     for (whole, odd, why) in [
         ("{blocks_size,400,", "{blocks_size,40000,", "blocks are larger"),
         ("{carriers,2,2,2},", "", "a size is missing"),
-        ("{{mseg_alloc,[1,0]},[{memkind,[]}]}", "{...}", "cut it off"),
-        ("{{mseg_alloc,[1,0]},[{memkind,[]}]}", "{{mseg_alloc,[1|...]},...}", "cut it off"),
+        ("{{mseg_alloc,[1,0]},[{memkind,[]}]}", "{...}", "truncated it"),
+        ("{{mseg_alloc,[1,0]},[{memkind,[]}]}", "{{mseg_alloc,[1|...]},...}", "truncated it"),
     ] {
-        let whys = whys(&types.replacen(whole, odd, 1));
-        assert!(whys.len() == 1 && whys[0].0 == 2 && whys[0].2.contains(why), "{odd}: {whys:?}");
+        let reasons = reasons(&types.replacen(whole, odd, 1));
+        assert!(reasons.len() == 1 && reasons[0].0 == 2 && reasons[0].2.contains(why), "{odd}: {reasons:?}");
     }
 }
 
 #[test]
-fn recons_sums_by_allocator_are_those_of_its_instances() {
+fn sums_by_allocator_equal_the_sums_of_instances() {
     for release in ["25", "29"] {
         // Both are of one snapshot.
         let text = fixture(&format!("recon-types-otp{release}"));
-        let instances = told_by(&fixture(&format!("recon-types-instances-otp{release}")));
-        let types = told_by(&text);
-        let number =
-            |told: &Told, key: &str| told.get(key).map_or(0, |value| value.parse::<i64>().expect("a number"));
+        let instances = import(&fixture(&format!("recon-types-instances-otp{release}")));
+        let types = import(&text);
+        let number = |contents: &Contents, key: &str| {
+            contents.get(key).map_or(0, |value| value.parse::<i64>().expect("a number"))
+        };
         let mut compared = 0;
         for allocator in
             ["eheap_alloc", "binary_alloc", "ets_alloc", "driver_alloc", "ll_alloc", "std_alloc", "fix_alloc"]
@@ -246,16 +260,16 @@ fn recons_sums_by_allocator_are_those_of_its_instances() {
         }
         assert!(compared > 12, "{release}: {compared}");
         assert!(!types.keys().any(|key| key.contains('/') && key.starts_with("allocator.")), "{types:#?}");
-        let whys = whys(&text);
-        assert!(whys.iter().all(|(.., why)| why.contains("no tool")), "{release}: {whys:?}");
+        let reasons = reasons(&text);
+        assert!(reasons.iter().all(|(.., why)| why.contains("no known tool")), "{release}: {reasons:?}");
     }
 }
 
 #[test]
-fn two_sums_of_all_allocators_tell_the_others() {
+fn two_totals_determine_the_others() {
     let sums = |text: &str| {
-        let told = told_by(text);
-        ["carriers_size", "blocks_size"].map(|name| told.get(&format!("allocator.{name} ")).cloned())
+        let contents = import(text);
+        ["carriers_size", "blocks_size"].map(|name| contents.get(&format!("allocator.{name} ")).cloned())
     };
     let both = [Some("1000".to_owned()), Some("250".to_owned())];
     let answer = |of: &str, number: &str| format!("1> recon_alloc:memory({of}).\n{number}\n");
@@ -276,8 +290,8 @@ fn two_sums_of_all_allocators_tell_the_others() {
     let elixir = "iex(1)> :recon_alloc.memory(:used)\n250\niex(2)> :recon_alloc.memory(:allocated_types)\n\
                   [binary_alloc: 400, eheap_alloc: 600]\n";
     assert_eq!(sums(elixir), both);
-    check(&told_by(elixir), &[("allocator.carriers_size eheap_alloc", "600")]);
+    check(&import(elixir), &[("allocator.carriers_size eheap_alloc", "600")]);
     assert!(!read(answer("usage", "0.25").as_bytes()).is_ok_and(|reading| reading.tools.is_empty()));
     let twice = answer("used", "250") + &answer("used", "260");
-    assert!(whys(&twice)[0].2.contains("told before"), "{:?}", whys(&twice));
+    assert!(reasons(&twice)[0].2.contains("contradicts earlier output"), "{:?}", reasons(&twice));
 }

@@ -1,11 +1,11 @@
-//! Whose answer a list is: what stands around a call in its statement, before it and behind it.
+//! Which call a list is the answer of, by the statement around the call.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
-mod told;
+mod contents;
 
-use told::*;
+use contents::*;
 
-/// An answer of `recon_alloc:fragmentation` with one instance, of so many bytes of carriers.
+/// A result of `recon_alloc:fragmentation` with one instance and the given carrier size.
 fn answer(bytes: u32) -> String {
     format!(
         "[{{{{eheap_alloc,1}},\n  [{{sbcs_usage,1.0}},\n   {{mbcs_usage,0.5}},\n   {{sbcs_block_size,0}},\n   {{sbcs_carriers_size,0}},\n   \
@@ -14,21 +14,21 @@ fn answer(bytes: u32) -> String {
 }
 
 const CURRENT: &str = "allocator.mbcs_carriers_size eheap_alloc/1";
-const LARGEST: &str = "allocator.mbcs_carriers_size_max eheap_alloc/1";
+const MAX: &str = "allocator.mbcs_carriers_size_max eheap_alloc/1";
 
-/// Another answer, so that something is read.
+/// Another result, so that something is read.
 const OTHER: &str = "7> erlang:memory().\n[{total,3},{processes,1},{system,2}]\n";
 
 fn check_refused(text: &str, line: usize, why: &str) {
     let text = format!("{text}\n{OTHER}");
-    let told = told_by(&text);
-    assert!(!told.keys().any(|key| key.starts_with("allocator.")), "{text}: {told:#?}");
-    let whys = whys(&text);
-    assert!(whys.iter().any(|(at, _, text)| *at == line && text.contains(why)), "{text}: {whys:?}");
+    let contents = import(&text);
+    assert!(!contents.keys().any(|key| key.starts_with("allocator.")), "{text}: {contents:#?}");
+    let reasons = reasons(&text);
+    assert!(reasons.iter().any(|(at, _, text)| *at == line && text.contains(why)), "{text}: {reasons:?}");
 }
 
 #[test]
-fn answers_of_two_calls_in_one_expression_are_not_taken_for_those_of_one() {
+fn answers_of_several_calls_in_one_expression_are_refused() {
     let (max, current) = (answer(90), answer(80));
     for (calls, answers) in [
         (
@@ -61,13 +61,13 @@ fn answers_of_two_calls_in_one_expression_are_not_taken_for_those_of_one() {
 }
 
 #[test]
-fn numbers_of_two_calls_are_not_mixed_up() {
+fn numbers_of_several_calls_in_one_statement_are_refused() {
     let calls = "1> rp(recon_alloc:memory(used)), rp(recon_alloc:memory(allocated)).";
-    check_refused(&format!("{calls}\n250\n1000\nok"), 2, "several calls stand in one statement");
+    check_refused(&format!("{calls}\n250\n1000\nok"), 2, "the statement has several calls");
 }
 
 #[test]
-fn of_calls_one_behind_the_other_the_last_one_is_answered() {
+fn the_last_of_several_calls_is_answered() {
     for calls in [
         "1> recon_alloc:fragmentation(max), recon_alloc:fragmentation(current).",
         "1> recon_alloc:snapshot(), rp(recon_alloc:fragmentation(current)).",
@@ -78,18 +78,18 @@ fn of_calls_one_behind_the_other_the_last_one_is_answered() {
         "1> timer:sleep(10), recon_alloc:fragmentation(current).",
         "application:ensure_all_started(recon).\n{ok,[recon]}\nrecon_alloc:fragmentation(current).",
     ] {
-        check(&told_by(&format!("{calls}\n{}\n", answer(80))), &[(CURRENT, "80")]);
+        check(&import(&format!("{calls}\n{}\n", answer(80))), &[(CURRENT, "80")]);
     }
     let each = format!(
         "1> recon_alloc:fragmentation(max).\n{}\n2> recon_alloc:fragmentation(current).\n{}\n",
         answer(90),
         answer(80)
     );
-    check(&told_by(&each), &[(LARGEST, "90"), (CURRENT, "80")]);
+    check(&import(&each), &[(MAX, "90"), (CURRENT, "80")]);
 }
 
 #[test]
-fn what_a_function_makes_of_an_answer_is_not_the_answer() {
+fn transformed_results_are_refused() {
     let printed = answer(80);
     for call in [
         "lists:filter(fun({{A,_},_}) -> A =:= eheap_alloc end, recon_alloc:fragmentation(current)).",
@@ -104,37 +104,37 @@ fn what_a_function_makes_of_an_answer_is_not_the_answer() {
         ":rpc.call(n, :recon_alloc, :fragmentation, [:current]) |> Enum.take(3)",
     ] {
         for prompt in ["", "1> ", "iex(4)> ", "$ bin/app eval '"] {
-            check_refused(&format!("{prompt}{call}\n{printed}"), 2, "what stands around the call");
+            check_refused(&format!("{prompt}{call}\n{printed}"), 2, "the rest of the statement transforms");
         }
     }
     for call in [
         "1> lists:filter(fun({{A,_},_}) -> A =:= eheap_alloc end,\n1> recon_alloc:fragmentation(current)).",
         "iex(1)> tl(\n...(1)> :recon_alloc.fragmentation(:current))",
     ] {
-        check_refused(&format!("{call}\n{printed}"), 3, "what stands around the call");
+        check_refused(&format!("{call}\n{printed}"), 3, "the rest of the statement transforms");
     }
     for call in
         ["iex(1)> tl :recon_alloc.fragmentation(:current)", "1> Known -- recon_alloc:fragmentation(current)."]
     {
-        check_refused(&format!("{call}\n{printed}"), 2, "what stands around the call");
+        check_refused(&format!("{call}\n{printed}"), 2, "the rest of the statement transforms");
     }
     let first = "1> lists:sublist(recon_alloc:fragmentation(current), 3).";
-    check_refused(&format!("{first}\n{printed}"), 2, "what stands around the call");
+    check_refused(&format!("{first}\n{printed}"), 2, "the rest of the statement transforms");
     let allocators = "[{{eheap_alloc,1},[{options,[]},{mbcs,[{blocks,1,1,1},{blocks_size,5,9,9},{carriers,1},{carriers_size,8,8,8}]}]}]";
     for call in [
         "tl(recon_alloc:allocators())",
         "lists:sublist(recon_alloc:allocators(), 3)",
         ":recon_alloc.allocators() |> Enum.take(3)",
     ] {
-        check_refused(&format!("1> {call}.\n{allocators}"), 2, "what stands around the call");
+        check_refused(&format!("1> {call}.\n{allocators}"), 2, "the rest of the statement transforms");
     }
     let number = "1> round(recon_alloc:memory(used)).\n250";
-    check_refused(number, 2, "what stands around the call");
-    check(&told_by(&format!("1> rp(recon_alloc:allocators()).\n{allocators}\n")), &[(CURRENT, "8")]);
+    check_refused(number, 2, "the rest of the statement transforms");
+    check(&import(&format!("1> rp(recon_alloc:allocators()).\n{allocators}\n")), &[(CURRENT, "8")]);
 }
 
 #[test]
-fn a_number_that_is_reckoned_with_or_stands_in_prose_is_not_the_answer() {
+fn numbers_in_arithmetic_or_prose_are_refused() {
     for (text, line) in [
         ("1> recon_alloc:memory(allocated) / 1024 / 1024.\n53.203125", 2),
         ("recon_alloc:memory(allocated)/1024/1024.\n53.203125", 2),
@@ -144,16 +144,16 @@ fn a_number_that_is_reckoned_with_or_stands_in_prose_is_not_the_answer() {
         ("recon_alloc:memory(allocated) - recon_alloc:memory(used).\n12345678", 2),
         ("1> 2 * recon_alloc:memory(used).\n12345678", 2),
     ] {
-        check_refused(text, line, "what stands around the call");
+        check_refused(text, line, "the rest of the statement transforms");
     }
     for text in ["I ran `recon_alloc:memory(allocated)` 3 times", "recon_alloc:memory(allocated): 4 GB"] {
-        check_refused(text, 1, "more stands in its line");
+        check_refused(text, 1, "more text follows on its line");
     }
     for text in
         ["recon_alloc:memory(used) % 3\n", "recon_alloc:memory(used) # 3\n", "recon_alloc:memory(used) = 3\n"]
     {
-        let told = told_by(&format!("{text}{OTHER}"));
-        assert!(!told.keys().any(|key| key.starts_with("allocator.")), "{text}: {told:#?}");
+        let contents = import(&format!("{text}{OTHER}"));
+        assert!(!contents.keys().any(|key| key.starts_with("allocator.")), "{text}: {contents:#?}");
     }
     for text in [
         "- recon_alloc:memory(used).\n250\n",
@@ -161,18 +161,18 @@ fn a_number_that_is_reckoned_with_or_stands_in_prose_is_not_the_answer() {
         "recon_alloc:memory(used). 250 ok 2> halt().\n",
         "1>recon_alloc:memory(used).\n250 2>recon_alloc:memory(usage).\n0.25\n",
     ] {
-        check(&told_by(text), &[("allocator.blocks_size ", "250")]);
+        check(&import(text), &[("allocator.blocks_size ", "250")]);
     }
     let total = "[{total,3},{processes,1},{system,2}]\n";
     for call in
         ["before - erlang:memory():", "erlang:memory() - 5 minutes later:", "erlang:memory(). % later"]
     {
-        check(&told_by(&format!("{call}\n{total}")), &[("memory.total ", "3")]);
+        check(&import(&format!("{call}\n{total}")), &[("memory.total ", "3")]);
     }
 }
 
 #[test]
-fn a_call_within_what_prints_it_is_answered_whole() {
+fn calls_within_printing_functions_have_complete_answers() {
     for call in [
         "rpc:call('shop@web1', recon_alloc, fragmentation, [current]).",
         "rpc:call(N, recon_alloc, fragmentation, [current], 5000).",
@@ -188,7 +188,7 @@ fn a_call_within_what_prints_it_is_answered_whole() {
         "IO.inspect :recon_alloc.fragmentation(:current), limit: :infinity",
     ] {
         for prompt in ["", "1> ", "iex(s@h)4> ", "$ bin/app eval '", "I got this from ", "7>"] {
-            check(&told_by(&format!("{prompt}{call}\n{}\n", answer(80))), &[(CURRENT, "80")]);
+            check(&import(&format!("{prompt}{call}\n{}\n", answer(80))), &[(CURRENT, "80")]);
         }
     }
 }

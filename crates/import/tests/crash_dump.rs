@@ -1,4 +1,4 @@
-//! Dumps that VMs have written (fixtures/crash_dumps), whole, cut, and made up: what is read of them is what stands in them.
+//! Dumps written by VMs (fixtures/crash_dumps), complete, truncated and generated: their content is read correctly.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod made_dump;
@@ -12,9 +12,9 @@ use beamtune_model::{Group, ProcessRow, Sample, SampleBuilder, SeriesTable, Span
 use made_dump::{Made, PROCESSES};
 use proptest::prelude::*;
 
-/// A dump as it was read.
+/// A dump that was read.
 struct Dump {
-    told: Told,
+    summary: Told,
     sample: Sample,
     table: SeriesTable,
 }
@@ -24,9 +24,9 @@ impl Dump {
         let mut table = SeriesTable::default();
         let tick = Tick { t: 0, incarnation: 0, vm: Some(Span { begin: 0, end: 0 }), host: None, late: 0 };
         let mut builder = SampleBuilder::new(&mut table, tick);
-        let told = read(input, &mut builder)?;
+        let summary = read(input, &mut builder)?;
         let sample = builder.sample;
-        Ok(Dump { told, sample, table })
+        Ok(Dump { summary, sample, table })
     }
 
     fn fixture(name: &str) -> Dump {
@@ -42,7 +42,7 @@ impl Dump {
         self.sample.readings.iter().find(|(known, _)| *known == id).map(|(_, value)| *value)
     }
 
-    /// All numbers, by what they are of. What is among how many largest depends on the others, and is left out.
+    /// All numbers by name, without ranks, which depend on the other rows.
     fn numbers(&self) -> BTreeMap<String, i64> {
         let mut numbers = BTreeMap::new();
         for (id, value) in &self.sample.readings {
@@ -77,10 +77,10 @@ fn fixture(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn dumps_of_all_releases_tell_the_same_of_the_same_end() {
+fn dumps_of_all_releases_have_the_same_content() {
     for release in ["23", "25", "27", "29"] {
         let dump = Dump::fixture(&format!("{release}-halt"));
-        assert_eq!(dump.told.missing, None, "{release}");
+        assert_eq!(dump.summary.missing, None, "{release}");
         assert_eq!(dump.fact(facts::OTP_RELEASE), Some(release));
         assert_eq!(dump.fact(facts::CRASH_SLOGAN), Some("gone for good"), "{release}");
         assert!(dump.fact(facts::CRASH_TIME).is_some_and(|time| time.ends_with(" 2026")), "{release}");
@@ -116,7 +116,7 @@ fn dumps_of_all_releases_tell_the_same_of_the_same_end() {
 }
 
 #[test]
-fn a_vm_that_had_no_memory_left_names_the_process_that_was_collected() {
+fn an_out_of_memory_dump_names_the_process_in_gc() {
     for release in ["23", "25", "27", "29"] {
         let dump = Dump::fixture(&format!("{release}-oom"));
         let slogan = dump.fact(facts::CRASH_SLOGAN).expect("a slogan");
@@ -132,7 +132,7 @@ fn a_vm_that_had_no_memory_left_names_the_process_that_was_collected() {
 }
 
 #[test]
-fn other_ends_are_read() {
+fn other_reasons_of_death_are_read() {
     let atoms = Dump::fixture("27-atoms");
     assert_eq!(atoms.fact(facts::CRASH_SLOGAN), Some("no more index entries in atom_tab (max=20000)"));
     assert_eq!(atoms.fact(facts::ATOM_LIMIT), Some("20000"));
@@ -151,31 +151,31 @@ fn other_ends_are_read() {
 }
 
 #[test]
-fn a_dump_that_was_ended_early_says_so_and_counts_nothing_that_is_not_all_there() {
+fn a_truncated_dump_has_no_counts_of_incomplete_parts() {
     let dump = Dump::fixture("27-limit");
-    let missing = dump.told.missing.as_deref().expect("it is not whole");
+    let missing = dump.summary.missing.as_deref().expect("a truncated dump");
     assert!(missing.contains("CRASH DUMP SIZE LIMIT REACHED") && missing.contains("processes"), "{missing}");
     assert_eq!(dump.fact(facts::CRASH_DUMP_MISSING), Some(missing));
     assert_eq!(dump.reading(Group::Vm, "", "process_count"), None);
-    assert!(dump.reading(Group::Vm, "", "atom_count").is_some(), "that part is whole");
+    assert!(dump.reading(Group::Vm, "", "atom_count").is_some(), "that part is complete");
     let whole = fixture("25-halt");
     let port = whole.windows(6).position(|bytes| bytes == b"=port:").expect("ports");
     let cut = Dump::of(&whole[..port + 20]).expect("a dump");
-    assert!(cut.reading(Group::Vm, "", "process_count").is_some(), "all processes stand before the ports");
+    assert!(cut.reading(Group::Vm, "", "process_count").is_some(), "processes precede ports");
     assert_eq!(cut.reading(Group::Vm, "", "port_count"), None);
 }
 
 #[test]
-fn line_breaks_of_another_system_change_nothing() {
+fn windows_line_breaks_change_nothing() {
     let text = String::from_utf8_lossy(&fixture("29-halt")).replace('\n', "\r\n");
     let dump = Dump::of(text.as_bytes()).expect("a dump");
     assert_eq!(dump.numbers(), Dump::fixture("29-halt").numbers());
     assert_eq!(dump.fact(facts::CRASH_SLOGAN), Some("gone for good"));
-    assert_eq!(dump.told.missing, None);
+    assert_eq!(dump.summary.missing, None);
 }
 
 #[test]
-fn what_is_no_dump_is_told_from_one() {
+fn other_files_are_no_dumps() {
     let check = |bytes: &[u8], expect: &str| {
         let error = Dump::of(bytes).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(expect), "{error}");
@@ -196,7 +196,7 @@ fn what_is_no_dump_is_told_from_one() {
 }
 
 #[test]
-fn a_process_that_was_collected_is_named_only_where_it_may_be_the_one() {
+fn a_process_in_gc_is_named_only_if_it_is_the_only_candidate() {
     let garbing = |pid: u32| format!("=proc:<0.{pid}.0>\nState: Garbing\n");
     let dump = |head: &str, processes: &str| {
         let text = format!(
@@ -214,10 +214,10 @@ fn a_process_that_was_collected_is_named_only_where_it_may_be_the_one() {
 }
 
 #[test]
-fn processes_that_ran_are_found_among_many_at_once() {
+fn running_processes_are_found_among_many() {
     let running: String =
         (0..4_000).map(|n| format!("=scheduler:{n}\nCurrent Process: <0.{}.1>\n", 500_000 + n)).collect();
-    // Each 25th of them ran, and is behind all others by each of its numbers.
+    // One in 25 ran, and has smaller numbers than all others.
     let process = |pid: String, memory: i64, reductions: i64| {
         format!(
             "=proc:{pid}\nState: Waiting\nMemory: {memory}\nReductions: {reductions}\nMessage queue length: 0\n"
@@ -235,20 +235,21 @@ fn processes_that_ran_are_found_among_many_at_once() {
     let (ran, others): (Vec<_>, Vec<_>) =
         dump.sample.processes.iter().partition(|row| row.pid.ends_with(".1>"));
     assert_eq!(ran.len(), 4_000);
-    let is_as_told = |row: &&ProcessRow| (row.memory_bytes, row.reductions) == (3, 4) && row.ranks.is_empty();
-    assert!(ran.iter().all(is_as_told), "{:?}", ran.iter().find(|row| !is_as_told(row)));
+    let is_expected =
+        |row: &&ProcessRow| (row.memory_bytes, row.reductions) == (3, 4) && row.ranks.is_empty();
+    assert!(ran.iter().all(is_expected), "{:?}", ran.iter().find(|row| !is_expected(row)));
     assert!(others.len() <= 200 && others.iter().all(|row| !row.ranks.is_empty()), "{}", others.len());
 }
 
 #[test]
-fn a_mark_before_the_first_line_is_passed_over() {
+fn a_byte_order_mark_is_ignored() {
     let whole = [b"\xef\xbb\xbf".as_slice(), &fixture("25-halt")].concat();
     let dump = Dump::of(whole.as_slice()).expect("a dump");
     assert_eq!(dump.fact(facts::CRASH_SLOGAN), Some("gone for good"));
 }
 
 #[test]
-fn numbers_that_cannot_be_are_missing() {
+fn invalid_numbers_are_missing() {
     let dump = Dump::of(
         b"=erl_crash_dump:0.5\nSlogan: x\nSystem version: Erlang/OTP 27 [64-bit]\n=memory\ntotal: 18446744073709551616\n\
           processes: 5\n=proc:<0.1.0>\nState: Waiting\nMemory: 99999999999999999999\nReductions: 1\n\
@@ -258,15 +259,15 @@ fn numbers_that_cannot_be_are_missing() {
     let dump = dump.expect("a dump");
     assert_eq!(dump.reading(Group::Memory, "", "total"), None);
     assert_eq!(dump.reading(Group::Memory, "", "processes"), Some(5));
-    assert_eq!(dump.reading(Group::Vm, "", "process_count"), Some(1), "it is one, whatever it held");
+    assert_eq!(dump.reading(Group::Vm, "", "process_count"), Some(1), "it counts, even with invalid numbers");
     assert!(dump.sample.processes.is_empty() && dump.sample.tables.is_empty());
 }
 
 #[test]
-fn a_large_dump_is_read_as_it_streams_by() {
+fn a_large_dump_is_streamed() {
     let dump = Dump::of(Made::new(50)).expect("a dump");
-    assert_eq!(dump.told.missing, None);
-    assert!(dump.told.bytes >= 50 << 20, "{}", dump.told.bytes);
+    assert_eq!(dump.summary.missing, None);
+    assert!(dump.summary.bytes >= 50 << 20, "{}", dump.summary.bytes);
     assert_eq!(dump.reading(Group::Vm, "", "process_count"), Some(PROCESSES as i64));
     let largest = dump.sample.processes.iter().max_by_key(|row| row.memory_bytes).expect("rows");
     assert_eq!((largest.pid.as_str(), largest.memory_bytes), ("<0.100000.0>", 1_100_000));
@@ -275,7 +276,7 @@ fn a_large_dump_is_read_as_it_streams_by() {
     assert_eq!(started, [10_000; 10]);
 }
 
-/// Writes a dump of BEAMTUNE_DUMP_MEGABYTES to where BEAMTUNE_DUMP says, for `/usr/bin/time -v beamtune import` by hand.
+/// Writes a dump of BEAMTUNE_DUMP_MEGABYTES to BEAMTUNE_DUMP, for `/usr/bin/time -v beamtune import` by hand.
 #[test]
 #[ignore = "it writes gigabytes"]
 fn a_dump_for_measuring_is_written() {
@@ -286,7 +287,7 @@ fn a_dump_for_measuring_is_written() {
 }
 
 #[test]
-fn a_line_of_a_hundred_megabytes_is_passed_over() {
+fn a_line_of_a_hundred_megabytes_is_skipped() {
     let begin = b"=erl_crash_dump:0.5\nSlogan: long\n=proc:<0.1.0>\nLink list: [".as_slice();
     let end = b"]\nMemory: 5\nReductions: 6\nMessage queue length: 7\n=end\n".as_slice();
     let input = begin.chain(std::io::repeat(b'x').take(100 << 20)).chain(end);
@@ -300,24 +301,24 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_dump_that_is_cut_anywhere_tells_no_wrong_number(which in 0..6_usize, at in 0.0..1.0_f64) {
+    fn a_truncated_dump_has_no_wrong_number(which in 0..6_usize, at in 0.0..1.0_f64) {
         let name = ["23-halt", "25-oom", "27-atoms", "29-usr1", "23-boot", "29-halt"][which];
         let whole = fixture(name);
         let cut = &whole[..(whole.len() as f64 * at) as usize];
         match Dump::of(cut) {
-            Err(error) => prop_assert!(matches!(error, ImportError::NoDump) && cut.len() < 20, "{error}"),
+            Err(error) => prop_assert!(matches!(error, ImportError::NotACrashDump) && cut.len() < 20, "{error}"),
             Ok(dump) => {
                 let truth = Dump::fixture(name).numbers();
                 for (what, number) in dump.numbers() {
                     prop_assert_eq!(truth.get(&what), Some(&number), "{} in {} cut at {}", what, name, cut.len());
                 }
-                prop_assert!(dump.told.missing.is_some());
+                prop_assert!(dump.summary.missing.is_some());
             }
         }
     }
 
     #[test]
-    fn any_bytes_behind_the_first_line_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
+    fn any_bytes_after_the_first_line_are_accepted(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
         let input = [b"=erl_crash_dump:0.5\n".as_slice(), &bytes].concat();
         prop_assert!(Dump::of(input.as_slice()).is_ok());
     }

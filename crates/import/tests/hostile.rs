@@ -1,71 +1,74 @@
-//! Text that was made to cost much. Each of these would take minutes if the time grew with the square of its length; none is timed.
+//! Crafted text. With a cost that grows with the square of its length, each of these would take minutes; no test measures time.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
-mod told;
+mod contents;
 
 use beamtune_import::read;
 use beamtune_model::facts;
-use told::*;
+use contents::*;
 
-/// A list that is read wherever the text before it does not use up what may be read.
+/// A list that is read unless the text before it uses up the budget.
 const MEMORY: &str = "\n1> erlang:memory().\n[{total,3},{processes,1},{system,2}]\n";
 
 fn check_memory(before: &str) {
-    check(&told_by(&format!("{before}{MEMORY}")), &[("memory.total ", "3")]);
+    check(&import(&format!("{before}{MEMORY}")), &[("memory.total ", "3")]);
 }
 
 #[test]
-fn words_without_an_end_are_read_in_linear_time() {
+fn endless_words_are_read_in_linear_time() {
     check_memory(&"code:".repeat(60_000));
 }
 
 #[test]
-fn a_bracket_without_an_end_is_sought_no_further_than_it_may_be() {
+fn the_search_for_a_closing_bracket_is_bounded() {
     check_memory(&"code: 1 kb (".repeat(100_000));
     check_memory(&"[<<".repeat(300_000));
 }
 
 #[test]
-fn a_long_blank_at_the_begin_of_a_line_is_looked_at_once() {
+fn long_indentation_is_read_once() {
     check_memory(&(" ".repeat(1_000_000) + &"a ".repeat(200_000)));
-    // The second word of the line is as far from its begin as the last one.
+    // The second word of the line is as far from its beginning as the last one.
     let table = "lock id #tries #collisions time [us] duration [%]\n";
     check_memory(&(table.to_owned() + &" ".repeat(1_000_000) + &"a ".repeat(200_000)));
 }
 
 #[test]
-fn what_is_behind_a_deep_term_of_others_is_read() {
+fn text_after_a_deep_term_is_read() {
     check_memory(&format!("{}{}{{a,1}}{}", "[".repeat(8), "{a,1},".repeat(2_000), "]".repeat(8)));
 }
 
 #[test]
-fn what_is_behind_a_deep_term_that_is_broken_is_read() {
+fn text_after_a_deep_broken_term_is_read() {
     check_memory(&format!("{}{}{{a,1", "[".repeat(31), "{a,1},".repeat(2_000)));
 }
 
 #[test]
-fn where_too_much_was_read_in_vain_that_is_said() {
-    // Each bracket begins a string, by way of a code for colours, that takes all others for a part of it and has no end.
+fn an_exhausted_budget_is_reported() {
+    // Each bracket begins a string, after a colour code. The string contains all others and never ends.
     let text = "[\u{1b}[\\\"".repeat(30_000);
-    let whys = whys(&format!("{MEMORY}{text}{}", MEMORY.replace('3', "4")));
-    assert!(whys.iter().any(|(line, _, why)| *line == 6 && why.contains("in vain")), "{whys:?}");
+    let reasons = reasons(&format!("{MEMORY}{text}{}", MEMORY.replace('3', "4")));
+    assert!(
+        reasons.iter().any(|(line, _, why)| *line == 6 && why.contains("too many nested brackets")),
+        "{reasons:?}"
+    );
 }
 
 #[test]
 fn nodes_with_alarms_are_counted_in_linear_time() {
     let alarms: String = (0..80_000).map(|n| format!("Memory alarm on node r{n}\n")).collect();
-    check(&told_by(&(alarms + "\n")), &[(facts::MEMORY_ALARMS, "80000")]);
+    check(&import(&(alarms + "\n")), &[(facts::MEMORY_ALARMS, "80000")]);
 }
 
 #[test]
-fn allocators_of_a_carrier_are_added_up_in_linear_time() {
+fn allocators_of_a_carrier_are_summed_in_linear_time() {
     let blocks: Vec<_> = (0..100_000).map(|n| format!("{{a{n},1,1}}")).collect();
     let carriers = format!(
         "Erlang/OTP 27 [erts-15.0] [smp:2:2]\n1> instrument:carriers().\n\
          {{ok,{{512,[{{eheap_alloc,false,1048576,0,[{}],{{0,0,3,1}}}}]}}}}\n",
         blocks.join(",")
     );
-    assert!(told_by(&carriers)["carrier 0"].contains("a99999"));
+    assert!(import(&carriers)["carrier 0"].contains("a99999"));
 }
 
 #[test]
@@ -84,11 +87,11 @@ fn sizes_and_averages_of_many_allocators_are_joined_in_linear_time() {
         sizes.join(","),
         means.join(",")
     );
-    check(&told_by(&text), &[("allocator.mbcs_blocks a9_alloc", "4")]);
+    check(&import(&text), &[("allocator.mbcs_blocks a9_alloc", "4")]);
 }
 
 #[test]
-fn what_lies_beyond_the_limits_is_counted() {
+fn unread_parts_beyond_the_limit_are_counted() {
     let more = |text: &str| {
         let unread = read(text.as_bytes()).expect("a reading").unread;
         assert_eq!(unread.len(), 1_001);
@@ -112,32 +115,35 @@ fn what_lies_beyond_the_limits_is_counted() {
 }
 
 #[test]
-fn calls_without_an_end_are_sought_no_further_than_they_may_be() {
+fn the_search_for_the_ends_of_calls_is_bounded() {
     let table = "lock id #tries #collisions time [us] duration [%]\ndb_tab 1 9 0 0 0.0000\n";
     for call in ["lcnt:(\n", "lcnt:clear(),lcnt:(\n", "1> lcnt:( lcnt:( lcnt:( lcnt:(\n"] {
         let text = format!("{MEMORY}{}{table}", call.repeat(30_000));
         let reading = read(text.as_bytes()).expect("a reading");
-        let is_named = |why: &str| why.contains("too many calls without an end");
+        let is_named = |why: &str| why.contains("too many unterminated calls");
         assert_eq!(reading.unread.iter().filter(|unread| is_named(&unread.why)).count(), 1, "{call}");
         assert_eq!(reading.locks.map(|(_, rows)| rows.len()), Some(1), "{call}");
     }
-    // Some are in any text that was copied in parts.
+    // A text copied in parts has a few of them.
     let some = format!("{}1> lcnt:conflicts().\n{table}", "1> lcnt:conflicts([\n".repeat(20));
-    assert!(!whys(&some).iter().any(|(.., why)| why.contains("without an end")));
+    assert!(!reasons(&some).iter().any(|(.., why)| why.contains("unterminated calls")));
 }
 
 #[test]
-fn calls_are_no_parts_and_where_parts_are_too_many_that_is_said() {
+fn calls_are_no_parts_and_too_many_parts_are_reported() {
     check_memory(&"1> erlang:statistics(run_queue).\n0\n".repeat(2_500));
     let lists = "[{total,4},{processes,1},{system,3}]\n".repeat(2_500);
-    let whys = whys(&format!("{lists}{MEMORY}"));
-    assert!(whys.iter().any(|(line, _, why)| *line == 2_001 && why.contains("too many parts")), "{whys:?}");
-    let told = told_by(&format!("{lists}{MEMORY}"));
-    check(&told, &[("memory.total ", "4")]);
+    let reasons = reasons(&format!("{lists}{MEMORY}"));
+    assert!(
+        reasons.iter().any(|(line, _, why)| *line == 2_001 && why.contains("too many parts")),
+        "{reasons:?}"
+    );
+    let contents = import(&format!("{lists}{MEMORY}"));
+    check(&contents, &[("memory.total ", "4")]);
 }
 
 #[test]
-fn numbers_of_threads_beyond_all_bounds_do_no_harm() {
+fn huge_thread_numbers_are_harmless() {
     let heading = "      Thread      aux    sleep\n\nStats per thread:\n";
     for threads in [
         "scheduler(9223372036854775807)  0.00%  100.00%\n scheduler(**)  0.00%  100.00%\n",
@@ -145,12 +151,12 @@ fn numbers_of_threads_beyond_all_bounds_do_no_harm() {
         "scheduler( 0)  0.00%  100.00%\n scheduler(9223372036854775807)  0.00%  100.00%\n",
     ] {
         let text = format!("{heading} {threads}\nStats per type:\n  scheduler  0.00%  100.00%\nok\n");
-        assert!(whys(&text).iter().any(|(.., why)| why.contains("threads are missing")), "{text}");
+        assert!(reasons(&text).iter().any(|(.., why)| why.contains("threads are missing")), "{text}");
     }
 }
 
 #[test]
-fn numbers_of_locks_beyond_all_bounds_do_no_harm() {
+fn huge_lock_counts_are_harmless() {
     let row = "db_tab a 9223372036854775807 0 0.0000 0 0.0000\n";
     let other = "db_tab b 9223372036854775807 0 0.0000 0 0.0000\n";
     let locks = format!(

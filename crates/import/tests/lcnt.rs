@@ -1,13 +1,12 @@
-//! What lcnt prints, made from its format (not by a VM): tables by class, by lock and by place, and what is left of them when they were
-//! copied.
+//! Output of lcnt, generated from its format without a VM: tables by class, by lock and by place, also after copying.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod printed;
 
 use beamtune_import::{ImportError, MAX_BYTES};
 use printed::{
-    CONFLICTS, Counted, INSPECT, Imported, LOCATIONS, PLACES, counted, full_histogram, information, read,
-    read_all, sum, table, told, whys,
+    CONFLICTS, Counted, INSPECT, Imported, LOCATIONS, PLACES, counted, full_histogram, information, numbers,
+    read, read_all, reasons, sum, table,
 };
 use proptest::prelude::*;
 
@@ -49,7 +48,7 @@ fn session() -> String {
 #[test]
 fn a_session_is_read_as_it_was_printed() {
     let imported = read_all(&session());
-    let rows: Vec<_> = imported.rows.iter().map(told).collect();
+    let rows: Vec<_> = imported.rows.iter().map(numbers).collect();
     assert!(rows.contains(&("db_hash_slot", None, 5_696, 13_510_419, 113_487, 4_940_488)), "{rows:#?}");
     assert!(rows.contains(&("esock.r[17]", None, 1, 31_091, 13, 29)));
     assert!(rows.contains(&("process_table", None, 1, 0, 0, 0)));
@@ -65,7 +64,7 @@ fn a_session_is_read_as_it_was_printed() {
 }
 
 #[test]
-fn the_same_is_read_in_elixirs_shell_and_without_any() {
+fn elixir_sessions_and_bare_tables_are_read() {
     let rows = |text: &str| read_all(text).rows;
     let table_of_locks = table(CONFLICTS, &single_locks(), LENGTH_US);
     let bare = rows(&table_of_locks);
@@ -86,7 +85,7 @@ fn the_same_is_read_in_elixirs_shell_and_without_any() {
 }
 
 #[test]
-fn the_length_follows_from_the_shares_where_it_was_not_told() {
+fn the_duration_is_derived_from_percentages() {
     let check = |rows: &[Counted], expect: Option<i64>| {
         let imported = read_all(&table(CONFLICTS, rows, LENGTH_US));
         let length = imported.session.length / 1_000;
@@ -94,11 +93,11 @@ fn the_length_follows_from_the_shares_where_it_was_not_told() {
             Some(us) => assert!((length - us).abs() < 100, "{length}"),
             None => assert_eq!(length, 0),
         }
-        let says_unknown = imported.session.remark.contains("not known: lcnt:information()");
+        let says_unknown = imported.session.remark.contains("duration is unknown");
         assert_eq!(says_unknown, expect.is_none(), "{}", imported.session.remark);
     };
     check(&classes(), Some(LENGTH_US));
-    // A share of 0.0003 % leaves a sixth open, and of nothing, nothing follows.
+    // A percentage of 0.0003 leaves an uncertainty of one sixth, and zero says nothing.
     check(&classes()[3..], None);
     check(&classes()[4..], None);
     let many = table("name,id,tries,colls,ratio,duration", &classes(), LENGTH_US);
@@ -115,7 +114,7 @@ fn the_length_follows_from_the_shares_where_it_was_not_told() {
 }
 
 #[test]
-fn collisions_follow_from_their_share() {
+fn collisions_are_derived_from_their_percentage() {
     let imported =
         read_all(&format!("lcnt:conflicts().\n{}", table("name,id,tries,ratio,time", &classes(), LENGTH_US)));
     let row = imported.rows.iter().find(|row| row.class == "alcu_allocator").expect("a row");
@@ -158,17 +157,17 @@ fn a_lock_with_its_places_is_not_counted_twice() {
     assert_eq!(imported.session.told, 7);
     assert!(eheap[1].kind == "mutex");
 
-    // Other counts than those of the lock are of another time.
+    // Counts that exceed those of the lock are of another collection.
     let more = format!(
         "{}{lines}{}",
         table(CONFLICTS, &single_locks()[..1], LENGTH_US),
         table(PLACES, &[counted("", "", 400_000, 1, 1)], LENGTH_US)
     );
-    assert!(whys(&read(&more))[0].2.contains("not within"));
+    assert!(reasons(&read(&more))[0].2.contains("exceed those of the lock"));
 }
 
 #[test]
-fn places_of_a_class_leave_what_is_elsewhere() {
+fn places_of_a_class_leave_the_rest_in_another_row() {
     let text = format!(
         "{}\n{}{}",
         table(CONFLICTS, &classes(), LENGTH_US),
@@ -180,7 +179,7 @@ fn places_of_a_class_leave_what_is_elsewhere() {
     assert_eq!(rows.len(), 4);
     assert!(rows.iter().all(|row| row.id.is_none() && row.locks == 10));
     assert_eq!(rows.iter().map(|row| row.tries).sum::<i64>(), 3_330_003);
-    // Without the call, a number beside "id" may be that of a lock.
+    // Without the call, the number after "id" may be a lock.
     let cut = format!("lock: run_queue\nid:   10\ntype: mutex\n{}", table(PLACES, &of_eheap(), LENGTH_US));
     assert!(
         read(&cut).unread.iter().all(|unread| unread.why.contains("copy the call")),
@@ -188,7 +187,7 @@ fn places_of_a_class_leave_what_is_elsewhere() {
         read(&cut).unread
     );
     let bare = table(PLACES, &of_eheap(), LENGTH_US);
-    assert!(whys(&read(&bare))[0].2.contains("which lock these places are of"));
+    assert!(reasons(&read(&bare))[0].2.contains("which lock these places belong to"));
     let called = format!(
         "> lcnt:inspect(x)\n:lcnt.inspect({{:alcu_allocator, :eheap_alloc}}, locations: true, combine: true)\n{bare}"
     );
@@ -201,7 +200,7 @@ fn places_of_a_class_leave_what_is_elsewhere() {
 }
 
 #[test]
-fn locks_of_one_name_are_no_class() {
+fn locks_with_the_same_name_are_no_class() {
     let slots =
         [counted("db_hash_slot", "carts", 900, 9, 5_000), counted("db_hash_slot", "carts", 800, 8, 4_000)];
     let together = [counted("db_hash_slot", "64", 2_500, 25, 10_000)];
@@ -211,21 +210,21 @@ fn locks_of_one_name_are_no_class() {
     let text = format!("{call}{}:ok\n", table(INSPECT, &together, LENGTH_US));
     let rows = |text: &str| read_all(text).rows;
     assert_eq!(
-        rows(&text).iter().map(told).collect::<Vec<_>>(),
+        rows(&text).iter().map(numbers).collect::<Vec<_>>(),
         [("db_hash_slot", Some("carts"), 64, 2_500, 25, 10_000)]
     );
     let both = read_all(&format!("{one_by_one}{text}"));
     assert_eq!(both.session.told, 64);
     assert_eq!(sum(both.rows.iter()), [2_500, 25, 10_000]);
     assert_eq!(both.rows.iter().map(|row| row.locks).sum::<i64>(), 64);
-    // Which ones "several" are does not show in the table.
+    // The table does not name the locks of a list.
     let some = text.replace(":carts", "[:carts, :users]");
     assert!(read(&some).unread.iter().all(|unread| unread.why.contains("which ones")), "{some}");
     assert!(read(&some).rows.is_empty());
 }
 
 #[test]
-fn places_of_several_classes_belong_to_none() {
+fn places_of_several_classes_are_refused() {
     let rows = [
         counted("db_tab", "", 5_000, 50, 4_000).at("'beam/erl_db.c':400"),
         counted("proc_msgq,proc_main", "", 900, 9, 3_000).at("'beam/erl_process_lock.h':500"),
@@ -236,7 +235,7 @@ fn places_of_several_classes_belong_to_none() {
         (imported.rows[0].class.as_str(), imported.rows[0].line, imported.rows[0].locks),
         ("db_tab", Some(400), 0)
     );
-    let [(line, text, why)] = whys(&imported)[..] else { panic!("{:#?}", imported.unread) };
+    let [(line, text, why)] = reasons(&imported)[..] else { panic!("{:#?}", imported.unread) };
     assert_eq!(
         (line, text),
         (5, "proc_msgq,proc_main 'beam/erl_process_lock.h':500 900".replace('\'', "").as_str())
@@ -245,7 +244,7 @@ fn places_of_several_classes_belong_to_none() {
 }
 
 #[test]
-fn histograms_with_counts_are_read_and_marks_are_not_taken_for_counts() {
+fn histograms_are_read_with_counts_but_not_with_marks() {
     let mut row = counted("db_tab", "3", 5_000, 600, 40_000);
     row.bins[7] = 100;
     row.bins[12] = 500;
@@ -276,7 +275,7 @@ fn histograms_with_counts_are_read_and_marks_are_not_taken_for_counts() {
 }
 
 #[test]
-fn swapped_keys_are_swapped_back_where_that_can_be_done() {
+fn swapped_keys_are_swapped_back_if_possible() {
     let rows = [
         counted("mnesia_locker", "proc_main", 1_985_337, 759_124, 80_550),
         counted("<nonode@nohost.85.0>", "proc_msgq", 309_172, 6_396, 17_126),
@@ -301,7 +300,7 @@ fn swapped_keys_are_swapped_back_where_that_can_be_done() {
 }
 
 #[test]
-fn locks_that_two_calls_have_printed_are_counted_once() {
+fn locks_printed_by_two_calls_are_counted_once() {
     let slots = |range: std::ops::Range<usize>| {
         let slot = |n: usize| counted("db_hash_slot", "metrics", 1_000 + (n as i64 / 2), 10, 2_000);
         range.map(slot).collect::<Vec<_>>()
@@ -317,7 +316,7 @@ fn locks_that_two_calls_have_printed_are_counted_once() {
 }
 
 #[test]
-fn counts_of_another_time_are_not_mixed_in() {
+fn counts_of_another_collection_are_refused() {
     let other: Vec<_> = classes().into_iter().map(|row| Counted { tries: row.tries + 7, ..row }).collect();
     let text =
         format!("{}ok\n{}ok\n", table(CONFLICTS, &classes(), LENGTH_US), table(CONFLICTS, &other, LENGTH_US));
@@ -327,13 +326,13 @@ fn counts_of_another_time_are_not_mixed_in() {
         imported.rows.iter().map(|row| row.tries).sum::<i64>(),
         classes().iter().map(|row| row.tries).sum::<i64>()
     );
-    assert_eq!(whys(&imported).len(), 5);
+    assert_eq!(reasons(&imported).len(), 5);
     assert!(
-        whys(&imported).iter().all(|(line, _, why)| *line > 10 && why.contains("another collection")),
+        reasons(&imported).iter().all(|(line, _, why)| *line > 10 && why.contains("another collection")),
         "{:#?}",
         imported.unread
     );
-    // Again the same is nothing new.
+    // Equal tables add nothing.
     let twice = format!("{0}ok\n{0}ok\n", table(CONFLICTS, &classes(), LENGTH_US));
     assert_eq!(read_all(&twice).rows.len(), 5);
     let longer = format!(
@@ -343,11 +342,11 @@ fn counts_of_another_time_are_not_mixed_in() {
     );
     let imported = read(&longer);
     assert_eq!(imported.rows.len(), 2);
-    assert!(whys(&imported)[0].2.contains("another duration"));
+    assert!(reasons(&imported)[0].2.contains("another duration"));
 }
 
 #[test]
-fn what_was_not_read_is_named_with_its_place() {
+fn unread_text_is_reported_with_its_position() {
     let table = table(CONFLICTS, &classes(), LENGTH_US);
     let broken = table.replace("alcu_allocator", "alcu allocator");
     let text = format!("We saw this:\nand more of it\n{broken}\n  The first one is bad.\n");
@@ -358,33 +357,33 @@ fn what_was_not_read_is_named_with_its_place() {
     assert_eq!(
         unread,
         [
-            (1, 1, "it is of no tool that is known here (2 lines)"),
+            (1, 1, "no known tool prints this (2 lines)"),
             (6, 2, "it does not fit the columns above it"),
-            (11, 3, "it is of no tool that is known here"),
+            (11, 3, "no known tool prints this"),
         ]
     );
     assert!(imported.unread[1].text.starts_with("alcu allocator 10 3330003"), "{:?}", imported.unread[1]);
     let without = read(&printed::table("name,tries,colls,time", &classes(), LENGTH_US));
-    assert!(whys(&without)[0].2.contains("without the column id"));
+    assert!(reasons(&without)[0].2.contains("the column id is missing"));
 }
 
 #[test]
-fn a_long_name_touches_what_is_before_it() {
+fn a_long_name_may_touch_the_cell_before_it() {
     let long = "t".repeat(85);
     let imported = read_all(&table(CONFLICTS, &[counted("db_tab", &long, 40_471, 307, 90_890)], LENGTH_US));
-    assert_eq!(told(&imported.rows[0]), ("db_tab", Some(&long[..80]), 1, 40_471, 307, 90_890));
+    assert_eq!(numbers(&imported.rows[0]), ("db_tab", Some(&long[..80]), 1, 40_471, 307, 90_890));
 }
 
 #[test]
-fn what_is_no_text_of_lcnt_or_too_large_is_refused() {
-    assert_eq!(beamtune_import::read(b"hello\nlock id"), Err(ImportError::Nothing));
-    assert_eq!(beamtune_import::read(b""), Err(ImportError::Nothing));
+fn other_or_too_large_text_is_refused() {
+    assert_eq!(beamtune_import::read(b"hello\nlock id"), Err(ImportError::NothingFound));
+    assert_eq!(beamtune_import::read(b""), Err(ImportError::NothingFound));
     let bytes = MAX_BYTES + 1;
     assert_eq!(beamtune_import::read(&vec![b' '; bytes]), Err(ImportError::TooLarge { bytes }));
 }
 
 #[test]
-fn what_stands_without_any_row_is_named() {
+fn output_without_rows_is_reported() {
     let memory = "1> erlang:memory().\n[{total,3},{processes,1},{system,2}]\n";
     let unread = |text: &str| {
         let reading = beamtune_import::read(text.as_bytes()).expect("a reading");
@@ -401,24 +400,25 @@ fn what_stands_without_any_row_is_named() {
             );
         }
     };
-    let told = format!("2> lcnt:information().\n{}", information(20_959, LENGTH_US, &classes()));
-    check(&told, 4, "no row was read of what was counted");
-    check(&format!("2> lcnt:conflicts().\n{}", table(CONFLICTS, &[], LENGTH_US)), 4, "headings and no row");
+    let printed_information =
+        format!("2> lcnt:information().\n{}", information(20_959, LENGTH_US, &classes()));
+    check(&printed_information, 4, "no row of this collection was read");
+    check(&format!("2> lcnt:conflicts().\n{}", table(CONFLICTS, &[], LENGTH_US)), 4, "headings but no row");
     let places = "2> lcnt:inspect({alcu_allocator,eheap_alloc}, [{locations,true}]).\n\
                   lock: alcu_allocator\nid:   eheap_alloc\ntype: mutex\n";
     check(places, 4, "the table of places");
-    // Beside rows, information is theirs, and a table without any says nothing against them.
-    let both = format!("{told}{}", table(CONFLICTS, &classes(), LENGTH_US));
+    // With rows, information belongs to them, and a table without rows is no contradiction.
+    let both = format!("{printed_information}{}", table(CONFLICTS, &classes(), LENGTH_US));
     let imported = read_all(&format!("{}{both}", table(CONFLICTS, &[], LENGTH_US)));
     assert_eq!((imported.rows.len(), imported.session.locks), (5, 20_959));
-    // Another collection is another one, be there rows or not.
-    let other = format!("{told}{}", information(7, LENGTH_US, &classes()));
-    let whys: Vec<_> = unread(&format!("{memory}{other}")).into_iter().map(|(line, ..)| line).collect();
-    assert_eq!(whys, [4, 13]);
+    // Another collection is refused, with rows or without.
+    let other = format!("{printed_information}{}", information(7, LENGTH_US, &classes()));
+    let lines: Vec<_> = unread(&format!("{memory}{other}")).into_iter().map(|(line, ..)| line).collect();
+    assert_eq!(lines, [4, 13]);
 }
 
 #[test]
-fn much_that_does_not_fit_takes_no_long_time() {
+fn many_unreadable_words_are_read_quickly() {
     let head = table(CONFLICTS, &[], LENGTH_US);
     for filler in [
         "aaaaaaaa1111111111111111 2222222222222222.3333\n",
@@ -435,7 +435,7 @@ fn much_that_does_not_fit_takes_no_long_time() {
     }
 }
 
-/// Rows of any numbers.
+/// Rows with any numbers.
 fn any_rows() -> impl Strategy<Value = Vec<Counted>> {
     let name =
         prop::sample::select(vec!["db_tab", "run_queue", "proc_main", "alcu_allocator", "'esock.r[3]'"]);
@@ -452,7 +452,7 @@ fn any_rows() -> impl Strategy<Value = Vec<Counted>> {
     prop::collection::vec(row, 1..12)
 }
 
-/// As they are told, whatever their order.
+/// The rows in a fixed order.
 fn sorted(imported: &Imported) -> Vec<(String, String, i64, i64, i64)> {
     let mut rows: Vec<_> = imported
         .rows
@@ -471,7 +471,7 @@ fn sorted(imported: &Imported) -> Vec<(String, String, i64, i64, i64)> {
     rows
 }
 
-fn meant(rows: &[Counted]) -> Vec<(String, String, i64, i64, i64)> {
+fn expected(rows: &[Counted]) -> Vec<(String, String, i64, i64, i64)> {
     let plain = |text: &str| text.trim_matches('\'').to_owned();
     let mut rows: Vec<_> = rows
         .iter()
@@ -485,32 +485,32 @@ const CALL: &str = "3> lcnt:conflicts([{combine,false}]).\n";
 
 proptest! {
     #[test]
-    fn lost_breaks_and_other_spaces_change_nothing(rows in any_rows(), spaces in prop::sample::select(vec![" ", "\t", "\u{a0}", " \u{200b}", "\n  "])) {
+    fn lost_line_breaks_and_other_spaces_change_nothing(rows in any_rows(), spaces in prop::sample::select(vec![" ", "\t", "\u{a0}", " \u{200b}", "\n  "])) {
         let text = format!("{CALL}{}ok\n", table(CONFLICTS, &rows, LENGTH_US));
-        prop_assert_eq!(sorted(&read_all(&text)), meant(&rows));
+        prop_assert_eq!(sorted(&read_all(&text)), expected(&rows));
         let in_a_line = text.replace('\n', " ");
-        prop_assert_eq!(sorted(&read_all(&in_a_line)), meant(&rows));
-        // The call and quoted names hold spaces of their own; the columns do not.
+        prop_assert_eq!(sorted(&read_all(&in_a_line)), expected(&rows));
+        // The call and quoted names contain spaces of their own; columns do not.
         let (call, table) = text.split_at(CALL.len());
         let squeezed: Vec<_> = table.replace("'a b'", "'a\u{1}b'").split_whitespace().map(str::to_owned).collect();
         let respaced = format!("{call}{}", squeezed.join(spaces).replace('\u{1}', " "));
-        prop_assert_eq!(sorted(&read_all(&respaced)), meant(&rows));
+        prop_assert_eq!(sorted(&read_all(&respaced)), expected(&rows));
     }
 
     #[test]
     fn coloured_and_quoted_text_is_read_too(rows in any_rows()) {
         let table = table(CONFLICTS, &rows, LENGTH_US);
         let coloured: String = table.lines().map(|line| format!("\x1b[1m{line}\x1b[0m\n")).collect();
-        prop_assert_eq!(sorted(&read_all(&format!("{CALL}{coloured}"))), meant(&rows));
+        prop_assert_eq!(sorted(&read_all(&format!("{CALL}{coloured}"))), expected(&rows));
     }
 
     #[test]
-    fn touching_columns_are_read_rightly_or_not_at_all(rows in any_rows(), gone in prop::collection::vec(prop::bool::weighted(0.2), 120)) {
+    fn touching_columns_are_read_correctly_or_not_at_all(rows in any_rows(), gone in prop::collection::vec(prop::bool::weighted(0.2), 120)) {
         let text = table(CONFLICTS, &rows, LENGTH_US);
         let mut gone = gone.into_iter().cycle();
         let mut touching = CALL.to_owned();
-        // Rows that begin their line and have a word in each column must be read, up to a line without any number, which is prose.
-        let (mut least, mut is_first, mut has_ended) = (0, true, false);
+        // Rows at the beginning of a line with one word per column must be read, up to a line without numbers, which is prose.
+        let (mut min_rows, mut is_first, mut has_ended) = (0, true, false);
         for (number, line) in text.lines().enumerate() {
             let words: Vec<_> = line.replace("'a b'", "'a\u{1}b'").split_whitespace().map(str::to_owned).collect();
             let mut printed = String::new();
@@ -523,18 +523,18 @@ proptest! {
             }
             if number > 1 {
                 has_ended |= !printed.split_whitespace().any(|word| word.parse::<f64>().is_ok());
-                least += usize::from(is_clean && is_first && !has_ended);
+                min_rows += usize::from(is_clean && is_first && !has_ended);
             }
             is_first = number == 1 || !gone.next().unwrap_or(false);
             touching.push_str(&printed.replace('\u{1}', " "));
             touching.push_str(if is_first { "\n" } else { " " });
         }
-        let meant = meant(&rows);
-        let told = sorted(&read(&touching));
-        for row in &told {
-            prop_assert!(meant.contains(row), "{row:?}\n{touching}");
+        let expected = expected(&rows);
+        let rows_read = sorted(&read(&touching));
+        for row in &rows_read {
+            prop_assert!(expected.contains(row), "{row:?}\n{touching}");
         }
-        prop_assert!(told.len() >= least, "{} of {least}\n{touching}", told.len());
+        prop_assert!(rows_read.len() >= min_rows, "{} of {min_rows}\n{touching}", rows_read.len());
     }
 
     #[test]
@@ -543,27 +543,27 @@ proptest! {
         let begin = CALL.len() + 200;
         let is_lost = |share: f64| {
             let at = begin + (share * whole.len().saturating_sub(begin) as f64) as usize;
-            // What is lost within a name or a number cannot always be seen.
+            // A loss within a name or a number is not always visible.
             let is_within_name = whole.get(at - 1) == Some(&'a') && whole.get(at + 1) == Some(&'b');
             (whole.get(at).is_some_and(|c| c.is_whitespace()) && !is_within_name).then_some(at)
         };
         let lost: Vec<usize> = gone.into_iter().filter_map(is_lost).collect();
-        // A row with its line breaks, where nothing is lost, must be read.
+        // A row must be read if neither it nor its line breaks lost anything.
         let breaks: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == '\n').collect();
         let of_rows = breaks.windows(2).skip(2).take(rows.len());
-        let least = of_rows.filter(|line| !lost.iter().any(|at| (line[0]..=line[1]).contains(at))).count();
+        let min_rows = of_rows.filter(|line| !lost.iter().any(|at| (line[0]..=line[1]).contains(at))).count();
         let kept = whole.iter().enumerate().filter(|(at, _)| !lost.contains(at));
         let text: String = kept.map(|(_, c)| *c).collect();
-        let meant = meant(&rows);
-        let told = sorted(&read(&text));
-        for row in &told {
-            prop_assert!(meant.contains(row), "{row:?}\n{text}");
+        let expected = expected(&rows);
+        let rows_read = sorted(&read(&text));
+        for row in &rows_read {
+            prop_assert!(expected.contains(row), "{row:?}\n{text}");
         }
-        prop_assert!(told.len() >= least, "{} of {least}\n{text}", told.len());
+        prop_assert!(rows_read.len() >= min_rows, "{} of {min_rows}\n{text}", rows_read.len());
     }
 
     #[test]
-    fn any_text_is_survived(parts in prop::collection::vec(prop::sample::select(vec![
+    fn any_text_is_accepted(parts in prop::collection::vec(prop::sample::select(vec![
         "lock id #tries #collisions collisions [%] time [us] duration [%]", "----- ---", "\n", " ", "db_tab 3 10 1 10.0000 5 0.1000",
         "'", "|", "|  x.X|", "lock: a\nid: 3\ntype: mutex\n", "0 = log2 : 3 |", "information:", "#locks : 3", "duration : 5 us", "3>",
         "lcnt:conflicts([{combine,false}])", "lcnt:inspect({a,b}, [", "\u{1b}[1m", "é", "9223372036854775807", "0.0000", "ok", "location #tries",
@@ -572,7 +572,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_accepted(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = beamtune_import::read(&bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! Allocators: carriers and blocks of each instance, and kept address space.
+//! Allocators: carriers and blocks of each instance, and reserved address space.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use beamtune_model::{Metric, SampleBuilder, metrics};
 use super::readings::Readings;
 use super::section::{Section, name, number};
 
-/// Blocks, their size, carriers, their size.
+/// Number and size of blocks, number and size of carriers.
 type Set = [&'static Metric; 4];
 
 const SETS: [(&str, Set); 3] = [
@@ -40,13 +40,13 @@ const SETS: [(&str, Set); 3] = [
     ),
 ];
 
-/// There are fifteen.
-const MOST_ALLOCATORS: usize = 1_000;
+/// A VM has fifteen.
+const MAX_ALLOCATORS: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct Allocators {
     readings: Readings,
-    /// Of the blocks in the carriers of an allocator, all instances, those of others.
+    /// Size of foreign blocks in the carriers of an allocator, over all instances.
     foreign: BTreeMap<String, i64>,
 }
 
@@ -63,7 +63,7 @@ impl Allocators {
             }
             return;
         }
-        // eheap_alloc[3], or literal_alloc for the only one.
+        // `eheap_alloc[3]`, or `literal_alloc` for a single instance.
         let (allocator, instance) = section.id.split_once('[').unwrap_or((&section.id, "0]"));
         let Some(instance) = instance.strip_suffix(']').and_then(|instance| number(instance.as_bytes()))
         else {
@@ -77,15 +77,15 @@ impl Allocators {
             else {
                 continue;
             };
-            let Some((metric, of)) = told(set, rest) else { continue };
-            // Now, since the last look, and ever; in the pool, now only.
+            let Some((metric, of)) = metric_of(set, rest) else { continue };
+            // The current value, followed by the maximum since the last query and the maximum ever; in the pool, only the current value.
             let value = value.split(|byte| *byte == b' ').next().and_then(number);
             let (_, sum) = sums.entry(metric.name).or_insert((metric, Some(0)));
             *sum = sum.zip(value).and_then(|(sum, value)| sum.checked_add(value));
             if let (Some(of), Some(value)) = (of, value)
                 && of != allocator
                 && metric.name.ends_with("blocks_size")
-                && (self.foreign.len() < MOST_ALLOCATORS || self.foreign.contains_key(allocator))
+                && (self.foreign.len() < MAX_ALLOCATORS || self.foreign.contains_key(allocator))
             {
                 let foreign = self.foreign.entry(allocator.to_owned()).or_default();
                 *foreign = foreign.saturating_add(value);
@@ -97,16 +97,16 @@ impl Allocators {
         }
     }
 
-    pub(super) fn tell(self, out: &mut SampleBuilder<'_>) {
-        self.readings.tell(out);
+    pub(super) fn write(self, out: &mut SampleBuilder<'_>) {
+        self.readings.write(out);
         for (allocator, bytes) in self.foreign {
             out.metric(&metrics::FOREIGN_BLOCKS_SIZE, &allocator, bytes);
         }
     }
 }
 
-/// What is counted by a line of a set, and whose blocks those are where that is told.
-fn told<'a>(set: &Set, line: &'a str) -> Option<(&'static Metric, Option<&'a str>)> {
+/// The metric of a line, and the allocator that the blocks belong to.
+fn metric_of<'a>(set: &Set, line: &'a str) -> Option<(&'static Metric, Option<&'a str>)> {
     let [blocks, blocks_size, carriers, carriers_size] = *set;
     match line {
         "carriers" => Some((carriers, None)),

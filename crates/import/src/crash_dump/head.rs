@@ -1,18 +1,18 @@
-//! The head of a dump: why and when the VM ended, and which one it was.
+//! The head of a dump: why and when the VM ended, and its version.
 
 use beamtune_model::{SampleBuilder, facts};
 
 use super::section::Section;
 
-/// The most that is kept of a slogan; the VM itself cuts most of them at a thousand characters.
-const MOST_OF_SLOGAN: usize = 4_096;
+/// Maximum length of a slogan; the VM itself shortens most of them to a thousand characters.
+const MAX_SLOGAN_CHARS: usize = 4_096;
 
 #[derive(Default)]
 pub(super) struct Head {
     facts: Vec<(&'static str, String)>,
-    /// `scheduler:2`; 0 for a thread that is no normal scheduler.
+    /// `scheduler:2`; 0 for any other thread than a normal scheduler.
     pub(super) thread: Option<String>,
-    /// Of the VM; `None` where the dump does not tell.
+    /// Word size of the VM; `None` if unknown.
     pub(super) word_bytes: Option<i64>,
 }
 
@@ -48,12 +48,12 @@ impl Head {
                 fact(facts::EMU_FLAVOR, Some("jit".to_owned()));
             }
         }
-        // A VM says of itself that it has 64 bits, and nothing where it has 32.
+        // A 64-bit VM says so; a 32-bit VM prints nothing.
         head.word_bytes = version.map(|version| if version.contains("[64-bit]") { 8 } else { 4 });
         head
     }
 
-    pub(super) fn tell(self, out: &mut SampleBuilder<'_>) {
+    pub(super) fn write(self, out: &mut SampleBuilder<'_>) {
         out.fact(facts::IMPORTED_FROM, facts::CRASH_DUMP);
         for (key, value) in self.facts {
             out.fact(key, value);
@@ -61,7 +61,7 @@ impl Head {
     }
 }
 
-/// All lines up to the next field: a reason may hold line breaks.
+/// All lines up to the next field, since a slogan may contain line breaks.
 fn slogan(section: &Section) -> Option<String> {
     let mut lines = section.lines().skip_while(|line| !line.starts_with("Slogan:"));
     let mut slogan = lines.next()?.strip_prefix("Slogan:")?.trim().to_owned();
@@ -69,7 +69,7 @@ fn slogan(section: &Section) -> Option<String> {
         slogan.push('\n');
         slogan.push_str(line.trim_end());
     }
-    Some(slogan.chars().take(MOST_OF_SLOGAN).collect())
+    Some(slogan.chars().take(MAX_SLOGAN_CHARS).collect())
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_head_tells_which_vm_it_was_and_why_it_ended() {
+    fn version_time_and_slogan_are_read() {
         let check = |key, expect: Option<&str>| assert_eq!(fact(&LINES, key).as_deref(), expect, "{key}");
         check(facts::CRASH_TIME, Some("Mon Nov 23 05:28:30 2026"));
         check(facts::CRASH_SLOGAN, Some("first\nsecond: line"));

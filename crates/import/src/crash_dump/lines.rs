@@ -1,14 +1,14 @@
-//! The lines of a dump as they stream by: neither a line nor a section is ever held whole for its length alone.
+//! Streams the lines of a dump. Memory is bounded, whatever the length of a line or section.
 
 use std::io::{ErrorKind, Read};
 
 use memchr::{memchr, memmem};
 
-/// What is held of the dump at a time: large enough that a disk is read at its speed.
+/// Large enough to read at the speed of a disk.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// The most that is told of a line: what is longer is a list of links, or hostile. What a rule wants is a hundred at most.
-pub(super) const MOST_OF_A_LINE: usize = 64 << 10;
+/// Maximum length of a line that is returned: longer lines are lists of links, or hostile. Rules need a hundred bytes at most.
+pub(super) const MAX_LINE_BYTES: usize = 64 << 10;
 
 pub(super) struct Lines<R> {
     input: R,
@@ -16,7 +16,7 @@ pub(super) struct Lines<R> {
     begin: usize,
     end: usize,
     is_at_end: bool,
-    /// The line that was given last was longer than what was given: its rest comes first.
+    /// The last line was returned in part only; the rest is skipped first.
     is_in_line: bool,
     bytes: u64,
 }
@@ -27,56 +27,56 @@ impl<R: Read> Lines<R> {
         Lines { input, buffer, begin: 0, end: 0, is_at_end: false, is_in_line: false, bytes: 0 }
     }
 
-    /// Read so far.
+    /// Bytes read so far.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The next line without its end, or the beginning of a long one. A last line that does not end may have been cut anywhere, and is
-    /// none; but for the mark of the end, which nothing can be cut to.
+    /// The next line without its end, or the beginning of a long line. An unterminated last line may be truncated and is not returned,
+    /// except for the end mark, which no truncation can produce.
     pub(super) fn next(&mut self) -> std::io::Result<Option<&[u8]>> {
         self.end_line()?;
         loop {
-            let held = self.held();
-            let (length, taken) = match memchr(b'\n', held) {
+            let buffered = self.buffered();
+            let (length, taken) = match memchr(b'\n', buffered) {
                 Some(length) => (length, length + 1),
-                None if held.len() >= MOST_OF_A_LINE => {
+                None if buffered.len() >= MAX_LINE_BYTES => {
                     self.is_in_line = true;
-                    (MOST_OF_A_LINE, MOST_OF_A_LINE)
+                    (MAX_LINE_BYTES, MAX_LINE_BYTES)
                 }
                 None if !self.is_at_end => {
                     self.fill()?;
                     continue;
                 }
-                None if held == b"=end" => (held.len(), held.len()),
+                None if buffered == b"=end" => (buffered.len(), buffered.len()),
                 None => return Ok(None),
             };
             let begin = self.begin;
             self.begin += taken;
-            let line = self.buffer.get(begin..begin + length.min(MOST_OF_A_LINE)).unwrap_or_default();
+            let line = self.buffer.get(begin..begin + length.min(MAX_LINE_BYTES)).unwrap_or_default();
             return Ok(Some(line.strip_suffix(b"\r").unwrap_or(line)));
         }
     }
 
-    /// The same, unless a section begins there.
+    /// The next line, unless it begins a section.
     pub(super) fn next_of_section(&mut self) -> std::io::Result<Option<&[u8]>> {
         if self.is_at_section()? { Ok(None) } else { self.next() }
     }
 
-    /// Goes on to where the next section begins.
+    /// Skips to the beginning of the next section.
     pub(super) fn skip_section(&mut self) -> std::io::Result<()> {
         if self.is_at_section()? {
             return Ok(());
         }
         let mark = memmem::Finder::new(b"\n=");
         loop {
-            let held = self.held();
-            if let Some(place) = mark.find(held) {
+            let buffered = self.buffered();
+            if let Some(place) = mark.find(buffered) {
                 self.begin += place + 1;
                 return Ok(());
             }
-            // The mark may begin with the last byte that is held.
-            let keep = usize::from(held.last() == Some(&b'\n') && !self.is_at_end);
+            // The mark may begin with the last buffered byte.
+            let keep = usize::from(buffered.last() == Some(&b'\n') && !self.is_at_end);
             self.begin = self.end - keep;
             if self.is_at_end {
                 return Ok(());
@@ -87,19 +87,19 @@ impl<R: Read> Lines<R> {
 
     fn is_at_section(&mut self) -> std::io::Result<bool> {
         self.end_line()?;
-        while self.held().is_empty() && !self.is_at_end {
+        while self.buffered().is_empty() && !self.is_at_end {
             self.fill()?;
         }
-        Ok(self.held().first() == Some(&b'='))
+        Ok(self.buffered().first() == Some(&b'='))
     }
 
-    fn held(&self) -> &[u8] {
+    fn buffered(&self) -> &[u8] {
         self.buffer.get(self.begin..self.end).unwrap_or_default()
     }
 
     fn end_line(&mut self) -> std::io::Result<()> {
         while self.is_in_line {
-            match memchr(b'\n', self.held()) {
+            match memchr(b'\n', self.buffered()) {
                 Some(length) => {
                     self.begin += length + 1;
                     self.is_in_line = false;
@@ -117,7 +117,7 @@ impl<R: Read> Lines<R> {
         Ok(())
     }
 
-    /// Reads more behind what is held, which is never as long as the buffer.
+    /// Reads more input after the buffered bytes, which never fill the buffer.
     fn fill(&mut self) -> std::io::Result<()> {
         self.buffer.copy_within(self.begin..self.end, 0);
         (self.begin, self.end) = (0, self.end - self.begin);
@@ -141,7 +141,7 @@ impl<R: Read> Lines<R> {
 mod tests {
     use super::*;
 
-    /// Gives a byte at a time, so that every place is once the end of what is held.
+    /// Returns single bytes, so that the buffer ends at every possible position.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_found_wherever_what_is_held_ends() {
+    fn sections_are_found_wherever_the_buffer_ends() {
         assert_eq!(sections(b"=a\nx\ny\n\n=b:1\r\n=c\nno=d\n=e"), ["=a", "=b:1", "=c"]);
         assert_eq!(sections(b"\n\n=a\n\n\n=end"), ["=a", "=end"]);
         assert!(sections(b"no section\n\n").is_empty());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_none_and_a_long_one_is_told_in_part() {
+    fn unterminated_lines_are_dropped_and_long_lines_are_shortened() {
         let long = "z".repeat(3 * BUFFER_BYTES);
         let text = format!("short\n{long}\nnext\ncut");
         let mut lines = Lines::new(text.as_bytes());
@@ -182,7 +182,7 @@ mod tests {
         while let Some(line) = lines.next().expect("readable") {
             lengths.push(line.len());
         }
-        assert_eq!(lengths, [5, MOST_OF_A_LINE, 4]);
+        assert_eq!(lengths, [5, MAX_LINE_BYTES, 4]);
         assert_eq!(lines.bytes(), text.len() as u64);
     }
 }

@@ -1,4 +1,4 @@
-//! Processes: those that stand out become rows, of the others it is counted as what they were started.
+//! Processes: the largest become rows, and all are counted by initial call.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,35 +7,35 @@ use beamtune_model::{ProcessRow, Rank, SampleBuilder, SpawnRow, metrics};
 use super::section::{Section, name, unquoted};
 use super::top::Top;
 
-/// Rows of each rank.
-const MOST_ROWS: usize = 50;
+/// Rows per rank.
+const MAX_ROWS_PER_RANK: usize = 50;
 
-/// Processes of which it is known, when tables and heaps come, who they are: some 40 MB.
-const MOST_KNOWN: usize = 1 << 20;
+/// Maximum number of processes whose origin is remembered for the tables and heaps that follow; they take some 40 MB.
+const MAX_KNOWN: usize = 1 << 20;
 
-/// Different origins, and registered names: a program has some hundreds.
-const MOST_NAMES: usize = 20_000;
+/// Maximum number of distinct origins, and of registered names: a program has some hundreds.
+const MAX_NAMES: usize = 20_000;
 
-/// Rows of origins that are told.
-const MOST_ORIGINS: usize = 50;
+/// Maximum number of rows of origins.
+const MAX_ORIGIN_ROWS: usize = 50;
 
-/// What all processes of proc_lib are started with; what they do stands in their dictionary.
+/// The initial call of every `proc_lib` process; the real one is in its dictionary.
 const PROC_LIB: &str = "proc_lib:init_p/";
 
 #[derive(Default)]
 pub(super) struct Processes {
     rows: Ranked,
-    /// By pid; the place in `origins`.
+    /// Index in `origins`, by pid.
     known: HashMap<u64, u32>,
     origins: Vec<(String, i64)>,
-    places: HashMap<String, u32>,
+    origin_indexes: HashMap<String, u32>,
     names: HashMap<u64, String>,
     count: i64,
-    /// Those collected at that moment, two at most: of several none stands out.
-    pub(super) collected: Vec<String>,
-    /// Those that ran on a scheduler, which are told whatever they hold.
+    /// Processes in garbage collection, at most two, since only a single one is significant.
+    pub(super) in_gc: Vec<String>,
+    /// Processes that ran on a scheduler; they always become rows.
     pub(super) running: HashSet<String>,
-    /// Rows of those.
+    /// Rows of the processes in `running`.
     ran: Vec<ProcessRow>,
 }
 
@@ -48,31 +48,31 @@ struct Ranked {
 
 impl Default for Ranked {
     fn default() -> Self {
-        let top = || Top::new(MOST_ROWS);
+        let top = || Top::new(MAX_ROWS_PER_RANK);
         Ranked { memory: top(), queue: top(), reductions: top(), binary: top() }
     }
 }
 
 impl Processes {
-    /// A process. One that lacks a number is counted, and is no row.
+    /// Adds a process. If a number is missing, it is counted but gets no row.
     pub(super) fn add(&mut self, section: &Section, word_bytes: Option<i64>) {
         self.count = self.count.saturating_add(1);
         let pid = section.id.as_str();
         let origin = section.text("Spawned as");
         if let Some(key) = key(pid) {
-            if let Some(name) = section.text("Name").filter(|_| self.names.len() < MOST_NAMES) {
+            if let Some(name) = section.text("Name").filter(|_| self.names.len() < MAX_NAMES) {
                 self.names.insert(key, unquoted(&name).to_owned());
             }
             if let Some(place) = origin.as_deref().and_then(|origin| self.origin(origin)) {
                 self.count_origin(place, 1);
-                if self.known.len() < MOST_KNOWN {
+                if self.known.len() < MAX_KNOWN {
                     self.known.insert(key, place);
                 }
             }
         }
         let state = section.bytes("State").unwrap_or_default();
-        if state == b"Garbing" && self.collected.len() < 2 {
-            self.collected.push(pid.to_owned());
+        if state == b"Garbing" && self.in_gc.len() < 2 {
+            self.in_gc.push(pid.to_owned());
         }
         let (Some(memory), Some(queue), Some(reductions)) =
             (section.number("Memory"), section.number("Message queue length"), section.number("Reductions"))
@@ -106,15 +106,15 @@ impl Processes {
         }
     }
 
-    /// Whether it would be worth while to look into the dictionary of a process.
-    pub(super) fn wants_dictionary(&self, pid: &str) -> bool {
+    /// Whether the real initial call of a process is in its dictionary.
+    pub(super) fn needs_initial_call(&self, pid: &str) -> bool {
         let place = key(pid).and_then(|key| self.known.get(&key));
         let origin = place.and_then(|place| self.origins.get(*place as usize));
         origin.is_some_and(|(origin, _)| origin.starts_with(PROC_LIB))
     }
 
-    /// What its dictionary says that a process was started with.
-    pub(super) fn started_with(&mut self, pid: &str, call: &str) {
+    /// Replaces the initial call of a process by the one from its dictionary.
+    pub(super) fn set_initial_call(&mut self, pid: &str, call: &str) {
         let Some(key) = key(pid) else { return };
         let (Some(place), Some(&before)) = (self.origin(call), self.known.get(&key)) else { return };
         self.count_origin(before, -1);
@@ -122,28 +122,29 @@ impl Processes {
         self.known.insert(key, place);
     }
 
-    /// Its registered name, or what it was started with. What a process of proc_lib really is stands behind all tables and ports.
-    pub(super) fn maker(&self, pid: &str) -> Option<String> {
-        self.name(pid).or_else(|| self.started(pid).filter(|call| !call.starts_with(PROC_LIB)))
+    /// The registered name or initial call of a process. For `proc_lib` processes, the initial call follows later than all tables and
+    /// ports.
+    pub(super) fn name_or_initial_call(&self, pid: &str) -> Option<String> {
+        self.name(pid).or_else(|| self.initial_call_of(pid).filter(|call| !call.starts_with(PROC_LIB)))
     }
 
-    /// Its registered name.
+    /// The registered name of a process.
     pub(super) fn name(&self, pid: &str) -> Option<String> {
         self.names.get(&key(pid)?).cloned()
     }
 
-    fn started(&self, pid: &str) -> Option<String> {
+    fn initial_call_of(&self, pid: &str) -> Option<String> {
         let place = self.known.get(&key(pid)?)?;
         self.origins.get(*place as usize).map(|(origin, _)| origin.clone())
     }
 
     fn origin(&mut self, origin: &str) -> Option<u32> {
-        if let Some(place) = self.places.get(origin) {
+        if let Some(place) = self.origin_indexes.get(origin) {
             return Some(*place);
         }
-        let place = u32::try_from(self.origins.len()).ok().filter(|_| self.origins.len() < MOST_NAMES)?;
+        let place = u32::try_from(self.origins.len()).ok().filter(|_| self.origins.len() < MAX_NAMES)?;
         self.origins.push((origin.to_owned(), 0));
-        self.places.insert(origin.to_owned(), place);
+        self.origin_indexes.insert(origin.to_owned(), place);
         Some(place)
     }
 
@@ -153,21 +154,23 @@ impl Processes {
         }
     }
 
-    /// Adds what was found. Counts are told only if `all` processes were there to be counted.
-    pub(super) fn tell(self, all: bool, out: &mut SampleBuilder<'_>) {
+    /// Adds the rows, and the counts if the dump has `all` processes.
+    pub(super) fn write(self, all: bool, out: &mut SampleBuilder<'_>) {
         if all {
             out.metric(&metrics::PROCESS_COUNT, "", self.count);
             let mut origins: Vec<&(String, i64)> =
                 self.origins.iter().filter(|(_, count)| *count > 0).collect();
             origins.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-            out.sample.spawns.extend(origins.into_iter().take(MOST_ORIGINS).map(|(kind, count)| SpawnRow {
-                t: 0,
-                what: "process".to_owned(),
-                kind: kind.clone(),
-                maker: None,
-                count: *count,
-                of: self.count,
-                bytes: None,
+            out.sample.spawns.extend(origins.into_iter().take(MAX_ORIGIN_ROWS).map(|(kind, count)| {
+                SpawnRow {
+                    t: 0,
+                    what: "process".to_owned(),
+                    kind: kind.clone(),
+                    maker: None,
+                    count: *count,
+                    of: self.count,
+                    bytes: None,
+                }
             }));
         }
         let mut rows: BTreeMap<String, ProcessRow> = BTreeMap::new();
@@ -201,7 +204,7 @@ fn key(pid: &str) -> Option<u64> {
     Some(number.parse::<u32>().map(u64::from).ok()? << 32 | serial.parse::<u32>().map(u64::from).ok()?)
 }
 
-/// As `process_info(Pid, status)` names it.
+/// The status as in `process_info(Pid, status)`.
 fn status(state: &[u8]) -> Option<String> {
     let named = match state {
         b"" => return None,
@@ -212,7 +215,7 @@ fn status(state: &[u8]) -> Option<String> {
     Some(named.to_owned())
 }
 
-/// What it referred to of binaries outside of its heap, by its garbage collector's count.
+/// Size of binaries referenced from the heap, as the garbage collector counts them.
 fn binary_bytes(section: &Section, word_bytes: Option<i64>) -> Option<i64> {
     let words = section.number("BinVHeap")?.checked_add(section.number("OldBinVHeap")?)?;
     words.checked_mul(word_bytes?)
@@ -221,7 +224,7 @@ fn binary_bytes(section: &Section, word_bytes: Option<i64>) -> Option<i64> {
 fn current_function(section: &Section) -> Option<String> {
     let call = section.text("Current call").or_else(|| section.text("Last scheduled in for"));
     call.or_else(|| {
-        // 0x00007f5a69b9a694 (timer:sleep/1 + 452)
+        // `0x00007f5a69b9a694 (timer:sleep/1 + 452)`
         let place = section.text("Program counter")?;
         let (_, function) = place.split_once(" (")?;
         let function = function.split_once(" + ").map_or(function.trim_end_matches(')'), |(name, _)| name);
@@ -234,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pid_is_told_from_what_is_none() {
+    fn only_local_pids_have_a_key() {
         assert_eq!(key("<0.7.1>"), Some((7 << 32) | 1));
         for pid in ["", "<0.7>", "<1.7.0>", "<0.4294967296.0>", "<0.x.0>", "#Port<0.1>"] {
             assert_eq!(key(pid), None, "{pid}");
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_process_was_is_told_without_addresses() {
+    fn current_function_has_no_address() {
         let check = |line: &str, expect: Option<&str>| {
             let mut section = Section::default();
             section.begin(b"=proc:<0.1.0>");

@@ -1,38 +1,38 @@
-//! One section of a dump: a line that begins with `=`, and lines of the form `key: value` up to the next one.
+//! A section of a dump: a line that begins with `=`, followed by lines of the form `key: value`.
 
-use super::lines::MOST_OF_A_LINE;
+use super::lines::MAX_LINE_BYTES;
 
-/// The most that is held of a section's lines. An allocator has some two hundred, a process thirty.
-const MOST_BYTES: usize = 4 * MOST_OF_A_LINE;
+/// Maximum size of the lines kept per section. An allocator has some two hundred lines, a process thirty.
+const MAX_BYTES: usize = 4 * MAX_LINE_BYTES;
 
-/// The most that is told of a name, in bytes. A function has two atoms, each of 255 characters at most.
-const MOST_OF_A_NAME: usize = 2_100;
+/// Maximum length of a name, in bytes. A function has two atoms of at most 255 characters each.
+const MAX_NAME_BYTES: usize = 2_100;
 
 #[derive(Default)]
 pub(super) struct Section {
     /// `proc`.
     pub(super) tag: String,
-    /// `<0.12.0>`; empty where a section has none.
+    /// `<0.12.0>`; empty if the section has none.
     pub(super) id: String,
     text: Vec<u8>,
-    /// Of each line with a colon in `text`: its begin, its colon, its end.
-    places: Vec<[usize; 3]>,
+    /// Begin, colon and end of each line with a colon in `text`.
+    field_offsets: Vec<[usize; 3]>,
 }
 
 impl Section {
-    /// Forgets what was, and begins with a line.
+    /// Starts a new section with its first line.
     pub(super) fn begin(&mut self, line: &[u8]) {
         let line = name(line.strip_prefix(b"=").unwrap_or(line));
         let (tag, id) = line.split_once(':').unwrap_or((&line, ""));
         (self.tag, self.id) = (tag.to_owned(), id.to_owned());
         self.text.clear();
-        self.places.clear();
+        self.field_offsets.clear();
     }
 
     pub(super) fn push(&mut self, line: &[u8]) {
-        if self.text.len() + line.len() < MOST_BYTES {
+        if self.text.len() + line.len() < MAX_BYTES {
             let begin = self.text.len();
-            self.places
+            self.field_offsets
                 .extend(memchr::memchr(b':', line).map(|colon| [begin, begin + colon, begin + line.len()]));
             self.text.extend_from_slice(line);
             self.text.push(b'\n');
@@ -43,52 +43,52 @@ impl Section {
         self.text.split(|byte| *byte == b'\n').map(text)
     }
 
-    /// The first line, where it is not empty.
+    /// The first line, unless it is empty.
     pub(super) fn first_line(&self) -> Option<String> {
         self.text.split(|byte| *byte == b'\n').next().filter(|line| !line.is_empty()).map(name)
     }
 
-    /// Keys and values, in their order.
+    /// Keys and values, in order.
     pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.places.iter().filter_map(|&[begin, colon, end]| {
+        self.field_offsets.iter().filter_map(|&[begin, colon, end]| {
             Some((self.text.get(begin..colon)?, self.text.get(colon + 1..end)?.trim_ascii()))
         })
     }
 
-    /// A value, if there is one.
+    /// A value, unless it is empty.
     pub(super) fn bytes(&self, key: &str) -> Option<&[u8]> {
         let (_, value) = self.fields().find(|(known, _)| *known == key.as_bytes())?;
         (!value.is_empty()).then_some(value)
     }
 
-    /// A name or a word, in part where it is longer than any that a VM makes.
+    /// A name or word, shortened if it is longer than any of a VM.
     pub(super) fn text(&self, key: &str) -> Option<String> {
         self.bytes(key).map(name)
     }
 
-    /// A whole number; `None` also where it is more than a recording can hold.
+    /// A non-negative integer; `None` also beyond 64 bits.
     pub(super) fn number(&self, key: &str) -> Option<i64> {
         number(self.bytes(key)?)
     }
 }
 
-/// A name, or the beginning of what is too long for one.
+/// A name, shortened if it is too long.
 pub(super) fn name(bytes: &[u8]) -> String {
-    text(bytes.get(..MOST_OF_A_NAME).unwrap_or(bytes))
+    text(bytes.get(..MAX_NAME_BYTES).unwrap_or(bytes))
 }
 
-/// With marks in the place of what is no UTF-8.
+/// Invalid UTF-8 is replaced by U+FFFD.
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A whole number that is not negative.
+/// A non-negative integer.
 pub(super) fn number(bytes: &[u8]) -> Option<i64> {
     let is_number = !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit);
     is_number.then(|| std::str::from_utf8(bytes).ok()?.parse().ok())?
 }
 
-/// An atom as the VM prints it, without its quotes.
+/// An atom as the VM prints it, without quotes.
 pub(super) fn unquoted(atom: &str) -> &str {
     atom.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).unwrap_or(atom)
 }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_is_missing() {
+    fn invalid_numbers_are_missing() {
         assert_eq!(number(b"12"), Some(12));
         assert_eq!(number(b"9223372036854775807"), Some(i64::MAX));
         for text in ["", "-1", "1x", "18446744073709551613", "+1", "1 2"] {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_told_by_their_keys() {
+    fn fields_are_found_by_key() {
         let mut section = Section::default();
         section.begin(b"=proc:<0.1.0>");
         for line in ["State: Waiting", "Name: 'a:b'", "Taints:", "no field"] {

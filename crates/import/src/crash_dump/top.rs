@@ -1,30 +1,31 @@
-//! The largest of many, in bounded memory.
+//! Keeps the largest items in bounded memory.
 
-/// The largest by a number, the largest first.
+/// The largest items, in descending order.
 pub(super) struct Top<T> {
-    most: usize,
-    held: Vec<(i64, T)>,
+    capacity: usize,
+    items: Vec<(i64, T)>,
 }
 
 impl<T> Top<T> {
-    pub(super) fn new(most: usize) -> Self {
-        Top { most, held: Vec::new() }
+    pub(super) fn new(capacity: usize) -> Self {
+        Top { capacity, items: Vec::new() }
     }
 
-    /// Takes it if it is among the largest; one of nothing never is.
+    /// Adds an item if it is among the largest. Items of size 0 never are.
     pub(super) fn offer(&mut self, size: i64, make: impl FnOnce() -> T) {
         if size <= 0
-            || (self.held.len() >= self.most && self.held.last().is_none_or(|(least, _)| *least >= size))
+            || (self.items.len() >= self.capacity
+                && self.items.last().is_none_or(|(least, _)| *least >= size))
         {
             return;
         }
-        let place = self.held.partition_point(|(other, _)| *other >= size);
-        self.held.insert(place, (size, make()));
-        self.held.truncate(self.most);
+        let place = self.items.partition_point(|(other, _)| *other >= size);
+        self.items.insert(place, (size, make()));
+        self.items.truncate(self.capacity);
     }
 
     pub(super) fn into_items(self) -> impl Iterator<Item = T> {
-        self.held.into_iter().map(|(_, item)| item)
+        self.items.into_iter().map(|(_, item)| item)
     }
 }
 

@@ -1,14 +1,14 @@
-//! A dump of any size that is made as it is read.
+//! Generates a dump of any size while it is read.
 
 use std::io::Read;
 
-/// Processes, as a VM tells them before their heaps; every thousandth is large.
+/// Number of processes, which precede their heaps; every thousandth is large.
 pub const PROCESSES: u64 = 100_000;
 
-/// At least so many megabytes: processes first, then heaps for the rest.
+/// A dump of at least the given size: processes first, then heaps up to that size.
 pub struct Made {
     left: u64,
-    /// Sections made so far, the head not among them.
+    /// Number of sections so far, without the head.
     number: u64,
     text: Vec<u8>,
     given: usize,

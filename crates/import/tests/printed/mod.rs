@@ -1,11 +1,11 @@
-//! Tables as lcnt prints them, made from their format: a column is as wide as its widest cell and one more, at least a width of its own
-//! and at most 80; cells stand right in it and are cut at their end; the heading and a line of dashes stand above. Times are whole
-//! microseconds, shares have four digits.
+//! Generates tables in lcnt's format: a column is as wide as its widest cell plus one, at least its minimum width and at most 80. Cells are
+//! right-aligned and truncated at the end. Headings and a line of dashes come first. Times are whole microseconds, percentages have four
+//! decimals.
 
 use beamtune_import::{Banner, Unread};
 use beamtune_model::{LockRow, LockSession};
 
-/// A row, as lcnt counts it.
+/// A row with its counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counted {
     pub name: String,
@@ -37,7 +37,7 @@ impl Counted {
     }
 }
 
-/// Options of `print`, as lcnt names them, with the least width of each, and its heading.
+/// Options of `print`, with the minimum width and heading of each.
 const COLUMNS: [(&str, usize, &str); 10] = [
     ("name", 6, "lock"),
     ("id", 4, "id"),
@@ -61,8 +61,8 @@ pub fn percent(part: i64, whole: i64) -> String {
 }
 
 fn marks(bins: &[i64]) -> String {
-    let most = bins.iter().copied().max().unwrap_or(0);
-    let mark = |count: &i64| match *count as f64 / most.max(1) as f64 {
+    let max = bins.iter().copied().max().unwrap_or(0);
+    let mark = |count: &i64| match *count as f64 / max.max(1) as f64 {
         0.0 => ' ',
         share if share > 0.66 => 'X',
         share if share > 0.33 => 'x',
@@ -86,7 +86,7 @@ fn cell(column: &str, row: &Counted, length_us: i64) -> String {
     }
 }
 
-/// The table, with its headings.
+/// A table with headings.
 pub fn table(columns: &str, rows: &[Counted], length_us: i64) -> String {
     let columns: Vec<_> = columns
         .split(',')
@@ -94,9 +94,9 @@ pub fn table(columns: &str, rows: &[Counted], length_us: i64) -> String {
         .collect();
     let widths: Vec<usize> = columns
         .iter()
-        .map(|(name, least, _)| {
+        .map(|(name, min, _)| {
             let cells = rows.iter().map(|row| cell(name, row, length_us).chars().count() + 1);
-            cells.max().unwrap_or(0).max(*least).min(80)
+            cells.max().unwrap_or(0).max(*min).min(80)
         })
         .collect();
     let line = |cells: Vec<String>| {
@@ -119,7 +119,7 @@ pub fn table(columns: &str, rows: &[Counted], length_us: i64) -> String {
     text
 }
 
-/// What `lcnt:information()` prints.
+/// Output of `lcnt:information()`.
 pub fn information(locks: i64, length_us: i64, rows: &[Counted]) -> String {
     let sum = |count: fn(&Counted) -> i64| rows.iter().map(count).sum::<i64>();
     let time = sum(|row| row.time_us);
@@ -140,18 +140,18 @@ pub fn information(locks: i64, length_us: i64, rows: &[Counted]) -> String {
     text
 }
 
-/// The counts of a histogram, as `lcnt:histogram(Lock)` prints them.
+/// A histogram with counts, as in the output of `lcnt:histogram(Lock)`.
 pub fn full_histogram(bins: &[i64]) -> String {
-    let most = bins.iter().copied().max().unwrap_or(0).max(1);
+    let max = bins.iter().copied().max().unwrap_or(0).max(1);
     let line = |(index, count): (usize, &i64)| {
-        let bar = "#".repeat((60 * count / most) as usize);
+        let bar = "#".repeat((60 * count / max) as usize);
         let number = if count.to_string().len() > 8 { "*".repeat(8) } else { format!("{count:8}") };
         format!("{index:2} = log2 : {number} | {bar}").trim_end().to_owned() + "\n"
     };
     bins.iter().enumerate().map(line).collect()
 }
 
-/// What was read of a text in which lcnt alone has printed.
+/// Result of importing a text that contains output of lcnt only.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Imported {
     pub session: LockSession,
@@ -167,23 +167,23 @@ pub fn read(text: &str) -> Imported {
     Imported { session, rows, unread: reading.unread, banner: reading.banner }
 }
 
-/// Everything was read.
+/// Asserts that everything was read.
 pub fn read_all(text: &str) -> Imported {
     let imported = read(text);
     assert!(imported.unread.is_empty(), "{:#?}\n{text}", imported.unread);
     imported
 }
 
-pub fn whys(imported: &Imported) -> Vec<(usize, &str, &str)> {
+pub fn reasons(imported: &Imported) -> Vec<(usize, &str, &str)> {
     imported.unread.iter().map(|unread| (unread.line, unread.text.as_str(), unread.why.as_str())).collect()
 }
 
-/// What a row counts, in the units of the text.
-pub fn told(row: &LockRow) -> (&str, Option<&str>, i64, i64, i64, i64) {
+/// The numbers of a row, in the units of the text.
+pub fn numbers(row: &LockRow) -> (&str, Option<&str>, i64, i64, i64, i64) {
     (&row.class, row.id.as_deref(), row.locks, row.tries, row.collisions, row.waited / 1_000)
 }
 
-/// What rows count together: tries, collisions, microseconds.
+/// Sums over rows: tries, collisions, microseconds.
 pub fn sum<'a>(rows: impl Iterator<Item = &'a LockRow>) -> [i64; 3] {
     rows.fold([0; 3], |sum, row| [sum[0] + row.tries, sum[1] + row.collisions, sum[2] + row.waited / 1_000])
 }

@@ -1,4 +1,4 @@
-//! What is told by a text, as the tests compare it.
+//! Helpers for tests: the content of a text in a form that is easy to compare.
 #![allow(dead_code, reason = "each of the tests that share it uses a part")]
 
 use std::collections::BTreeMap;
@@ -8,8 +8,8 @@ use std::path::Path;
 use beamtune_import::{Reading, read};
 use beamtune_model::{Period, PeriodBuilder, SeriesTable};
 
-/// Values by series, facts by key, and rows as text: all that a text tells.
-pub type Told = BTreeMap<String, String>;
+/// Values by series, facts by key, and rows as text.
+pub type Contents = BTreeMap<String, String>;
 
 pub fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tools")
@@ -34,36 +34,36 @@ pub fn fixtures() -> Vec<(String, String)> {
     all
 }
 
-pub fn told(reading: Reading) -> Told {
+pub fn contents(reading: Reading) -> Contents {
     let mut table = SeriesTable::default();
-    let mut told = Told::new();
+    let mut contents = Contents::new();
     for sample in reading.samples("a test", &mut table) {
         for (id, value) in &sample.readings {
             let series = table.get(*id).expect("a series");
-            told.insert(format!("{}.{} {}", series.group, series.name, series.entity), value.to_string());
+            contents.insert(format!("{}.{} {}", series.group, series.name, series.entity), value.to_string());
         }
-        told.extend(sample.facts);
+        contents.extend(sample.facts);
         for (n, row) in sample.carriers.iter().enumerate() {
-            told.insert(format!("carrier {n}"), format!("{row:?}"));
+            contents.insert(format!("carrier {n}"), format!("{row:?}"));
         }
         for (n, row) in sample.allocations.iter().enumerate() {
-            told.insert(format!("allocation {n}"), format!("{row:?}"));
+            contents.insert(format!("allocation {n}"), format!("{row:?}"));
         }
     }
-    told
+    contents
 }
 
-pub fn told_by(text: &str) -> Told {
-    told(read(text.as_bytes()).unwrap_or_else(|error| panic!("{error}: {text}")))
+pub fn import(text: &str) -> Contents {
+    contents(read(text.as_bytes()).unwrap_or_else(|error| panic!("{error}: {text}")))
 }
 
-pub fn check(told: &Told, expect: &[(&str, &str)]) {
+pub fn check(contents: &Contents, expect: &[(&str, &str)]) {
     for (key, value) in expect {
-        assert_eq!(told.get(*key).map(String::as_str), Some(*value), "{key} of {told:#?}");
+        assert_eq!(contents.get(*key).map(String::as_str), Some(*value), "{key} of {contents:#?}");
     }
 }
 
-pub fn whys(text: &str) -> Vec<(usize, usize, String)> {
+pub fn reasons(text: &str) -> Vec<(usize, usize, String)> {
     let unread = read(text.as_bytes()).map(|reading| reading.unread).unwrap_or_default();
     unread.into_iter().map(|unread| (unread.line, unread.column, unread.why)).collect()
 }
@@ -78,11 +78,11 @@ pub fn period(text: &str) -> Period {
     builder.finish()
 }
 
-/// In how many ways [`mangled`] changes a text, but for the last two, which leave nothing in the place of a line break.
+/// Number of ways in which [`mangled`] changes a text, without the last two, which drop line breaks.
 pub const WAYS: u32 = 7;
 pub const ALL_WAYS: u32 = 9;
 
-/// As mails, pages and terminals leave it.
+/// A text after copying from mails, pages or terminals.
 pub fn mangled(text: &str, how: u32) -> String {
     match how {
         0 => text.lines().map(|line| format!("> {line}\n")).collect(),

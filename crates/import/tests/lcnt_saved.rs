@@ -1,18 +1,18 @@
-//! What lcnt itself has printed, of counts that were kept, or made up: what was read of it is what was counted.
+//! Output of lcnt itself, for real and invented counts: the counts that were read are those that were printed.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 #[allow(dead_code, reason = "other tests make tables")]
 mod printed;
 
 use beamtune_model::LockRow;
-use printed::{Imported, read, read_all, sum, told, whys};
+use printed::{Imported, numbers, read, read_all, reasons, sum};
 
-/// Printed by lcnt itself, of OTP 25.2, from counts that are made up (made_counts.erl).
-const MADE: &str = include_str!("fixtures/made-counts-otp25.txt");
+/// Printed by lcnt of OTP 25.2, from invented counts (made_counts.erl).
+const INVENTED: &str = include_str!("fixtures/made-counts-otp25.txt");
 
 #[test]
-fn what_lcnt_itself_prints_is_read() {
-    let imported = read(MADE);
+fn output_of_lcnt_is_read() {
+    let imported = read(INVENTED);
     let whole = |class: &str| {
         let rows = imported.rows.iter().filter(|row| row.class == class && row.id.is_none());
         rows.fold((0, 0, 0, 0), |sum, row| {
@@ -25,15 +25,15 @@ fn what_lcnt_itself_prints_is_read() {
     assert_eq!(whole("db_tab"), (2, 160_012, 1_001, 100_005));
     assert_eq!(whole("esock.r[17]"), (1, 100, 3, 17));
     let lock = |id: &str| {
-        imported.rows.iter().filter(|row| row.id.as_deref() == Some(id)).map(told).collect::<Vec<_>>()
+        imported.rows.iter().filter(|row| row.id.as_deref() == Some(id)).map(numbers).collect::<Vec<_>>()
     };
     assert_eq!(
         lock("my table"),
         [("db_tab", Some("my table"), 1, 90_000, 700, 80_000), ("db_tab", Some("my table"), 1, 12, 1, 5)]
     );
-    // 85 letters, of which lcnt prints 80, which touch the class.
+    // 85 characters, of which lcnt prints 80, which touch the class.
     assert_eq!(lock(&"t".repeat(80)), [("db_tab", Some("t".repeat(80).as_str()), 1, 70_000, 300, 20_000)]);
-    assert_eq!(lock("sessions").len(), 17, "lcnt shows 20 rows");
+    assert_eq!(lock("sessions").len(), 17, "lcnt prints 20 rows");
     let session = &imported.session;
     assert_eq!((session.length, session.locks, session.told), (5_123_456_000, 34, 21));
     assert!(!session.remark.contains("rounded"), "{}", session.remark);
@@ -43,7 +43,7 @@ fn what_lcnt_itself_prints_is_read() {
     let waits: i64 =
         imported.rows.iter().filter(|row| row.class == "alcu_allocator").map(|row| row.waits).sum();
     assert_eq!(waits, 1_100);
-    let unread = whys(&imported);
+    let unread = reasons(&imported);
     assert_eq!(unread.len(), 2, "{unread:#?}");
     assert!(
         unread.iter().all(|(line, _, why)| (67..69).contains(line) && why.contains("several classes")),
@@ -51,18 +51,18 @@ fn what_lcnt_itself_prints_is_read() {
     );
 }
 
-/// Printed by lcnt in shells of emulators that count locks, as a terminal showed it, and what it had kept of the same counts
-/// (kept_counts.erl): a table that many write, with one lock and with many.
+/// Terminal output of lcnt on lock-counting emulators, with the counts that lcnt had saved (kept_counts.erl): a table with many writers,
+/// with one lock and with many.
 const PRINTED: [(&str, &str); 3] = [
     (include_str!("fixtures/shell-otp25.txt"), include_str!("fixtures/shell-otp25.tsv")),
     (include_str!("fixtures/shell-otp27.txt"), include_str!("fixtures/shell-otp27.tsv")),
     (include_str!("fixtures/elixir-otp25.txt"), include_str!("fixtures/elixir-otp25.tsv")),
 ];
 
-/// Holds what was read against what was kept.
-fn assert_kept(imported: &Imported, kept: &str) {
+/// Compares what was read with what was saved.
+fn assert_saved(imported: &Imported, saved: &str) {
     let number = |text: &str| text.parse::<i64>().expect("a number");
-    for line in kept.lines() {
+    for line in saved.lines() {
         let cells: Vec<&str> = line.split('\t').collect();
         if let ["all", duration_us, locks] = cells[..] {
             let session = &imported.session;
@@ -99,17 +99,17 @@ fn assert_kept(imported: &Imported, kept: &str) {
 }
 
 #[test]
-fn what_shells_have_printed_is_what_was_counted() {
-    for (printed, kept) in PRINTED {
+fn terminal_output_has_the_saved_counts() {
+    for (printed, saved) in PRINTED {
         let imported = read_all(printed);
-        assert_kept(&imported, kept);
+        assert_saved(&imported, saved);
         assert!(!imported.session.remark.contains("rounded"), "{}", imported.session.remark);
         assert!(imported.banner.release.is_some() && imported.banner.schedulers.is_some());
-        // As a page shows it that has eaten the line breaks, and the indentation too.
+        // A page may drop line breaks, or indentation too.
         for space in [" ", "\u{a0}"] {
             let in_a_line = printed.replace('\n', space);
             let again = read_all(&in_a_line);
-            assert_kept(&again, kept);
+            assert_saved(&again, saved);
             assert_eq!(again.rows, imported.rows);
         }
     }

@@ -1,58 +1,58 @@
-//! Goes through a text word by word, and takes out of it what `lcnt` has printed.
+//! Parses the output of `lcnt` word by word.
 //!
-//! Line breaks matter little, since they get lost: a table is a line of headings and what fits it behind that. A row begins where a line
-//! begins, or right behind another row, or where what could not be read ends as rows do; never anywhere else, or the second word of a
-//! broken row would be taken for the first one of another.
+//! Line breaks get lost in copying and matter little: a table is a line of headings and the words after it that fit. A row begins at the
+//! beginning of a line, directly after another row, or after unreadable words that end as a row does. It begins nowhere else, or the second
+//! word of a broken row would be taken for the first word of another.
 
 use std::collections::VecDeque;
 
-use crate::banner::BEGINS;
+use crate::banner::FIRST_WORD;
 use crate::call::{self, Call, Calls, Function};
 use crate::head::{self, Column, Head};
 use crate::row::{self, Cells, Fault};
 use crate::text::{Token, Tokens, unquoted};
-use crate::{MOST_UNREAD, TOLD_CHARS, Unread};
+use crate::{MAX_QUOTED_CHARS, MAX_UNREAD, Unread};
 
-/// Rows that are read: a large node has half a million locks, and nobody prints all of them.
-const MOST_ROWS: usize = 200_000;
+/// Maximum number of rows. A large node has half a million locks, but nobody prints all of them.
+const MAX_ROWS: usize = 200_000;
 
-/// Ways of cutting rows that are tried in the whole text.
-const BUDGET: u32 = 2_000_000;
+/// Ways to split rows into cells that are tried in a whole text.
+const SPLIT_BUDGET: u32 = 2_000_000;
 
-/// Bytes that are looked at for the ends of calls that have none, for each byte of the text, and in any text. Only text that is made for
-/// it needs more: a call that was cut off is looked at once.
-const CALLS_IN_VAIN: usize = 2;
-const CALLS_IN_VAIN_ALWAYS: usize = 16 * call::LONGEST;
+/// Bytes that may be scanned for the ends of unterminated calls: per byte of the text, and at least. A truncated call is scanned once, so
+/// only crafted text needs more.
+const MAX_CALL_SCAN_PER_BYTE: usize = 2;
+const MIN_CALL_SCAN_BYTES: usize = 16 * call::MAX_CALL_BYTES;
 
-const NO_TABLE: &str = "it is of no tool that is known here";
-const TOO_MANY: &str = "there are too many rows before it";
-const OVERFLOWN: &str = "a count has more digits than lcnt prints, and so the histogram is not known";
-const NO_ROW: &str = "the row that this histogram is of was not read";
-const NO_PLACES: &str = "the table of places that these lines stand above is missing: copy it too";
-const ENDLESS: &str =
-    "too many calls without an end stand before it, and no further call was read: import it by itself";
+const UNKNOWN: &str = "no known tool prints this";
+const TOO_MANY: &str = "too many rows before it";
+const OVERFLOWED: &str = "a count has more digits than lcnt prints, so the histogram is unknown";
+const NO_ROW: &str = "the row that this histogram belongs to was not read";
+const NO_PLACES: &str = "the table of places below these lines is missing: copy it too";
+const UNTERMINATED: &str =
+    "too many unterminated calls before it, so no further call was read: import it on its own";
 
-/// What was found in a text.
+/// The output of lcnt in a text.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct LcntOutput {
     pub tables: Vec<Table>,
-    pub told: Vec<Told>,
-    pub unread: Log,
+    pub information: Vec<Information>,
+    pub unread: UnreadLog,
 }
 
 /// A table.
 #[derive(Debug)]
 pub struct Table {
-    /// Where its headings begin.
+    /// Position of its headings.
     pub line: usize,
     pub column: usize,
     pub columns: Vec<Column>,
-    /// The call that has printed it, where the text shows it.
+    /// The call that printed the table, if the text shows it.
     pub call: Option<Call>,
-    /// The lock that it is of, where that stands above it.
+    /// The lock, if the lines above the table name it.
     pub context: Option<Context>,
-    /// Tables of one call have the same number.
-    pub print: usize,
+    /// The same number for all tables that one call printed.
+    pub call_id: usize,
     pub rows: Vec<Row>,
 }
 
@@ -62,55 +62,55 @@ pub struct Row {
     pub cells: Cells,
     pub line: usize,
     pub column: usize,
-    /// Counts of waits by their length; empty where none follow it.
+    /// Counts of waits by length; empty without a histogram below the row.
     pub bins: Vec<i64>,
 }
 
-/// The three lines above a table of the places of one lock, or of one class.
+/// The three lines above a table with the places of one lock or class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
     pub class: String,
-    /// The lock, or how many locks the class has.
+    /// The lock, or the number of locks in the class.
     pub id: String,
     pub kind: String,
 }
 
-/// What `information` tells.
+/// The output of `lcnt:information()`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct Information {
     pub line: usize,
     pub column: usize,
     pub locks: Option<i64>,
     pub duration_us: Option<i64>,
 }
 
-/// What was not read.
+/// The parts that were not read.
 #[derive(Debug, Default)]
-pub struct Log {
+pub struct UnreadLog {
     list: Vec<Unread>,
-    /// Lines of the last one.
+    /// Number of lines of the last part.
     lines: usize,
     more: usize,
 }
 
-impl Log {
+impl UnreadLog {
     /// Adds a part of the text.
     pub fn add(&mut self, line: usize, column: usize, text: &str, why: impl Into<String>) {
         self.end();
-        if self.list.len() >= MOST_UNREAD {
+        if self.list.len() >= MAX_UNREAD {
             self.more += 1;
             return;
         }
-        let text = text.chars().take(TOLD_CHARS).collect();
+        let text = text.chars().take(MAX_QUOTED_CHARS).collect();
         self.list.push(Unread { line, column, text, why: why.into() });
         self.lines = 1;
     }
 
-    /// Adds a word to the last part.
-    fn go_on(&mut self, token: &Token<'_>) {
+    /// Appends a word to the last part.
+    fn extend(&mut self, token: &Token<'_>) {
         let Some(last) = self.list.last_mut().filter(|_| self.more == 0) else { return };
         self.lines = token.line + 1 - last.line;
-        let left = TOLD_CHARS.saturating_sub(last.text.chars().count() + 1);
+        let left = MAX_QUOTED_CHARS.saturating_sub(last.text.chars().count() + 1);
         if left > 0 && self.lines == 1 {
             last.text.push(' ');
             last.text.extend(token.text.chars().take(left));
@@ -124,69 +124,69 @@ impl Log {
         self.lines = 0;
     }
 
-    /// Those that are kept, and how many more there were.
+    /// The listed parts, and the number of those that are not listed.
     pub fn finish(mut self) -> (Vec<Unread>, usize) {
         self.end();
         (self.list, self.more)
     }
 }
 
-/// Finds all of it.
-pub fn walk(text: &str) -> Found {
-    let mut walk = Walk {
+/// Parses all output of lcnt.
+pub fn parse(text: &str) -> LcntOutput {
+    let mut parser = Parser {
         tokens: Tokens::new(text),
-        found: Found::default(),
+        output: LcntOutput::default(),
         head: None,
         call: None,
         context: None,
         context_at: (0, 0),
-        is_fresh: false,
-        is_telling: false,
+        is_call_unanswered: false,
+        in_information: false,
         shell_line: None,
-        is_anchored: false,
-        failing: VecDeque::new(),
-        stray: None,
-        print: 0,
+        may_begin_row: false,
+        failed_words: VecDeque::new(),
+        last_reason: None,
+        call_id: 0,
         rows: 0,
-        budget: BUDGET,
-        calls_budget: text.len().saturating_mul(CALLS_IN_VAIN).saturating_add(CALLS_IN_VAIN_ALWAYS),
+        budget: SPLIT_BUDGET,
+        call_budget: text.len().saturating_mul(MAX_CALL_SCAN_PER_BYTE).saturating_add(MIN_CALL_SCAN_BYTES),
     };
-    while let Some(token) = walk.tokens.peek(0) {
-        walk.step(token);
+    while let Some(token) = parser.tokens.peek(0) {
+        parser.step(token);
     }
-    walk.drop_context();
-    walk.found
+    parser.drop_context();
+    parser.output
 }
 
-struct Walk<'a> {
+struct Parser<'a> {
     tokens: Tokens<'a>,
-    found: Found,
-    /// Of the table in which we are.
+    output: LcntOutput,
+    /// The headings of the current table.
     head: Option<Head>,
     call: Option<Call>,
     context: Option<Context>,
-    /// The line and column of that.
+    /// Line and column of the context.
     context_at: (usize, usize),
-    /// The call has not printed anything yet.
-    is_fresh: bool,
-    /// Within what `information` prints.
-    is_telling: bool,
-    /// A line with a prompt: what else stands on it is input.
+    /// No table of the call was read yet.
+    is_call_unanswered: bool,
+    /// The current word is within the output of `information`.
+    in_information: bool,
+    /// A line with a prompt: the rest of the line is input.
     shell_line: Option<usize>,
     /// A row may begin here, although no line does.
-    is_anchored: bool,
-    /// The last words that did not fit.
-    failing: VecDeque<&'a str>,
-    /// Why the word before was not read.
-    stray: Option<&'static str>,
-    print: usize,
+    may_begin_row: bool,
+    /// The last words that fit no row.
+    failed_words: VecDeque<&'a str>,
+    /// Why the previous word was not read.
+    last_reason: Option<&'static str>,
+    call_id: usize,
     rows: usize,
     budget: u32,
-    /// Bytes that may be looked at still for the ends of calls.
-    calls_budget: usize,
+    /// Bytes that may still be scanned for the ends of calls.
+    call_budget: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Parser<'a> {
     fn step(&mut self, token: Token<'a>) {
         let is_read = self.shell(token)
             || self.divider(token)
@@ -196,8 +196,8 @@ impl<'a> Walk<'a> {
             || self.bin(token)
             || self.answer(token);
         if is_read {
-            self.stray = None;
-            self.failing.clear();
+            self.last_reason = None;
+            self.failed_words.clear();
             return;
         }
         self.row(token);
@@ -205,14 +205,14 @@ impl<'a> Walk<'a> {
 
     fn leave_table(&mut self) {
         self.head = None;
-        self.is_anchored = false;
+        self.may_begin_row = false;
     }
 
-    /// Lines that stand above no table.
+    /// Reports context lines without a table.
     fn drop_context(&mut self) {
         if let Some(Context { class, id, kind }) = self.context.take() {
             let (line, column) = self.context_at;
-            self.found.unread.add(line, column, &format!("lock: {class} id: {id} type: {kind}"), NO_PLACES);
+            self.output.unread.add(line, column, &format!("lock: {class} id: {id} type: {kind}"), NO_PLACES);
         }
     }
 
@@ -221,29 +221,29 @@ impl<'a> Walk<'a> {
         let line = Some(token.line);
         if call::is_prompt(token.text) {
             self.leave_table();
-            self.is_telling = false;
+            self.in_information = false;
             self.shell_line = line;
             self.tokens.skip(1);
             return true;
         }
         let is_first = token.is_first;
-        let is_elixirs = token.text == "Interactive" && self.tokens.word(1) == "Elixir";
-        let begins_banner = matches!(token.text, BEGINS | "Eshell") || token.text.starts_with("```");
-        if is_first && (begins_banner || is_elixirs) {
+        let is_elixir = token.text == "Interactive" && self.tokens.word(1) == "Elixir";
+        let begins_banner = matches!(token.text, FIRST_WORD | "Eshell") || token.text.starts_with("```");
+        if is_first && (begins_banner || is_elixir) {
             self.leave_table();
             self.shell_line = line;
             self.tokens.skip(1);
             return true;
         }
         let is_typed = is_first || self.shell_line == line;
-        let Some(at) = call::begins(token.text).filter(|_| is_typed) else { return false };
+        let Some(at) = call::find_call(token.text).filter(|_| is_typed) else { return false };
         let begin = token.begin + at;
         let Some((call, length)) = self.calls(token, begin) else { return false };
         self.call = Some(call);
-        self.is_fresh = true;
-        self.is_telling = false;
+        self.is_call_unanswered = true;
+        self.in_information = false;
         self.drop_context();
-        self.print += 1;
+        self.call_id += 1;
         self.leave_table();
         while let Some(token) = self.tokens.peek(0).filter(|token| token.begin < begin + length) {
             self.shell_line = Some(token.line);
@@ -252,17 +252,17 @@ impl<'a> Walk<'a> {
         true
     }
 
-    /// The calls that begin at a place of the text, unless too many before them had no end.
+    /// The calls that begin at `begin`; `None` once the scan budget is used up.
     fn calls(&mut self, token: Token<'a>, begin: usize) -> Option<(Call, usize)> {
-        if self.calls_budget == 0 {
-            // What one before it has printed would be taken for this one's.
-            (self.call, self.is_fresh) = (None, false);
+        if self.call_budget == 0 {
+            // The output of the previous call must not be taken for that of this one.
+            (self.call, self.is_call_unanswered) = (None, false);
             return None;
         }
-        let Calls { last, in_vain } = call::read(&self.tokens.whole()[begin..]);
-        self.calls_budget = self.calls_budget.saturating_sub(in_vain);
-        if self.calls_budget == 0 {
-            self.found.unread.add(token.line, token.column, token.text, ENDLESS);
+        let Calls { last, wasted_bytes } = call::read(&self.tokens.source()[begin..]);
+        self.call_budget = self.call_budget.saturating_sub(wasted_bytes);
+        if self.call_budget == 0 {
+            self.output.unread.add(token.line, token.column, token.text, UNTERMINATED);
         }
         last
     }
@@ -279,30 +279,30 @@ impl<'a> Walk<'a> {
     fn head(&mut self, token: Token<'a>) -> bool {
         let Some(head) = head::read(&mut self.tokens) else { return false };
         let goes_on = self.context.is_some()
-            && self.found.tables.last().is_some_and(|table| table.context.is_some())
+            && self.output.tables.last().is_some_and(|table| table.context.is_some())
             || self.call.as_ref().is_some_and(|call| call.function == Function::Histogram);
-        if !self.is_fresh && !goes_on {
-            // Whoever cuts a text may have cut the call away.
+        if !self.is_call_unanswered && !goes_on {
+            // The call may have been cut off in copying.
             self.call = None;
-            self.print += 1;
+            self.call_id += 1;
         }
-        self.is_fresh = false;
-        self.is_telling = false;
+        self.is_call_unanswered = false;
+        self.in_information = false;
         if self.shell_line == Some(token.line) {
             self.shell_line = None;
         }
         self.tokens.skip(head.words);
-        self.found.tables.push(Table {
+        self.output.tables.push(Table {
             line: token.line,
             column: token.column,
             columns: head.columns.clone(),
             call: self.call.clone().filter(|call| call.function != Function::Other),
             context: self.context.take(),
-            print: self.print,
+            call_id: self.call_id,
             rows: Vec::new(),
         });
         self.head = Some(head);
-        self.is_anchored = true;
+        self.may_begin_row = true;
         true
     }
 
@@ -318,12 +318,12 @@ impl<'a> Walk<'a> {
         true
     }
 
-    /// What `information` prints: a heading, and lines with a name, a colon and a number.
+    /// The output of `information`: a heading, then lines with a name, a colon and a number.
     fn information(&mut self, token: Token<'a>) -> bool {
         let words: [&str; 6] = std::array::from_fn(|n| self.tokens.word(n));
         let number = |word: &str| word.parse::<i64>().ok().filter(|number| *number >= 0);
         if words[0] == "information:" {
-            self.begin_telling(token);
+            self.begin_information(token);
             self.tokens.skip(1);
             return true;
         }
@@ -331,16 +331,16 @@ impl<'a> Walk<'a> {
         let is_duration = words[0] == "duration" && words[1] == ":" && words[3] == "us";
         if is_locks || is_duration {
             let Some(number) = number(words[2]) else { return false };
-            if !self.is_telling {
-                self.begin_telling(token);
+            if !self.in_information {
+                self.begin_information(token);
             }
-            if let Some(told) = self.found.told.last_mut() {
-                *if is_locks { &mut told.locks } else { &mut told.duration_us } = Some(number);
+            if let Some(last) = self.output.information.last_mut() {
+                *if is_locks { &mut last.locks } else { &mut last.duration_us } = Some(number);
             }
             self.tokens.skip(3);
             return true;
         }
-        // The same in seconds, and sums that follow from the tables.
+        // The duration in seconds, and sums that follow from the tables.
         let is_rest = match words {
             [
                 "us" | "(" | "s)" | "%" | "summated" | "stats:" | "#tries" | "#colls" | "wait" | "percent"
@@ -350,17 +350,21 @@ impl<'a> Walk<'a> {
             ["time" | "of" | "duration", ..] => true,
             [word, ..] => word.trim_start_matches('(').parse::<f64>().is_ok(),
         };
-        if self.is_telling && is_rest {
+        if self.in_information && is_rest {
             self.tokens.skip(1);
             return true;
         }
         false
     }
 
-    fn begin_telling(&mut self, token: Token<'a>) {
+    fn begin_information(&mut self, token: Token<'a>) {
         self.leave_table();
-        self.is_telling = true;
-        self.found.told.push(Told { line: token.line, column: token.column, ..Told::default() });
+        self.in_information = true;
+        self.output.information.push(Information {
+            line: token.line,
+            column: token.column,
+            ..Information::default()
+        });
     }
 
     /// A line of a histogram with counts: `12 = log2 :     1034 | ####`.
@@ -372,28 +376,30 @@ impl<'a> Walk<'a> {
         while self.tokens.word(0).starts_with('#') && self.tokens.word(0).bytes().all(|byte| byte == b'#') {
             self.tokens.skip(1);
         }
-        // Where line breaks were lost, what the shell answers stands behind the last one.
+        // Where line breaks were lost, the shell's answer follows the last line.
         if matches!(self.tokens.word(0), "ok" | ":ok") {
             self.tokens.skip(1);
         }
-        let row = self.found.tables.last_mut().and_then(|table| table.rows.last_mut());
+        let row = self.output.tables.last_mut().and_then(|table| table.rows.last_mut());
         match (row, count.parse::<i64>()) {
             (Some(row), Ok(count)) if row.bins.len() == index && count >= 0 => row.bins.push(count),
-            (Some(_), Err(_)) => self.found.unread.add(token.line, token.column, &words.join(" "), OVERFLOWN),
-            _ => self.found.unread.add(token.line, token.column, &words.join(" "), NO_ROW),
+            (Some(_), Err(_)) => {
+                self.output.unread.add(token.line, token.column, &words.join(" "), OVERFLOWED)
+            }
+            _ => self.output.unread.add(token.line, token.column, &words.join(" "), NO_ROW),
         }
         self.leave_table();
         true
     }
 
-    /// What a shell answers when nothing else is to be said.
+    /// The answer that a shell prints after other output.
     fn answer(&mut self, token: Token<'a>) -> bool {
         let is_answer = matches!(token.text, "ok" | ":ok" | "true" | "false")
             || token.text.starts_with("{ok,")
             || token.text.starts_with("{:ok,");
-        if is_answer && (self.head.is_some() || self.is_telling || token.is_first) {
+        if is_answer && (self.head.is_some() || self.in_information || token.is_first) {
             self.leave_table();
-            self.is_telling = false;
+            self.in_information = false;
             if token.text.starts_with('{') {
                 self.shell_line = Some(token.line);
             }
@@ -403,31 +409,31 @@ impl<'a> Walk<'a> {
         false
     }
 
-    /// A row of the table in which we are, or something that is not read.
+    /// A row of the current table, or an unread word.
     fn row(&mut self, token: Token<'a>) {
-        self.is_telling = false;
+        self.in_information = false;
         let is_first = token.is_first;
-        let begins = is_first || self.is_anchored;
-        let mut why = NO_TABLE;
+        let begins = is_first || self.may_begin_row;
+        let mut why = UNKNOWN;
         if let Some(head) = self.head.take() {
             if begins {
                 match row::read(&mut self.tokens, &head, &mut self.budget) {
                     Ok((cells, words)) => return self.take_row(token, head, cells, words),
                     Err(fault) => why = fault.why(),
                 }
-                if why == Fault::Misfit.why() && is_first && !self.has_number() {
+                if why == Fault::Mismatch.why() && is_first && !self.has_number() {
                     // Prose: the table has ended.
-                    self.is_anchored = false;
-                    return self.skip_word(token, NO_TABLE, false);
+                    self.may_begin_row = false;
+                    return self.skip_word(token, UNKNOWN, false);
                 }
-            } else if let Some(before) = self.stray {
+            } else if let Some(before) = self.last_reason {
                 why = before;
             }
-            self.failing.push_back(token.text);
-            if self.failing.len() > 8 {
-                self.failing.pop_front();
+            self.failed_words.push_back(token.text);
+            if self.failed_words.len() > 8 {
+                self.failed_words.pop_front();
             }
-            self.is_anchored = row::may_end(&head, self.failing.make_contiguous());
+            self.may_begin_row = row::may_end(&head, self.failed_words.make_contiguous());
             self.head = Some(head);
             return self.skip_word(token, why, !begins);
         }
@@ -441,20 +447,20 @@ impl<'a> Walk<'a> {
     fn take_row(&mut self, token: Token<'a>, head: Head, cells: Cells, words: usize) {
         self.head = Some(head);
         self.tokens.skip(words);
-        self.is_anchored = true;
-        self.stray = None;
-        self.failing.clear();
-        if self.rows == MOST_ROWS {
-            self.found.unread.add(token.line, token.column, token.text, TOO_MANY);
+        self.may_begin_row = true;
+        self.last_reason = None;
+        self.failed_words.clear();
+        if self.rows == MAX_ROWS {
+            self.output.unread.add(token.line, token.column, token.text, TOO_MANY);
             return;
         }
         self.rows += 1;
-        if let Some(table) = self.found.tables.last_mut() {
+        if let Some(table) = self.output.tables.last_mut() {
             table.rows.push(Row { cells, line: token.line, column: token.column, bins: Vec::new() });
         }
     }
 
-    /// Whether there is a number among the next words of the line, as there is in every row.
+    /// Whether one of the next words of the line is a number, as in every row.
     fn has_number(&mut self) -> bool {
         let Some(first) = self.tokens.peek(0) else { return false };
         let in_line = |token: &Token<'_>| token.line == first.line;
@@ -464,12 +470,12 @@ impl<'a> Walk<'a> {
     }
 
     fn skip_word(&mut self, token: Token<'a>, why: &'static str, goes_on: bool) {
-        if goes_on && self.stray == Some(why) {
-            self.found.unread.go_on(&token);
+        if goes_on && self.last_reason == Some(why) {
+            self.output.unread.extend(&token);
         } else {
-            self.found.unread.add(token.line, token.column, token.text, why);
+            self.output.unread.add(token.line, token.column, token.text, why);
         }
-        self.stray = Some(why);
+        self.last_reason = Some(why);
         self.tokens.skip(1);
     }
 }

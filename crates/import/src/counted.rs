@@ -1,77 +1,78 @@
-//! What the rows of a table are of: classes, single locks, or places in the source. That does not stand in them; it follows from the call
-//! that has printed them, where the text shows it, and else from the table.
+//! Determines what the rows of a table count: classes, single locks, or places in the source. The rows do not say so; it follows from the
+//! call that printed them, if the text shows it, or else from the table.
 
 use std::collections::HashSet;
 
 use crate::call::Function;
 use crate::head::Column;
+use crate::lcnt::{Row, Table};
 use crate::row::{Place, is_pid_or_port, names};
 use crate::text::unquoted;
-use crate::walk::{Row, Table};
 
-/// Locks that every process has. Once keys were swapped (`lcnt:swap_pid_keys()`), these stand in the place of the lock's number.
-const OF_PROCESSES: [&str; 5] = ["proc_main", "proc_msgq", "proc_btm", "proc_status", "proc_trace"];
-/// The same of ports.
-const OF_PORTS: &str = "port_lock";
+/// Locks that every process has. With swapped keys (`lcnt:swap_pid_keys()`), they are printed in place of the lock's id.
+const PROCESS_LOCKS: [&str; 5] = ["proc_main", "proc_msgq", "proc_btm", "proc_status", "proc_trace"];
+/// The lock that every port has.
+const PORT_LOCK: &str = "port_lock";
 
-/// What a row counts, and of what.
+/// A row with what it counts.
 #[derive(Debug, Clone)]
-pub struct Made<'t> {
+pub struct CountedRow<'t> {
     pub row: &'t Row,
     pub class: String,
     pub kind: String,
-    /// `None` of a whole class.
+    /// `None` for a whole class.
     pub id: Option<String>,
-    /// 0 where nobody told.
+    /// 0 where the number was not printed.
     pub locks: i64,
-    /// `None` of all places together.
+    /// `None` for all places together.
     pub place: Option<Place>,
     pub tries: i64,
     pub collisions: i64,
-    /// Whether the collisions were printed, or follow from their share without a doubt.
+    /// The collisions were printed, or follow exactly from their percentage.
     pub is_exact: bool,
-    /// Of tables of the same lock the same.
-    pub block: usize,
-    /// Of tables of the same call the same.
-    pub print: usize,
+    /// The same number for all rows of a table.
+    pub table_number: usize,
+    /// The same number for all tables that one call printed.
+    pub call_id: usize,
 }
 
-/// What the rows of a table are of.
+/// What the rows of a table count.
 #[derive(Debug, PartialEq, Eq)]
 enum Grain {
     /// The id is the number of locks.
     Classes,
     /// The id is the lock.
     Locks,
-    /// The id is the number of locks of this name, of a class.
+    /// The id is the number of locks with this name in a class.
     LocksOf { id: String },
-    /// Places of all locks; the name is that of all classes that were taken there.
+    /// Places of all locks; the name lists all classes that were locked there.
     PlacesOfAll,
     /// Places of one class or lock.
     PlacesOf { class: String, id: Option<String>, locks: i64, kind: String },
 }
 
-const NO_ID: &str = "it was printed without the column id, so whether it is of a class or of a single lock is not known: print it with id";
-const NO_NAME: &str = "it was printed without the column name, so which lock it is of is not known";
-const NO_LOCK: &str = "which lock these places are of is not known: copy the lines lock, id and type above the table too, or the call";
-const CLASS_OR_LOCK: &str = "whether the number beside id is that of a lock or the number of locks is not known: copy the call too (lcnt:inspect …)";
-const WHICH_LOCKS: &str = "it counts some locks of the class together, and which ones does not show: inspect one of them by its name";
-const NO_TRIES: &str = "it was printed without the column tries";
-const NO_COLLISIONS: &str = "it was printed without collisions and their share: print it with colls or ratio";
+const NO_ID: &str = "the column id is missing, so this may be a class or a single lock: print it with id";
+const NO_NAME: &str = "the column name is missing, so the lock is unknown";
+const NO_LOCK: &str = "which lock these places belong to is unknown: copy the lines lock, id and type above the table too, or the call";
+const CLASS_OR_LOCK: &str =
+    "the number after id may be a lock or the number of locks: copy the call too (lcnt:inspect …)";
+const WHICH_LOCKS: &str =
+    "it is a sum over some locks of the class, and which ones is unknown: inspect one of them by name";
+const NO_TRIES: &str = "the column tries is missing";
+const NO_COLLISIONS: &str = "the columns colls and ratio are missing: print it with either";
 const SEVERAL: &str =
-    "it counts what several classes did at this place, and lcnt does not say how much is of which";
-const SWAPPED: &str = "its keys were swapped (lcnt:swap_pid_keys()), so it counts all locks of a process or port together: print it with \
-                       {combine,false}, or without swapping";
+    "it is a sum over several classes at this place, and lcnt does not print the share of each";
+const SWAPPED: &str = "keys were swapped (lcnt:swap_pid_keys()), so this is a sum over all locks of a process or port: print it with {combine,false}, or without swapping";
 const MAY_BE_SWAPPED: &str =
-    "keys were swapped (lcnt:swap_pid_keys()), so this may be a process with that name rather than a class";
+    "keys were swapped (lcnt:swap_pid_keys()), so this may be a process with that name instead of a class";
 const NO_COUNT: &str = "the number of locks is no number";
 
-/// What the rows of a table count. `refuse` is told of each that cannot be used, and why. `block` is the table's number.
-pub fn made<'t>(
+/// Determines what the rows of a table count, and calls `refuse` with the reason for every row that cannot be used.
+pub fn counted_rows<'t>(
     table: &'t Table,
-    block: usize,
+    table_number: usize,
     refuse: &mut dyn FnMut(&'t Row, &'static str),
-) -> Vec<Made<'t>> {
+) -> Vec<CountedRow<'t>> {
     let grain = match grain(table) {
         Ok(grain) => grain,
         Err(why) => {
@@ -79,11 +80,11 @@ pub fn made<'t>(
             return Vec::new();
         }
     };
-    let of_processes = counts_of_processes(table);
+    let process_counts = counts_of_processes(table);
     let mut all = Vec::new();
     for row in &table.rows {
-        match one(row, &grain, &of_processes) {
-            Ok(made) => all.push(Made { block, print: table.print, ..made }),
+        match count_row(row, &grain, &process_counts) {
+            Ok(counted) => all.push(CountedRow { table_number, call_id: table.call_id, ..counted }),
             Err(why) => refuse(row, why),
         }
     }
@@ -114,20 +115,20 @@ fn grain(table: &Table) -> Result<Grain, &'static str> {
     let ids = || table.rows.iter().filter_map(|row| row.cells.id.as_deref());
     let are_counts = ids().all(|id| count(id).is_some_and(|count| count > 0));
     let mut seen = HashSet::new();
-    let differ = table.rows.iter().all(|row| seen.insert(row.cells.name.as_deref()));
+    let are_unique = table.rows.iter().all(|row| seen.insert(row.cells.name.as_deref()));
     let combines = match call {
         Some(call) => call.combines(),
-        // Without a call, histograms tell inspect, which shows single locks unless it is told otherwise.
+        // Without a call, a histogram indicates inspect, which prints single locks by default.
         None => !has(Column::Histogram),
     };
     match combines {
-        true if are_counts && differ => Ok(Grain::Classes),
+        true if are_counts && are_unique => Ok(Grain::Classes),
         true if call.is_some() => Err(NO_COUNT),
         _ => Ok(Grain::Locks),
     }
 }
 
-/// A table of places: the lines above it say of what.
+/// A table of places; the lines above it name the class or lock.
 fn places(table: &Table) -> Result<Grain, &'static str> {
     let call = table.call.as_ref().filter(|call| call.function == Function::Inspect);
     let of = |class: &str, id: Option<&str>, locks, kind: &str| {
@@ -151,8 +152,8 @@ fn places(table: &Table) -> Result<Grain, &'static str> {
         };
     };
     let counted = count(&context.id);
-    // With its keys swapped back, as below.
-    if counted.is_none() && (OF_PROCESSES.contains(&context.id.as_str()) || context.id == OF_PORTS) {
+    // With swapped keys, as in `count_row`.
+    if counted.is_none() && (PROCESS_LOCKS.contains(&context.id.as_str()) || context.id == PORT_LOCK) {
         return of(&context.id, Some(&context.class), 1, &context.kind);
     }
     if call.is_some_and(|call| call.combines() && call.is_part && call.id.is_none()) {
@@ -166,18 +167,22 @@ fn places(table: &Table) -> Result<Grain, &'static str> {
     }
 }
 
-/// What a table in which keys were swapped says to be the number of locks of processes and ports.
+/// The lock counts of processes and ports in a table with swapped keys.
 fn counts_of_processes(table: &Table) -> HashSet<&str> {
     let named = table.rows.iter().filter(|row| row.cells.name.as_deref().is_some_and(is_pid_or_port));
     named.filter_map(|row| row.cells.id.as_deref()).collect()
 }
 
-fn one<'t>(row: &'t Row, grain: &Grain, of_processes: &HashSet<&str>) -> Result<Made<'t>, &'static str> {
+fn count_row<'t>(
+    row: &'t Row,
+    grain: &Grain,
+    process_counts: &HashSet<&str>,
+) -> Result<CountedRow<'t>, &'static str> {
     let cells = &row.cells;
     let tries = cells.tries.ok_or(NO_TRIES)?;
     let (collisions, is_exact) = match (cells.collisions, cells.collision_pct) {
         (Some(collisions), _) => (collisions, true),
-        // The share has four digits, of which the last one is rounded.
+        // The percentage has four decimals; the last one is rounded.
         (None, Some(share)) => ((share / 100.0 * tries as f64).round() as i64, (tries as f64) < 1e6),
         (None, None) => return Err(NO_COLLISIONS),
     };
@@ -198,20 +203,32 @@ fn one<'t>(row: &'t Row, grain: &Grain, of_processes: &HashSet<&str>) -> Result<
             (unquoted(first), None, 0, kind)
         }
         Grain::Classes if is_pid_or_port(name) => return Err(SWAPPED),
-        Grain::Classes if id.is_some_and(|id| of_processes.contains(id)) => return Err(MAY_BE_SWAPPED),
+        Grain::Classes if id.is_some_and(|id| process_counts.contains(id)) => return Err(MAY_BE_SWAPPED),
         Grain::Classes => (unquoted(name), None, id.map_or(Some(0), count).ok_or(NO_COUNT)?, kind),
         Grain::LocksOf { id: of } => {
             (unquoted(name), Some(of.clone()), id.map_or(Some(0), count).ok_or(NO_COUNT)?, kind)
         }
         Grain::Locks => {
             let id = id.ok_or(NO_ID)?;
-            let is_swapped = OF_PROCESSES.contains(&id) || id == OF_PORTS;
+            let is_swapped = PROCESS_LOCKS.contains(&id) || id == PORT_LOCK;
             let (class, id) = if is_swapped { (id, name) } else { (name, id) };
             (unquoted(class), Some(unquoted(id)), 1, kind)
         }
     };
     let place = cells.place.clone();
-    Ok(Made { row, class, kind, id, locks, place, tries, collisions, is_exact, block: 0, print: 0 })
+    Ok(CountedRow {
+        row,
+        class,
+        kind,
+        id,
+        locks,
+        place,
+        tries,
+        collisions,
+        is_exact,
+        table_number: 0,
+        call_id: 0,
+    })
 }
 
 fn count(id: &str) -> Option<i64> {

@@ -1,4 +1,4 @@
-//! Tables, ports and timers: the largest become rows, of all it is counted what they are and whose.
+//! Tables, ports and timers: the largest become rows, and all are counted by kind and owner.
 
 use std::collections::HashMap;
 
@@ -8,16 +8,16 @@ use super::processes::Processes;
 use super::section::{Section, name, unquoted};
 use super::top::Top;
 
-/// Rows of the largest.
-const MOST_ROWS: usize = 100;
+/// Maximum number of rows.
+const MAX_ROWS: usize = 100;
 
-/// Different origins of which it is counted how many there are.
-const MOST_ORIGINS: usize = 5_000;
+/// Maximum number of distinct origins that are counted.
+const MAX_ORIGINS: usize = 5_000;
 
-/// Origins that are told.
-const TOLD: usize = 50;
+/// Maximum number of rows of origins.
+const MAX_ORIGIN_ROWS: usize = 50;
 
-/// By kind and maker.
+/// Counts by kind and maker, and their sum.
 #[derive(Default)]
 struct Origins(HashMap<(String, Option<String>), i64>, i64);
 
@@ -27,27 +27,21 @@ impl Origins {
         let key = (kind.to_owned(), maker);
         if let Some(count) = self.0.get_mut(&key) {
             *count = count.saturating_add(1);
-        } else if self.0.len() < MOST_ORIGINS {
+        } else if self.0.len() < MAX_ORIGINS {
             self.0.insert(key, 1);
         }
     }
 
-    fn tell(self, what: &str, out: &mut SampleBuilder<'_>) {
+    fn write(self, what: &str, out: &mut SampleBuilder<'_>) {
         let mut rows: Vec<_> = self.0.into_iter().collect();
         rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        out.sample.spawns.extend(rows.into_iter().take(TOLD).map(|((kind, maker), count)| SpawnRow {
-            t: 0,
-            what: what.to_owned(),
-            kind,
-            maker,
-            count,
-            of: self.1,
-            bytes: None,
+        out.sample.spawns.extend(rows.into_iter().take(MAX_ORIGIN_ROWS).map(|((kind, maker), count)| {
+            SpawnRow { t: 0, what: what.to_owned(), kind, maker, count, of: self.1, bytes: None }
         }));
     }
 }
 
-pub(super) struct Things {
+pub(super) struct Resources {
     tables: Top<TableRow>,
     by_table: Origins,
     ports: Top<PortRow>,
@@ -55,23 +49,23 @@ pub(super) struct Things {
     by_timer: Origins,
 }
 
-impl Default for Things {
+impl Default for Resources {
     fn default() -> Self {
-        Things {
-            tables: Top::new(MOST_ROWS),
+        Resources {
+            tables: Top::new(MAX_ROWS),
             by_table: Origins::default(),
-            ports: Top::new(MOST_ROWS),
+            ports: Top::new(MAX_ROWS),
             by_port: Origins::default(),
             by_timer: Origins::default(),
         }
     }
 }
 
-impl Things {
+impl Resources {
     pub(super) fn table(&mut self, section: &Section, processes: &Processes, word_bytes: Option<i64>) {
         let owner = section.id.as_str();
         let name = section.text("Name").map(|name| unquoted(&name).to_owned()).unwrap_or_default();
-        self.by_table.count(&name, processes.maker(owner));
+        self.by_table.count(&name, processes.name_or_initial_call(owner));
         let bytes =
             section.number("Words").zip(word_bytes).and_then(|(words, bytes)| words.checked_mul(bytes));
         let (Some(objects), Some(bytes)) = (section.number("Objects"), bytes) else { return };
@@ -92,10 +86,10 @@ impl Things {
     pub(super) fn port(&mut self, section: &Section, processes: &Processes) {
         let connected = section.text("Connected");
         let name = port_name(section).unwrap_or_default();
-        self.by_port.count(&name, connected.as_deref().and_then(|pid| processes.maker(pid)));
+        self.by_port.count(&name, connected.as_deref().and_then(|pid| processes.name_or_initial_call(pid)));
         let (Some(input), Some(output)) = (section.number("Input"), section.number("Output")) else { return };
         let queue = section.number("Queue").unwrap_or(0);
-        // One that was never used is none of the largest, but it is one.
+        // A port without traffic has size one, so that it gets a row if there is room.
         self.ports.offer(input.saturating_add(output).saturating_add(queue).saturating_add(1), || PortRow {
             t: 0,
             id: section.id.clone(),
@@ -109,32 +103,34 @@ impl Things {
     }
 
     pub(super) fn timer(&mut self, section: &Section, processes: &Processes) {
-        // Its receiver: a pid, or a registered name.
+        // The receiver: a pid or a registered name.
         let receiver = section.id.as_str();
-        self.by_timer
-            .count(&processes.maker(receiver).unwrap_or_else(|| unquoted(receiver).to_owned()), None);
+        self.by_timer.count(
+            &processes.name_or_initial_call(receiver).unwrap_or_else(|| unquoted(receiver).to_owned()),
+            None,
+        );
     }
 
-    /// Adds what was found; counts only of what was `all` there: ports, tables, timers.
-    pub(super) fn tell(self, all: [bool; 3], out: &mut SampleBuilder<'_>) {
+    /// Adds the rows, and counts of those that are complete; `all` is for ports, tables and timers.
+    pub(super) fn write(self, all: [bool; 3], out: &mut SampleBuilder<'_>) {
         let [ports, tables, timers] = all;
         if ports {
             out.metric(&metrics::PORT_COUNT, "", self.by_port.1);
-            self.by_port.tell("port", out);
+            self.by_port.write("port", out);
         }
         if tables {
             out.metric(&metrics::ETS_COUNT, "", self.by_table.1);
-            self.by_table.tell("ets", out);
+            self.by_table.write("ets", out);
         }
         if timers {
-            self.by_timer.tell("timer", out);
+            self.by_timer.write("timer", out);
         }
         out.sample.tables.extend(self.tables.into_items());
         out.sample.ports.extend(self.ports.into_items());
     }
 }
 
-/// Options that are not at their default, as `ets:new/2` takes them.
+/// Options that differ from the default, as in `ets:new/2`.
 fn options(section: &Section) -> Vec<String> {
     let named = [
         ("Compressed", "compressed"),
