@@ -1,4 +1,4 @@
-//! What a made-up node shows in a second.
+//! Fills the samples of a synthetic node.
 
 use beamtune_model::{
     Event, Facts, Metric, ProcessRow, ProcessTick, RanRow, SampleBuilder, TableRow, facts, metrics,
@@ -7,11 +7,11 @@ use beamtune_model::{
 
 use super::{Happens, Listens, Node};
 
-/// What the VM's monotonic clock and the host's wall clock show when the recording begins, in nanoseconds.
+/// The VM's monotonic time and the host's wall-clock time at the beginning of the recording, in nanoseconds.
 const VM_CLOCK: i64 = -576_460_751_000_000_000;
 const WALL_CLOCK: i64 = 1_700_000_000_000_000_000;
 
-/// Cores as nanoseconds up to a second.
+/// Cores as nanoseconds of CPU time up to a second.
 fn ns(cores: f64, second: i64) -> i64 {
     (cores * (second * SECOND_NS) as f64) as i64
 }
@@ -20,7 +20,7 @@ impl Node {
     pub(super) fn facts(&self) -> Facts {
         let mut facts = Facts::default();
         for (key, value) in [
-            (facts::SYNTHETIC, "a made-up node".to_owned()),
+            (facts::SYNTHETIC, "a synthetic node".to_owned()),
             (facts::OTP_RELEASE, "25".to_owned()),
             (facts::SCHEDULERS_ONLINE, self.schedulers.to_string()),
             (facts::PERF_COUNTER_HZ, "1000000000".to_owned()),
@@ -203,7 +203,7 @@ impl Node {
             }
         }
         for number in 0..self.async_threads {
-            // What it takes to begin stands on its count for ever.
+            // CPU time of starting the thread remains in its counter.
             put(&metrics::THREAD_CPU, &format!("async/{number}"), 200_000 + ns(self.async_cpu, s));
         }
         for (number, (cpu, _)) in self.poll_threads.iter().enumerate() {
@@ -260,10 +260,10 @@ impl Node {
             put(&metrics::TIME_OFFSET, "", wall(self.clock_step) - VM_CLOCK - gained(self.seconds) + ahead);
         }
         let spaces = self.channel.len().saturating_sub(1).max(1) as i64;
-        let looks = self.channel.iter().enumerate();
-        for (_, look) in looks.filter(|(index, _)| self.seconds * *index as i64 / spaces == s) {
-            put(&metrics::DIST_QUEUE, "other@host", look.queue);
-            put(&metrics::DIST_OUTPUT, "other@host", look.output);
+        let samples = self.channel.iter().enumerate();
+        for (_, sample) in samples.filter(|(index, _)| self.seconds * *index as i64 / spaces == s) {
+            put(&metrics::DIST_QUEUE, "other@host", sample.queue);
+            put(&metrics::DIST_OUTPUT, "other@host", sample.output);
         }
         put(&metrics::CPU_BUSY, "", ns(own + self.foreign + self.programs_cpu, s));
         put(&metrics::CPU_STEAL, "", ns(self.steal, s));
@@ -283,11 +283,11 @@ impl Node {
             put(metric, "", first + growth * s);
         }
         for kind in ["long_schedule", "long_gc", "large_heap", "busy_port", "busy_dist_port"] {
-            let of_kind = || self.events.iter().filter(|happens| happens.kind == kind && s >= happens.from);
-            let times = |happens: &Happens| s + 1 - happens.from;
-            put(&metrics::EVENT_COUNT, kind, of_kind().map(times).sum());
-            let ns = |happens: &Happens| happens.milliseconds * 1_000_000;
-            put(&metrics::EVENT_TIME, kind, of_kind().map(|happens| times(happens) * ns(happens)).sum());
+            let of_kind = || self.events.iter().filter(|event| event.kind == kind && s >= event.from);
+            let occurrences = |event: &Happens| s + 1 - event.from;
+            put(&metrics::EVENT_COUNT, kind, of_kind().map(occurrences).sum());
+            let ns = |event: &Happens| event.milliseconds * 1_000_000;
+            put(&metrics::EVENT_TIME, kind, of_kind().map(|event| occurrences(event) * ns(event)).sum());
             put(&metrics::EVENT_LONGEST, kind, of_kind().map(ns).max().unwrap_or(0));
         }
         let (usual, wave) = self.collections;
@@ -391,12 +391,12 @@ impl Node {
         out.sample.exits.extend(self.exits.iter().flatten().cloned());
         out.sample.spawns.extend(self.spawns.iter().cloned());
         out.sample.ports.extend(self.sockets.iter().cloned());
-        for happens in self.events.iter().filter(|happens| s >= happens.from) {
+        for event in self.events.iter().filter(|event| s >= event.from) {
             out.sample.events.push(Event {
                 t: s * SECOND_NS,
-                kind: happens.kind.to_owned(),
-                subject: happens.subject.to_owned(),
-                detail: format!("{} ms", happens.milliseconds),
+                kind: event.kind.to_owned(),
+                subject: event.subject.to_owned(),
+                detail: format!("{} ms", event.milliseconds),
             });
         }
     }

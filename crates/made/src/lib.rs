@@ -1,8 +1,8 @@
-//! A made-up node: two schedulers, ten seconds, healthy unless somebody says otherwise.
+//! A synthetic node: two schedulers, ten seconds, healthy by default.
 //!
-//! Rules are tested on it, and the evaluation of the labs makes recordings of it for what no machine at hand can be sick with.
+//! Rules are tested on it, and the evaluation of the labs records it to test rules whose fault cannot be reproduced on the available hosts.
 
-#![allow(missing_docs, reason = "most of what a node has is said by its name")]
+#![allow(missing_docs, reason = "most fields are explained by their names")]
 
 mod fill;
 
@@ -12,40 +12,40 @@ use beamtune_model::{
     units::SECOND_NS,
 };
 
-/// What a node does in each second; times in cores unless named otherwise.
+/// What a node does per second. CPU and scheduler times are in cores unless noted.
 #[derive(Clone)]
 pub struct Node {
     pub seconds: i64,
     pub schedulers: usize,
     pub cpus: i64,
-    /// Activity of each normal scheduler, by the VM's clock.
+    /// Utilization of each normal scheduler (`scheduler_wall_time`).
     pub active: f64,
-    /// CPU of each normal scheduler, by the operating system.
+    /// CPU time of each normal scheduler (operating system).
     pub cpu: f64,
-    /// Run-queue wait of each normal scheduler.
+    /// Run-queue delay of each normal scheduler.
     pub wait: f64,
-    /// Of each normal scheduler's time, the share collecting garbage.
+    /// GC share of each normal scheduler's time.
     pub gc: f64,
     pub voluntary_switches: i64,
     pub involuntary_switches: i64,
     pub active_tasks: i64,
-    /// Processes that are scheduled in in each second.
+    /// Context switches of processes per second.
     pub turns: i64,
     pub open_files: (i64, i64),
-    /// What they are: kinds, and how many of each were looked at.
+    /// Kinds of open files, and how many of each were sampled.
     pub open_kinds: Vec<(&'static str, i64)>,
     pub dirty_cpu_active: f64,
     pub dirty_io_active: f64,
     pub dirty_cpu_queue: i64,
     pub dirty_io_queue: i64,
-    /// CPU of everything else on the host.
+    /// CPU time of everything else on the host.
     pub foreign: f64,
     pub steal: f64,
-    /// Quota in thousandths of a core.
+    /// CPU quota, in thousandths of a core.
     pub quota: Option<i64>,
     pub throttled_periods_of_10: i64,
     pub throttled: f64,
-    /// (first, growth per second)
+    /// (initial value, growth per second)
     pub processes: (i64, i64),
     pub ports: (i64, i64),
     pub atoms: (i64, i64),
@@ -53,162 +53,162 @@ pub struct Node {
     pub facts: Vec<(&'static str, String)>,
     pub epoll: bool,
     pub descriptors: i64,
-    /// Of each poll thread: its CPU, and the share of its time in which it does not sleep.
+    /// For each poll thread: CPU time, and the share of its time in which it does not sleep.
     pub poll_threads: Vec<(f64, f64)>,
     pub total_reductions: i64,
-    /// Bytes that come in through ports in a second, and so many more in each second; `None` where that was not recorded.
+    /// Bytes received through ports per second, and the growth of that per second; `None` if not recorded.
     pub input: Option<(i64, i64)>,
     pub busiest: Vec<Busy>,
     pub spawns: Vec<SpawnRow>,
-    /// Ends of processes that are told each second; `None` for a recording of before they were.
+    /// Process exits reported each second; `None` for recordings from before exits were recorded.
     pub exits: Option<Vec<ExitRow>>,
-    /// Processes that are started in each second.
+    /// Spawn rate per second.
     pub spawned: i64,
-    /// Those of them that are seen alive.
+    /// Spawned processes per second that are still alive when sampled.
     pub seen_alive: i64,
-    /// Tables as they are looked at.
+    /// Rows of ETS tables.
     pub ets: Vec<TableRow>,
     pub sockets: Vec<PortRow>,
     pub events: Vec<Happens>,
-    /// Resident memory, and what of it is in huge pages, and what the VM uses, in bytes.
+    /// Resident memory, the part of it in huge pages, and memory used by the VM, in bytes.
     pub resident: i64,
     pub huge: i64,
     pub used: i64,
     pub swapped: i64,
     pub major_faults: i64,
-    /// Share of time in which tasks of the host waited for memory.
+    /// Share of time in which tasks of the host waited for memory (PSI).
     pub memory_pressure: f64,
     /// Memory of the control group and its limit, in bytes.
     pub group_memory: Option<(i64, i64)>,
-    /// CPU of the process in the kernel.
+    /// Kernel CPU time of the process.
     pub system: f64,
-    /// Seconds that the VM's clock gains in each second.
+    /// Drift of the VM's clock, in seconds per second.
     pub clock_gain: f64,
-    /// Seconds that its system time is ahead of the host's at the end.
+    /// How far the VM's system time is ahead of the host's at the end, in seconds.
     pub clock_ahead: f64,
-    /// Seconds by which the host's time is set in the middle.
+    /// Step of the host's time in the middle of the recording, in seconds.
     pub clock_step: f64,
-    /// First and last second of each life of the VM; this one only, if empty.
+    /// First and last second of each incarnation of the VM; empty for a single one.
     pub lives: Vec<(i64, i64)>,
-    /// What is seen of the channel to another node, in looks that are spread evenly.
+    /// Samples of a distribution connection, evenly spaced.
     pub channel: Vec<Channel>,
     pub allocators: Vec<Allocates>,
-    /// Blocks that come on top in each second, of the last of these.
+    /// Growth in blocks per second of the last allocator in [`Node::allocators`].
     pub block_growth: i64,
-    /// Binaries that all processes refer to, in bytes; `None` where that was not told.
+    /// Binaries referenced by all processes, in bytes; `None` if not recorded.
     pub referred: Option<i64>,
-    /// What `fix_alloc` holds, by kind, in bytes; of older recordings nothing is known of it.
+    /// Memory in `fix_alloc` by kind, in bytes; empty as in older recordings.
     pub fixed: Vec<(&'static str, i64)>,
-    /// Messages in all queues.
+    /// Messages in all message queues.
     pub queued: i64,
-    /// Words that collections give back in each second.
+    /// Words reclaimed by GC per second.
     pub reclaimed_words: i64,
-    /// (first, growth per second) of resident memory beyond what stands in [`Node::resident`].
+    /// (initial value, growth per second) of resident memory beyond [`Node::resident`].
     pub resident_growth: i64,
-    /// So much more is resident in each fourth second.
+    /// Additional resident memory in every fourth second.
     pub resident_swings: i64,
-    /// Kinds of `erlang:memory/0`: (name, first, growth per second), in bytes.
+    /// Kinds of `erlang:memory/0`: (name, initial value, growth per second), in bytes.
     pub kinds: Vec<(&'static str, i64, i64)>,
-    /// Of what is resident, what is given back and not yet taken.
+    /// Resident memory that was freed with `MADV_FREE` and not yet reclaimed.
     pub given_back: i64,
-    /// So much more of binaries in every fourth second.
+    /// Additional binary memory in every fourth second.
     pub binary_waves: i64,
-    /// What was recognised in resident memory: (entity, resident, in use), in bytes. Nobody looked, if empty.
+    /// Recognized contents of resident memory: (entity, resident, in use), in bytes. Empty if not examined.
     pub contents: Vec<(&'static str, i64, Option<i64>)>,
-    /// Segments asked for and made in each second.
+    /// mseg segments requested and mapped per second.
     pub segments: (i64, i64),
-    /// Of those that were mapped, such as were not unmapped again.
+    /// Mapped segments per second that are not unmapped again.
     pub segments_kept: i64,
-    /// The literal area: used and size.
+    /// Literal area: used and total.
     pub literals: (i64, i64),
-    /// What the VM has mapped outside of a super carrier.
+    /// Memory mapped outside the super carrier.
     pub mapped: i64,
-    /// The super carrier, if there is one: used and size.
+    /// Super carrier, if any: used and total.
     pub super_carrier: Option<(i64, i64)>,
-    /// Tables: name, memory in the beginning, and growth in each second.
+    /// Large tables: name, initial memory, growth per second.
     pub large_tables: Vec<(&'static str, i64, i64)>,
-    /// Collections in each second, and milliseconds between waves with so many more.
+    /// GCs per second, and optional waves: (interval in milliseconds, additional GCs per wave).
     pub collections: (i64, Option<(i64, i64)>),
-    /// Milliseconds that such a wave takes.
+    /// Duration of such a wave, in milliseconds.
     pub wave_ms: i64,
     pub memory_available: i64,
-    /// Locks were counted for so many nanoseconds; nobody did, if `None`.
+    /// Duration of lock counting, in nanoseconds; `None` without lock counting.
     pub locks_counted: Option<i64>,
-    /// Page faults without I/O in each second.
+    /// Page faults without I/O per second.
     pub minor_faults: i64,
-    /// The largest size that the carriers of the first allocator have had, in bytes.
+    /// Maximum size of the first allocator's carriers, in bytes.
     pub carriers_peak: i64,
-    /// How active the schedulers were while microstate accounting was on, if not as at any other time.
+    /// Scheduler utilization while microstate accounting was on; `None` for [`Node::active`].
     pub active_when_sampled: Option<f64>,
-    /// The share of that time in which each one spun; what the kernel says beyond `active` where it is none.
+    /// Share of that time in which each scheduler was busy waiting; `None` for the CPU time beyond `active`.
     pub spinning_when_sampled: Option<f64>,
-    /// Of each dirty CPU scheduler's time, the share collecting garbage.
+    /// GC share of each dirty CPU scheduler's time.
     pub dirty_gc: f64,
-    /// Threads of the async pool, the share of the time in which each uses a CPU, and in which it works (msacc).
+    /// Number of async threads, the CPU time of each, and the share of its time in which it works (msacc).
     pub async_threads: usize,
     pub async_cpu: f64,
     pub async_awake: f64,
     /// Idle CPUs of the host.
     pub idle: f64,
-    /// Activity of single schedulers, and their run queues; all are as [`Node::active`] says, and have none, if empty.
+    /// Utilization and run queue length per scheduler; empty if all have [`Node::active`] and empty run queues.
     pub uneven: Vec<(f64, i64)>,
     pub locks: Vec<LockRow>,
     pub waits: Vec<WaitRow>,
-    /// Where processes stand, at the first and at the last second.
+    /// Current stacks of processes, in the first and the last second.
     pub stands: Vec<StandRow>,
-    /// What messages weigh that come.
+    /// Sizes of received messages.
     pub messages: Vec<MessageRow>,
     pub listeners: Vec<Listens>,
-    /// Connections that come in each second, and such as are turned away.
+    /// Accepted and rejected connections per second.
     pub connections: (i64, i64),
     /// Listening sockets of other programs in the VM's network namespace.
     pub foreign_listeners: i64,
-    /// The shortest limit of their queues, where it is known.
+    /// The smallest limit of their accept queues, if known.
     pub others_limit: Option<i64>,
     /// TCP connections.
     pub tcp: Vec<Connected>,
-    /// UDP sockets: address, and datagrams that are dropped in each second.
+    /// UDP sockets: address, and dropped datagrams per second.
     pub udp_drops: Vec<(&'static str, i64)>,
-    /// Datagrams that come in each second.
+    /// Received datagrams per second.
     pub datagrams: i64,
-    /// CPU of the programs that the VM has started, in cores.
+    /// CPU time of external programs, in cores.
     pub programs_cpu: f64,
-    /// Such programs that end in each second.
+    /// External programs that end per second.
     pub programs_ended: i64,
-    /// Programs by name.
+    /// External programs by name.
     pub programs: Vec<Programs>,
-    /// Of what they have started and left behind, processes that nobody has waited for.
+    /// Zombies that external programs have left behind.
     pub zombies: i64,
-    /// Ports of programs; `None` where that was not told.
+    /// Ports of external programs; `None` if not recorded.
     pub program_ports: Option<i64>,
-    /// Series that few nodes have: metric, entity, first value and growth per second.
+    /// Rare series: metric, entity, initial value and growth per second.
     pub series: Vec<(&'static Metric, &'static str, i64, i64)>,
-    /// Flags of traces: entity, flag.
+    /// Trace flags: entity, flag.
     pub trace_flags: Vec<(&'static str, &'static str)>,
     pub without: Vec<&'static Metric>,
 }
 
-/// Programs of one name.
+/// External programs of one name.
 #[derive(Clone)]
 pub struct Programs {
     pub name: &'static str,
-    /// (first, growth per second)
+    /// (initial value, growth per second)
     pub alive: (i64, i64),
-    /// Of them, orphans.
+    /// How many of them are orphans.
     pub orphans: i64,
-    /// CPU of them together, in cores.
+    /// CPU time of all of them, in cores.
     pub cpu: f64,
     /// Resident memory of each, in bytes.
     pub resident: i64,
-    /// For how long the oldest has run, in seconds.
+    /// Age of the oldest, in seconds.
     pub oldest: i64,
 }
 
-/// An address that the VM listens on.
+/// A listening address of the VM.
 #[derive(Clone)]
 pub struct Listens {
     pub address: &'static str,
-    /// Connections that wait in the first second, in the second one …, and again from the beginning.
+    /// Connections in the accept queue per second, repeated cyclically.
     pub waiting: &'static [i64],
     pub limit: Option<i64>,
 }
@@ -218,23 +218,23 @@ pub struct Listens {
 pub struct Connected {
     /// `0.0.0.0:8080`, or `to 10.0.0.9:5432`.
     pub group: &'static str,
-    /// How many, in the first second, in the second one …, and again from the beginning; of peers none.
+    /// Number of connections per second, repeated cyclically; empty for peers.
     pub connections: &'static [i64],
-    /// Those with unread bytes.
+    /// Connections with unread bytes.
     pub unread: i64,
-    /// Some of these: the other end, unread bytes, and bytes that come and are read in a second; where that is not known `None`.
+    /// Sampled connections: remote end, unread bytes, and bytes received and read per second, `None` if unknown.
     pub followed: &'static [(&'static str, i64, Option<i64>)],
 }
 
-/// What an allocator has; sizes in bytes.
+/// Carriers and blocks of an allocator; sizes in bytes.
 #[derive(Clone)]
 pub struct Allocates {
     pub name: &'static str,
-    /// Carriers, their size, blocks, their size.
+    /// Number and size of carriers, number and size of blocks.
     pub mbcs: [i64; 4],
     pub pool: [i64; 4],
     pub sbcs: [i64; 4],
-    /// The largest size of carriers and of blocks.
+    /// Maximum size of carriers and of blocks.
     pub peak: (i64, i64),
     pub segments_asked: i64,
 }
@@ -253,44 +253,44 @@ impl Default for Allocates {
 }
 
 impl Allocates {
-    /// Some hundred small blocks, in well used carriers.
+    /// A few hundred small blocks, in well utilized carriers.
     pub fn small() -> Self {
         let mbcs = [1, 100 << 10, 400, 96 << 10];
         Allocates { mbcs, peak: (mbcs[1], mbcs[3]), ..Allocates::default() }
     }
 }
 
-/// A look at a channel to another node, in bytes.
+/// A sample of a distribution connection, in bytes.
 #[derive(Clone, Copy)]
 pub struct Channel {
     pub queue: i64,
     pub output: i64,
 }
 
-/// A process that stands out.
+/// A process with a row of its own.
 #[derive(Clone)]
 pub struct Busy {
     pub pid: &'static str,
     pub reductions: i64,
-    /// So many more in each second.
+    /// Growth of the reductions per second.
     pub more: i64,
     pub queue: (i64, i64),
-    /// Looks of ten in which it was runnable.
+    /// In how many of ten samples it is runnable.
     pub runnable_of_10: i64,
     pub row: ProcessRow,
-    /// Where it stood while it waited in the midst of something, in each second; nowhere, if empty.
+    /// Its stack while it waits within an operation, each second; empty if it never does.
     pub stood: Vec<String>,
-    /// The last second in which it is told of, if that is not the end.
+    /// The last second with a row, if that is not the end.
     pub until: Option<i64>,
 }
 
-/// Something that the VM tells in each second.
+/// A system monitor event in each second.
 #[derive(Clone)]
 pub struct Happens {
     pub kind: &'static str,
     pub milliseconds: i64,
     pub subject: &'static str,
-    /// In all seconds from this one on.
+    /// The first second.
     pub from: i64,
 }
 
@@ -432,7 +432,7 @@ pub fn node() -> Node {
     }
 }
 
-/// A lock, or a class of them, that is taken often.
+/// A lock or lock class with contention.
 pub fn lock(class: &str, id: Option<&str>) -> LockRow {
     LockRow {
         class: class.to_owned(),
@@ -444,7 +444,7 @@ pub fn lock(class: &str, id: Option<&str>) -> LockRow {
     }
 }
 
-/// Of a hundred processes, so many that wait there, and monitor these.
+/// `count` of a hundred processes that wait with this stack and monitor the processes in `on`.
 pub fn stand(count: i64, stack: &[&str], on: &[(&str, i64)]) -> StandRow {
     StandRow {
         status: "waiting".to_owned(),
@@ -462,7 +462,7 @@ impl Node {
         self
     }
 
-    /// Its samples, one a second, the facts in the first, and the names of their series.
+    /// One sample per second, with the facts in the first one, and the table of series.
     pub fn samples(&self) -> (Vec<Sample>, SeriesTable) {
         let mut table = SeriesTable::default();
         let mut samples = Vec::new();
@@ -480,7 +480,7 @@ impl Node {
                 out.sample.messages =
                     self.messages.iter().map(|row| MessageRow { t, ..row.clone() }).collect();
                 out.sample.stands = self.stands.iter().map(|row| StandRow { t, ..row.clone() }).collect();
-                // Any processes that ran, none of them more than others.
+                // Processes that ran, none of them more often than others.
                 out.sample.ran.extend((0..10).map(|number| RanRow {
                     t,
                     stack: vec![format!("shop_{number}:run/1")],
@@ -494,13 +494,13 @@ impl Node {
         (samples, table)
     }
 
-    /// What its samples say together.
+    /// The period of its samples.
     pub fn period(&self) -> Period {
         let (samples, table) = self.samples();
         self.period_of(&samples, &table)
     }
 
-    /// The same of samples to which something has happened.
+    /// The period of modified samples.
     pub fn period_of(&self, samples: &[Sample], table: &SeriesTable) -> Period {
         let mut builder = PeriodBuilder::new(None, self.facts(), 1);
         samples.iter().for_each(|sample| builder.sample(sample, table));
