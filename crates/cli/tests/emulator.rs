@@ -84,12 +84,12 @@ fn without_an_emulator_it_is_said_how_to_build_one() {
     assert!(said.stdout.contains("beamtune emulator build"), "{}", said.stdout);
     let said = run(emulator(cache.path()).args(["run", "--no-kernel-poll", "--", "erl"]));
     let words =
-        ["there is no lcnt of ERTS", "jit", "without kernel poll", &text(&erlang), "--no-kernel-poll"];
+        ["no lcnt emulator of ERTS", "jit", "without kernel poll", &text(&erlang), "--no-kernel-poll"];
     said.assert_refused(&words);
     let release = folder();
     like(&erlang, release.path());
     run(emulator(cache.path()).args(["install", "--into", &text(release.path())]))
-        .assert_refused(&["there is no lcnt of ERTS", &format!("--for {}", text(release.path()))]);
+        .assert_refused(&["no lcnt emulator of ERTS", &format!("--for {}", text(release.path()))]);
     // Before somebody builds one in vain.
     run(emulator(cache.path()).args(["install", "--type", "opt", "--into", &text(release.path())]))
         .assert_refused(&["the name of the release's own", "emulator run --type opt"]);

@@ -1,4 +1,4 @@
-//! Builds an emulator from a source and keeps it.
+//! Builds an emulator from a source and stores it in the cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,67 +16,67 @@ use crate::recipe::{Recipe, Stage};
 use crate::source::{Source, Tree};
 use crate::work::{Watch, Work};
 
-/// What is to be built.
+/// What to build.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// What of the source.
+    /// Type, flavor and options.
     pub variant: Variant,
-    /// The ERTS that it must be, where a target tells.
+    /// The ERTS version that the source must have, if a target is known.
     pub erts: Option<String>,
-    /// The OTP that it must be; without an ERTS, that decides.
+    /// The OTP version that the source must have; ignored if `erts` is known.
     pub otp: Option<String>,
     /// Where the source comes from.
     pub source: Source,
-    /// How many files are compiled at once.
+    /// Number of files to compile in parallel.
     pub jobs: usize,
-    /// The folder of an installation of the same version, with whose code what was built is started, too: one that may be trusted, since
-    /// its code runs as us.
+    /// The folder of an installation with the same version, whose code the new emulator is also tested with. It must be trusted: its code
+    /// runs as our user.
     pub root: Option<PathBuf>,
 }
 
 /// What was built.
 #[derive(Debug, Clone)]
 pub struct Built {
-    /// Where it is kept.
+    /// The emulator in the cache.
     pub kept: Kept,
-    /// How long it took.
+    /// The total time.
     pub took: Duration,
-    /// How long each stage took, in their order.
+    /// The time of each stage, in order.
     pub stages: Vec<(Stage, Duration)>,
 }
 
-/// This machine: what is built here runs on the like of it.
+/// Architecture and C library of this host, for which emulators are built.
 ///
 /// # Errors
-/// If its shell, by which it is told, cannot be read.
+/// If the shell, whose ELF file is read for it, cannot be read.
 pub fn host() -> Result<Elf, Error> {
-    // Every system has one, and it is linked as all else there, which we are not.
+    // Every system has a shell that is linked as its other programs are. beamtune itself is not.
     let shell = find("sh".as_ref(), search_path().as_deref()).unwrap_or_else(|| PathBuf::from("/bin/sh"));
     Elf::read(&shell)
 }
 
-/// That an emulator that is built here runs where `target` does.
+/// Checks that an emulator built on this host runs where `target` does.
 ///
 /// # Errors
-/// If it is for another machine, or another C library.
+/// If architecture or C library differ.
 pub fn check_machine(what: &str, target: &Elf, host: &Elf) -> Result<(), Error> {
     if target == host {
         return Ok(());
     }
-    let told = |elf: &Elf| format!("{} with {}", elf.architecture, elf.libc.name());
+    let describe = |elf: &Elf| format!("{} with {}", elf.architecture, elf.libc.name());
     Err(Error::OtherMachine {
         what: what.to_owned(),
-        found: told(target),
-        host: told(host),
-        next: "build it on such a system, or in its image: beamtune emulator install --dockerfile prints how",
+        found: describe(target),
+        host: describe(host),
+        next: "build it on such a system, or in its image: beamtune emulator install --dockerfile prints the lines for that",
     })
 }
 
-/// Builds it.
+/// Builds an emulator and stores it in `cache`.
 ///
 /// # Errors
-/// If something is missing, the source is another one, a command fails, what was built does not start or is another one, or the user
-/// ends it; then nothing of it is left.
+/// If something is missing, the source has another version, a command fails, the new emulator does not start or is not what was ordered, or
+/// the user cancels. Nothing of the build is left then.
 pub fn build(order: &Order, cache: &Cache, watch: &mut dyn Watch) -> Result<Built, Error> {
     check_folder(cache.root())?;
     let needs = needs::needs(order.variant.flavor, order.source.unpack());
@@ -85,7 +85,7 @@ pub fn build(order: &Order, cache: &Cache, watch: &mut dyn Watch) -> Result<Buil
     let log = workplace.path().join("log");
     let mut work = Work::new(watch, cache.root(), log.clone(), order.source.stage());
     let made = make(order, &workplace, &mut work);
-    let Made { emulator, tree, told } = match made {
+    let Made { emulator, tree, description } = match made {
         Ok(made) => made,
         Err(Error::Step { what, how, last, .. }) => {
             return Err(Error::Step { what, how, last, log: cache.keep_log(&log) });
@@ -98,33 +98,34 @@ pub fn build(order: &Order, cache: &Cache, watch: &mut dyn Watch) -> Result<Buil
     let identity = Identity { erts, variant, architecture: elf.architecture, libc: elf.libc };
     let (took, stages) = work.end();
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    let about = About { identity, otp: tree.otp, source: told, glibc, bytes, took_ms };
+    let about = About { identity, otp: tree.otp, source: description, glibc, bytes, took_ms };
     Ok(Built { kept: cache.keep(&workplace, about, &emulator)?, took, stages })
 }
 
-/// That make and the scripts of OTP can build in a folder: they put its name into rules and commands as it stands.
+/// Checks that make and OTP's scripts can build in a folder: they use its name unquoted in rules and commands.
 fn check_folder(folder: &Path) -> Result<&str, Error> {
     let is_special = |c: char| c.is_whitespace() || c.is_control() || "#$%&'\"()*:;<=>?[\\]`|".contains(c);
     folder.to_str().filter(|name| !name.contains(is_special)).ok_or_else(|| {
         Error::Usage(format!(
-            "make cannot build in {}, in whose name are blanks or signs that mean something to make or a shell: let XDG_CACHE_HOME name \
-             another folder",
+            "make cannot build in {}: its name has blanks or characters that are special to make or a shell; set XDG_CACHE_HOME to another \
+             folder",
             folder.display()
         ))
     })
 }
 
-/// What is to be kept, and of what it was made.
+/// A new emulator, not yet in the cache.
 struct Made {
     emulator: PathBuf,
     tree: Tree,
-    told: String,
+    /// Of the source, for the manifest.
+    description: String,
 }
 
 fn make(order: &Order, workplace: &Workplace, work: &mut Work<'_>) -> Result<Made, Error> {
-    let (tree, told) = order.source.fetch(work, order.otp.as_deref(), &workplace.folder("source")?)?;
+    let (tree, description) = order.source.fetch(work, order.otp.as_deref(), &workplace.folder("source")?)?;
     work.stage(Stage::Configuring);
-    tree.verify(&told, order.erts.as_deref(), order.otp.as_deref())?;
+    tree.verify(&description, order.erts.as_deref(), order.otp.as_deref())?;
     let top = check_folder(&tree.root)?;
     let recipe = Recipe::new(
         top,
@@ -140,26 +141,26 @@ fn make(order: &Order, workplace: &Workplace, work: &mut Work<'_>) -> Result<Mad
         let mut command = Command::new(&step.program);
         command.args(&step.arguments).current_dir(tree.root.join(step.folder));
         command.envs(recipe.environment.iter().map(|(name, value)| (*name, value)));
-        // What compilers write meanwhile takes its room where all else of the build does.
+        // Temporary files of compilers go to the disk whose free space was checked.
         command.env("TMPDIR", &temporary);
         let what = format!("{} {}", step.stage.name(), step.folder);
         work.run(what.trim_end_matches([' ', '.']), &mut command)?;
     }
     let kind = order.variant.kind;
     let (built, child_setup) = results(&tree.root.join("bin"), kind).ok_or_else(|| Error::Unfit {
-        why: format!("make has left no {} with its erl_child_setup", kind.file()),
+        why: format!("make left no {} with its erl_child_setup", kind.file()),
     })?;
     let emulator = workplace.path().join(kind.file());
-    // Its symbols stay, by which stacks are read.
+    // Symbols stay: profilers need them for call stacks.
     work.run("strip", Command::new("strip").arg("-g").arg("-o").arg(&emulator).arg(&built))?;
     work.stage(Stage::Checking);
     let bootstrap = tree.root.join("bootstrap");
     check(order, workplace, &emulator, &child_setup, &tree.erts, &bootstrap)?;
-    Ok(Made { emulator, tree, told })
+    Ok(Made { emulator, tree, description })
 }
 
-/// Starts it with the code of the source, and with that of the installation where it may be run. A source without such code (a checkout
-/// that was cleaned) and no installation leave nothing to start it with.
+/// Starts the new emulator with the bootstrap code of the source, and with that of the installation where it is trusted. A cleaned checkout
+/// has no bootstrap code; without an installation there is then nothing to start the emulator with.
 fn check(
     order: &Order,
     workplace: &Workplace,
@@ -171,7 +172,7 @@ fn check(
     let roots = [bootstrap].into_iter().chain(order.root.as_deref());
     let roots: Vec<&Path> = roots.filter(|root| boot(root).is_some()).collect();
     if roots.is_empty() {
-        let why = "there is no Erlang code to start it with: name the folder of an installation with --for";
+        let why = "there is no Erlang code to test it with: name the folder of an installation with --for";
         return Err(Error::Unfit { why: why.to_owned() });
     }
     for (root, name) in roots.into_iter().zip(["check", "check-installed"]) {
@@ -188,7 +189,7 @@ mod tests {
     use crate::kind::{Flavor, Libc, Options, Type};
     use crate::program::tests::emulator;
     use crate::source::tests::source;
-    use crate::work::tests::Looks;
+    use crate::work::tests::CancelAfter;
 
     fn order(source: &Path) -> Order {
         let variant = Variant { kind: Type::Lcnt, flavor: Flavor::Jit, options: Options::default() };
@@ -202,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Whether there is all that is asked for before a build begins.
+    /// Whether everything that a build needs is installed.
     fn can_build() -> bool {
         let needs = needs::needs(Flavor::Jit, needs::Unpack::Nothing);
         let checked = needs::check(&needs, needs::Need::is_there);
@@ -213,20 +214,20 @@ mod tests {
     }
 
     #[test]
-    fn a_build_that_the_user_ends_leaves_nothing() {
+    fn a_cancelled_build_leaves_nothing() {
         if !can_build() {
             return;
         }
         let (source, folder) = (source(), tempfile::tempdir().expect("a folder"));
         file(&source.path().join("make/configure"), b"#!/bin/sh\nexec sleep 1000\n");
         let cache = Cache::at(folder.path());
-        let error = build(&order(source.path()), &cache, &mut Looks(60)).expect_err("it was ended");
+        let error = build(&order(source.path()), &cache, &mut CancelAfter(60)).expect_err("it was ended");
         assert!(matches!(error, Error::Cancelled), "{error}");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
     }
 
     #[test]
-    fn a_build_that_fails_leaves_only_what_it_had_said() {
+    fn a_failed_build_leaves_only_its_log() {
         if !can_build() {
             return;
         }
@@ -234,7 +235,7 @@ mod tests {
         file(&source.path().join("erts/configure"), b"#!/bin/sh\necho 'error: no curses'; exit 1\n");
         let cache = Cache::at(folder.path());
         let error =
-            build(&order(source.path()), &cache, &mut Looks(10_000)).expect_err("it fails").to_string();
+            build(&order(source.path()), &cache, &mut CancelAfter(10_000)).expect_err("it fails").to_string();
         assert!(error.contains("configuring erts failed (exit status: 1): error: no curses"), "{error}");
         let log = folder.path().join("failed.log");
         assert!(error.ends_with(&log.display().to_string()), "{error}");
@@ -243,11 +244,12 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_make_could_not_build_in_is_refused_before_anything_else() {
+    fn a_folder_that_make_cannot_use_is_refused_first() {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["a b", "a:b", "a$b", "it's", "a#b"] {
             let cache = Cache::at(folder.path().join(name));
-            let error = build(&order(folder.path()), &cache, &mut Looks(1)).expect_err("refused").to_string();
+            let error =
+                build(&order(folder.path()), &cache, &mut CancelAfter(1)).expect_err("refused").to_string();
             assert!(error.contains("XDG_CACHE_HOME"), "{error}");
             assert!(!cache.root().exists());
         }
@@ -262,7 +264,7 @@ mod tests {
         let (source, folder) = (source(), tempfile::tempdir().expect("a folder"));
         let order = Order { erts: Some("15.2.7".to_owned()), ..order(source.path()) };
         let error =
-            build(&order, &Cache::at(folder.path()), &mut Looks(10_000)).expect_err("another version");
+            build(&order, &Cache::at(folder.path()), &mut CancelAfter(10_000)).expect_err("another version");
         assert!(matches!(error, Error::WrongVersion { .. }), "{error}");
     }
 
@@ -281,7 +283,7 @@ mod tests {
     fn this_host_is_known_by_its_shell() {
         let host = host().expect("a shell");
         assert!(!host.architecture.is_empty());
-        // What stands in a made-up emulator is read as from a real one.
+        // The made-up emulator of the tests can be read like a real one.
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("beam.smp");
         file(&path, &emulator("Erlang/OTP 25%s [erts-13.1.5] [64-bit] [jit:ns%s]"));

@@ -1,4 +1,4 @@
-//! Where emulators are kept that were built: a folder each, named by what it is, with the emulator and a file that tells about it.
+//! The cache of built emulators: one folder each, named by its identity, with the emulator and a manifest.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -13,68 +13,68 @@ use tempfile::TempDir;
 use crate::error::{BUILD_MB, Error};
 use crate::kind::Identity;
 
-/// Tells about an emulator, beside it.
+/// The manifest, in an emulator's folder.
 const MANIFEST: &str = "emulator.json";
-/// Folders in which something is being built.
+/// Prefix of folders with a running build.
 const BUILDING: &str = ".build-";
-/// Held by whoever builds in a folder, so that those left by a crash are known.
+/// Locked by a running build, so that folders left by a crash can be recognized.
 const LOCK: &str = "lock";
-/// What a build that failed had said.
+/// The output of the last failed build.
 const FAILED: &str = "failed.log";
-/// Others may write it: its group or everybody.
+/// Mode bits: writable by its group or by everybody.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// The folder of all of them.
+/// The folder with all built emulators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
     root: PathBuf,
 }
 
-/// What is told about an emulator.
+/// The manifest of an emulator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// What it is.
+    /// The identity of the emulator.
     #[serde(flatten)]
     pub identity: Identity,
-    /// The OTP that its source belongs to, where that told.
+    /// The OTP of its source, if the source says so.
     pub otp: Option<String>,
-    /// What it was built of, for people.
+    /// Description of its source, for output.
     pub source: String,
-    /// The newest glibc 2 that it needs, by its minor version.
+    /// The glibc that it needs at least: the `N` of `2.N`.
     pub glibc: Option<u32>,
     /// Size in bytes.
     pub bytes: u64,
-    /// How long it was built, in milliseconds.
+    /// Build time in milliseconds.
     pub took_ms: u64,
 }
 
-/// An emulator that is kept.
+/// An emulator in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// What it is.
+    /// Its manifest.
     pub about: About,
     /// Its file.
     pub file: PathBuf,
 }
 
 impl Cache {
-    /// In this folder, which need not exist.
+    /// The cache in this folder, which need not exist yet.
     pub fn at(root: impl Into<PathBuf>) -> Cache {
         Cache { root: root.into() }
     }
 
-    /// The usual one: `beamtune/emulators` in `XDG_CACHE_HOME`, or in `.cache` of `HOME`; both are given.
+    /// The default cache: `beamtune/emulators` below `XDG_CACHE_HOME`, or below `.cache` in `HOME`. The arguments are these two variables.
     ///
     /// # Errors
     /// If neither is set.
     pub fn usual(cache_home: Option<OsString>, home: Option<OsString>) -> Result<Cache, Error> {
         let set = |value: Option<OsString>| value.filter(|value| !value.is_empty()).map(PathBuf::from);
-        // A relative one is none (XDG Base Directory Specification).
+        // A relative path is ignored (XDG Base Directory Specification).
         let cache_home = set(cache_home).filter(|path| path.is_absolute());
         let cache = cache_home.or_else(|| Some(set(home)?.join(".cache")));
         let cache = cache.ok_or_else(|| {
             Error::Usage(
-                "neither XDG_CACHE_HOME nor HOME is set, so there is nowhere to keep an emulator".to_owned(),
+                "cannot keep emulators: neither XDG_CACHE_HOME nor HOME is set; set one of them".to_owned(),
             )
         })?;
         Ok(Cache::at(cache.join("beamtune/emulators")))
@@ -85,10 +85,10 @@ impl Cache {
         &self.root
     }
 
-    /// The emulator that is this, if it is kept.
+    /// The emulator with this identity, if it was built.
     ///
     /// # Errors
-    /// If it is there, but somebody else could have put it there.
+    /// If another user could have written it.
     pub fn find(&self, identity: &Identity) -> Result<Option<Kept>, Error> {
         let Some(kept) = self.read(&identity.key()).filter(|kept| kept.about.identity == *identity) else {
             return Ok(None);
@@ -101,10 +101,10 @@ impl Cache {
         Ok(Some(kept))
     }
 
-    /// All that are kept, by their names.
+    /// All emulators, by name.
     ///
     /// # Errors
-    /// If there is a folder of them, but it cannot be read.
+    /// If the folder exists but cannot be read.
     pub fn list(&self) -> Result<Vec<Kept>, Error> {
         let entries = match fs::read_dir(&self.root) {
             Ok(entries) => entries,
@@ -124,11 +124,11 @@ impl Cache {
         file.is_file().then_some(Kept { about, file })
     }
 
-    /// A folder to build in, removed when it is dropped.
+    /// A folder for a build, removed when it is dropped.
     pub(crate) fn workplace(&self) -> Result<Workplace, Error> {
         let io = |source| Error::io(&self.root, source);
         let no = |why| Error::NoCache { folder: self.root.clone(), why };
-        // Whoever the VM runs as must come to it; nobody else may write it.
+        // The user that the VM runs as must have access; nobody else may write.
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&self.root).map_err(no)?;
         self.remove_leftovers();
         let free = statvfs(&self.root).map_err(|errno| io(errno.into()))?;
@@ -142,22 +142,22 @@ impl Cache {
         Ok(Workplace { folder, _lock: lock })
     }
 
-    /// Removes what builds have left that were killed.
+    /// Removes the folders of killed builds.
     fn remove_leftovers(&self) {
         for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
             if !entry.file_name().to_string_lossy().starts_with(BUILDING) {
                 continue;
             }
-            // One without a lock was just made, or is just being removed.
+            // A folder without a lock file was just created, or is being removed.
             let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                // What cannot be removed stays; the room that it takes is told by the next build that lacks it.
+                // If this fails, the next build that lacks disk space reports it.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
     }
 
-    /// Keeps an emulator that was built in a workplace, in the place of one that is the same.
+    /// Moves a new emulator into the cache, replacing one with the same identity.
     pub(crate) fn keep(&self, workplace: &Workplace, about: About, built: &Path) -> Result<Kept, Error> {
         let new = workplace.path().join("keep");
         fs::create_dir(&new).map_err(|source| Error::io(&new, source))?;
@@ -165,7 +165,7 @@ impl Cache {
         let file = new.join(name);
         let written = || {
             fs::rename(built, &file)?;
-            // Whoever the VM runs as must be able to start it.
+            // The user that the VM runs as must be able to execute it.
             fs::set_permissions(&file, Permissions::from_mode(0o755))?;
             File::open(&file)?.sync_all()?;
             fs::write(new.join(MANIFEST), serde_json::to_vec_pretty(&about)?)
@@ -184,14 +184,14 @@ impl Cache {
         Ok(Kept { file: place.join(name), about })
     }
 
-    /// Keeps what a build that failed had said; where, if that can be.
+    /// Keeps the log of a failed build; returns its path, if it could be copied.
     pub(crate) fn keep_log(&self, log: &Path) -> Option<PathBuf> {
         let kept = self.root.join(FAILED);
         fs::copy(log, &kept).ok().map(|_| kept)
     }
 }
 
-/// A folder to build in; dropping it removes all that is in it.
+/// A folder for a build; dropping it removes it with its content.
 #[derive(Debug)]
 pub(crate) struct Workplace {
     folder: TempDir,
@@ -203,7 +203,7 @@ impl Workplace {
         self.folder.path()
     }
 
-    /// A new folder in it.
+    /// Creates a folder in it.
     pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, Error> {
         let folder = self.path().join(name);
         fs::create_dir(&folder).map_err(|source| Error::io(&folder, source))?;
@@ -239,7 +239,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_found_again_and_nothing_else() {
+    fn an_emulator_is_found_by_its_identity_only() {
         let folder = tempfile::tempdir().expect("a folder");
         let (cache, kept) = filled(&folder);
         assert_eq!(cache.find(&about().identity).expect("ours"), Some(kept.clone()));
@@ -248,16 +248,16 @@ pub(crate) mod tests {
         let mut other = about().identity;
         other.erts = "13.1.6".to_owned();
         assert_eq!(cache.find(&other).expect("nothing"), None);
-        // Somebody has renamed the folder.
+        // A renamed folder.
         fs::rename(cache.root().join(about().identity.key()), cache.root().join(other.key()))
             .expect("renamed");
         assert_eq!(cache.find(&other).expect("nothing"), None);
-        // Only it is there: what was built is removed with its folder.
+        // The build's folder is gone.
         assert_eq!(fs::read_dir(cache.root()).expect("a folder").count(), 1);
     }
 
     #[test]
-    fn one_that_is_built_again_takes_the_place_of_the_first() {
+    fn a_rebuilt_emulator_replaces_the_old_one() {
         let folder = tempfile::tempdir().expect("a folder");
         let (cache, kept) = filled(&folder);
         let workplace = cache.workplace().expect("a workplace");
@@ -268,7 +268,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_that_others_may_write_is_not_run() {
+    fn an_emulator_that_others_may_write_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let (cache, kept) = filled(&folder);
         fs::set_permissions(&kept.file, Permissions::from_mode(0o777)).expect("chmod");
@@ -276,18 +276,18 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_used_is_told_and_one_that_is_not_there_is_empty() {
+    fn an_unusable_folder_is_an_error_and_a_missing_one_is_empty() {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(Cache::at(folder.path().join("none")).list().expect("empty"), []);
         let file = folder.path().join("file");
         fs::write(&file, "").expect("written");
         assert!(matches!(Cache::at(&file).list(), Err(Error::NoCache { .. })));
         let error = Cache::at(file.join("below")).workplace().expect_err("no folder").to_string();
-        assert!(error.contains("let XDG_CACHE_HOME name"), "{error}");
+        assert!(error.contains("set XDG_CACHE_HOME"), "{error}");
     }
 
     #[test]
-    fn leftovers_of_builds_that_were_killed_are_removed_but_not_those_under_way() {
+    fn folders_of_killed_builds_are_removed_and_running_ones_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let cache = Cache::at(folder.path());
         let under_way = cache.workplace().expect("a workplace");
@@ -299,7 +299,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn it_is_where_others_keep_what_can_be_made_again() {
+    fn default_cache_follows_the_xdg_specification() {
         let usual = |cache: Option<&str>, home: Option<&str>| {
             Cache::usual(cache.map(Into::into), home.map(Into::into))
                 .map(|cache| cache.root().to_owned())

@@ -1,8 +1,8 @@
-//! Starts an emulator that was just built and asks it what it is.
+//! Starts a new emulator and asks it for its version, type, flavor and options.
 //!
-//! It is started without `erlexec`, which belongs to the installation and may be of another system, with a folder of programs of its own;
-//! of the installation only compiled Erlang code is read. Where there is no installation that can be seen from here, the code that OTP's source
-//! brings to compile itself is enough (`bootstrap/`).
+//! It is started without `erlexec`, which belongs to the installation and may be for another system, and with its own folder of programs; only
+//! compiled Erlang code is taken from the installation. Without a usable installation, the bootstrap code in OTP's source is enough
+//! (`bootstrap/`).
 
 use std::fs::{self, Permissions};
 use std::io::Read;
@@ -16,30 +16,30 @@ use crate::error::Error;
 use crate::installation::{boot, search_path};
 use crate::kind::{Type, Variant, has_flavors};
 
-/// It starts in a tenth of a second; on a busy machine in some.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(50);
-/// What it says is one line, and an error some.
-const MOST_BYTES: u64 = 64 << 10;
-/// By what its line is known among others.
-const MARK: &str = "{beamtune,";
-/// `display` writes at once, and needs no process for that. States are only told while microstates are accounted.
-const ASK: &str = "Info = fun(Item) -> try erlang:system_info(Item) catch _:_ -> none end end, \
+/// An emulator starts in 0.1 s, or in seconds on a busy host.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The output is one line, or a few lines with an error.
+const MAX_OUTPUT_BYTES: u64 = 64 << 10;
+/// Prefix of the answer's line.
+const PREFIX: &str = "{beamtune,";
+/// `erlang:display/1` writes synchronously, without an I/O server. Microstate accounting lists its states only while it is on.
+const QUERY: &str = "Info = fun(Item) -> try erlang:system_info(Item) catch _:_ -> none end end, \
                    erlang:system_flag(microstate_accounting, true), \
                    Extra = case erlang:statistics(microstate_accounting) of [#{counters := Counters} | _] -> maps:is_key(ets, Counters); \
                    _ -> none end, \
                    erlang:display({beamtune, Info(version), Info(build_type), Info(emu_flavor), Info(kernel_poll), Extra}), halt().";
 
-/// What stands for `inet_gethost`, which is not built: when a VM starts it looks for its host's name, and needs no answer but that there is none
+/// Replaces `inet_gethost`, which is not built: a starting VM resolves its host name, and "not found" is a sufficient answer
 /// (a packet of 14 bytes to request 1, an error, in erts/etc/common/inet_gethost.c).
 const NO_HOST: &str = "#!/bin/sh\nprintf '\\0\\0\\0\\016\\0\\0\\0\\001\\0notfound\\0'\n";
 
-/// What is started, and with what.
+/// An emulator to test, and what it is started with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Check<'p> {
     /// The emulator.
     pub(crate) emulator: &'p Path,
-    /// What its `erl_child_setup` is, which it starts first of all.
+    /// Its `erl_child_setup`, which it starts first of all.
     pub(crate) child_setup: &'p Path,
     /// The folder with `lib` and boot files.
     pub(crate) root: &'p Path,
@@ -48,22 +48,22 @@ pub(crate) struct Check<'p> {
 }
 
 impl Check<'_> {
-    /// Whether it starts and is what it should be.
+    /// Checks that the emulator starts and reports these properties.
     pub(crate) fn run(self, erts: &str, variant: Variant) -> Result<(), Error> {
         let unfit = |why: String| Error::Unfit { why };
         let boot =
             boot(self.root).ok_or_else(|| unfit(format!("{} has no boot file", self.root.display())))?;
         let (text, status) = self.start(&boot)?;
-        let line = text.lines().find_map(|line| line.trim().strip_prefix(MARK)?.strip_suffix('}'));
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(PREFIX)?.strip_suffix('}'));
         let Some(line) = line else {
-            let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+            let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output");
             return Err(unfit(format!("does not start ({status}): {}", last.trim())));
         };
         let wanted = expected(erts, variant);
         if line == wanted {
             Ok(())
         } else {
-            Err(unfit(format!("is another one: it says {line}, and should say {wanted}")))
+            Err(unfit(format!("is not what was ordered: it reports {line}, not {wanted}")))
         }
     }
 
@@ -77,15 +77,15 @@ impl Check<'_> {
         };
         made().map_err(|source| Error::io(&bin, source))?;
         let mut command = Command::new(self.emulator);
-        // As erlexec does (erts/etc/common/erlexec.c): two lines between dashes, then the user's.
+        // As erlexec does (erts/etc/common/erlexec.c): emulator flags, then two groups of init flags, then the user's.
         command.args(["-S", "1:1", "--", "-root"]).arg(self.root).arg("-bindir").arg(&bin);
         command.args(["-progname", "erl", "--", "-home"]);
         command.arg(self.scratch).args(["--", "-boot"]).arg(boot);
-        // Boot files of mix's releases name their libraries by it.
+        // Boot files of mix releases find libraries by this variable.
         command.args(["-boot_var", "RELEASE_LIB"]).arg(self.root.join("lib"));
-        command.args(["-noshell", "-noinput", "-eval", ASK]);
+        command.args(["-noshell", "-noinput", "-eval", QUERY]);
         command.env("ROOTDIR", self.root).env("BINDIR", &bin).env("EMU", "beam").env("PROGNAME", "erl");
-        // As erlexec sets it; older releases find their programs by it.
+        // As erlexec does; older releases find their programs through the PATH.
         let search = search_path().unwrap_or_default();
         let paths = [bin.clone()].into_iter().chain(std::env::split_paths(&search));
         command.env("PATH", std::env::join_paths(paths).unwrap_or(search));
@@ -104,21 +104,21 @@ impl Check<'_> {
         let readers = pipes.map(|pipe| {
             thread::spawn(move || {
                 let mut bytes = Vec::new();
-                // What was read until an error counts.
-                let _ = pipe.map(|pipe| pipe.take(MOST_BYTES).read_to_end(&mut bytes));
+                // What was read before an error still counts.
+                let _ = pipe.map(|pipe| pipe.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes));
                 String::from_utf8_lossy(&bytes).into_owned()
             })
         });
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + START_TIMEOUT;
         let status = loop {
             match child.try_wait().map_err(start)? {
                 Some(status) => break status.to_string(),
                 None if Instant::now() > until => {
                     let _ = child.kill();
                     let _ = child.wait();
-                    break format!("it did not end in {} s", PATIENCE.as_secs());
+                    break format!("it did not end within {} s", START_TIMEOUT.as_secs());
                 }
-                None => thread::sleep(LOOK),
+                None => thread::sleep(POLL_INTERVAL),
             }
         };
         let text: Vec<String> = readers.map(|reader| reader.join().unwrap_or_default()).into();
@@ -126,18 +126,18 @@ impl Check<'_> {
     }
 }
 
-/// What an emulator of this version and variant says.
+/// The answer of an emulator of this version and variant.
 fn expected(erts: &str, variant: Variant) -> String {
     let Variant { kind, flavor, options } = variant;
-    // The item came with the flavors.
+    // `emu_flavor` exists since there are flavors.
     let flavor = if has_flavors(erts) { flavor.name() } else { "none" };
     format!("\"{erts}\",{},{flavor},{},{}", kind.name(), options.kernel_poll, options.extra_msacc)
 }
 
-/// The programs of a build whose results are in `bin`: the emulator, and what it starts.
+/// The emulator and its `erl_child_setup`, in the `bin` folder of a build.
 pub(crate) fn results(bin: &Path, kind: Type) -> Option<(PathBuf, PathBuf)> {
     let folders = fs::read_dir(bin).into_iter().flatten().flatten().map(|entry| entry.path());
-    // One of the type has its name behind.
+    // The file of a type other than opt has the type as its suffix.
     let setup = |folder: &Path| {
         let names = [format!("erl_child_setup.{}", kind.name()), "erl_child_setup".to_owned()];
         names.map(|name| folder.join(name)).into_iter().find(|file| file.is_file())
@@ -157,7 +157,7 @@ mod tests {
         Variant { kind: Type::Lcnt, flavor: Flavor::Jit, options: Options::default() }
     }
 
-    /// What is said of an emulator that is this script.
+    /// The error for an emulator that is this script.
     fn check(text: &str) -> Option<String> {
         let (erlang, scratch) = (erlang(), tempfile::tempdir().expect("a folder"));
         let emulator = erlang.path().join("beam.lcnt.smp");
@@ -173,19 +173,19 @@ mod tests {
     }
 
     #[test]
-    fn an_emulator_says_what_it_is() {
+    fn a_reported_difference_or_failed_start_is_an_error() {
         assert_eq!(check("echo '{beamtune,\"13.1.5\",lcnt,jit,true,false}'"), None);
-        // Older ones end a line so.
+        // Older emulators end the line with CR LF.
         assert_eq!(check("printf '%s\\r\\n' '{beamtune,\"13.1.5\",lcnt,jit,true,false}'"), None);
-        let told = check("echo '{beamtune,\"13.1.5\",opt,jit,true,false}'").expect("another type");
-        assert!(told.contains("should say \"13.1.5\",lcnt,jit,true,false"), "{told}");
-        let told =
+        let error = check("echo '{beamtune,\"13.1.5\",opt,jit,true,false}'").expect("another type");
+        assert!(error.contains("not \"13.1.5\",lcnt,jit,true,false"), "{error}");
+        let error =
             check("echo 'libtinfo.so.6: cannot open shared object file' >&2; exit 127").expect("no start");
-        assert!(told.contains("does not start (exit status: 127): libtinfo.so.6"), "{told}");
+        assert!(error.contains("does not start (exit status: 127): libtinfo.so.6"), "{error}");
     }
 
     #[test]
-    fn it_is_started_with_the_installations_code_and_programs_of_its_own() {
+    fn it_is_started_with_the_installations_code_and_its_own_programs() {
         let text = "[ -e \"$BINDIR/erl_child_setup\" ] && [ -d \"$ROOTDIR/erts-13.1.5\" ] || exit 1\n\
                       case \"$*\" in *\" -boot $ROOTDIR/bin/start_clean \"*) ;; *) exit 2 ;; esac\n\
                       echo '{beamtune,\"13.1.5\",lcnt,jit,true,false}'";
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn each_variant_is_told_by_its_own_words() {
+    fn expected_answer_names_the_variant() {
         let check = |erts, variant, expect: &str| assert_eq!(expected(erts, variant), expect);
         check("13.1.5", lcnt(), "\"13.1.5\",lcnt,jit,true,false");
         check("11.1.8", Variant { flavor: Flavor::Emu, ..lcnt() }, "\"11.1.8\",lcnt,none,true,false");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_results_of_a_build_are_found() {
+    fn results_of_a_build_are_found() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join("x86_64-pc-linux-gnu").join(name);
         assert_eq!(results(folder.path(), Type::Lcnt), None);

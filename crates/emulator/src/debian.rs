@@ -1,7 +1,7 @@
-//! Debian's source package of Erlang, fetched by apt without a change to the system.
+//! Downloads Debian's source package of Erlang with apt, without a change to the system.
 //!
-//! apt is given lists of sources made of those that the system has, and folders of its own for all that it writes. So it needs no root,
-//! and the system's lists stay as they are, also where they have no `deb-src`.
+//! apt gets source lists derived from the system's, and its own folders for everything that it writes. So it needs no root, the system's lists
+//! stay as they are, and they need no `deb-src`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,27 +9,27 @@ use std::process::Command;
 
 use crate::error::Error;
 use crate::source::tarball_url;
-use crate::work::{Work, said};
+use crate::work::{Work, stdout_of};
 
-/// Where apt's lists stand.
+/// apt's source lists.
 const LIST: &str = "/etc/apt/sources.list";
 const PARTS: &str = "/etc/apt/sources.list.d";
-/// Larger ones are no lists.
-const MOST_LIST_BYTES: u64 = 1 << 20;
+/// Larger files are ignored.
+const MAX_LIST_BYTES: u64 = 1 << 20;
 /// The source package.
 const PACKAGE: &str = "erlang";
 
-/// Lists of sources, in the two forms that apt reads (sources.list(5)).
+/// Source lists, in the two formats that apt reads (sources.list(5)).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lists {
-    /// A line each.
+    /// One-line format.
     pub(crate) lines: String,
-    /// Stanzas.
+    /// deb822 format.
     pub(crate) stanzas: String,
 }
 
 impl Lists {
-    /// The lists of sources that belong to these files, by their names and contents.
+    /// The `deb-src` entries for these lists, given as names and contents.
     pub(crate) fn of<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> Lists {
         let mut lists = Lists::default();
         for (name, content) in files {
@@ -53,7 +53,7 @@ fn entry(line: &str) -> Option<String> {
     matches!(kind, "deb" | "deb-src").then(|| format!("deb-src {}\n", rest.trim()))
 }
 
-/// A stanza with its types replaced; `None` of one that is switched off, or none.
+/// A stanza with `deb-src` as its type; `None` if it is disabled or has no types.
 fn stanza(text: &str) -> Option<String> {
     let lines: Vec<&str> =
         text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()).collect();
@@ -74,19 +74,23 @@ fn stanza(text: &str) -> Option<String> {
     Some(format!("{}\n\n", lines.collect::<Vec<_>>().join("\n")))
 }
 
-/// The version of the source package that a file of the system was built of: `1:25.2.3+dfsg-1+deb12u1`.
+/// The version of the source package that an installed file was built from: `1:25.2.3+dfsg-1+deb12u1`.
 pub fn version_of(file: &Path) -> Option<String> {
-    // dpkg knows files by the paths without links. Those of a process in a container are in another system.
+    // dpkg knows files by their paths without links. A file below /proc belongs to a container with its own dpkg.
     let real = if file.starts_with("/proc") { None } else { fs::canonicalize(file).ok() }?;
-    let owner = said(Command::new("dpkg-query").arg("-S").arg(real))?;
+    let owner = stdout_of(Command::new("dpkg-query").arg("-S").arg(real))?;
     let package = owner.split(':').next()?;
-    let told =
-        said(Command::new("dpkg-query").args(["-W", "-f", "${source:Package} ${source:Version}", package]))?;
-    let (source, version) = told.split_once(' ')?;
+    let output = stdout_of(Command::new("dpkg-query").args([
+        "-W",
+        "-f",
+        "${source:Package} ${source:Version}",
+        package,
+    ]))?;
+    let (source, version) = output.split_once(' ')?;
     (source == PACKAGE && is_version(version)).then(|| version.to_owned())
 }
 
-/// Fetches and unpacks the source package; gives its folder and its version. Without a version, that of the wanted OTP.
+/// Downloads and unpacks the source package; returns its folder and version. Without a version, that of the given OTP.
 pub(crate) fn fetch(
     work: &mut Work<'_>,
     version: Option<&str>,
@@ -94,10 +98,10 @@ pub(crate) fn fetch(
     into: &Path,
 ) -> Result<(PathBuf, String), Error> {
     let apt = Apt::new(into)?;
-    // A list that has no sources, or a server that is away, is no trouble if another one has it.
+    // A failed list or server does not matter if another one has the source.
     let updated = work.try_run(apt.command("apt-get").args(["-q", "update"]))?;
     let known =
-        said(apt.command("apt-cache").args(["showsrc", "--only-source", PACKAGE])).unwrap_or_default();
+        stdout_of(apt.command("apt-cache").args(["showsrc", "--only-source", PACKAGE])).unwrap_or_default();
     let known = versions(&known);
     let Some(chosen) = chosen(&known, version, otp, is_newer).cloned() else {
         let wanted = version.or(otp).unwrap_or("of an unknown version: name it with --otp");
@@ -106,12 +110,12 @@ pub(crate) fn fetch(
                 let failed = work.failed("apt-get update", "it found no sources".to_owned());
                 return Err(or_own_source(failed, otp));
             }
-            ([], None) => "they have none of any version".to_owned(),
+            ([], None) => "they have no source of it".to_owned(),
             (known, _) => format!("they have {}", known.join(", ")),
         };
         return Err(Error::Debian(format!(
-            "the archives in {LIST} and {PARTS} have no source of {PACKAGE} {wanted}: {found}. Upgrade the installed Erlang to one that they \
-             have, or give OTP's own source with --source"
+            "the archives in {LIST} and {PARTS} have no source of {PACKAGE} {wanted}: {found}. Upgrade Erlang to a version that they have, or \
+             name OTP's own source with --source"
         )));
     };
     let folder = into.join("source");
@@ -123,20 +127,18 @@ pub(crate) fn fetch(
     let entries = fs::read_dir(&folder).map_err(|source| Error::io(&folder, source))?;
     let mut folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let root = folders.find(|path| path.join("erts/vsn.mk").is_file());
-    let root = root.ok_or(Error::NotASource {
-        path: folder,
-        why: "apt-get source has left no folder with erts/vsn.mk",
-    })?;
+    let root = root
+        .ok_or(Error::NotASource { path: folder, why: "apt-get source left no folder with erts/vsn.mk" })?;
     Ok((root, chosen))
 }
 
-/// The same error, with what can be done where Debian's source cannot be had.
+/// Adds to an error of apt what to do if Debian's source is not available.
 fn or_own_source(error: Error, otp: Option<&str>) -> Error {
     match error {
         Error::Step { what, how, last, log } => {
             let own = otp.map_or_else(|| "OTP's own source".to_owned(), tarball_url);
             let last = format!(
-                "{last}\nif Debian's archive cannot be reached or lacks it: fetch {own} and name it with --source"
+                "{last}\nif Debian's archive is not reachable or lacks this version: download {own} and name it with --source"
             );
             Error::Step { what, how, last, log }
         }
@@ -144,7 +146,7 @@ fn or_own_source(error: Error, otp: Option<&str>) -> Error {
     }
 }
 
-/// apt with folders of its own.
+/// apt with its own folders.
 struct Apt {
     root: PathBuf,
 }
@@ -176,31 +178,30 @@ impl Apt {
         for (option, name) in folders {
             command.arg("-o").arg(format!("{option}={}", self.root.join(name).display()));
         }
-        // Packages themselves are of no interest, only sources.
         command
             .args(["-o", "Acquire::Languages=none"])
-            // A server that cannot be reached is else no more than a warning; what others have said counts all the same.
+            // By default an unreachable server is only a warning. Lists from other servers are used all the same.
             .args(["-o", "APT::Update::Error-Mode=any"])
             .env("LC_ALL", "C.UTF-8");
         command
     }
 }
 
-/// apt's lists, by name and content; those that may not be read are left out.
+/// apt's source lists, by name and content, without those that are unreadable or too large.
 fn list_files() -> Vec<(String, String)> {
     let parts = fs::read_dir(PARTS).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     let mut parts: Vec<PathBuf> =
         parts.filter(|path| path.extension().is_some_and(|it| it == "list" || it == "sources")).collect();
     parts.sort();
     let read = |path: PathBuf| {
-        let is_small = fs::metadata(&path).is_ok_and(|it| it.is_file() && it.len() <= MOST_LIST_BYTES);
+        let is_small = fs::metadata(&path).is_ok_and(|it| it.is_file() && it.len() <= MAX_LIST_BYTES);
         let content = is_small.then(|| fs::read_to_string(&path).ok()).flatten()?;
         Some((path.display().to_string(), content))
     };
     [PathBuf::from(LIST)].into_iter().chain(parts).filter_map(read).collect()
 }
 
-/// The versions in what `apt-cache showsrc` prints, in its order.
+/// The versions in the output of `apt-cache showsrc`, in its order, without duplicates.
 fn versions(text: &str) -> Vec<String> {
     let values = text.lines().filter_map(|line| line.strip_prefix("Version:").map(str::trim));
     let mut found: Vec<String> = Vec::new();
@@ -212,8 +213,8 @@ fn versions(text: &str) -> Vec<String> {
     found
 }
 
-/// The version to build of: the very same, else the newest of the same OTP, since archives drop a package's version as soon as they have one
-/// with more patches. That ERTS is the same is seen in the source.
+/// The version to build: exactly the given one, else the newest of the same OTP, since archives drop a package version as soon as a patched
+/// one exists. The source is checked for the same ERTS later.
 fn chosen<'v>(
     known: &'v [String],
     version: Option<&str>,
@@ -226,7 +227,7 @@ fn chosen<'v>(
     same.or_else(|| alike.reduce(|best, next| if is_newer(next, best) { next } else { best }))
 }
 
-/// Whether one version is newer than another one, by dpkg's rules.
+/// Whether one version is newer than the other, by dpkg's rules.
 fn is_newer(one: &str, other: &str) -> bool {
     let compared = Command::new("dpkg").args(["--compare-versions", one, "gt", other]).status();
     compared.is_ok_and(|status| status.success())
@@ -239,7 +240,7 @@ fn upstream(version: &str) -> &str {
     version.split_once('+').map_or(version, |(rest, _)| rest)
 }
 
-/// Whether a text is a version of a package and nothing else (deb-version(7)).
+/// Whether a text is a package version and nothing else (deb-version(7)).
 fn is_version(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || ".+-:~".contains(c))
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_packages_become_lists_of_sources() {
+    fn source_lists_are_derived_from_package_lists() {
         let lines = "# deb http://x y z\ndeb http://deb.debian.org/debian bookworm main\n\ndeb [arch=amd64 signed-by=/k]  http://x y z\n\
                      deb-src http://deb.debian.org/debian bookworm main\n";
         let stanzas = "Types: deb\n# a comment\nURIs: http://deb.debian.org/debian\nSuites: bookworm bookworm-updates\nComponents: main\n\
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_packaged_version_is_found_in_debians() {
+    fn upstream_version_is_parsed() {
         let check = |version, expect| assert_eq!(upstream(version), expect);
         check("1:25.2.3+dfsg-1+deb12u1", "25.2.3");
         check("1:27.3.4.1+dfsg-1+deb13u1", "27.3.4.1");
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_very_version_is_built_of_or_else_the_newest_of_the_same_otp() {
+    fn exact_version_is_preferred_to_the_newest_of_the_same_otp() {
         let known =
             ["1:25.2.3+dfsg-1", "1:25.2.3+dfsg-1+deb12u4", "1:25.2.3+dfsg-1+deb12u1", "1:27.3+dfsg-1"];
         let known = known.map(str::to_owned);
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn where_debians_source_cannot_be_had_otps_own_is_named() {
+    fn otps_own_source_is_named_if_debians_is_not_available() {
         let failed = Error::Step {
             what: "apt-get source".to_owned(),
             how: "1".to_owned(),
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn each_version_is_listed_once() {
+    fn versions_are_listed_once() {
         let text = "Package: erlang\nVersion: 1:25.2.3+dfsg-1\nStandards-Version: 4\n\nPackage: erlang\nVersion: 1:25.2.3+dfsg-1+deb12u1\n\
                     Version: 1:25.2.3+dfsg-1\nVersion: $(x)\n";
         assert_eq!(versions(text), ["1:25.2.3+dfsg-1", "1:25.2.3+dfsg-1+deb12u1"]);

@@ -1,4 +1,4 @@
-//! What can go wrong; each message names the next step.
+//! Errors of this crate. Each message names the next step.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,158 +6,156 @@ use std::path::{Path, PathBuf};
 /// Why an emulator cannot be built, found, run or installed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no `erl`, and nothing else tells which installation is meant.
-    #[error(
-        "no erl is on the PATH, so which Erlang the command uses is not known: name its folder with --installation"
-    )]
+    /// No `erl` was found, and no installation was named.
+    #[error("no erl is on the PATH: name the folder of the installation with --installation")]
     NoErl,
-    /// The `erl` of the PATH does not say where its installation is.
+    /// The `erl` on the PATH does not print the folder of its installation.
     #[error(
-        "{} does not tell its installation ({how}): {told}; make that it starts, or name the folder with --installation or --for",
+        "cannot read the installation's folder from {} ({how}): {output}; fix that erl, or name the folder with --installation or --for",
         .erl.display()
     )]
     SilentErl {
         /// The program.
         erl: PathBuf,
-        /// How it ended.
+        /// Its exit status.
         how: String,
-        /// Its last line.
-        told: String,
+        /// The last line of its stderr.
+        output: String,
     },
     /// A folder holds no emulator.
-    #[error("{} is no installation of Erlang and no release with its own ERTS: {why}", .path.display())]
+    #[error("{} is not an Erlang installation or a release with its own ERTS: {why}", .path.display())]
     NoInstallation {
         /// The folder.
         path: PathBuf,
         /// What was expected there.
         why: String,
     },
-    /// A file is no ELF file.
-    #[error("{} is no program of Linux: name the folder of an installation of Erlang, or of a release with its own ERTS", .path.display())]
+    /// A file is not an ELF file.
+    #[error("{} is not a Linux executable: name the folder of an Erlang installation, or of a release with its own ERTS", .path.display())]
     NotAProgram {
         /// The file.
         path: PathBuf,
     },
-    /// A program is no emulator.
-    #[error("{} is no emulator of Erlang: name the folder of an installation of Erlang, or of a release with its own ERTS", .path.display())]
+    /// An ELF file is not an emulator.
+    #[error("{} is not an Erlang emulator: name the folder of an Erlang installation, or of a release with its own ERTS", .path.display())]
     NotAnEmulator {
         /// The file.
         path: PathBuf,
     },
-    /// A source, an installation or a release is of another version than what was asked for.
-    #[error("{what} is {found}, but what is wanted is {wanted}: only the very same version fits; {next}")]
+    /// A source, an installation or a release has another version than the one that is needed.
+    #[error("{what} is {found}, but {wanted} is needed: only exactly that version fits; {next}")]
     WrongVersion {
-        /// What was looked at.
+        /// The source, installation or release.
         what: String,
-        /// The version that it has.
+        /// Its version.
         found: String,
-        /// The one that was expected.
+        /// The version that is needed.
         wanted: String,
         /// What to do.
         next: String,
     },
-    /// An emulator is for another machine, or another C library.
+    /// An emulator is for another architecture or C library.
     #[error("{what} is for {found}, this host is {host}: {next}")]
     OtherMachine {
-        /// What was looked at.
+        /// The emulator or its installation.
         what: String,
         /// Architecture and C library that it is for.
         found: String,
-        /// Those of this host.
+        /// Architecture and C library of this host.
         host: String,
         /// What to do.
         next: &'static str,
     },
-    /// A file or folder holds no source of OTP that can be built.
-    #[error("{} is no source of OTP: {why}", .path.display())]
+    /// A file or folder is not an OTP source that can be built.
+    #[error("{} is not an OTP source: {why}", .path.display())]
     NotASource {
         /// The file or folder.
         path: PathBuf,
         /// What is missing.
         why: &'static str,
     },
-    /// What a build needs is not installed.
+    /// Programs or headers that a build needs are not installed.
     #[error("{0}")]
     Missing(String),
-    /// There is too little room to begin.
+    /// Too little disk space to start a build.
     #[error(
-        "a build needs some {needed_mb} MB, {} has {free_mb} MB free: make room, or let XDG_CACHE_HOME name a folder that has it",
+        "a build needs about {needed_mb} MB, {} has {free_mb} MB free: free some space, or set XDG_CACHE_HOME to a folder with enough",
         .folder.display()
     )]
     NoRoom {
-        /// Where it would be built.
+        /// The folder of the build.
         folder: PathBuf,
-        /// What it takes, in megabytes.
+        /// Space needed, in megabytes.
         needed_mb: u64,
-        /// What there is, in megabytes.
+        /// Space available, in megabytes.
         free_mb: u64,
     },
-    /// The disk became full meanwhile.
+    /// The disk became full during a build.
     #[error(
-        "the disk of {} is full; what was built so far is removed. A build needs some {needed_mb} MB: make room, or let XDG_CACHE_HOME \
-         name a folder that has it",
+        "the disk of {} is full; the unfinished build was removed. A build needs about {needed_mb} MB: free some space, or set \
+         XDG_CACHE_HOME to a folder with enough",
         .folder.display()
     )]
     DiskFull {
-        /// Where it was built.
+        /// The folder of the build.
         folder: PathBuf,
-        /// What it takes, in megabytes.
+        /// Space needed, in megabytes.
         needed_mb: u64,
     },
     /// A command of the build failed.
-    #[error("{what} failed ({how}): {last}{}", .log.as_ref().map(|log| format!("\nall that it said stands in {}", log.display())).unwrap_or_default())]
+    #[error("{what} failed ({how}): {last}{}", .log.as_ref().map(|log| format!("\nfull output: {}", log.display())).unwrap_or_default())]
     Step {
-        /// What was done.
+        /// What the command does.
         what: String,
-        /// How it ended.
+        /// Its exit status.
         how: String,
-        /// The last lines that it said.
+        /// The last lines of its output.
         last: String,
-        /// Where all of them stand, if they could be kept.
+        /// The file with all of the output, if it could be kept.
         log: Option<PathBuf>,
     },
-    /// The user has ended it.
-    #[error("ended before it was done; what was built so far is removed")]
+    /// The user cancelled the build.
+    #[error("cancelled; the unfinished build was removed")]
     Cancelled,
-    /// What was built does not work.
+    /// The new emulator does not work.
     #[error(
-        "the emulator was built, but {why}; it is not kept: build it from the very source of the installation, on a system like the target's"
+        "the emulator was built, but {why}; it was discarded: build it from exactly the installation's source, on a system like the target's"
     )]
     Unfit {
-        /// What is wrong with it.
+        /// What is wrong: a predicate, or a clause of its own.
         why: String,
     },
-    /// Debian has no source for it.
+    /// Debian's archives have no matching source.
     #[error("{0}")]
     Debian(String),
-    /// No emulator that fits has been built.
-    #[error("there is no {wanted} yet: build it with beamtune emulator build {arguments}")]
+    /// No matching emulator is in the cache.
+    #[error("no {wanted} has been built: run beamtune emulator build {arguments}")]
     NotBuilt {
-        /// What is needed.
+        /// The emulator that is needed.
         wanted: String,
-        /// How to build it.
+        /// Arguments of `beamtune emulator build`.
         arguments: String,
     },
-    /// Something in the cache may have been put there by somebody else.
-    #[error("{} may have been written by another user, and is not run: remove it and build it anew", .path.display())]
+    /// Another user may have written a file of the cache.
+    #[error("refusing to run {}: another user may have written it; remove it and build again", .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// The kernel lets us put nothing over the installation's emulator.
-    #[error("{} cannot be put over {}: {why}; run this as root, or try --overlay", .emulator.display(), .over.display())]
+    /// The kernel refused to mount an emulator over the installation's own.
+    #[error("cannot mount {} over {}: {why}; run this as root, or try --overlay", .emulator.display(), .over.display())]
     Mount {
-        /// What is put.
+        /// The emulator to run.
         emulator: PathBuf,
-        /// The installation's own one.
+        /// The installation's own emulator.
         over: PathBuf,
-        /// What the kernel said; it stands in the message already.
+        /// The error of the system; not a `source`, since the message contains it.
         why: io::Error,
     },
-    /// A command would not come to the emulator in an overlay folder.
+    /// A command would bypass the emulator of an overlay folder.
     #[error(
-        "{} calls {erl} by its whole path, so only a mount can give it another emulator: run this as root, or where user namespaces are \
-         allowed, without --overlay",
+        "{} calls {erl} by its absolute path, so only a mount can give it another emulator: run this without --overlay, as root or where \
+         user namespaces are allowed",
         .script.display()
     )]
     FixedErl {
@@ -166,21 +164,21 @@ pub enum Error {
         /// The path in it.
         erl: String,
     },
-    /// There is something in the way.
-    #[error("{} is there already, and is another one: remove it first", .path.display())]
+    /// Another file already has the name.
+    #[error("{} already exists and differs: remove it first", .path.display())]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// What was asked for makes no sense.
+    /// Invalid arguments.
     #[error("{0}")]
     Usage(String),
-    /// The folder of the emulators cannot be used.
-    #[error("emulators cannot be kept in {}: {why}; let XDG_CACHE_HOME name a folder that you may write", .folder.display())]
+    /// The cache folder cannot be used.
+    #[error("cannot keep emulators in {}: {why}; set XDG_CACHE_HOME to a writable folder", .folder.display())]
     NoCache {
         /// The folder.
         folder: PathBuf,
-        /// What the system said; it stands in the message already.
+        /// The error of the system; not a `source`, since the message contains it.
         why: io::Error,
     },
     /// A program could not be started.
@@ -188,24 +186,24 @@ pub enum Error {
     Start {
         /// The program.
         program: String,
-        /// What the system said; it stands in the message already.
+        /// The error of the system; not a `source`, since the message contains it.
         why: io::Error,
     },
-    /// The operating system refuses.
+    /// A file operation failed.
     #[error("{}: {why}", .path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said; it stands in the message already.
+        /// The error of the system; not a `source`, since the message contains it.
         why: io::Error,
     },
 }
 
-/// What a build takes at most, in megabytes: an unpacked source, and what comes of it.
+/// Disk space of a build at most, in megabytes: the unpacked source and the build's output.
 pub const BUILD_MB: u64 = 700;
 
 impl Error {
-    /// Trouble with a file or folder.
+    /// The error of an operation on a file or folder.
     pub(crate) fn io(path: &Path, why: io::Error) -> Error {
         match why.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

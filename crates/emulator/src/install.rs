@@ -1,7 +1,6 @@
-//! Puts an emulator beside that of a release, or prints the lines that put one into an image.
+//! Installs an emulator next to that of a release, or prints the Dockerfile lines that put one into an image.
 //!
-//! This is the one part that writes into an installation, and only because it was asked to: one file, which nothing starts that is not told
-//! to by `-emu_type`.
+//! Only this module writes into an installation, and only on request: one file, which is started only with `-emu_type`.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
@@ -21,29 +20,29 @@ use crate::source::{tarball_url, version};
 pub struct Installed {
     /// The file.
     pub file: PathBuf,
-    /// Whether the very same was there already.
+    /// Whether an identical file was installed already.
     pub was_there: bool,
 }
 
-/// That an emulator of this type can stand beside the release's own.
+/// Checks that an emulator of this type can be installed next to the release's own.
 ///
 /// # Errors
-/// If it has the same name.
+/// If both would have the same file name.
 pub fn check_type(kind: Type) -> Result<(), Error> {
     match kind {
         Type::Lcnt => Ok(()),
         Type::Opt => Err(Error::Usage(format!(
-            "an emulator of the type opt has the name of the release's own, {}, which is not overwritten: start it with beamtune emulator \
-             run --type opt",
+            "an opt emulator has the name of the release's own, {}, which is not overwritten: start it with beamtune emulator run \
+             --type opt",
             kind.file()
         ))),
     }
 }
 
-/// Puts it there.
+/// Installs an emulator.
 ///
 /// # Errors
-/// If it does not fit, if it has the name of the release's own emulator, or if there is another one of its name.
+/// If it does not fit the release, has the name of the release's own emulator, or a different file has its name.
 pub fn install(kept: &Kept, installation: &Installation) -> Result<Installed, Error> {
     let identity = &kept.about.identity;
     let kind = identity.variant.kind;
@@ -61,7 +60,7 @@ pub fn install(kept: &Kept, installation: &Installation) -> Result<Installed, Er
                 own.elf.libc.name()
             ),
             wanted: identity.to_string(),
-            next: "build one for this release: beamtune emulator build --for its folder".to_owned(),
+            next: "build one for this release: beamtune emulator build --for FOLDER".to_owned(),
         });
     }
     let file = installation.bin.join(kind.file());
@@ -77,7 +76,7 @@ pub fn install(kept: &Kept, installation: &Installation) -> Result<Installed, Er
     let new = new.map_err(|source| Error::io(&installation.bin, source))?;
     fs::write(new.path(), &bytes).map_err(io)?;
     let like = fs::metadata(installation.emulator()).map_err(io)?;
-    // Root installs for whoever the release belongs to; for all others it is their own.
+    // As root, we install for the release's owner; any other user is the owner.
     let own = new.as_file().metadata().map_err(io)?;
     if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
         fchown(new.as_file(), Some(like.uid()), Some(like.gid())).map_err(io)?;
@@ -85,53 +84,51 @@ pub fn install(kept: &Kept, installation: &Installation) -> Result<Installed, Er
     new.as_file().set_permissions(Permissions::from_mode(like.mode() & 0o777 | 0o500)).map_err(io)?;
     new.as_file().sync_all().map_err(io)?;
     new.persist_noclobber(&file).map_err(|error| io(error.error))?;
-    // Its name reaches the disk as well; not every file system can do this.
+    // Make the new name durable; not every file system supports this.
     let _ = File::open(&installation.bin).and_then(|folder| folder.sync_all());
     Ok(Installed { file, was_there: false })
 }
 
-/// An image that an emulator is to be put into.
+/// An image that gets an emulator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// Version of OTP: `27.3.4.1`.
     pub otp: String,
-    /// Version of ERTS, where it is known: what is built must be that.
+    /// Version of ERTS if it is known; the build fails for any other.
     pub erts: Option<String>,
-    /// What the image is based on, so that machine and C library are the same: `debian:bookworm`, `alpine:3.22`.
+    /// The base image, which decides architecture and C library: `debian:bookworm`, `alpine:3.22`.
     pub base: String,
     /// The folder in the image that holds `erts-VERSION`.
     pub root: String,
-    /// What is built.
+    /// Type, flavor and options.
     pub variant: Variant,
 }
 
-/// The folder of Erlang in the images that OTP's own image is the base of.
+/// The folder of Erlang in images based on the official one.
 pub const USUAL_ROOT: &str = "/usr/local/lib/erlang";
 
 impl Image {
-    /// The lines of a Dockerfile: a stage that builds, and what the last stage has to copy.
+    /// Lines of a Dockerfile: a build stage, and the lines that the last stage needs.
     ///
     /// # Errors
-    /// If something in it could not stand in such a file, or an `opt` emulator is wanted, which would take the place of the image's own.
+    /// If a field is not safe in a Dockerfile, or the type is `opt`, which would replace the image's own emulator.
     pub fn dockerfile(&self) -> Result<String, Error> {
         let Image { otp, erts, base, root, variant } = self;
         let usage = |text: String| Err(Error::Usage(text));
         if variant.kind == Type::Opt {
-            return usage(
-                "an image gets an emulator beside its own, of the type lcnt; opt would replace it".to_owned(),
-            );
+            return usage("an image gets an lcnt emulator next to its own; opt would replace it".to_owned());
         }
         if !is_version(otp) {
-            return usage(format!("{otp:?} is no version of OTP: write it as 27.3.4.1"));
+            return usage(format!("{otp:?} is not a version of OTP: write it as 27.3.4.1"));
         }
         let is_plain = |text: &str, more: &str| {
             !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
         };
         if !is_plain(base, ".-_/:@") {
-            return usage(format!("{base:?} is no name of an image: write it as debian:bookworm"));
+            return usage(format!("{base:?} is not the name of an image: write it as debian:bookworm"));
         }
         if !root.starts_with('/') || !is_plain(root, ".-_/+~") {
-            return usage(format!("{root:?} is no folder in an image: write it as {USUAL_ROOT}"));
+            return usage(format!("{root:?} is not a folder in an image: write it as {USUAL_ROOT}"));
         }
         let manager = manager_of(base);
         let list = packages(manager, variant.flavor).join(" ");
@@ -144,10 +141,10 @@ impl Image {
                 "wget -qO-",
             ),
             Packages::Dnf => (format!("dnf install -y curl {list}"), "curl -fsSL"),
-            // Its own wget and tar are enough.
+            // BusyBox has wget and tar.
             Packages::Apk => (format!("apk add --no-cache {list}"), "wget -qO-"),
         };
-        // Any ERTS from OTP 24 on is configured alike; older ones have no flavors.
+        // All ERTS versions since OTP 24 are configured alike; older ones have no flavors.
         let release: u32 = otp.split('.').next().and_then(|major| major.parse().ok()).unwrap_or_default();
         let like_erts = format!("{}.0", release.saturating_sub(12));
         let layout = Layout { make_configure: release >= 24 };
@@ -160,25 +157,25 @@ impl Image {
         let root = root.trim_end_matches('/');
         let emu_type = variant.kind.name();
         Ok(format!(
-            "# The {emu_type} emulator of OTP {otp}, built on what the image is based on: machine and C library must be the same.\n\
+            "# The {emu_type} emulator of OTP {otp}, built on the image's own base: architecture and C library must be the same.\n\
              FROM {base} AS beamtune-emulator\n\
              RUN {install}\n\
              WORKDIR /otp\n\
              RUN {wget} {url} | tar -xz --strip-components=1\n\
              ENV {environment}\n\
              RUN {steps}\n\
-             # In a folder that bears the version: beside an emulator of any other version it would not be found.\n\
+             # Its folder contains the version: next to an emulator of another version it is never used.\n\
              RUN erts=$(sed -n 's/^VSN *= *//p' erts/vsn.mk) && {check}install -D -m 755 /{file} /out/erts-$erts/bin/{file}\n\
              \n\
-             # In the last stage, behind what brings Erlang or the release to {root}:\n\
+             # In the last stage, after the lines that bring Erlang or the release to {root}:\n\
              COPY --from=beamtune-emulator /out/ {root}/\n\
-             # Starts every VM of the image with it; leave this out and give the variable to docker run to choose each time.\n\
+             # Starts every VM of the image with it; to choose at each start, omit this and pass the variable to docker run.\n\
              ENV ERL_AFLAGS=\"-emu_type {emu_type}\"\n"
         ))
     }
 }
 
-/// Who installs packages in an image, by its name.
+/// The package manager of an image, by the image's name.
 pub fn manager_of(base: &str) -> Packages {
     const DNF: [&str; 9] =
         ["fedora", "rocky", "alma", "centos", "redhat", "rhel", "ubi", "amazonlinux", "oraclelinux"];
@@ -190,7 +187,7 @@ pub fn manager_of(base: &str) -> Packages {
     }
 }
 
-/// The image that a system is most likely based on, by its `/etc/os-release`.
+/// The image that a system is most likely based on, from its `/etc/os-release`.
 pub fn base_of(os_release: &str) -> Option<String> {
     let field = |name: &str| {
         let values = os_release.lines().filter_map(|line| line.split_once('='));
@@ -201,7 +198,7 @@ pub fn base_of(os_release: &str) -> Option<String> {
     let number = field("VERSION_ID");
     let tag = match id.as_str() {
         "debian" | "ubuntu" => field("VERSION_CODENAME").or(number)?,
-        // Its images bear the first two numbers.
+        // Tags of its images have the first two numbers.
         "alpine" => number?.splitn(3, '.').take(2).collect::<Vec<_>>().join("."),
         "fedora" => number?,
         "rocky" => return Some(format!("rockylinux/rockylinux:{}", number?)),
@@ -212,7 +209,7 @@ pub fn base_of(os_release: &str) -> Option<String> {
     Some(format!("{id}:{tag}"))
 }
 
-/// The flavor that OTP of a version has where nothing else tells: from OTP 24 on the compiler, on the machines that it knows.
+/// The default flavor of an OTP version: from OTP 24 on the JIT, on the architectures that it supports.
 pub fn usual_flavor(otp: &str, architecture: &str) -> Flavor {
     let release: u32 = otp.split('.').next().and_then(|major| major.parse().ok()).unwrap_or_default();
     match architecture {
@@ -239,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_put_beside_the_releases_own_once() {
+    fn an_emulator_is_installed_next_to_the_releases_own_once() {
         let release = erlang();
         let own = fs::read(release.path().join("erts-13.1.5/bin/beam.smp")).expect("read");
         let installed = into(&release).expect("installed");
@@ -252,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_fit_is_not_installed() {
+    fn an_emulator_that_does_not_fit_is_not_installed() {
         let check = |beam: Vec<u8>, expect: &str| {
             let release = erlang();
             file(&release.path().join("erts-13.1.5/bin/beam.smp"), &beam);
@@ -261,7 +258,7 @@ mod tests {
             assert!(!release.path().join("erts-13.1.5/bin/beam.lcnt.smp").exists());
         };
         let text = "Erlang/OTP 25%s [erts-13.1.5] [64-bit] [jit:ns%s]";
-        // The folder can have any name.
+        // The version in the file counts, not the folder's name.
         check(emulator(&text.replace("13.1.5", "13.1.4")), "ERTS 13.1.4");
         check(elf(62, "/lib/ld-musl-x86_64.so.1", text), "x86_64, musl");
         check(elf(183, "/lib/ld-linux-aarch64.so.1", text), "aarch64, glibc");
@@ -273,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_images_stage_uses_its_bases_packages() {
+    fn dockerfile_uses_the_package_manager_of_its_base() {
         let check = |base, parts: &[&str]| {
             let text = image("27.3.4.1", base).dockerfile().expect("lines");
             for part in parts {
@@ -295,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_stand_in_a_dockerfile_is_refused() {
+    fn unsafe_dockerfile_fields_are_refused() {
         for (otp, base, root) in [
             ("27;x", "debian", "/app"),
             ("27.3", "debian\nRUN x", "/app"),
@@ -311,13 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_must_have_a_version_of_erts_is_not_built_of_another() {
+    fn dockerfile_checks_a_known_erts_version() {
         let image = Image { erts: Some("15.2.7".to_owned()), ..image("27.3.4.1", "debian:trixie") };
         assert!(image.dockerfile().expect("lines").contains("test \"$erts\" = 15.2.7 && install -D "));
     }
 
     #[test]
-    fn a_system_tells_the_image_that_it_is_like() {
+    fn base_image_is_derived_from_os_release() {
         let check = |text: &str, expect: Option<&str>| assert_eq!(base_of(text).as_deref(), expect, "{text}");
         check(
             "PRETTY_NAME=\"Debian\"\nVERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n",
@@ -331,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn flavors_are_those_that_a_release_has_on_a_machine() {
+    fn default_flavor_depends_on_release_and_architecture() {
         let check = |otp, machine, flavor| assert_eq!(usual_flavor(otp, machine), flavor, "{otp} {machine}");
         check("23.3", "x86_64", Flavor::Emu);
         check("24.0", "x86_64", Flavor::Jit);

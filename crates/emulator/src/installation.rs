@@ -1,4 +1,4 @@
-//! Which installation of Erlang a command or a folder means, and where its emulator is.
+//! Finds the installation of Erlang that a command or a folder belongs to, and its emulator.
 //!
 //! An installation is a folder with `erts-VERSION/bin`: that of a whole Erlang (`/usr/lib/erlang`), or of a release that brings its own
 //! ERTS.
@@ -13,10 +13,10 @@ use std::process::{Command, Stdio};
 use crate::error::Error;
 use crate::kind::{Type, is_version, release_of};
 
-/// Files with a version in them are a line long.
-const MOST_LINE_BYTES: usize = 200;
-/// A command of a release stands at most so many folders below it: `releases/VERSION/elixir`.
-const MOST_FOLDERS_BELOW: usize = 3;
+/// Version files have one short line.
+const MAX_LINE_BYTES: usize = 200;
+/// Depth of a release's commands below its folder: `releases/VERSION/elixir`.
+const MAX_DEPTH: usize = 3;
 
 /// An installation of Erlang, or a release with an ERTS of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,19 +25,19 @@ pub struct Installation {
     pub root: PathBuf,
     /// The folder of its programs: `ROOT/erts-13.1.5/bin`.
     pub bin: PathBuf,
-    /// Version of ERTS, by that folder's name.
+    /// Version of ERTS, from that folder's name.
     pub erts: String,
-    /// Version of OTP, where a file tells it; releases have none.
+    /// Version of OTP, if a file says so; releases have no such file.
     pub otp: Option<String>,
-    /// Whether it is a release: it has no `bin/erl`.
+    /// Whether it is a release: there is no `bin/erl`.
     pub is_release: bool,
 }
 
 impl Installation {
-    /// The one in a folder.
+    /// The installation in a folder.
     ///
     /// # Errors
-    /// If there is none, or several of which nothing tells which is meant.
+    /// If the folder has no ERTS, or several and no `start_erl.data` that names the current one.
     pub fn at(root: &Path) -> Result<Installation, Error> {
         let no = |why: String| Error::NoInstallation { path: root.to_owned(), why };
         let root = std::path::absolute(root).map_err(|source| Error::io(root, source))?;
@@ -48,7 +48,7 @@ impl Installation {
         let mut versions: Vec<String> =
             versions.filter(|erts| is_version(erts) && bin(erts).join(Type::Opt.file()).is_file()).collect();
         if versions.len() > 1 {
-            // A release that was upgraded keeps those before; the file says which one is started.
+            // An upgraded release keeps older versions of ERTS; this file names the one that is started.
             let started = line(&root.join("releases/start_erl.data"));
             let started = started.as_deref().and_then(|line| line.split_whitespace().next());
             versions.retain(|erts| Some(erts.as_str()) == started);
@@ -56,11 +56,11 @@ impl Installation {
         let erts = match versions.as_slice() {
             [erts] => erts.clone(),
             [] => return Err(no("it has no folder erts-VERSION with bin/beam.smp".to_owned())),
-            _ => return Err(no(format!("it has several: {}", versions.join(", ")))),
+            _ => return Err(no(format!("it has several ERTS: {}", versions.join(", ")))),
         };
-        let told = |release: u32| line(&root.join(format!("releases/{release}/OTP_VERSION")));
-        // A version that was patched where it was built ends in "**" (System Principles, Versions).
-        let otp = release_of(&erts).and_then(told).map(|line| line.trim_end_matches('*').to_owned());
+        let version_line = |release: u32| line(&root.join(format!("releases/{release}/OTP_VERSION")));
+        // A version that was patched locally ends in "**" (System Principles, Versions).
+        let otp = release_of(&erts).and_then(version_line).map(|line| line.trim_end_matches('*').to_owned());
         Ok(Installation {
             bin: bin(&erts),
             otp: otp.filter(|otp| is_version(otp)),
@@ -70,10 +70,10 @@ impl Installation {
         })
     }
 
-    /// The one that a command uses: that of the release which it is part of, else that of the `erl` in `search`, a PATH.
+    /// The installation that a command uses: the release that contains it, else that of the first `erl` in `search`, a PATH.
     ///
     /// # Errors
-    /// If there is no `erl`, or its installation cannot be found.
+    /// If no `erl` is found, or its installation cannot be determined.
     pub fn of_command(program: &OsStr, search: Option<&OsStr>) -> Result<Installation, Error> {
         if let Some(installation) = find(program, search).and_then(|file| Installation::around(&file)) {
             return Ok(installation);
@@ -82,40 +82,40 @@ impl Installation {
         if let Some(installation) = Installation::around(&erl) {
             return Ok(installation);
         }
-        // A version manager's, which is a script that chooses one.
+        // A shim of a version manager, which chooses the real `erl`.
         let eval = "io:put_chars(code:root_dir()), halt().";
         let mut ask = Command::new(&erl);
         ask.args(["-boot", "start_clean", "-noshell", "-noinput", "-eval", eval]).stdin(Stdio::null());
         let start = |why| Error::Start { program: erl.display().to_string(), why };
-        let told = ask.output().map_err(start)?;
-        match told.stdout.trim_ascii() {
+        let output = ask.output().map_err(start)?;
+        match output.stdout.trim_ascii() {
             b"" => Err(Error::SilentErl {
                 erl,
-                how: told.status.to_string(),
-                told: last_line(&told.stderr).unwrap_or_else(|| "it said nothing".to_owned()),
+                how: output.status.to_string(),
+                output: last_line(&output.stderr).unwrap_or_else(|| "no output".to_owned()),
             }),
             folder => Installation::at(Path::new(OsStr::from_bytes(folder))),
         }
     }
 
-    /// The one that a file is part of.
+    /// The installation that contains a file.
     fn around(file: &Path) -> Option<Installation> {
         let file = fs::canonicalize(file).ok()?;
-        file.ancestors().skip(1).take(MOST_FOLDERS_BELOW).find_map(|folder| Installation::at(folder).ok())
+        file.ancestors().skip(1).take(MAX_DEPTH).find_map(|folder| Installation::at(folder).ok())
     }
 
-    /// The emulator that it runs.
+    /// The path of its emulator.
     pub fn emulator(&self) -> PathBuf {
         self.bin.join(Type::Opt.file())
     }
 
-    /// A boot file that starts kernel and stdlib and no more, without its suffix; or one that starts more.
+    /// A boot file without its suffix: one that starts only kernel and stdlib if there is one.
     pub fn boot(&self) -> Option<PathBuf> {
         boot(&self.root)
     }
 }
 
-/// The boot file of a folder with libraries.
+/// A boot file of a folder with `releases` or `bin`, without its suffix; `start_clean` is preferred.
 pub(crate) fn boot(root: &Path) -> Option<PathBuf> {
     let releases = fs::read_dir(root.join("releases")).into_iter().flatten().flatten();
     let of_releases = releases.map(|entry| entry.path().join("start_clean"));
@@ -123,22 +123,22 @@ pub(crate) fn boot(root: &Path) -> Option<PathBuf> {
     known.into_iter().chain(of_releases).find(|file| file.with_extension("boot").is_file())
 }
 
-/// The last line that has something in it.
-fn last_line(said: &[u8]) -> Option<String> {
-    let said = String::from_utf8_lossy(said);
-    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty())?;
-    Some(last.chars().take(MOST_LINE_BYTES).collect())
+/// The last line that is not blank.
+fn last_line(output: &[u8]) -> Option<String> {
+    let output = String::from_utf8_lossy(output);
+    let last = output.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+    Some(last.chars().take(MAX_LINE_BYTES).collect())
 }
 
-/// The first line of a small file.
+/// The first line of a small file, trimmed.
 pub(crate) fn line(path: &Path) -> Option<String> {
     let content = fs::read(path).ok()?;
     let line = content.split(|byte| *byte == b'\n').next()?;
-    let line = str::from_utf8(line.get(..line.len().min(MOST_LINE_BYTES))?).ok()?;
+    let line = str::from_utf8(line.get(..line.len().min(MAX_LINE_BYTES))?).ok()?;
     Some(line.trim().to_owned())
 }
 
-/// Where a command is: as it stands if it is a path, else in `search`.
+/// The file of a command: the command itself if it is a path, else the first match in `search`.
 pub(crate) fn find(program: &OsStr, search: Option<&OsStr>) -> Option<PathBuf> {
     let is_program = |file: &PathBuf| {
         fs::metadata(file).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
@@ -149,7 +149,7 @@ pub(crate) fn find(program: &OsStr, search: Option<&OsStr>) -> Option<PathBuf> {
     std::env::split_paths(search?).map(|folder| folder.join(program)).find(is_program)
 }
 
-/// The PATH that commands are looked for in.
+/// The PATH.
 pub fn search_path() -> Option<OsString> {
     std::env::var_os("PATH")
 }
@@ -163,15 +163,15 @@ pub(crate) mod tests {
     use super::*;
     use crate::program::tests::emulator;
 
-    /// Writes a file that can be run, and the folders above it.
+    /// Writes an executable file and its parent folders.
     pub(crate) fn file(path: &Path, content: &[u8]) {
         fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
         fs::write(path, content).expect("a file");
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its mode");
     }
 
-    /// Writes a script that is run. By another process: a file that one of ours could still write cannot be started, and a child that another
-    /// test is just starting holds all of our files for an instant.
+    /// Writes a script that is then run. `cp` writes it, since a file that is open for writing cannot be executed, and a child that another
+    /// test is just spawning briefly inherits all of our open files.
     pub(crate) fn script(path: &Path, text: &str) {
         let written = path.with_extension("written");
         file(&written, format!("#!/bin/sh\n{text}\n").as_bytes());
@@ -193,7 +193,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_installation_says_its_versions() {
+    fn versions_are_read_from_an_installation() {
         let folder = erlang();
         let found = Installation::at(folder.path()).expect("an installation");
         assert_eq!((found.erts.as_str(), found.otp.as_deref()), ("13.1.5", Some("25.2.3")));
@@ -204,10 +204,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn of_several_erts_the_one_that_is_started_counts() {
+    fn start_erl_data_selects_among_several_erts() {
         let folder = erlang();
         file(&folder.path().join("erts-13.2/bin/beam.smp"), b"");
-        // Without an emulator it is none.
+        // A folder without an emulator does not count.
         file(&folder.path().join("erts-14.0/bin/erlexec"), b"");
         let error = Installation::at(folder.path()).expect_err("nothing tells which").to_string();
         assert!(error.contains("no folder erts-VERSION"), "{error}");
@@ -216,7 +216,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_command_uses_its_own_release_or_the_erl_of_the_path() {
+    fn a_command_belongs_to_its_release_or_to_erl_on_the_path() {
         let (erlang, release, elsewhere) = (erlang(), erlang(), tempfile::tempdir().expect("a folder"));
         fs::remove_file(release.path().join("bin/erl")).expect("removed");
         file(&release.path().join("bin/shop"), b"#!/bin/sh\n");
@@ -236,7 +236,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_version_managers_erl_is_asked_for_its_installation() {
+    fn a_version_managers_shim_is_run_to_find_the_installation() {
         let (erlang, shims) = (erlang(), tempfile::tempdir().expect("a folder"));
         script(&shims.path().join("erl"), &format!("printf %s {}", erlang.path().display()));
         let found = Installation::of_command(OsStr::new("mix"), Some(shims.path().as_os_str()));
@@ -244,7 +244,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_erl_that_does_not_start_is_told_with_what_it_said() {
+    fn error_of_an_erl_that_does_not_start_has_its_output() {
         let shims = tempfile::tempdir().expect("a folder");
         script(&shims.path().join("erl"), "echo 'no version is set' >&2; exit 126");
         let error = Installation::of_command(OsStr::new("mix"), Some(shims.path().as_os_str()));

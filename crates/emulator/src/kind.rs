@@ -1,36 +1,36 @@
-//! What an emulator is, by which one fits an installation or does not.
+//! Identity of an emulator: what decides whether it fits an installation.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// ERTS that was the first with a just-in-time compiler, and so with flavors of its emulator: that of OTP 24.
+/// The first ERTS with a JIT, and so with emulator flavors: that of OTP 24.
 const FIRST_ERTS_WITH_FLAVORS: u32 = 12;
 
 /// The type of an emulator, as `-emu_type` and `erlang:system_info(build_type)` name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Type {
-    /// It counts every try of every lock.
+    /// Counts every attempt to take a lock.
     Lcnt,
-    /// The usual one; worth a build with other [`Options`] than an installation has.
+    /// The default type; worth a build with [`Options`] that an installation does not have.
     Opt,
 }
 
 impl Type {
-    /// Reads the name.
+    /// Parses a type's name.
     ///
     /// # Errors
-    /// For a name that is none of these, with those that there are.
+    /// For any other name; the message lists the valid ones.
     pub fn parse(name: &str) -> Result<Type, String> {
         match name {
             "lcnt" => Ok(Type::Lcnt),
             "opt" => Ok(Type::Opt),
-            _ => Err(format!("{name:?} is no type of emulator that beamtune builds: write lcnt or opt")),
+            _ => Err(format!("unknown emulator type {name:?}: use lcnt or opt")),
         }
     }
 
-    /// The name; also that of the goal of make.
+    /// The name; also the make target.
     pub fn name(self) -> &'static str {
         match self {
             Type::Lcnt => "lcnt",
@@ -38,7 +38,7 @@ impl Type {
         }
     }
 
-    /// The file that `erlexec` starts for it (erts/etc/common/erlexec.c).
+    /// The name of its executable, as `erlexec` looks for it (erts/etc/common/erlexec.c).
     pub fn file(self) -> &'static str {
         match self {
             Type::Lcnt => "beam.lcnt.smp",
@@ -47,18 +47,18 @@ impl Type {
     }
 }
 
-/// How an emulator runs Erlang code, as `erlang:system_info(emu_flavor)` names it.
+/// How an emulator executes Erlang code, as `erlang:system_info(emu_flavor)` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flavor {
-    /// By compiling it to machine code when it is loaded.
+    /// Compiles it to machine code when a module is loaded.
     Jit,
-    /// By interpreting it.
+    /// Interprets it.
     Emu,
 }
 
 impl Flavor {
-    /// The name.
+    /// The flavor's name.
     pub fn name(self) -> &'static str {
         match self {
             Flavor::Jit => "jit",
@@ -67,20 +67,20 @@ impl Flavor {
     }
 }
 
-/// The C library of a program: one that was built with another does not run.
+/// The C library of a program: a program does not run with another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Libc {
-    /// That of Debian, Ubuntu, Fedora and most others.
+    /// Debian, Ubuntu, Fedora and most others.
     Glibc,
-    /// That of Alpine.
+    /// Alpine.
     Musl,
-    /// Another one, or none: the program is linked statically.
+    /// Another one, or a statically linked program.
     Other,
 }
 
 impl Libc {
-    /// The name, for people and for folders.
+    /// The name, for output and for folders.
     pub fn name(self) -> &'static str {
         match self {
             Libc::Glibc => "glibc",
@@ -90,12 +90,12 @@ impl Libc {
     }
 }
 
-/// What is chosen when an emulator is configured.
+/// Options of `configure`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
-    /// Whether it waits for sockets by epoll, as every usual one does, or by poll.
+    /// Whether it polls sockets with epoll (the default), or with poll.
     pub kernel_poll: bool,
-    /// Whether microstate accounting tells more states: `ets`, `bif`, `alloc`, `busy_wait` …
+    /// Whether microstate accounting has the extra states: `ets`, `bif`, `alloc`, `busy_wait` …
     pub extra_msacc: bool,
 }
 
@@ -105,7 +105,7 @@ impl Default for Options {
     }
 }
 
-/// What is built of a source.
+/// What can be chosen when a source is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Variant {
     /// Its type.
@@ -113,26 +113,26 @@ pub struct Variant {
     pub kind: Type,
     /// Its flavor.
     pub flavor: Flavor,
-    /// How it is configured.
+    /// Its `configure` options.
     pub options: Options,
 }
 
-/// All by which one emulator can take the place of another one.
+/// An emulator can replace another one if these are the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Version of ERTS: `13.1.5`.
     pub erts: String,
-    /// What was built of it.
+    /// Type, flavor and options.
     #[serde(flatten)]
     pub variant: Variant,
-    /// The machine's architecture, as `uname -m` names it.
+    /// The CPU architecture, as `uname -m` names it.
     pub architecture: String,
-    /// The C library.
+    /// Its C library.
     pub libc: Libc,
 }
 
 impl Identity {
-    /// A name that no other identity has, fit for a folder: `erts-13.1.5-lcnt-jit-x86_64-glibc`.
+    /// A unique name, usable as a folder name: `erts-13.1.5-lcnt-jit-x86_64-glibc`.
     pub fn key(&self) -> String {
         let Identity { erts, variant, architecture, libc } = self;
         let Variant { kind, flavor, options } = variant;
@@ -148,11 +148,17 @@ impl Identity {
 }
 
 impl fmt::Display for Identity {
-    /// For people: `lcnt of ERTS 13.1.5 (jit, x86_64, glibc, without kernel poll)`.
+    /// For output: `lcnt emulator of ERTS 13.1.5 (jit, x86_64, glibc, without kernel poll)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Variant { kind, flavor, options } = self.variant;
         let (kind, flavor) = (kind.name(), flavor.name());
-        write!(f, "{kind} of ERTS {} ({flavor}, {}, {}", self.erts, self.architecture, self.libc.name())?;
+        write!(
+            f,
+            "{kind} emulator of ERTS {} ({flavor}, {}, {}",
+            self.erts,
+            self.architecture,
+            self.libc.name()
+        )?;
         if !options.kernel_poll {
             write!(f, ", without kernel poll")?;
         }
@@ -163,12 +169,12 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Whether an ERTS has flavors at all; before, there was only the interpreter, and make knew no `FLAVOR`.
+/// Whether an ERTS has flavors; older ones only have the interpreter, and their makefile has no `FLAVOR`.
 pub(crate) fn has_flavors(erts: &str) -> bool {
     major(erts).is_some_and(|major| major >= FIRST_ERTS_WITH_FLAVORS)
 }
 
-/// The OTP release that an ERTS belongs to, from OTP 23 on, where they count in step (otp_versions.table of OTP's source).
+/// The OTP release of an ERTS, from OTP 23 on, where major versions advance in step (otp_versions.table of OTP's source).
 pub(crate) fn release_of(erts: &str) -> Option<u32> {
     major(erts).filter(|major| *major >= 11).map(|major| major + 12)
 }
@@ -177,7 +183,7 @@ fn major(version: &str) -> Option<u32> {
     version.split(['.', '-']).next()?.parse().ok()
 }
 
-/// Whether a text is a version and nothing else, so that it can stand in a path or a command: `13.1.5`, `27.0-rc1`.
+/// Whether a text is a version and nothing else, and so safe in a path or a command: `13.1.5`, `27.0-rc1`.
 pub fn is_version(text: &str) -> bool {
     text.len() <= 40
         && text.starts_with(|c: char| c.is_ascii_digit())
@@ -189,38 +195,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn emulators_that_cannot_take_each_others_place_have_different_keys() {
+    fn different_identities_have_different_keys() {
         let usual = Identity {
             erts: "13.1.5".to_owned(),
             variant: Variant { kind: Type::Lcnt, flavor: Flavor::Jit, options: Options::default() },
             architecture: "x86_64".to_owned(),
             libc: Libc::Glibc,
         };
-        let check = |change: fn(&mut Identity), key: &str, told: &str| {
+        let check = |change: fn(&mut Identity), key: &str, text: &str| {
             let mut identity = usual.clone();
             change(&mut identity);
-            assert_eq!((identity.key().as_str(), identity.to_string().as_str()), (key, told));
+            assert_eq!((identity.key().as_str(), identity.to_string().as_str()), (key, text));
         };
-        let told = "lcnt of ERTS 13.1.5 (jit, x86_64, glibc)";
-        check(|_| {}, "erts-13.1.5-lcnt-jit-x86_64-glibc", told);
-        let told = "opt of ERTS 13.1.5 (jit, x86_64, glibc, without kernel poll)";
+        let text = "lcnt emulator of ERTS 13.1.5 (jit, x86_64, glibc)";
+        check(|_| {}, "erts-13.1.5-lcnt-jit-x86_64-glibc", text);
+        let text = "opt emulator of ERTS 13.1.5 (jit, x86_64, glibc, without kernel poll)";
         let poll = |it: &mut Identity| {
             it.variant.kind = Type::Opt;
             it.variant.options.kernel_poll = false;
         };
-        check(poll, "erts-13.1.5-opt-jit-x86_64-glibc-poll", told);
-        let told = "lcnt of ERTS 13.1.5 (emu, aarch64, musl, with extra microstates)";
+        check(poll, "erts-13.1.5-opt-jit-x86_64-glibc-poll", text);
+        let text = "lcnt emulator of ERTS 13.1.5 (emu, aarch64, musl, with extra microstates)";
         let other = |it: &mut Identity| {
             it.variant.flavor = Flavor::Emu;
             it.variant.options.extra_msacc = true;
             it.architecture = "aarch64".to_owned();
             it.libc = Libc::Musl;
         };
-        check(other, "erts-13.1.5-lcnt-emu-aarch64-musl-msacc", told);
+        check(other, "erts-13.1.5-lcnt-emu-aarch64-musl-msacc", text);
     }
 
     #[test]
-    fn an_erts_tells_its_release_and_whether_it_has_flavors() {
+    fn erts_version_gives_release_and_flavors() {
         let check = |erts, release, flavors| {
             assert_eq!((release_of(erts), has_flavors(erts)), (release, flavors), "{erts}");
         };
@@ -233,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_stands_in_no_path() {
+    fn only_versions_are_accepted_as_versions() {
         for text in ["13.1.5", "27.0-rc1", "1~2+dfsg"] {
             assert!(is_version(text), "{text}");
         }

@@ -1,10 +1,9 @@
-//! Emulators that match an installation of Erlang, and how a program is started with one: lock-counting ones, and such as are
-//! configured in another way.
+//! Emulators that match an installation of Erlang (with lock counting, or configured differently), and commands started with one.
 //!
-//! An emulator is one program, `beam.smp`. Another one can take its place if it is of the very same version of ERTS, for the same machine and
-//! the same C library; all else of the installation stays as it is. So only that one program is built ([`build`], by a [`recipe`] that is a
-//! pure function), kept in a cache ([`cache`]), and put in the place of the installation's for one command: by a mount that nobody else sees
-//! ([`mount`]), or by a folder of links ([`overlay`]). Only [`install`](mod@install) writes into an installation.
+//! An emulator is a single executable, `beam.smp`. Another build can replace it if ERTS version, machine and C library are the same; the rest
+//! of the installation stays. So only that executable is built ([`build`], by a [`recipe`] that is a pure function) and cached ([`cache`]).
+//! For one command it replaces the installation's own, through a private mount ([`mount`]) or a folder of links ([`overlay`]). Only
+//! [`install`](mod@install) writes into an installation.
 
 pub mod build;
 pub mod cache;

@@ -1,8 +1,8 @@
-//! Puts an emulator over that of an installation, for this process and all that it starts, and for nobody else.
+//! Mounts an emulator over that of an installation, visible only to this process and its children.
 //!
-//! A bind mount in a mount namespace of our own (mount_namespaces(7)): the file of the installation stays as it is, and whoever is outside sees
-//! no other. It ends with the last process in the namespace. Nothing of a start script has to change, and nodes that are started by a node are
-//! the same.
+//! It is a bind mount in a private mount namespace (mount_namespaces(7)): the installation's file stays unchanged, and no process outside sees
+//! the mount. It ends with the last process in the namespace. Start scripts need no change, and nodes that a node starts use the emulator,
+//! too.
 
 use std::fs;
 use std::io;
@@ -14,21 +14,21 @@ use rustix::thread::UnshareFlags;
 
 use crate::error::Error;
 
-/// How far it came.
+/// Outcome of [`put_over`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mounted {
-    /// The emulator is in its place.
+    /// The emulator is mounted.
     InPlace,
-    /// The same, in a user namespace: other users' files and a change of user are out of reach.
+    /// The emulator is mounted, but in a user namespace: other users' files are not accessible, and the user cannot be changed.
     InUserNamespace,
-    /// The kernel does not let us do this, and all is as it was.
+    /// The kernel does not allow it. Nothing was mounted.
     NotAllowed,
 }
 
-/// Puts `emulator` in the place of `over`. This thread must be the only one, and the next thing that it does must be to become the command.
+/// Mounts `emulator` over `over`. The process must have no other thread, and must exec the command next.
 ///
 /// # Errors
-/// If the namespace was made, but the mount was not.
+/// If the namespace was made, but the mount failed.
 pub fn put_over(emulator: &Path, over: &Path) -> Result<Mounted, Error> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let failed = |why| Error::Mount { emulator: emulator.to_owned(), over: over.to_owned(), why };
@@ -42,8 +42,8 @@ pub fn put_over(emulator: &Path, over: &Path) -> Result<Mounted, Error> {
             Err(_) => return Ok(Mounted::NotAllowed),
         },
     };
-    // Where mounts are shared, as systemd makes them, ours would be seen by all. In a chroot this cannot be changed, since its root is no
-    // mount; what is only ours until then has changed nothing.
+    // With shared mounts, systemd's default, everybody would see ours. In a chroot this cannot be changed, since its root is not a mount
+    // point; up to here nothing but our own namespace has changed.
     if mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).is_err() {
         return Ok(Mounted::NotAllowed);
     }
@@ -51,12 +51,12 @@ pub fn put_over(emulator: &Path, over: &Path) -> Result<Mounted, Error> {
     Ok(mounted)
 }
 
-#[allow(deprecated, reason = "it is unsafe only with the flag FILES, which is none of ours")]
+#[allow(deprecated, reason = "it is unsafe only with the flag FILES, which we do not use")]
 fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
     rustix::thread::unshare(flags)
 }
 
-/// In the new namespace we are who we were (user_namespaces(7)).
+/// Keeps our user and group id in the new user namespace (user_namespaces(7)).
 fn map_ids(uid: u32, gid: u32) -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;

@@ -1,4 +1,4 @@
-//! What a build needs of the system, and which packages bring it.
+//! Programs and headers that a build needs, and the packages that contain them.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,38 +7,38 @@ use crate::error::Error;
 use crate::installation::{find, search_path};
 use crate::kind::Flavor;
 
-/// By what it is seen that something is there.
+/// How to find out whether something is installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
     /// A program on the PATH.
     Program(&'static str),
-    /// A header that the compiler of C finds.
+    /// A header that the C compiler finds.
     Header(&'static str),
-    /// A header that the compiler of C++ finds.
+    /// A header that the C++ compiler finds.
     CppHeader(&'static str),
 }
 
-/// Something that a build needs, with the package that brings it.
+/// Something that a build needs, and its package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// What it is, for people.
+    /// Its name in messages.
     pub what: &'static str,
-    /// How it is seen.
+    /// How to find out whether it is installed.
     pub probe: Probe,
     /// Package of Debian and Ubuntu.
     pub apt: &'static str,
-    /// Package of Fedora, Red Hat, Rocky and the like.
+    /// Package of Fedora, Red Hat and Rocky.
     pub dnf: &'static str,
     /// Package of Alpine.
     pub apk: &'static str,
 }
 
-/// Who installs packages.
+/// A package manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packages {
     /// Debian, Ubuntu.
     Apt,
-    /// Fedora, Red Hat, Rocky and the like.
+    /// Fedora, Red Hat, Rocky.
     Dnf,
     /// Alpine.
     Apk,
@@ -68,7 +68,7 @@ const ALWAYS: [Need; 7] = [
         "ncurses-dev",
     ),
     need("the headers of zlib", Probe::Header("zlib.h"), "zlib1g-dev", "zlib-devel", "zlib-dev"),
-    // The C library's bring them, but for musl's.
+    // The headers of glibc depend on these, those of musl do not.
     need(
         "the kernel's headers",
         Probe::Header("linux/errqueue.h"),
@@ -77,21 +77,21 @@ const ALWAYS: [Need; 7] = [
         "linux-headers",
     ),
 ];
-/// What the just-in-time compiler is written in.
+/// What a JIT build needs, since the JIT is written in C++.
 const JIT: [Need; 2] = [
     need("a C++ compiler", Probe::Program("g++"), "g++", "gcc-c++", "g++"),
     need("the C++ library's headers", Probe::CppHeader("vector"), "g++", "gcc-c++", "g++"),
 ];
-/// What cuts debugging data off.
+/// Removes debug information.
 const STRIP: Need = need("strip", Probe::Program("strip"), "binutils", "binutils", "binutils");
 /// What a tarball needs.
 const TAR: Need = need("tar", Probe::Program("tar"), "tar", "tar", "tar");
 const XZ: Need = need("xz", Probe::Program("xz"), "xz-utils", "xz", "xz");
 const GZIP: Need = need("gzip", Probe::Program("gzip"), "gzip", "gzip", "gzip");
-/// What Debian's source package needs.
+/// What unpacking Debian's source package needs.
 const DPKG_SOURCE: Need =
     need("dpkg-source", Probe::Program("dpkg-source"), "dpkg-dev", "dpkg-dev", "dpkg-dev");
-/// Without it, the emulator knows no SCTP, and `gen_sctp` says so.
+/// Optional: without these headers the emulator has no SCTP, and `gen_sctp` returns an error.
 pub const SCTP: Need = need(
     "the headers of SCTP",
     Probe::Header("netinet/sctp.h"),
@@ -100,21 +100,21 @@ pub const SCTP: Need = need(
     "lksctp-tools-dev",
 );
 
-/// Where the source comes from, as far as unpacking it needs programs.
+/// How a source is unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unpack {
     /// A folder.
     Nothing,
-    /// A tarball, compressed by gzip or xz, or by what tar itself knows.
+    /// A tarball, compressed with gzip or xz, or in another way that tar detects.
     Tar {
-        /// Its name ends in `.xz`.
+        /// Whether its name ends in `.xz`.
         xz: bool,
     },
     /// Debian's source package.
     DebianSource,
 }
 
-/// What a build of this flavor needs.
+/// What a build of this flavor needs, without [`SCTP`].
 pub fn needs(flavor: Flavor, unpack: Unpack) -> Vec<Need> {
     let mut needs = ALWAYS.to_vec();
     if flavor == Flavor::Jit {
@@ -130,7 +130,7 @@ pub fn needs(flavor: Flavor, unpack: Unpack) -> Vec<Need> {
     needs
 }
 
-/// Packages that a container needs to build an emulator of this flavor from a tarball of gzip, each once.
+/// Packages that a container needs to build an emulator of this flavor from a gzipped tarball, without duplicates.
 pub fn packages(manager: Packages, flavor: Flavor) -> Vec<&'static str> {
     let needs = needs(flavor, Unpack::Tar { xz: false });
     let mut names: Vec<&'static str> = Vec::new();
@@ -152,7 +152,7 @@ impl Need {
         }
     }
 
-    /// Looks whether it is there. Without a compiler no header is; that the compiler is missing is told anyway.
+    /// Whether it is installed. Without a compiler every header counts as missing; the compiler is then in the error, too.
     pub fn is_there(&self) -> bool {
         match self.probe {
             Probe::Program(program) => find(program.as_ref(), search_path().as_deref()).is_some(),
@@ -162,10 +162,10 @@ impl Need {
     }
 }
 
-/// An error that names all that is missing and how to install it, if anything is.
+/// Checks that everything is installed.
 ///
 /// # Errors
-/// If something is missing.
+/// If something is missing: names all of it, and the commands that install it.
 pub fn check(needs: &[Need], is_there: impl Fn(&Need) -> bool) -> Result<(), Error> {
     let missing: Vec<&Need> = needs.iter().filter(|need| !is_there(need)).collect();
     if missing.is_empty() {
@@ -178,7 +178,7 @@ pub fn check(needs: &[Need], is_there: impl Fn(&Need) -> bool) -> Result<(), Err
     };
     let what = missing.iter().map(|need| need.what).collect::<Vec<_>>().join(", ");
     Err(Error::Missing(format!(
-        "to build an emulator, this is missing: {what}. Install it:\n  Debian, Ubuntu: apt-get install {}\n  Fedora, Red Hat: dnf install {} \
+        "cannot build an emulator without {what}. Install what is missing:\n  Debian, Ubuntu: apt-get install {}\n  Fedora, Red Hat: dnf install {} \
          (or yum install)\n  Alpine: apk add {}",
         list(Packages::Apt),
         list(Packages::Dnf),
@@ -191,9 +191,9 @@ fn compiles(compiler: &str, language: &str, header: &str) -> bool {
     command.args(["-E", "-x", language, "-o", "/dev/null", "-"]);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else { return false };
-    let told =
+    let written =
         child.stdin.take().map(|mut stdin| stdin.write_all(format!("#include <{header}>\n").as_bytes()));
-    child.wait().is_ok_and(|status| status.success()) && matches!(told, Some(Ok(())))
+    child.wait().is_ok_and(|status| status.success()) && matches!(written, Some(Ok(())))
 }
 
 #[cfg(test)]
@@ -201,14 +201,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_with_the_packages_of_each_system() {
-        let told = |missing: &[&str], flavor, unpack| {
+    fn missing_needs_are_reported_with_packages_of_each_system() {
+        let error = |missing: &[&str], flavor, unpack| {
             let checked = check(&needs(flavor, unpack), |need| !missing.contains(&need.what));
             checked.err().map(|error| error.to_string())
         };
-        assert_eq!(told(&[], Flavor::Jit, Unpack::Nothing), None);
+        assert_eq!(error(&[], Flavor::Jit, Unpack::Nothing), None);
         let missing = ["a C++ compiler", "the C++ library's headers", "the headers of ncurses"];
-        let text = told(&missing, Flavor::Jit, Unpack::Nothing).expect("something is missing");
+        let text = error(&missing, Flavor::Jit, Unpack::Nothing).expect("something is missing");
         for part in [
             "the headers of ncurses, a C++ compiler",
             "apt-get install libncurses-dev g++\n",
@@ -217,15 +217,15 @@ mod tests {
         ] {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
-        assert_eq!(told(&["a C++ compiler"], Flavor::Emu, Unpack::Nothing), None);
-        let text = told(&["dpkg-source"], Flavor::Jit, Unpack::DebianSource).expect("it is missing");
+        assert_eq!(error(&["a C++ compiler"], Flavor::Emu, Unpack::Nothing), None);
+        let text = error(&["dpkg-source"], Flavor::Jit, Unpack::DebianSource).expect("it is missing");
         assert!(text.contains("apt-get install dpkg-dev"), "{text}");
-        assert_eq!(told(&["xz"], Flavor::Jit, Unpack::Tar { xz: false }), None);
-        assert!(told(&["xz"], Flavor::Jit, Unpack::Tar { xz: true }).is_some());
+        assert_eq!(error(&["xz"], Flavor::Jit, Unpack::Tar { xz: false }), None);
+        assert!(error(&["xz"], Flavor::Jit, Unpack::Tar { xz: true }).is_some());
     }
 
     #[test]
-    fn a_container_needs_each_package_once() {
+    fn container_packages_have_no_duplicates() {
         let names = packages(Packages::Apk, Flavor::Jit);
         assert_eq!(names.iter().filter(|name| **name == "g++").count(), 1);
         assert!(

@@ -1,8 +1,8 @@
-//! A folder that stands for an installation, with another emulator: where no mount is allowed.
+//! A folder that imitates an installation with another emulator, for hosts where no mount is allowed.
 //!
-//! It holds links to what the installation has, and copies of its scripts, since these look where they stand themselves (`readlink $0`). For a
-//! whole Erlang that is `bin/erl` and the programs; whoever finds `erl` by the PATH comes to it. Of a release that has its own ERTS it is the
-//! release's folder anew, so that its scripts are called there. It is kept beside the emulators: what was started from it may go on after us.
+//! It holds links to the installation's files, and copies of its scripts, since these use their own location (`readlink $0`). For a whole
+//! Erlang it has `bin/erl` and the programs; commands find that `erl` through the PATH. For a release with its own ERTS it mirrors the release's
+//! folder, and the release's scripts are called there. It is kept in the cache, since what was started from it may outlive us.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
@@ -18,32 +18,32 @@ use crate::kind::Type;
 
 /// The folder of all overlays, in the cache.
 const FOLDER: &str = "overlays";
-/// Scripts, boot files and configurations are copied up to this size; what is larger is a link.
-const MOST_COPIED_BYTES: u64 = 4 << 20;
-/// The folders of a release that are made anew; all others are links to its own.
+/// Scripts, boot files and configuration files up to this size are copied; larger files are linked.
+const MAX_COPIED_BYTES: u64 = 4 << 20;
+/// Folders of a release that are copied; all others are linked.
 const RENEWED: [&str; 2] = ["bin", "releases"];
-/// Where an `erl` of ours stands in the folder of a whole Erlang. The second one is what a node finds that starts another one: `erlexec` puts
+/// Where our `erl` is, in the folder for a whole Erlang. The second one is for nodes that start other nodes: `erlexec` puts
 /// its own folder at the begin of the PATH (erts/etc/common/erlexec.c).
 const ERLS: [&str; 2] = ["bin/erl", "erts/bin/erl"];
-/// Scripts that are looked through for the path of `erl` are no longer.
-const MOST_SCRIPT_BYTES: u64 = 1 << 20;
+/// Scripts are searched for the path of `erl` up to this size.
+const MAX_SCRIPT_BYTES: u64 = 1 << 20;
 
-/// A command, changed so that it comes to the emulator.
+/// A command, changed so that it runs the emulator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// The folder.
+    /// The overlay folder.
     pub root: PathBuf,
     /// The command and its arguments.
     pub command: Vec<OsString>,
-    /// Variables that it needs.
+    /// Variables to set.
     pub environment: Vec<(&'static str, OsString)>,
 }
 
-/// Makes the folder, or finds the one that is the same, and changes the command. `search` is the PATH, `flags` are those of
-/// `ERL_AFLAGS` that are set already.
+/// Creates the overlay folder, or reuses an identical one, and changes the command. `search` is the PATH, `flags` the current value of
+/// `ERL_AFLAGS`.
 ///
 /// # Errors
-/// If it cannot be made, or the command would not come to it.
+/// If the folder cannot be created, or the command would not use it.
 pub fn start(
     cache: &Cache,
     kept: &Kept,
@@ -52,7 +52,7 @@ pub fn start(
     search: Option<&OsStr>,
     flags: Option<&OsStr>,
 ) -> Result<Started, Error> {
-    let program = command.first().ok_or_else(|| Error::Usage("no command is given".to_owned()))?;
+    let program = command.first().ok_or_else(|| Error::Usage("no command given".to_owned()))?;
     let file = find(program, search);
     let real = file.as_ref().and_then(|file| fs::canonicalize(file).ok());
     let inside = real.as_ref().and_then(|file| Some(file.strip_prefix(&installation.root).ok()?.to_owned()));
@@ -96,7 +96,7 @@ pub fn start(
     Ok(Started { root, command, environment })
 }
 
-/// The nearest folder above a file that only some users may enter: what runs as any other user does not come to the file.
+/// The nearest parent folder that not all users may enter: processes of other users do not reach the file.
 pub fn closed_above(file: &Path) -> Option<PathBuf> {
     const OTHERS_ENTER: u32 = 0o001;
     let is_closed = |folder: &&Path| fs::metadata(folder).is_ok_and(|it| it.mode() & OTHERS_ENTER == 0);
@@ -109,10 +109,10 @@ fn replace_program(command: &mut [OsString], program: PathBuf) {
     }
 }
 
-/// An absolute path of `erl` that stands in a script outside of comments: `/usr/bin/erl`.
+/// An absolute path of `erl` in a script, outside of comments: `/usr/bin/erl`.
 fn fixed_erl(script: &Path) -> Option<String> {
     let mut text = String::new();
-    File::open(script).ok()?.take(MOST_SCRIPT_BYTES).read_to_string(&mut text).ok()?;
+    File::open(script).ok()?.take(MAX_SCRIPT_BYTES).read_to_string(&mut text).ok()?;
     if !text.starts_with("#!") {
         return None;
     }
@@ -121,7 +121,7 @@ fn fixed_erl(script: &Path) -> Option<String> {
     words.find(|word| word.starts_with('/') && word.ends_with("/bin/erl")).map(str::to_owned)
 }
 
-/// The folder, as it is now in the cache.
+/// The overlay folder in the cache, created if needed.
 fn made(cache: &Cache, kept: &Kept, installation: &Installation) -> Result<PathBuf, Error> {
     let mut plan = Plan::default();
     if installation.is_release {
@@ -141,30 +141,30 @@ fn made(cache: &Cache, kept: &Kept, installation: &Installation) -> Result<PathB
     fs::set_permissions(new.path(), Permissions::from_mode(0o755)).map_err(io)?;
     match fs::rename(new.path(), &root) {
         Ok(()) => {
-            // It has another name now, and nothing is to be removed.
+            // It was renamed, so there is nothing to remove.
             let _ = new.keep();
             Ok(root)
         }
-        // Somebody else was quicker.
+        // Another process was faster.
         Err(_) if root.is_dir() => Ok(root),
         Err(source) => Err(Error::io(&root, source)),
     }
 }
 
-/// What a folder is to hold, by paths in it.
+/// The content of an overlay folder, by relative paths.
 #[derive(Debug, Default)]
 struct Plan {
     folders: Vec<PathBuf>,
     links: Vec<(PathBuf, PathBuf)>,
     copies: Vec<(PathBuf, PathBuf)>,
-    /// Text of [`ERLS`], in which `@ROOT@` stands for the folder itself.
+    /// Text of [`ERLS`]; `@ROOT@` is replaced by the folder.
     erl: Option<String>,
-    /// What tells whether the sources have changed: their paths, times and sizes.
+    /// Paths, times and sizes of the copied files, to notice changes.
     stamps: Vec<(PathBuf, i64, i64, u64)>,
 }
 
 impl Plan {
-    /// A whole Erlang: its programs, and an `erl` that starts them.
+    /// For a whole Erlang: its programs, and an `erl` that starts them.
     fn erlang(&mut self, installation: &Installation, kept: &Kept) -> Result<(), Error> {
         self.folders = ["bin", "erts", "erts/bin"].map(PathBuf::from).to_vec();
         self.programs(&installation.bin, Path::new("erts/bin"), kept)?;
@@ -179,7 +179,7 @@ impl Plan {
         Ok(())
     }
 
-    /// A release: all of it, with scripts that find this folder where they look for theirs.
+    /// For a release: all of it, with copies of the scripts.
     fn release(&mut self, installation: &Installation, kept: &Kept) -> Result<(), Error> {
         for (name, path, is_folder) in entries(&installation.root)? {
             let inside = PathBuf::from(&name);
@@ -204,7 +204,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The programs of an ERTS, with the other emulator in its place.
+    /// The programs of an ERTS, with the emulator replaced.
     fn programs(&mut self, bin: &Path, to: &Path, kept: &Kept) -> Result<(), Error> {
         let emulator = kept.about.identity.variant.kind.file();
         for (name, path, _) in entries(bin)? {
@@ -221,7 +221,7 @@ impl Plan {
         Ok(())
     }
 
-    /// A folder with all below it; what a script might write over is a copy.
+    /// A folder with everything below it; what a script might overwrite is copied.
     fn renewed(&mut self, from: &Path, to: &Path) -> Result<(), Error> {
         self.folders.push(to.to_owned());
         for (name, path, is_folder) in entries(from)? {
@@ -231,7 +231,7 @@ impl Plan {
                 continue;
             }
             match fs::metadata(&path) {
-                Ok(file) if file.is_file() && file.len() <= MOST_COPIED_BYTES => self.copy(path, to)?,
+                Ok(file) if file.is_file() && file.len() <= MAX_COPIED_BYTES => self.copy(path, to)?,
                 _ => self.links.push((path, to)),
             }
         }
@@ -245,14 +245,14 @@ impl Plan {
         Ok(())
     }
 
-    /// By what it is told from others: only that it differs is asked of it.
+    /// A hash of the content; it only has to differ between contents.
     fn key(&self, installation: &Installation) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&installation.root, &self.links, &self.copies, &self.erl, &self.stamps).hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Makes it in the folder `at`, which will be called `root`.
+    /// Creates the content in the folder `at`, which is then renamed to `root`.
     fn make(&self, at: &Path, root: &Path) -> Result<(), Error> {
         for folder in &self.folders {
             let folder = at.join(folder);
@@ -264,7 +264,7 @@ impl Plan {
         }
         for (from, to) in &self.copies {
             let to = at.join(to);
-            // With its mode.
+            // This also copies the mode.
             fs::copy(from, &to).map_err(|source| Error::io(&to, source))?;
         }
         for (file, text) in self.erl.iter().flat_map(|text| ERLS.map(|erl| (at.join(erl), text))) {
@@ -276,7 +276,7 @@ impl Plan {
     }
 }
 
-/// Name, path and whether it is a folder (not a link to one) of all in a folder, by name.
+/// All entries of a folder, sorted: name, path, and whether it is a folder (not a link to one).
 fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf, bool)>, Error> {
     let io = |source| Error::io(folder, source);
     let mut entries = Vec::new();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_finds_erl_by_the_path_comes_to_the_other_emulator() {
+    fn erl_from_the_path_runs_the_other_emulator() {
         let (erlang, folder) = (erlang(), tempfile::tempdir().expect("a folder"));
         file(&erlang.path().join("erts-13.1.5/bin/erl"), b"#!/bin/sh\n");
         let started = of(&folder, erlang.path(), &["mix", "test"], "/none").expect("made");
@@ -330,7 +330,7 @@ mod tests {
         assert!(script.contains("exec \"$BINDIR/erlexec\" -emu_type lcnt ${1+\"$@\"}\n"), "{script}");
         assert_eq!(text(&started.root.join("erts/bin/beam.lcnt.smp")), "lcnt");
         assert!(started.root.join("erts/bin/erlexec").is_symlink());
-        // What a node finds that starts another one is the same.
+        // Nodes that start other nodes find the same script.
         assert_eq!(text(&started.root.join("erts/bin/erl")), script);
         // The same again.
         let again = of(&folder, erlang.path(), &["mix", "test"], "/none").expect("found");
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_not_enter_is_found() {
+    fn a_folder_closed_to_other_users_is_found() {
         let folder = tempfile::tempdir().expect("a folder");
         let inside = folder.path().join("cache/overlays/1");
         fs::create_dir_all(&inside).expect("folders");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_erl_that_is_named_by_its_path_is_replaced() {
+    fn erl_given_by_its_path_is_replaced() {
         let (erlang, folder) = (erlang(), tempfile::tempdir().expect("a folder"));
         let erl = erlang.path().join("bin/erl").display().to_string();
         let started = of(&folder, erlang.path(), &[&erl, "+S", "2"], "/none").expect("made");
@@ -364,20 +364,20 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_names_erl_by_its_path_is_refused() {
+    fn a_script_with_an_absolute_path_of_erl_is_refused() {
         let (erlang, folder) = (erlang(), tempfile::tempdir().expect("a folder"));
         let script = folder.path().join("ejabberdctl");
         file(&script, b"#!/bin/bash\n# see /x/bin/erl\nERL=\"/usr/bin/erl\"\n");
         let path = folder.path().display().to_string();
         let error =
             of(&folder, erlang.path(), &["ejabberdctl"], &path).expect_err("it has a path").to_string();
-        assert!(error.contains("calls /usr/bin/erl by its whole path"), "{error}");
+        assert!(error.contains("calls /usr/bin/erl by its absolute path"), "{error}");
         file(&script, b"#!/bin/bash\n# see /x/bin/erl\nexec erl\n");
-        of(&folder, erlang.path(), &["ejabberdctl"], &path).expect("it looks for erl");
+        of(&folder, erlang.path(), &["ejabberdctl"], &path).expect("it finds erl on the PATH");
     }
 
     #[test]
-    fn a_release_is_started_from_a_folder_that_is_like_its_own() {
+    fn a_release_is_started_from_a_mirrored_folder() {
         let (release, folder) = (erlang(), tempfile::tempdir().expect("a folder"));
         let at = |name: &str| release.path().join(name);
         fs::remove_file(at("bin/erl")).expect("removed");
@@ -394,7 +394,7 @@ mod tests {
         for copied in ["bin/shop", "releases/0.1.0/vm.args"] {
             assert!(!started.root.join(copied).is_symlink(), "{copied}");
         }
-        // A new version of the release is another folder; nothing of the release was changed.
+        // A changed release gets a new folder; the release itself is unchanged.
         file(&at("releases/0.1.0/vm.args"), b"+S 2:2\n");
         let again = of(&folder, release.path(), &[&shop, "start"], "/none").expect("made");
         assert_ne!(again.root, started.root);

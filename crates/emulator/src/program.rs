@@ -1,6 +1,6 @@
-//! What an emulator's file says of itself, without running it.
+//! Reads version, flavor and type from an emulator's file, without running it.
 //!
-//! The headers of the ELF file name the machine and, by the interpreter, the C library. Every emulator since R9 holds the text of
+//! The ELF headers name the architecture and, through the interpreter, the C library. Every emulator since R9 contains the format string of
 //! `erlang:system_info(system_version)` as one piece, in which only numbers are left open (`erts_system_version` in
 //! erts/emulator/beam/erl_bif_info.c): `Erlang/OTP 25%s [erts-13.1.5] [source] [64-bit] … [jit:ns%s] [lock-counting]`.
 
@@ -11,28 +11,28 @@ use std::path::Path;
 use crate::error::Error;
 use crate::kind::{Flavor, Libc, is_version};
 
-/// An emulator with the debugging data of all of its compilation has some 60 MB.
-const MOST_BYTES: u64 = 512 << 20;
-/// Begin of the text by which an emulator tells its version.
+/// An emulator with full debug information has about 60 MB.
+const MAX_FILE_BYTES: u64 = 512 << 20;
+/// Start of the version text.
 const BANNER: &[u8] = b"Erlang/OTP ";
-/// The text has some 200 bytes.
-const MOST_BANNER_BYTES: usize = 1000;
-/// Begin of the names of glibc's versions of symbols.
+/// The version text has about 200 bytes.
+const MAX_BANNER_BYTES: usize = 1000;
+/// Prefix of glibc's symbol versions.
 const GLIBC: &[u8] = b"GLIBC_2.";
 
-/// What the headers of any program say.
+/// Architecture and C library of a program, from its ELF headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elf {
-    /// The machine's architecture, as `uname -m` names it.
+    /// The CPU architecture, as `uname -m` names it.
     pub architecture: String,
     /// The C library.
     pub libc: Libc,
 }
 
-/// What an emulator's file says.
+/// An emulator's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// Machine and C library.
+    /// Architecture and C library.
     pub elf: Elf,
     /// Major OTP release: 25.
     pub release: u32,
@@ -42,7 +42,7 @@ pub struct Program {
     pub flavor: Flavor,
     /// Whether it counts locks.
     pub counts_locks: bool,
-    /// The newest glibc 2 whose symbols it uses, by its minor version: it starts on none that is older.
+    /// The newest glibc whose symbols it uses, the `N` of `2.N`: it does not start with an older one.
     pub glibc: Option<u32>,
 }
 
@@ -50,7 +50,7 @@ impl Elf {
     /// Reads the headers of a program.
     ///
     /// # Errors
-    /// Where the file cannot be read, or is no ELF file.
+    /// If the file cannot be read, or is not an ELF file.
     pub fn read(path: &Path) -> Result<Elf, Error> {
         Elf::parse(&content(path)?).ok_or_else(|| Error::NotAProgram { path: path.to_owned() })
     }
@@ -58,7 +58,7 @@ impl Elf {
     fn parse(bytes: &[u8]) -> Option<Elf> {
         let fields = Fields::of(bytes)?;
         let architecture = architecture(fields.number(18, 2)?, fields.is_wide, fields.is_little);
-        // Where the table of segments stands, how long its rows are, and how many there are (elf(5)).
+        // Offset of the program header table, size of an entry, number of entries (elf(5)).
         let (table, row, rows) = match fields.is_wide {
             true => (fields.number(32, 8)?, fields.number(54, 2)?, fields.number(56, 2)?),
             false => (fields.number(28, 4)?, fields.number(42, 2)?, fields.number(44, 2)?),
@@ -86,7 +86,7 @@ impl Program {
     /// Reads an emulator's file.
     ///
     /// # Errors
-    /// Where the file cannot be read, is no ELF file, or no emulator.
+    /// If the file cannot be read, is not an ELF file, or not an emulator.
     pub fn read(path: &Path) -> Result<Program, Error> {
         let bytes = content(path)?;
         let elf = Elf::parse(&bytes).ok_or_else(|| Error::NotAProgram { path: path.to_owned() })?;
@@ -120,27 +120,27 @@ impl Program {
 fn content(path: &Path) -> Result<Vec<u8>, Error> {
     let read = || {
         let mut bytes = Vec::new();
-        File::open(path)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
+        File::open(path)?.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     read().map_err(|source| Error::io(path, source))
 }
 
-/// The whole text that begins here, if it is that of an emulator.
+/// The version text that starts here, if it is one.
 fn banner(bytes: &[u8]) -> Option<&str> {
-    let end = bytes.iter().take(MOST_BANNER_BYTES).position(|byte| *byte == 0)?;
+    let end = bytes.iter().take(MAX_BANNER_BYTES).position(|byte| *byte == 0)?;
     let text = str::from_utf8(bytes.get(..end)?).ok()?;
     text.contains("%s [erts-").then_some(text)
 }
 
-/// Where a text stands.
+/// All offsets of a text.
 fn places<'b>(bytes: &'b [u8], text: &'b [u8]) -> impl Iterator<Item = usize> + 'b {
     let first = text.first().copied().unwrap_or_default();
     let begins = bytes.iter().enumerate().filter(move |(_, byte)| **byte == first);
     begins.map(|(at, _)| at).filter(move |at| bytes.get(*at..).is_some_and(|rest| rest.starts_with(text)))
 }
 
-/// Numbers in an ELF file.
+/// Access to the numbers of an ELF file.
 struct Fields<'b> {
     bytes: &'b [u8],
     is_wide: bool,
@@ -155,7 +155,7 @@ impl<'b> Fields<'b> {
         begin.starts_with(b"\x7fELF").then_some(Fields { bytes, is_wide, is_little })
     }
 
-    /// A number of at most eight bytes.
+    /// A number of up to eight bytes.
     fn number(&self, at: usize, length: usize) -> Option<u64> {
         let bytes = self.bytes.get(at..at.checked_add(length)?)?;
         let append = |number: u64, byte: &u8| (number << 8) | u64::from(*byte);
@@ -166,7 +166,7 @@ impl<'b> Fields<'b> {
     }
 }
 
-/// The numbers of architectures that Erlang is run on (elf.h).
+/// The architecture by its number, for those that Erlang runs on (elf.h).
 fn architecture(machine: u64, is_wide: bool, is_little: bool) -> String {
     match (machine, is_wide, is_little) {
         (62, true, _) => "x86_64",
@@ -184,7 +184,7 @@ fn architecture(machine: u64, is_wide: bool, is_little: bool) -> String {
     .to_owned()
 }
 
-/// The C library by its interpreter: `/lib64/ld-linux-x86-64.so.2`, `/lib/ld-musl-x86_64.so.1`, also where the folder is another one.
+/// The C library, from the file name of the interpreter: `/lib64/ld-linux-x86-64.so.2`, `/lib/ld-musl-x86_64.so.1`.
 fn libc_of(interpreter: &[u8]) -> Libc {
     let path = String::from_utf8_lossy(interpreter);
     let name = path.trim_end_matches('\0').rsplit('/').next().unwrap_or_default();
@@ -203,7 +203,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A file that has no more than what is read of one: headers, an interpreter, and some text.
+    /// A minimal ELF file: headers, an interpreter, and some text.
     pub(crate) fn elf(machine: u16, interpreter: &str, text: &str) -> Vec<u8> {
         let mut bytes = vec![0; 64 + 56];
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -218,7 +218,7 @@ pub(crate) mod tests {
         bytes
     }
 
-    /// An emulator of OTP 25 for this kind of machine.
+    /// An x86_64 emulator with this version text.
     pub(crate) fn emulator(text: &str) -> Vec<u8> {
         elf(62, "/lib64/ld-linux-x86-64.so.2", text)
     }
@@ -232,7 +232,7 @@ pub(crate) mod tests {
     const OTP23: &str = "Erlang/OTP 23%s [erts-11.1.8] [source] [64-bit] [smp:%beu:%beu] [ds:%beu:%beu:%beu] [async-threads:%d]";
 
     #[test]
-    fn an_emulator_says_its_version_flavor_and_type() {
+    fn version_flavor_and_type_are_read() {
         let check = |text: &str, release, erts: &str, flavor, counts_locks| {
             let program = read(&emulator(text)).unwrap_or_else(|| panic!("{text}"));
             let found = (program.release, program.erts.as_str(), program.flavor, program.counts_locks);
@@ -241,14 +241,14 @@ pub(crate) mod tests {
         check(OTP25, 25, "13.1.5", Flavor::Jit, false);
         check(&format!("{OTP25} [lock-counting]"), 25, "13.1.5", Flavor::Jit, true);
         check(OTP23, 23, "11.1.8", Flavor::Emu, false);
-        // Other texts begin so, too.
+        // Other texts have the same prefix.
         check(&format!("Erlang/OTP \0Erlang/OTP is\0{OTP23}"), 23, "11.1.8", Flavor::Emu, false);
         assert_eq!(read(&emulator("Erlang/OTP 25")), None);
         assert_eq!(read(&emulator("Erlang/OTP 25%s [erts-../../x]")), None);
     }
 
     #[test]
-    fn machine_and_c_library_are_told_by_the_headers() {
+    fn architecture_and_c_library_are_read_from_headers() {
         let check = |machine, interpreter, architecture: &str, libc| {
             let expect = Some(Elf { architecture: architecture.to_owned(), libc });
             assert_eq!(Elf::parse(&elf(machine, interpreter, "")), expect);
@@ -263,7 +263,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_newest_glibc_that_is_needed_is_found() {
+    fn newest_required_glibc_is_found() {
         let text = format!("GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.4\0GLIBC_2.\0{OTP25}");
         assert_eq!(read(&emulator(&text)).and_then(|program| program.glibc), Some(34));
         let bytes = elf(62, "/lib/ld-musl-x86_64.so.1", &text);
@@ -272,7 +272,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_behind_any_headers_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), wide in 0_u8..4) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), wide in 0_u8..4) {
             let mut file = b"\x7fELF".to_vec();
             file.extend([wide, wide % 2]);
             file.extend(bytes);
@@ -280,7 +280,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn a_version_is_what_stands_in_the_brackets(erts in "[0-9]{1,2}(\\.[0-9]{1,3}){1,4}", before in prop::collection::vec(any::<u8>(), 0..50)) {
+        fn erts_version_is_the_text_in_brackets(erts in "[0-9]{1,2}(\\.[0-9]{1,3}){1,4}", before in prop::collection::vec(any::<u8>(), 0..50)) {
             let mut bytes = emulator("");
             bytes.extend(before);
             bytes.push(0);
@@ -291,7 +291,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_off_or_garbled_is_no_program() {
+    fn a_truncated_or_garbled_file_is_refused() {
         let whole = emulator(OTP25);
         for length in 0..whole.len() {
             assert!(read(&whole[..length]).is_none(), "{length}");
@@ -300,7 +300,7 @@ pub(crate) mod tests {
             for byte in [0, 1, 0x7f, 0xff] {
                 let mut bytes = whole.clone();
                 bytes[at] = byte;
-                // Whatever it says: no panic.
+                // Any result, but no panic.
                 let _ = read(&bytes);
             }
         }

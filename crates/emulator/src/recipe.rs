@@ -1,23 +1,23 @@
-//! How an emulator is made of a source of OTP: which commands, in which folders, with which environment. Nothing here runs them.
+//! The commands that build an emulator from an OTP source, with their folders and environment. Nothing here runs them.
 //!
 //! Only `make/` and `erts/` are configured and only the emulator is made: no libraries, and neither `erl` nor `erlc` is needed. The type is
-//! a goal of make, since a variable TYPE is overridden by erts/emulator/Makefile; `--enable-lock-counter` would change the type `opt`.
+//! given as a make target, since erts/emulator/Makefile overrides a variable TYPE; `--enable-lock-counter` would change the type `opt`.
 
 use crate::kind::{Flavor, Type, Variant, has_flavors};
 
-/// Configured by OTP's own scripts.
+/// Arguments of every `configure`.
 const ALWAYS: [&str; 6] = [
     "--prefix=/usr",
-    // What an older release does not know is no error.
+    // Older releases do not have all of these options.
     "--disable-option-checking",
     "--cache-file=/dev/null",
     "--enable-shared-zlib",
     "--disable-builtin-zlib",
-    // As Debian's packages; the frame pointer and the level of optimisation are chosen by OTP's makefiles.
+    // As in Debian's packages; OTP's makefiles choose the frame pointer and the optimization level.
     "CFLAGS=-O2 -fno-strict-aliasing",
 ];
 
-/// What would change a build from outside.
+/// Variables of the user's environment that would change a build; they are unset.
 pub const REMOVED: [&str; 21] = [
     "CONFIG_SITE",
     "CPP",
@@ -42,47 +42,47 @@ pub const REMOVED: [&str; 21] = [
     "KERL_CONFIGURE_OPTIONS",
 ];
 
-/// What a source tree has, as far as the commands depend on it.
+/// What the commands depend on in a source tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// `make/` has a configure of its own, as from OTP 24 on; before, that of the whole source did its work.
+    /// `make/` has its own configure script, as since OTP 24; before, the one of the whole source did its work.
     pub make_configure: bool,
 }
 
-/// What is being done.
+/// A stage of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Getting the source from Debian.
+    /// Downloading the source from Debian.
     Fetching,
     /// Unpacking or copying it.
     Unpacking,
-    /// Looking at the system.
+    /// Running `configure`.
     Configuring,
     /// Compiling and linking.
     Compiling,
-    /// Starting what was built.
+    /// Starting the new emulator.
     Checking,
 }
 
 impl Stage {
-    /// For people.
+    /// The stage in progress messages.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Fetching => "fetching the source",
             Stage::Unpacking => "unpacking the source",
             Stage::Configuring => "configuring",
             Stage::Compiling => "compiling",
-            Stage::Checking => "starting what was built",
+            Stage::Checking => "starting the new emulator",
         }
     }
 }
 
-/// A command.
+/// A command of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What it does.
+    /// The stage that it belongs to.
     pub stage: Stage,
-    /// The folder it is run in, relative to the source's.
+    /// Its working directory, relative to the source's folder.
     pub folder: &'static str,
     /// The program.
     pub program: String,
@@ -90,18 +90,18 @@ pub struct Step {
     pub arguments: Vec<String>,
 }
 
-/// All commands, in their order. The result is `bin/*/FILE`, with [`Type::file`].
+/// The commands in order. The result is `bin/*/FILE`, with FILE from [`Type::file`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
-    /// Variables of all commands, beside those that are there, without [`REMOVED`].
+    /// Variables that every command gets in addition to the environment, from which [`REMOVED`] is unset.
     pub environment: Vec<(&'static str, String)>,
     /// The commands.
     pub steps: Vec<Step>,
 }
 
 impl Recipe {
-    /// The commands for the source of this ERTS in the folder `top`. `jobs` compile at once; `sctp` says whether the headers of SCTP are
-    /// there.
+    /// The commands for a source of this ERTS in the folder `top`. `jobs` is make's `-j`; `sctp` says whether the SCTP headers are
+    /// installed.
     pub fn new(top: &str, erts: &str, variant: Variant, layout: Layout, sctp: bool, jobs: &str) -> Recipe {
         let Variant { kind, flavor, options } = variant;
         let switch = |on: bool, what: &str| format!("--{}-{what}", if on { "enable" } else { "disable" });
@@ -136,14 +136,14 @@ impl Recipe {
             environment: vec![
                 ("ERL_TOP", top.to_owned()),
                 ("LC_ALL", "C.UTF-8".to_owned()),
-                // What each file includes matters only to who builds twice.
+                // Dependencies are only needed to build incrementally.
                 ("ERTS_SKIP_DEPEND", "true".to_owned()),
             ],
             steps: vec![first, configure("erts", &[source("erts")]), compile],
         }
     }
 
-    /// The same as lines of a shell that runs in the source's folder, with the stripped result in the file `to`.
+    /// The same as lines for a shell in the source's folder; the stripped emulator is written to `to`.
     pub fn shell(&self, kind: Type, to: &str) -> Vec<String> {
         let words = |step: &Step| {
             let words = step.arguments.iter().map(|word| quoted(word));
@@ -158,7 +158,7 @@ impl Recipe {
     }
 }
 
-/// A word as a shell takes it whole; `$(…)` is left to it.
+/// A word quoted for a shell; `$(…)` is left for the shell to expand.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/.-_=+:,$()".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_goal_names_the_type_and_the_flavor_where_there_are_flavors() {
+    fn make_target_is_type_with_flavor_where_flavors_exist() {
         let check = |erts, variant, make: &str| {
             let recipe = Recipe::new("/src", erts, variant, NEW, true, "3");
             let last = recipe.steps.last().expect("a step");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn options_change_how_it_is_configured() {
+    fn options_become_configure_arguments() {
         let check = |erts, variant, sctp, with: &[&str], without: &[&str]| {
             let recipe = Recipe::new("/src", erts, variant, NEW, sctp, "1");
             let configures = recipe.steps.iter().filter(|step| step.stage == Stage::Configuring);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_without_a_configure_in_make_is_configured_from_above() {
+    fn old_sources_are_configured_at_the_top() {
         let folders = |layout| {
             let recipe = Recipe::new("/src", "11.1.8", lcnt(Flavor::Emu), layout, true, "1");
             let folders: Vec<&str> = recipe.steps.iter().map(|step| step.folder).collect();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_runs_the_same_commands() {
+    fn shell_lines_run_the_same_commands() {
         let recipe = Recipe::new("/src", "13.1.5", lcnt(Flavor::Jit), NEW, true, "$(nproc)");
         let lines = recipe.shell(Type::Lcnt, "/out/beam.lcnt.smp");
         assert_eq!(lines.len(), 4);

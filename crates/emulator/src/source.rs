@@ -1,4 +1,4 @@
-//! Sources of OTP: a folder, a tarball, or Debian's source package; unpacked into a folder of the build's own, and of which version.
+//! OTP sources: a folder, a tarball, or Debian's source package. They are unpacked into the build's own folder.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,16 +13,16 @@ use crate::needs::Unpack;
 use crate::recipe::{Layout, Stage};
 use crate::work::Work;
 
-/// Where a source comes from.
+/// Where an OTP source comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A folder with a source; it stays as it is.
+    /// A source folder; it is copied, not changed.
     Folder(PathBuf),
-    /// A tarball, as OTP's own `otp_src_25.2.3.tar.gz`.
+    /// A tarball such as `otp_src_25.2.3.tar.gz`.
     Tarball(PathBuf),
     /// Debian's source package `erlang`.
     Debian {
-        /// Its version: `1:25.2.3+dfsg-1+deb12u1`; `None`: that whose upstream version is the OTP that is wanted.
+        /// Its version, such as `1:25.2.3+dfsg-1+deb12u1`; `None`: the newest one whose upstream version is the needed OTP.
         version: Option<String>,
     },
 }
@@ -34,17 +34,17 @@ pub struct Tree {
     pub root: PathBuf,
     /// Version of its ERTS.
     pub erts: String,
-    /// Version of OTP, where it tells.
+    /// Version of OTP, if `OTP_VERSION` exists.
     pub otp: Option<String>,
-    /// What it has.
+    /// Its layout.
     pub layout: Layout,
 }
 
 impl Source {
-    /// What is meant by a word on a command line: `debian`, a folder, or a file.
+    /// Parses the argument of `--source`: `debian`, a folder, or a file.
     ///
     /// # Errors
-    /// If there is no such file.
+    /// If the file does not exist.
     pub fn parse(text: &str) -> Result<Source, Error> {
         if text == "debian" {
             return Ok(Source::Debian { version: None });
@@ -54,13 +54,13 @@ impl Source {
             Ok(found) if found.is_dir() => Ok(Source::Folder(path)),
             Ok(_) => Ok(Source::Tarball(path)),
             Err(why) => Err(Error::Usage(format!(
-                "{}: {why}; a source is a folder or a tarball with that of OTP, or the word debian",
+                "{}: {why}; a source is a folder or a tarball with OTP's source, or the word debian",
                 path.display()
             ))),
         }
     }
 
-    /// What unpacking it needs.
+    /// How it is unpacked.
     pub fn unpack(&self) -> Unpack {
         match self {
             Source::Folder(_) => Unpack::Nothing,
@@ -69,7 +69,7 @@ impl Source {
         }
     }
 
-    /// What is done first to get it.
+    /// The first stage of a build from it.
     pub(crate) fn stage(&self) -> Stage {
         match self {
             Source::Debian { .. } => Stage::Fetching,
@@ -77,7 +77,7 @@ impl Source {
         }
     }
 
-    /// Puts the source into the folder `into`, which is empty; what it was is told for the cache's list.
+    /// Puts the source into the empty folder `into`. Also returns a description of the source for the manifest.
     pub(crate) fn fetch(
         &self,
         work: &mut Work<'_>,
@@ -88,7 +88,7 @@ impl Source {
         fs::create_dir(&root).map_err(|source| Error::io(&root, source))?;
         match self {
             Source::Folder(folder) => {
-                // Before anything is copied.
+                // Fail before copying.
                 Tree::at(folder)?;
                 copy(work, folder, &root, true)?;
                 Ok((Tree::at(&root)?, folder.display().to_string()))
@@ -108,7 +108,7 @@ impl Source {
     }
 }
 
-/// The user knows the tarball, not where it was unpacked.
+/// Names the tarball in an error instead of the folder that it was unpacked to.
 fn of_file(error: Error, file: &Path) -> Error {
     match error {
         Error::NotASource { why, .. } => Error::NotASource { path: file.to_owned(), why },
@@ -117,18 +117,18 @@ fn of_file(error: Error, file: &Path) -> Error {
 }
 
 impl Tree {
-    /// Looks at a folder.
+    /// The source in a folder.
     ///
     /// # Errors
-    /// If it holds no source that can be built.
+    /// If the folder is not a source that can be built.
     pub fn at(root: &Path) -> Result<Tree, Error> {
         let no = |why| Error::NotASource { path: root.to_owned(), why };
         let versions = fs::read_to_string(root.join("erts/vsn.mk"));
         let versions = versions.map_err(|_| no("it has no file erts/vsn.mk"))?;
-        let erts = erts_version(&versions).ok_or_else(|| no("its erts/vsn.mk names no VSN"))?;
+        let erts = erts_version(&versions).ok_or_else(|| no("its erts/vsn.mk has no VSN"))?;
         if !root.join("erts/configure").is_file() {
             return Err(no(
-                "it has no erts/configure, as a checkout of an old release; take the release's tarball, or run ./otp_build autoconf there",
+                "it has no erts/configure (a git checkout of an old release); use the release's tarball, or run ./otp_build autoconf there",
             ));
         }
         let otp = line(&root.join("OTP_VERSION")).map(|line| line.trim_end_matches('*').to_owned());
@@ -140,30 +140,30 @@ impl Tree {
         })
     }
 
-    /// The version, for people: `ERTS 13.1.5 (OTP 25.2.3)`.
+    /// Its versions for output: `ERTS 13.1.5 (OTP 25.2.3)`.
     pub fn version(&self) -> String {
         version(Some(&self.erts), self.otp.as_deref())
     }
 
-    /// That it is of these versions, where they are known.
+    /// Checks that it has these versions, where they are known. `what` names the source in the error.
     ///
     /// # Errors
-    /// If it is of another one; with both named.
+    /// If a version differs.
     pub fn verify(&self, what: &str, erts: Option<&str>, otp: Option<&str>) -> Result<(), Error> {
         let differs = |wanted: Option<&str>, found: Option<&str>| {
             wanted.zip(found).is_some_and(|(wanted, found)| wanted != found)
         };
-        // The emulator is ERTS; an OTP of another version can have the very same one. Without that, OTP's version decides.
+        // Only ERTS matters, and several versions of OTP can have the same one. If it is unknown, compare OTP's version.
         let other =
             if erts.is_some() { differs(erts, Some(&self.erts)) } else { differs(otp, self.otp.as_deref()) };
         if !other {
             return Ok(());
         }
         let next = match otp {
-            Some(otp) => format!("take {}", tarball_url(otp)),
-            None => "take the source of the very OTP that the target was built of".to_owned(),
+            Some(otp) => format!("use {}", tarball_url(otp)),
+            None => "use the source of exactly the OTP that the target was built from".to_owned(),
         };
-        let next = format!("{next}, or say with --for or --otp that something else is meant");
+        let next = format!("{next}, or name another target with --for or --otp");
         Err(Error::WrongVersion {
             what: what.to_owned(),
             found: self.version(),
@@ -173,12 +173,12 @@ impl Tree {
     }
 }
 
-/// Where OTP's own source of a version is.
+/// The address of OTP's own source tarball.
 pub fn tarball_url(otp: &str) -> String {
     format!("https://github.com/erlang/otp/releases/download/OTP-{otp}/otp_src_{otp}.tar.gz")
 }
 
-/// Versions, for people.
+/// Versions for output.
 pub fn version(erts: Option<&str>, otp: Option<&str>) -> String {
     match (erts, otp) {
         (Some(erts), Some(otp)) => format!("ERTS {erts} (OTP {otp})"),
@@ -188,23 +188,23 @@ pub fn version(erts: Option<&str>, otp: Option<&str>) -> String {
     }
 }
 
-/// The line `VSN = 13.1.5` of erts/vsn.mk.
+/// The version in the line `VSN = 13.1.5` of erts/vsn.mk.
 fn erts_version(text: &str) -> Option<String> {
     let values = text.lines().filter_map(|line| line.split_once('='));
     let mut found = values.filter(|(name, _)| name.trim() == "VSN").map(|(_, value)| value.trim());
     found.next().filter(|version| is_version(version)).map(str::to_owned)
 }
 
-/// Copies a source without what an earlier build or a version control has left there: only that makes it large.
+/// Copies a source folder without build results and `.git`, which make up most of its size.
 fn copy(work: &mut Work<'_>, from: &Path, to: &Path, is_top: bool) -> Result<(), Error> {
-    work.look()?;
+    work.check_cancelled()?;
     let entries = fs::read_dir(from).map_err(|source| Error::io(from, source))?;
     for entry in entries {
         let entry = entry.map_err(|source| Error::io(from, source))?;
         let (name, path) = (entry.file_name(), entry.path());
         let kind = entry.file_type().map_err(|source| Error::io(&path, source))?;
         let new = to.join(&name);
-        // Objects, and what was made of templates: a folder each per machine (`erts/x86_64-pc-linux-gnu`).
+        // Object files, and generated files in one folder per machine (`erts/x86_64-pc-linux-gnu`).
         let is_built = name == "obj" || name.to_string_lossy().contains("-linux-");
         let is_results = is_top && (name == "bin" || name == "release");
         if kind.is_dir() && (is_built || is_results || name == ".git") {
@@ -232,7 +232,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::installation::tests::file;
-    use crate::work::tests::Looks;
+    use crate::work::tests::CancelAfter;
 
     /// A folder that looks like a source of OTP 25.2.3.
     pub(crate) fn source() -> TempDir {
@@ -249,7 +249,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_source_says_its_versions() {
+    fn versions_are_read_from_a_source() {
         let folder = source();
         let tree = Tree::at(folder.path()).expect("a source");
         assert_eq!(tree.version(), "ERTS 13.1.5 (OTP 25.2.3)");
@@ -262,7 +262,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_version_of_erts_is_that_of_its_line() {
+    fn erts_version_is_parsed_from_its_line() {
         let check =
             |text: &str, expect: Option<&str>| assert_eq!(erts_version(text).as_deref(), expect, "{text}");
         check("VSN = 13.1.5\nSYSTEM_VSN = 25\n", Some("13.1.5"));
@@ -272,30 +272,30 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_source_of_another_version_is_refused_with_both_named() {
+    fn a_wrong_version_is_refused_with_both_versions() {
         let folder = source();
         let tree = Tree::at(folder.path()).expect("a source");
         let check = |erts: Option<&str>, otp: Option<&str>, expect: Option<&str>| {
-            let told = tree.verify("x.tar.gz", erts, otp).err().map(|error| error.to_string());
-            match (&told, expect) {
+            let error = tree.verify("x.tar.gz", erts, otp).err().map(|error| error.to_string());
+            match (&error, expect) {
                 (None, None) => {}
-                (Some(told), Some(expect)) => assert!(told.contains(expect), "{told}"),
-                _ => panic!("{told:?} for {erts:?} {otp:?}"),
+                (Some(error), Some(expect)) => assert!(error.contains(expect), "{error}"),
+                _ => panic!("{error:?} for {erts:?} {otp:?}"),
             }
         };
         check(Some("13.1.5"), Some("25.2.3"), None);
         check(None, Some("25.2.3"), None);
         check(None, None, None);
-        // The emulator is the same.
+        // Another OTP with the same ERTS.
         check(Some("13.1.5"), Some("25.2.2"), None);
-        let told = "x.tar.gz is ERTS 13.1.5 (OTP 25.2.3), but what is wanted is ERTS 15.2.7 (OTP 27.3.4.1)";
-        check(Some("15.2.7"), Some("27.3.4.1"), Some(told));
+        let error = "x.tar.gz is ERTS 13.1.5 (OTP 25.2.3), but ERTS 15.2.7 (OTP 27.3.4.1) is needed";
+        check(Some("15.2.7"), Some("27.3.4.1"), Some(error));
         check(None, Some("27.3.4.1"), Some("OTP-27.3.4.1/otp_src_27.3.4.1.tar.gz"));
-        check(Some("15.2.7"), None, Some("the very OTP"));
+        check(Some("15.2.7"), None, Some("exactly the OTP"));
     }
 
     #[test]
-    fn a_copy_leaves_out_what_was_built_and_leaves_the_folder_as_it_is() {
+    fn a_copy_omits_build_results_and_leaves_the_folder_unchanged() {
         let (from, to) = (source(), tempfile::tempdir().expect("a folder"));
         file(&from.path().join("erts/emulator/obj/x86_64/beam.o"), b"x");
         file(&from.path().join(".git/config"), b"x");
@@ -303,21 +303,21 @@ pub(crate) mod tests {
         file(&from.path().join("lib/kernel/bin/x"), b"x");
         file(&from.path().join("erts/emulator/x86_64-pc-linux-gnu/lcnt/preload.c"), b"x");
         symlink("vsn.mk", from.path().join("erts/link")).expect("a link");
-        let mut watch = Looks(1000);
+        let mut watch = CancelAfter(1000);
         let log = to.path().join("log");
         let mut work = Work::new(&mut watch, to.path(), log, Stage::Unpacking);
-        let (tree, told) =
+        let (tree, description) =
             Source::Folder(from.path().to_owned()).fetch(&mut work, None, to.path()).expect("copied");
-        assert_eq!((tree.erts.as_str(), told), ("13.1.5", from.path().display().to_string()));
+        assert_eq!((tree.erts.as_str(), description), ("13.1.5", from.path().display().to_string()));
         let is_there = |name: &str| tree.root.join(name).symlink_metadata().is_ok();
         assert!(is_there("erts/link") && is_there("lib/kernel/bin/x"));
-        for left in ["erts/emulator/obj", "erts/emulator/x86_64-pc-linux-gnu", ".git", "bin"] {
-            assert!(!is_there(left), "{left}");
+        for omitted in ["erts/emulator/obj", "erts/emulator/x86_64-pc-linux-gnu", ".git", "bin"] {
+            assert!(!is_there(omitted), "{omitted}");
         }
     }
 
     #[test]
-    fn a_word_means_debian_a_folder_or_a_tarball() {
+    fn a_source_is_parsed_as_debian_folder_or_tarball() {
         let folder = source();
         assert_eq!(Source::parse("debian").expect("known"), Source::Debian { version: None });
         let text = folder.path().display().to_string();

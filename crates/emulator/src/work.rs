@@ -1,5 +1,4 @@
-//! Runs the commands of a build: below `nice`, in a process group of their own, with what they say in a file, and ended as soon as the
-//! user wants it.
+//! Runs the commands of a build: under `nice`, in their own process group, with their output in a log file. The user can cancel them.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -16,35 +15,37 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::error::{BUILD_MB, Error};
 use crate::recipe::{REMOVED, Stage};
 
-/// Between two looks at a command.
-const LOOK: Duration = Duration::from_millis(100);
-/// How long a command may take to end when it is asked to; then it is killed.
+/// Interval between two checks of a running command.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Time that a command gets to end after SIGTERM, before SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
-/// How much of the end of a file is looked through for its last lines.
+/// Size of the log's end in which error messages are searched.
 const TAIL_BYTES: u64 = 32 << 10;
-/// Lines that are told of a command that failed.
-const LAST_LINES: usize = 5;
-/// Of a line, so much is told.
-const MOST_LINE_CHARS: usize = 300;
-/// A disk with less room is full: no object of the emulator's larger files goes there.
+/// Lines of a failed command's output that an error contains.
+const MAX_ERROR_LINES: usize = 5;
+/// Longer lines are cut in an error.
+const MAX_LINE_CHARS: usize = 300;
+/// A disk with less free space counts as full: the emulator's larger object files do not fit.
 const FULL_BYTES: u64 = 4 << 20;
-/// What is in the way of somebody who uses the machine: nothing, as long as there is a CPU for him.
+/// Builds yield to everything else on the host.
 const NICE: [&str; 3] = ["nice", "-n", "19"];
 
-/// Whoever watches a build.
+/// Observes a build, and can cancel it.
 pub trait Watch {
-    /// Is told ten times a second what is being done, and for how long all of it has taken.
+    /// Called at least ten times a second with the current stage and the time since the build started.
     fn at(&mut self, stage: Stage, elapsed: Duration);
+
+    /// Whether the build should be cancelled.
 
     /// Whether it is to end.
     fn is_cancelled(&self) -> bool;
 }
 
-/// A build that is under way.
+/// A running build.
 pub(crate) struct Work<'w> {
     watch: &'w mut dyn Watch,
     log: PathBuf,
-    /// The folder that is told where the disk is full.
+    /// The folder whose disk is checked when a command fails.
     folder: PathBuf,
     began: Instant,
     stage: Stage,
@@ -53,14 +54,14 @@ pub(crate) struct Work<'w> {
 }
 
 impl<'w> Work<'w> {
-    /// Begins; what commands say is written into `log`.
+    /// Starts with `stage`; the output of commands goes to `log`.
     pub(crate) fn new(watch: &'w mut dyn Watch, folder: &Path, log: PathBuf, stage: Stage) -> Work<'w> {
         let now = Instant::now();
         watch.at(stage, Duration::ZERO);
         Work { watch, log, folder: folder.to_owned(), began: now, stage, stage_began: now, took: Vec::new() }
     }
 
-    /// What is done from now on.
+    /// Starts a stage.
     pub(crate) fn stage(&mut self, stage: Stage) {
         if stage != self.stage {
             let now = Instant::now();
@@ -70,19 +71,19 @@ impl<'w> Work<'w> {
         self.watch.at(stage, self.began.elapsed());
     }
 
-    /// How long it has taken, and how long each stage has.
+    /// The total time, and the time of each stage.
     pub(crate) fn end(mut self) -> (Duration, Vec<(Stage, Duration)>) {
         self.took.push((self.stage, self.stage_began.elapsed()));
         (self.began.elapsed(), self.took)
     }
 
-    /// Ends here if the user wants it.
-    pub(crate) fn look(&mut self) -> Result<(), Error> {
+    /// Reports progress. An error if the user has cancelled.
+    pub(crate) fn check_cancelled(&mut self) -> Result<(), Error> {
         self.watch.at(self.stage, self.began.elapsed());
         if self.watch.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    /// Runs a command, whose variables are those of ours without what would change a build.
+    /// Runs a command in our environment without [`REMOVED`]; an error if it fails.
     pub(crate) fn run(&mut self, what: &str, command: &mut Command) -> Result<(), Error> {
         match self.try_run(command)? {
             None => Ok(()),
@@ -90,7 +91,7 @@ impl<'w> Work<'w> {
         }
     }
 
-    /// The same; how it ended, if not well.
+    /// Like [`Work::run`], but a failed command is `Some` exit status.
     pub(crate) fn try_run(&mut self, command: &mut Command) -> Result<Option<String>, Error> {
         let mut nice = Command::new(NICE[0]);
         nice.args(&NICE[1..]).arg(command.get_program()).args(command.get_args());
@@ -109,7 +110,7 @@ impl<'w> Work<'w> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = log.map_err(|source| Error::io(&self.log, source))?;
         let both = log.try_clone().map_err(|source| Error::io(&self.log, source))?;
-        // Ctrl-C is for us: make is ended by its whole group, not the half of it that a terminal reaches first.
+        // In its own process group, Ctrl-C reaches only us, and we end make with all of its children.
         nice.stdin(Stdio::null()).stdout(log).stderr(both).process_group(0);
         let program = text(command.get_program());
         let mut child = nice.spawn().map_err(|why| Error::Start { program: program.clone(), why })?;
@@ -123,63 +124,63 @@ impl<'w> Work<'w> {
                     return Err(Error::Start { program, why });
                 }
             }
-            if let Err(cancelled) = self.look() {
+            if let Err(cancelled) = self.check_cancelled() {
                 end(&mut child);
                 return Err(cancelled);
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// The error of a command that has failed.
+    /// The error of a failed command.
     pub(crate) fn failed(&self, what: &str, how: String) -> Error {
         let tail = tail(&self.log);
-        // On a full disk the log may lack the words, too.
+        // On a full disk the message may not have reached the log.
         let is_full =
             statvfs(&self.folder).is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < FULL_BYTES);
         if is_full || tail.contains("No space left on device") || tail.contains("Disk quota exceeded") {
             return Error::DiskFull { folder: self.folder.clone(), needed_mb: BUILD_MB };
         }
-        Error::Step { what: what.to_owned(), how, last: last_words(&tail), log: Some(self.log.clone()) }
+        Error::Step { what: what.to_owned(), how, last: error_lines(&tail), log: Some(self.log.clone()) }
     }
 }
 
-/// What a short command prints; `None` where it fails or is not there.
-pub(crate) fn said(command: &mut Command) -> Option<String> {
+/// What a short command prints; `None` if it fails or does not exist.
+pub(crate) fn stdout_of(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Ends a command with all that it has started.
+/// Ends a command and all of its children.
 fn end(child: &mut Child) {
-    // What has ended already, and is only to be waited for, needs no signal.
+    // A zombie needs no signal; it is only reaped.
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let signal = |signal| group.map(|group| kill_process_group(group, signal));
     signal(Signal::TERM);
     let until = Instant::now() + GRACE;
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     signal(Signal::KILL);
     let _ = child.wait();
 }
 
-/// What a command said last of what went wrong: lines that speak of an error, else the last ones. make prints each command that it runs, and
-/// those that run at once end after the one that failed.
-fn last_words(said: &str) -> String {
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let tells = |line: &&str| line.contains("rror:") || line.contains("*** ") || line.starts_with("E: ");
-    let telling: Vec<&str> = lines.iter().copied().filter(tells).collect();
-    let chosen = if telling.is_empty() { lines } else { telling };
-    let last = chosen.get(chosen.len().saturating_sub(LAST_LINES)..).unwrap_or_default();
-    let cut = |line: &&str| match line.char_indices().nth(MOST_LINE_CHARS) {
+/// The last lines of an output that report errors, else its last lines. make prints every command that it runs, and jobs that run in
+/// parallel print more after the one that failed.
+fn error_lines(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let is_error = |line: &&str| line.contains("rror:") || line.contains("*** ") || line.starts_with("E: ");
+    let errors: Vec<&str> = lines.iter().copied().filter(is_error).collect();
+    let chosen = if errors.is_empty() { lines } else { errors };
+    let last = chosen.get(chosen.len().saturating_sub(MAX_ERROR_LINES)..).unwrap_or_default();
+    let cut = |line: &&str| match line.char_indices().nth(MAX_LINE_CHARS) {
         Some((at, _)) => format!("{}…", &line[..at]),
         None => (*line).to_owned(),
     };
     last.iter().map(cut).collect::<Vec<_>>().join(" | ")
 }
 
-/// The last lines of a file.
+/// The end of a file, [`TAIL_BYTES`] at most.
 fn tail(path: &Path) -> String {
     let read = || {
         let mut file = File::open(path)?;
@@ -189,7 +190,7 @@ fn tail(path: &Path) -> String {
         file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
         std::io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    // Without it there is nothing to tell.
+    // An unreadable log leaves nothing to report.
     read().unwrap_or_default()
 }
 
@@ -201,10 +202,10 @@ pub(crate) fn text(text: &OsStr) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// Lets a build go on for so many looks.
-    pub(crate) struct Looks(pub(crate) u32);
+    /// Cancels a build after this many progress reports.
+    pub(crate) struct CancelAfter(pub(crate) u32);
 
-    impl Watch for Looks {
+    impl Watch for CancelAfter {
         fn at(&mut self, _: Stage, _: Duration) {
             self.0 = self.0.saturating_sub(1);
         }
@@ -214,9 +215,9 @@ pub(crate) mod tests {
         }
     }
 
-    fn with_work<T>(looks: u32, act: impl FnOnce(&mut Work<'_>, &Path) -> T) -> T {
+    fn with_work<T>(reports: u32, act: impl FnOnce(&mut Work<'_>, &Path) -> T) -> T {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut watch = Looks(looks);
+        let mut watch = CancelAfter(reports);
         let log = folder.path().join("log");
         act(&mut Work::new(&mut watch, folder.path(), log, Stage::Compiling), folder.path())
     }
@@ -228,7 +229,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_is_told_with_its_last_words() {
+    fn error_of_a_failed_command_has_its_last_lines() {
         let error = with_work(1000, |work, _| {
             work.run("compiling", &mut sh("echo one; exit 0")).expect("it ends well");
             work.run("compiling", &mut sh("echo two; echo three >&2; exit 3")).expect_err("it fails")
@@ -238,30 +239,30 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn of_much_that_was_said_the_errors_are_told() {
-        let check = |said: &str, expect: &str| assert_eq!(last_words(said), expect);
+    fn error_lines_are_chosen_from_long_output() {
+        let check = |output: &str, expect: &str| assert_eq!(error_lines(output), expect);
         check("", "");
         check("one\n\n two \n", "one | two");
         let long = "x".repeat(1_000);
-        check(&long, &format!("{}…", &long[..MOST_LINE_CHARS]));
-        let said = format!(
+        check(&long, &format!("{}…", &long[..MAX_LINE_CHARS]));
+        let output = format!(
             "gcc -c {long}\na.c:1:2: error: no y\nmake: *** [Makefile:7: a.o] Error 1\nmake: *** Waiting for unfinished jobs....\n\
              gcc -c {long}\n CC b.o\n"
         );
         let expect = "a.c:1:2: error: no y | make: *** [Makefile:7: a.o] Error 1 | make: *** Waiting for unfinished jobs....";
-        check(&said, expect);
+        check(&output, expect);
         check("E: Unable to find it\nW: old", "E: Unable to find it");
     }
 
     #[test]
-    fn a_full_disk_is_told_as_such() {
+    fn a_full_disk_has_its_own_error() {
         let script = "echo 'fatal error: error writing to /x.s: No space left on device'; exit 2";
         let error = with_work(1000, |work, _| work.run("compiling", &mut sh(script)).expect_err("it fails"));
         assert!(matches!(error, Error::DiskFull { .. }), "{error}");
     }
 
     #[test]
-    fn what_a_command_has_started_ends_with_it_when_the_user_wants_it() {
+    fn cancelling_ends_a_command_and_its_children() {
         with_work(3, |work, folder| {
             let (pid, script) = (folder.join("pid"), "sleep 1000 & echo $! > \"$FILE\"; wait");
             let error = work.run("compiling", sh(script).env("FILE", &pid)).expect_err("it is ended");
@@ -273,7 +274,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn variables_that_would_change_a_build_are_taken_away() {
+    fn variables_that_would_change_a_build_are_unset() {
         with_work(1000, |work, folder| {
             let out = folder.join("out");
             let script = "echo \"$MAKEFLAGS|$ERL_TOP\" > \"$FILE\"";
