@@ -32,12 +32,10 @@ const NICE: [&str; 3] = ["nice", "-n", "19"];
 
 /// Observes a build, and can cancel it.
 pub trait Watch {
-    /// Called at least ten times a second with the current stage and the time since the build started.
+    /// Called about ten times a second with the current stage and the time since the build started.
     fn at(&mut self, stage: Stage, elapsed: Duration);
 
     /// Whether the build should be cancelled.
-
-    /// Whether it is to end.
     fn is_cancelled(&self) -> bool;
 }
 

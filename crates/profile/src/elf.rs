@@ -1,13 +1,12 @@
-//! What of a program's or library's file is needed to name its functions and to walk through their frames: symbols, where the file
-//! is loaded, and the unwind tables (`.eh_frame`).
+//! The parts of a program's or library's file that are needed to name functions and to unwind: symbols, load addresses, unwind tables
+//! (`.eh_frame`).
 //!
-//! A VM of a distribution is stripped, but linked with `-rdynamic`, so that NIFs and drivers find its functions: some 4,400 names of
-//! functions and data of OTP 25 stand in its dynamic symbols, all but the static ones. A static function is not named after the one
-//! before it: an address outside of all symbols' sizes has no name. OTP 29 is built with `-fvisibility=hidden`, and shows NIFs and drivers
-//! nothing but what is documented, 330 names: there the symbols of a VM that is not stripped are needed, or the debug file
-//! that a distribution has for it, which is found by the build's id.
+//! A distribution's VM is stripped, but linked with `-rdynamic` for NIFs and drivers: OTP 25 has about 4,400 names of functions and data in its
+//! dynamic symbols, all but the static ones. A static function must not be named after the function before it: an address beyond the size of
+//! every symbol has no name. OTP 29 is built with `-fvisibility=hidden` and exports only the 330 documented names of the NIF and driver API:
+//! there an unstripped VM is needed, or the distribution's debug file, which is found by the build id.
 //!
-//! Files belong to whoever runs the VM. The crate `object` reads any bytes without a panic, and all that is kept is bounded.
+//! The files belong to the VM's user and are untrusted. The crate `object` parses any bytes without a panic, and all that is kept is bounded.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,12 +16,12 @@ use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, Sym
 
 use crate::error::ProfileError;
 use crate::names;
-use crate::tail;
+use crate::tail_calls;
 
-/// Functions of a file of which the names are kept; those of a browser's engine are as many. Their names together are no longer than the file.
-const MOST_SYMBOLS: usize = 1_000_000;
-/// Longer names are those of templates, and nobody reads them.
-const LONGEST_NAME: usize = 500;
+/// Limit of named functions of a file; a browser engine has as many. The names together are no longer than the file.
+const MAX_SYMBOLS: usize = 1_000_000;
+/// Longer names come from templates and are ignored.
+const MAX_NAME_BYTES: usize = 500;
 
 /// `pause`.
 #[cfg(target_arch = "x86_64")]
@@ -30,15 +29,15 @@ const SPIN_HINT: &[u8] = &[0xf3, 0x90];
 /// `yield`.
 #[cfg(target_arch = "aarch64")]
 const SPIN_HINT: &[u8] = &[0x3f, 0x20, 0x03, 0xd5];
-/// How far before an address that instruction may be.
+/// How far before an address this instruction may start.
 const SPIN_BEFORE: usize = 34;
-/// How far behind it.
+/// How far behind the address it may end.
 const SPIN_AFTER: usize = 16;
 
-/// A part of a file, with the address at which it says that it is to be.
+/// A section of a file.
 #[derive(Debug, Clone)]
 pub struct Section {
-    /// Addresses, before the file is moved to where it is loaded.
+    /// Addresses as in the file, before relocation.
     pub range: Range<u64>,
     /// Its content.
     pub data: Arc<[u8]>,
@@ -52,7 +51,7 @@ struct Function {
     name: Box<str>,
 }
 
-/// A part of the file that is loaded.
+/// A segment that is loaded into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Load {
     offset: u64,
@@ -60,26 +59,26 @@ struct Load {
     address: u64,
 }
 
-/// What is known of a file. Addresses are those that stand in it.
+/// A parsed file. All addresses are those in the file.
 #[derive(Debug, Clone, Default)]
 pub struct Elf {
-    /// By their start, each start once.
+    /// Sorted by start, without duplicates.
     functions: Vec<Function>,
     loads: Vec<Load>,
-    /// Its code.
+    /// `.text`.
     pub text: Option<Section>,
-    /// Its table of addresses.
+    /// Addresses of `.got`.
     pub got: Option<Range<u64>>,
-    /// How to unwind.
+    /// `.eh_frame`: the unwind tables.
     pub eh_frame: Option<Section>,
-    /// An index of that, if it is a usual one ([`tail::entries`]).
+    /// `.eh_frame_hdr`: their index, if it has the usual format ([`tail_calls::entries`]).
     pub eh_frame_hdr: Option<Section>,
-    /// What tells this build from all others, in hexadecimal digits; under it there may be a debug file.
+    /// The build id in hexadecimal digits; debug files are named by it.
     pub build_id: Option<String>,
 }
 
 impl Elf {
-    /// Reads a file's content; `path` is for messages.
+    /// Parses a file's content; `path` is for messages.
     pub fn parse(path: &str, content: &[u8]) -> Result<Elf, ProfileError> {
         let file = ElfFile64::<Endianness>::parse(content)
             .map_err(|error| ProfileError::NotElf { path: path.to_owned(), why: error.to_string() })?;
@@ -98,21 +97,21 @@ impl Elf {
             let data = file.section_by_name(name)?.data().ok()?;
             Some(Section { range: range(name)?, data: Arc::from(data) })
         };
-        // All symbols of a made-up file can have the same long name.
+        // A forged file may give all symbols the same long name.
         let mut room = content.len();
         let mut functions: Vec<Function> = file
             .dynamic_symbols()
             .chain(file.symbols())
             .filter(|symbol| symbol.kind() == SymbolKind::Text && !symbol.is_undefined() && symbol.size() > 0)
-            .take(MOST_SYMBOLS)
+            .take(MAX_SYMBOLS)
             .filter_map(|symbol| {
-                let name = symbol.name().ok().filter(|name| (1..LONGEST_NAME).contains(&name.len()))?;
+                let name = symbol.name().ok().filter(|name| (1..MAX_NAME_BYTES).contains(&name.len()))?;
                 room = room.checked_sub(name.len())?;
                 let start = symbol.address();
                 Some(Function { start, end: start.checked_add(symbol.size())?, name: name.into() })
             })
             .collect();
-        // A function may have several names: `sched_yield` is `__sched_yield`, too.
+        // A function may have several names: `sched_yield` is also `__sched_yield`.
         let underscores = |name: &str| name.len() - name.trim_start_matches('_').len();
         functions.sort_by(|a, b| {
             let key =
@@ -126,24 +125,24 @@ impl Elf {
             text: section(".text"),
             got: range(".got"),
             eh_frame: section(".eh_frame"),
-            eh_frame_hdr: section(".eh_frame_hdr").filter(|index| tail::entries(index).is_some()),
+            eh_frame_hdr: section(".eh_frame_hdr").filter(|index| tail_calls::entries(index).is_some()),
             build_id: file.build_id().ok().flatten().filter(|id| id.len() >= 2).map(hexadecimal),
         })
     }
 
-    /// Takes names from the debug file of the same build.
+    /// Uses the names of a debug file, if its build id is the same and it has more.
     pub fn take_names(&mut self, debug: Elf) {
         if debug.build_id == self.build_id && debug.functions.len() > self.functions.len() {
             self.functions = debug.functions;
         }
     }
 
-    /// How many functions have names.
+    /// The number of named functions.
     pub fn named(&self) -> usize {
         self.functions.len()
     }
 
-    /// The name of the function that an address is within, as [`names::plain`] gives it.
+    /// The name of the function at an address, as [`names::plain`] gives it.
     pub fn name_at(&self, address: u64) -> Option<String> {
         let after = self.functions.partition_point(|function| function.start <= address);
         let function = self.functions.get(after.checked_sub(1)?)?;
@@ -151,12 +150,12 @@ impl Elf {
         Some(name).filter(|name| !name.is_empty())
     }
 
-    /// Where in the file the code of a function begins.
+    /// The file offset of a function's code.
     pub fn offset_of(&self, name: &str) -> Option<u64> {
         self.offset_at(self.functions.iter().find(|function| *function.name == *name)?.start)
     }
 
-    /// Where in the file what stands at an address does.
+    /// The file offset of an address.
     pub fn offset_at(&self, address: u64) -> Option<u64> {
         self.loads.iter().find_map(|load| {
             let within = address.checked_sub(load.address)?;
@@ -164,9 +163,8 @@ impl Elf {
         })
     }
 
-    /// Whether an address is within a loop that spins: near an instruction that tells the processor so (`pause` on x86-64, `yield` on ARM64),
-    /// which is nowhere else. Such loops are some 40 bytes long, and a thread is mostly seen right behind that instruction, which
-    /// takes as long as a hundred others.
+    /// Whether an address is in a spin loop: near a spin hint (`pause` on x86-64, `yield` on ARM64), which occurs nowhere else. Such loops have
+    /// about 40 bytes, and samples mostly hit the instruction after the hint, since the hint takes as long as a hundred others.
     pub fn is_spinning(&self, address: u64) -> bool {
         let around = || {
             let text = self.text.as_ref()?;
@@ -176,10 +174,10 @@ impl Elf {
         around().is_some_and(|code| code.windows(SPIN_HINT.len()).any(|bytes| bytes == SPIN_HINT))
     }
 
-    /// By how much the addresses of a process lie above those of the file, from one of its mappings: where that begins, and which part
-    /// of the file it shows. `None` where it shows nothing that is to be loaded.
+    /// The difference between addresses in a process and in the file, from one mapping: its start address, and the part of the file that it
+    /// maps. `None` if the mapping contains no loaded segment.
     pub fn bias(&self, start: u64, offsets: Range<u64>) -> Option<u64> {
-        // The kernel maps whole pages, so that the last page of one part can be the first one of the next.
+        // Mappings consist of whole pages, so the last page of one segment may contain the start of the next.
         let overlap = |load: &&Load| {
             let end = load.offset.saturating_add(load.file_size).min(offsets.end);
             end.saturating_sub(load.offset.max(offsets.start))
@@ -202,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// Of this program, which is not stripped.
+    /// Content and parsed file of this program, which is not stripped.
     fn own() -> (Vec<u8>, Elf) {
         let content = std::fs::read("/proc/self/exe").unwrap();
         let elf = Elf::parse("/proc/self/exe", &content).unwrap();
@@ -210,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn the_functions_of_a_program_have_names_and_places_in_its_file() {
+    fn functions_have_names_and_file_offsets() {
         let (content, elf) = own();
         assert!(elf.named() > 100, "{} functions", elf.named());
         let main = elf.offset_of("main").unwrap();
         assert!(main > 0 && main < content.len() as u64);
-        // A place in the file is an address, and that has the name.
+        // The offset converted to an address has the name again.
         let load = elf
             .loads
             .iter()
@@ -247,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_file_is_loaded_is_told_by_its_largest_part_in_a_mapping() {
+    fn bias_follows_from_the_largest_segment_in_a_mapping() {
         let load = |offset, file_size, address| Load { offset, file_size, address };
         let check = |loads: Vec<Load>, start, offsets: Range<u64>, expect: Option<u64>| {
             let elf = Elf { loads, ..Elf::default() };
@@ -259,7 +257,7 @@ mod tests {
         check(apart(), 0x5555_5006_6000, 0x66000..0x2f1000, Some(0x5555_5000_0000));
         check(apart(), 0x5555_503e_1000, 0x3e0000..0x3fc000, Some(0x5555_5000_0000));
         check(apart(), 0x5555_5000_0000, 0x50_0000..0x50_1000, None);
-        // The end of the code and the begin of the data are one page.
+        // Code and data share a page.
         let together = || vec![load(0, 0x1200, 0x40_0000), load(0x1200, 0x800, 0x60_1200)];
         check(together(), 0x40_0000, 0..0x2000, Some(0));
         check(together(), 0x60_1000, 0x1000..0x2000, Some(0));
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_spins_is_known_by_its_instruction() {
+    fn a_spin_loop_is_recognized_by_its_hint() {
         let mut code = vec![0x00; 200];
         code[100..100 + SPIN_HINT.len()].copy_from_slice(SPIN_HINT);
         let elf =
@@ -287,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_from_the_debug_file_of_the_same_build_only() {
+    fn only_a_debug_file_of_the_same_build_gives_names() {
         let function = |name: &str| Function { start: 16, end: 32, name: name.into() };
         let of = |id: &str, names: &[&str]| Elf {
             functions: names.iter().map(|name| function(name)).collect(),
@@ -303,14 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_file_is_refused_with_its_path() {
+    fn other_files_are_refused_with_their_path() {
         let error = Elf::parse("/tmp/x.so", b"#!/bin/sh\n").unwrap_err().to_string();
         assert!(error.contains("/tmp/x.so") && error.contains("64-bit ELF"), "{error}");
     }
 
     proptest! {
         #[test]
-        fn a_damaged_file_is_read_without_a_panic(at in 0_usize..4096, byte: u8, cut in 0_usize..10_000) {
+        fn damaged_files_do_not_panic(at in 0_usize..4096, byte: u8, cut in 0_usize..10_000) {
             let mut content = vec![0; cut.max(64)];
             let read = std::fs::File::open("/proc/self/exe").unwrap().read(&mut content).unwrap();
             content.truncate(read);

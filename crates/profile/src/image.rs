@@ -1,10 +1,10 @@
-//! What code a process has mapped: its program and libraries, where each is, and the names of their functions.
+//! Code that a process has mapped: its program and libraries, their addresses, and their function names.
 //!
-//! Files are read as the process sees them, and not by the paths that they had: a container has another root, and an upgrade has put
-//! another file in the place of the one that runs. So the program is `/proc/PID/exe`, and libraries are `/proc/PID/map_files`, which
-//! needs root, or else what stands below `/proc/PID/root`.
+//! Files are read as the process sees them, not by their paths: a container has another root, and an upgrade may have replaced a file that is
+//! still running. So the program is `/proc/PID/exe`, and libraries are `/proc/PID/map_files`, which needs root, or else the path below
+//! `/proc/PID/root`.
 //!
-//! Reading takes some 20 ms for a VM with OpenSSL; the process is not stopped for it.
+//! Reading takes about 20 ms for a VM with OpenSSL; the process is not stopped.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -15,18 +15,18 @@ use beamtune_host::tree::FileTree;
 
 use crate::elf::Elf;
 use crate::error::ProfileError;
-use crate::tail;
+use crate::tail_calls;
 
-/// A VM has some hundred mappings, one with many carriers some ten thousand, of 100 bytes each.
-const MAPS_BYTES: usize = 64 << 20;
-/// The largest program that is read: a VM with its debug information has 30 MB.
-const PROGRAM_BYTES: usize = 512 << 20;
-/// The largest library that is read; that of RocksDB has 20 MB.
-const LIBRARY_BYTES: usize = 128 << 20;
-/// All libraries together.
-const LIBRARIES_BYTES: usize = 512 << 20;
-/// Programs and libraries of which the names are known, at most.
-const MOST_MODULES: usize = 256;
+/// A VM has a few hundred mappings, one with many carriers about ten thousand, of 100 bytes each.
+const MAX_MAPS_BYTES: usize = 64 << 20;
+/// Limit of a program's size: a VM with debug information has 30 MB.
+const MAX_PROGRAM_BYTES: usize = 512 << 20;
+/// Limit of a library's size; RocksDB has 20 MB.
+const MAX_LIBRARY_BYTES: usize = 128 << 20;
+/// Limit of all libraries together.
+const MAX_LIBRARIES_BYTES: usize = 512 << 20;
+/// Limit of the number of programs and libraries.
+const MAX_MODULES: usize = 256;
 
 /// A line of `/proc/PID/maps`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,45 +54,45 @@ impl Mapping {
         })
     }
 
-    /// The part of the file that it shows.
+    /// The mapped part of the file.
     fn offsets(&self) -> Range<u64> {
         self.offset..self.offset.saturating_add(self.range.end - self.range.start)
     }
 
-    /// Whether it is of a program's or library's file. The JIT maps memory without one, or one that has only a name.
+    /// Whether a file of a program or library is mapped. The JIT maps anonymous memory, or a memfd.
     fn is_of_a_file(&self) -> bool {
         self.path.starts_with('/') && !self.path.starts_with("/memfd:") && !self.path.starts_with("/dev/")
     }
 }
 
-/// A program or library that is mapped.
+/// A mapped program or library.
 #[derive(Debug, Clone)]
 pub struct Module {
-    /// Its file, as the kernel names it.
+    /// Its path, as the kernel reports it.
     pub path: String,
-    /// From the first to behind the last of its mappings.
+    /// From its first mapping to the end of its last one.
     pub range: Range<u64>,
-    /// By how much its addresses here lie above those in its file.
+    /// Difference between its addresses in memory and those in the file.
     pub bias: u64,
-    /// What stands in the file.
+    /// The parsed file.
     pub elf: Arc<Elf>,
 }
 
 impl Module {
-    /// The last part of the path.
+    /// The file name.
     pub fn name(&self) -> &str {
         self.path.strip_suffix(" (deleted)").unwrap_or(&self.path).rsplit('/').next().unwrap_or_default()
     }
 }
 
-/// What an address is within.
+/// The code at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The function; `None` where its file does not name it.
+    /// The function; `None` if its file has no name for it.
     pub function: Option<String>,
-    /// The file's name; `None` outside of all files: code that the VM has made.
+    /// The file name of the module; `None` outside of all modules, in generated code.
     pub module: Option<String>,
-    /// Whether that is the program itself.
+    /// Whether the module is the program itself.
     pub is_program: bool,
 }
 
@@ -100,37 +100,37 @@ pub struct Frame {
 #[derive(Debug, Clone)]
 pub struct Image {
     pid: u32,
-    /// By address; the program is one of them.
+    /// Sorted by address; includes the program.
     modules: Vec<Module>,
     program: usize,
-    /// Libraries that could not be read, with the reasons.
+    /// Libraries that could not be read, with reasons.
     pub unread: Vec<(String, String)>,
 }
 
 impl Image {
-    /// Reads it.
+    /// Reads the code of a process. A library that cannot be read is not an error ([`Self::unread`]).
     pub fn read(tree: &impl FileTree, pid: u32) -> Result<Image, ProfileError> {
         let own = |error| of_process(error, pid);
-        let maps = tree.read(&format!("/proc/{pid}/maps"), MAPS_BYTES).map_err(own)?;
+        let maps = tree.read(&format!("/proc/{pid}/maps"), MAX_MAPS_BYTES).map_err(own)?;
         let maps = String::from_utf8_lossy(&maps);
         let mappings: Vec<Mapping> =
             maps.lines().filter_map(Mapping::parse).filter(Mapping::is_of_a_file).collect();
         let program = tree.read_link(&format!("/proc/{pid}/exe")).map_err(own)?;
         let mut image = Image { pid, modules: Vec::new(), program: 0, unread: Vec::new() };
-        let mut left = LIBRARIES_BYTES;
+        let mut left = MAX_LIBRARIES_BYTES;
         let mut seen = HashSet::new();
         for code in mappings.iter().filter(|mapping| mapping.is_code) {
             if !seen.insert(code.path.as_str()) {
                 continue;
             }
-            if image.modules.len() >= MOST_MODULES {
-                image.unread.push((code.path.clone(), format!("it is beyond the first {MOST_MODULES}")));
+            if image.modules.len() >= MAX_MODULES {
+                image.unread.push((code.path.clone(), format!("more than {MAX_MODULES} libraries")));
                 break;
             }
             let is_program = code.path == program;
             let content = match is_program {
-                true => tree.read(&format!("/proc/{pid}/exe"), PROGRAM_BYTES).map_err(own)?,
-                false => match library(tree, pid, code, left.min(LIBRARY_BYTES)) {
+                true => tree.read(&format!("/proc/{pid}/exe"), MAX_PROGRAM_BYTES).map_err(own)?,
+                false => match library(tree, pid, code, left.min(MAX_LIBRARY_BYTES)) {
                     Ok(content) => content,
                     Err(error) => {
                         image.unread.push((code.path.clone(), error.to_string()));
@@ -163,7 +163,7 @@ impl Image {
 
     fn add(&mut self, mappings: &[Mapping], code: &Mapping, elf: Elf) {
         let Some(bias) = elf.bias(code.range.start, code.offsets()) else {
-            self.unread.push((code.path.clone(), "where it is loaded cannot be told".to_owned()));
+            self.unread.push((code.path.clone(), "its load address cannot be determined".to_owned()));
             return;
         };
         let own = || mappings.iter().filter(|mapping| mapping.path == code.path);
@@ -172,22 +172,22 @@ impl Image {
         self.modules.push(Module { path: code.path.clone(), range: start..end, bias, elf: Arc::new(elf) });
     }
 
-    /// The process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Its program and libraries, by address.
+    /// The program and libraries, by address.
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
 
-    /// Its program.
+    /// The program.
     pub fn program(&self) -> Option<&Module> {
         self.modules.get(self.program)
     }
 
-    /// Where in the program's file each of some functions begins; an error names those that it does not tell of.
+    /// Offsets of functions in the program's file; an error lists those without symbols.
     pub fn offsets_of(&self, functions: &[&str]) -> Result<Vec<u64>, ProfileError> {
         let program = self.program().ok_or(ProfileError::NoProgram { pid: self.pid })?;
         let found = |name: &&str| program.elf.offset_of(name);
@@ -199,25 +199,25 @@ impl Image {
         }
     }
 
-    /// Where in the program's file the function begins that an address is within, also one without a name; `None` where that is not told.
+    /// The address in the program's file at which the function around an address starts, even one without a name; `None` if unknown.
     pub fn function_at(&self, address: u64) -> Option<u64> {
         let program = self.program().filter(|program| program.range.contains(&address))?;
-        tail::start_of(program.elf.eh_frame_hdr.as_ref()?, address.wrapping_sub(program.bias))
+        tail_calls::start_of(program.elf.eh_frame_hdr.as_ref()?, address.wrapping_sub(program.bias))
     }
 
-    /// The name of those of the program's functions that jump to the one that begins there ([`Self::function_at`]). It takes some
-    /// milliseconds: all of the code is looked through.
-    pub fn jumping_to(&self, function: u64) -> Option<String> {
-        tail::jumping_to(&self.program()?.elf, function)
+    /// The names of the program's functions that make a tail call to the function that starts there ([`Self::function_at`]). It takes
+    /// milliseconds, since all of the code is searched.
+    pub fn tail_callers(&self, function: u64) -> Option<String> {
+        tail_calls::caller_names(&self.program()?.elf, function)
     }
 
-    /// Whether an address is within a loop of the program that spins ([`Elf::is_spinning`]).
+    /// Whether an address is in a spin loop of the program ([`Elf::is_spinning`]).
     pub fn is_spinning(&self, address: u64) -> bool {
         let program = self.program().filter(|program| program.range.contains(&address));
         program.is_some_and(|program| program.elf.is_spinning(address.wrapping_sub(program.bias)))
     }
 
-    /// What an address is within.
+    /// The code at an address.
     pub fn frame(&self, address: u64) -> Frame {
         let after = self.modules.partition_point(|module| module.range.start <= address);
         let found = after.checked_sub(1).and_then(|index| Some((index, self.modules.get(index)?)));
@@ -232,8 +232,8 @@ impl Image {
     }
 }
 
-/// Why a file of the process itself was not read: without it there is no process any more, and that its user could read it is no way out,
-/// since he may not watch all of its threads.
+/// The error for a file of the process itself. A missing one means that the process has ended. For a denied one the usual advice, to run as
+/// the process's user, does not help, since that user may not watch all of its threads.
 fn of_process(error: HostError, pid: u32) -> ProfileError {
     match error {
         HostError::Missing { .. } => ProfileError::Host(HostError::Ended { pid }),
@@ -242,24 +242,29 @@ fn of_process(error: HostError, pid: u32) -> ProfileError {
     }
 }
 
-/// The file of a library, whatever stands at its path now.
-fn library(tree: &impl FileTree, pid: u32, code: &Mapping, most: usize) -> Result<Vec<u8>, ProfileError> {
+/// The content of a mapped library, even if its path now holds another file.
+fn library(
+    tree: &impl FileTree,
+    pid: u32,
+    code: &Mapping,
+    max_bytes: usize,
+) -> Result<Vec<u8>, ProfileError> {
     let mapped = format!("/proc/{pid}/map_files/{:x}-{:x}", code.range.start, code.range.end);
-    if let Ok(content) = tree.read(&mapped, most) {
+    if let Ok(content) = tree.read(&mapped, max_bytes) {
         return Ok(content);
     }
     let mut content = Vec::new();
-    tree.read_start_below(&format!("/proc/{pid}/root"), &code.path, most, &mut content)?;
+    tree.read_start_below(&format!("/proc/{pid}/root"), &code.path, max_bytes, &mut content)?;
     Ok(content)
 }
 
-/// The debug file of a program, where its distribution's packages put it: in the VM's container, or on this host.
+/// A program's debug file, at the path that distributions use: in the VM's container, or on this host.
 fn debug_file(tree: &impl FileTree, pid: u32, elf: &Elf) -> Option<Elf> {
     let (folder, rest) = elf.build_id.as_ref()?.split_at_checked(2)?;
     let path = format!("/usr/lib/debug/.build-id/{folder}/{rest}.debug");
     [format!("/proc/{pid}/root"), "/".to_owned()].iter().find_map(|root| {
         let mut content = Vec::new();
-        tree.read_start_below(root, &path, PROGRAM_BYTES, &mut content).ok()?;
+        tree.read_start_below(root, &path, MAX_PROGRAM_BYTES, &mut content).ok()?;
         Elf::parse(&path, &content).ok()
     })
 }
@@ -271,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mapping_is_read_whatever_its_path() {
+    fn a_mapping_is_parsed_with_any_path() {
         let mapping = |range, is_code, offset, path: &str| {
             Some(Mapping { range, is_code, offset, path: path.to_owned() })
         };
@@ -291,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_the_jit_is_no_file() {
+    fn jit_memory_is_not_a_file() {
         let is = |path: &str| {
             Mapping { range: 1..2, is_code: true, offset: 0, path: path.to_owned() }.is_of_a_file()
         };
@@ -300,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_functions_of_this_process_are_found_where_they_are() {
+    fn functions_of_this_process_are_found() {
         let image = Image::read(&LocalTree::default(), std::process::id()).unwrap();
         let address = this_function_has_a_name as *const () as u64;
         let frame = image.frame(address);
@@ -317,14 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_the_functions_says_which_are_missing() {
+    fn missing_functions_are_listed_in_the_error() {
         let image = Image::read(&LocalTree::default(), std::process::id()).unwrap();
         let error = image.offsets_of(&["main", "ethr_event_wait"]).unwrap_err().to_string();
         assert!(error.contains("without the symbols ethr_event_wait,"), "{error}");
     }
 
     #[test]
-    fn a_process_of_somebody_else_says_which_rights_are_needed() {
+    fn the_error_for_another_users_process_names_the_rights() {
         let path = "/proc/7/maps".to_owned();
         let error = of_process(HostError::Denied { path, owner: None }, 7);
         assert!(error.is_denied());
@@ -333,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_an_error() {
+    fn a_missing_process_is_an_error() {
         let error = Image::read(&LocalTree::default(), u32::MAX).unwrap_err();
         assert_eq!(error.to_string(), "process 4294967295 has ended");
     }

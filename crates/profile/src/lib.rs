@@ -1,18 +1,18 @@
-//! What the threads of a VM are doing, seen from outside and without its help: where they are on a CPU, and what they wait for.
+//! Samples the threads of a VM from outside, without its help: where they are on-CPU, and what they wait for.
 //!
 //! ```text
-//! threads (/proc): how they spend their time                            free of probes
+//! threads (/proc): how threads spend their time                         no probes
 //!        │
 //!        └──> watch ──> stream (perf events) ──> record ──> unwind ──> stack ──> waits ──> WaitRow
 //!                 image, elf (names, unwind tables) ─────────┘
 //! ```
 //!
-//! A stock VM does not count its locks. But the kernel knows how long each thread ran and wanted to, and the VM how long it had work;
-//! the rest is waiting (what follows from that is for `rules` to say). Where it waits is seen in stacks ([`watch`]): of threads that yield or spin by sampling the
-//! CPU's clock, of threads that go to sleep by uprobes on the functions that do so. Nothing has to be restarted, and the node need not be
-//! attached to. Stacks name the operation that wants a lock (`ets_update_counter_3`), and not which table that is.
+//! A stock VM does not count lock contention. But the kernel knows how long each thread ran and was runnable, and the VM how long it had work;
+//! the rest is waiting (`rules` draws the conclusions). Call stacks show where a thread waits ([`watch`]): the CPU clock samples threads that
+//! yield or spin, uprobes or context switches show threads that go to sleep. The node is neither restarted nor attached to. Stacks name the
+//! operation that takes a lock (`ets_update_counter_3`), but not the table.
 //!
-//! What belongs to the VM is hostile: its files may hold any bytes, its stack too. All that is read is bounded.
+//! Everything that belongs to the VM is untrusted: its files and its stacks may hold any bytes. All reads are bounded.
 
 pub mod elf;
 pub mod error;
@@ -23,7 +23,7 @@ pub mod record;
 pub mod sample;
 pub mod stack;
 pub mod stream;
-pub mod tail;
+pub mod tail_calls;
 pub mod threads;
 pub mod timeline;
 pub mod unwind;

@@ -1,23 +1,23 @@
-//! Names of functions as a person reads them: without what compiler and linker have added.
+//! Function names as in the source, without what compiler and linker add.
 //!
-//! Nearly all of a VM is C. Of the C++ of its JIT only the names are wanted, not the types of their arguments, so the
-//! few forms of mangled names that occur are read here; what is of another form stays as it is.
+//! Nearly all of a VM is C. For the C++ of the JIT only names are needed, without argument types, so this parses the few forms of mangled names
+//! that occur there; other forms are left as they are.
 
-/// The name without version, without the marks of cloned and split functions (`.isra.0`, `.cold` …), and of C++ only the path.
+/// The name without symbol version and without suffixes of cloned and split functions (`.isra.0`, `.cold` …); for C++ the qualified name.
 pub fn plain(name: &str) -> String {
     let name = name.split('@').next().unwrap_or(name);
-    // A name may begin with a dot, as sections do.
+    // A leading dot belongs to the name, as in section names.
     let end = name.char_indices().skip(1).find(|(_, c)| *c == '.').map_or(name.len(), |(at, _)| at);
     let name = &name[..end];
     name.strip_prefix("_Z").and_then(path).unwrap_or_else(|| name.to_owned())
 }
 
-/// The name without the underscores that a C library puts before its inner names.
+/// The name without the underscores that a C library puts in front of internal names.
 pub(crate) fn without_underscores(name: &str) -> &str {
     name.strip_prefix("__GI_").unwrap_or(name).trim_start_matches('_')
 }
 
-/// What follows `_Z` as `a::b`; `None` for forms that are not read.
+/// The part after `_Z` as `a::b`; `None` for unsupported forms.
 fn path(mangled: &str) -> Option<String> {
     let (mut rest, is_nested) = match mangled.strip_prefix('N') {
         // Qualifiers of the object: const, volatile, restrict, & and &&.
@@ -46,12 +46,12 @@ fn path(mangled: &str) -> Option<String> {
             break;
         }
     }
-    // Of one part, `std` alone, nothing was read.
+    // `std` alone is not a name.
     let is_read = parts.len() > 1 || parts.first().is_some_and(|part| part != "std");
     is_read.then(|| parts.join("::"))
 }
 
-/// A constructor or destructor of the class before it.
+/// The name of a constructor or destructor of the class in front of it.
 fn structor(rest: &str, class: Option<&String>) -> Option<String> {
     let class = class?;
     match rest.as_bytes() {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_given_as_it_stands_in_the_source() {
+    fn compiler_additions_are_removed() {
         let check = |name: &str, expect: &str| assert_eq!(plain(name), expect, "{name}");
         check("ets_update_counter_3", "ets_update_counter_3");
         check("db_put_hash.isra.0", "db_put_hash");
@@ -87,7 +87,7 @@ mod tests {
         check("_ZN6asmjit10JitRuntimeD0Ev", "asmjit::JitRuntime::~JitRuntime");
         check("_ZSt9terminatev", "std::terminate");
         check("_ZL12static_thingi", "static_thing");
-        // What is not read stays.
+        // Unsupported forms are kept.
         check("_ZdlPv", "_ZdlPv");
         check("_ZN", "_ZN");
         check("_Z99short", "_Z99short");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn inner_names_of_a_c_library_are_known_by_the_outer_ones() {
+    fn internal_names_of_a_c_library_lose_their_underscores() {
         let check = |name, expect| assert_eq!(without_underscores(name), expect, "{name}");
         check("__sched_yield", "sched_yield");
         check("___pthread_mutex_lock", "pthread_mutex_lock");
@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_name_is_read_without_a_panic(name in ".{0,60}", mangled in "(N|L|K|St|[0-9]{1,3}|[A-Z][0-5]|[a-z]{1,4}|E|é){0,12}") {
+        fn arbitrary_names_do_not_panic(name in ".{0,60}", mangled in "(N|L|K|St|[0-9]{1,3}|[A-Z][0-5]|[a-z]{1,4}|E|é){0,12}") {
             plain(&name);
             plain(&format!("_Z{mangled}"));
         }

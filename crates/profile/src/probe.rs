@@ -1,14 +1,14 @@
-//! Uprobes on the way into sleep, and what watching costs.
+//! Uprobes on the functions that sleep, and the cost of watching.
 //!
-//! `ethr_event_wait` and `ethr_event_swait` are called by a thread that did not get a lock while it was spinning, and by threads without
-//! work. Nothing was measured of uprobes there in a loop that fights for a lock. **The entries of locks themselves are never probed**: a
-//! uprobe on `ethr_rwmutex_rlock` cut a loop over an ETS table that nobody else used from 10–13 million operations a second to 2 million.
+//! `ethr_event_wait` and `ethr_event_swait` are called by a thread that did not get a lock while spinning, and by threads without work. Uprobes
+//! there had no measurable effect on a loop with a contended lock. **The entries of locks themselves are never probed**: a uprobe on
+//! `ethr_rwmutex_rlock` slowed a loop over an uncontended ETS table from 10–13 million operations per second to 2 million.
 //!
-//! The kernel puts a breakpoint into the one process that is watched, for as long as the events are open; other processes that run the
-//! same file are not touched, and if beamtune is killed, the kernel takes it out.
+//! The kernel puts a breakpoint into the watched process only, as long as the events are open; other processes with the same file are not
+//! affected, and if beamtune is killed, the kernel removes it.
 //!
-//! On a virtual machine of two cores a trap took 10 µs, and taking one uprobe of one thread out again 90 ms, one after the other (the kernel
-//! waits until no CPU can be in it any more; Linux 6.18). So only a few threads are probed, and only while they come by rarely.
+//! On a virtual machine with two cores a trap took 10 µs, and removing one uprobe of one thread 90 ms, sequentially (the kernel waits until no
+//! CPU can be in it any more; Linux 6.18). So only a few threads are probed, and only while they rarely hit a uprobe.
 
 use std::ffi::CString;
 
@@ -17,32 +17,32 @@ use beamtune_model::Nanos;
 
 use crate::error::ProfileError;
 use crate::image::Image;
-use crate::stream::{Count, Event, LEAST_RING_BYTES, Options, Place, Refusal, Stream};
+use crate::stream::{Count, Event, MIN_RING_BYTES, Options, ProbePoint, Refusal, Stream};
 
-/// The functions that are probed.
+/// The probed functions.
 pub const FUNCTIONS: &[&str] = &["ethr_event_wait", "ethr_event_swait"];
 
-/// The kernel's number of the source of uprobes.
+/// The file with the type of uprobe events.
 const SOURCE: &str = "/sys/bus/event_source/devices/uprobe/type";
-/// Calls from which the cost of a trap is taken; 2,000 take some milliseconds.
+/// Calls to measure the cost of a trap; 2,000 take some milliseconds.
 const CALLS: u32 = 2_000;
 
-/// CPU time between two samples while the cost of one is measured: the kernel draws none more often than each 10 µs.
-const SAMPLED_EVERY: u64 = 100_000;
-/// Rounds of work in which that is measured; some 2 ms.
+/// CPU time between two samples while their cost is measured. The kernel samples at most every 10 µs.
+const SAMPLE_PERIOD_NS: u64 = 100_000;
+/// Iterations of the work in that measurement; about 2 ms.
 const ROUNDS: u64 = 2_000_000;
-/// Measured so many times with samples and without, in turn; the least counts, since others warm and cool the caches, too.
-const REPEATED: usize = 5;
-/// The same, where the difference does not show yet.
-const MOST_REPEATED: usize = 4 * REPEATED;
+/// Repetitions with and without samples, alternating. The minimum counts, since other processes disturb the caches, too.
+const MIN_REPETITIONS: usize = 5;
+/// Repetitions after which the measurement is given up if sampling still does not seem to cost anything.
+const MAX_REPETITIONS: usize = 4 * MIN_REPETITIONS;
 
-/// The places to be probed in a process.
-pub fn places(tree: &impl FileTree, image: &Image) -> Result<Vec<Place>, ProfileError> {
+/// The points to probe in a process.
+pub fn points(tree: &impl FileTree, image: &Image) -> Result<Vec<ProbePoint>, ProfileError> {
     let offsets = image.offsets_of(FUNCTIONS)?;
     let source = source(tree)?;
-    // The program that runs, whatever stands at its path now, and whatever root it has.
+    // The running program, even if its path now holds another file, and in any root.
     let path = CString::new(format!("/proc/{}/exe", image.pid())).unwrap_or_default();
-    Ok(offsets.into_iter().map(|offset| Place { source, path: path.clone(), offset }).collect())
+    Ok(offsets.into_iter().map(|offset| ProbePoint { source, path: path.clone(), offset }).collect())
 }
 
 fn source(tree: &impl FileTree) -> Result<u32, ProfileError> {
@@ -51,14 +51,14 @@ fn source(tree: &impl FileTree) -> Result<u32, ProfileError> {
     std::str::from_utf8(&content).ok().and_then(|text| text.trim().parse().ok()).ok_or_else(none)
 }
 
-/// Every how many-th is sampled, so that there are at most so many samples in a second. An odd number: of a thread that does two things
-/// in turn (it waits for a lock, then for work) an even one would show always the same.
-pub fn period(per_second: f64, most_per_second: u32) -> u64 {
-    (per_second / f64::from(most_per_second.max(1))).ceil().max(1.0) as u64 | 1
+/// The sampling period that yields at most `max_per_second` samples. It is odd: for a thread that alternates between two things (waiting for a
+/// lock, then for work) an even period would always show the same one.
+pub fn period(per_second: f64, max_per_second: u32) -> u64 {
+    (per_second / f64::from(max_per_second.max(1))).ceil().max(1.0) as u64 | 1
 }
 
-/// What an entry costs the thread that comes by; measured on a function of beamtune's own, which takes some 100 ms.
-pub fn trap_price() -> Result<Nanos, ProfileError> {
+/// CPU time that a uprobe hit costs a thread, measured on a function of our own. Takes about 100 ms.
+pub fn trap_cost() -> Result<Nanos, ProfileError> {
     let tree = LocalTree::default();
     let own = Image::read(&tree, std::process::id())?;
     let address = probed as *const () as usize as u64;
@@ -66,43 +66,43 @@ pub fn trap_price() -> Result<Nanos, ProfileError> {
     let offset = module.and_then(|module| module.elf.offset_at(address.wrapping_sub(module.bias)));
     let offset = offset.ok_or(ProfileError::NoProgram { pid: own.pid() })?;
     let path = CString::new("/proc/self/exe").unwrap_or_default();
-    let place = Place { source: source(&tree)?, path, offset };
+    let point = ProbePoint { source: source(&tree)?, path, offset };
     let refused = |refusal: Refusal| refusal.into_error(own.pid(), "uprobes", None);
     let mut clock = Count::open(Event::Clock, 0).map_err(refused)?;
     let plain = time_of_calls(&mut clock);
-    let count = Count::open(Event::Entry(&place), 0).map_err(refused)?;
+    let count = Count::open(Event::Entry(&point), 0).map_err(refused)?;
     let trapped = time_of_calls(&mut clock);
     drop(count);
     Ok(trapped.saturating_sub(plain).max(0) / i64::from(CALLS))
 }
 
-/// What a sample costs the thread of which it is drawn: an interrupt, and the copy of its stack. `None` where that cannot be measured.
-pub fn sample_price() -> Option<Nanos> {
+/// CPU time that a sample costs a thread: an interrupt, and the copy of the stack. `None` if it is not measurable.
+pub fn sample_cost() -> Option<Nanos> {
     let options = Options {
-        period: SAMPLED_EVERY,
-        is_kernel_seen: false,
-        are_switches_told: false,
-        ring_bytes: LEAST_RING_BYTES,
+        period: SAMPLE_PERIOD_NS,
+        includes_kernel: false,
+        records_switches: false,
+        ring_bytes: MIN_RING_BYTES,
     };
     let mut clock = Count::open(Event::Clock, 0).ok()?;
     let mut work = || time_of(&mut clock, rounds);
     let (mut plain, mut sampled) = (Nanos::MAX, Nanos::MAX);
-    for repeated in 1..=MOST_REPEATED {
+    for repetition in 1..=MAX_REPETITIONS {
         plain = plain.min(work());
         let mut stream = Stream::open(Event::Clock, 0, &options).ok()?;
         stream.start();
         sampled = sampled.min(work());
         drop(stream);
-        // Where others use the machine it takes longer until both have had it to themselves for once.
-        if repeated >= REPEATED && sampled > plain {
-            let samples = (sampled / i64::try_from(SAMPLED_EVERY).ok()?).max(1);
+        // On a busy host it takes longer until both have run undisturbed.
+        if repetition >= MIN_REPETITIONS && sampled > plain {
+            let samples = (sampled / i64::try_from(SAMPLE_PERIOD_NS).ok()?).max(1);
             return Some(sampled.saturating_sub(plain) / samples);
         }
     }
     None
 }
 
-/// Some work. Never inlined: two copies of it may differ by more than samples cost.
+/// Some work. Never inlined: two copies may differ by more than the cost of samples.
 #[inline(never)]
 fn rounds() {
     std::hint::black_box((0..ROUNDS).fold(0, |sum, n| std::hint::black_box(sum ^ n)));
@@ -114,14 +114,14 @@ fn time_of_calls(clock: &mut Count) -> Nanos {
     })
 }
 
-/// How much CPU time this thread needs for something, by a clock that counts only while it has a CPU.
+/// CPU time of this thread for some work.
 fn time_of(clock: &mut Count, work: impl FnOnce()) -> Nanos {
     let before = clock.read();
     work();
     Nanos::try_from(clock.read().saturating_sub(before)).unwrap_or(Nanos::MAX)
 }
 
-/// What is probed to know the price.
+/// The function that is probed to measure the cost.
 #[inline(never)]
 extern "C" fn probed(before: u64) -> u64 {
     std::hint::black_box(before).wrapping_add(1)
@@ -132,8 +132,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_are_thinned_to_what_was_asked_for() {
-        let check = |entries, most, expect| assert_eq!(period(entries, most), expect, "{entries} for {most}");
+    fn sampling_period_limits_the_rate_and_is_odd() {
+        let check = |entries, max, expect| assert_eq!(period(entries, max), expect, "{entries} for {max}");
         check(0.0, 500, 1);
         check(500.0, 500, 1);
         check(501.0, 500, 3);
@@ -144,25 +144,25 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_uprobes_is_told() {
+    fn a_kernel_without_uprobes_has_its_own_error() {
         let root = tempfile::tempdir().unwrap();
         let error = source(&LocalTree::at(root.path())).unwrap_err().to_string();
         assert!(error.contains("this kernel has no uprobes"), "{error}");
     }
 
     #[test]
-    fn traps_and_samples_have_a_price() {
-        match trap_price() {
-            // A busy machine is no reason to fail: that it is a sensible number is enough.
-            Ok(price) => assert!((1..10_000_000).contains(&price), "{price}"),
+    fn costs_of_traps_and_samples_are_plausible() {
+        match trap_cost() {
+            // Any plausible number will do, also on a busy host.
+            Ok(cost) => assert!((1..10_000_000).contains(&cost), "{cost}"),
             Err(error @ (ProfileError::Denied { .. } | ProfileError::NoUprobes { .. })) => {
                 eprintln!("skipped, because {error}");
             }
             Err(error) => panic!("{error}"),
         }
-        match sample_price() {
-            Some(price) => assert!((0..10_000_000).contains(&price), "{price}"),
-            None => eprintln!("skipped, because the kernel does not allow to watch oneself"),
+        match sample_cost() {
+            Some(cost) => assert!((0..10_000_000).contains(&cost), "{cost}"),
+            None => eprintln!("skipped, because the kernel does not allow perf events of our own process"),
         }
     }
 }

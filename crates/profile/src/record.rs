@@ -1,12 +1,11 @@
-//! The records that the kernel writes into the ring of an event, as bytes. See perf_event_open(2).
+//! Parser of the binary records in an event's ring buffer. See perf_event_open(2).
 //!
-//! Which fields a record has follows from what was asked for; here always the same: thread, instant, registers, stack. They are
-//! read here, because of a switch the instant is needed, and because a sample without registers or without a stack is shorter than
-//! one with.
+//! The fields of a record depend on the event's attributes; here they are always the same: thread, time, registers, stack. We parse them
+//! ourselves because the time of context switches is needed, and because a sample without registers or stack is shorter than one with them.
 
 use crate::stack::Registers;
 
-/// What of perf_event.h is used, by the names there.
+/// Constants of perf_event.h.
 mod kernel {
     pub const RECORD_LOST: u32 = 2;
     pub const RECORD_SAMPLE: u32 = 9;
@@ -16,49 +15,49 @@ mod kernel {
     pub const RECORD_MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 }
 
-/// The registers that are asked for, as bits of the kernel's numbers (asm/perf_regs.h): BP 6, SP 7, IP 8.
+/// The sampled registers, as bits of the kernel's numbers (asm/perf_regs.h): BP 6, SP 7, IP 8.
 #[cfg(target_arch = "x86_64")]
 pub const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
-/// The registers that are asked for, as bits of the kernel's numbers (asm/perf_regs.h): X29 29, LR 30, SP 31, PC 32.
+/// The sampled registers, as bits of the kernel's numbers (asm/perf_regs.h): X29 29, LR 30, SP 31, PC 32.
 #[cfg(target_arch = "aarch64")]
 pub const REGISTERS: u64 = 1 << 29 | 1 << 30 | 1 << 31 | 1 << 32;
 
-/// A thread at the instant at which an event happened.
+/// A thread at the time of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample<'a> {
-    /// When, in nanoseconds of the kernel's clock of events.
+    /// Time, in nanoseconds of the perf clock.
     pub t: u64,
-    /// Its registers; `None` where the thread has none in user mode any more.
+    /// User-mode registers; `None` if the thread no longer has any.
     pub registers: Option<Registers>,
-    /// Its stack from the stack's pointer on, as far as it was copied.
+    /// The copied part of the stack, from the stack pointer on.
     pub stack: &'a [u8],
 }
 
-/// What happened.
+/// A record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// The event.
+    /// A sample.
     Sample(Sample<'a>),
-    /// The thread was taken off its CPU, by itself or because another one got it.
+    /// The thread was switched out.
     Out {
-        /// When.
+        /// Time, in nanoseconds of the perf clock.
         t: u64,
-        /// By itself: it sleeps.
+        /// Whether it blocked; otherwise it was preempted.
         is_voluntary: bool,
     },
-    /// It got one.
+    /// The thread was switched in.
     In {
-        /// When.
+        /// Time, in nanoseconds of the perf clock.
         t: u64,
     },
-    /// The ring was full.
+    /// The ring was full, and records were dropped.
     Lost {
-        /// Records that are missing.
+        /// Number of dropped records.
         count: u64,
     },
 }
 
-/// Takes fields from the front.
+/// Reads fields from the front.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -74,7 +73,7 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Reads what follows a record's header; `None` for kinds that are not needed, and for what makes no sense.
+    /// Parses a record's body; `None` for other kinds of records, and for invalid ones.
     pub fn parse(kind: u32, misc: u16, body: &'a [u8]) -> Option<Record<'a>> {
         let mut fields = Fields(body);
         match kind {
@@ -102,7 +101,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// An ABI, and if that is not "none", as many words as were asked for.
+/// An ABI, and unless that is 0 ("none"), one word for each register.
 fn registers(fields: &mut Fields<'_>) -> Option<Option<Registers>> {
     if fields.word()? == 0 {
         return Some(None);
@@ -120,7 +119,7 @@ fn registers(fields: &mut Fields<'_>) -> Option<Option<Registers>> {
     Some(Some(Registers { ip, sp, fp, lr }))
 }
 
-/// How much room there is, that, and how much of it was filled; the latter only where there is room.
+/// The size of the copy, the copy, and how much of it is valid; the last one is missing if the size is 0.
 fn stack<'a>(fields: &mut Fields<'a>) -> Option<&'a [u8]> {
     let room = usize::try_from(fields.word()?).ok()?;
     if room == 0 {
@@ -141,7 +140,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// A sample with as many registers as are asked for, numbered from 1.
+    /// A sample with all registers, numbered from 1.
     fn sample(abi: u64, stack: &[u64]) -> Vec<u8> {
         let mut all = vec![0x0000_0002_0000_0001, 1_000, abi];
         if abi != 0 {
@@ -153,7 +152,7 @@ mod tests {
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn a_sample_has_registers_and_as_much_stack_as_was_copied() {
+    fn a_sample_has_registers_and_the_valid_part_of_the_stack() {
         let body = sample(2, &[16, 0x11, 0x22, 8]);
         let expect = Sample {
             t: 1_000,
@@ -164,25 +163,25 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_a_thread_that_is_ending_has_neither() {
+    fn a_sample_of_an_exiting_thread_has_neither() {
         let body = sample(0, &[0]);
         let expect = Sample { t: 1_000, registers: None, stack: &[] };
         assert_eq!(Record::parse(9, 1, &body), Some(Record::Sample(expect)));
     }
 
     #[test]
-    fn what_makes_no_sense_is_left_out() {
+    fn invalid_records_are_ignored() {
         let check = |body: &[u8]| assert_eq!(Record::parse(9, 2, body), None, "{body:?}");
         check(&[]);
         check(&sample(2, &[]));
-        // More stack than there is room, and more than the record.
+        // More valid bytes than copied ones, and a copy larger than the record.
         check(&sample(2, &[8, 0x11, 9]));
         check(&sample(2, &[u64::MAX, 0x11, 8]));
         assert_eq!(Record::parse(4, 0, &sample(2, &[0])), None);
     }
 
     #[test]
-    fn a_switch_says_whether_the_thread_wanted_it() {
+    fn a_switch_says_whether_it_was_voluntary() {
         let body = words(&[0x0000_0002_0000_0001, 5_000]);
         let check = |misc, expect| assert_eq!(Record::parse(14, misc, &body), Some(expect), "{misc:x}");
         check(1 << 13, Record::Out { t: 5_000, is_voluntary: true });
@@ -191,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_is_counted() {
+    fn lost_records_are_counted() {
         assert_eq!(Record::parse(2, 0, &words(&[77, 12, 0, 0])), Some(Record::Lost { count: 12 }));
         assert_eq!(Record::parse(13, 0, &words(&[3, 0, 0])), Some(Record::Lost { count: 3 }));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(kind in 0_u32..16, misc: u16, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(kind in 0_u32..16, misc: u16, body in proptest::collection::vec(any::<u8>(), 0..200)) {
             Record::parse(kind, misc, &body);
         }
     }

@@ -1,38 +1,38 @@
-//! Stacks: the registers and the copy of memory that a sample brings, and the frames that become of them.
+//! Call stacks: registers and stack memory of a sample, and the frames derived from them.
 
-/// What of a thread's registers unwinding begins with.
+/// The registers with which unwinding starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Registers {
-    /// The instruction.
+    /// Instruction pointer.
     pub ip: u64,
-    /// The stack's pointer.
+    /// Stack pointer.
     pub sp: u64,
-    /// The frame's pointer.
+    /// Frame pointer.
     pub fp: u64,
-    /// The link register of ARM64; 0 elsewhere.
+    /// Link register of ARM64; 0 elsewhere.
     pub lr: u64,
 }
 
 /// Why a stack ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StackEnd {
-    /// The thread begins there.
+    /// The thread's first function was reached.
     #[default]
     Bottom,
-    /// The caller is code that the VM has made, or that of a file that could not be read. Of such there are no unwind tables, and what
-    /// would be found by frame pointers there would be invented.
+    /// The caller is generated code, or code of a file that could not be read. There are no unwind tables for it, and frames found through
+    /// frame pointers would be invented.
     Generated,
-    /// The copy of the stack was not long enough, or there are more frames than are kept.
+    /// The copied part of the stack was too short, or there are more frames than the limit.
     Cut,
-    /// The unwind tables did not help.
+    /// Unwinding failed.
     Lost,
 }
 
-/// Where a thread was.
+/// A call stack.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Stack {
-    /// An address within each function, innermost first. Return addresses are those of the calls.
+    /// An address within each function, innermost first. For return addresses: the address of the call.
     pub frames: Vec<u64>,
-    /// What is behind the last one.
+    /// Why there are no more frames.
     pub end: StackEnd,
 }

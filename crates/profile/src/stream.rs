@@ -1,13 +1,13 @@
-//! Events of the kernel that happen to one thread, and what comes of them: a count, and samples in a ring of memory.
+//! Perf events of one thread: a count, and samples in a ring buffer.
 //!
-//! Each event is opened for one thread (perf_event_open(2) with a thread's number). For a whole process there is no way: an event of one
-//! thread passes to those that this one starts later (`inherit`), but not to those that are there, and all of a VM's are there; and with
-//! `inherit` the kernel gives no ring that is not bound to one CPU. Threads that are started while we look are not seen.
+//! Each event is opened for one thread (perf_event_open(2) with a thread id). There is no way to open one for a whole process: `inherit` passes
+//! an event to threads that are started later, but not to existing ones, and a VM's threads all exist already; and with `inherit` the kernel
+//! allows only rings that are bound to one CPU. So threads that start while watching are not seen.
 //!
 //! # Cost
 //!
-//! A sample copies the stack of the thread ([`STACK_BYTES`]), some microseconds of its time; a ring that is full drops samples
-//! and says how many, and never holds up the thread.
+//! A sample copies the thread's stack ([`STACK_BYTES`]), some microseconds of its time. A full ring drops samples and counts them; it never
+//! delays the thread.
 
 use std::ffi::CString;
 use std::io;
@@ -18,37 +18,37 @@ use perf_event::{Builder, Counter, SampleFlag, Sampler};
 use crate::error::ProfileError;
 use crate::record::{REGISTERS, Record};
 
-/// How much of the stack is copied. The C code below a BIF needs some hundred bytes to a few thousand.
+/// Size of the stack copy. The C code below a BIF needs a few hundred to a few thousand bytes.
 pub const STACK_BYTES: u32 = 16 * 1024;
 /// The smallest ring: room for three samples, or for 1,600 switches.
-pub const LEAST_RING_BYTES: usize = 64 * 1024;
-/// Records that are taken out at once, so that a thread that fills its ring as fast as it is emptied holds up nobody.
-const MOST_RECORDS: usize = 20_000;
+pub const MIN_RING_BYTES: usize = 64 * 1024;
+/// Records that one call reads at most, so that a thread that fills its ring as fast as it is read does not block the reader.
+const MAX_RECORDS: usize = 20_000;
 
-/// A place in a program's file at which threads are seen to come by.
+/// Position of a uprobe in a program's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The kernel's number for events of this kind: `/sys/bus/event_source/devices/uprobe/type`.
+pub struct ProbePoint {
+    /// The type of uprobe events in this kernel, from `/sys/bus/event_source/devices/uprobe/type`.
     pub source: u32,
-    /// The file, as we see it.
+    /// Path of the file.
     pub path: CString,
-    /// Where in it.
+    /// Offset in the file.
     pub offset: u64,
 }
 
-/// What is counted and sampled.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// Time on a CPU, in nanoseconds.
+    /// CPU time, in nanoseconds.
     Clock,
-    /// The thread leaves its CPU.
+    /// Switches out of a CPU.
     Switches,
-    /// It comes by a place (a uprobe).
-    Entry(&'a Place),
+    /// Hits of a uprobe.
+    Entry(&'a ProbePoint),
 }
 
 impl Event<'_> {
-    /// What it is, for messages.
+    /// Name for messages.
     pub fn what(&self) -> &'static str {
         match self {
             Event::Clock => "the CPU's clock",
@@ -61,43 +61,43 @@ impl Event<'_> {
         match self {
             Event::Clock => Builder::new(Software::CPU_CLOCK),
             Event::Switches => Builder::new(Software::CONTEXT_SWITCHES),
-            Event::Entry(place) => {
-                // perf-event2 has a type for uprobes that it does not take as an event (0.7.4).
+            Event::Entry(point) => {
+                // perf-event2 does not accept its own type for uprobes as an event (0.7.4).
                 let mut builder = Builder::new(Raw::new(0));
                 let attributes = builder.attrs_mut();
-                attributes.type_ = place.source;
-                // Read by the kernel while the event is opened; `place` lives longer than the builder.
-                attributes.config1 = place.path.as_ptr() as usize as u64;
-                attributes.config2 = place.offset;
+                attributes.type_ = point.source;
+                // The kernel reads the string while the event is opened; `point` outlives the builder.
+                attributes.config1 = point.path.as_ptr() as usize as u64;
+                attributes.config2 = point.offset;
                 builder
             }
         }
     }
 }
 
-/// How an event is watched.
+/// Options of a sampled event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// A sample for so much of what is counted.
+    /// Count per sample: nanoseconds, switches or hits.
     pub period: u64,
-    /// What happens in the kernel counts, too: without that a thread in `sched_yield` is not seen. It needs more rights.
-    pub is_kernel_seen: bool,
-    /// Each switch of the thread is told.
-    pub are_switches_told: bool,
-    /// How large its ring is: a power of two. The kernel locks that much memory.
+    /// Whether to count in kernel mode, too. Without it a thread in `sched_yield` is not sampled. It needs more rights.
+    pub includes_kernel: bool,
+    /// Whether to record each context switch of the thread.
+    pub records_switches: bool,
+    /// Size of the ring, a power of two. The kernel locks that much memory.
     pub ring_bytes: usize,
 }
 
-/// Why an event was not opened.
+/// Why an event could not be opened.
 #[derive(Debug)]
 pub enum Refusal {
     /// The thread has ended.
     Ended,
-    /// The kernel does not let us.
+    /// Permission denied.
     Denied,
-    /// We have too many files, or too much memory in rings.
+    /// Too many open files, or too much locked memory.
     NoRoom(io::Error),
-    /// The kernel cannot do that.
+    /// Any other error, such as an unsupported event.
     Failed(io::Error),
 }
 
@@ -112,7 +112,7 @@ impl Refusal {
         }
     }
 
-    /// As an error of the whole; `paranoid` is the kernel's setting.
+    /// Converts it; `paranoid` is the kernel's `perf_event_paranoid`.
     pub fn into_error(self, pid: u32, what: &'static str, paranoid: Option<i64>) -> ProfileError {
         match self {
             Refusal::Ended => ProfileError::NoThreads { pid },
@@ -123,65 +123,65 @@ impl Refusal {
     }
 }
 
-/// An event that is counted, without samples.
+/// An event that is only counted.
 #[derive(Debug)]
 pub struct Count(Counter);
 
 impl Count {
-    /// Begins to count for a thread; 0 is the one that calls.
+    /// Starts to count for a thread; 0 is the calling thread.
     pub fn open(event: Event<'_>, tid: u32) -> Result<Count, Refusal> {
         let mut builder = event.builder();
         observe(&mut builder, tid).enabled(true);
         builder.build().map(Count).map_err(Refusal::of)
     }
 
-    /// How often it has happened.
+    /// The count so far.
     pub fn read(&mut self) -> u64 {
-        // An event that was opened can be read.
+        // Reading an open event does not fail.
         self.0.read().unwrap_or(0)
     }
 }
 
-/// An event that is sampled.
+/// A sampled event.
 pub struct Stream {
     sampler: Sampler,
-    /// How much of what is counted a sample stands for.
+    /// Count per sample.
     pub period: u64,
 }
 
 impl Stream {
-    /// An event of a thread, which waits for [`Self::start`]; 0 is the thread that calls.
+    /// Opens an event of a thread, disabled until [`Self::start`]; 0 is the calling thread.
     pub fn open(event: Event<'_>, tid: u32, options: &Options) -> Result<Stream, Refusal> {
         let mut builder = event.builder();
-        // Not PERIOD: with that the kernel takes a sample of each event of its own (perf_swevent_event, kernel/events/core.c), whatever the
-        // period. It never changes here anyway.
+        // Without PERIOD: with it the kernel samples every software event, whatever the period (perf_swevent_event,
+        // kernel/events/core.c). The period never changes here anyway.
         let fields = SampleFlag::TID | SampleFlag::TIME | SampleFlag::REGS_USER | SampleFlag::STACK_USER;
         let period = options.period.max(1);
         observe(&mut builder, tid)
             .enabled(false)
             .sample_period(period)
-            .exclude_kernel(!options.is_kernel_seen)
-            .context_switch(options.are_switches_told)
+            .exclude_kernel(!options.includes_kernel)
+            .context_switch(options.records_switches)
             .sample(fields)
             .sample_id_all(true)
             .sample_regs_user(REGISTERS)
             .sample_stack_user(STACK_BYTES)
-            // Nobody waits for the ring: it is looked at now and then.
+            // No wake-ups: the ring is polled.
             .wakeup_watermark(options.ring_bytes);
         let counter = builder.build().map_err(Refusal::of)?;
-        // Here "not permitted" means that all memory that may be locked is.
+        // Here EPERM means that the limit of locked memory is reached.
         let sampler = counter.sampled(options.ring_bytes).map_err(Refusal::NoRoom)?;
         Ok(Stream { sampler, period })
     }
 
-    /// How often it has happened, samples or not.
+    /// The number of events so far, sampled or not.
     pub fn count(&mut self) -> u64 {
         self.sampler.read().unwrap_or(0)
     }
 
-    /// Hands over what has happened since the last time, in the order of the instants.
+    /// Passes new records to `take`, oldest first.
     pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
-        for _ in 0..MOST_RECORDS {
+        for _ in 0..MAX_RECORDS {
             let Some(record) = self.sampler.next_record() else { return };
             let body = record.to_contiguous();
             if let Some(record) = Record::parse(record.ty(), record.misc(), &body) {
@@ -190,15 +190,15 @@ impl Stream {
         }
     }
 
-    /// Begins to sample.
+    /// Enables the event.
     pub fn start(&mut self) {
-        // What was opened can be begun, or its thread has ended.
+        // This fails only if the thread has ended.
         let _ = self.sampler.enable();
     }
 
-    /// Ends it; what was not yet handed over still is by [`Self::drain`].
+    /// Disables the event; [`Self::drain`] still passes what is in the ring.
     pub fn stop(&mut self) {
-        // It ends with the file at the latest.
+        // If this fails, closing the event stops it.
         let _ = self.sampler.disable();
     }
 }

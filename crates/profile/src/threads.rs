@@ -1,6 +1,6 @@
-//! The threads of a VM, at one instant: which each is, and what the kernel has counted of it. This costs the VM nothing.
+//! Reads the threads of a VM: what each is, and its counters in the kernel. This costs the VM nothing.
 //!
-//! Three small files are read of each thread, as the recorder does each second; see [`beamtune_host::threads`] for the names.
+//! Three small files are read for each thread, as the recorder does every second; see [`beamtune_host::threads`] for the names.
 
 use std::collections::HashMap;
 
@@ -11,57 +11,57 @@ use beamtune_host::tree::FileTree;
 use beamtune_model::window::{self, Point};
 use beamtune_model::{Clock, Nanos};
 
-/// Threads that are read at most; a VM with all limits raised has 1,024 + 1,024 + 1,024 + 1,024.
-const MOST_THREADS: usize = 5_000;
-/// Of one file; real ones stay below 2 kB.
-const FILE_BYTES: usize = 64 * 1024;
+/// Limit of threads; a VM with all limits raised has 1,024 + 1,024 + 1,024 + 1,024.
+const MAX_THREADS: usize = 5_000;
+/// Limit of a file's size; real ones stay below 2 kB.
+const MAX_FILE_BYTES: usize = 64 * 1024;
 /// The kind of threads that the VM has not named.
 pub const OTHER: &str = "other";
 
-/// What the kernel has counted of a thread since it was started; `None` where it does not tell.
+/// A thread with its counters since it started; `None` if the kernel does not provide one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
-    /// The kernel's number.
+    /// Thread id of the kernel.
     pub tid: u32,
     /// `scheduler`, `dirty_cpu_scheduler`, `dirty_io_scheduler`, `aux`, `poll`, `async`, or [`OTHER`].
     pub kind: String,
-    /// Time on a CPU.
+    /// CPU time.
     pub ran: Option<Nanos>,
-    /// Time runnable without one.
+    /// Run-queue delay: time runnable without a CPU.
     pub queued: Option<Nanos>,
-    /// Switches because it slept.
+    /// Voluntary switches: the thread slept.
     pub sleeps: Option<i64>,
-    /// Switches because another one got its CPU, or because it offered it (`sched_yield`) and another one took it.
+    /// Involuntary switches: the thread was preempted, or yielded (`sched_yield`) to another one.
     pub preempted: Option<i64>,
 }
 
-/// All threads at an instant.
+/// All threads at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
-    /// When, on the clock that was given.
+    /// Time on the given clock.
     pub t: Nanos,
     /// The threads, in the kernel's order.
     pub threads: Vec<Thread>,
 }
 
-/// What happened between two looks.
+/// Differences between two readings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// How long that was.
+    /// Time between the readings.
     pub length: Nanos,
-    /// The threads that are in both, with what was counted meanwhile.
+    /// Threads present in both, with the differences of their counters.
     pub threads: Vec<Thread>,
 }
 
-/// Reads all threads of a process; those that end meanwhile are left out.
+/// Reads all threads of a process; threads that end meanwhile are left out.
 pub fn look(tree: &impl FileTree, pid: u32, clock: &dyn Clock) -> Result<Look, HostError> {
     let folder = format!("/proc/{pid}/task");
     let t = clock.now();
-    let names = tree.list(&folder, MOST_THREADS)?;
+    let names = tree.list(&folder, MAX_THREADS)?;
     let tids = names.iter().filter_map(|name| name.parse::<u32>().ok());
     let mut threads: Vec<Thread> =
         tids.filter_map(|tid| thread(tree, &format!("{folder}/{tid}"), tid)).collect();
-    // A kernel that does not account for waiting writes zeros.
+    // A kernel without scheduler statistics writes zeros.
     if threads.iter().all(|thread| thread.ran.unwrap_or(0) == 0) {
         for thread in &mut threads {
             (thread.ran, thread.queued) = (None, None);
@@ -71,7 +71,7 @@ pub fn look(tree: &impl FileTree, pid: u32, clock: &dyn Clock) -> Result<Look, H
 }
 
 fn thread(tree: &impl FileTree, folder: &str, tid: u32) -> Option<Thread> {
-    let read = |name: &str| tree.read(&format!("{folder}/{name}"), FILE_BYTES);
+    let read = |name: &str| tree.read(&format!("{folder}/{name}"), MAX_FILE_BYTES);
     let content = read("stat").ok()?;
     let entity = vm_thread(Stat::parse(&content).ok()?.comm);
     let kind = entity.as_deref().and_then(|entity| entity.split('/').next()).unwrap_or(OTHER).to_owned();
@@ -87,7 +87,7 @@ fn thread(tree: &impl FileTree, folder: &str, tid: u32) -> Option<Thread> {
     })
 }
 
-/// What happened to each thread between two looks.
+/// The differences between two readings.
 pub fn between(before: &Look, after: &Look) -> Change {
     let earlier: HashMap<(u32, &str), &Thread> =
         before.threads.iter().map(|thread| ((thread.tid, thread.kind.as_str()), thread)).collect();
@@ -138,7 +138,7 @@ mod tests {
         Thread { tid, kind: kind.to_owned(), ran, queued, sleeps: Some(40), preempted: Some(3) }
     }
 
-    /// A clock that shows the same for ever.
+    /// A clock that does not advance.
     struct Stopped;
 
     impl Clock for Stopped {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thread_has_its_kind_and_its_times() {
+    fn threads_have_kinds_and_times() {
         let root = host(&[
             (7, "beam.smp", "10 1 2\n"),
             (8, "erts_sched_1", "1000 200 5\n"),
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_does_not_account_for_waiting_leaves_the_times_open() {
+    fn times_are_none_without_scheduler_statistics() {
         let root = host(&[(7, "beam.smp", "0 0 0\n"), (8, "erts_sched_1", "0 0 0\n")]);
         let seen = look(&LocalTree::at(root.path()), 7, &Stopped).unwrap().threads;
         assert!(seen.iter().all(|thread| thread.ran.is_none() && thread.queued.is_none()), "{seen:?}");
     }
 
     #[test]
-    fn what_happened_is_the_difference_of_threads_that_were_there_before_and_after() {
+    fn a_change_has_the_threads_present_in_both_readings() {
         let before = vec![thread(1, "scheduler", Some(10), Some(5)), thread(2, "aux", Some(1), None)];
         let mut last = thread(1, "scheduler", Some(110), Some(6));
         last.sleeps = Some(140);

@@ -1,10 +1,10 @@
-//! From registers and a copy of the stack to frames, by the unwind tables of the program and its libraries.
+//! Unwinds registers and a copied stack into frames, with the unwind tables of the program and its libraries.
 //!
-//! A stripped VM has no frame pointers (distributions build with -fomit-frame-pointer), but `.eh_frame` is always there, and exact at
-//! every instruction (-fasynchronous-unwind-tables is the default of x86-64 and ARM64). The crate `framehop` interprets it and keeps
-//! what it has learnt of an address, so that the second stack of a kind costs a microsecond.
+//! A stripped VM has no frame pointers (distributions build with -fomit-frame-pointer), but it always has `.eh_frame`, which is exact at every
+//! instruction (-fasynchronous-unwind-tables is the default on x86-64 and ARM64). The crate `framehop` interprets it and caches the rules for
+//! each address, so that a repeated stack costs 1 µs.
 //!
-//! The C code that a BIF runs is called from code of the JIT, for which there are no tables: there the stack ends, and says so.
+//! The C code of a BIF is called from JIT code, which has no tables: there the stack ends with [`StackEnd::Generated`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use framehop::aarch64::{
 #[cfg(target_arch = "x86_64")]
 use framehop::x86_64::{CacheX86_64 as Cache, UnwindRegsX86_64 as NativeRegisters, UnwinderX86_64 as Native};
 
-/// Frames that are kept of a stack; those of a VM's own C code are some ten, a NIF may recurse.
-const MOST_FRAMES: usize = 128;
+/// Limit of frames; the VM's own C code has about ten, a NIF may recurse.
+const MAX_FRAMES: usize = 128;
 
 /// Unwinds stacks of one process.
 pub struct Unwinder {
     native: Native<Arc<[u8]>>,
     cache: Cache,
-    /// Where there are unwind tables, by address.
+    /// Sorted address ranges that have unwind tables.
     known: Vec<Range<u64>>,
 }
 
 impl Unwinder {
-    /// With the tables of its program and libraries.
+    /// With the unwind tables of this process's program and libraries.
     pub fn new(image: &Image) -> Self {
         let mut native = Native::new();
         let mut known = Vec::new();
@@ -56,7 +56,7 @@ impl Unwinder {
         Unwinder { native, cache: Cache::new(), known }
     }
 
-    /// The frames of a thread with these registers, whose stack from its pointer on is `memory`.
+    /// The frames of a thread; `memory` is its stack from the stack pointer on.
     pub fn unwind(&mut self, registers: &Registers, memory: &[u8]) -> Stack {
         let mut is_cut = false;
         let mut read = |address: u64| {
@@ -73,7 +73,7 @@ impl Unwinder {
                     if !covers(&self.known, address) {
                         break StackEnd::Generated;
                     }
-                    if frames.len() >= MOST_FRAMES {
+                    if frames.len() >= MAX_FRAMES {
                         break StackEnd::Cut;
                     }
                     frames.push(address);
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_lies_within_a_range_is_covered() {
+    fn only_addresses_within_a_range_are_covered() {
         let known = [10..20, 30..40];
         let covered: Vec<u64> = (0..50).filter(|address| covers(&known, *address)).collect();
         assert_eq!(covered, (10..20).chain(30..40).collect::<Vec<_>>());
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_read_only_where_all_of_it_was_copied() {
+    fn a_word_is_read_only_if_all_of_it_was_copied() {
         let memory: Vec<u8> = (0..16).collect();
         assert_eq!(word_at(&memory, 0), Some(u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7])));
         assert!(word_at(&memory, 8).is_some());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_nobody_knows_ends_the_stack_at_once() {
+    fn a_stack_ends_at_unknown_code() {
         let image = Image::read(&beamtune_host::LocalTree::default(), std::process::id()).unwrap();
         let registers = Registers { ip: 0x10, sp: 0x1000, fp: 0x1000, lr: 0 };
         let stack = Unwinder::new(&image).unwind(&registers, &[0; 64]);

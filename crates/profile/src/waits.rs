@@ -1,15 +1,15 @@
-//! From stacks to what threads wait for: is it a lock, and who wants it?
+//! From call stacks to what threads wait for: is it a lock, and which operation takes it?
 //!
-//! All threads of a VM wait in the same few functions (`ethr_event_wait` and its kin, which sleep in a futex): for a lock, for work, for
-//! another thread. What tells them apart is who called: between the waiting functions and the first function that is neither
-//! waiting nor locking there must be one of a lock. A scheduler that sleeps for lack of work is below `erts_schedule`, an auxiliary
-//! thread below nothing with a name, and neither has a lock's function in between.
+//! All threads of a VM wait in the same few functions (`ethr_event_wait` and similar, which sleep in a futex): for a lock, for work, for
+//! another thread. The callers tell these apart: if it is a lock, a locking function comes between the waiting functions and the first function
+//! that neither waits nor locks. A scheduler without work sleeps below `erts_schedule`, an aux thread below no named function, and neither
+//! has a locking function in between.
 //!
-//! Static functions of a stripped VM have no names (see [`crate::elf`]), and stand in between often: `event_wait` of a mutex,
-//! `wait_for_locks` of a process's locks. They are looked through, and not shown.
+//! Static functions of a stripped VM have no names (see [`crate::elf`]) and often lie in between: `event_wait` of a mutex, `wait_for_locks`
+//! of process locks. They are skipped, and not shown.
 //!
-//! Which functions those are stands in erts/lib_src/common/ethr_mutex.c, erts/lib_src/pthread/ethr_event.c, erts/include/internal/ethread.h,
-//! erts/emulator/beam/erl_process_lock.c, erl_threads.h and erl_drv_thread.c of OTP 23 to 29.
+//! The names of these functions are from erts/lib_src/common/ethr_mutex.c, erts/lib_src/pthread/ethr_event.c,
+//! erts/include/internal/ethread.h, erts/emulator/beam/erl_process_lock.c, erl_threads.h and erl_drv_thread.c of OTP 23 to 29.
 
 use std::collections::HashMap;
 
@@ -20,26 +20,26 @@ use crate::image::{Frame, Image};
 use crate::names::without_underscores;
 use crate::stack::{Stack, StackEnd};
 
-/// Different stacks that are kept at most; a VM under load shows some hundred.
-const MOST_STACKS: usize = 20_000;
-/// Rows that are told, those with the longest waits first.
-const MOST_ROWS: usize = 200;
-/// Frames of a row; whoever wants the lock is the first of them.
-const MOST_FRAMES: usize = 12;
-/// Functions without a name of which it is looked who jumps to them: the VM's own code calls some hundred, and each takes milliseconds.
-const MOST_JUMPED_TO: usize = 500;
+/// Limit of different stacks; a VM under load has a few hundred.
+const MAX_STACKS: usize = 20_000;
+/// Limit of reported rows; those with the longest waits are kept.
+const MAX_ROWS: usize = 200;
+/// Limit of frames in a row, innermost first: the first one takes the lock.
+const MAX_FRAMES: usize = 12;
+/// Limit of nameless functions whose tail callers are searched: generated code calls a few hundred, and each search takes milliseconds.
+const MAX_TAIL_CALL_SEARCHES: usize = 500;
 
 /// How a thread waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum How {
-    /// It slept in the kernel.
+    /// Asleep in the kernel.
     Sleep,
-    /// It was on a CPU, spun and gave that up now and then.
+    /// On-CPU: it spins, and yields from time to time.
     Yield,
 }
 
 impl How {
-    /// As it stands in a [`WaitRow`].
+    /// The value in a [`WaitRow`].
     pub fn text(self) -> &'static str {
         match self {
             How::Sleep => how::SLEEP,
@@ -48,41 +48,41 @@ impl How {
     }
 }
 
-/// What a thread was doing, by its stack.
+/// What a thread was doing, according to its stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Doing {
-    /// It waited for a lock; the functions, innermost first, without those of the lock.
+pub enum Activity {
+    /// It waited for a lock. Functions, innermost first, without those of the lock.
     WaitsForLock(Vec<String>),
-    /// It was within a lock's function, and nothing shows that it waited: it takes the lock.
+    /// It was inside a locking function without a sign of waiting: it takes the lock. Functions as above.
     Locks(Vec<String>),
-    /// It waited for something else: work, a message of another thread. The function that waited, if it has a name.
+    /// It waited for something else: work, or another thread. The function that waited, if it has a name.
     WaitsForOther(Option<String>),
-    /// It did none of this.
-    Else,
+    /// None of these.
+    Other,
 }
 
-/// Functions in which a thread waits: they sleep, or give up the CPU.
+/// Whether threads wait in this function: it sleeps, or yields the CPU.
 fn is_waiting(function: &str) -> bool {
     match without_underscores(function) {
         "sched_yield" | "syscall" | "lll_lock_wait" | "lll_lock_wait_private" => true,
         "ethr_event_wait" | "ethr_event_swait" | "ethr_event_twait" | "ethr_event_stwait" => true,
-        // Static ones, of VMs that are not stripped: of ethr_event.c and of ethr_mutex.c.
+        // Static functions of unstripped VMs: from ethr_event.c and ethr_mutex.c.
         "wait__" | "event_wait" => true,
         other => other.starts_with("futex_"),
     }
 }
 
-/// Functions of locks: they may wait, and are called to have a lock. Those of condition variables are not among them.
+/// Whether this function takes a lock, and so may wait for it. Functions of condition variables do not count.
 fn is_locking(function: &str) -> bool {
     const FUNCTIONS: &[&str] = &[
-        // ethread's, as functions; most of the VM has them inlined up to where the lock is not free.
+        // ethread's functions; in most of the VM their fast path is inlined.
         "ethr_mutex_lock",
         "ethr_rwmutex_rlock",
         "ethr_rwmutex_rwlock",
         "ethr_spin_lock",
         "ethr_read_lock",
         "ethr_write_lock",
-        // Those of NIFs and drivers.
+        // NIFs and drivers.
         "enif_mutex_lock",
         "enif_rwlock_rlock",
         "enif_rwlock_rwlock",
@@ -90,15 +90,15 @@ fn is_locking(function: &str) -> bool {
         "erl_drv_rwlock_rlock",
         "erl_drv_rwlock_rwlock",
         "driver_pdl_lock",
-        // Those of a process, and of an ETS table.
+        // Process locks and ETS tables.
         "erts_proc_safelock",
         "proc_safelock",
         "wait_for_locks",
         "db_lock",
-        // Static ones of ethr_mutex.c.
+        // Static functions of ethr_mutex.c.
         "write_lock_wait",
         "read_lock_wait",
-        // The C library's, and its own: malloc's arenas.
+        // The C library: called from outside, or inside it (arenas of malloc).
         "lll_lock_wait",
         "lll_lock_wait_private",
         "pthread_mutex_lock",
@@ -106,7 +106,7 @@ fn is_locking(function: &str) -> bool {
         "pthread_rwlock_rdlock",
         "pthread_rwlock_wrlock",
     ];
-    const BEGINNINGS: &[&str] = &[
+    const PREFIXES: &[&str] = &[
         "ethr_mutex_lock_",
         "rwmutex_normal_r",
         "rwmutex_freqread_rlock",
@@ -121,11 +121,11 @@ fn is_locking(function: &str) -> bool {
         "pthread_mutex_lock_",
     ];
     let function = without_underscores(function);
-    FUNCTIONS.contains(&function) || BEGINNINGS.iter().any(|begin| function.starts_with(begin))
+    FUNCTIONS.contains(&function) || PREFIXES.iter().any(|prefix| function.starts_with(prefix))
 }
 
-/// What a thread with these frames was doing, innermost first; `is_spinning` says whether it is within a loop that spins.
-pub fn doing(frames: &[Frame], is_spinning: bool) -> Doing {
+/// What a thread with these frames, innermost first, was doing. `is_spinning`: it is inside a spin loop.
+pub fn activity(frames: &[Frame], is_spinning: bool) -> Activity {
     let (mut waits, mut locks, mut is_in_library) = (false, false, false);
     for (index, frame) in frames.iter().enumerate() {
         let Some(function) = &frame.function else {
@@ -133,36 +133,36 @@ pub fn doing(frames: &[Frame], is_spinning: bool) -> Doing {
             continue;
         };
         let (waiting, locking) = (is_waiting(function), is_locking(function));
-        // Locks call the C library, which does not name its inner functions, only where they are not free: to put themselves into a queue
-        // with a lock of its own, to sleep, to wake others.
+        // Locking functions call into the C library, whose internal functions have no names, only under contention: to enqueue themselves
+        // under an inner lock, to sleep, to wake others.
         waits |= (waiting && !locks) || (locking && (is_in_library || is_spinning));
         locks |= locking;
         if !waiting && !locking {
             return match (waits, locks) {
-                (true, true) => Doing::WaitsForLock(shown(&frames[index..])),
-                (false, true) => Doing::Locks(shown(&frames[index..])),
-                (true, false) => Doing::WaitsForOther(Some(function.clone())),
-                (false, false) => Doing::Else,
+                (true, true) => Activity::WaitsForLock(displayed(&frames[index..])),
+                (false, true) => Activity::Locks(displayed(&frames[index..])),
+                (true, false) => Activity::WaitsForOther(Some(function.clone())),
+                (false, false) => Activity::Other,
             };
         }
         is_in_library |= !frame.is_program;
     }
     match (waits, locks) {
-        (true, true) => Doing::WaitsForLock(shown(after_last_lock(frames))),
-        (false, true) => Doing::Locks(shown(after_last_lock(frames))),
-        (true, false) => Doing::WaitsForOther(None),
-        (false, false) => Doing::Else,
+        (true, true) => Activity::WaitsForLock(displayed(after_last_lock(frames))),
+        (false, true) => Activity::Locks(displayed(after_last_lock(frames))),
+        (true, false) => Activity::WaitsForOther(None),
+        (false, false) => Activity::Other,
     }
 }
 
-/// Where nothing outside of the lock has a name, there may still be a library.
+/// The frames outside of the lock. None of them has a function name, but a library may be among them.
 fn after_last_lock(frames: &[Frame]) -> &[Frame] {
     let last = frames.iter().rposition(|frame| frame.function.as_deref().is_some_and(is_locking));
     last.and_then(|last| frames.get(last + 1..)).unwrap_or_default()
 }
 
-/// Names for a person: functions, and `[library]` for nameless ones of a library. Nameless ones of the VM are left out.
-fn shown(frames: &[Frame]) -> Vec<String> {
+/// Names for output: functions, and `[library]` for nameless functions of a library. Nameless functions of the VM are omitted.
+fn displayed(frames: &[Frame]) -> Vec<String> {
     let mut names: Vec<String> = frames
         .iter()
         .filter_map(|frame| match (&frame.function, &frame.module) {
@@ -172,81 +172,81 @@ fn shown(frames: &[Frame]) -> Vec<String> {
         })
         .collect();
     names.dedup();
-    names.truncate(MOST_FRAMES);
+    names.truncate(MAX_FRAMES);
     names
 }
 
-/// What was counted of one stack.
+/// Counts of one stack.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
-    /// Times that it was seen.
-    seen: i64,
-    /// What those stand for.
+    /// Number of samples.
+    samples: i64,
+    /// Number of events that the samples represent.
     weight: f64,
-    /// Of these, how many were timed.
+    /// The part of `weight` with a known duration.
     timed: f64,
-    /// How long the latter took, each as often as it stands for.
+    /// Total duration of those, weighted.
     time: f64,
-    /// Of those that were timed, how many took any time.
+    /// The part of `timed` with a duration above 0.
     slept: f64,
 }
 
-/// Where the thread was, and how it waited there.
-type Place = (usize, How, Stack);
+/// Kind of thread (as an index), kind of wait, and stack.
+type Key = (usize, How, Stack);
 
-/// Collects stacks, and what was counted of them.
+/// Counts samples by stack.
 #[derive(Debug, Default)]
-pub struct Waits {
+pub struct StackCounter {
     kinds: Vec<String>,
-    places: Vec<(Place, Tally)>,
-    index: HashMap<Place, usize>,
-    /// Samples that were left out because there are too many different stacks.
+    stacks: Vec<(Key, Tally)>,
+    index: HashMap<Key, usize>,
+    /// Samples that were dropped because of [`MAX_STACKS`].
     left_out: u64,
 }
 
-/// What was found in the end.
+/// The evaluated samples.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Found {
     /// Waits for locks, the longest first.
     pub rows: Vec<WaitRow>,
-    /// Samples of threads on a CPU.
+    /// Number of samples of on-CPU threads.
     pub on_cpu: i64,
-    /// Of these, those within locks' functions that did not wait yet, by who wanted the lock; the most first.
+    /// Samples of these inside locking functions without waiting, by the operation that takes the lock; highest count first.
     pub locking: Vec<(String, i64)>,
-    /// Sleeps that were no waits for locks, by the function that waited; the most first. `None`: it has no name.
+    /// Sleeps that were not waits for locks, by the function that waited (`None`: no name); highest count first.
     pub other: Vec<(Option<String>, i64)>,
-    /// Stacks that could not be unwound.
+    /// Samples whose stack could not be unwound.
     pub lost: i64,
-    /// Samples that were left out because there were too many different stacks.
+    /// Samples that were dropped because there were too many different stacks.
     pub left_out: u64,
 }
 
-impl Waits {
-    /// The number of a stack of a thread of some kind, to be counted by; `None` where there are too many.
-    pub fn place(&mut self, kind: &str, how: How, stack: Stack) -> Option<usize> {
+impl StackCounter {
+    /// The index of a stack of a thread of this kind, for [`Self::add`]; `None` if there are too many stacks.
+    pub fn index_of(&mut self, kind: &str, how: How, stack: Stack) -> Option<usize> {
         let kind = self.kinds.iter().position(|known| known == kind).unwrap_or_else(|| {
             self.kinds.push(kind.to_owned());
             self.kinds.len() - 1
         });
-        let place = (kind, how, stack);
-        if let Some(index) = self.index.get(&place) {
+        let key = (kind, how, stack);
+        if let Some(index) = self.index.get(&key) {
             return Some(*index);
         }
-        if self.places.len() >= MOST_STACKS {
+        if self.stacks.len() >= MAX_STACKS {
             self.left_out += 1;
             return None;
         }
-        let index = self.places.len();
-        self.places.push((place.clone(), Tally::default()));
-        self.index.insert(place, index);
+        let index = self.stacks.len();
+        self.stacks.push((key.clone(), Tally::default()));
+        self.index.insert(key, index);
         Some(index)
     }
 
-    /// It was seen once, for so many; each took so long, where that is known.
-    pub fn add(&mut self, place: usize, weight: u64, each: Option<Nanos>) {
-        let Some((_, tally)) = self.places.get_mut(place) else { return };
+    /// Adds one sample that represents `weight` events, each of which took `each`, if known.
+    pub fn add(&mut self, stack: usize, weight: u64, each: Option<Nanos>) {
+        let Some((_, tally)) = self.stacks.get_mut(stack) else { return };
         let weight = weight as f64;
-        tally.seen += 1;
+        tally.samples += 1;
         tally.weight += weight;
         if let Some(each) = each {
             tally.timed += weight;
@@ -255,29 +255,29 @@ impl Waits {
         }
     }
 
-    /// What it all was. `length` is how long it was looked; the instant of the rows is left at 0. `late` is how much later than it could a
-    /// thread came back from a sleep, on the average, which is no part of the wait.
-    pub fn found(&self, image: &Image, length: Nanos, late: Nanos) -> Found {
-        let mut jumping: HashMap<u64, Option<String>> = HashMap::new();
+    /// Evaluates all samples. `length` is the time that was sampled; `t` of the rows is 0. `late` is the average delay between wake-up and
+    /// running, which is not part of a wait.
+    pub fn evaluate(&self, image: &Image, length: Nanos, late: Nanos) -> Found {
+        let mut tail_callers: HashMap<u64, Option<String>> = HashMap::new();
         let spins = |address| image.is_spinning(address);
         let name = |address, is_last| {
             let mut frame = image.frame(address);
-            // Whom the VM's own code has called may have jumped on to it.
+            // A function called by generated code may have made a tail call to this one.
             let is_nameless = is_last && frame.function.is_none() && frame.is_program;
             if is_nameless
                 && let Some(function) = image.function_at(address)
-                && (jumping.len() < MOST_JUMPED_TO || jumping.contains_key(&function))
+                && (tail_callers.len() < MAX_TAIL_CALL_SEARCHES || tail_callers.contains_key(&function))
             {
                 frame.function =
-                    jumping.entry(function).or_insert_with(|| image.jumping_to(function)).clone();
+                    tail_callers.entry(function).or_insert_with(|| image.tail_callers(function)).clone();
             }
             frame
         };
-        self.found_by(name, spins, length, late)
+        self.evaluate_with(name, spins, length, late)
     }
 
-    /// `name` is told whether generated code is behind; `spins` whether an address is within a loop that spins.
-    fn found_by(
+    /// The second argument of `name` says whether generated code called this frame; `spins` whether an address is inside a spin loop.
+    fn evaluate_with(
         &self,
         mut name: impl FnMut(u64, bool) -> Frame,
         spins: impl Fn(u64) -> bool,
@@ -288,28 +288,29 @@ impl Waits {
         let mut locking: HashMap<String, i64> = HashMap::new();
         let mut other: HashMap<Option<String>, i64> = HashMap::new();
         let mut found = Found { left_out: self.left_out, ..Found::default() };
-        for ((kind, how, stack), tally) in self.places.iter().filter(|(_, tally)| tally.seen > 0) {
+        for ((kind, how, stack), tally) in self.stacks.iter().filter(|(_, tally)| tally.samples > 0) {
             let last = stack.frames.len().saturating_sub(1);
             let is_last = |index| index == last && stack.end == StackEnd::Generated;
             let frames = stack.frames.iter().enumerate();
             let frames: Vec<Frame> = frames.map(|(index, address)| name(*address, is_last(index))).collect();
-            found.lost += if stack.end == StackEnd::Lost { tally.seen } else { 0 };
-            found.on_cpu += if *how == How::Yield { tally.seen } else { 0 };
+            found.lost += if stack.end == StackEnd::Lost { tally.samples } else { 0 };
+            found.on_cpu += if *how == How::Yield { tally.samples } else { 0 };
             let is_spinning = stack.frames.first().is_some_and(|address| spins(*address));
-            match doing(&frames, is_spinning) {
-                Doing::WaitsForLock(names) => {
+            match activity(&frames, is_spinning) {
+                Activity::WaitsForLock(names) => {
                     let sum = rows.entry((*kind, *how, names)).or_default();
-                    sum.seen += tally.seen;
+                    sum.samples += tally.samples;
                     sum.weight += tally.weight;
                     sum.timed += tally.timed;
                     sum.time += tally.time;
                     sum.slept += tally.slept;
                 }
-                Doing::Locks(names) if *how == How::Yield => {
-                    *locking.entry(names.into_iter().next().unwrap_or_default()).or_default() += tally.seen;
+                Activity::Locks(names) if *how == How::Yield => {
+                    *locking.entry(names.into_iter().next().unwrap_or_default()).or_default() +=
+                        tally.samples;
                 }
-                Doing::WaitsForOther(function) if *how == How::Sleep => {
-                    *other.entry(function).or_default() += tally.seen;
+                Activity::WaitsForOther(function) if *how == How::Sleep => {
+                    *other.entry(function).or_default() += tally.samples;
                 }
                 _ => {}
             }
@@ -322,7 +323,7 @@ impl Waits {
                 thread: self.kinds.get(kind).cloned().unwrap_or_default(),
                 how: how.text().to_owned(),
                 stack,
-                seen: tally.seen,
+                seen: tally.samples,
                 waited: waited(&tally, if how == How::Sleep { late } else { 0 }),
             })
             .collect();
@@ -332,14 +333,14 @@ impl Waits {
                 .cmp(&key(b))
                 .then_with(|| (&a.thread, &a.how, &a.stack).cmp(&(&b.thread, &b.how, &b.stack)))
         });
-        found.rows.truncate(MOST_ROWS);
-        found.locking = most_first(locking);
-        found.other = most_first(other);
+        found.rows.truncate(MAX_ROWS);
+        found.locking = highest_first(locking);
+        found.other = highest_first(other);
         found
     }
 }
 
-/// The time of all that were seen: those that were not timed took as long as the others, on the average. Each was late by so much.
+/// Total wait time. Events without a known duration count with the average of the others; `late` is subtracted from each sleep.
 fn waited(tally: &Tally, late: Nanos) -> Nanos {
     if tally.timed > 0.0 {
         let time = tally.time * (tally.weight / tally.timed);
@@ -349,7 +350,7 @@ fn waited(tally: &Tally, late: Nanos) -> Nanos {
     }
 }
 
-fn most_first<K: Ord>(counts: HashMap<K, i64>) -> Vec<(K, i64)> {
+fn highest_first<K: Ord>(counts: HashMap<K, i64>) -> Vec<(K, i64)> {
     let mut counts: Vec<(K, i64)> = counts.into_iter().collect();
     counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     counts

@@ -1,4 +1,4 @@
-//! Watches this process itself: samples of its own thread are unwound and named.
+//! Watches this process: samples of its own thread are unwound and named.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
 use std::hint::black_box;
@@ -10,10 +10,10 @@ use beamtune_profile::stream::{Event, Options, Refusal, Stream};
 use beamtune_profile::unwind::Unwinder;
 use beamtune_profile::{Image, Stack, StackEnd};
 
-/// Longest time for what happens within milliseconds on a quiet machine.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// A ring for some samples.
-const RING: usize = 256 << 10;
+/// Timeout for what takes milliseconds on a quiet host.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Room for some samples.
+const RING_BYTES: usize = 256 << 10;
 
 #[inline(never)]
 fn outermost_of_three(rounds: u64) -> u64 {
@@ -30,7 +30,7 @@ fn innermost_of_three(rounds: u64) -> u64 {
     (0..rounds).fold(0, |sum, n| black_box(sum ^ n))
 }
 
-/// Opens it, or says why not.
+/// Opens an event, or prints why the test is skipped.
 fn open(event: Event<'_>, options: &Options) -> Option<Stream> {
     match Stream::open(event, 0, options) {
         Ok(mut stream) => {
@@ -39,7 +39,7 @@ fn open(event: Event<'_>, options: &Options) -> Option<Stream> {
         }
         Err(Refusal::Denied) => {
             eprintln!(
-                "skipped, because the kernel does not allow to watch oneself (kernel.perf_event_paranoid)"
+                "skipped, because the kernel does not allow perf events of our own process (kernel.perf_event_paranoid)"
             );
             None
         }
@@ -48,15 +48,19 @@ fn open(event: Event<'_>, options: &Options) -> Option<Stream> {
 }
 
 #[test]
-fn a_sample_of_a_running_thread_becomes_the_names_of_its_functions() {
-    let options =
-        Options { period: 1_000_000, is_kernel_seen: false, are_switches_told: false, ring_bytes: RING };
+fn a_sample_of_a_running_thread_is_unwound_and_named() {
+    let options = Options {
+        period: 1_000_000,
+        includes_kernel: false,
+        records_switches: false,
+        ring_bytes: RING_BYTES,
+    };
     let Some(mut stream) = open(Event::Clock, &options) else { return };
     let image = Image::read(&LocalTree::default(), std::process::id()).expect("our own image");
     let mut unwinder = Unwinder::new(&image);
     let began = Instant::now();
     let mut seen: Vec<String> = Vec::new();
-    while began.elapsed() < PATIENCE {
+    while began.elapsed() < TIMEOUT {
         black_box(outermost_of_three(black_box(200_000)));
         let mut stacks: Vec<Stack> = Vec::new();
         stream.drain(|record| {
@@ -76,19 +80,20 @@ fn a_sample_of_a_running_thread_becomes_the_names_of_its_functions() {
             let three = [at("innermost_of_three"), at("middle_of_three"), at("outermost_of_three")];
             if let [Some(inner), Some(middle), Some(outer)] = three {
                 assert!(inner < middle && middle < outer, "{names:?}");
-                // A test's thread is started by the C library, whose tables say where it begins.
+                // The C library starts a test's thread, and its tables mark the first function.
                 assert_eq!(stack.end, StackEnd::Bottom, "{names:?}");
                 return;
             }
             seen = names;
         }
     }
-    panic!("no stack with all three functions, the last one was {seen:?}");
+    panic!("no stack has all three functions; the last one was {seen:?}");
 }
 
 #[test]
-fn a_thread_that_sleeps_is_told_to_leave_and_to_come_back() {
-    let options = Options { period: 1, is_kernel_seen: true, are_switches_told: true, ring_bytes: RING };
+fn a_sleeping_thread_is_switched_out_and_in() {
+    let options =
+        Options { period: 1, includes_kernel: true, records_switches: true, ring_bytes: RING_BYTES };
     let Some(mut stream) = open(Event::Switches, &options) else { return };
     let slept = Duration::from_millis(20);
     std::thread::sleep(slept);

@@ -1,4 +1,4 @@
-//! Which threads are worth watching.
+//! Selects the threads to watch.
 
 use std::cmp::Reverse;
 
@@ -6,23 +6,22 @@ use beamtune_model::units::SECOND_NS;
 
 use crate::threads::{Change, Thread};
 
-/// Threads that are watched, those first that sleep and run the most. Each takes up to three rings and as many files.
-pub(super) const MOST_THREADS: usize = 64;
+/// Limit of watched threads. Each needs up to three rings and as many open files.
+pub(super) const MAX_THREADS: usize = 64;
 
-/// The threads that are worth watching.
+/// The selected threads.
 #[derive(Debug, PartialEq)]
 pub(super) struct Chosen<'a> {
     pub(super) threads: Vec<&'a Thread>,
-    /// Active ones that are not among them.
+    /// Number of active threads beyond the limit.
     pub(super) left_out: usize,
-    /// What they all used of the CPUs.
+    /// CPU use of all active threads, in cores.
     pub(super) cores: f64,
-    /// How often they all left their CPUs in a second.
+    /// Context switches of all active threads per second.
     pub(super) switches: f64,
 }
 
-/// Chooses threads that have done anything: those first that slept the most often, which is what waiting shows by, then those that ran
-/// the longest.
+/// Selects active threads: first those that slept most often, since waiting shows in sleeps, then those that ran longest.
 pub(super) fn choose(before: &Change) -> Chosen<'_> {
     let mut threads: Vec<&Thread> = before
         .threads
@@ -37,8 +36,8 @@ pub(super) fn choose(before: &Change) -> Chosen<'_> {
     let ran: i64 = threads.iter().filter_map(|thread| thread.ran).fold(0, i64::saturating_add);
     let switches = threads.iter().flat_map(|thread| [thread.sleeps, thread.preempted]).flatten();
     let switches: i64 = switches.fold(0, i64::saturating_add);
-    let left_out = threads.len().saturating_sub(MOST_THREADS);
-    threads.truncate(MOST_THREADS);
+    let left_out = threads.len().saturating_sub(MAX_THREADS);
+    threads.truncate(MAX_THREADS);
     Chosen {
         threads,
         left_out,
@@ -63,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_sleep_the_most_come_first_and_those_that_do_nothing_not_at_all() {
+    fn threads_that_sleep_most_come_first_and_idle_ones_are_omitted() {
         let threads = vec![
             thread(1, 0, 0),
             thread(2, SECOND_NS, 0),
@@ -79,17 +78,17 @@ mod tests {
     }
 
     #[test]
-    fn not_more_threads_are_watched_than_there_is_room_for() {
+    fn number_of_watched_threads_is_bounded() {
         let threads = (1..=100).map(|tid| thread(tid, 1_000, 0)).collect();
         let change = Change { length: SECOND_NS, threads };
         let chosen = choose(&change);
-        assert_eq!((chosen.threads.len(), chosen.left_out), (MOST_THREADS, 36));
+        assert_eq!((chosen.threads.len(), chosen.left_out), (MAX_THREADS, 36));
     }
 
     #[test]
-    fn a_vm_that_does_nothing_has_nothing_to_watch() {
-        let chosen_nothing = Change { length: 0, threads: vec![thread(1, 0, 0)] };
-        let chosen = choose(&chosen_nothing);
+    fn an_idle_vm_has_no_threads_to_watch() {
+        let idle = Change { length: 0, threads: vec![thread(1, 0, 0)] };
+        let chosen = choose(&idle);
         assert!(chosen.threads.is_empty());
     }
 }

@@ -1,24 +1,23 @@
-//! Functions that end by jumping to another one.
+//! Finds the functions that make a tail call to another one.
 //!
-//! `ets_update_counter_3` looks up the table and then jumps to a static function that does the work and is that of
-//! `ets_update_counter_4`, too: a compiler makes a jump of a call that is the last thing a function does. Of the BIF nothing is left on
-//! the stack then, and the static function has no name in a stripped VM. But the jump stands in the code, and from whose code
-//! it comes has a name. So a nameless function is named by those that jump to it.
+//! `ets_update_counter_3` looks up the table and then jumps to a static function that does the work, also for `ets_update_counter_4`: the
+//! compiler turns a call at the end of a function into a jump. The BIF is then no longer on the stack, and the static function has no name in
+//! a stripped VM. But the code that contains the jump has a name. So a nameless function gets the names of those that jump to it.
 //!
-//! The code is looked through for instructions that jump to exactly that place. Bytes that look like one by chance do not matter: of
-//! three million places one in 4 billion does.
+//! The code is searched for jump instructions with exactly this target. Bytes that only look like such a jump do not matter: the odds are one
+//! in 4 billion for each of three million positions.
 
 use std::ops::Range;
 
 use crate::elf::{Elf, Section};
 
-/// Names that are told at most, where several functions jump to one place.
-const MOST_NAMES: usize = 3;
+/// Limit of names; a function with more tail callers stays nameless.
+const MAX_NAMES: usize = 3;
 
-/// How many functions an index has; `None` where it has not the form that all linkers write, or not room for so many. Whoever believes in
-/// others may multiply more than there is.
+/// The number of functions in an index; `None` if it does not have the format that all linkers write, or is too short for its count. Other
+/// formats may cause an overflow in multiplication.
 pub fn entries(index: &Section) -> Option<usize> {
-    // Version 1; how the pointer to the tables, the count and the entries are encoded.
+    // Version 1, and the encodings of the pointer to the tables, the count and the entries.
     const FORM: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
     let count = index.data.get(8..12)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
     let count = usize::try_from(count).ok()?;
@@ -26,14 +25,14 @@ pub fn entries(index: &Section) -> Option<usize> {
     (index.data.starts_with(&FORM) && has_room).then_some(count)
 }
 
-/// Where the function that an address is within begins: by the index of the unwind tables, which knows static functions, too.
+/// The start of the function at an address, from the index of the unwind tables, which includes static functions.
 pub fn start_of(index: &Section, address: u64) -> Option<u64> {
     let data = &index.data;
     let half =
         |at: usize| data.get(at..at.checked_add(4)?)?.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
     let count = entries(index)?;
     let start = |entry: usize| Some(index.range.start.wrapping_add_signed(i64::from(half(12 + entry * 8)?)));
-    // The first entry behind the address.
+    // The first entry after the address.
     let (mut low, mut high) = (0, count);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -45,15 +44,15 @@ pub fn start_of(index: &Section, address: u64) -> Option<u64> {
     start(low.checked_sub(1)?)
 }
 
-/// The names of the functions that jump to the one that begins there, as one: `ets_update_counter_3`. Where they differ by their arity
-/// only, the first stands for all. `None` where there is none with a name, or where there are too many to say something.
-pub fn jumping_to(elf: &Elf, start: u64) -> Option<String> {
+/// The names of the functions that jump to `start`, joined by `|`: `ets_update_counter_3`. Names that differ only in their arity are reduced to
+/// the first. `None` if there are no names, or more than [`MAX_NAMES`].
+pub fn caller_names(elf: &Elf, start: u64) -> Option<String> {
     let text = elf.text.as_ref()?;
     let mut names: Vec<String> =
         jumps(&text.data, &text.range, start).filter_map(|from| elf.name_at(from)).collect();
     names.sort();
     names.dedup_by(|later, first| without_arity(later) == without_arity(first));
-    (1..=MOST_NAMES).contains(&names.len()).then(|| names.join("|"))
+    (1..=MAX_NAMES).contains(&names.len()).then(|| names.join("|"))
 }
 
 /// `ets_insert_2` without `_2`.
@@ -62,10 +61,10 @@ fn without_arity(name: &str) -> &str {
     stem.strip_suffix('_').filter(|_| stem.len() < name.len()).unwrap_or(name)
 }
 
-/// Addresses of instructions that jump to `target`.
+/// Addresses of jump instructions to `target`.
 #[cfg(target_arch = "x86_64")]
 fn jumps<'a>(code: &'a [u8], range: &'a Range<u64>, target: u64) -> impl Iterator<Item = u64> + 'a {
-    // jmp rel32 is E9, jcc rel32 is 0F 80 to 0F 8F; the distance counts from the next instruction.
+    // jmp rel32 is E9, jcc rel32 is 0F 80 to 0F 8F; relative to the next instruction.
     code.windows(6).enumerate().filter_map(move |(at, bytes)| {
         let (length, distance) = match bytes {
             [0xe9, a, b, c, d, _] => (5, [*a, *b, *c, *d]),
@@ -78,10 +77,10 @@ fn jumps<'a>(code: &'a [u8], range: &'a Range<u64>, target: u64) -> impl Iterato
     })
 }
 
-/// Addresses of instructions that jump to `target`.
+/// Addresses of jump instructions to `target`.
 #[cfg(target_arch = "aarch64")]
 fn jumps<'a>(code: &'a [u8], range: &'a Range<u64>, target: u64) -> impl Iterator<Item = u64> + 'a {
-    // B is 000101 and 26 bits of signed distance in words, from the instruction itself.
+    // B is 000101 and 26 bits of signed distance in words, relative to the instruction itself.
     code.chunks_exact(4).enumerate().filter_map(move |(at, bytes)| {
         let word = u32::from_le_bytes(*bytes.first_chunk()?);
         let distance = i64::from((word << 6).cast_signed() >> 6) * 4;
@@ -98,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// An index at 0x1000 of functions that begin there.
+    /// An index at 0x1000 of functions with these starts.
     fn index(starts: &[i32]) -> Section {
         let mut data = vec![1, 0x1b, 0x03, 0x3b, 0, 0, 0, 0];
         data.extend((starts.len() as i32).to_le_bytes());
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_begin_of_a_function_is_that_before_the_address() {
+    fn start_of_a_function_is_the_last_one_before_the_address() {
         let index = index(&[0x100, 0x180, 0x2000]);
         let check = |address, expect| assert_eq!(start_of(&index, address), expect, "{address:x}");
         check(0xff, None);
@@ -123,9 +122,9 @@ mod tests {
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn jumps_are_found_by_where_they_lead() {
+    fn jumps_are_found_by_their_target() {
         let mut code = vec![0x90; 32];
-        // At 0x204 to 0x300, at 0x210 if equal to 0x1f0, and at 0x218 a call to 0x300.
+        // A jump at 0x204 to 0x300, a conditional one at 0x210 to 0x1f0, and at 0x218 a call to 0x300.
         code[4] = 0xe9;
         code[5..9].copy_from_slice(&(0x300_i32 - 0x209).to_le_bytes());
         code[16..18].copy_from_slice(&[0x0f, 0x84]);
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arity_is_the_number_at_the_end() {
+    fn arity_is_the_number_at_the_end() {
         let check = |name, expect| assert_eq!(without_arity(name), expect, "{name}");
         check("ets_update_counter_3", "ets_update_counter");
         check("ets_select_12", "ets_select");
@@ -151,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(
+        fn arbitrary_bytes_do_not_panic(
             data in proptest::collection::vec(any::<u8>(), 0..100), is_index: bool, address: u64, start: u64,
         ) {
             let mut data = data;
