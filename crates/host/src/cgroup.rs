@@ -1,14 +1,13 @@
-//! Control groups: the CPU quota, throttling and memory limit of a process, in v1, v2 and where both are
-//! mounted at once.
+//! Control groups: CPU quota, throttling and memory limit of a process, in v1, v2, and with both mounted at once.
 //!
-//! A process is in one group of each hierarchy, and every group on the way from there to the root can have a
-//! limit of its own; the tightest one counts. OTP reads the process's own group only (erl_misc_utils.c,
-//! `read_cpu_quota`), so both are kept: where they differ, the VM started more schedulers than it may run.
+//! A process is in one group of each hierarchy, and every group up to the root can have its own limit; the tightest one applies. OTP reads only
+//! the process's own group (erl_misc_utils.c, `read_cpu_quota`), so both are kept: where they differ, the VM starts more schedulers than it
+//! may run.
 //!
-//! `/proc/PID/cgroup` names the groups. Where their files are is said by the mounts, and those differ by
-//! mount namespace: first ours are tried, then the process's own, below `/proc/PID/root` (we may be in a container
-//! beside it, and see its group only there). See cgroups(7), cgroup_namespaces(7), and the kernel's
-//! Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst and scheduler/sched-bwc.rst.
+//! `/proc/PID/cgroup` names the groups. Mounts show where their files are, and mounts differ by namespace: we try our own mounts first,
+//! then those of the process, below `/proc/PID/root` (if we are in a container next to it, its group is only visible there). See cgroups(7),
+//! cgroup_namespaces(7), and the kernel's Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst and
+//! scheduler/sched-bwc.rst.
 
 use beamtune_model::Nanos;
 
@@ -17,23 +16,23 @@ use crate::process::SMALL_FILE_BYTES;
 use crate::text;
 use crate::tree::FileTree;
 
-mod continued;
+mod continuation;
 mod locate;
 
-pub(crate) use continued::Continued;
+pub(crate) use continuation::Continuation;
 pub use locate::{Membership, Mount, memberships, mounts};
 
-/// Levels between a group and the root that are looked at; Kubernetes makes about six.
+/// Limit of levels between a group and the root; Kubernetes has about six.
 const MAX_LEVELS: usize = 32;
-/// v1 writes "no limit" as the largest number of pages that it can count; no machine has so much.
+/// v1 represents "no limit" as the largest number of pages that it can count; no host has that much memory.
 const NO_MEMORY_LIMIT: i64 = 1 << 60;
 
-/// Which kind of hierarchy a controller belongs to.
+/// The version of a hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// One hierarchy per controller.
     V1,
-    /// One for all.
+    /// One hierarchy for all controllers.
     V2,
 }
 
@@ -47,10 +46,10 @@ impl Version {
     }
 }
 
-/// One group, and where its files are.
+/// A group, and where its files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Its path in the hierarchy, as far as it can be seen: `/docker/0123`.
+    /// Its path in the hierarchy, as far as visible: `/docker/0123`.
     pub path: String,
     folder: Folder,
 }
@@ -65,42 +64,41 @@ struct Folder {
 /// The groups of a process in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Branch {
-    /// v1 or v2.
+    /// The version.
     pub version: Version,
-    /// The group that the process is in, then its parent and so on; never empty.
+    /// The process's own group, then its parent and so on; never empty.
     pub groups: Vec<Group>,
-    /// True if the last of them is the root of the hierarchy; false if what is above cannot be seen from here.
+    /// Whether the last group is the root of the hierarchy; false if its parents are not visible.
     pub reaches_root: bool,
 }
 
-/// The groups of a process that matter here; `None` where there is no such controller.
+/// The relevant groups of a process; `None` for a missing controller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Groups {
-    /// Those that limit its CPU time.
+    /// Groups that limit its CPU time.
     pub cpu: Option<Branch>,
-    /// Those that count its CPU time, where they are not the same (v1's `cpuacct`).
+    /// Groups that count its CPU time, in v1 (`cpuacct`).
     pub cpuacct: Option<Branch>,
-    /// Those that limit its memory.
+    /// Groups that limit its memory.
     pub memory: Option<Branch>,
-    /// Those of v2, which tell of pressure also where v1 does all else.
+    /// v2 groups, which provide pressure even if v1 does everything else.
     pub unified: Option<Branch>,
-    /// A group that limits its CPU time or memory, or could, and whose files were not found: whether there is a limit
-    /// is not known.
+    /// A group that may limit its CPU time or memory, but whose files were not found: whether there is a limit is unknown.
     pub unseen: Option<String>,
 }
 
-/// What a group says of CPU time. `None` where it does not say.
+/// CPU values of a group; `None` for what it does not provide.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuGroup {
     /// The group.
     pub path: String,
-    /// Its own quota in thousandths of a core; `None` also where there is none.
+    /// Its own quota in thousandths of a core; `None` also without a quota.
     pub quota_permille: Option<i64>,
-    /// Enforcement periods in which it ran.
+    /// Number of enforcement periods in which it ran.
     pub periods: Option<i64>,
-    /// Of them, those in which it was throttled.
+    /// Number of those in which it was throttled.
     pub throttled_periods: Option<i64>,
-    /// For how long its CPUs' queues were held back, added up over the CPUs.
+    /// Throttled time, summed over CPUs.
     pub throttled_ns: Option<Nanos>,
     /// `cpu.shares` (v1, default 1024) or `cpu.weight` (v2, default 100).
     pub weight: Option<i64>,
@@ -108,23 +106,23 @@ pub struct CpuGroup {
     pub usage_ns: Option<Nanos>,
 }
 
-/// What limits the CPU time of a process.
+/// CPU limits of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuLimits {
-    /// The group that it is in: all that OTP itself looks at.
+    /// Its own group: the only one that OTP reads.
     pub own: CpuGroup,
-    /// The group with the tightest quota; its own one where there is no quota.
+    /// The group with the tightest quota; its own group without any quota.
     pub tightest: CpuGroup,
 }
 
-/// What limits the memory of a process.
+/// Memory limit of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// The group with the tightest limit; the process's own one where there is none.
+    /// The group with the tightest limit; its own group without any limit.
     pub path: String,
-    /// The limit; `None` where there is none.
+    /// The limit; `None` without a limit.
     pub limit_bytes: Option<i64>,
-    /// What is charged to that group; `None` for the root of v2, which does not say.
+    /// Memory charged to that group; `None` for the root of v2, which does not provide it.
     pub used_bytes: Option<i64>,
 }
 
@@ -134,13 +132,13 @@ impl Groups {
         locate::groups(tree, pid)
     }
 
-    /// Reads the quotas on the way to the root and the counters of the group whose quota is the tightest.
+    /// Reads the quotas up to the root, and the counters of the group with the tightest quota.
     pub fn cpu_limits(&self, tree: &impl FileTree) -> Result<Option<CpuLimits>, HostError> {
         let Some(branch) = &self.cpu else { return Ok(None) };
         let mut tightest: Option<(i64, usize)> = None;
         for (level, group) in branch.groups.iter().enumerate() {
             if let Some(quota) = quota(tree, branch.version, group)?
-                && tightest.is_none_or(|(least, _)| quota < least)
+                && tightest.is_none_or(|(lowest, _)| quota < lowest)
             {
                 tightest = Some((quota, level));
             }
@@ -193,8 +191,8 @@ impl Groups {
         })
     }
 
-    /// In v1 another controller counts the time, usually mounted at the same place. Where the process is in
-    /// another group there, that group's time says nothing of this one's.
+    /// In v1 another controller counts CPU time, usually mounted together with `cpu`. If the process is in a different group there,
+    /// that group's time is not this one's.
     fn usage_v1(&self, tree: &impl FileTree, path: &str) -> Result<Option<Nanos>, HostError> {
         let groups = self.cpuacct.as_ref().map(|branch| branch.groups.as_slice()).unwrap_or_default();
         match groups.iter().find(|group| group.path == path) {
@@ -203,7 +201,7 @@ impl Groups {
         }
     }
 
-    /// Reads the memory limits on the way to the root.
+    /// Reads the memory limits up to the root.
     pub fn memory_limits(&self, tree: &impl FileTree) -> Result<Option<MemoryLimits>, HostError> {
         let Some(branch) = &self.memory else { return Ok(None) };
         let (limit_file, used_file) = match branch.version {
@@ -214,7 +212,7 @@ impl Groups {
         for group in &branch.groups {
             let limit = group.number(tree, limit_file)?.filter(|limit| *limit < NO_MEMORY_LIMIT);
             if let Some(limit) = limit
-                && tightest.is_none_or(|(least, _)| limit < least)
+                && tightest.is_none_or(|(lowest, _)| limit < lowest)
             {
                 tightest = Some((limit, group));
             }
@@ -227,8 +225,8 @@ impl Groups {
         }))
     }
 
-    /// Reads one of `cpu.pressure`, `memory.pressure`, `io.pressure` of the process's group in v2. The root's is the
-    /// whole host's, which is read elsewhere, so it is `None` here.
+    /// Reads `cpu.pressure`, `memory.pressure` or `io.pressure` of the process's v2 group. `None` for the root, whose pressure is
+    /// the host's, which is read elsewhere.
     pub fn pressure(&self, tree: &impl FileTree, file: &str) -> Result<Option<Vec<u8>>, HostError> {
         match &self.unified {
             Some(Branch { groups, reaches_root, .. }) if groups.len() > 1 || !reaches_root => {
@@ -240,7 +238,7 @@ impl Groups {
 }
 
 impl Group {
-    /// One of its files; `None` where it has none of that name, because the controller is off here.
+    /// The content of one of its files; `None` if the file does not exist because the controller is off.
     fn read(&self, tree: &impl FileTree, file: &str) -> Result<Option<Vec<u8>>, HostError> {
         let mut content = Vec::new();
         let path = format!("{}/{file}", self.folder.path.trim_end_matches('/'));
@@ -255,7 +253,7 @@ impl Group {
         }
     }
 
-    /// A file that holds one number; `None` where it is missing, or holds no number (`max`).
+    /// A file with one number; `None` if it is missing, or has no number (`max`).
     fn number(&self, tree: &impl FileTree, file: &str) -> Result<Option<i64>, HostError> {
         Ok(self.read(tree, file)?.and_then(|content| text::reading(content.trim_ascii())))
     }
@@ -265,7 +263,7 @@ impl Group {
 fn quota(tree: &impl FileTree, version: Version, group: &Group) -> Result<Option<i64>, HostError> {
     let (quota, period) = match version {
         Version::V1 => {
-            // -1 is no quota, and no number here.
+            // "no quota" is -1, which does not parse as a number.
             (group.number(tree, "cpu.cfs_quota_us")?, group.number(tree, "cpu.cfs_period_us")?)
         }
         Version::V2 => {

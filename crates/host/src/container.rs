@@ -1,5 +1,5 @@
-//! Which container a process is in, by the names of its control groups: what makes containers names their groups after
-//! them. These are names, so they may lie; nothing but what is shown hangs on them.
+//! Which container a process is in, from the names of its control groups: container runtimes name groups after containers. These names may be
+//! forged, so they are only displayed.
 //!
 //! The forms: Docker `/docker/ID` and `docker-ID.scope`; containerd `cri-containerd-ID.scope`, CRI-O `crio-ID.scope`
 //! and, below Kubernetes' `kubepods`, the bare id; Podman `libpod-ID.scope` and `libpod-ID`; LXC `/lxc/NAME` and
@@ -10,29 +10,29 @@ use std::fmt;
 use crate::cgroup::Membership;
 use crate::text;
 
-/// What precedes an id in the name of a group.
-const BEFORE_IDS: &[(&str, &str)] =
+/// Prefixes of ids in group names.
+const ID_PREFIXES: &[(&str, &str)] =
     &[("docker-", "docker"), ("cri-containerd-", "containerd"), ("crio-", "cri-o"), ("libpod-", "podman")];
-/// What precedes a name.
-const BEFORE_NAMES: &[(&str, &str)] =
+/// Prefixes of container names in group names.
+const NAME_PREFIXES: &[(&str, &str)] =
     &[("lxc.payload.", "lxc"), ("systemd-nspawn@", "nspawn"), ("machine-", "nspawn")];
 /// The length of an id: a hash in hexadecimal.
 const ID_LENGTH: usize = 64;
-/// As much of an id as `docker ps` shows.
+/// Digits of an id that `docker ps` shows.
 const SHORT_ID_LENGTH: usize = 12;
 
 /// A container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// What has made it: `docker`, `podman`, `containerd`, `cri-o`, `kubernetes`, `lxc`, `nspawn`; `container` where its
-    /// group does not tell.
+    /// Its runtime: `docker`, `podman`, `containerd`, `cri-o`, `kubernetes`, `lxc`, `nspawn`; `container` if the group's name
+    /// does not show it.
     pub kind: &'static str,
     /// Its id, 64 hexadecimal digits, or its name.
     pub id: String,
 }
 
 impl Container {
-    /// The container of a process that is in these groups; the innermost, where there is one in another.
+    /// The container of a process with these groups; the innermost one if containers are nested.
     pub fn of(memberships: &[Membership]) -> Option<Self> {
         memberships.iter().find_map(|group| {
             let names: Vec<&str> = group.path.split('/').collect();
@@ -40,7 +40,7 @@ impl Container {
         })
     }
 
-    /// By the name of one group, which stands last, with those of the groups that it is in.
+    /// The container of one group, the last of these names; the others are those of its parents.
     fn of_group(names: &[&str]) -> Option<Self> {
         let (name, above) = names.split_last()?;
         let name = name.strip_suffix(".scope").or(name.strip_suffix(".service")).unwrap_or(name);
@@ -52,11 +52,11 @@ impl Container {
                 _ => container("container", name),
             };
         }
-        let behind = |(before, kind): &(&str, &'static str)| Some((name.strip_prefix(before)?, *kind));
-        if let Some((id, kind)) = BEFORE_IDS.iter().find_map(behind).filter(|(id, _)| is_id(id)) {
+        let after_prefix = |(prefix, kind): &(&str, &'static str)| Some((name.strip_prefix(prefix)?, *kind));
+        if let Some((id, kind)) = ID_PREFIXES.iter().find_map(after_prefix).filter(|(id, _)| is_id(id)) {
             return container(kind, id);
         }
-        match BEFORE_NAMES.iter().find_map(behind) {
+        match NAME_PREFIXES.iter().find_map(after_prefix) {
             Some((name, kind)) if !name.is_empty() => container(kind, name),
             None if above.last() == Some(&"lxc") && !name.is_empty() => container("lxc", name),
             _ => None,
@@ -86,7 +86,7 @@ mod tests {
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn each_runtimes_groups_are_known() {
+    fn groups_of_each_runtime_are_recognized() {
         let check = |path: &str, expect: Option<&str>| {
             let path = path.replace("ID", ID);
             let found = Container::of(&memberships(format!("0::{path}\n").as_bytes()));
@@ -94,7 +94,7 @@ mod tests {
         };
         check("/docker/ID", Some("docker 0123456789ab"));
         check("/system.slice/docker-ID.scope", Some("docker 0123456789ab"));
-        // A group that the container has made for itself.
+        // A group that the container itself created.
         check("/system.slice/docker-ID.scope/init.scope", Some("docker 0123456789ab"));
         check("/kubepods/burstable/pod8a1c/ID", Some("kubernetes 0123456789ab"));
         check(
@@ -105,7 +105,7 @@ mod tests {
         check("/machine.slice/libpod-ID.scope/container", Some("podman 0123456789ab"));
         check("/libpod_parent/libpod-ID", Some("podman 0123456789ab"));
         check("/ecs/4711/ID", Some("container 0123456789ab"));
-        // As a container that has a namespace of control groups sees another one.
+        // How a container with its own cgroup namespace sees another container.
         check("/../ID", Some("container 0123456789ab"));
         check("/lxc/web", Some("lxc web"));
         check("/lxc.payload.web/system.slice/app.service", Some("lxc web"));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_groups_of_v1_any_can_tell() {
+    fn any_v1_hierarchy_may_show_the_container() {
         let lines = format!("9:name=systemd:/\n4:memory:/docker/{ID}\n1:cpu:/\n0::/\n");
         let found = Container::of(&memberships(lines.as_bytes())).unwrap();
         assert_eq!((found.kind, found.id.as_str()), ("docker", ID));
@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_path_is_read_without_a_panic(path in "\\PC{0,80}") {
+        fn arbitrary_paths_do_not_panic(path in "\\PC{0,80}") {
             let found = Container::of(&[Membership { controllers: Vec::new(), path }]);
             prop_assert!(found.is_none_or(|found| !found.to_string().chars().any(char::is_control)));
         }

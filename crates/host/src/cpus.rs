@@ -1,16 +1,16 @@
-//! On which CPUs we run. What a thread starts runs where the thread does.
+//! CPU affinity and priority of the calling thread; processes and threads that it starts inherit both.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// CPUs that the calling thread may run on, by their numbers.
+/// CPU numbers on which the calling thread may run.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// Lets the calling thread, and what it starts from now on, run on these CPUs alone.
+/// Restricts the calling thread, and what it starts from now on, to these CPUs.
 pub fn run_on(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU) {
@@ -19,11 +19,11 @@ pub fn run_on(cpus: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Lets the calling thread, and what it starts from now on, run only where nobody else of the same CPUs wants to: a load generator
-/// beside it is not to be late.
+/// Gives the calling thread, and what it starts from now on, the lowest priority (nice 19), so that a load generator on the same CPUs is not
+/// delayed.
 pub fn give_way() -> io::Result<()> {
-    const LAST: i32 = 19;
-    Ok(rustix::process::setpriority_process(None, LAST)?)
+    const LOWEST: i32 = 19;
+    Ok(rustix::process::setpriority_process(None, LOWEST)?)
 }
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_runs_where_it_is_told_to() {
+    fn a_thread_runs_on_the_given_cpus_only() {
         std::thread::spawn(|| {
             let all = allowed().expect("some");
             run_on(&all[..1]).expect("allowed");

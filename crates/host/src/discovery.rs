@@ -1,8 +1,8 @@
-//! Every Erlang VM on this host, from `/proc`.
+//! Finds every Erlang VM on this host, from `/proc`.
 //!
-//! A VM is told by its file's name (`beam.smp`, `beam.lcnt.smp` …) and by a command line as erlexec makes it;
-//! erl_child_setup, epmd, heart and inet_gethost, which VMs start, have other names. What belongs to other users
-//! is read as far as everybody may read it, and each VM says what could not be read.
+//! A VM is recognized by the name of its executable (`beam.smp`, `beam.lcnt.smp` …) and by a command line of the form that erlexec creates;
+//! programs that VMs start (erl_child_setup, epmd, heart, inet_gethost) have other names. For VMs of other users only world-readable files are
+//! read; each VM says what was refused.
 
 use beamtune_model::Nanos;
 
@@ -18,96 +18,96 @@ use crate::sockets::Sockets;
 use crate::text;
 use crate::tree::FileTree;
 
-/// Linux has at most 4,194,304 processes; that many names are some 200 MB.
+/// Linux has at most 4,194,304 processes; that many names take about 200 MB.
 const MAX_PROCESSES: usize = 5_000_000;
-/// A command line or environment longer than this is cut; what counts stands at the beginning.
+/// Longer command lines and environments are cut; what matters comes first.
 const ARGUMENTS_BYTES: usize = 512 * 1024;
-/// What may lie between the reading of two clocks on a busy host.
-const CLOCKS_APART_NS: Nanos = 1_000_000_000;
-/// `/proc/PID/cgroup` has a line per hierarchy, of at most a path's length.
+/// Tolerance for reading two clocks one after the other on a busy host.
+const CLOCK_TOLERANCE_NS: Nanos = 1_000_000_000;
+/// `/proc/PID/cgroup` has one line per hierarchy, each no longer than a path.
 const MEMBERSHIPS_BYTES: usize = 256 * 1024;
-/// Enough for the accounts of a host; those of a directory service are not in it anyway.
+/// Enough for local accounts; those of a directory service are not in the file anyway.
 const PASSWD_BYTES: usize = 1 << 20;
 
 /// Whether something could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// It could.
+    /// Yes.
     Readable,
-    /// It could not; the text says why and what to do.
+    /// No; the text says why and what to do.
     Refused(String),
 }
 
-/// Whether a VM is in other namespaces than we are; `None` where that may not be read.
+/// Whether a VM is in other namespaces than beamtune; `None` if that may not be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Isolation {
-    /// It sees other process ids: it is in a container.
+    /// Its own process ids: it is in a container.
     pub pid: Option<bool>,
-    /// It has a network of its own: its ports are not reached at this host's loopback address.
+    /// Its own network: its ports are not reachable at this host's loopback address.
     pub net: Option<bool>,
-    /// It has mounts of its own: its paths are not ours.
+    /// Its own mounts: its paths are not ours.
     pub mount: Option<bool>,
-    /// It has users of its own: what it may do it may do within its namespaces only.
+    /// Its own users: its privileges are limited to its namespaces.
     pub user: Option<bool>,
 }
 
 /// A running VM, as the operating system sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vm {
-    /// Process id, and which life of it.
+    /// Process id and start time.
     pub identity: Identity,
     /// Process id of the parent.
     pub parent: u32,
-    /// Its process id as it sees it itself, where it is in a container.
+    /// Process id inside its container, if it is in one.
     pub pid_inside: Option<u32>,
     /// Effective user id.
     pub uid: Option<u32>,
-    /// That user's name, if the host knows it.
+    /// That user's name, if the host has it.
     pub user: Option<String>,
-    /// That user's home, if the host knows it.
+    /// That user's home, if the host has it.
     pub user_home: Option<String>,
-    /// How long it has been running.
+    /// Time since its start.
     pub uptime_ns: Option<Nanos>,
-    /// CPU time since it was started.
+    /// CPU time since its start.
     pub cpu_ns: Nanos,
     /// Resident memory.
     pub rss_bytes: Option<i64>,
-    /// Threads.
+    /// Number of threads.
     pub threads: i64,
-    /// The file that the kernel runs, where that may be read.
+    /// The executable, if that may be read.
     pub executable: Option<String>,
-    /// Its working folder as it sees it itself, where that may be read.
+    /// Its working folder, as a path in its own root, if that may be read.
     pub working_folder: Option<String>,
     /// Its command line.
     pub command_line: CommandLine,
-    /// What of its environment concerns the VM; empty where it may not be read.
+    /// The variables that concern the VM; empty if the environment may not be read.
     pub environment: Environment,
-    /// Whether the environment, the open files and the like could be read.
+    /// Whether its environment, open files and similar could be read.
     pub access: Access,
-    /// Which Erlang/OTP it runs.
+    /// Its Erlang/OTP.
     pub installation: Installation,
-    /// What the node is called and how it listens.
+    /// Its node name and distribution ports.
     pub distribution: Distribution,
-    /// What it runs.
+    /// The product that it runs.
     pub product: Product,
-    /// Which namespaces it shares with us.
+    /// Which namespaces it does not share with beamtune.
     pub isolation: Isolation,
-    /// The number of its network namespace, where that may be read.
+    /// The inode of its network namespace, if that may be read.
     pub network: Option<u64>,
-    /// The container that it is in, as far as the names of its control groups tell.
+    /// Its container, if the names of its control groups show one.
     pub container: Option<Container>,
-    /// Where its file system is seen from here: `/`, or `/proc/PID/root`. `None` where it cannot be known.
+    /// Where its file system is accessible: `/`, or `/proc/PID/root`. `None` if unknown.
     pub root: Option<String>,
 }
 
 impl Vm {
-    /// Cores used since it was started, on average; `None` in its first instant.
+    /// Average CPU use since its start, in cores; `None` if it was just started.
     pub fn cores(&self) -> Option<f64> {
         let uptime = self.uptime_ns.filter(|uptime| *uptime > 0)?;
         Some(self.cpu_ns as f64 / uptime as f64)
     }
 
-    /// Its process id as it sees it itself: `os:getpid/0`.
+    /// Its process id inside its container: `os:getpid/0`.
     pub fn own_pid(&self) -> u32 {
         self.pid_inside.unwrap_or(self.identity.pid)
     }
@@ -116,9 +116,9 @@ impl Vm {
 /// The VMs of this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Discovery {
-    /// Those that were found, by process id.
+    /// By process id.
     pub vms: Vec<Vm>,
-    /// True if the kernel hides other users' processes from us (`hidepid`): there may be more.
+    /// Whether the kernel hides other users' processes (`hidepid`): there may be more VMs.
     pub others_hidden: bool,
 }
 
@@ -129,12 +129,12 @@ pub fn discover(tree: &impl FileTree) -> Result<Discovery, HostError> {
         names.iter().filter_map(|name| u32::try_from(text::number(name.as_bytes())?).ok()).collect();
     pids.sort_unstable();
     let mut host = Host::read(tree);
-    // Process 1 is always there. Where it is not to be seen, those of others are not either.
+    // If process 1 is not visible, other users' processes are not, either.
     let mut found = Discovery { vms: Vec::new(), others_hidden: pids.first() != Some(&1) };
     for pid in pids {
         match host.vm(pid) {
             Ok(vm) => found.vms.push(vm),
-            // What everybody may read otherwise: it is there, but nobody is to know what it is.
+            // With hidepid=1 the process is listed, but even its world-readable files are not accessible.
             Err(HostError::Denied { .. }) => found.others_hidden = true,
             Err(_) => {}
         }
@@ -142,14 +142,13 @@ pub fn discover(tree: &impl FileTree) -> Result<Discovery, HostError> {
     Ok(found)
 }
 
-/// Looks at one process; an error if it is no VM.
+/// Inspects one process; an error if it is not a VM.
 pub fn look_at(tree: &impl FileTree, pid: u32) -> Result<Vm, HostError> {
     Host::read(tree).vm(pid)
 }
 
-/// The VM that goes on where another one has ended: started since, and configured to be called the same. `gone_ns` is how
-/// long ago the first one was last seen; `own_pid` is what the new one says its process id is, where it has been asked. Of
-/// several, those of the same container are preferred.
+/// The VM that replaces one that has ended: started since then, with the same configured name. `gone_ns` is the time since the first was last
+/// seen; `own_pid` is the process id that the new one reports, if it was asked. VMs in the same container are preferred.
 pub fn successor(
     tree: &impl FileTree,
     before: &Vm,
@@ -164,15 +163,15 @@ pub fn successor(
     only(found, before)
 }
 
-/// The same where the first one had a twin ([`has_twin`]), which may have been started again as well: only in the very
-/// container of the first one it is no other's. Whether a container that was made anew is, cannot be told.
+/// The same for a VM that had a twin ([`has_twin`]): the twin may have been restarted as well, so only a VM in the very same container counts.
+/// For a recreated container this cannot be decided.
 pub fn successor_of_twin(tree: &impl FileTree, before: &Vm, gone_ns: Nanos) -> Result<Vm, HostError> {
     let mut found = successors(tree, before, gone_ns)?;
     found.retain(|vm| vm.container.is_some() && vm.container == before.container);
     only(found, before)
 }
 
-/// Whether another VM among these is called the same and runs the same, as replicas do that each have a network of their own.
+/// Whether another VM in `among` has the same name and product, as replicas with their own networks do.
 pub fn has_twin(vm: &Vm, among: &[Vm]) -> bool {
     among.iter().any(|other| other.identity != vm.identity && are_alike(other, vm))
 }
@@ -183,12 +182,12 @@ fn are_alike(one: &Vm, other: &Vm) -> bool {
 }
 
 fn successors(tree: &impl FileTree, before: &Vm, gone_ns: Nanos) -> Result<Vec<Vm>, HostError> {
-    let goes_on = |vm: &Vm| {
+    let replaces = |vm: &Vm| {
         vm.identity != before.identity
-            && vm.uptime_ns.is_some_and(|uptime| uptime <= gone_ns.saturating_add(CLOCKS_APART_NS))
+            && vm.uptime_ns.is_some_and(|uptime| uptime <= gone_ns.saturating_add(CLOCK_TOLERANCE_NS))
             && are_alike(vm, before)
     };
-    Ok(discover(tree)?.vms.into_iter().filter(goes_on).collect())
+    Ok(discover(tree)?.vms.into_iter().filter(replaces).collect())
 }
 
 fn only(mut found: Vec<Vm>, before: &Vm) -> Result<Vm, HostError> {
@@ -203,14 +202,14 @@ fn only(mut found: Vec<Vm>, before: &Vm) -> Result<Vm, HostError> {
     }
 }
 
-/// The name of the user that a process runs as, if the host knows it.
+/// The name of the user that a process runs as, if the host has it.
 pub(crate) fn user_of(tree: &impl FileTree, pid: u32) -> Option<String> {
     let status = tree.read(&format!("/proc/{pid}/status"), SMALL_FILE_BYTES).ok()?;
     let (name, _) = Host::read(tree).account(Status::parse(&status).uid?)?;
     Some(name)
 }
 
-/// What is the same for all processes of the host.
+/// What all processes of the host share.
 struct Host<'a, T> {
     tree: &'a T,
     name: Option<String>,
@@ -224,7 +223,7 @@ impl<'a, T: FileTree> Host<'a, T> {
         let line = |path| tree.read(path, SMALL_FILE_BYTES).ok().map(|content| text::first_line(&content));
         let uptime = line("/proc/uptime").and_then(|line| line.split(' ').next()?.parse::<f64>().ok());
         let mut accounts = Vec::new();
-        // Without it users are shown by their number.
+        // Without the file, users are shown by number.
         let _ = tree.read_start("/etc/passwd", PASSWD_BYTES, &mut accounts);
         Host {
             tree,
@@ -273,7 +272,7 @@ impl<'a, T: FileTree> Host<'a, T> {
         let cpu_ns = stat.user_ticks.saturating_add(stat.system_ticks).saturating_mul(tick_ns);
         tree.read_start(&format!("/proc/{pid}/cmdline"), ARGUMENTS_BYTES, &mut content)?;
         let command_line = CommandLine::parse(&content);
-        // It may be somebody's program of that name, or just be starting or ending.
+        // Another program with that name, or a VM that is just starting or ending.
         if !command_line.is_emulators() {
             return Err(no_vm());
         }
@@ -330,7 +329,7 @@ impl<'a, T: FileTree> Host<'a, T> {
     fn isolation(&self, pid: u32, status: &Status) -> Isolation {
         let differs = |kind| self.other_namespace(pid, kind);
         Isolation {
-            // Everybody may read in which of them it has numbers.
+            // The number of its process ids is world-readable, the namespace is not.
             pid: match status.pids.len() {
                 0 => differs("pid"),
                 numbers => Some(numbers > 1),
@@ -356,7 +355,7 @@ impl<'a, T: FileTree> Host<'a, T> {
         Container::of(&memberships(&groups))
     }
 
-    /// The kernel names the folder as it would be called without the process's own root (chroot).
+    /// The working folder relative to the process's root; the kernel gives it relative to ours (chroot).
     fn working_folder(&self, pid: u32) -> Option<String> {
         let link = |name| self.tree.read_link(&format!("/proc/{pid}/{name}"));
         let folder = link("cwd").ok()?;
@@ -368,8 +367,8 @@ impl<'a, T: FileTree> Host<'a, T> {
         }
     }
 
-    /// Where the files of a process are. What may not be looked at is taken for a process like ours, unless it is
-    /// known to be in a container.
+    /// Where the files of a process are. If that may not be read, the process is assumed to share our root, unless it is known to
+    /// be in a container.
     fn root(&self, pid: u32, isolation: Isolation) -> Option<String> {
         let link = format!("/proc/{pid}/root");
         match self.tree.read_link(&link) {
@@ -380,8 +379,8 @@ impl<'a, T: FileTree> Host<'a, T> {
         }
     }
 
-    /// The host's name as the process sees it. A container has its own, which the kernel tells only within; those who make
-    /// containers write it into a variable and a file.
+    /// The host name as the process sees it. A container has its own, which the kernel reveals only inside; container runtimes write
+    /// it into a variable and a file.
     fn host_name(&self, pid: u32, environment: &Environment, files: &Files<'_, T>) -> Option<String> {
         if self.other_namespace(pid, "uts") != Some(true) {
             return self.name.clone();

@@ -1,5 +1,5 @@
-//! What can go wrong when the operating system is asked. All of it is expected: processes end between
-//! two reads, files belong to other users, kernels differ.
+//! Errors of reading the operating system. All of them are expected: processes end between two reads, files belong to other
+//! users, kernels differ.
 
 use std::io;
 
@@ -7,143 +7,143 @@ use beamtune_model::TroubleKind;
 
 use crate::text::Garble;
 
-/// Why something of the operating system could not be read.
+/// Why something could not be read from the operating system.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// There is no such file: the process has ended, or the kernel does not have it.
-    #[error("there is no {path}")]
+    /// The file does not exist: the process has ended, or the kernel lacks the feature.
+    #[error("{path} does not exist")]
     Missing {
         /// The file or folder.
         path: String,
     },
     /// The file belongs to another user.
-    #[error("not allowed to read {path}: run beamtune as {}", whom(owner.as_deref()))]
+    #[error("not allowed to read {path}: run beamtune as {}", readers(owner.as_deref()))]
     Denied {
         /// The file or folder.
         path: String,
-        /// The name of the process's user, where it is known.
+        /// The name of the process's user, if known.
         owner: Option<String>,
     },
-    /// A process is in a control group, but where its files are cannot be seen from here.
+    /// A process is in a control group whose files are not visible.
     #[error(
-        "the files of control group {path} cannot be seen from here: run beamtune where /sys/fs/cgroup is mounted"
+        "the files of control group {path} are not visible from here: run beamtune where /sys/fs/cgroup is mounted"
     )]
     UnseenGroup {
         /// The group.
         path: String,
     },
-    /// The kernel has the file, but not what would stand in it.
+    /// The file exists, but the kernel does not provide its content.
     #[error("this kernel does not provide {path}")]
     Unsupported {
         /// The file or folder.
         path: String,
     },
-    /// More than is ever expected there; reading all of it could cost too much.
+    /// There is more content than expected; reading all of it could cost too much.
     #[error("{path} is larger than expected: more than {max}")]
     TooLarge {
         /// The file or folder.
         path: String,
-        /// The bound: bytes of a file, entries of a folder.
+        /// The limit: bytes of a file, entries of a folder.
         max: usize,
     },
-    /// The content is not what it should be.
-    #[error("{path} makes no sense: expected {expected}, found {actual:?}")]
+    /// The content cannot be parsed.
+    #[error("cannot parse {path}: expected {expected}, found {actual:?}")]
     Garbled {
         /// The file.
         path: String,
-        /// What should have been there.
+        /// What was expected.
         expected: &'static str,
-        /// The beginning of what was.
+        /// The beginning of the content.
         actual: String,
     },
-    /// There is a process of that number, but it is no Erlang VM.
-    #[error("process {pid} is no Erlang VM, it runs {runs:?}: `beamtune nodes` lists those that are")]
+    /// The process is not an Erlang VM.
+    #[error("process {pid} is not an Erlang VM, it runs {runs:?}: `beamtune nodes` lists the VMs")]
     NotAVm {
         /// The process.
         pid: u32,
         /// Its short name.
         runs: String,
     },
-    /// There is no process of that number, or it is just ending.
+    /// The process does not exist, or is ending.
     #[error("process {pid} has ended")]
     Ended {
         /// The process.
         pid: u32,
     },
-    /// The process of that number is not the one that was looked at before.
-    #[error("process {pid} has ended; its number was given to another process")]
+    /// The process id belongs to another process than before.
+    #[error("process {pid} has ended; its id was given to another process")]
     Replaced {
         /// The process.
         pid: u32,
     },
-    /// The VM's own user may not read it on another host.
-    #[error("the node may not read {path} on its host")]
+    /// On another host: the VM's user may not read it.
+    #[error("the node is not allowed to read {path} on its host")]
     DeniedThere {
         /// The file or folder.
         path: String,
     },
-    /// Reading it takes so long that nobody waits for it.
+    /// On another host: reading it does not end.
     #[error("reading {path} hangs on the node's host")]
     Hangs {
         /// The file or folder.
         path: String,
     },
-    /// The agent's time was over.
-    #[error("there was no time left to read {path} on the node's host")]
+    /// On another host: the agent's time limit was reached.
+    #[error("no time left to read {path} on the node's host")]
     Late {
         /// The file or folder.
         path: String,
     },
-    /// Not read this time.
-    #[error("it was not the turn of {path} this time: reading all each time would cost the node too much")]
+    /// Left out of this sample.
+    #[error("{path} was skipped this time: reading everything each time would cost the node too much")]
     LeftOut {
         /// The file or folder.
         path: String,
     },
-    /// It costs more time than it may.
-    #[error("reading {path} was given up after {after_ms} ms: it would have taken longer than it may")]
+    /// Reading it takes longer than allowed.
+    #[error("reading {path} was stopped after {after_ms} ms: it takes longer than allowed")]
     TooDear {
         /// The file or folder.
         path: String,
-        /// How long it had taken, in milliseconds.
+        /// Time until then, in milliseconds.
         after_ms: i64,
     },
-    /// A process whose memory holds nothing that looks like allocators of a VM.
+    /// The memory of a process contains nothing that looks like allocators of a VM.
     #[error(
-        "no allocators were found in the memory of process {pid}: this build of the VM is not known to beamtune"
+        "no allocators found in the memory of process {pid}: beamtune does not know this build of the VM"
     )]
     NoAllocators {
         /// The process.
         pid: u32,
     },
-    /// Another host's pages are as large as the VM's memory there says, which is told in pages and in bytes.
+    /// The page size of another host cannot be calculated from the VM's memory in pages and in bytes.
     #[error(
-        "how large the pages of the node's host are cannot be told: /proc/self/stat and /proc/self/status do not agree on its memory"
+        "cannot determine the page size of the node's host: /proc/self/stat and /proc/self/status disagree on its memory"
     )]
     UnknownPageSize,
-    /// The process has ended, and more than one could have taken its place.
+    /// The process has ended, and several processes may be its successor.
     #[error(
-        "process {pid} has ended, and which of {} goes on in its place cannot be told: name it by its process id",
+        "process {pid} has ended, and any of {} may be its successor: name one by its process id",
         pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
     )]
     SeveralSuccessors {
         /// The process.
         pid: u32,
-        /// Those that could be meant.
+        /// The candidates.
         pids: Vec<u32>,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("cannot read {path}: {source}")]
     Io {
         /// The file or folder.
         path: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
-/// As whom beamtune may read the files of a process.
-fn whom(owner: Option<&str>) -> String {
+/// The users as whom beamtune may read the files of a process.
+fn readers(owner: Option<&str>) -> String {
     match owner {
         Some("root") => "root".to_owned(),
         Some(user) => format!("root or as user {user}"),
@@ -152,12 +152,12 @@ fn whom(owner: Option<&str>) -> String {
 }
 
 impl HostError {
-    /// Tells the expected errors of the kernel from the others.
+    /// Separates the kernel's expected errors from others.
     pub(crate) fn from_io(path: &str, source: io::Error) -> Self {
         let path = path.to_owned();
-        // ESRCH: /proc/PID was opened, but the process has ended since.
+        // ESRCH: /proc/PID was opened, but the process has ended since then.
         const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
-        // Pressure files exist, but cannot be read, where the kernel was started with psi=0.
+        // Pressure files exist, but cannot be read, if the kernel was started with psi=0.
         const EOPNOTSUPP: i32 = rustix::io::Errno::OPNOTSUPP.raw_os_error();
         match (source.kind(), source.raw_os_error()) {
             (io::ErrorKind::NotFound | io::ErrorKind::NotADirectory, _) | (_, Some(ESRCH)) => {
@@ -169,12 +169,12 @@ impl HostError {
         }
     }
 
-    /// Content that makes no sense.
+    /// Content that cannot be parsed.
     pub(crate) fn garbled(path: &str, garble: Garble) -> Self {
         HostError::Garbled { path: path.to_owned(), expected: garble.expected, actual: garble.actual }
     }
 
-    /// Names the user as whom it could be read.
+    /// Adds the user as whom the file can be read.
     pub(crate) fn with_owner(self, owner: Option<&str>) -> Self {
         match self {
             HostError::Denied { path, .. } => HostError::Denied { path, owner: owner.map(str::to_owned) },
@@ -182,7 +182,7 @@ impl HostError {
         }
     }
 
-    /// What it means for a recording.
+    /// The kind of trouble in a recording.
     pub fn kind(&self) -> TroubleKind {
         match self {
             HostError::Ended { .. } | HostError::Replaced { .. } | HostError::SeveralSuccessors { .. } => {

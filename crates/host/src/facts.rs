@@ -1,4 +1,4 @@
-//! Facts that the operating system tells of a VM and of its host, for the first sample of a recording.
+//! Facts about a VM and its host from the operating system, for the first sample of a recording.
 
 use beamtune_model::facts;
 
@@ -9,10 +9,10 @@ use crate::machine::Machine;
 use crate::process::{self, SMALL_FILE_BYTES, Status};
 use crate::tree::FileTree;
 
-/// The loader that a program asks for is named within its first page.
+/// The name of a program's dynamic loader is within its first page.
 const ELF_HEAD_BYTES: usize = 4096;
 
-/// Facts of the machine.
+/// Facts about the host.
 pub(crate) fn of_machine(machine: Machine) -> Vec<(&'static str, String)> {
     let number = |number: Option<i64>| number.map(|number| number.to_string());
     present([
@@ -21,7 +21,7 @@ pub(crate) fn of_machine(machine: Machine) -> Vec<(&'static str, String)> {
         (facts::CPU_MODEL, machine.cpu_model),
         (facts::MACHINE, machine.model),
         (facts::HOST_CPUS, number(machine.cpus)),
-        // A list of strings always is JSON.
+        // A list of strings can always be serialized.
         (facts::NUMA_NODES, machine.memory_nodes.and_then(|nodes| serde_json::to_string(&nodes).ok())),
         (facts::HOST_MEMORY, number(machine.memory_bytes)),
         (facts::HUGE_PAGES, machine.huge_pages),
@@ -29,7 +29,7 @@ pub(crate) fn of_machine(machine: Machine) -> Vec<(&'static str, String)> {
     ])
 }
 
-/// Facts of a process that need not be a VM.
+/// Facts about a process, which need not be a VM.
 pub(crate) fn of_process(tree: &impl FileTree, pid: u32, status: &Status) -> Vec<(&'static str, String)> {
     let limits = tree.read(&format!("/proc/{pid}/limits"), SMALL_FILE_BYTES).unwrap_or_default();
     let (soft, hard) = process::open_files_limit(&limits).unzip();
@@ -40,7 +40,7 @@ pub(crate) fn of_process(tree: &impl FileTree, pid: u32, status: &Status) -> Vec
         .ok()
         .and_then(|()| libc(&head));
     present([
-        // The VM tells the same one, where it is asked.
+        // The same number that the VM itself reports.
         (facts::OS_PID, Some(own_pid.to_string())),
         (facts::HOST_PID, (own_pid != pid).then(|| pid.to_string())),
         (facts::NOFILE_SOFT, soft),
@@ -49,13 +49,13 @@ pub(crate) fn of_process(tree: &impl FileTree, pid: u32, status: &Status) -> Vec
     ])
 }
 
-/// Facts of a VM. Where it can be asked itself, its own answers are the better ones.
+/// Facts about a VM. What the VM itself reports takes precedence.
 pub(crate) fn of_vm(vm: &Vm) -> Vec<(&'static str, String)> {
     let installation = &vm.installation;
-    // A map of strings always is JSON.
+    // A map of strings can always be serialized.
     let json = |value: serde_json::Result<String>| value.ok();
     let environment = vm.environment.shown();
-    // What an application takes when nothing is set is a guess, and no fact.
+    // A product's default name is a guess, not a fact.
     let name = vm.distribution.name.as_ref().filter(|name| name.source != NameSource::Default);
     present([
         (facts::NODE_NAME, name.and_then(NodeName::full)),
@@ -92,11 +92,11 @@ fn present<const N: usize>(facts: [(&'static str, Option<String>); N]) -> Vec<(&
     facts.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
-/// The C library, by the loader that a program asks for.
+/// The C library, from the dynamic loader that a program names.
 fn libc(head: &[u8]) -> Option<&'static str> {
     let names: [(&[u8], _); 2] = [(b"/ld-musl-", "musl"), (b"/ld-linux", "glibc")];
     let has = |name: &[u8]| head.windows(name.len()).any(|window| window == name);
-    // Those of 64-bit POWER and S/390 are called ld64.
+    // On 64-bit POWER and S/390 the loader is called ld64.
     names.into_iter().chain([(&b"/ld64.so"[..], "glibc")]).find(|(name, _)| has(name)).map(|(_, libc)| libc)
 }
 
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_c_library_is_told_by_the_loader() {
+    fn the_loader_shows_the_c_library() {
         let check = |head: &[u8], expect| assert_eq!(libc(head), expect);
         check(b"\x7fELF\0\0/lib64/ld-linux-x86-64.so.2\0", Some("glibc"));
         check(b"\x7fELF\0\0/lib/ld-linux-aarch64.so.1\0", Some("glibc"));

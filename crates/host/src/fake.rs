@@ -1,4 +1,4 @@
-//! A made-up host for tests: files in a temporary folder, laid out as the kernel would.
+//! A fake host for tests: files in a temporary folder, laid out as the kernel does.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ impl FakeHost {
         self.root.path().join(path.trim_start_matches('/'))
     }
 
-    /// Makes a file, or replaces its content.
+    /// Creates a file, or replaces its content.
     pub(crate) fn file(&self, path: &str, content: impl AsRef<[u8]>) -> &Self {
         let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -52,7 +52,7 @@ impl FakeHost {
         )
     }
 
-    /// The files of a process that has no other threads, and which has such children.
+    /// The files of a process without further threads; `children` are its child processes.
     pub(crate) fn program(&self, id: u32, ppid: u32, comm: &str, ticks: i64, start: i64, children: &str) {
         let stat = FakeHost::stat(id, comm, ticks, 0, start).replacen("S 1 ", &format!("S {ppid} "), 1);
         self.file(&format!("/proc/{id}/stat"), stat.replacen(" 3 0 ", " 1 0 ", 1));

@@ -1,7 +1,7 @@
-//! A process with all that it has started, and what they have started: to count their CPU time, and to end them.
+//! A process and all of its descendants: their CPU time, and how to end them.
 //!
-//! A process whose parent ends is given to another one: to the nearest ancestor that has said it takes such orphans
-//! ([`adopt_orphans`]), else to process 1. So below one that has, even a daemon that detaches itself is found.
+//! When a parent ends, the kernel gives its children to the nearest ancestor that is a subreaper ([`adopt_orphans`]), else to process 1. So
+//! below a subreaper even a daemon that detaches itself is found.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,17 +17,17 @@ use crate::tree::FileTree;
 /// Linux has at most 4,194,304 processes.
 const MAX_PROCESSES: usize = 5_000_000;
 
-/// A process and all below it.
+/// A process and its descendants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Family {
-    /// Process ids, the ancestor's first if it is there; those that have ended and are only still to be waited for are left out.
+    /// Process ids, the ancestor's first if it exists; zombies are left out.
     pub pids: Vec<u32>,
-    /// CPU time of all of them, and of those that were waited for.
+    /// CPU time of all of them, including children that were waited for.
     pub cpu_ns: Nanos,
 }
 
 impl Family {
-    /// Looks who is there. Processes that end or are started meanwhile may be missed.
+    /// Reads the family. Processes that start or end meanwhile may be missed.
     pub fn of(tree: &impl FileTree, ancestor: u32) -> Result<Self, HostError> {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
         let mut known: HashMap<u32, (bool, i64)> = HashMap::new();
@@ -36,7 +36,7 @@ impl Family {
             let Some(pid) = text::number(name.as_bytes()).and_then(|pid| u32::try_from(pid).ok()) else {
                 continue;
             };
-            // Ended since it was listed, or hidden from us: then it is none of ours.
+            // Ended since it was listed, or hidden from us: then it is not a descendant.
             if tree.read_start(&format!("/proc/{pid}/stat"), SMALL_FILE_BYTES, &mut content).is_err() {
                 continue;
             }
@@ -47,7 +47,7 @@ impl Family {
         let mut family = Family::default();
         let mut left = vec![ancestor];
         while let Some(pid) = left.pop() {
-            // Removed, so that a circle, which there cannot be, ends.
+            // Removed, so that even an impossible cycle ends.
             let Some((is_ending, ticks)) = known.remove(&pid) else { continue };
             if !is_ending {
                 family.pids.push(pid);
@@ -59,7 +59,7 @@ impl Family {
     }
 }
 
-/// CPU time of one process in all its threads, and its resident memory in bytes.
+/// CPU time of all threads of a process, and its resident memory in bytes.
 pub fn usage(tree: &impl FileTree, pid: u32) -> Result<(Nanos, i64), HostError> {
     let mut content = Vec::new();
     let stat = crate::process::read_stat(tree, pid, &mut content)?;
@@ -68,21 +68,21 @@ pub fn usage(tree: &impl FileTree, pid: u32) -> Result<(Nanos, i64), HostError> 
     Ok((ticks.saturating_mul(tick_ns()), stat.rss_pages.unwrap_or(0).saturating_mul(page_bytes)))
 }
 
-/// From now on, this process is given those whose parents below it have ended.
+/// Makes this process a subreaper: it adopts descendants whose parents have ended.
 pub fn adopt_orphans() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
-/// What became of a child.
+/// How a child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It ended by itself with this status.
+    /// It exited with this status.
     Exited(i32),
-    /// A signal has ended it.
+    /// This signal ended it.
     Killed(i32),
 }
 
-/// Waits for any child, an adopted one too; `None` if there is none.
+/// Waits for any child, including adopted ones; `None` if there are no children.
 pub fn wait_for_any() -> io::Result<Option<(u32, Ended)>> {
     loop {
         match rustix::process::wait(WaitOptions::empty()) {
@@ -91,7 +91,7 @@ pub fn wait_for_any() -> io::Result<Option<(u32, Ended)>> {
                 match (status.exit_status(), status.terminating_signal()) {
                     (Some(code), _) => return Ok(Some((pid, Ended::Exited(code)))),
                     (_, Some(signal)) => return Ok(Some((pid, Ended::Killed(signal)))),
-                    // Stopped or continued, which was not asked for.
+                    // Stopped or continued; not requested.
                     (None, None) => {}
                 }
             }
@@ -102,16 +102,16 @@ pub fn wait_for_any() -> io::Result<Option<(u32, Ended)>> {
     }
 }
 
-/// How a process is ended.
+/// How to end a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// It is asked to (SIGTERM): a VM then stops its applications.
+    /// SIGTERM: a VM then stops its applications.
     Asked,
-    /// At once (SIGKILL).
+    /// SIGKILL.
     AtOnce,
 }
 
-/// Ends a process that beamtune has started. That it has ended already is no error.
+/// Ends a process that beamtune started. Not an error if it has ended already.
 pub fn end(pid: u32, how: How) -> io::Result<()> {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
     let signal = match how {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_is_all_that_a_process_has_started() {
+    fn a_family_has_all_descendants() {
         let host = FakeHost::new();
         for (path, line) in [
             stat(1, 0, 'S', 100, 0),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_have_started_is_found_and_ended() {
+    fn a_started_process_is_found_and_ended() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("started");
         let family = Family::of(&LocalTree::default(), std::process::id()).expect("read");
         assert!(family.pids.contains(&child.id()));

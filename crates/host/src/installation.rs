@@ -1,29 +1,28 @@
-//! Which Erlang/OTP a VM runs, and the files of its own installation.
+//! Which Erlang/OTP a VM runs, and the files of its installation.
 //!
-//! The command line names the installation's folder; the version of the run-time system (ERTS) is part of
-//! its paths, and tells the OTP release. The exact version stands in a file, which releases made by mix and rebar3
-//! do not have.
+//! The command line names the installation's folder; the version of the runtime system (ERTS) is part of its paths, and determines the OTP
+//! release. The exact version is in a file, which releases made by mix and rebar3 do not have.
 
 use crate::command_line::{CommandLine, Environment};
 use crate::error::HostError;
 use crate::text;
 use crate::tree::FileTree;
 
-/// Files read from an installation are a few lines long.
+/// Files read from an installation have a few lines.
 const FILE_BYTES: usize = 64 * 1024;
-/// Entries of a folder that are looked at: Debian's /usr/lib/x86_64-linux-gnu has a few thousand.
+/// Limit of entries read from a folder: Debian's /usr/lib/x86_64-linux-gnu has a few thousand.
 const MAX_ENTRIES: usize = 10_000;
 
-/// The files as a process sees them; all of them are its owner's, and not trusted.
+/// The files of a process, seen through its root. They belong to its user and are untrusted.
 #[derive(Debug)]
 pub(crate) struct Files<'a, T> {
     pub(crate) tree: &'a T,
-    /// Where its root is seen from here; `None` if it cannot be known.
+    /// Where its root is accessible; `None` if unknown.
     pub(crate) root: Option<String>,
 }
 
 impl<T: FileTree> Files<'_, T> {
-    /// The beginning of a file, if there is one.
+    /// The beginning of a file, if it exists.
     pub(crate) fn read(&self, path: &str) -> Option<Vec<u8>> {
         let mut content = Vec::new();
         let root = self.root.as_deref()?;
@@ -31,7 +30,7 @@ impl<T: FileTree> Files<'_, T> {
         Some(content)
     }
 
-    /// Names in a folder.
+    /// The names in a folder.
     pub(crate) fn list(&self, path: &str) -> Vec<String> {
         let list = |root: &String| {
             self.tree.list(
@@ -43,23 +42,23 @@ impl<T: FileTree> Files<'_, T> {
     }
 }
 
-/// What is known of a VM's installation.
+/// A VM's installation, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installation {
-    /// Its folder, as the VM sees it: `-root`.
+    /// Its folder (`-root`), as a path in the VM's own root.
     pub root: Option<String>,
     /// Version of ERTS: `13.1.5`.
     pub erts_version: Option<String>,
     /// Major OTP release: 25.
     pub otp_release: Option<u32>,
-    /// Full version of OTP, where the installation has the file that tells: `25.2.3`.
+    /// Full version of OTP, if the installation has the file: `25.2.3`.
     pub otp_version: Option<String>,
     /// `opt`, `lcnt`, `debug` …, from the emulator's file name.
     pub emulator_type: Option<String>,
 }
 
 impl Installation {
-    /// Finds out what can be known. `executable` is what the kernel runs, where that may be read.
+    /// Derives it from the command line, the environment, the executable if that may be read, and files.
     pub(crate) fn of<T: FileTree>(
         line: &CommandLine,
         environment: &Environment,
@@ -78,7 +77,7 @@ impl Installation {
         });
         let otp_release = erts_version.as_deref().and_then(otp_of_erts);
         let otp_version = otp_release.and_then(|release| {
-            // A locally patched one ends in "**" (System Principles, Versions).
+            // A locally patched version ends in "**" (System Principles, Versions).
             let content = files.read(&folder(&format!("{release}/OTP_VERSION"))?)?;
             let version = text::first_line(&content).trim_end_matches('*').to_owned();
             is_version(&version).then_some(version)
@@ -90,7 +89,7 @@ impl Installation {
     }
 }
 
-/// True of `13.1.5`, `27.0-rc1` and the like.
+/// Whether a text is a version such as `13.1.5` or `27.0-rc1`.
 fn is_version(text: &str) -> bool {
     text.len() <= 40
         && text.starts_with(|c: char| c.is_ascii_digit())
@@ -103,8 +102,8 @@ fn erts_in_path(path: &str) -> Option<String> {
     parts.find(|version| is_version(version)).map(str::to_owned)
 }
 
-/// The OTP release that an ERTS belongs to. They count in step since OTP 23; OTP 21 and 22 share a major version.
-/// Source: the table of versions, otp_versions.table in OTP's repository.
+/// The OTP release of an ERTS version. Since OTP 23 major versions advance in step; OTP 21 and 22 share one.
+/// Source: otp_versions.table in OTP's repository.
 pub fn otp_of_erts(version: &str) -> Option<u32> {
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
     let major = numbers.next()??;
@@ -116,8 +115,8 @@ pub fn otp_of_erts(version: &str) -> Option<u32> {
     }
 }
 
-/// What kind of emulator a file is: `beam.smp` is `opt`, `beam.lcnt.smp` is `lcnt` (erlexec.c). `None` for other files.
-/// The kernel keeps 15 bytes of a name, so the end may be missing.
+/// The type of an emulator by its file name: `beam.smp` is `opt`, `beam.lcnt.smp` is `lcnt` (erlexec.c). `None` for other files.
+/// The kernel keeps 15 bytes of a process name, so the end may be missing.
 pub(crate) fn emulator_type(file: &str) -> Option<String> {
     let rest = file.strip_prefix("beam")?;
     let Some(rest) = rest.strip_prefix('.') else {
@@ -146,7 +145,7 @@ pub(crate) fn version_in_path(path: &str, application: &str) -> Option<String> {
     path.split(['/', ':']).find_map(version)
 }
 
-/// Reads the link to what a process runs. One that may not be read says nothing, and that is no error.
+/// The path of a process's executable; `None` if it may not be read.
 pub(crate) fn executable(tree: &impl FileTree, pid: u32) -> Result<Option<String>, HostError> {
     match tree.read_link(&format!("/proc/{pid}/exe")) {
         Ok(path) => Ok(Some(path)),
@@ -163,7 +162,7 @@ mod tests {
     use crate::fake::FakeHost;
 
     #[test]
-    fn each_erts_belongs_to_a_release() {
+    fn otp_release_follows_from_erts() {
         let check = |erts, otp| assert_eq!(otp_of_erts(erts), otp, "{erts}");
         check("8.3.5.7", Some(19));
         check("9.3", Some(20));
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emulators_file_says_its_type() {
+    fn emulator_type_follows_from_the_file_name() {
         let check = |file, expect: Option<&str>| assert_eq!(emulator_type(file).as_deref(), expect, "{file}");
         check("beam.smp", Some("opt"));
         check("beam", Some("opt"));
@@ -188,7 +187,7 @@ mod tests {
         check("beam.lcnt.smp", Some("lcnt"));
         check("beam.debug.smp", Some("debug"));
         check("beam.frmptr.smp", Some("frmptr"));
-        // As the kernel cuts "beam.valgrind.smp".
+        // "beam.valgrind.smp", truncated by the kernel.
         check("beam.valgrind.s", Some("valgrind"));
         check("beam.py", None);
         check("beam.debug.py", None);
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exact_version_is_read_from_the_installation() {
+    fn exact_version_is_read_from_the_installation() {
         let host = FakeHost::new();
         let tree = host.tree();
         let line = CommandLine::parse(b"beam.smp\0--\0-root\0/opt/otp\0-progname\0erl\0");
@@ -239,7 +238,7 @@ mod tests {
             emulator_type: Some("opt".to_owned()),
         };
         assert_eq!(of(Some("/")), expect);
-        // In another root: not ours.
+        // In another root our files do not count.
         assert_eq!(of(Some("/proc/7/root")).otp_version, None);
         assert_eq!(of(None).otp_version, None);
         host.file("/opt/otp/releases/25/OTP_VERSION", "root:x:0:0\n");
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_devices_of_a_container_lead_nowhere() {
+    fn links_and_devices_of_a_container_are_not_followed_outside() {
         let host = FakeHost::new();
         host.file("/secret", "25.9").file("/box/opt/x", "");
         let tree = host.tree();
@@ -259,7 +258,7 @@ mod tests {
         // A link within the root is followed as the process itself would.
         host.file("/box/secret", "mine");
         assert_eq!(files.read("/opt/absolute").as_deref(), Some(&b"mine"[..]));
-        // Reading a FIFO would wait for ever for somebody who writes.
+        // Opening a FIFO would block until somebody writes.
         rustix::fs::mknodat(
             rustix::fs::CWD,
             host.path("/box/fifo"),
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn without_paths_the_release_file_says_the_version() {
+    fn without_paths_start_erl_data_gives_the_version() {
         let host = FakeHost::new();
         host.file("/srv/demo/releases/start_erl.data", "15.2.7 0.1.0\n");
         let tree = host.tree();
@@ -285,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_without_a_panic(text in "\\PC{0,60}") {
+        fn arbitrary_text_does_not_panic(text in "\\PC{0,60}") {
             let _ = (erts_in_path(&text), otp_of_erts(&text), emulator_type(&text), version_in_path(&text, "x"));
         }
     }

@@ -1,18 +1,17 @@
-//! The operating system's view of an Erlang VM: which VMs there are, and what the kernel knows of one.
+//! The operating system's view of an Erlang VM: which VMs run on a host, and what the kernel knows about one.
 //!
 //! ```text
 //! discover ──> Vm ──pid──> HostSource ──Sample──> recorder
 //! ```
 //!
-//! [`discovery`] lists the VMs of this host with what can be said of them without asking them. [`HostSource`] reads one
-//! of them and the machine again and again. Both take every file from a [`tree::FileTree`], so tests bring a
-//! made-up host, and a node on another host can be read through the agent.
+//! [`discovery`] lists the VMs of this host with what is known without asking them. [`HostSource`] samples one of them and its host
+//! repeatedly. Both read all files through a [`tree::FileTree`], so tests can provide a fake host, and the host of a remote node can be read
+//! through the agent.
 //!
-//! All content is taken for hostile and all processes for mortal: reads are bounded, parsers give a value or a
-//! reason, and a process that has ended is data ([`HostError::Ended`]). Nothing is ever written, and only processes that beamtune has
-//! started itself are ever ended ([`family`]).
+//! All content is untrusted, and any process may end at any time: reads are bounded, parsers return a value or a reason, and an ended process is
+//! data ([`HostError::Ended`]). Nothing is ever written, and only processes that beamtune itself started are ended ([`family`]).
 //!
-//! Times are nanoseconds and sizes bytes, whatever the kernel counts in.
+//! Times are in nanoseconds and sizes in bytes, whatever the kernel's unit.
 
 pub mod cgroup;
 pub mod command_line;

@@ -1,29 +1,29 @@
-//! The machine: its CPUs' time, its memory, and what it is.
+//! The host: CPU time, memory, and hardware.
 
 use crate::error::HostError;
 use crate::text::{self, Garble};
 use crate::tree::FileTree;
 
-/// `/proc/stat` counts each interrupt of a machine: tens of kilobytes on a large one.
+/// `/proc/stat` has a counter per interrupt: tens of kilobytes on a large host.
 pub(crate) const STAT_BYTES: usize = 1 << 20;
-/// Enough for the first CPU's part of `/proc/cpuinfo`, which on a large machine has a megabyte.
+/// Enough for the first CPU's part of `/proc/cpuinfo`; the whole file has a megabyte on a large host.
 pub(crate) const CPUINFO_BYTES: usize = 8 * 1024;
-/// Nodes that are looked at; the largest machines have some hundred.
-const MOST_NODES: usize = 1024;
+/// Limit of NUMA nodes; the largest hosts have a few hundred.
+const MAX_NODES: usize = 1024;
 /// Enough for one line.
 const LINE_BYTES: usize = 4 * 1024;
 
-/// A folder for each memory node.
+/// One folder per NUMA node.
 const NODES: &str = "/sys/devices/system/node";
 
-/// What of `/proc/stat` is used. Times are in clock ticks, of all CPUs together.
+/// The used part of `/proc/stat`. Times are in clock ticks, summed over all CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// Neither idle nor waiting for I/O nor taken by the hypervisor.
+    /// Neither idle, waiting for I/O nor stolen.
     pub busy_ticks: i64,
-    /// Idle, waiting for I/O included: it waits with nothing to run.
+    /// Idle, including waiting for I/O: the CPU has nothing to run then.
     pub idle_ticks: i64,
-    /// Wanted, but given to other guests by the hypervisor.
+    /// Steal: given to other guests by the hypervisor.
     pub steal_ticks: i64,
     /// CPUs online.
     pub cpus: i64,
@@ -32,8 +32,8 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Reads the file. See proc(5), and account_user_time in kernel/sched/cputime.c: time of guests is part of
-    /// user and nice, and is not added again.
+    /// Parses the file. See proc(5), and account_user_time in kernel/sched/cputime.c: user and nice already include guest time, so it is not
+    /// added again.
     pub fn parse(content: &[u8]) -> Result<Self, Garble> {
         let parsed = || {
             let times: Vec<i64> =
@@ -42,7 +42,7 @@ impl CpuTimes {
                 return None;
             };
             let sum = |times: &[i64]| times.iter().try_fold(0_i64, |sum, time| sum.checked_add(*time));
-            // The line of all CPUs together has a blank there.
+            // The line of all CPUs together is "cpu ", without a number.
             let is_one_cpu =
                 |line: &&[u8]| line.starts_with(b"cpu") && line.get(3).is_some_and(u8::is_ascii_digit);
             Some(CpuTimes {
@@ -57,43 +57,42 @@ impl CpuTimes {
     }
 }
 
-/// Memory that could be had without swapping, in bytes, from `/proc/meminfo`.
+/// Memory available without swapping, in bytes, from `/proc/meminfo`.
 pub fn memory_available(meminfo: &[u8]) -> Option<i64> {
     text::kilobytes(meminfo, "MemAvailable:")
 }
 
-/// Pages read back from swap and written to it, since the machine was started, from `/proc/vmstat`; `None` where the
-/// kernel has no swap built in.
+/// Pages swapped in and out since boot, from `/proc/vmstat`; `None` if the kernel was built without swap.
 pub fn swap_pages(vmstat: &[u8]) -> Option<(i64, i64)> {
     let count = |key| text::reading(text::value(vmstat, key)?);
     Some((count("pswpin ")?, count("pswpout ")?))
 }
 
-/// What the machine is; `None` where it cannot be told.
+/// The host's hardware and kernel; `None` for what is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Name of the host.
+    /// Host name.
     pub name: Option<String>,
-    /// Release of the kernel.
+    /// Kernel release.
     pub kernel: Option<String>,
     /// Model of the first CPU.
     pub cpu_model: Option<String>,
-    /// Maker and model, as the firmware tells; clouds put the type of the instance there.
+    /// Vendor and model from the firmware; in clouds the instance type.
     pub model: Option<String>,
     /// CPUs online.
     pub cpus: Option<i64>,
-    /// CPUs of each memory node (NUMA) that has any, as kernel lists, in the order of their numbers.
+    /// CPUs of each NUMA node that has any, in the kernel's list format, by node number.
     pub memory_nodes: Option<Vec<String>>,
-    /// All memory.
+    /// Total memory.
     pub memory_bytes: Option<i64>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub huge_pages: Option<String>,
-    /// The clock source in use.
+    /// The current clock source.
     pub clock_source: Option<String>,
 }
 
 impl Machine {
-    /// Reads what there is.
+    /// Reads everything that is available.
     pub fn read(tree: &impl FileTree) -> Self {
         let start = |path: &str, max_bytes| {
             let mut content = Vec::new();
@@ -115,7 +114,7 @@ impl Machine {
                 maker.map_or(model.clone(), |maker| format!("{maker} {model}"))
             }),
             cpus: cpu_times(tree).ok().map(|times| times.cpus),
-            memory_nodes: tree.list(NODES, MOST_NODES).ok().map(|names| {
+            memory_nodes: tree.list(NODES, MAX_NODES).ok().map(|names| {
                 let mut numbers: Vec<u32> =
                     names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok()).collect();
                 numbers.sort_unstable();
@@ -135,7 +134,7 @@ pub fn cpu_times(tree: &impl FileTree) -> Result<CpuTimes, HostError> {
     CpuTimes::parse(&tree.read(path, STAT_BYTES)?).map_err(|garble| HostError::garbled(path, garble))
 }
 
-/// The model's name. ARM kernels give numbers instead (who made it, and which part).
+/// The model name. ARM kernels give the numbers of implementer and part instead.
 fn cpu_model(cpuinfo: &[u8]) -> Option<String> {
     let field = |name| {
         let value = String::from_utf8_lossy(text::value(cpuinfo, name)?).into_owned();
@@ -166,7 +165,7 @@ mod tests {
                         procs_running 3\nprocs_blocked 0\n";
 
     #[test]
-    fn all_time_is_busy_idle_or_stolen() {
+    fn cpu_time_is_busy_idle_or_stolen() {
         let expect = CpuTimes { busy_ticks: 163, idle_ticks: 4_050, steal_ticks: 80, cpus: 2, runnable: 3 };
         assert_eq!(CpuTimes::parse(STAT.as_bytes()), Ok(expect));
     }
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_to_and_from_swap_is_read_where_there_is_any() {
+    fn swap_traffic_is_parsed_if_present() {
         let check = |vmstat: &str, expect| assert_eq!(swap_pages(vmstat.as_bytes()), expect, "{vmstat:?}");
         check("nr_free_pages 5\npgpgin 7\npswpin 12\npswpout 34\npgalloc_dma 1\n", Some((12, 34)));
         check("nr_free_pages 5\n", None);
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_is_is_read_as_far_as_it_tells() {
+    fn available_properties_of_the_host_are_read() {
         let host = FakeHost::new();
         assert_eq!(Machine::read(&host.tree()), Machine::default());
         host.file("/proc/sys/kernel/hostname", "web-1\n")
@@ -205,7 +204,7 @@ mod tests {
         host.file("/sys/class/dmi/id/product_name", "t3.medium\n");
         host.file("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
         host.file("/sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
-        // A node of memory alone has no CPUs.
+        // A NUMA node with memory only has no CPUs.
         for (node, cpus) in [(0, "0-3\n"), (1, "4-7\n"), (2, "\n")] {
             host.file(&format!("/sys/devices/system/node/node{node}/cpulist"), cpus);
         }
@@ -234,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = CpuTimes::parse(&content);
             let _ = memory_available(&content);
             let _ = swap_pages(&content);

@@ -1,23 +1,23 @@
-//! Pressure: for how long tasks waited for CPU, memory or I/O, as the kernel adds it up.
+//! Pressure stall information: total time in which tasks waited for CPU, memory or I/O.
 //!
-//! See the kernel's Documentation/accounting/psi.rst. Since Linux 4.20, unless it was built or started (psi=0)
-//! without. The same text stands in `/proc/pressure/*` for the host and in `*.pressure` of a v2 control group.
+//! See the kernel's Documentation/accounting/psi.rst. Since Linux 4.20, unless disabled at build time or at boot (psi=0). The format is the
+//! same in `/proc/pressure/*` for the host and in `*.pressure` of a v2 control group.
 
 use beamtune_model::Nanos;
 
 use crate::text::{self, Garble};
 
-/// The totals of one resource; `None` where the kernel does not tell.
+/// The stall time of a resource; `None` if the kernel does not provide it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// Time in which at least one task waited.
     pub some_ns: Option<Nanos>,
-    /// Time in which all tasks that had anything to do waited. Not meaningful for the CPU of a whole host.
+    /// Time in which all non-idle tasks waited. Not meaningful for the CPU of a whole host.
     pub full_ns: Option<Nanos>,
 }
 
 impl Pressure {
-    /// Reads the lines `some avg10=… total=MICROSECONDS` and `full …`.
+    /// Parses the lines `some avg10=… total=MICROSECONDS` and `full …`.
     pub fn parse(content: &[u8]) -> Result<Self, Garble> {
         let total = |kind: &str| {
             let total =
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_are_read_in_nanoseconds() {
+    fn totals_are_in_nanoseconds() {
         let check = |content: &str, expect: Option<(Option<i64>, Option<i64>)>| {
             let read = Pressure::parse(content.as_bytes()).ok().map(|read| (read.some_ns, read.full_ns));
             assert_eq!(read, expect, "{content:?}");
@@ -48,7 +48,7 @@ mod tests {
             "some avg10=0.85 avg60=3.62 avg300=3.50 total=27816884\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n",
             Some((Some(27_816_884_000), Some(7_000))),
         );
-        // Before Linux 5.13 there was no line `full` for the CPU.
+        // Before Linux 5.13 the CPU had no line `full`.
         check("some avg10=0.85 avg60=3.62 avg300=3.50 total=5\n", Some((Some(5_000), None)));
         check("some avg10=0.85 total=9223372036854775807\n", None);
         check("some avg10=0.85\n", None);
@@ -58,7 +58,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Pressure::parse(&content);
         }
     }

@@ -1,10 +1,10 @@
-//! The host of a node that runs on another one: its files are read there by the node's agent.
+//! The host of a remote node: its files are read by the node's agent.
 //!
-//! [`RemoteHost`] hands the files to the same [`HostSource`] that reads this host, so facts, threads, memory, pressure and
-//! control groups mean the same. It learns which files are wanted by what the source has asked for: where one was not
-//! among those that were told, the sample is thrown away, and the file comes with the next one, which is a closer look. Where
-//! such looks teach nothing, because the node has no time for them, it is asked for less. Only those that stand
-//! here are ever asked for; the agent has the same list, and refuses all others.
+//! [`RemoteHost`] passes the files to the same [`HostSource`] that reads the local host, so facts, threads, memory, pressure and control
+//! groups have the same meaning. It learns which files are needed from what the source reads: if a file was not among the answers, the sample
+//! is discarded, and the file is requested with the next one, which is a detailed sample. If detailed samples bring nothing new, because the
+//! node has no time for them, less is requested. Only the files listed here are ever requested; the agent has the same list and refuses all
+//! others.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,15 +23,15 @@ use crate::source::{Announce, HostSource, ROLLUP_BUDGET_NS};
 use crate::text;
 use crate::tree::FileTree;
 
-/// What the agent tells of one file at most.
-const MOST_BYTES: usize = 256 * 1024;
-/// How many files the agent takes in one request.
-const MOST_ASKS: usize = 128;
-/// So many closer looks in a row may teach nothing. After that there is one only when detail is asked for: they can take the node
-/// a quarter of a second, and one that is short of CPU would be asked for one every second.
-const MOST_IN_VAIN: u32 = 3;
+/// Limit of a file's content in an answer of the agent.
+const MAX_FILE_BYTES: usize = 256 * 1024;
+/// Limit of requests for files that the agent accepts at once.
+const MAX_ASKS: usize = 128;
+/// Limit of successive detailed samples that bring nothing new. After that only requested ones are detailed: such a sample can take the node a
+/// quarter of a second, and a node that is short of CPU would have to answer one every second.
+const MAX_FRUITLESS: u32 = 3;
 
-/// Files that are told, beside those of threads and control groups. `/proc/self` is the VM.
+/// Readable files, besides those of threads and control groups. `/proc/self` is the VM.
 const FILES: &[&str] = &[
     "/proc/stat",
     "/proc/meminfo",
@@ -50,16 +50,16 @@ const FILES: &[&str] = &[
     "/proc/self/mountinfo",
     ROLLUP,
 ];
-/// The source reads the first CPU's part of it.
+/// Only the first CPU's part is needed.
 const CPUINFO: &str = "/proc/cpuinfo";
-/// Dear where much memory is mapped: asked for only when the source has just asked for it.
+/// Expensive with much mapped memory: requested only if the source has just read it.
 const ROLLUP: &str = "/proc/self/smaps_rollup";
 const NAMESPACE: &str = "/proc/self/ns/cgroup";
 const OPEN_FILES: &str = "/proc/self/fd";
 const THREADS: &str = "/proc/self/task";
 const GROUPS: &str = "/sys/fs/cgroup/";
 
-/// Files of a control group that are told.
+/// Readable files of a control group.
 const GROUP_FILES: &[&str] = &[
     "cpu.max",
     "cpu.stat",
@@ -79,8 +79,8 @@ const GROUP_FILES: &[&str] = &[
     "cgroup.clone_children",
 ];
 
-/// True of a file that the agent reads.
-fn is_told(path: &str) -> bool {
+/// Whether the agent reads this file.
+fn is_readable(path: &str) -> bool {
     let of_group = |below: &str| {
         let mut parts = below.rsplit('/');
         parts.next().is_some_and(|file| GROUP_FILES.contains(&file))
@@ -91,41 +91,41 @@ fn is_told(path: &str) -> bool {
     FILES.contains(&path) || path.strip_prefix(GROUPS).is_some_and(of_group)
 }
 
-/// What was told at once, as a tree; clones are the same one.
+/// The files of one answer, as a tree; clones share it.
 #[derive(Debug, Clone, Default)]
-struct ToldTree(Rc<RefCell<Told>>);
+struct AnswerTree(Rc<RefCell<Answers>>);
 
 #[derive(Debug, Default)]
-struct Told {
-    /// The VM's number in the `/proc` that it sees.
+struct Answers {
+    /// The VM's process id in its own `/proc`.
     pid: u32,
-    told: Vec<(FileAsk, FileTold)>,
-    /// What has been asked for since it was told.
+    files: Vec<(FileAsk, FileTold)>,
+    /// What the source has read since the answer came.
     asked: BTreeSet<FileAsk>,
-    /// Something was asked for that was not told.
+    /// Whether any of that was not in the answer.
     missed: bool,
 }
 
-impl ToldTree {
-    fn fill(&self, told: Vec<(FileAsk, FileTold)>) {
-        *self.0.borrow_mut() = Told { told, ..Told::default() };
+impl AnswerTree {
+    fn fill(&self, files: Vec<(FileAsk, FileTold)>) {
+        *self.0.borrow_mut() = Answers { files, ..Answers::default() };
     }
 
-    /// Whether the rollup was read, and whether it was a closer look, with all threads.
-    fn looks(&self) -> (bool, bool) {
-        let told = self.0.borrow();
+    /// Whether the rollup was read, and whether all threads were, which makes it a detailed sample.
+    fn has_rollup_and_detail(&self) -> (bool, bool) {
+        let answers = self.0.borrow();
         let has_rollup =
-            told.told.iter().any(|(ask, told)| is_rollup(ask) && !matches!(told, FileTold::Failed(_)));
-        (has_rollup, told.told.iter().any(|(ask, _)| *ask == FileAsk::Threads { all: true }))
+            answers.files.iter().any(|(ask, file)| is_rollup(ask) && !matches!(file, FileTold::Failed(_)));
+        (has_rollup, answers.files.iter().any(|(ask, _)| *ask == FileAsk::Threads { all: true }))
     }
 
-    /// What has been asked for, and whether all of it was there.
+    /// What the source has read, and whether any of it was not in the answer.
     fn asked(&self) -> (BTreeSet<FileAsk>, bool) {
-        let told = self.0.borrow();
-        (told.asked.clone(), told.missed)
+        let answers = self.0.borrow();
+        (answers.asked.clone(), answers.missed)
     }
 
-    /// Whose files they are.
+    /// Finds the VM's process id.
     fn find_pid(&self) -> Result<u32, HostError> {
         let path = "/proc/self/stat";
         let mut content = Vec::new();
@@ -138,8 +138,8 @@ impl ToldTree {
     }
 }
 
-impl Told {
-    /// The path as the agent knows it.
+impl Answers {
+    /// The path as the agent knows it, with `/proc/self`.
     fn path(&self, path: &str) -> String {
         let below =
             |prefix: &str| path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -149,21 +149,21 @@ impl Told {
         }
     }
 
-    /// What was told of a wish, which is noted; `path` is as the source knows it. Threads are told whether all were asked
-    /// for or not.
-    fn find(&mut self, path: &str, wish: FileAsk) -> Result<&FileTold, HostError> {
-        let threads = matches!(wish, FileAsk::Threads { .. });
-        let is_it = |ask: &FileAsk| *ask == wish || (threads && matches!(ask, FileAsk::Threads { .. }));
-        let found = self.told.iter().find(|(ask, _)| is_it(ask));
-        let is_left_out = found.is_none() && is_rollup(&wish);
+    /// The answer to a request, which is recorded; `path` is the path that the source uses. Threads match whether or not all of them were
+    /// requested.
+    fn find(&mut self, path: &str, wanted: FileAsk) -> Result<&FileTold, HostError> {
+        let threads = matches!(wanted, FileAsk::Threads { .. });
+        let is_it = |ask: &FileAsk| *ask == wanted || (threads && matches!(ask, FileAsk::Threads { .. }));
+        let found = self.files.iter().find(|(ask, _)| is_it(ask));
+        let is_left_out = found.is_none() && is_rollup(&wanted);
         self.missed |= found.is_none() && !is_left_out;
-        if !self.asked.contains(&wish) {
-            self.asked.insert(wish);
+        if !self.asked.contains(&wanted) {
+            self.asked.insert(wanted);
         }
         match found {
             Some((_, FileTold::Failed(trouble))) => Err(failed(path, trouble)),
-            Some((_, told)) => Ok(told),
-            // No sample is thrown away for what is too dear to be asked for each time.
+            Some((_, file)) => Ok(file),
+            // The rollup is too expensive to be requested each time, so its absence does not invalidate a sample.
             None if is_left_out => Err(HostError::LeftOut { path: path.to_owned() }),
             None => Err(missing(path)),
         }
@@ -174,17 +174,17 @@ impl Told {
         if let Some(rest) = mapped.strip_prefix(THREADS) {
             return self.of_thread(path, rest).map(<[u8]>::to_vec);
         }
-        if !is_told(&mapped) {
+        if !is_readable(&mapped) {
             return Err(missing(path));
         }
-        let wish = read(&mapped);
-        let FileAsk::Read { max_bytes: most, .. } = wish else { return Err(missing(path)) };
-        match self.find(path, wish)? {
-            FileTold::Content(content) if content.len() < most || max_bytes <= most => {
+        let wanted = read(&mapped);
+        let FileAsk::Read { max_bytes: limit, .. } = wanted else { return Err(missing(path)) };
+        match self.find(path, wanted)? {
+            FileTold::Content(content) if content.len() < limit || max_bytes <= limit => {
                 Ok(content.get(..max_bytes).unwrap_or(content).to_vec())
             }
             FileTold::Cut(_) | FileTold::Content(_) => {
-                Err(HostError::TooLarge { path: path.to_owned(), max: most })
+                Err(HostError::TooLarge { path: path.to_owned(), max: limit })
             }
             _ => Err(missing(path)),
         }
@@ -216,11 +216,11 @@ fn missing(path: &str) -> HostError {
     HostError::Missing { path: path.to_owned() }
 }
 
-/// The wish to read a file: always for as much of it, so that it is asked for once.
+/// The request for a file, always with the same limit, so that it is requested once.
 fn read(path: &str) -> FileAsk {
     FileAsk::Read {
         path: path.to_owned(),
-        max_bytes: if path == CPUINFO { CPUINFO_BYTES } else { MOST_BYTES },
+        max_bytes: if path == CPUINFO { CPUINFO_BYTES } else { MAX_FILE_BYTES },
     }
 }
 
@@ -236,13 +236,13 @@ fn failed(path: &str, trouble: &FileTrouble) -> HostError {
     }
 }
 
-impl FileTree for ToldTree {
+impl FileTree for AnswerTree {
     fn read_start(&self, path: &str, max_bytes: usize, into: &mut Vec<u8>) -> Result<(), HostError> {
         *into = self.0.borrow_mut().content(path, max_bytes)?;
         Ok(())
     }
 
-    /// The agent sees what its VM sees, so there is no other root to look below.
+    /// The agent sees the file system of its VM, so there is no other root.
     fn read_start_below(
         &self,
         dir: &str,
@@ -257,91 +257,91 @@ impl FileTree for ToldTree {
     }
 
     fn list(&self, path: &str, max: usize) -> Result<Vec<String>, HostError> {
-        let mut told = self.0.borrow_mut();
-        if told.path(path) != THREADS {
+        let mut answers = self.0.borrow_mut();
+        if answers.path(path) != THREADS {
             return Err(missing(path));
         }
-        let (tids, _) = told.threads(path)?;
+        let (tids, _) = answers.threads(path)?;
         Ok(tids.iter().take(max).map(u32::to_string).collect())
     }
 
     fn count(&self, path: &str, _max: usize) -> Result<u64, HostError> {
-        let mut told = self.0.borrow_mut();
-        let ask = FileAsk::Count(told.path(path));
+        let mut answers = self.0.borrow_mut();
+        let ask = FileAsk::Count(answers.path(path));
         if ask != FileAsk::Count(OPEN_FILES.to_owned()) {
             return Err(missing(path));
         }
-        match told.find(path, ask)? {
+        match answers.find(path, ask)? {
             FileTold::Count(count) => Ok(*count),
             _ => Err(missing(path)),
         }
     }
 
     fn read_link(&self, path: &str) -> Result<String, HostError> {
-        let mut told = self.0.borrow_mut();
-        let ask = FileAsk::Link(told.path(path));
+        let mut answers = self.0.borrow_mut();
+        let ask = FileAsk::Link(answers.path(path));
         if ask != FileAsk::Link(NAMESPACE.to_owned()) {
             return Err(missing(path));
         }
-        match told.find(path, ask)? {
+        match answers.find(path, ask)? {
             FileTold::Link(target) => Ok(target.clone()),
             _ => Err(missing(path)),
         }
     }
 }
 
-/// Reads the host of a node on another one, from the files that come with the node's answers.
+/// Samples the host of a remote node, from the files in the node's answers.
 #[derive(Debug)]
 pub struct RemoteHost {
     board: Board,
-    tree: ToldTree,
-    source: Option<HostSource<ToldTree>>,
+    tree: AnswerTree,
+    source: Option<HostSource<AnswerTree>>,
     ask: Option<Ask>,
-    /// What samples without detail want; `None` until one has shown it.
+    /// What samples without detail need; `None` until one has shown it.
     each_time: Option<BTreeSet<FileAsk>>,
     in_detail: BTreeSet<FileAsk>,
-    /// Something was missing the last time: the next sample is a closer look.
+    /// Something was missing in the last sample: the next one is detailed.
     is_learning: bool,
-    /// How many times in a row nothing has been learnt from that.
-    in_vain: u32,
-    /// What a closer look took that had the rollup in it, if that was too long; until one without it has been timed.
+    /// Number of successive detailed samples that brought nothing new.
+    fruitless: u32,
+    /// Duration of a detailed sample with the rollup, if it was too long; until one without it has been measured.
     suspect_ns: Option<Nanos>,
 }
 
 impl RemoteHost {
-    /// A source that says on the board what it wants to know.
+    /// A source that posts its requests on the board.
     pub fn new(board: Board) -> Self {
         let host = RemoteHost {
             board,
-            tree: ToldTree::default(),
+            tree: AnswerTree::default(),
             source: None,
             ask: None,
             each_time: None,
-            in_detail: at_first(),
+            in_detail: initial_asks(),
             is_learning: true,
-            in_vain: 0,
+            fruitless: 0,
             suspect_ns: None,
         };
-        host.want();
+        host.post_asks();
         host
     }
 
-    /// Looks at what was told before the recording begins. True if there is more to be asked for: which files there are
-    /// stands in others.
+    /// Evaluates answers before the recording starts. True if more files have to be requested, since some files say which others
+    /// exist.
     pub fn explore(&mut self) -> bool {
         let mut table = SeriesTable::default();
         let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut table, tick);
         self.ask = Some(Ask { seq: 0, t: 0, detail: true });
-        // What is wrong will be wrong in the first sample too.
+        // Any problem will show again in the first sample.
         let explored = self.read(&mut out);
-        // That one begins with the facts.
+        // A new source, so that the first sample has the facts.
         self.source = None;
         explored.is_err() && self.is_learning
     }
 
-    /// Says what is wanted. Threads, the dearest, come last in the order of the set.
-    fn want(&self) {
+    /// Posts what is needed. Threads, the most expensive ones, come last in the order of the set.
+    fn post_asks(&self) {
         let usual = |ask: &FileAsk| match ask {
             FileAsk::Threads { .. } => FileAsk::Threads { all: false },
             other => other.clone(),
@@ -349,13 +349,13 @@ impl RemoteHost {
         let in_detail: Vec<FileAsk> = self.in_detail.iter().cloned().collect();
         let each_time = match &self.each_time {
             Some(asks) if !self.is_learning => asks.iter().map(usual).collect(),
-            _ if self.is_learning && self.in_vain < MOST_IN_VAIN => in_detail.clone(),
+            _ if self.is_learning && self.fruitless < MAX_FRUITLESS => in_detail.clone(),
             _ => in_detail.iter().filter(|ask| !is_rollup(ask)).map(usual).collect(),
         };
         self.board.want(each_time, in_detail);
     }
 
-    /// Notes what a sample has asked for.
+    /// Updates the requests by what a sample has read.
     fn learn(&mut self, detail: bool, asked: BTreeSet<FileAsk>, missed: bool) {
         self.is_learning = missed;
         if missed {
@@ -368,17 +368,17 @@ impl RemoteHost {
         } else {
             self.each_time.get_or_insert_default().extend(asked);
         }
-        if self.in_detail.len() > MOST_ASKS {
-            // Control groups have come and gone.
-            (self.in_detail, self.each_time, self.is_learning) = (at_first(), None, true);
+        if self.in_detail.len() > MAX_ASKS {
+            // Files of many former control groups have accumulated.
+            (self.in_detail, self.each_time, self.is_learning) = (initial_asks(), None, true);
         }
     }
 
-    /// Finds out whether the rollup holds up the VM, as [`HostSource`] does where it reads it itself. The agent tells what all files
-    /// took together, so where that was too long, one look without the rollup shows what is left. False if it is not to be
-    /// asked for now.
+    /// Finds out whether the rollup delays the VM, as [`HostSource`] does if it reads the rollup itself. The agent reports only the time of
+    /// all files together, so if that was too long, a detailed sample without the rollup shows the time of the rest. False if the rollup must
+    /// not be requested now.
     fn allows_rollup(&mut self, source: &mut HostSource<ToldTree>, took_ns: Nanos) -> bool {
-        match (self.tree.looks(), self.suspect_ns) {
+        match (self.tree.has_rollup_and_detail(), self.suspect_ns) {
             ((true, _), _) if took_ns > ROLLUP_BUDGET_NS => {
                 self.suspect_ns = Some(took_ns);
                 let took_ms = took_ns / 1_000_000;
@@ -401,25 +401,25 @@ impl RemoteHost {
     fn read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
         let known = self.in_detail.len();
         let read = self.try_read(out);
-        let has_taught = !self.is_learning || self.in_detail.len() > known;
-        self.in_vain = if has_taught { 0 } else { self.in_vain.saturating_add(1) };
-        self.want();
+        let has_learned = !self.is_learning || self.in_detail.len() > known;
+        self.fruitless = if has_learned { 0 } else { self.fruitless.saturating_add(1) };
+        self.post_asks();
         read
     }
 
     fn try_read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Span, Trouble> {
         let trouble = |error: HostError| Trouble::new(error.kind(), error.to_string());
         let ask = self.ask.take();
-        let told = self.board.take();
-        // Where the node is gone, so is this.
-        let told = told.ok_or_else(|| {
+        let answer = self.board.take();
+        // If the node is gone, so is its host.
+        let answer = answer.ok_or_else(|| {
             Trouble::new(TroubleKind::Gone, "the node's agent, which reads it, did not answer")
         })?;
-        self.tree.fill(told.told?);
+        self.tree.fill(answer.told?);
         let pid = self.tree.find_pid().map_err(|error| match error {
             HostError::Missing { .. } => Trouble::new(
                 TroubleKind::Unsupported,
-                "the node sees no /proc/self/stat: no /proc is mounted where it runs",
+                "the node has no /proc/self/stat: no /proc is mounted where it runs",
             ),
             error => trouble(error),
         })?;
@@ -438,12 +438,12 @@ impl RemoteHost {
         let ask = ask.unwrap_or(Ask { seq: 0, t: 0, detail: false });
         let detail = ask.detail || self.is_learning || !is_known;
         let kept = (out.sample.readings.len(), out.sample.facts.len(), out.sample.gaps.len());
-        let clock = Then(told.span.end);
+        let clock = FixedClock(answer.span.end);
         let read = source
             .request(Ask { detail, ..ask }, &clock)
-            .and_then(|()| source.collect(told.span.end, &clock, out));
+            .and_then(|()| source.collect(answer.span.end, &clock, out));
         let (mut asked, missed) = self.tree.asked();
-        if !self.allows_rollup(&mut source, told.span.end.saturating_sub(told.span.begin)) {
+        if !self.allows_rollup(&mut source, answer.span.end.saturating_sub(answer.span.begin)) {
             asked.retain(|ask| !is_rollup(ask));
         }
         if missed || read.is_ok() {
@@ -453,17 +453,17 @@ impl RemoteHost {
             out.sample.readings.truncate(kept.0);
             out.sample.facts.truncate(kept.1);
             out.sample.gaps.truncate(kept.2);
-            let why = "which files tell of the node's control groups has just been found out; they come with the next sample";
+            let why = "found out only now which files the node's control groups have; they come with the next sample";
             return Err(Trouble::new(TroubleKind::TimedOut, why));
         }
         self.source = Some(source);
-        // The source knows no other time than that of the reading.
-        read.map(|_| told.span)
+        // The source only knows the end of the reading.
+        read.map(|_| answer.span)
     }
 }
 
-/// What is wanted before it is known which control groups there are.
-fn at_first() -> BTreeSet<FileAsk> {
+/// The requests before it is known which control groups exist.
+fn initial_asks() -> BTreeSet<FileAsk> {
     let files = FILES.iter().filter(|path| **path != ROLLUP).map(|path| read(path));
     let others = [
         FileAsk::Link(NAMESPACE.to_owned()),
@@ -501,11 +501,11 @@ impl Source for RemoteHost {
     }
 }
 
-/// The instant at which the files were read, for a source that is handed them later. It announces no life of the VM,
-/// and so asks for no wall clock.
-struct Then(Nanos);
+/// The time at which the files were read, as a clock for the source. The source announces no incarnation of the VM, so it never needs the wall
+/// clock.
+struct FixedClock(Nanos);
 
-impl Clock for Then {
+impl Clock for FixedClock {
     fn now(&self) -> Nanos {
         self.0
     }

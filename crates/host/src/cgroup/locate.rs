@@ -1,15 +1,15 @@
-//! Where the files of a process's control groups are.
+//! Finds the files of a process's control groups.
 
 use super::{Branch, Folder, Group, Groups, MAX_LEVELS, Version};
 use crate::error::HostError;
 use crate::text;
 use crate::tree::FileTree;
 
-/// A host with very many mounts (a container each, some dozen mounts a container) has a few megabytes.
+/// A host with very many mounts (dozens for each container) has a few megabytes.
 const MOUNTINFO_BYTES: usize = 8 << 20;
-/// `/proc/PID/cgroup` has a line per hierarchy, of at most a path's length.
+/// `/proc/PID/cgroup` has one line per hierarchy, each no longer than a path.
 const MEMBERSHIP_BYTES: usize = 256 * 1024;
-/// The number of the first namespace of control groups (PROC_CGROUP_INIT_INO of include/linux/proc_ns.h).
+/// The initial cgroup namespace (PROC_CGROUP_INIT_INO of include/linux/proc_ns.h).
 pub(super) const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
 
 /// A line of `/proc/PID/cgroup`.
@@ -17,7 +17,7 @@ pub(super) const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
 pub struct Membership {
     /// The controllers of a v1 hierarchy; none for v2.
     pub controllers: Vec<String>,
-    /// The group; begins with `/..` where it lies outside of our namespace.
+    /// The group's path; starts with `/..` if it is outside of our namespace.
     pub path: String,
 }
 
@@ -28,13 +28,13 @@ pub struct Mount {
     pub version: Version,
     /// The group that is mounted.
     pub root: String,
-    /// The folder where it is.
+    /// The mount point.
     pub point: String,
-    /// Options of the file system; in v1 the controllers are among them.
+    /// File system options; in v1 they include the controllers.
     pub options: Vec<String>,
 }
 
-/// Reads `/proc/PID/cgroup`; lines that make no sense are left out.
+/// Parses `/proc/PID/cgroup`; invalid lines are ignored.
 pub fn memberships(content: &[u8]) -> Vec<Membership> {
     let line = |line: &[u8]| {
         let line = String::from_utf8_lossy(line);
@@ -48,10 +48,10 @@ pub fn memberships(content: &[u8]) -> Vec<Membership> {
     text::lines(content).filter_map(line).collect()
 }
 
-/// Reads the mounts of control groups from `/proc/PID/mountinfo`; lines that make no sense are left out.
+/// Parses the cgroup mounts in `/proc/PID/mountinfo`; other and invalid lines are ignored.
 pub fn mounts(content: &[u8]) -> Vec<Mount> {
     let line = |line: &[u8]| {
-        // Optional fields of any number stand before the hyphen; a hyphen elsewhere is part of a field.
+        // Any number of optional fields precede the hyphen; a hyphen elsewhere is part of a field.
         let mut fields = text::fields(line);
         let root = unescape(fields.nth(3)?);
         let point = unescape(fields.next()?);
@@ -67,7 +67,7 @@ pub fn mounts(content: &[u8]) -> Vec<Mount> {
     text::lines(content).filter_map(line).collect()
 }
 
-/// Undoes the kernel's `\040` for a blank.
+/// Decodes octal escapes, such as `\040` for a blank.
 fn unescape(field: &[u8]) -> String {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -88,16 +88,16 @@ fn unescape(field: &[u8]) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// What of `path` lies below `root`: `/a/b` below `/a` is `/b`. `None` if it does not.
+/// The part of `path` below `root`: `/a/b` below `/a` is `/b`. `None` if it is not below.
 fn below<'a>(path: &'a str, root: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(root.trim_end_matches('/'))?;
     let rest = rest.trim_end_matches('/');
-    // What leads out again is not below. Groups' names themselves cannot be "..".
+    // "..", which no group is called, leads out again.
     let inside = rest.is_empty() || (rest.starts_with('/') && !rest.split('/').any(|name| name == ".."));
     inside.then_some(rest)
 }
 
-/// The mounts that can be seen at one place.
+/// The cgroup mounts of one mount namespace.
 struct View {
     root: String,
     mounts: Vec<Mount>,
@@ -107,14 +107,14 @@ struct View {
 impl View {
     fn read(tree: &impl FileTree, root: &str, process: &str) -> Option<View> {
         let content = tree.read(&format!("/proc/{process}/mountinfo"), MOUNTINFO_BYTES).ok()?;
-        // Within a namespace of its own, `/` is not the root of the hierarchy. It is by our own namespace that the
-        // kernel writes paths, for whatever process.
+        // In a cgroup namespace, `/` is not the root of the hierarchy. The kernel writes paths relative to our namespace, whatever
+        // the process.
         let namespace = tree.read_link("/proc/self/ns/cgroup");
         let whole = namespace.map_or(true, |namespace| namespace == FIRST_NAMESPACE);
         Some(View { root: root.to_owned(), mounts: mounts(&content), whole })
     }
 
-    /// The groups from `path` to the root of the mount, if a mount of the wanted kind shows them.
+    /// The groups from `path` up to the root of a mount with this version and controller.
     fn branch(
         &self,
         tree: &impl FileTree,
@@ -130,7 +130,7 @@ impl View {
             let inside = below(path, &mount.root)?;
             let mut ends: Vec<usize> =
                 inside.char_indices().filter(|(_, c)| *c == '/').map(|(index, _)| index).collect();
-            // From the whole path up to the empty one.
+            // From the full path up to the empty one.
             ends.push(inside.len());
             ends.reverse();
             ends.dedup();
@@ -148,7 +148,7 @@ impl View {
                 }
             });
             let groups: Vec<Group> = groups.collect();
-            // A mount can be hidden below another: only one whose files are there counts.
+            // Another mount may hide this one: it counts only if its files are there.
             let marker = match version {
                 Version::V1 => "cgroup.clone_children",
                 Version::V2 => "cgroup.controllers",
@@ -168,7 +168,7 @@ pub(super) fn groups(tree: &impl FileTree, pid: u32) -> Result<Groups, HostError
     };
     let in_v2 = memberships.iter().find(|group| group.controllers.is_empty());
     let ours = View::read(tree, "/", "self");
-    // Only made when needed: its mountinfo can be long.
+    // Created when needed: the file can be long.
     let mut its: Option<Option<View>> = None;
     let mut find = |version, controller: Option<&str>, path: &str| {
         ours.as_ref().and_then(|view| view.branch(tree, version, controller, path)).or_else(|| {
@@ -180,7 +180,7 @@ pub(super) fn groups(tree: &impl FileTree, pid: u32) -> Result<Groups, HostError
     let unified = in_v2.and_then(|group| find(Version::V2, None, &group.path));
     let mut find_in_v1 = |name: &str| find(Version::V1, Some(name), &in_v1(name)?.path);
     let cpuacct = find_in_v1("cpuacct");
-    // A controller is in one hierarchy only: in v1's if the process has a group of it there.
+    // A controller is in one hierarchy only: in v1 if the process has a v1 group for it.
     let mut unseen = None;
     let mut controller = |name: &str| {
         let (group, branch) = match in_v1(name) {

@@ -4,11 +4,11 @@ use super::locate::FIRST_NAMESPACE;
 use super::*;
 use crate::fake::FakeHost;
 
-/// The mounts of a host with v2 alone.
+/// The mounts of a host with v2 only.
 const V2_MOUNTS: &str = "\
     22 1 0:21 / /proc rw shared:13 - proc proc rw\n\
     30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n";
-/// Of one with v1, as Debian 10 mounts it.
+/// The mounts of a host with v1, as in Debian 10.
 const V1_MOUNTS: &str = "\
     25 18 0:22 / /sys/fs/cgroup ro shared:9 - tmpfs tmpfs ro,mode=755\n\
     26 25 0:23 / /sys/fs/cgroup/unified rw shared:10 - cgroup2 cgroup2 rw\n\
@@ -23,7 +23,7 @@ fn host(mounts: &str, cgroup: &str) -> FakeHost {
     host
 }
 
-/// Makes a v2 group.
+/// Creates a v2 group.
 fn v2(host: &FakeHost, folder: &str, files: &[(&str, &str)]) {
     host.file(&format!("{folder}/cgroup.controllers"), "cpu memory\n");
     for (file, content) in files {
@@ -31,7 +31,7 @@ fn v2(host: &FakeHost, folder: &str, files: &[(&str, &str)]) {
     }
 }
 
-/// Makes a v1 group.
+/// Creates a v1 group.
 fn v1(host: &FakeHost, folder: &str, files: &[(&str, &str)]) {
     host.file(&format!("{folder}/cgroup.clone_children"), "0\n");
     for (file, content) in files {
@@ -59,7 +59,7 @@ const V2_STAT: &str = "usage_usec 5000000\nuser_usec 4000000\nsystem_usec 100000
                        throttled_usec 2500000\nnr_bursts 0\nburst_usec 0\n";
 
 #[test]
-fn v2_tells_quota_throttling_weight_and_usage() {
+fn v2_provides_quota_throttling_weight_and_usage() {
     let host = host(V2_MOUNTS, "0::/system.slice/rabbitmq.service\n");
     v2(&host, "/sys/fs/cgroup", &[("cpu.stat", "usage_usec 9\n")]);
     v2(&host, "/sys/fs/cgroup/system.slice", &[("cpu.max", "max 100000\n"), ("cpu.stat", "usage_usec 8\n")]);
@@ -84,7 +84,7 @@ fn v2_tells_quota_throttling_weight_and_usage() {
 }
 
 #[test]
-fn a_parents_tighter_quota_counts_and_the_own_one_is_kept() {
+fn a_parents_tighter_quota_applies_and_the_own_one_is_kept() {
     let host = host(V2_MOUNTS, "0::/pod/app\n");
     v2(&host, "/sys/fs/cgroup", &[]);
     v2(&host, "/sys/fs/cgroup/pod", &[("cpu.max", "50000 100000\n"), ("cpu.stat", V2_STAT)]);
@@ -99,7 +99,7 @@ fn a_parents_tighter_quota_counts_and_the_own_one_is_kept() {
 }
 
 #[test]
-fn no_quota_anywhere_is_no_quota_rather_than_zero() {
+fn without_any_quota_it_is_none_rather_than_zero() {
     let host = host(V2_MOUNTS, "0::/app\n");
     v2(&host, "/sys/fs/cgroup", &[]);
     v2(
@@ -116,7 +116,7 @@ fn no_quota_anywhere_is_no_quota_rather_than_zero() {
 }
 
 #[test]
-fn the_cpu_controller_may_be_off_in_the_own_group() {
+fn cpu_controller_may_be_off_in_the_own_group() {
     let host = host(V2_MOUNTS, "0::/user.slice/session.scope\n");
     v2(&host, "/sys/fs/cgroup", &[]);
     v2(&host, "/sys/fs/cgroup/user.slice", &[("cpu.max", "200000 100000\n"), ("cpu.stat", V2_STAT)]);
@@ -126,7 +126,7 @@ fn the_cpu_controller_may_be_off_in_the_own_group() {
 }
 
 #[test]
-fn v1_tells_the_same() {
+fn v1_provides_the_same() {
     let host = host(
         V1_MOUNTS,
         "4:memory:/docker/ab\n3:cpu,cpuacct:/docker/ab\n1:name=systemd:/docker/ab\n0::/system.slice\n",
@@ -166,7 +166,7 @@ fn v1_tells_the_same() {
 }
 
 #[test]
-fn the_time_of_another_group_is_not_taken_for_this_ones() {
+fn cpu_time_of_another_group_is_not_used() {
     let mounts =
         "1 1 0:1 / /cg/cpu rw - cgroup cgroup rw,cpu\n2 1 0:2 / /cg/acct rw - cgroup cgroup rw,cpuacct\n";
     let host = host(mounts, "2:cpuacct:/\n1:cpu:/app\n");
@@ -178,7 +178,7 @@ fn the_time_of_another_group_is_not_taken_for_this_ones() {
 }
 
 #[test]
-fn the_tightest_memory_limit_counts() {
+fn tightest_memory_limit_applies() {
     let host = host(V2_MOUNTS, "0::/pod/app\n");
     v2(&host, "/sys/fs/cgroup", &[]);
     v2(&host, "/sys/fs/cgroup/pod", &[("memory.max", "1000000\n"), ("memory.current", "900000\n")]);
@@ -189,7 +189,7 @@ fn the_tightest_memory_limit_counts() {
 }
 
 #[test]
-fn v1s_largest_number_is_no_memory_limit() {
+fn largest_number_of_v1_is_no_memory_limit() {
     let host = host(V1_MOUNTS, "4:memory:/app\n3:cpu,cpuacct:/app\n");
     v1(&host, "/sys/fs/cgroup/memory", &[("memory.limit_in_bytes", "9223372036854771712\n")]);
     let folder = "/sys/fs/cgroup/memory/app";
@@ -203,8 +203,8 @@ fn v1s_largest_number_is_no_memory_limit() {
 }
 
 #[test]
-fn in_a_namespace_of_its_own_what_is_above_is_not_seen() {
-    // Within a container: the group is "/" of its namespace, and the mount shows nothing above.
+fn parents_are_not_visible_in_a_cgroup_namespace() {
+    // Inside a container: the group is "/" of its namespace, and the mount does not show its parents.
     let host = host(V2_MOUNTS, "0::/\n");
     host.link("/proc/self/ns/cgroup", "cgroup:[4026532477]");
     v2(&host, "/sys/fs/cgroup", &[("cpu.max", "50000 100000\n"), ("cpu.stat", V2_STAT)]);
@@ -213,7 +213,7 @@ fn in_a_namespace_of_its_own_what_is_above_is_not_seen() {
 }
 
 #[test]
-fn a_container_without_a_namespace_shows_its_group_as_the_root_of_the_mount() {
+fn without_a_namespace_the_mount_root_is_the_containers_group() {
     let mounts = "9 8 0:9 /docker/ab /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
     let host = host(mounts, "3:cpu:/docker/ab/sub\n");
     v1(&host, "/sys/fs/cgroup/cpu", &[("cpu.cfs_quota_us", "50000\n"), ("cpu.cfs_period_us", "100000\n")]);
@@ -225,8 +225,8 @@ fn a_container_without_a_namespace_shows_its_group_as_the_root_of_the_mount() {
 }
 
 #[test]
-fn the_group_of_a_container_beside_us_is_found_through_its_own_mounts() {
-    // We are in a container too; ours shows only our own group.
+fn group_of_another_container_is_found_through_its_mounts() {
+    // We are in a container, too; our mounts show only our own group.
     let host = host("5 4 0:9 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n", "0::/../target\n");
     v2(&host, "/sys/fs/cgroup", &[("cpu.max", "max 100000\n")]);
     host.file("/proc/7/mountinfo", "6 4 0:9 /../target /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
@@ -237,7 +237,7 @@ fn the_group_of_a_container_beside_us_is_found_through_its_own_mounts() {
 }
 
 #[test]
-fn a_mount_that_is_hidden_or_elsewhere_is_passed_over() {
+fn hidden_and_foreign_mounts_are_skipped() {
     let mounts = "1 1 0:1 /other /cg/a rw - cgroup2 x rw\n2 1 0:1 / /cg/hidden rw - cgroup2 x rw\n3 1 0:1 / /cg/b rw - cgroup2 x rw\n";
     let host = host(mounts, "0::/app\n");
     v2(&host, "/cg/b/app", &[("cpu.max", "70000 100000\n")]);
@@ -246,7 +246,7 @@ fn a_mount_that_is_hidden_or_elsewhere_is_passed_over() {
 }
 
 #[test]
-fn a_group_whose_files_are_nowhere_is_told() {
+fn a_group_without_visible_files_is_reported() {
     let unmounted = host("", "3:cpu:/docker/ab\n4:memory:/docker/cd\n");
     assert_eq!((groups(&unmounted).cpu, groups(&unmounted).unseen), (None, Some("/docker/ab".to_owned())));
     let unmounted = host("", "0::/app\n");
@@ -262,7 +262,7 @@ fn without_control_groups_there_are_no_limits() {
 }
 
 #[test]
-fn the_pressure_of_the_root_is_left_to_the_host() {
+fn pressure_of_the_root_is_left_to_the_host() {
     let inner = host(V2_MOUNTS, "0::/app\n");
     v2(&inner, "/sys/fs/cgroup", &[("cpu.pressure", "root\n")]);
     v2(&inner, "/sys/fs/cgroup/app", &[("cpu.pressure", "own\n")]);
@@ -273,7 +273,7 @@ fn the_pressure_of_the_root_is_left_to_the_host() {
 }
 
 #[test]
-fn garbled_numbers_are_no_numbers() {
+fn garbled_numbers_are_ignored() {
     let host = host(V2_MOUNTS, "0::/app\n");
     v2(&host, "/sys/fs/cgroup", &[("cpu.max", "\n")]);
     v2(
@@ -288,7 +288,7 @@ fn garbled_numbers_are_no_numbers() {
 }
 
 #[test]
-fn lines_of_membership_that_make_no_sense_are_left_out() {
+fn invalid_membership_lines_are_ignored() {
     let read = memberships(b"0::/a:b\n12:cpu,cpuacct:/x\nx:cpu:/y\n3:cpu\n4:memory:relative\n\n");
     let expect = [
         Membership { controllers: vec![], path: "/a:b".to_owned() },
@@ -298,7 +298,7 @@ fn lines_of_membership_that_make_no_sense_are_left_out() {
 }
 
 #[test]
-fn mounts_are_read_with_and_without_optional_fields() {
+fn mounts_are_parsed_with_and_without_optional_fields() {
     let check = |line: &str, expect: Option<(&str, &str)>| {
         let read = mounts(line.as_bytes());
         let read = read.first().map(|mount| (mount.root.as_str(), mount.point.as_str()));
@@ -314,11 +314,11 @@ fn mounts_are_read_with_and_without_optional_fields() {
 }
 
 proptest! {
-    // Fewer than usual, because each makes a dozen files.
+    // Fewer cases than usual, because each creates a dozen files.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = memberships(&content);
         let _ = mounts(&content);
         let host = host(V2_MOUNTS, "0::/app\n");

@@ -77,7 +77,7 @@ fn readable(host: &FakeHost, pid: u32, executable: &str, environment: &[&str]) {
 }
 
 #[test]
-fn a_broker_is_found_with_all_that_can_be_known() {
+fn a_broker_is_found_with_all_details() {
     let host = host();
     process(&host, 700, "beam.smp", RABBIT, 112);
     readable(
@@ -101,7 +101,7 @@ fn a_broker_is_found_with_all_that_can_be_known() {
         (vm.uid, vm.user.as_deref(), vm.user_home.as_deref()),
         (Some(112), Some("rabbitmq"), Some("/var/lib/rabbitmq"))
     );
-    // Started 500 s after the host; five seconds of CPU time.
+    // Started 500 s after the host; used 5 s of CPU time.
     assert_eq!(
         (vm.uptime_ns, vm.cpu_ns, vm.rss_bytes),
         (Some(500_500_000_000), 5_000_000_000, Some(102_400))
@@ -124,10 +124,10 @@ fn a_broker_is_found_with_all_that_can_be_known() {
 }
 
 #[test]
-fn of_another_users_vm_what_everybody_may_read_is_known() {
+fn another_users_vm_is_described_by_its_world_readable_files() {
     let host = host();
     process(&host, 700, "beam.smp", RABBIT, 112);
-    // Root may read everything, so refusal is made here as a process that has no such files.
+    // Tests may run as root, who may read everything, so the tree refuses.
     host.file("/usr/lib/erlang/releases/25/OTP_VERSION", "25.2.3\n");
     let vm = look_at(&Refusing(host.tree()), 700).unwrap();
     let Access::Refused(reason) = &vm.access else { panic!("{vm:?}") };
@@ -187,13 +187,13 @@ impl<T: FileTree> FileTree for Refusing<T> {
 }
 
 #[test]
-fn what_is_no_vm_is_not_taken_for_one() {
+fn other_programs_are_not_taken_for_vms() {
     let host = host();
     let check = |pid: u32, runs: &str| {
         let error = look_at(&host.tree(), pid).unwrap_err().to_string();
         assert_eq!(
             error,
-            format!("process {pid} is no Erlang VM, it runs {runs:?}: `beamtune nodes` lists those that are")
+            format!("process {pid} is not an Erlang VM, it runs {runs:?}: `beamtune nodes` lists the VMs")
         );
     };
     process(&host, 10, "erl_child_setup", &["erl_child_setup", "20000"], 0);
@@ -220,7 +220,7 @@ fn what_is_no_vm_is_not_taken_for_one() {
 }
 
 #[test]
-fn a_vm_under_another_short_name_is_known_by_its_file() {
+fn a_vm_with_another_short_name_is_recognized_by_its_executable() {
     let host = host();
     process(&host, 700, "my broker", RABBIT, 112);
     readable(&host, 700, "/usr/lib/erlang/erts-13.1.5/bin/beam.lcnt.smp (deleted)", &[]);
@@ -229,14 +229,14 @@ fn a_vm_under_another_short_name_is_known_by_its_file() {
 }
 
 #[test]
-fn the_dead_and_the_dying_are_left_out() {
+fn ended_and_ending_processes_are_omitted() {
     let host = host();
     process(&host, 700, "beam.smp", RABBIT, 112);
     let stat = FakeHost::stat(700, "beam.smp", 1, 1, 50_000).replace(") S", ") Z");
     host.file("/proc/700/stat", stat);
     assert_eq!(look_at(&host.tree(), 700).unwrap_err().to_string(), "process 700 has ended");
     assert_eq!(look_at(&host.tree(), 701).unwrap_err().to_string(), "process 701 has ended");
-    // Gone between two reads.
+    // Ends between two reads.
     process(&host, 702, "beam.smp", RABBIT, 112);
     readable(&host, 702, RABBIT[0], &[]);
     host.remove("/proc/702/cmdline");
@@ -244,7 +244,7 @@ fn the_dead_and_the_dying_are_left_out() {
 }
 
 #[test]
-fn a_container_is_told_and_its_own_files_are_read() {
+fn a_container_is_recognized_and_its_own_files_are_read() {
     let host = host();
     process(&host, 700, "beam.smp", RABBIT, 999);
     readable(&host, 700, RABBIT[0], &["RABBITMQ_NODENAME=hare"]);
@@ -264,7 +264,7 @@ fn a_container_is_told_and_its_own_files_are_read() {
     assert_eq!((vm.network, vm.own_pid()), (Some(2), 17));
     assert_eq!((vm.uid, vm.user), (Some(999), None));
     assert_eq!(vm.installation.otp_version.as_deref(), Some("25.3"));
-    // Its host's name is its own.
+    // The container has its own host name.
     assert_eq!(vm.distribution.name.unwrap().to_string(), "hare@?");
     let name = || look_at(&host.tree(), 700).unwrap().distribution.name.unwrap().to_string();
     host.file("/box/etc/hostname", "f00d\n").file("/etc/hostname", "web-1\n");
@@ -274,7 +274,7 @@ fn a_container_is_told_and_its_own_files_are_read() {
 }
 
 #[test]
-fn a_containers_id_is_found_in_its_groups() {
+fn a_containers_id_is_found_in_its_control_groups() {
     let host = host();
     process(&host, 700, "beam.smp", RABBIT, 112);
     readable(&host, 700, RABBIT[0], &[]);
@@ -285,7 +285,7 @@ fn a_containers_id_is_found_in_its_groups() {
 }
 
 #[test]
-fn a_working_folder_is_told_as_the_process_sees_it() {
+fn a_working_folder_is_relative_to_the_process_root() {
     let host = host();
     process(&host, 700, "beam.smp", RABBIT, 112);
     readable(&host, 700, RABBIT[0], &[]);
@@ -295,14 +295,14 @@ fn a_working_folder_is_told_as_the_process_sees_it() {
     };
     check("/", "/srv/app", "/srv/app");
     check("/", "/", "/");
-    // chroot: the kernel names both as they are called outside.
+    // chroot: the kernel gives both paths as seen from outside.
     check("/box", "/box/srv/app", "/srv/app");
     check("/box", "/box", "/");
-    // Whoever has kept a folder open from before is outside of its root.
+    // A folder that was opened before the chroot lies outside of the new root.
     check("/box", "/boxes", "/boxes");
 }
 
-/// The VM of a container, called `app`, as process 1 of its own.
+/// The VM of a container: node `hare`, process 1 inside.
 fn contained(host: &FakeHost, pid: u32, start_ticks: i64, container: char) {
     process(host, pid, "beam.smp", RABBIT, 112);
     readable(host, pid, RABBIT[0], &["RABBITMQ_NODENAME=hare", "HOSTNAME=box"]);
@@ -314,7 +314,7 @@ fn contained(host: &FakeHost, pid: u32, start_ticks: i64, container: char) {
 }
 
 #[test]
-fn the_vm_that_goes_on_after_a_restart_is_found() {
+fn the_successor_after_a_restart_is_found() {
     let host = host();
     let tree = host.tree();
     // The host has been up for 1,000 s.
@@ -324,7 +324,7 @@ fn the_vm_that_goes_on_after_a_restart_is_found() {
     host.remove("/proc/700");
     const GONE_NS: Nanos = 100_000_000_000;
     let found = |own_pid| successor(&tree, &before, GONE_NS, own_pid);
-    // The other one was there before it had gone.
+    // The other VM was started before the first one ended.
     assert_eq!(found(None).unwrap_err().to_string(), "process 700 has ended");
     contained(&host, 702, 95_000, 'c');
     assert_eq!(found(None).unwrap().identity.pid, 702);
@@ -334,12 +334,12 @@ fn the_vm_that_goes_on_after_a_restart_is_found() {
     let error = found(None).unwrap_err().to_string();
     assert_eq!(
         error,
-        "process 700 has ended, and which of 702, 703 goes on in its place cannot be told: name it by its process id"
+        "process 700 has ended, and any of 702, 703 may be its successor: name one by its process id"
     );
-    // The same container is the best guess of all.
+    // The same container is preferred.
     contained(&host, 704, 97_000, 'a');
     assert_eq!(found(None).unwrap().identity.pid, 704);
-    // One that is called otherwise is none.
+    // A VM with another name is not a successor.
     host.remove("/proc/702");
     host.remove("/proc/704");
     host.file("/proc/703/environ", list(&["RABBITMQ_NODENAME=rabbit", "HOSTNAME=box"]));
@@ -347,7 +347,7 @@ fn the_vm_that_goes_on_after_a_restart_is_found() {
 }
 
 #[test]
-fn where_a_vm_had_a_twin_only_one_in_its_own_container_goes_on() {
+fn successor_of_a_vm_with_a_twin_must_be_in_its_container() {
     let host = host();
     let tree = host.tree();
     contained(&host, 700, 20_000, 'a');
@@ -356,7 +356,7 @@ fn where_a_vm_had_a_twin_only_one_in_its_own_container_goes_on() {
     let both = discover(&tree).unwrap().vms;
     let before = look_at(&tree, 700).unwrap();
     assert!(!has_twin(&before, &alone) && has_twin(&before, &both));
-    // One that is called otherwise is none.
+    // A VM with another name is not a twin.
     host.file("/proc/701/environ", list(&["RABBITMQ_NODENAME=rabbit", "HOSTNAME=box"]));
     assert!(!has_twin(&before, &discover(&tree).unwrap().vms));
 
@@ -369,7 +369,7 @@ fn where_a_vm_had_a_twin_only_one_in_its_own_container_goes_on() {
     assert_eq!(found().unwrap().identity.pid, 703);
     contained(&host, 704, 97_000, 'a');
     assert!(matches!(found(), Err(HostError::SeveralSuccessors { pid: 700, .. })));
-    // Where the containers are not known, nobody can tell.
+    // Without known containers it cannot be decided.
     for pid in [703, 704] {
         host.remove(&format!("/proc/{pid}/cgroup"));
     }
@@ -379,11 +379,11 @@ fn where_a_vm_had_a_twin_only_one_in_its_own_container_goes_on() {
 }
 
 #[test]
-fn hidden_processes_are_told() {
+fn hidden_processes_are_reported() {
     let host = host();
     process(&host, 700, "beam.smp", RABBIT, 112);
     assert!(!discover(&Refusing(host.tree())).unwrap().others_hidden);
-    // hidepid=1: the numbers are shown, and nothing else.
+    // hidepid=1: only the process ids are visible.
     process(&host, 66, "beam.smp", RABBIT, 112);
     assert!(discover(&Refusing(host.tree())).unwrap().others_hidden);
     // hidepid=2.
@@ -393,17 +393,17 @@ fn hidden_processes_are_told() {
 }
 
 #[test]
-fn without_proc_there_is_an_error_rather_than_an_empty_list() {
+fn without_proc_discovery_fails() {
     let host = FakeHost::new();
-    assert_eq!(discover(&host.tree()).unwrap_err().to_string(), "there is no /proc");
+    assert_eq!(discover(&host.tree()).unwrap_err().to_string(), "/proc does not exist");
 }
 
 proptest! {
-    // Fewer than usual, because each makes a dozen files.
+    // Fewer cases than usual, because each creates a dozen files.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn whatever_the_files_hold_nothing_panics(content in proptest::collection::vec(any::<u8>(), 0..200), file in 0..6_usize) {
+    fn arbitrary_files_do_not_panic(content in proptest::collection::vec(any::<u8>(), 0..200), file in 0..6_usize) {
         let host = host();
         process(&host, 700, "beam.smp", RABBIT, 112);
         readable(&host, 700, RABBIT[0], &["RABBITMQ_NODENAME=hare"]);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fake::FakeHost;
 
-/// A host with a VM, number 7, in a v2 group with limits on two levels.
+/// A host with a VM, process 7, in a v2 group with limits on two levels.
 fn host() -> FakeHost {
     let host = FakeHost::new();
     host.file("/proc/sys/kernel/random/boot_id", "b0-0t\n").file("/proc/sys/kernel/hostname", "web-1\n");
@@ -54,8 +54,8 @@ fn host() -> FakeHost {
     host
 }
 
-/// What an agent in that VM would tell.
-fn tell(host: &FakeHost, ask: &FileAsk) -> FileTold {
+/// The answer of an agent in that VM.
+fn agent_answer(host: &FakeHost, ask: &FileAsk) -> FileTold {
     let tree = host.tree();
     let real = |path: &str| path.replace("/proc/self/", "/proc/7/");
     let failed = |error: HostError| {
@@ -86,7 +86,7 @@ fn tell(host: &FakeHost, ask: &FileAsk) -> FileTold {
     }
 }
 
-/// A recorder's view of the host behind an agent.
+/// A recorder that samples a remote host.
 struct Far {
     board: Board,
     source: RemoteHost,
@@ -100,25 +100,25 @@ impl Far {
         Far { source: RemoteHost::new(board.clone()), board, table: SeriesTable::default(), seq: 0 }
     }
 
-    /// All that is found out before the first sample; how many questions that took.
+    /// After exploration; the number of requests that it took.
     fn explored(host: &FakeHost) -> (Far, usize) {
         let mut far = Far::new();
         for round in 1..10 {
-            let told = far.board.ask(true).into_iter().map(|ask| (tell(host, &ask), ask));
-            let told = Ok(told.map(|(told, ask)| (ask, told)).collect());
+            let files = far.board.ask(true).into_iter().map(|ask| (agent_answer(host, &ask), ask));
+            let told = Ok(files.map(|(file, ask)| (ask, file)).collect());
             far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told });
             if !far.source.explore() {
                 return (far, round);
             }
         }
-        panic!("it never ends");
+        panic!("exploration does not end");
     }
 
     fn sample(&mut self, detail: bool, answer: impl Fn(&FileAsk) -> FileTold) -> Result<Sample, Trouble> {
         self.sample_in(4, detail, answer)
     }
 
-    /// A sample whose files took so long to read, in nanoseconds.
+    /// A sample whose files took this long to read, in nanoseconds.
     fn sample_in(
         &mut self,
         took: Nanos,
@@ -127,9 +127,9 @@ impl Far {
     ) -> Result<Sample, Trouble> {
         self.seq += 1;
         let t = self.seq as i64 * SECOND_NS;
-        let told = self.board.ask(detail).into_iter().map(|ask| (ask.clone(), answer(&ask))).collect();
+        let files = self.board.ask(detail).into_iter().map(|ask| (ask.clone(), answer(&ask))).collect();
         let span = Span { begin: t + 5, end: t + 5 + took };
-        self.board.tell(FilesTold { span, told: Ok(told) });
+        self.board.tell(FilesTold { span, told: Ok(files) });
         self.collect_at(span, detail)
     }
 
@@ -142,7 +142,7 @@ impl Far {
         let t = self.seq as i64 * SECOND_NS;
         let tick = Tick { t, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut self.table, tick);
-        let clock = Then(t);
+        let clock = FixedClock(t);
         self.source.request(Ask { seq: self.seq, t, detail }, &clock)?;
         let span = self.source.collect(t + SECOND_NS, &clock, &mut out)?;
         assert_eq!(span, expect);
@@ -162,7 +162,7 @@ fn readings(table: &SeriesTable, sample: &Sample) -> BTreeMap<String, i64> {
     sample.readings.iter().map(|&(id, value)| (name(id), value)).collect()
 }
 
-/// What is read of the same host by a beamtune that runs there.
+/// What a local beamtune reads from the same host, after samples with and without detail.
 fn near(host: &FakeHost, details: &[bool]) -> (BTreeMap<String, i64>, BTreeMap<String, String>) {
     let mut source = HostSource::new(host.tree(), 7, Announce::Elsewhere).unwrap();
     let mut table = SeriesTable::default();
@@ -170,26 +170,26 @@ fn near(host: &FakeHost, details: &[bool]) -> (BTreeMap<String, i64>, BTreeMap<S
     for &detail in details {
         let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut table, tick);
-        source.request(Ask { seq: 0, t: 0, detail }, &Then(0)).unwrap();
-        source.collect(0, &Then(0), &mut out).unwrap();
+        source.request(Ask { seq: 0, t: 0, detail }, &FixedClock(0)).unwrap();
+        source.collect(0, &FixedClock(0), &mut out).unwrap();
         last = Some(out.sample);
     }
     let sample = last.unwrap();
     let mut readings = readings(&table, &sample);
-    // From far away, the clock there is another one, of which ours says nothing.
+    // The clock of a remote host is another one, so our wall clock says nothing about it.
     assert!(readings.remove("host_cpu//wall_clock").is_some());
-    // Which files are open, and which programs were started, the agent does not tell.
+    // The agent reports neither open files nor external programs.
     readings.retain(|name, _| !name.starts_with("host_files/") && !name.starts_with("host_programs/"));
     (readings, sample.facts.iter().cloned().collect())
 }
 
 #[test]
-fn the_host_far_away_is_read_as_the_one_here() {
+fn a_remote_host_gives_the_same_readings_as_a_local_one() {
     let host = host();
     let (mut far, rounds) = Far::explored(&host);
     assert!(rounds <= 4, "{rounds}");
-    let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
-    let (readings, mut told) = near(&host, &[true]);
+    let sample = far.sample(true, |ask| agent_answer(&host, ask)).unwrap();
+    let (readings, mut facts_here) = near(&host, &[true]);
     assert_eq!(far.readings(&sample), readings);
     assert!(readings.len() > 40, "{readings:?}");
     let gaps: Vec<_> = sample.gaps.iter().map(|gap| (gap.source.as_str(), gap.reason.as_str())).collect();
@@ -204,21 +204,21 @@ fn the_host_far_away_is_read_as_the_one_here() {
         "host.udp",
     ];
     assert_eq!(gaps, here_only.map(|item| (item, elsewhere)));
-    // The agent reads no command line and no program.
+    // The agent reads neither command line nor executable.
     for key in [facts::EMU_TYPE, facts::PRODUCT, facts::COMMAND_LINE, facts::NODE_NAME] {
-        told.remove(key);
+        facts_here.remove(key);
     }
-    assert_eq!(sample.facts.iter().cloned().collect::<BTreeMap<_, _>>(), told);
-    assert_eq!(told.get(facts::CGROUP_PATH).map(String::as_str), Some("/pod"));
-    // And the next one, without what is dear.
-    let sample = far.sample(false, |ask| tell(&host, ask)).unwrap();
+    assert_eq!(sample.facts.iter().cloned().collect::<BTreeMap<_, _>>(), facts_here);
+    assert_eq!(facts_here.get(facts::CGROUP_PATH).map(String::as_str), Some("/pod"));
+    // The next sample omits what is expensive.
+    let sample = far.sample(false, |ask| agent_answer(&host, ask)).unwrap();
     assert_eq!(far.readings(&sample), near(&host, &[true, false]).0);
     assert_eq!(sample.facts, []);
-    // From now on no more is asked for than that needs.
+    // From now on only what that sample needs is requested.
     let asked = far.board.ask(false);
     assert!(!asked.iter().any(|ask| matches!(ask, FileAsk::Count(_)) || is_rollup(ask)), "{asked:?}");
     assert_eq!(asked.last(), Some(&FileAsk::Threads { all: false }));
-    // Each but once.
+    // Each file once.
     let paths = |asks: Vec<FileAsk>| -> Vec<String> {
         let path = |ask| match ask {
             FileAsk::Read { path, .. } => Some(path),
@@ -230,17 +230,17 @@ fn the_host_far_away_is_read_as_the_one_here() {
         let all = paths(far.board.ask(detail));
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");
     }
-    let sample = far.sample(false, |ask| tell(&host, ask)).unwrap();
+    let sample = far.sample(false, |ask| agent_answer(&host, ask)).unwrap();
     assert_eq!(far.readings(&sample), near(&host, &[true, false]).0);
 }
 
 #[test]
-fn what_is_swapped_is_counted_in_pages_of_the_host_far_away() {
+fn swap_traffic_is_converted_with_the_remote_page_size() {
     let swapped = |rss: &str| {
         let host = host();
         host.file("/proc/7/status", format!("VmRSS:\t {rss} kB\nThreads:\t2\n"));
         let (mut far, _) = Far::explored(&host);
-        let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
+        let sample = far.sample(true, |ask| agent_answer(&host, ask)).unwrap();
         let readings = far.readings(&sample);
         let bytes = ["in", "out"].map(|way| readings.get(&format!("host_cpu//swap_{way}")).copied());
         let is_here_only = |source: &String| {
@@ -258,7 +258,7 @@ fn what_is_swapped_is_counted_in_pages_of_the_host_far_away() {
         let gaps = sample.gaps.into_iter().map(|gap| gap.source).filter(|source| !is_here_only(source));
         (bytes, gaps.collect::<Vec<_>>())
     };
-    // 256 pages, says its stat.
+    // Its stat has 256 pages.
     assert_eq!(swapped("1024"), ([Some(12 * 4_096), Some(34 * 4_096)], vec![]));
     assert_eq!(swapped("4080"), ([Some(12 * 16_384), Some(34 * 16_384)], vec![]));
     assert_eq!(swapped("16400"), ([Some(12 * 65_536), Some(34 * 65_536)], vec![]));
@@ -266,17 +266,17 @@ fn what_is_swapped_is_counted_in_pages_of_the_host_far_away() {
 }
 
 #[test]
-fn a_process_that_was_moved_costs_one_sample() {
+fn a_moved_process_costs_at_most_two_samples() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
-    far.sample(true, |ask| tell(&host, ask)).unwrap();
-    far.sample(false, |ask| tell(&host, ask)).unwrap();
+    far.sample(true, |ask| agent_answer(&host, ask)).unwrap();
+    far.sample(false, |ask| agent_answer(&host, ask)).unwrap();
     host.file("/sys/fs/cgroup/other/cgroup.controllers", "cpu\n")
         .file("/sys/fs/cgroup/other/cpu.max", "70000 100000\n");
     host.file("/proc/7/cgroup", "0::/other\n");
     let mut troubles = 0;
     let sample = loop {
-        match far.sample(troubles == 0, |ask| tell(&host, ask)) {
+        match far.sample(troubles == 0, |ask| agent_answer(&host, ask)) {
             Ok(sample) => break sample,
             Err(trouble) => {
                 assert_eq!(trouble.kind, TroubleKind::TimedOut, "{trouble}");
@@ -289,10 +289,10 @@ fn a_process_that_was_moved_costs_one_sample() {
 }
 
 #[test]
-fn a_node_that_has_no_time_for_closer_looks_is_not_asked_for_one_each_second() {
-    let looks_closer = |far: &Far, detail| far.board.ask(detail).contains(&FileAsk::Threads { all: true });
+fn detailed_samples_stop_if_they_bring_nothing_new() {
+    let is_detailed = |far: &Far, detail| far.board.ask(detail).contains(&FileAsk::Threads { all: true });
     let late = |_: &FileAsk| FileTold::Failed(FileTrouble::Late);
-    // It answers late, or not at all, or what it was asked for takes too long as a whole.
+    // Each file is late, there is no answer, or the whole request fails.
     let too_long = || Trouble::new(TroubleKind::TimedOut, "too long");
     let fails: [&dyn Fn(&mut Far); 3] = [
         &|far| assert_eq!(far.sample(false, late).unwrap_err().kind, TroubleKind::TimedOut),
@@ -304,31 +304,31 @@ fn a_node_that_has_no_time_for_closer_looks_is_not_asked_for_one_each_second() {
     ];
     for fail in fails {
         let mut far = Far::new();
-        for _ in 0..MOST_IN_VAIN {
-            assert!(looks_closer(&far, false));
+        for _ in 0..MAX_FRUITLESS {
+            assert!(is_detailed(&far, false));
             fail(&mut far);
         }
         for _ in 0..5 {
-            assert!(!looks_closer(&far, false));
+            assert!(!is_detailed(&far, false));
             assert!(!far.board.ask(false).iter().any(is_rollup));
-            assert!(looks_closer(&far, true));
+            assert!(is_detailed(&far, true));
             fail(&mut far);
         }
-        // Once it has time, what it lacks is learnt as ever, without a look in detail too.
+        // Once the node has time, missing files are learned as usual, even without detailed samples.
         let host = host();
-        let read = (0..6).find_map(|_| far.sample(false, |ask| tell(&host, ask)).ok());
+        let read = (0..6).find_map(|_| far.sample(false, |ask| agent_answer(&host, ask)).ok());
         let readings = far.readings(&read.expect("a sample"));
         assert_eq!(readings.get("host_cgroup/memory/memory_limit"), Some(&1_000_000), "{readings:?}");
-        far.sample(true, |ask| tell(&host, ask)).unwrap();
-        assert!(!looks_closer(&far, false));
+        far.sample(true, |ask| agent_answer(&host, ask)).unwrap();
+        assert!(!is_detailed(&far, false));
     }
 }
 
 #[test]
-fn a_first_sample_without_detail_goes_without_the_rollup() {
+fn a_first_sample_without_detail_omits_the_rollup() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
-    let sample = far.sample(false, |ask| tell(&host, ask)).unwrap();
+    let sample = far.sample(false, |ask| agent_answer(&host, ask)).unwrap();
     let gaps: Vec<_> = sample.gaps.iter().map(|gap| gap.source.as_str()).collect();
     assert_eq!(
         gaps,
@@ -345,13 +345,13 @@ fn a_first_sample_without_detail_goes_without_the_rollup() {
     );
     let pss = "host_process//pss";
     assert!(!far.readings(&sample).contains_key(pss));
-    let sample = far.sample(true, |ask| tell(&host, ask)).unwrap();
+    let sample = far.sample(true, |ask| agent_answer(&host, ask)).unwrap();
     assert_eq!(far.readings(&sample).get(pss), Some(&(90 * 1024)));
 }
 
-/// What is said of the rollup, after a closer look that took so many milliseconds.
+/// The PSS from the rollup, or the reason for its gap, after a detailed sample that took this many milliseconds.
 fn rollup_after(far: &mut Far, host: &FakeHost, took_ms: i64) -> Result<i64, String> {
-    let sample = far.sample_in(took_ms * 1_000_000, true, |ask| tell(host, ask)).unwrap();
+    let sample = far.sample_in(took_ms * 1_000_000, true, |ask| agent_answer(host, ask)).unwrap();
     let why = |gap: &Gap| (gap.source == "host.smaps_rollup").then(|| gap.reason.clone());
     match far.readings(&sample).get("host_process//pss") {
         Some(pss) => Ok(*pss),
@@ -360,7 +360,7 @@ fn rollup_after(far: &mut Far, host: &FakeHost, took_ms: i64) -> Result<i64, Str
 }
 
 #[test]
-fn a_rollup_that_holds_up_a_vm_far_away_is_not_read_again() {
+fn a_rollup_that_delays_a_remote_vm_is_not_read_again() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
     let is_asked = |far: &Far| far.board.ask(true).iter().any(is_rollup);
@@ -374,31 +374,31 @@ fn a_rollup_that_holds_up_a_vm_far_away_is_not_read_again() {
         let why = rollup_after(&mut far, &host, 9).unwrap_err();
         assert!(why.contains("it took about 121 ms, and holds up the VM's memory mapping"), "{why}");
     }
-    // Another life of the VM may have less memory.
+    // Another incarnation of the VM may have less memory.
     host.file("/proc/7/stat", FakeHost::stat(7, "beam.smp", 1, 1, 900));
     let read = (0..4).find_map(|_| {
-        let sample = far.sample(true, |ask| tell(&host, ask)).ok()?;
+        let sample = far.sample(true, |ask| agent_answer(&host, ask)).ok()?;
         far.readings(&sample).get("host_process//pss").copied()
     });
     assert_eq!(read, Some(90 * 1024));
 }
 
 #[test]
-fn a_node_that_is_slow_without_the_rollup_too_goes_on_telling_it() {
+fn a_node_that_is_slow_anyway_keeps_its_rollup() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
-    let told: Vec<_> = (0..8).map(|_| rollup_after(&mut far, &host, 150).is_ok()).collect();
-    // Not when another look is to show what all else takes, and not in that which finds out that it may be asked for again.
-    assert_eq!(told, [true, false, false, true, false, false, true, false]);
+    let results: Vec<_> = (0..8).map(|_| rollup_after(&mut far, &host, 150).is_ok()).collect();
+    // Left out when the time of the rest is measured, and in the sample after which it may be requested again.
+    assert_eq!(results, [true, false, false, true, false, false, true, false]);
 }
 
 #[test]
-fn a_rollup_that_hangs_far_away_is_not_asked_for_again() {
+fn a_hanging_remote_rollup_is_not_requested_again() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
     let hangs = |ask: &FileAsk| match is_rollup(ask) {
         true => FileTold::Failed(FileTrouble::Hung),
-        false => tell(&host, ask),
+        false => agent_answer(&host, ask),
     };
     far.sample(true, hangs).unwrap();
     let why = rollup_after(&mut far, &host, 1).unwrap_err();
@@ -407,26 +407,27 @@ fn a_rollup_that_hangs_far_away_is_not_asked_for_again() {
 }
 
 #[test]
-fn a_vm_that_was_started_again_is_another_process() {
+fn a_restarted_vm_is_another_process() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
-    far.sample(true, |ask| tell(&host, ask)).unwrap();
-    far.sample(false, |ask| tell(&host, ask)).unwrap();
+    far.sample(true, |ask| agent_answer(&host, ask)).unwrap();
+    far.sample(false, |ask| agent_answer(&host, ask)).unwrap();
     host.file("/proc/7/stat", FakeHost::stat(7, "beam.smp", 1, 1, 900));
-    let samples: Vec<_> = (0..3).filter_map(|_| far.sample(false, |ask| tell(&host, ask)).ok()).collect();
-    // Its facts are told anew.
+    let samples: Vec<_> =
+        (0..3).filter_map(|_| far.sample(false, |ask| agent_answer(&host, ask)).ok()).collect();
+    // Its facts are reported again.
     assert!(samples.iter().any(|sample| sample.facts.iter().any(|(key, _)| key == facts::HOST_NAME)));
     assert!(samples.len() >= 2);
 }
 
 #[test]
-fn threads_whose_turn_it_is_not_are_no_trouble() {
+fn threads_left_out_of_a_sample_are_no_gaps() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
-    far.sample(true, |ask| tell(&host, ask)).unwrap();
+    far.sample(true, |ask| agent_answer(&host, ask)).unwrap();
     let only = |which: Option<u32>| {
         let host = &host;
-        move |ask: &FileAsk| match tell(host, ask) {
+        move |ask: &FileAsk| match agent_answer(host, ask) {
             FileTold::Threads { tids, mut read } => {
                 read.retain(|thread| Some(thread.tid) == which);
                 FileTold::Threads { tids, read }
@@ -447,7 +448,7 @@ fn threads_whose_turn_it_is_not_are_no_trouble() {
     }
     let late = |ask: &FileAsk| match ask {
         FileAsk::Threads { .. } => FileTold::Failed(FileTrouble::Late),
-        _ => tell(&host, ask),
+        _ => agent_answer(&host, ask),
     };
     let sample = far.sample(false, late).unwrap();
     let gaps: Vec<_> = sample.gaps.iter().map(|gap| (gap.source.as_str(), gap.kind)).collect();
@@ -456,14 +457,14 @@ fn threads_whose_turn_it_is_not_are_no_trouble() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_a_gap_with_its_reason() {
+fn an_unreadable_file_is_a_gap_with_its_reason() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
     let answer = |ask: &FileAsk| match ask {
         FileAsk::Read { path, .. } if path == "/proc/pressure/cpu" => FileTold::Failed(FileTrouble::Hung),
         FileAsk::Read { path, .. } if path.ends_with("cpu.max") => FileTold::Failed(FileTrouble::Denied),
         FileAsk::Count(_) => FileTold::Failed(FileTrouble::Unsupported),
-        _ => tell(&host, ask),
+        _ => agent_answer(&host, ask),
     };
     let sample = far.sample(true, answer).unwrap();
     let gaps: Vec<_> =
@@ -471,7 +472,7 @@ fn a_file_that_cannot_be_read_is_a_gap_with_its_reason() {
     assert_eq!(
         gaps,
         [
-            "host.cgroup_limits Denied: the node may not read /sys/fs/cgroup/pod/app/cpu.max on its host",
+            "host.cgroup_limits Denied: the node is not allowed to read /sys/fs/cgroup/pod/app/cpu.max on its host",
             "host.listen Unsupported: not judged: the node runs on another host",
             "host.open_fds Unsupported: this kernel does not provide /proc/7/fd",
             "host.pressure TimedOut: reading /proc/pressure/cpu hangs on the node's host",
@@ -485,7 +486,7 @@ fn a_file_that_cannot_be_read_is_a_gap_with_its_reason() {
 }
 
 #[test]
-fn where_nothing_can_be_read_the_reason_is_told() {
+fn the_reason_is_reported_if_nothing_can_be_read() {
     let mut far = Far::new();
     let trouble = far.sample(true, |_| FileTold::Failed(FileTrouble::Missing)).unwrap_err();
     assert_eq!(trouble.kind, TroubleKind::Unsupported);
@@ -501,7 +502,7 @@ fn where_nothing_can_be_read_the_reason_is_told() {
 }
 
 #[test]
-fn no_more_is_asked_for_than_the_agent_allows() {
+fn requests_match_the_lists_of_the_agent() {
     let agent = include_str!("../../../../agent/src/parts/host_files.hrl");
     let define = |name: &str| {
         let from = agent.split(&format!("-define({name}, [")).nth(1).unwrap();
@@ -532,13 +533,13 @@ fn no_more_is_asked_for_than_the_agent_allows() {
         "/sys/fs/cgroupx/cpu.max",
         "/sys/fs/cgroup/",
     ] {
-        assert!(!is_told(path), "{path:?}");
+        assert!(!is_readable(path), "{path:?}");
     }
-    assert!(is_told("/sys/fs/cgroup/cpu.max") && is_told("/sys/fs/cgroup/a b/c/cpu.stat"));
+    assert!(is_readable("/sys/fs/cgroup/cpu.max") && is_readable("/sys/fs/cgroup/a b/c/cpu.stat"));
 }
 
 #[test]
-fn groups_without_end_do_not_make_the_request_grow() {
+fn changing_groups_do_not_grow_the_request_without_limit() {
     let host = host();
     let (mut far, _) = Far::explored(&host);
     for number in 0..60 {
@@ -546,18 +547,18 @@ fn groups_without_end_do_not_make_the_request_grow() {
         host.file(&format!("/sys/fs/cgroup{group}/cgroup.controllers"), "cpu\n");
         host.file("/proc/7/cgroup", format!("0::{group}\n"));
         for _ in 0..4 {
-            let _ = far.sample(true, |ask| tell(&host, ask));
-            assert!(far.board.ask(true).len() <= MOST_ASKS);
+            let _ = far.sample(true, |ask| agent_answer(&host, ask));
+            assert!(far.board.ask(true).len() <= MAX_ASKS);
         }
     }
-    assert!((0..4).any(|_| far.sample(true, |ask| tell(&host, ask)).is_ok()));
+    assert!((0..4).any(|_| far.sample(true, |ask| agent_answer(&host, ask)).is_ok()));
 }
 
 proptest! {
-    // Each case makes a host out of some 40 files.
+    // Each case creates a host of about 40 files.
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn whatever_the_node_tells_nothing_panics(
+    fn arbitrary_answers_do_not_panic(
         content in proptest::collection::vec(any::<u8>(), 0..300),
         which in 0_usize..40,
         tid in any::<u32>(),
@@ -576,9 +577,9 @@ proptest! {
         for _ in 0..3 {
             let asked = far.board.ask(true);
             let chosen = asked.get(which % asked.len()).cloned();
-            let _ = far.sample(true, |ask| if Some(ask) == chosen.as_ref() { rubbish(ask) } else { tell(&host, ask) });
+            let _ = far.sample(true, |ask| if Some(ask) == chosen.as_ref() { rubbish(ask) } else { agent_answer(&host, ask) });
         }
         let _ = far.sample(true, rubbish);
-        prop_assert!(far.board.ask(true).len() <= MOST_ASKS);
+        prop_assert!(far.board.ask(true).len() <= MAX_ASKS);
     }
 }

@@ -1,11 +1,11 @@
-//! Counters that go on growing when another group becomes the one that they are read from: a quota was changed, or
-//! the process was moved. Each group has counters of its own, and the difference between those of two groups means nothing.
+//! Keeps counters continuous when they are read from another group than before, because a quota was changed or the process was moved. Each
+//! group has its own counters, and a difference between two groups means nothing.
 
 use super::CpuGroup;
 
-/// The counters of a group that can change.
+/// The counters of a group that may be replaced by another one.
 #[derive(Debug, Default)]
-pub(crate) struct Continued {
+pub(crate) struct Continuation {
     path: Option<String>,
     counters: [Counter; 4],
 }
@@ -16,9 +16,9 @@ struct Counter {
     shift: i64,
 }
 
-impl Continued {
-    /// Shifts the counters of a group so that they go on where those of the group before ended. The first group's stay as
-    /// they are.
+impl Continuation {
+    /// Shifts the counters of a group so that they continue where those of the previous group ended. Those of the first group are
+    /// unchanged.
     pub(crate) fn shift(&mut self, group: &mut CpuGroup) {
         let changed = self.path.as_ref().is_some_and(|path| *path != group.path);
         self.path = Some(group.path.clone());
@@ -40,12 +40,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_go_on_when_the_group_changes() {
-        let mut continued = Continued::default();
+    fn counters_continue_in_another_group() {
+        let mut continuation = Continuation::default();
         let mut check = |path: &str, raw: i64, expect: i64| {
             let mut group =
                 CpuGroup { path: path.to_owned(), throttled_periods: Some(raw), ..CpuGroup::default() };
-            continued.shift(&mut group);
+            continuation.shift(&mut group);
             assert_eq!((group.throttled_periods, group.periods), (Some(expect), None), "{path} {raw}");
         };
         check("/a", 1_000, 1_000);
