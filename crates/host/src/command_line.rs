@@ -1,19 +1,18 @@
-//! What a VM's command line and environment say: its flags, what it runs, where it lies.
+//! A VM's command line and environment: flags, programs and paths.
 //!
-//! erlexec has already expanded `-args_file` and joined in `ERL_FLAGS` and the like, so what stands in
-//! `/proc/PID/cmdline` is what the VM was given: the emulator's flags (with `+` turned into `-`) up to the
-//! first `--`, then what init reads (erts/etc/common/erlexec.c; erts/preloaded/src/init.erl,
-//! `parse_boot_args/4`).
+//! erlexec has already expanded `-args_file` and inserted `ERL_FLAGS` and similar variables, so `/proc/PID/cmdline` has all arguments:
+//! emulator flags (with `+` replaced by `-`) up to the first `--`, then what init reads (erts/etc/common/erlexec.c;
+//! erts/preloaded/src/init.erl, `parse_boot_args/4`).
 //!
-//! Both can hold secrets: the cookie, passwords in application parameters. They are kept, because the
-//! cookie is needed to connect, but are never shown: `Debug` and [`CommandLine::shown`] hide them.
+//! Both may contain secrets: the cookie, passwords in application parameters. They are kept, because the cookie is needed to connect, but
+//! are never displayed: `Debug` and [`CommandLine::shown`] redact them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::text;
 
-/// Flags of init whose values are no secrets.
+/// Flags of init whose values are not secret.
 const HARMLESS: &[&str] = &[
     "args_file",
     "bindir",
@@ -43,7 +42,7 @@ const HARMLESS: &[&str] = &[
     "start_epmd",
     "user",
 ];
-/// Parameters of the kernel application whose values are no secrets.
+/// Parameters of the kernel application whose values are not secret.
 const HARMLESS_OF_KERNEL: &[&str] = &[
     "dist_auto_connect",
     "erl_epmd_node_listen_port",
@@ -57,7 +56,7 @@ const HARMLESS_OF_KERNEL: &[&str] = &[
     "start_pg",
     "start_timer",
 ];
-/// What is shown in place of a value that could be a secret.
+/// Replaces a value that may be secret.
 const HIDDEN: &str = "*";
 
 /// A VM's command line.
@@ -79,7 +78,7 @@ impl CommandLine {
     /// Reads the content of `/proc/PID/cmdline`.
     pub fn parse(content: &[u8]) -> Self {
         let arguments: Vec<String> = text::strings(content).collect();
-        // Without the separator nothing is known to be the emulator's.
+        // Without the separator, no argument is assumed to be the emulator's.
         let emulator =
             arguments.iter().position(|argument| argument == "--").unwrap_or(1.min(arguments.len()));
         let mut flags: Vec<(String, Vec<String>)> = Vec::new();
@@ -104,38 +103,38 @@ impl CommandLine {
         CommandLine { arguments, emulator, flags, extra }
     }
 
-    /// All of it, the cookie too, for who needs that to connect. Never shown, never stored.
+    /// All arguments, including the cookie, for connecting. Never display or store them.
     pub fn secret_arguments(&self) -> &[String] {
         &self.arguments
     }
 
-    /// The file that was started, as it was called.
+    /// The program as it was called.
     pub fn program(&self) -> Option<&str> {
         self.arguments.first().map(String::as_str)
     }
 
-    /// Values of the last flag of that name; it is the one that counts for most.
+    /// Values of the last flag with this name, which is the one that takes effect for most flags.
     pub fn values(&self, flag: &str) -> Option<&[String]> {
         self.flags.iter().rev().find(|(name, _)| name == flag).map(|(_, values)| values.as_slice())
     }
 
-    /// The first value of the last flag of that name.
+    /// The first value of the last flag with this name.
     pub fn value(&self, flag: &str) -> Option<&str> {
         self.values(flag)?.first().map(String::as_str)
     }
 
-    /// Values of every flag of that name.
+    /// Values of every flag with this name.
     pub fn all<'a>(&'a self, flag: &'a str) -> impl Iterator<Item = &'a [String]> {
         self.flags.iter().filter(move |(name, _)| name == flag).map(|(_, values)| values.as_slice())
     }
 
-    /// The flag of either name that comes last, with its first value.
+    /// The last flag with one of these names, and its first value.
     pub fn last_of(&self, names: [&str; 2]) -> Option<(&str, Option<&str>)> {
         let (name, values) = self.flags.iter().rev().find(|(name, _)| names.contains(&name.as_str()))?;
         Some((name, values.first().map(String::as_str)))
     }
 
-    /// A parameter of an application: `-kernel inet_dist_listen_min 9100`.
+    /// An application parameter: `-kernel inet_dist_listen_min 9100`.
     pub fn parameter(&self, application: &str, key: &str) -> Option<&str> {
         let flags = self.flags.iter().filter(|(name, _)| name == application);
         let pairs = flags.flat_map(|(_, values)| values.chunks_exact(2));
@@ -143,17 +142,17 @@ impl CommandLine {
         wanted.next_back().map(String::as_str)
     }
 
-    /// What stands behind `-extra`: for Elixir and escripts the program and its arguments.
+    /// The arguments after `-extra`: for Elixir and escripts the program and its arguments.
     pub fn extra(&self) -> &[String] {
         &self.extra
     }
 
-    /// True if it looks like the VM's, as erlexec makes it.
+    /// Whether erlexec may have created this command line.
     pub fn is_emulators(&self) -> bool {
         self.values("root").is_some() && self.values("progname").is_some()
     }
 
-    /// The arguments fit to be shown: what could be a secret is `*`.
+    /// The arguments for display: possible secrets are `*`.
     pub fn shown(&self) -> Vec<String> {
         let (emulator, rest) = self.arguments.split_at(self.emulator);
         let mut shown: Vec<String> = emulator.to_vec();
@@ -162,7 +161,7 @@ impl CommandLine {
     }
 }
 
-/// Copies init's arguments, secrets hidden.
+/// Appends init's arguments, with possible secrets redacted.
 fn hide(arguments: &[String], shown: &mut Vec<String>) {
     let mut flag = "";
     let mut key_is_harmless = false;
@@ -185,7 +184,7 @@ fn hide(arguments: &[String], shown: &mut Vec<String>) {
                 key_is_harmless
             }
             "kernel" => key_is_harmless,
-            // Module and function; what they are called with can be anything.
+            // Module and function; their arguments can be anything.
             "run" | "s" => position < 2,
             _ => HARMLESS.contains(&flag),
         };
@@ -194,7 +193,7 @@ fn hide(arguments: &[String], shown: &mut Vec<String>) {
     }
 }
 
-/// The variables that are kept of an environment; others could be anything, and are not even looked at.
+/// The variables that are kept; all others are ignored.
 const KEPT: &[&str] = &[
     "BINDIR",
     "ERL_AFLAGS",
@@ -223,14 +222,14 @@ const KEPT: &[&str] = &[
     "ROOTDIR",
     "XDG_CONFIG_HOME",
 ];
-/// Of them, those that give the emulator flags.
+/// The ones with emulator flags.
 const FLAGS: &[&str] = &["ERL_AFLAGS", "ERL_FLAGS", "ERL_ZFLAGS"];
-/// Of them, those that set limits of the emulator.
+/// The ones that set emulator limits.
 const LIMITS: &[&str] =
     &["ERL_FULLSWEEP_AFTER", "ERL_MAX_ETS_TABLES", "ERL_MAX_PORTS", "ERL_THREAD_POOL_SIZE"];
 
-/// The part of a process's environment that says something of its VM, as it was when the process was started:
-/// what a VM has set for itself since is not seen.
+/// The part of a process's environment that concerns its VM, as it was when the process started; later changes by the VM are not
+/// visible.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
@@ -250,17 +249,17 @@ impl Environment {
         Environment(text::strings(content).filter_map(pair).collect())
     }
 
-    /// The value of a variable; one that is empty counts as not set, as in the scripts that start VMs.
+    /// The value of a variable; an empty one counts as unset, as in the start scripts of VMs.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// All that was kept, the cookie too, for who needs that to connect. Never shown, never stored.
+    /// All variables that were kept, including the cookie, for connecting. Never display or store them.
     pub fn secret_variables(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The variables that change the emulator's flags and limits, fit to be shown.
+    /// The variables with emulator flags and limits, for display: possible secrets are `*`.
     pub fn shown(&self) -> BTreeMap<String, String> {
         let shown = |(name, value): (&String, &String)| {
             if LIMITS.contains(&name.as_str()) {
@@ -269,7 +268,7 @@ impl Environment {
             if !FLAGS.contains(&name.as_str()) && !is_release_flags(name) {
                 return None;
             }
-            // `+` flags are the emulator's. They look like values to `hide`, which would hide all of them.
+            // `+` flags are the emulator's; `hide` would take them for values and redact them.
             let words: Vec<String> = value.split_whitespace().map(str::to_owned).collect();
             let mut parts = Vec::new();
             for group in words.chunk_by(|_, next| !next.starts_with(['+', '-'])) {
@@ -284,7 +283,7 @@ impl Environment {
     }
 }
 
-/// `ERL_OTP25_FLAGS`: read by that release only.
+/// Whether a variable is one such as `ERL_OTP25_FLAGS`, which only that release reads.
 fn is_release_flags(name: &str) -> bool {
     let release = name.strip_prefix("ERL_OTP").and_then(|rest| rest.strip_suffix("_FLAGS"));
     release.is_some_and(|release| text::number(release.as_bytes()).is_some())
@@ -306,7 +305,7 @@ mod tests {
         -kernel inet_dist_listen_min 9100 inet_dist_listen_max 9105 -db password SECRET -- plain -extra --token SECRET";
 
     #[test]
-    fn flags_are_read_as_init_does() {
+    fn flags_are_parsed_like_init_does() {
         let line = command_line(RELEASE);
         assert_eq!(line.program(), Some("/srv/demo/erts-13.1.5/bin/beam.smp"));
         assert_eq!(line.value("root"), Some("/srv/demo"));
@@ -318,21 +317,21 @@ mod tests {
         assert_eq!(line.parameter("kernel", "inet_dist_listen"), None);
         assert_eq!(line.extra(), ["--token", "SECRET"]);
         assert!(line.is_emulators());
-        // The emulator's own flags are no flags of init.
+        // Emulator flags are not init flags.
         assert_eq!(line.values("sbwt"), None);
-        // What follows `--` belongs to no flag.
+        // What follows `--` does not belong to a flag.
         assert_eq!(line.values("db").map(<[_]>::len), Some(2));
     }
 
     #[test]
-    fn the_later_of_two_names_counts() {
+    fn the_later_of_two_names_takes_effect() {
         let line = command_line("beam.smp -- -root / -progname erl -- -home / -- -name a@h -sname b -x");
         assert_eq!(line.last_of(["name", "sname"]), Some(("sname", Some("b"))));
         assert_eq!(command_line("beam.smp -- -name").last_of(["name", "sname"]), Some(("name", None)));
     }
 
     #[test]
-    fn secrets_are_never_shown() {
+    fn secrets_are_never_displayed() {
         let check = |words: &str, expect: &str| {
             let shown = command_line(words).shown().join(" ");
             assert_eq!(shown, expect);
@@ -349,7 +348,7 @@ mod tests {
             "beam.smp -- -eval f(SECRET) -kernel x SECRET net_ticktime 5 y SECRET",
             "beam.smp -- -eval * -kernel * * net_ticktime 5 * *",
         );
-        // Without the separator nothing is taken for the emulator's.
+        // Without the separator, no argument is taken for the emulator's.
         check("beam.smp -W w -setcookie SECRET", "beam.smp -W * -setcookie *");
         check("beam.smp -- -s m f SECRET -run m", "beam.smp -- -s m f * -run m");
     }
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_concerns_the_vm_is_kept_of_an_environment() {
+    fn only_variables_that_concern_the_vm_are_kept() {
         let environment = environment(&[
             "PATH=/bin",
             "HOME=/root",
@@ -375,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_in_variables_are_shown_without_secrets() {
+    fn flags_in_variables_are_displayed_without_secrets() {
         let environment = environment(&[
             "ERL_AFLAGS=+sbwt none -setcookie SECRET +S 2:2 -noshell",
             "ERL_OTP25_FLAGS=-db pw SECRET",
@@ -394,14 +393,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
             let line = CommandLine::parse(&content);
             let _ = (line.shown(), line.is_emulators(), line.last_of(["name", "sname"]));
             Environment::parse(&content).shown();
         }
 
         #[test]
-        fn a_cookie_is_hidden_wherever_it_stands(before in "[-+ a-z]{0,20}", after in "[-+ a-z]{0,20}") {
+        fn a_cookie_is_redacted_at_any_position(before in "[-+ a-z]{0,20}", after in "[-+ a-z]{0,20}") {
             let line = command_line(&format!("beam.smp -- {before} -setcookie SECRET {after}"));
             let shown = format!("{line:?}");
             prop_assert!(!shown.contains("SECRET"), "{}", shown);

@@ -1,11 +1,11 @@
-//! A VM's distribution, as far as its process tells: what the node is called and how it listens.
+//! A VM's distribution, as far as the operating system shows it: node name and ports.
 //!
-//! What is configured is not always what is: a node can name itself at run time (RabbitMQ does), and can stop being one.
-//! So each name says where it comes from, and the ports on which the process really listens stand beside it;
-//! who knows EPMD's names finds the node's port among them.
+//! The configuration may differ from reality: a node can name itself at run time (RabbitMQ does), and can stop its distribution. So each name
+//! comes with its source, and the ports on which the process really listens are listed, too; with the names registered in EPMD the node's
+//! port can be found among them.
 //!
-//! `RELEASE_NODE` is not looked at: the scripts of releases make `-name` or `-sname` of it, except where the
-//! distribution is switched off, and then the variable is set and the VM is no node.
+//! `RELEASE_NODE` is ignored: release scripts turn it into `-name` or `-sname`, unless the distribution is disabled, and then the variable
+//! is set although the VM is not distributed.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,24 +16,24 @@ use crate::text;
 /// Where a node's name was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameSource {
-    /// `-name` or `-sname`: the node has it for sure.
+    /// `-name` or `-sname`: certain.
     CommandLine,
     /// A variable of this name, which a script or the application reads.
     Environment(&'static str),
     /// A file that the application reads.
     ConfigFile,
-    /// What the application takes when nothing is set.
+    /// The application's default name.
     Default,
 }
 
 /// A node's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeName {
-    /// The part before the `@`, by which EPMD knows it.
+    /// The part before the `@`, as registered in EPMD.
     pub alive: String,
-    /// The part behind it; `None` where the VM found it by itself and it cannot be told from here.
+    /// The part after it; `None` if the VM determined it at run time and it is unknown here.
     pub host: Option<String>,
-    /// Long names (`-name`) and short ones cannot talk to each other.
+    /// Long name (`-name`); nodes with long and with short names cannot connect to each other.
     pub long: bool,
     /// Where it was found.
     pub source: NameSource,
@@ -45,7 +45,7 @@ impl NodeName {
         Some(format!("{}@{}", self.alive, self.host.as_deref()?))
     }
 
-    /// From what was given. `host_name` is the host's as the VM sees it: a short name ends at its first dot.
+    /// Completes a given name. `host_name` is the VM's host name; a short name ends at its first dot.
     pub(crate) fn new(given: &str, long: bool, source: NameSource, host_name: Option<&str>) -> Self {
         let given = text::printable(given);
         let (alive, host) = match given.split_once('@') {
@@ -70,35 +70,35 @@ impl fmt::Display for NodeName {
 /// A port on which the process accepts connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listener {
-    /// The address that it is bound to.
+    /// The address.
     pub address: IpAddr,
     /// The port.
     pub port: u16,
 }
 
-/// What is known of a VM's distribution.
+/// A VM's distribution, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Distribution {
-    /// What the node is called; `None` for a VM that is no node, or one whose name is only given by a peer.
+    /// The node's name; `None` for a VM that is not distributed, or that gets its name from a peer.
     pub name: Option<NodeName>,
-    /// False with `-dist_listen false`: it connects to others, and nobody can connect to it.
+    /// False with `-dist_listen false`: it connects to others, but does not accept connections.
     pub listens: bool,
-    /// False with `-start_epmd false`, `-no_epmd` or a port of its own: EPMD may not know it.
+    /// False with `-start_epmd false`, `-no_epmd` or a fixed port: it may not be registered in EPMD.
     pub uses_epmd: bool,
-    /// `-epmd_module`, where another one than EPMD's own finds ports.
+    /// `-epmd_module`, if another module than `erl_epmd` finds ports.
     pub epmd_module: Option<String>,
-    /// `ERL_EPMD_PORT`, where EPMD is not at 4369.
+    /// `ERL_EPMD_PORT`, if it is not 4369.
     pub epmd_port: Option<u16>,
-    /// The first and last port that it may listen on, where that is configured.
+    /// First and last port of the configured range.
     pub ports: Option<(u16, u16)>,
-    /// The ports on which the process listens, for whatever purpose; `None` where they could not be read.
+    /// All ports on which the process listens; `None` if they could not be read.
     pub listeners: Option<Vec<Listener>>,
 }
 
 impl Distribution {
-    /// What command line and environment say; the name that an application gives itself is added by who knows it.
+    /// The configuration from command line and environment, without the name that an application gives itself.
     pub(crate) fn configured(line: &CommandLine, environment: &Environment, host_name: Option<&str>) -> Self {
-        // "undefined" asks for a name from the first node that it connects to (OTP 23 and newer).
+        // "undefined" requests a name from the first node that it connects to (OTP 23 and newer).
         let name = match line.last_of(["name", "sname"]) {
             Some((_, Some("undefined")) | (_, None)) | None => None,
             Some((flag, Some(given))) => {
@@ -128,8 +128,8 @@ impl Distribution {
         }
     }
 
-    /// The ports that can be the distribution's: of those on which the process listens the ones that are
-    /// configured for it, or all if none of them is. Without a look at the sockets, a configured port stands for itself.
+    /// Possible distribution ports: the listening ports in the configured range, or all listening ports if none is. If listening
+    /// ports are unknown, a single configured port.
     pub fn candidates(&self) -> Vec<u16> {
         let Some(listeners) = &self.listeners else {
             let single = self.ports.filter(|(first, last)| first == last);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_completed_as_far_as_can_be_told() {
+    fn names_are_completed_as_far_as_possible() {
         let check = |words: &str, expect: Option<(&str, bool)>| {
             let name = configured(words, "").name;
             let read = name.as_ref().map(|name| (name.to_string(), name.long));
@@ -168,7 +168,7 @@ mod tests {
         check("-sname demo", Some(("demo@web-1", false)));
         check("-sname demo@other", Some(("demo@other", false)));
         check("-name demo@10.0.0.7", Some(("demo@10.0.0.7", true)));
-        // The full name of a host is found by its resolver.
+        // The VM's resolver determines the host's full name.
         check("-name demo", Some(("demo@?", true)));
         check("-name a@h -sname b", Some(("b@web-1", false)));
         check("-sname demo@", Some(("demo@web-1", false)));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn how_it_listens_is_read() {
+    fn listening_options_are_parsed() {
         let plain = configured("-sname a", "");
         assert!(plain.listens && plain.uses_epmd);
         assert!(!configured("-sname a -dist_listen false", "").listens);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ports_that_can_be_the_distributions_are_found() {
+    fn possible_distribution_ports_are_found() {
         let check = |words: &str, listening: Option<&[u16]>, expect: &[u16]| {
             let mut distribution = configured(words, "");
             let listener = |port: &u16| Listener { address: IpAddr::from([0, 0, 0, 0]), port: *port };

@@ -1,11 +1,11 @@
-//! What the kernel tells of TCP sockets by netlink (sock_diag(7)): how many connections wait to be accepted, and
-//! how many may, which stands in no file; and how much of what has come nobody has read.
+//! TCP sockets from the kernel's sock_diag netlink interface (sock_diag(7)): length and limit of accept queues (the limit is in no file), and
+//! unread bytes of connections.
 //!
-//! Only sockets that listen are asked for, so that connections and the size of the kernel's tables cost little: 0.05 ms
-//! measured, 0.4 ms beside 120,000 connections. The files, as far as the listening sockets, take 7 and 42 ms.
+//! For accept queues only listening sockets are requested, so the number of connections and the size of the kernel's tables hardly matter:
+//! 0.05 ms measured, 0.4 ms with 120,000 connections. Reading the files up to the listening sockets takes 7 and 42 ms.
 //!
-//! A netlink socket tells of the network namespace that it was made in; for a process in another one a thread of its own
-//! enters that (setns(2), which wants root), asks, and ends.
+//! A netlink socket belongs to the network namespace in which it was created; for a process in another namespace a temporary thread enters that
+//! namespace (setns(2), needs root) and asks there.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,10 +22,10 @@ use crate::distribution::Listener;
 use crate::error::HostError;
 use crate::sockets::{Closed, Connection, ConnectionId, Socket};
 
-/// What is asked, for messages.
-const WHAT: &str = "TCP sockets (netlink, sock_diag)";
+/// What is read, for messages.
+const SUBJECT: &str = "TCP sockets (netlink, sock_diag)";
 
-// Of linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h and net/tcp_states.h.
+// From linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h and net/tcp_states.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// NLM_F_REQUEST and NLM_F_DUMP.
 const REQUEST_ALL: u16 = 0x301;
@@ -41,19 +41,19 @@ const TCP_LISTEN: u32 = 10;
 /// NLM_F_REQUEST.
 const REQUEST_ONE: u16 = 1;
 const INET_DIAG_INFO: u8 = 2;
-/// Of a `struct inet_diag_msg`.
+/// Size of a `struct inet_diag_msg`.
 const MESSAGE_BYTES: usize = 72;
-/// `tcpi_bytes_received` within a `struct tcp_info` (linux/tcp.h).
+/// Offset of `tcpi_bytes_received` in a `struct tcp_info` (linux/tcp.h).
 const RECEIVED_AT: usize = 128;
-/// `tcpi_last_data_recv` within it: milliseconds since data came last, or since it was set up.
+/// Offset of `tcpi_last_data_recv` in it: milliseconds since the last data arrived, or since the connection was established.
 const LAST_DATA_AT: usize = 52;
-/// How long a socket stays in TIME_WAIT: TCP_TIMEWAIT_LEN of net/tcp.h.
+/// Duration of TIME_WAIT: TCP_TIMEWAIT_LEN of net/tcp.h.
 const TIME_WAIT_MS: u32 = 60_000;
-/// Of a `struct nlmsghdr`, and of a `struct inet_diag_req_v2`.
+/// Sizes of a `struct nlmsghdr` and of a `struct inet_diag_req_v2`.
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = 56;
-/// Within a `struct inet_diag_msg`: the port and the address are as on the wire; of a listening socket `idiag_rqueue` is
-/// how many wait, `idiag_wqueue` how many may (net/ipv4/tcp_diag.c).
+// Offsets in a `struct inet_diag_msg`. Port and address are in network byte order; for a listening socket `idiag_rqueue` is the length of the
+// accept queue and `idiag_wqueue` its limit (net/ipv4/tcp_diag.c).
 const PORT_AT: usize = 4;
 const PEER_PORT_AT: usize = 6;
 const ADDRESS_AT: usize = 8;
@@ -63,10 +63,10 @@ const RQUEUE_AT: usize = 56;
 const WQUEUE_AT: usize = 60;
 const INODE_AT: usize = 68;
 
-/// The kernel fills no more than this at once (net/netlink/af_netlink.c).
+/// The kernel's limit of one answer (net/netlink/af_netlink.c).
 const ANSWER_BYTES: usize = 32 * 1024;
-/// Enough for tens of thousands of sockets.
-const MOST_ANSWERS: usize = 200;
+/// Limit of answers; enough for tens of thousands of sockets.
+const MAX_ANSWERS: usize = 200;
 
 /// The listening TCP sockets of a process's network namespace.
 pub(crate) fn listening(pid: u32) -> Result<Vec<Socket>, HostError> {
@@ -74,35 +74,34 @@ pub(crate) fn listening(pid: u32) -> Result<Vec<Socket>, HostError> {
         let mut sockets = Vec::new();
         ask_for_all(1 << TCP_LISTEN, 0, |message| {
             sockets.push(socket(message)?);
-            Some(Go::On)
+            Some(Next::Continue)
         })?;
         Ok(sockets)
     })
 }
 
-/// TCP connections of a process's network namespace that have a socket in some process, at most `max`. Which of more these are follows
-/// from the kernel's hash table, so the next look finds the same ones.
+/// TCP connections of a process's network namespace that belong to a process, `max` at most. If there are more, the order of the kernel's hash
+/// table decides, so the next call returns the same ones.
 ///
-/// With `since` each says when data came last: that makes the answer three times as long.
+/// With `since` they have [`Connection::silent_ms`], which makes the answer three times as long.
 pub(crate) fn connections(pid: u32, max: usize, since: bool) -> Result<Vec<Connection>, HostError> {
     in_network_of(pid, || {
         let mut connections = Vec::new();
         let extensions = if since { 1 << (INET_DIAG_INFO - 1) } else { 0 };
         ask_for_all(1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT, extensions, |message| {
             let connection = connection(message)?;
-            // What waits to be accepted has no socket yet.
+            // Connections in an accept queue have no inode yet.
             if connection.inode != 0 {
                 connections.push(connection);
             }
-            Some(if connections.len() < max { Go::On } else { Go::Stop })
+            Some(if connections.len() < max { Next::Continue } else { Next::Stop })
         })?;
         Ok(connections)
     })
 }
 
-/// Local addresses of connections of a process's network namespace that their own side closed first, at most `max` of each address family: a
-/// socket in TIME_WAIT stays for 60 s (TCP_TIMEWAIT_LEN of net/tcp.h), and only on that side. Each with how long ago it was closed, in
-/// milliseconds.
+/// Connections of a process's network namespace that the local side closed first, `max` at most of each address family: a socket stays in
+/// TIME_WAIT for 60 s (TCP_TIMEWAIT_LEN of net/tcp.h), and only on that side.
 pub(crate) fn closed(pid: u32, max: usize) -> Result<Vec<Closed>, HostError> {
     in_network_of(pid, || {
         let mut all = Vec::new();
@@ -110,14 +109,14 @@ pub(crate) fn closed(pid: u32, max: usize) -> Result<Vec<Closed>, HostError> {
             let before = all.len();
             ask_for_family(family, 1 << TCP_TIME_WAIT, 0, |message| {
                 all.push(time_wait(message)?);
-                Some(if all.len() - before < max { Go::On } else { Go::Stop })
+                Some(if all.len() - before < max { Next::Continue } else { Next::Stop })
             })?;
         }
         Ok(all)
     })
 }
 
-/// Bytes that each of these connections has received since it was set up; `None` for one that is gone, and before Linux 4.1.
+/// Bytes that each connection has received since it was established; `None` if it is gone, and before Linux 4.1.
 pub(crate) fn bytes_received(
     pid: u32,
     ids: &[(IpAddr, ConnectionId)],
@@ -134,11 +133,11 @@ pub(crate) fn bytes_received(
             )?;
             let (_, length) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
             let mut received = None;
-            let told = read(answer.get(..length).unwrap_or_default(), &mut |message| {
+            let result = read(answer.get(..length).unwrap_or_default(), &mut |message| {
                 received = info(message).and_then(|info| bytes_at(info, RECEIVED_AT));
-                Some(Go::On)
+                Some(Next::Continue)
             });
-            match told {
+            match result {
                 Ok(_) => Ok(received.and_then(|bytes| i64::try_from(u64::from_ne_bytes(bytes)).ok())),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(error),
@@ -148,24 +147,24 @@ pub(crate) fn bytes_received(
     })
 }
 
-/// Does something in a process's network namespace.
+/// Runs a function in a process's network namespace.
 fn in_network_of<T: Send>(pid: u32, ask: impl FnOnce() -> io::Result<T> + Send) -> Result<T, HostError> {
     let path = format!("/proc/{pid}/ns/net");
     let denied = |error| HostError::from_io(&path, error);
     let theirs = fs::read_link(&path).map_err(denied)?;
     if fs::read_link("/proc/self/ns/net").is_ok_and(|ours| ours == theirs) {
-        return ask().map_err(|error| HostError::from_io(WHAT, error));
+        return ask().map_err(|error| HostError::from_io(SUBJECT, error));
     }
-    let door = File::open(&path).map_err(denied)?;
+    let namespace = File::open(&path).map_err(denied)?;
     let enter_and_ask = move || {
-        move_into_link_name_space(door.as_fd(), Some(LinkNameSpaceType::Network))?;
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         ask()
     };
     let asked = thread::scope(|scope| {
-        let visitor = thread::Builder::new().spawn_scoped(scope, enter_and_ask)?;
-        visitor.join().unwrap_or_else(|_| Err(io::Error::other("the thread that asked has failed")))
+        let thread = thread::Builder::new().spawn_scoped(scope, enter_and_ask)?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the netlink thread panicked")))
     });
-    asked.map_err(|error| HostError::from_io(WHAT, error))
+    asked.map_err(|error| HostError::from_io(SUBJECT, error))
 }
 
 fn open() -> io::Result<OwnedFd> {
@@ -173,52 +172,52 @@ fn open() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, netlink)?)
 }
 
-/// Whether more messages are wanted.
+/// Whether to read more messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Go {
-    On,
+enum Next {
+    Continue,
     Stop,
 }
 
-/// Asks for the TCP sockets in some states of the namespace that the thread is in, with extensions. `None` of a message says that it is cut.
-fn ask_for_all(states: u32, extensions: u8, mut each: impl FnMut(&[u8]) -> Option<Go>) -> io::Result<()> {
+/// Requests the TCP sockets in some states, in the thread's namespace. `each` returns `None` for a truncated message.
+fn ask_for_all(states: u32, extensions: u8, mut each: impl FnMut(&[u8]) -> Option<Next>) -> io::Result<()> {
     for family in [AF_INET, AF_INET6] {
-        if ask_for_family(family, states, extensions, &mut each)? == Read::Enough {
+        if ask_for_family(family, states, extensions, &mut each)? == Progress::Stopped {
             break;
         }
     }
     Ok(())
 }
 
-/// The same of one address family.
+/// The same for one address family.
 fn ask_for_family(
     family: u8,
     states: u32,
     extensions: u8,
-    mut each: impl FnMut(&[u8]) -> Option<Go>,
-) -> io::Result<Read> {
+    mut each: impl FnMut(&[u8]) -> Option<Next>,
+) -> io::Result<Progress> {
     let mut answer = vec![0; ANSWER_BYTES];
     let socket = open()?;
     send(&socket, &request(family, REQUEST_ALL, states, extensions, &[0; 48]), SendFlags::empty())?;
-    for _ in 0..MOST_ANSWERS {
-        // The answer is made while it is asked and received, so there is nothing to wait for.
+    for _ in 0..MAX_ANSWERS {
+        // The kernel prepares the answer during send and recv, so there is nothing to wait for.
         let (_, length) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
         match read(answer.get(..length).unwrap_or_default(), &mut each)? {
-            Read::Some => {}
+            Progress::More => {}
             end => return Ok(end),
         }
     }
-    Ok(Read::Some)
+    Ok(Progress::More)
 }
 
-/// Asks for TCP sockets of a family: those in some states, or one by its id, with extensions.
+/// A request for TCP sockets of a family: those in some states, or one by its id.
 fn request(family: u8, flags: u16, states: u32, extensions: u8, id: &ConnectionId) -> Vec<u8> {
     let length = HEADER_BYTES + REQUEST_BYTES;
     let mut request = Vec::with_capacity(length);
     request.extend((length as u32).to_ne_bytes());
     request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     request.extend(flags.to_ne_bytes());
-    // Number of the request and of who asks: the kernel fills the second in.
+    // Sequence number, and the port id, which the kernel sets.
     request.extend([0; 8]);
     request.extend([family, IPPROTO_TCP, extensions, 0]);
     request.extend(states.to_ne_bytes());
@@ -227,39 +226,40 @@ fn request(family: u8, flags: u16, states: u32, extensions: u8, id: &ConnectionI
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Read {
-    /// There is more to come.
-    Some,
-    All,
-    /// There may be more, and it is not wanted.
-    Enough,
+enum Progress {
+    /// More answers follow.
+    More,
+    /// The answer is complete.
+    Done,
+    /// `each` did not want more.
+    Stopped,
 }
 
-/// Reads one answer, which is of many messages.
-fn read(mut answer: &[u8], each: &mut impl FnMut(&[u8]) -> Option<Go>) -> io::Result<Read> {
-    let cut = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is cut");
+/// Reads one answer, which has several messages.
+fn read(mut answer: &[u8], each: &mut impl FnMut(&[u8]) -> Option<Next>) -> io::Result<Progress> {
+    let cut = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is truncated");
     while !answer.is_empty() {
         let length = u32_at(answer, 0).ok_or_else(cut)? as usize;
         let kind = bytes_at(answer, 4).map(u16::from_ne_bytes);
         let message = answer.get(HEADER_BYTES..length).ok_or_else(cut)?;
         match kind {
-            Some(NLMSG_DONE) => return Ok(Read::All),
+            Some(NLMSG_DONE) => return Ok(Progress::Done),
             Some(NLMSG_ERROR) => {
                 let errno = u32_at(message, 0).ok_or_else(cut)? as i32;
                 return Err(io::Error::from_raw_os_error(errno.saturating_neg()));
             }
             Some(SOCK_DIAG_BY_FAMILY) => match each(message).ok_or_else(cut)? {
-                Go::On => {}
-                Go::Stop => return Ok(Read::Enough),
+                Next::Continue => {}
+                Next::Stop => return Ok(Progress::Stopped),
             },
             _ => {}
         }
         answer = answer.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
-    Ok(Read::Some)
+    Ok(Progress::More)
 }
 
-/// The `struct tcp_info` among a message's attributes (a length and a kind before each).
+/// The `struct tcp_info` among a message's attributes, each of which has a length and a kind.
 fn info(message: &[u8]) -> Option<&[u8]> {
     let mut attributes = message.get(MESSAGE_BYTES..)?;
     loop {
@@ -338,7 +338,7 @@ mod tests {
         message
     }
 
-    fn told(family: u8, address: &[u8], waiting: u32, limit: u32, inode: u32) -> Vec<u8> {
+    fn socket_message(family: u8, address: &[u8], waiting: u32, limit: u32, inode: u32) -> Vec<u8> {
         let mut body = vec![0; 72];
         let numbers = [(RQUEUE_AT, waiting), (WQUEUE_AT, limit), (INODE_AT, inode)];
         body[0] = family;
@@ -354,18 +354,20 @@ mod tests {
     }
 
     #[test]
-    fn each_socket_is_read_until_the_kernel_says_that_it_was_all() {
+    fn sockets_are_read_until_the_end_of_the_answer() {
         let mut sockets = Vec::new();
         let read_all = |answer: &[u8], sockets: &mut Vec<Socket>| {
             read(answer, &mut |message: &[u8]| {
                 sockets.push(socket(message)?);
-                Some(Go::On)
+                Some(Next::Continue)
             })
         };
-        let first = [told(AF_INET, &[127, 0, 0, 1], 3, 128, 7), told(AF_INET, &[0; 4], 0, 5, 8)].concat();
-        assert_eq!(read_all(&first, &mut sockets).unwrap(), Read::Some);
-        let last = [told(AF_INET6, &[0; 16], 1, 4_096, 9), message(NLMSG_DONE, &[0; 4])].concat();
-        assert_eq!(read_all(&last, &mut sockets).unwrap(), Read::All);
+        let first =
+            [socket_message(AF_INET, &[127, 0, 0, 1], 3, 128, 7), socket_message(AF_INET, &[0; 4], 0, 5, 8)]
+                .concat();
+        assert_eq!(read_all(&first, &mut sockets).unwrap(), Progress::More);
+        let last = [socket_message(AF_INET6, &[0; 16], 1, 4_096, 9), message(NLMSG_DONE, &[0; 4])].concat();
+        assert_eq!(read_all(&last, &mut sockets).unwrap(), Progress::Done);
         assert_eq!(sockets, [at("127.0.0.1", 3, 128, 7), at("0.0.0.0", 0, 5, 8), at("::", 1, 4_096, 9)]);
         let missing = (-2_i32).to_ne_bytes();
         let error = read_all(&message(NLMSG_ERROR, &missing), &mut sockets).unwrap_err();
@@ -374,13 +376,13 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_by_netlink_what_stands_in_its_files() {
+    fn netlink_and_files_give_the_same_listening_sockets() {
         let here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = here.local_addr().unwrap().port();
-        let _waits = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let _pending = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
         let own =
             |sockets: Vec<Socket>| sockets.into_iter().find(|socket| socket.listener.port == port).unwrap();
-        // The one that connects may go on before the kernel has put the connection into the queue.
+        // connect() may return before the kernel has put the connection into the accept queue.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while listening(std::process::id()).is_ok_and(|sockets| own(sockets).waiting == 0) {
             assert!(std::time::Instant::now() < until, "the connection is not in the queue");
@@ -388,12 +390,12 @@ mod tests {
         }
         match listening(std::process::id()) {
             Ok(sockets) => {
-                let told = own(sockets);
-                assert_eq!(told.waiting, 1);
-                assert!(told.limit.is_some_and(|limit| limit > 0), "{told:?}");
-                let read =
-                    crate::sockets::of_namespace(&crate::tree::LocalTree::default(), std::process::id());
-                assert_eq!(own(read.unwrap()), Socket { limit: None, ..told });
+                let found = own(sockets);
+                assert_eq!(found.waiting, 1);
+                assert!(found.limit.is_some_and(|limit| limit > 0), "{found:?}");
+                let tree = crate::tree::LocalTree::default();
+                let read = crate::sockets::listening_in_namespace(&tree, std::process::id());
+                assert_eq!(own(read.unwrap()), Socket { limit: None, ..found });
             }
             Err(HostError::Missing { .. } | HostError::Unsupported { .. }) => {
                 println!("skipped, because this kernel has no sock_diag");
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_nobody_reads_are_told_of_the_connection_that_has_them() {
+    fn unread_bytes_are_reported_for_their_connection() {
         use std::io::Write;
         let here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut peer = std::net::TcpStream::connect(here.local_addr().unwrap()).unwrap();
@@ -416,18 +418,18 @@ mod tests {
             match connections(pid, 100_000, true) {
                 Ok(found) => match own(found) {
                     Some(found) if found.unread_bytes == 5_000 => break found,
-                    _ => assert!(std::time::Instant::now() < until, "the bytes have not come"),
+                    _ => assert!(std::time::Instant::now() < until, "the bytes have not arrived"),
                 },
-                Err(error) => return eprintln!("skipped, because the kernel does not tell: {error}"),
+                Err(error) => return eprintln!("skipped, because the kernel does not answer: {error}"),
             }
             thread::sleep(std::time::Duration::from_millis(1));
         };
         assert_eq!(found.local.port, here.local_addr().unwrap().port());
-        // They came within this test; a connection that has waited since the machine was started would have a large number.
+        // The data arrived during this test; a value counted from boot would be much larger.
         assert!(found.silent_ms.is_some_and(|ms| ms <= 120_000), "{found:?}");
         let id = (found.local.address, found.id.unwrap());
         assert_eq!(bytes_received(pid, &[id, id]).unwrap(), [Some(5_000), Some(5_000)]);
-        let read = crate::sockets::connections_of_namespace(&crate::tree::LocalTree::default(), pid).unwrap();
+        let read = crate::sockets::connections_in_namespace(&crate::tree::LocalTree::default(), pid).unwrap();
         if let Some(read) = own(read) {
             assert_eq!(Connection { id: None, silent_ms: None, ..found }, read);
         }
@@ -436,13 +438,13 @@ mod tests {
     }
 
     #[test]
-    fn the_side_that_closed_first_is_known_from_time_wait() {
+    fn time_wait_shows_the_side_that_closed_first() {
         use std::io::Read as _;
         let here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = here.local_addr().unwrap().port();
         let mut peer = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
         drop(here.accept().unwrap());
-        assert_eq!(peer.read(&mut [0; 8]).unwrap(), 0, "the other side has closed");
+        assert_eq!(peer.read(&mut [0; 8]).unwrap(), 0, "the other side closed");
         drop(peer);
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
@@ -453,7 +455,7 @@ mod tests {
                         break;
                     }
                 }
-                Err(error) => return eprintln!("skipped, because the kernel does not tell: {error}"),
+                Err(error) => return eprintln!("skipped, because the kernel does not answer: {error}"),
             }
             assert!(std::time::Instant::now() < until, "no socket in TIME_WAIT");
             thread::sleep(std::time::Duration::from_millis(1));
@@ -463,10 +465,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic_and_to_an_end(answer in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_answers_do_not_panic_and_end(answer in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&answer, &mut |message: &[u8]| {
                 let _ = (socket(message)?, connection(message)?, time_wait(message)?, info(message));
-                Some(Go::On)
+                Some(Next::Continue)
             });
         }
     }

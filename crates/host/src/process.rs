@@ -1,4 +1,4 @@
-//! One process of the operating system: `/proc/PID/stat`, `status`, `smaps_rollup`, `limits`.
+//! One process: `/proc/PID/stat`, `status`, `smaps_rollup`, `limits`.
 //!
 //! See proc(5) and the kernel's Documentation/filesystems/proc.rst.
 
@@ -9,70 +9,70 @@ use crate::error::HostError;
 use crate::text::{self, Garble};
 use crate::tree::FileTree;
 
-/// The most that a file about one process or thread may hold; real ones stay below 10 kB.
+/// Limit of a file about one process or thread; real ones stay below 10 kB.
 pub(crate) const SMALL_FILE_BYTES: usize = 64 * 1024;
-/// A flag of [`Stat::flags`]: PF_KTHREAD, a thread of the kernel itself.
+/// A flag in [`Stat::flags`]: PF_KTHREAD, a kernel thread.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// The length of a clock tick, in which the kernel writes times of processes: 10 ms nearly everywhere.
+/// The length of a clock tick, the unit of process times: 10 ms nearly everywhere.
 pub fn tick_ns() -> Nanos {
     let per_second = rustix::param::clock_ticks_per_second();
     SECOND_NS / i64::try_from(per_second).unwrap_or(100).clamp(1, SECOND_NS)
 }
 
-/// How large the host's pages are, from a process's resident memory in bytes and in pages; `None` where the two do not fit together.
-/// They are read one after the other, but sizes of pages are powers of two: 4 kB, on some machines 16 or 64 kB.
+/// The host's page size, from a process's resident memory in bytes and in pages; `None` if the two are inconsistent. They are read one
+/// after the other, but page sizes are powers of two: 4 kB, on some hosts 16 or 64 kB.
 pub(crate) fn page_bytes(rss_bytes: i64, rss_pages: i64) -> Option<i64> {
     let ratio = rss_bytes as f64 / rss_pages as f64;
     (12..=16).map(|bits| 1_i64 << bits).find(|size| (0.75..1.5).contains(&(ratio / *size as f64)))
 }
 
-/// What of `/proc/PID/stat` or `/proc/PID/task/TID/stat` is used.
+/// The used fields of `/proc/PID/stat` or `/proc/PID/task/TID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat<'a> {
-    /// The short name, at most 15 bytes, as the process has set it: any bytes.
+    /// The short name, at most 15 bytes, set by the process: any bytes.
     pub comm: &'a [u8],
     /// `R`, `S`, `D`, `Z` …
     pub state: u8,
     /// Process id of the parent.
     pub ppid: u32,
-    /// Process id of its session's leader, which may have ended; 0 of the kernel's own threads.
+    /// Process id of the session leader, which may have ended; 0 for kernel threads.
     pub session: u32,
-    /// The kernel's flags of the task.
+    /// The kernel's task flags.
     pub flags: u64,
-    /// Page faults that needed no I/O.
+    /// Page faults without I/O.
     pub minor_faults: i64,
-    /// Page faults that did.
+    /// Page faults with I/O.
     pub major_faults: i64,
     /// CPU time in user mode, in clock ticks.
     pub user_ticks: i64,
     /// CPU time in the kernel, in clock ticks.
     pub system_ticks: i64,
-    /// CPU time of those of its children that have ended and that it has waited for, and of theirs, in clock ticks.
+    /// CPU time of descendants that have ended and were waited for, in clock ticks.
     pub children_ticks: i64,
-    /// Threads.
+    /// Number of threads.
     pub threads: i64,
-    /// When it was started, in clock ticks since the host was.
+    /// Start time, in clock ticks since boot.
     pub start_ticks: i64,
     /// Resident memory, in pages.
     pub rss_pages: Option<i64>,
 }
 
 impl<'a> Stat<'a> {
-    /// Reads the line. The short name stands in parentheses and may hold blanks and parentheses itself,
-    /// so it ends at the last one.
+    /// Parses the line. The short name is in parentheses and may itself contain blanks and parentheses, so it ends at the last
+    /// closing one.
     pub fn parse(content: &'a [u8]) -> Result<Self, Garble> {
         let garble = |expected| Garble::new(expected, content);
         let open = content.iter().position(|byte| *byte == b'(').ok_or(garble("a name in parentheses"))?;
         let close = content.iter().rposition(|byte| *byte == b')').ok_or(garble("a name in parentheses"))?;
         let comm = content.get(open + 1..close).ok_or(garble("a name in parentheses"))?;
-        // Numbered from 3 in proc(5), because two stand before.
+        // Fields are numbered as in proc(5); two precede the state.
         let fields: Vec<&[u8]> =
             text::fields(content.get(close + 1..).unwrap_or_default().trim_ascii_end()).take(23).collect();
         let field = |index: usize| fields.get(index - 3).copied();
         let number = |index| field(index).and_then(text::reading);
         let all = || {
-            // More must follow, or the last number could be cut.
+            // More fields must follow, or the last number may be truncated.
             field(23)?;
             Some(Stat {
                 comm,
@@ -90,44 +90,44 @@ impl<'a> Stat<'a> {
                 rss_pages: field(25).and(number(24)),
             })
         };
-        all().ok_or(garble("the numbers of proc(5) behind the name"))
+        all().ok_or(garble("the numbers of proc(5) after the name"))
     }
 
-    /// CPU time of its own and of those of its children that it has waited for, in clock ticks.
+    /// CPU time of the process and of children that were waited for, in clock ticks.
     pub(crate) fn all_ticks(&self) -> i64 {
         self.user_ticks.saturating_add(self.system_ticks).saturating_add(self.children_ticks)
     }
 
-    /// True of a process that has ended or is just ending: it has no memory and no files any more.
+    /// Whether the process has ended or is ending: it has no memory and no files any more.
     pub fn is_ending(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
 
-    /// True of the kernel's own threads.
+    /// Whether this is a kernel thread.
     pub fn is_kernel_thread(&self) -> bool {
         self.flags & KERNEL_THREAD != 0
     }
 }
 
-/// What of `/proc/PID/status` is used; `None` where the kernel does not say.
+/// The used fields of `/proc/PID/status`; `None` for those that the kernel does not provide.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     /// Effective user id.
     pub uid: Option<u32>,
     /// Resident memory.
     pub rss_bytes: Option<i64>,
-    /// Swapped out.
+    /// Swapped-out memory.
     pub swap_bytes: Option<i64>,
-    /// Threads.
+    /// Number of threads.
     pub threads: Option<i64>,
-    /// CPUs that it may run on, as a kernel list: `0-3,8`.
+    /// CPUs that it may run on, in the kernel's list format: `0-3,8`.
     pub cpus_allowed: Option<String>,
-    /// Its process id in each namespace of process ids, the reader's first, its own last.
+    /// Its process id in each pid namespace, from the reader's to its own.
     pub pids: Vec<u32>,
 }
 
 impl Status {
-    /// Reads what is there.
+    /// Parses the available fields.
     pub fn parse(content: &[u8]) -> Self {
         let list = |key| text::value(content, key).into_iter().flat_map(text::fields);
         let small = |field: &[u8]| u32::try_from(text::number(field)?).ok();
@@ -143,8 +143,8 @@ impl Status {
     }
 }
 
-/// Voluntary and involuntary context switches, from `/proc/PID/task/TID/status`. They are its last two
-/// lines, and this is read for every thread every second, so the search begins at the end.
+/// Voluntary and involuntary context switches, from `/proc/PID/task/TID/status`. They are in the last two lines, and this is called for
+/// every thread every second, so the search starts at the end.
 pub fn switches(status: &[u8]) -> Option<(i64, i64)> {
     let mut lines = status.trim_ascii_end().rsplit(|byte| *byte == b'\n');
     let involuntary = lines.find_map(|line| line.strip_prefix(b"nonvoluntary_ctxt_switches:"))?;
@@ -152,7 +152,7 @@ pub fn switches(status: &[u8]) -> Option<(i64, i64)> {
     Some((text::reading(voluntary.trim_ascii())?, text::reading(involuntary.trim_ascii())?))
 }
 
-/// Numbers of CPUs in a kernel list: `0-3,8` are five. `None` if it is none.
+/// The number of CPUs in a kernel list: 5 for `0-3,8`. `None` if it is invalid.
 pub fn cpus_in_list(list: &str) -> Option<i64> {
     list.split(',').try_fold(0_i64, |sum, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -162,17 +162,17 @@ pub fn cpus_in_list(list: &str) -> Option<i64> {
     })
 }
 
-/// What of `/proc/PID/smaps_rollup` is used.
+/// The used fields of `/proc/PID/smaps_rollup`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rollup {
-    /// Resident memory, shared pages divided by the number of those who share them.
+    /// Proportional set size: shared pages are divided by the number of processes that share them.
     pub pss_bytes: Option<i64>,
-    /// In transparent huge pages.
+    /// Memory in transparent huge pages.
     pub anon_huge_bytes: Option<i64>,
 }
 
 impl Rollup {
-    /// Reads what is there.
+    /// Parses the available fields.
     pub fn parse(content: &[u8]) -> Self {
         Rollup {
             pss_bytes: text::kilobytes(content, "Pss:"),
@@ -192,31 +192,31 @@ pub fn open_files_limit(limits: &[u8]) -> Option<(String, String)> {
     Some((limit()?, limit()?))
 }
 
-/// Which life of a process number: the same number is given out again after its process has ended.
+/// Identifies a process: process ids are reused, so the start time belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Process id, as seen from here.
+    /// Process id in our namespace.
     pub pid: u32,
-    /// When it was started, in clock ticks since the host was.
+    /// Start time, in clock ticks since boot.
     pub start_ticks: i64,
 }
 
 impl Identity {
-    /// Reads who has the number now.
+    /// Reads which process has the id now.
     pub fn of(tree: &impl FileTree, pid: u32) -> Result<Self, HostError> {
         let mut content = Vec::new();
         let stat = read_stat(tree, pid, &mut content)?;
         Ok(Identity { pid, start_ticks: stat.start_ticks })
     }
 
-    /// What tells this life of the process from any other, also after the host was started again.
+    /// Text that distinguishes this process from any other, even after a reboot.
     pub fn boot(&self, tree: &impl FileTree) -> String {
         let boot_id = tree.read("/proc/sys/kernel/random/boot_id", SMALL_FILE_BYTES).unwrap_or_default();
         format!("{} ticks after boot {}", self.start_ticks, text::printable(&text::first_line(&boot_id)))
     }
 }
 
-/// Reads `/proc/PID/stat`; a process that is gone or ending is an error.
+/// Reads `/proc/PID/stat`; an ended or ending process is an error.
 pub(crate) fn read_stat<'a>(
     tree: &impl FileTree,
     pid: u32,
@@ -245,7 +245,7 @@ mod tests {
                         0 0 0 0 0 0\n";
 
     #[test]
-    fn the_fields_of_a_process_are_told_apart() {
+    fn fields_of_a_process_are_parsed() {
         let stat = Stat::parse(STAT.as_bytes()).unwrap();
         let expect = Stat {
             comm: b"beam.smp",
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_hold_blanks_and_parentheses() {
+    fn a_name_may_contain_blanks_and_parentheses() {
         let check = |name: &str| {
             let content = STAT.replacen("beam.smp", name, 1);
             let stat = Stat::parse(content.as_bytes()).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_garbled_line_says_what_is_wrong_with_it() {
+    fn a_truncated_or_garbled_line_is_refused_with_a_reason() {
         let check = |content: &str, expect: &str| {
             let garble = Stat::parse(content.as_bytes()).unwrap_err();
             assert_eq!(garble.expected, expect, "{content:?}");
@@ -289,13 +289,13 @@ mod tests {
         check("", "a name in parentheses");
         check("1 beam.smp S", "a name in parentheses");
         check("1 )beam( S", "a name in parentheses");
-        check("1 (beam.smp) S 2", "the numbers of proc(5) behind the name");
-        check(&STAT.replace("28712", "-1"), "the numbers of proc(5) behind the name");
-        check(&STAT.replace("5571", "99999999999999999999"), "the numbers of proc(5) behind the name");
+        check("1 (beam.smp) S 2", "the numbers of proc(5) after the name");
+        check(&STAT.replace("28712", "-1"), "the numbers of proc(5) after the name");
+        check(&STAT.replace("5571", "99999999999999999999"), "the numbers of proc(5) after the name");
     }
 
     #[test]
-    fn the_kernels_own_threads_and_the_dead_are_known() {
+    fn kernel_threads_and_zombies_are_recognized() {
         let kernel = STAT.replace("4194304", "2129984");
         assert!(Stat::parse(kernel.as_bytes()).unwrap().is_kernel_thread());
         let zombie = STAT.replace(") S", ") Z");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn status_gives_what_it_has() {
+    fn available_status_fields_are_parsed() {
         let content =
             b"Name:\tbeam.smp\nUid:\t0\t112\t0\t0\nNSpid:\t4711\t17\nVmRSS:\t  146052 kB\nVmSwap:\t 12 kB\n\
                         Threads:\t21\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1\n";
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_are_read_from_the_end() {
+    fn switches_are_parsed_from_the_end() {
         let check = |content: &str, expect| assert_eq!(switches(content.as_bytes()), expect, "{content:?}");
         check(
             "Name:\tx\nvoluntary_ctxt_switches:\t1274\nnonvoluntary_ctxt_switches:\t18\n",
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cpus_of_a_list_are_counted() {
+    fn cpus_in_a_list_are_counted() {
         let check = |list, expect| assert_eq!(cpus_in_list(list), expect, "{list:?}");
         check("0", Some(1));
         check("0-3,8", Some(5));
@@ -366,12 +366,12 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_pages_is_told_by_memory_that_is_counted_in_both() {
+    fn page_size_follows_from_memory_in_bytes_and_pages() {
         let check = |bytes, pages, expect| assert_eq!(page_bytes(bytes, pages), expect, "{bytes} in {pages}");
         check(146_052 << 10, 36_513, Some(4 << 10));
         check(146_052 << 10, 9_128, Some(16 << 10));
         check(146_048 << 10, 2_282, Some(64 << 10));
-        // It has grown, or shrunk, between the two.
+        // Memory has grown or shrunk between the two reads.
         check(190_000 << 10, 9_128, Some(16 << 10));
         check(120_000 << 10, 9_128, Some(16 << 10));
         check(0, 9_128, None);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollup_is_read() {
+    fn a_rollup_is_parsed() {
         let content = b"55d0-7ffd ---p 00000000 00:00 0    [rollup]\nRss:  149824 kB\nPss:  145555 kB\n\
                         Pss_Anon: 1 kB\nAnonHugePages:     2048 kB\n";
         let expect = Rollup { pss_bytes: Some(145_555 * 1024), anon_huge_bytes: Some(2048 * 1024) };
@@ -391,7 +391,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_do_not_panic(content in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = Stat::parse(&content);
             let _ = Status::parse(&content);
             let _ = Rollup::parse(&content);
@@ -401,7 +401,7 @@ mod tests {
         }
 
         #[test]
-        fn a_line_cut_anywhere_is_read_whole_or_refused(cut in 0..STAT.len()) {
+        fn a_truncated_line_is_parsed_correctly_or_refused(cut in 0..STAT.len()) {
             if let Ok(stat) = Stat::parse(&STAT.as_bytes()[..cut]) {
                 prop_assert_eq!(stat.start_ticks, 5_571);
             }

@@ -1,6 +1,6 @@
-//! What a VM runs, for a person: RabbitMQ 3.10.8, an Elixir release, `iex -S mix`.
+//! Names what a VM runs: RabbitMQ 3.10.8, an Elixir release, `iex -S mix`.
 //!
-//! Judged by the command line, as the scripts of each of them make it, and by the environment where that may be read.
+//! This is inferred from the command line, as the start scripts of each product create it, and from the environment if that may be read.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::installation::{Files, version_in_path};
 use crate::text;
 use crate::tree::FileTree;
 
-/// Applications that are known by the name of their release, with the name that people know.
+/// Applications that are recognized by their release's name, with their display names.
 const KNOWN: &[(&str, &str)] = &[
     ("couchdb", "CouchDB"),
     ("ejabberd", "ejabberd"),
@@ -22,19 +22,19 @@ const KNOWN: &[(&str, &str)] = &[
     ("yaws", "Yaws"),
     ("zotonic", "Zotonic"),
 ];
-/// Boot files of OTP itself; any other is a release's.
+/// Boot files of OTP itself; any other belongs to a release.
 const OTP_BOOTS: &[&str] = &["no_dot_erlang", "start_all_example", "start_clean", "start_sasl"];
 
-/// What kind of thing a VM runs.
+/// The kind of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A well-known application.
     Application,
-    /// A release made by mix.
+    /// A mix release.
     ElixirRelease,
     /// Any other release.
     Release,
-    /// A task of mix.
+    /// A mix task.
     Mix,
     /// An Elixir shell.
     Iex,
@@ -50,14 +50,14 @@ pub enum Kind {
     Erl,
 }
 
-/// What a VM runs.
+/// A product.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Product {
-    /// What kind of thing.
+    /// Its kind.
     pub kind: Kind,
     /// Its name.
     pub name: String,
-    /// Its version, where that can be told.
+    /// Its version, if known.
     pub version: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Product {
 }
 
 impl Product {
-    /// Judges what a VM runs.
+    /// Infers the product of a VM.
     pub(crate) fn of<T: FileTree>(
         line: &CommandLine,
         environment: &Environment,
@@ -131,8 +131,8 @@ impl Product {
     }
 }
 
-/// RabbitMQ names its node by itself once it runs, so its command line does not tell. What it takes:
-/// `RABBITMQ_NODENAME`, else the file rabbitmq-env.conf, else `rabbit` on this host (deps/rabbit_common/src/rabbit_env.erl).
+/// RabbitMQ names its node at run time, so its command line does not contain the name. It uses `RABBITMQ_NODENAME`, else the file
+/// rabbitmq-env.conf, else `rabbit` on this host (deps/rabbit_common/src/rabbit_env.erl).
 pub(crate) fn rabbitmq_name<T: FileTree>(
     line: &CommandLine,
     environment: &Environment,
@@ -144,7 +144,7 @@ pub(crate) fn rabbitmq_name<T: FileTree>(
     }
     let path = environment.get("RABBITMQ_CONF_ENV_FILE").unwrap_or("/etc/rabbitmq/rabbitmq-env.conf");
     let content = String::from_utf8_lossy(&files.read(path).unwrap_or_default()).into_owned();
-    // It is a shell script; only plain assignments are understood, and what the shell would have to work out is not.
+    // The file is a shell script; only plain assignments without expansions are understood.
     let assigned = |name: &str| {
         let value = |line: &str| {
             let line = line.trim().trim_start_matches("export ").trim_start();
@@ -165,7 +165,7 @@ pub(crate) fn rabbitmq_name<T: FileTree>(
     Some(NodeName::new(&given, long, source, host_name))
 }
 
-/// The port on which RabbitMQ's node listens unless a file says otherwise: `RABBITMQ_DIST_PORT`, or 20,000 above its
+/// The distribution port of RabbitMQ unless a file changes it: `RABBITMQ_DIST_PORT`, or 20,000 above its
 /// AMQP port (deps/rabbit_common/src/rabbit_env.erl).
 pub(crate) fn rabbitmq_ports(line: &CommandLine, environment: &Environment) -> Option<(u16, u16)> {
     let variable = |name| environment.get(name)?.parse::<u16>().ok();
@@ -180,7 +180,7 @@ fn is_rabbitmq(line: &CommandLine) -> bool {
     starts(line, "rabbit") || line.value("boot").is_some_and(|boot| base_name(boot) == "rabbit")
 }
 
-/// True if a module of that name is started: `-s MODULE` or `-run MODULE`.
+/// Whether a module is started with `-s MODULE` or `-run MODULE`.
 fn starts(line: &CommandLine, module: &str) -> bool {
     line.all("s").chain(line.all("run")).any(|values| values.first().is_some_and(|first| first == module))
 }
@@ -197,12 +197,12 @@ fn is_iex(line: &CommandLine) -> bool {
         || (is_elixir(line) && line.extra().iter().any(|word| word == "+iex"))
 }
 
-/// The word behind `mix` among the arguments: the task.
+/// The mix task: the argument after `mix`.
 fn after_mix(line: &CommandLine) -> Option<&String> {
     line.extra().iter().skip_while(|word| base_name(word) != "mix").nth(1)
 }
 
-/// Adds a task's name. What else stands there is left out, because it could be anything.
+/// Appends a task's name; further arguments could be anything and are omitted.
 fn with_task(program: String, task: Option<&String>) -> String {
     let is_name = |task: &&String| {
         task.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -215,7 +215,7 @@ fn with_task(program: String, task: Option<&String>) -> String {
     }
 }
 
-/// A release has a boot file of its own, in the folder of its version.
+/// The release, which is recognized by a boot file in the folder of its version.
 fn release(line: &CommandLine, environment: &Environment, distribution: &Distribution) -> Option<Product> {
     let (folder, boot) = line.value("boot")?.rsplit_once('/')?;
     let (root, version) = folder.rsplit_once('/')?;
@@ -225,8 +225,8 @@ fn release(line: &CommandLine, environment: &Environment, distribution: &Distrib
         return None;
     }
     let alive = distribution.name.as_ref().map(|name| name.alive.as_str());
-    // "start" is what mix and relx call it when asked for nothing else. Without the environment, a node mostly has
-    // its release's name, and the folder may be just "app".
+    // "start" is the default of mix and relx. Without the environment, the node's name mostly is the release's name, and the folder
+    // may be just "app".
     let boot = (boot != "start" && !OTP_BOOTS.contains(&boot)).then_some(boot);
     let names = [named, boot, alive, Some(base_name(root))];
     let version = environment.get("RELEASE_VSN").or(environment.get("REL_VSN")).unwrap_or(version);
@@ -254,7 +254,7 @@ fn rabbitmq_version<T: FileTree>(
         .or_else(packaged)
 }
 
-/// The version of an application by its folder's name, on the code path or in `ERL_LIBS`.
+/// The version of an application in its folder's name, on the code path or in `ERL_LIBS`.
 fn version_in_libraries<T: FileTree>(
     application: &str,
     line: &CommandLine,

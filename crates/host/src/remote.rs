@@ -431,9 +431,9 @@ impl RemoteHost {
         }
         let mut source = match known {
             Some(source) => source,
-            None => {
-                HostSource::new(self.tree.clone(), pid, Announce::Elsewhere).map_err(trouble)?.elsewhere()
-            }
+            None => HostSource::new(self.tree.clone(), pid, Announce::Elsewhere)
+                .map_err(trouble)?
+                .for_remote_host(),
         };
         let ask = ask.unwrap_or(Ask { seq: 0, t: 0, detail: false });
         let detail = ask.detail || self.is_learning || !is_known;

@@ -1,9 +1,7 @@
-//! The ports on which a process listens, from its network namespace's `/proc/PID/net/tcp` and `tcp6`, and the
-//! sockets among its open files.
+//! TCP and UDP sockets of a process, from its network namespace's `/proc/PID/net/tcp`, `tcp6`, `udp` and `udp6`, and its open files.
 //!
-//! A broker can have a hundred thousand connections, and a line and an open file for each. Listening sockets come
-//! first in the kernel's list (net/ipv4/tcp_ipv4.c, `tcp_seq_start`) and are opened early, when the lowest descriptors
-//! are given out; so only the beginning of both is read.
+//! A broker can have a hundred thousand connections, each with a line and an open file. Listening sockets come first in the kernel's list
+//! (net/ipv4/tcp_ipv4.c, `tcp_seq_start`) and are opened early, with low descriptors; so only the beginning of both is read.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -16,24 +14,23 @@ use crate::tree::FileTree;
 
 /// Enough for 400 listening sockets.
 const TABLE_BYTES: usize = 64 * 1024;
-/// Descriptors that are looked at.
+/// Limit of descriptors.
 const MAX_DESCRIPTORS: usize = 2_000;
 
 /// A listening socket of a network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Socket {
-    /// Where it listens.
+    /// Address and port.
     pub listener: Listener,
-    /// Connections that wait to be accepted (net/ipv4/tcp_ipv4.c, `get_tcp4_sock`: of a listening socket `rx_queue`
-    /// counts these).
+    /// Connections in the accept queue (net/ipv4/tcp_ipv4.c, `get_tcp4_sock`: the `rx_queue` of a listening socket).
     pub waiting: i64,
-    /// How many may; the files do not tell it.
+    /// Limit of the accept queue; not in the files.
     pub limit: Option<i64>,
-    /// The number by which open files refer to it.
+    /// Inode, by which open files refer to it.
     pub inode: u64,
 }
 
-/// Reads the listening sockets at the beginning of `/proc/net/tcp` or `tcp6`; a last line that is cut is left out.
+/// Parses the listening sockets at the beginning of `/proc/net/tcp` or `tcp6`; a truncated last line is ignored.
 pub fn listening(content: &[u8]) -> Vec<Socket> {
     const LISTEN: &[u8] = b"0A";
     let line = |line: &[u8]| {
@@ -42,7 +39,7 @@ pub fn listening(content: &[u8]) -> Vec<Socket> {
         let state = fields.nth(1)?;
         let queues = fields.next()?;
         let inode = text::number(fields.nth(4)?)?;
-        // Two more follow at least; without them the number could be cut.
+        // At least two more fields follow; without them the number may be truncated.
         fields.next()?;
         (state == LISTEN).then_some(())?;
         let (_, waiting) = std::str::from_utf8(queues).ok()?.split_once(':')?;
@@ -52,36 +49,36 @@ pub fn listening(content: &[u8]) -> Vec<Socket> {
     text::lines(content).filter_map(line).collect()
 }
 
-/// What tells a TCP connection from all others: `struct inet_diag_sockid` of linux/inet_diag.h, as the kernel has sent it.
+/// Identifies a TCP connection: `struct inet_diag_sockid` of linux/inet_diag.h, as the kernel sent it.
 pub type ConnectionId = [u8; 48];
 
-/// A TCP connection of a network namespace that has a socket in some process.
+/// A TCP connection of a network namespace that belongs to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
-    /// Its own address.
+    /// Local address.
     pub local: Listener,
-    /// The other end's.
+    /// Remote address.
     pub peer: Listener,
-    /// Bytes that have come and that nobody has read (net/ipv4/tcp_diag.c, `idiag_rqueue`; `rx_queue` of the files).
+    /// Received bytes that the process has not read (net/ipv4/tcp_diag.c, `idiag_rqueue`; `rx_queue` in the files).
     pub unread_bytes: i64,
-    /// The number by which open files refer to it.
+    /// Inode, by which open files refer to it.
     pub inode: u64,
-    /// By what the kernel is asked for more about it; the files do not tell it.
+    /// Id for further queries; not in the files.
     pub id: Option<ConnectionId>,
-    /// Milliseconds since data came last, or since it was set up; `None` where the kernel was not asked for it.
+    /// Milliseconds since the last data arrived, or since the connection was established; `None` if not queried.
     pub silent_ms: Option<u32>,
 }
 
-/// A connection that this side has closed first.
+/// A connection that the local side closed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closed {
-    /// Its own address.
+    /// Local address.
     pub local: Listener,
-    /// How long ago, in milliseconds.
+    /// Time since it was closed, in milliseconds.
     pub ago_ms: u32,
 }
 
-/// Reads the connections at the beginning of `/proc/net/tcp` or `tcp6`; a last line that is cut is left out.
+/// Parses the connections at the beginning of `/proc/net/tcp` or `tcp6`; a truncated last line is ignored.
 pub(crate) fn connected(content: &[u8]) -> Vec<Connection> {
     const ESTABLISHED_AND_CLOSE_WAIT: [&[u8]; 2] = [b"01", b"08"];
     let line = |line: &[u8]| {
@@ -91,7 +88,7 @@ pub(crate) fn connected(content: &[u8]) -> Vec<Connection> {
         let state = fields.next()?;
         let queues = fields.next()?;
         let inode = text::number(fields.nth(4)?)?;
-        // Two more follow at least; without them the number could be cut.
+        // At least two more fields follow; without them the number may be truncated.
         fields.next()?;
         (ESTABLISHED_AND_CLOSE_WAIT.contains(&state) && inode != 0).then_some(())?;
         let (_, unread) = std::str::from_utf8(queues).ok()?.split_once(':')?;
@@ -112,17 +109,17 @@ pub(crate) fn connected(content: &[u8]) -> Vec<Connection> {
 /// A UDP socket of a network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UdpSocket {
-    /// Its own address.
+    /// Local address.
     pub(crate) listener: Listener,
-    /// Memory of datagrams that wait to be read, in bytes.
+    /// Memory of unread datagrams, in bytes.
     pub(crate) queue: i64,
-    /// Datagrams that were dropped at this socket (net/ipv4/udp.c, `udp4_format_sock`: the last field).
+    /// Datagrams dropped at this socket (net/ipv4/udp.c, `udp4_format_sock`: the last field).
     pub(crate) drops: i64,
-    /// The number by which open files refer to it.
+    /// Inode, by which open files refer to it.
     pub(crate) inode: u64,
 }
 
-/// Reads the sockets at the beginning of `/proc/net/udp` or `udp6`; a last line that is cut is left out.
+/// Parses the sockets at the beginning of `/proc/net/udp` or `udp6`; a truncated last line is ignored.
 pub(crate) fn udp(content: &[u8]) -> Vec<UdpSocket> {
     let complete = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let line = |line: &[u8]| {
@@ -130,7 +127,7 @@ pub(crate) fn udp(content: &[u8]) -> Vec<UdpSocket> {
         let local = fields.nth(1)?;
         let queues = fields.nth(2)?;
         let inode = text::number(fields.nth(4)?)?;
-        // References and an address follow.
+        // A reference count and an address come first.
         let drops = text::reading(fields.nth(2)?)?;
         let (_, waiting) = std::str::from_utf8(queues).ok()?.split_once(':')?;
         let queue = i64::from(u32::from_str_radix(waiting, 16).ok()?);
@@ -139,7 +136,7 @@ pub(crate) fn udp(content: &[u8]) -> Vec<UdpSocket> {
     text::lines(&content[..complete]).filter_map(line).collect()
 }
 
-/// `0100007F:1538`: an address as 32-bit words, each as the machine holds it, and a port.
+/// Parses `0100007F:1538`: an address as 32-bit words in native byte order, and a port.
 fn address(text: &str) -> Option<Listener> {
     let (words, port) = text.split_once(':')?;
     let word = |index: usize| {
@@ -159,32 +156,32 @@ fn address(text: &str) -> Option<Listener> {
     Some(Listener { address, port: u16::from_str_radix(port, 16).ok()? })
 }
 
-/// The listening sockets of each network namespace, read once for all processes in it: for a namespace without
-/// connections the kernel looks through its whole table before it says so, 1.5 ms here and more on a larger machine.
+/// The listening sockets of each network namespace, read once for all of its processes: in a namespace without connections the kernel
+/// searches its whole table before it reports the end, 1.5 ms here and more on larger hosts.
 #[derive(Debug, Default)]
 pub struct Sockets(HashMap<String, Vec<Socket>>);
 
 impl Sockets {
     /// The ports on which a process listens.
     pub fn listeners(&mut self, tree: &impl FileTree, pid: u32) -> Result<Vec<Listener>, HostError> {
-        // Who may not see the files need not look at the sockets.
-        let held = held(tree, pid, MAX_DESCRIPTORS)?;
+        // Without access to the open files there is no need to read the sockets.
+        let open = open_sockets(tree, pid, MAX_DESCRIPTORS)?;
         let namespace = tree.read_link(&format!("/proc/{pid}/ns/net"))?;
         let sockets = match self.0.entry(namespace) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(of_namespace(tree, pid)?),
+            Entry::Vacant(new) => new.insert(listening_in_namespace(tree, pid)?),
         };
-        let own = sockets.iter().filter(|socket| held.contains(&socket.inode));
+        let own = sockets.iter().filter(|socket| open.contains(&socket.inode));
         let found: BTreeSet<Listener> = own.map(|socket| socket.listener).collect();
         Ok(found.into_iter().collect())
     }
 }
 
-/// The sockets among a process's first open files, at most so many.
-pub(crate) fn held(tree: &impl FileTree, pid: u32, max: usize) -> Result<HashSet<u64>, HostError> {
+/// Inodes of the sockets among the first `max` open files of a process.
+pub(crate) fn open_sockets(tree: &impl FileTree, pid: u32, max: usize) -> Result<HashSet<u64>, HostError> {
     let folder = format!("/proc/{pid}/fd");
     let inode = |descriptor: String| {
-        // One that has been closed meanwhile is none.
+        // It may have been closed meanwhile.
         let target = tree.read_link(&format!("{folder}/{descriptor}")).ok()?;
         text::number(target.strip_prefix("socket:[")?.strip_suffix(']')?.as_bytes())
     };
@@ -192,32 +189,32 @@ pub(crate) fn held(tree: &impl FileTree, pid: u32, max: usize) -> Result<HashSet
 }
 
 /// The listening sockets of a process's network namespace.
-pub(crate) fn of_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<Socket>, HostError> {
-    of_tables(tree, pid, ["tcp", "tcp6"], listening)
+pub(crate) fn listening_in_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<Socket>, HostError> {
+    read_tables(tree, pid, ["tcp", "tcp6"], listening)
 }
 
 /// The first TCP connections of a process's network namespace.
-pub(crate) fn connections_of_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<Connection>, HostError> {
-    of_tables(tree, pid, ["tcp", "tcp6"], connected)
+pub(crate) fn connections_in_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<Connection>, HostError> {
+    read_tables(tree, pid, ["tcp", "tcp6"], connected)
 }
 
 /// The UDP sockets of a process's network namespace.
-pub(crate) fn udp_of_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<UdpSocket>, HostError> {
-    of_tables(tree, pid, ["udp", "udp6"], udp)
+pub(crate) fn udp_in_namespace(tree: &impl FileTree, pid: u32) -> Result<Vec<UdpSocket>, HostError> {
+    read_tables(tree, pid, ["udp", "udp6"], udp)
 }
 
-/// What the beginning of both tables says.
-fn of_tables<S>(
+/// Parses the beginning of both tables, for IPv4 and IPv6.
+fn read_tables<S>(
     tree: &impl FileTree,
     pid: u32,
     tables: [&str; 2],
-    read: fn(&[u8]) -> Vec<S>,
+    parse: fn(&[u8]) -> Vec<S>,
 ) -> Result<Vec<S>, HostError> {
     let mut sockets = Vec::new();
     for table in tables {
         let mut content = Vec::new();
         match tree.read_start(&format!("/proc/{pid}/net/{table}"), TABLE_BYTES, &mut content) {
-            Ok(()) => sockets.extend(read(&content)),
+            Ok(()) => sockets.extend(parse(&content)),
             // A kernel without IPv6.
             Err(HostError::Missing { .. }) if table.ends_with('6') => {}
             Err(error) => return Err(error),
@@ -249,7 +246,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn only_listening_sockets_are_taken() {
+    fn only_listening_sockets_are_returned() {
         let read = |content: &str| {
             listening(content.as_bytes()).iter().map(|s| (s.listener, s.waiting, s.inode)).collect::<Vec<_>>()
         };
@@ -259,7 +256,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn connections_are_read_with_what_nobody_has_read() {
+    fn connections_have_their_unread_bytes() {
         let table = TABLE.replace("01 00000000:00000000", "01 00000000:00000900");
         let expect = Connection {
             local: at("127.0.0.1", 5_432),
@@ -270,7 +267,7 @@ mod tests {
             silent_ms: None,
         };
         assert_eq!(connected(table.as_bytes()), [expect]);
-        // One that waits to be accepted is nobody's socket.
+        // A connection in an accept queue does not belong to a process yet.
         assert_eq!(connected(table.replace(" 68150 ", " 0 ").as_bytes()), []);
     }
 
@@ -279,7 +276,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn udp_sockets_are_read_with_their_drops() {
+    fn udp_sockets_have_their_drops() {
         let expect =
             UdpSocket { listener: at("127.0.0.1", 9_302), queue: 0x940, drops: 1_275, inode: 68_142 };
         assert_eq!(udp(UDP.as_bytes()), [expect]);
@@ -287,7 +284,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn a_process_listens_on_the_sockets_that_it_holds() {
+    fn a_process_listens_on_its_open_sockets() {
         let host = FakeHost::new();
         host.file("/proc/7/net/tcp", TABLE).file("/proc/7/net/tcp6", TABLE6);
         host.link("/proc/7/fd/0", "/dev/null")
@@ -312,13 +309,13 @@ mod tests {
         }
         let mut sockets = Sockets::default();
         let mut count = |pid| sockets.listeners(&host.tree(), pid).unwrap().len();
-        // The last one's table is that of the first, and is not read again.
+        // Process 9 shares the namespace of process 7, whose table is not read again.
         assert_eq!([count(7), count(8), count(9)], [1, 0, 1]);
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = listening(&content);
             let _ = udp(&content);
             let _ = connected(&content);
@@ -326,12 +323,12 @@ mod tests {
         }
 
         #[test]
-        fn drops_cut_anywhere_are_no_smaller_number(cut in 0..UDP.len()) {
+        fn a_truncated_udp_line_is_ignored(cut in 0..UDP.len()) {
             prop_assert_eq!(udp(&UDP.as_bytes()[..cut]), []);
         }
 
         #[test]
-        fn a_table_cut_anywhere_gives_no_wrong_socket(cut in 0..TABLE.len()) {
+        fn a_truncated_table_gives_no_wrong_socket(cut in 0..TABLE.len()) {
             let whole = listening(TABLE.as_bytes());
             for socket in listening(&TABLE.as_bytes()[..cut]) {
                 prop_assert!(whole.contains(&socket), "{:?}", socket);

@@ -1,13 +1,13 @@
-//! The host as a source of a recording: what the operating system knows of one VM, each second.
+//! The host as a source of a recording: what the operating system knows about one VM, sampled every second.
 //!
-//! Dear items are read with detail only: what stands in memory ([`crate::memory`], some 20 ms for each gigabyte), or
-//! where that may not be seen or would take too long `smaps_rollup`, because the kernel walks all of a process's memory for it
-//! and holds up changes to its mappings meanwhile (6 ms for 1.9 GB measured), and the number of open files, because
-//! before Linux 6.2 they have to be counted. What cannot be read is told as a gap, once when it begins and then with each
-//! detail, so that a gap covers all of the time without a row for each second.
+//! Expensive items are read only in detailed samples: the content of memory ([`crate::memory`], about 20 ms per gigabyte), or instead
+//! `smaps_rollup` if memory may not be read or would take too long, since for that file the kernel walks all of a process's memory and
+//! blocks changes to its mappings (6 ms for 1.9 GB measured); and the number of open files, which before Linux 6.2 have to be
+//! counted. What cannot be read is reported as a gap when that starts, and again with each detailed sample, so that gaps cover all of the time
+//! without a row for every second.
 //!
-//! The span of a sample is that of the counters. What is dear is read after it, because the counters' rates are
-//! worked out with the middle of the span.
+//! The span of a sample is that of its counters. Expensive items are read after it, because rates of counters are calculated with the
+//! middle of the span.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use beamtune_model::{
     Ask, Clock, Gap, Incarnation, Metric, Nanos, SampleBuilder, Source, Span, Trouble, TroubleKind, metrics,
 };
 
-use crate::cgroup::{Continued, CpuGroup, Groups};
+use crate::cgroup::{Continuation, CpuGroup, Groups};
 use crate::discovery::{self, Vm};
 use crate::error::HostError;
 use crate::facts;
@@ -31,26 +31,26 @@ use open_files::OpenFilesWatch;
 use own_sockets::OwnSockets;
 use programs::ProgramWatch;
 
-/// Open files that are counted one by one, where the kernel does not tell their number.
+/// Limit of open files that are counted one by one, if the kernel does not provide their number.
 const MAX_OPEN_FILES: usize = 100_000;
-/// What reading `smaps_rollup` may take.
+/// Time limit of reading `smaps_rollup`.
 pub(crate) const ROLLUP_BUDGET_NS: Nanos = 100_000_000;
-/// Two clocks that are looked at one after the other are not compared where more has passed (judgement: a tenth of what
-/// is taken for a step of the host's time).
-const LOOKS_APART_NS: Nanos = 10_000_000;
-/// What it takes for each kilobyte of resident memory, before it has been measured: 3.3 ns were, in pages of 4 kB.
+/// Two clocks are not compared if more time passed between reading them (judgement: a tenth of the smallest reported step of the host's
+/// time).
+const MAX_CLOCK_DISTANCE_NS: Nanos = 10_000_000;
+/// Expected time of the rollup per kilobyte of resident memory: 3.3 ns were measured, with 4 kB pages.
 const ROLLUP_NS_PER_KB: Nanos = 4;
 
-/// Who announces a new life of the VM in a recording.
+/// Which source announces a new incarnation of the VM in a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Announce {
-    /// Another source does: the VM itself is read too, and knows better.
+    /// Another source: the one that samples the VM itself, which knows better.
     Elsewhere,
     /// This one, because the VM cannot be connected to.
     Here,
 }
 
-/// Reads one process and the machine that it runs on.
+/// Samples one process and its host.
 #[derive(Debug)]
 pub struct HostSource<T> {
     tree: T,
@@ -58,29 +58,29 @@ pub struct HostSource<T> {
     announce: Announce,
     tick_ns: Nanos,
     ask: Option<Ask>,
-    /// Whose process it is, for messages.
+    /// The process's user, for messages.
     user: Option<String>,
-    /// What was found in the process when this life began, if it was a VM.
+    /// Details of the process from the start of this incarnation, if it was a VM.
     vm: Option<Box<Vm>>,
-    /// When it was last seen.
+    /// Time of the last successful sample.
     seen: Nanos,
-    /// Why it is not known which process it has become.
-    astray: Option<String>,
-    /// Nothing of this life has been recorded yet.
+    /// Why the successor of an ended process is unknown.
+    lost_reason: Option<String>,
+    /// No sample of this incarnation was recorded yet.
     first: bool,
-    /// The files are this host's, whose clock it is handed. Of another one ours says nothing.
+    /// The files are those of this host. Our clock says nothing about another host.
     is_here: bool,
-    /// How large the host's pages are, once that is known.
+    /// The host's page size, once it is known.
     page_bytes: Option<i64>,
-    lives: u32,
+    incarnations: u32,
     groups: Groups,
-    tightest: Continued,
-    own: Continued,
+    tightest: Continuation,
+    own: Continuation,
     /// Facts that can change, as last recorded.
-    told: BTreeMap<&'static str, String>,
+    recorded_facts: BTreeMap<&'static str, String>,
     threads: ThreadReader,
     gaps: Gaps,
-    /// Why `smaps_rollup` is not read again.
+    /// Why `smaps_rollup` must not be read again.
     rollup_refused: Option<String>,
     memory: MemoryWatch,
     listen: OwnSockets,
@@ -92,7 +92,7 @@ pub struct HostSource<T> {
 }
 
 impl<T: FileTree> HostSource<T> {
-    /// A source for the process that has this number now.
+    /// A source for the process that has this id now.
     pub fn new(tree: T, pid: u32, announce: Announce) -> Result<Self, HostError> {
         let identity = Identity::of(&tree, pid)?;
         let user = discovery::user_of(&tree, pid);
@@ -105,15 +105,15 @@ impl<T: FileTree> HostSource<T> {
             user,
             vm: None,
             seen: 0,
-            astray: None,
+            lost_reason: None,
             first: true,
             is_here: true,
             page_bytes: i64::try_from(rustix::param::page_size()).ok(),
-            lives: 0,
+            incarnations: 0,
             groups: Groups::default(),
-            tightest: Continued::default(),
-            own: Continued::default(),
-            told: BTreeMap::new(),
+            tightest: Continuation::default(),
+            own: Continuation::default(),
+            recorded_facts: BTreeMap::new(),
             threads: ThreadReader::default(),
             gaps: Gaps::default(),
             rollup_refused: None,
@@ -127,31 +127,31 @@ impl<T: FileTree> HostSource<T> {
         })
     }
 
-    /// The same of a host that is not this one.
-    pub(crate) fn elsewhere(self) -> Self {
+    /// The same for a host other than this one.
+    pub(crate) fn for_remote_host(self) -> Self {
         HostSource { is_here: false, page_bytes: None, ..self }
     }
 
-    /// Says why `smaps_rollup` is not to be read again, or that it may be.
+    /// Forbids reading `smaps_rollup`, with a reason, or allows it again.
     pub(crate) fn refuse_rollup(&mut self, why: Option<String>) {
         self.rollup_refused = why;
     }
 
-    /// Goes on with another process: the VM was started again.
+    /// Continues with another process: the VM was restarted.
     pub fn follow(&mut self, pid: u32) -> Result<(), HostError> {
         self.identity = Identity::of(&self.tree, pid)?;
         self.user = discovery::user_of(&self.tree, pid);
         self.vm = None;
-        self.astray = None;
+        self.lost_reason = None;
         self.first = true;
-        self.lives += 1;
+        self.incarnations += 1;
         self.groups = Groups::default();
-        self.tightest = Continued::default();
-        self.own = Continued::default();
-        self.told.clear();
+        self.tightest = Continuation::default();
+        self.own = Continuation::default();
+        self.recorded_facts.clear();
         self.threads = ThreadReader::default();
         self.rollup_refused = None;
-        self.memory = self.memory.of_next_life();
+        self.memory = self.memory.for_next_incarnation();
         self.listen = OwnSockets::default();
         self.datagrams = OwnSockets::default();
         self.connections = ConnectionWatch::default();
@@ -160,12 +160,12 @@ impl<T: FileTree> HostSource<T> {
         Ok(())
     }
 
-    /// The process that is read.
+    /// The process that is sampled.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// What tells this life of the VM from the next, where the VM itself is not asked.
+    /// Distinguishes this incarnation of the VM from others, if the VM itself is not asked.
     pub fn boot(&self) -> String {
         self.identity.boot(&self.tree)
     }
@@ -174,21 +174,21 @@ impl<T: FileTree> HostSource<T> {
         self.identity.pid
     }
 
-    /// The process that a new life of the VM has, by what the VM itself says of it: in a container that number is
-    /// another than here.
+    /// The process of a new incarnation of the VM, from the process id that the VM itself reports, which in a container is not the one of
+    /// our namespace.
     fn next_process(&self, own_pid: u32, now: Nanos) -> Result<u32, HostError> {
         match &self.vm {
             Some(vm) if vm.pid_inside.is_some() => {
                 let gone_ns = now.saturating_sub(self.seen);
                 Ok(discovery::successor(&self.tree, vm, gone_ns, Some(own_pid))?.identity.pid)
             }
-            // It may be in a container only now: then a process of that number here would be a stranger's.
+            // The new incarnation may be in a container: then a process with that id here could be any other.
             Some(_) => Ok(discovery::look_at(&self.tree, own_pid)?.identity.pid),
             None => Ok(own_pid),
         }
     }
 
-    /// Makes sure that the process is still there and still the same.
+    /// Checks that the process still exists and is the same.
     fn check(&mut self) -> Result<(), HostError> {
         let pid = self.pid();
         let stat = process::read_stat(&self.tree, pid, &mut self.content)?;
@@ -198,7 +198,7 @@ impl<T: FileTree> HostSource<T> {
         Ok(())
     }
 
-    /// Finds the control groups; a process can be moved to others.
+    /// Finds the control groups; a process can be moved.
     fn locate(&mut self) {
         let found = Groups::of(&self.tree, self.pid()).and_then(|groups| {
             self.groups = groups;
@@ -208,8 +208,7 @@ impl<T: FileTree> HostSource<T> {
         self.note("host.cgroup", found);
     }
 
-    /// Reads the counters, and the gauges that cost little. An error is one of the whole process; those of single
-    /// items become gaps.
+    /// Reads counters and cheap gauges. An error concerns the whole process; errors of single items become gaps.
     fn read(&mut self, out: &mut SampleBuilder<'_>) -> Result<Status, HostError> {
         let rss_pages = self.read_process(out)?;
         let status = self.read_status(out)?;
@@ -218,7 +217,7 @@ impl<T: FileTree> HostSource<T> {
             self.page_bytes = rss.and_then(|(bytes, pages)| process::page_bytes(bytes, pages));
         }
         match self.threads.read(&self.tree, self.identity.pid, self.tick_ns, out) {
-            // The agent has told of the process, but had no time for its threads.
+            // The agent read the process, but had no time for its threads.
             Err(error @ (HostError::Late { .. } | HostError::Hangs { .. })) => {
                 self.note("host.threads", Err(error));
             }
@@ -239,7 +238,7 @@ impl<T: FileTree> HostSource<T> {
         Ok(status)
     }
 
-    /// Gives its resident memory in pages.
+    /// Returns the resident memory in pages.
     fn read_process(&mut self, out: &mut SampleBuilder<'_>) -> Result<Option<i64>, HostError> {
         let pid = self.pid();
         let stat = process::read_stat(&self.tree, pid, &mut self.content)?;
@@ -275,7 +274,7 @@ impl<T: FileTree> HostSource<T> {
         Ok(())
     }
 
-    /// Beside the rest of the machine: in a container the file may be hidden.
+    /// Separate from the rest of the host, because in a container the file may be hidden.
     fn read_swap_traffic(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
         self.tree.read_start("/proc/vmstat", SMALL_FILE_BYTES, &mut self.content)?;
         if let Some((read, written)) = machine::swap_pages(&self.content) {
@@ -288,7 +287,7 @@ impl<T: FileTree> HostSource<T> {
 
     fn read_pressure(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
         for (resource, metrics) in PRESSURE {
-            // Where the process is in no v2 group of its own there is nothing more to know than the host's.
+            // A process without its own v2 group has no more than the host's pressure.
             let file = format!("{resource}.pressure");
             if let Some(content) = self.groups.pressure(&self.tree, &file)? {
                 add_pressure(out, "cgroup", metrics, &file, &content)?;
@@ -314,13 +313,14 @@ impl<T: FileTree> HostSource<T> {
         Ok(())
     }
 
-    /// Open files between two looks in detail: by ten seconds alone no growth can be seen in a short recording.
+    /// The number of open files between detailed samples, where it is free: one value every ten seconds would not show growth in a short
+    /// recording.
     fn read_open_files_cheaply(&self, out: &mut SampleBuilder<'_>) {
         let count = self.tree.cheap_count(&format!("/proc/{}/fd", self.pid()));
         some(out, &metrics::OPEN_FDS, "", count.and_then(|count| i64::try_from(count).ok()));
     }
 
-    fn read_dear(&mut self, status: &Status, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
+    fn read_expensive(&mut self, status: &Status, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
         let pid = self.pid();
         match self.tree.count(&format!("/proc/{pid}/fd"), MAX_OPEN_FILES) {
             Ok(count) => {
@@ -331,7 +331,7 @@ impl<T: FileTree> HostSource<T> {
             Err(error) => self.note("host.open_fds", Err(error)),
         }
         if self.read_memory(status, clock, out) {
-            // What it would say is known.
+            // The sums over all mappings are the same.
             return self.note("host.smaps_rollup", Ok(()));
         }
         let expected_ns = rollup_ns(status);
@@ -339,7 +339,7 @@ impl<T: FileTree> HostSource<T> {
         let would_take = too_large.then(|| format!("would take about {} ms", expected_ns / 1_000_000));
         if let Some(why) = self.rollup_refused.as_ref().or(would_take.as_ref()) {
             let reason = format!(
-                "/proc/{pid}/smaps_rollup is not read: it {why}, and holds up the VM's memory mapping"
+                "/proc/{pid}/smaps_rollup was not read: it {why}, blocking changes of the VM's memory mappings"
             );
             self.gaps.note("host.smaps_rollup", Some(Trouble::new(TroubleKind::TimedOut, reason)));
             return;
@@ -362,19 +362,19 @@ impl<T: FileTree> HostSource<T> {
         self.note("host.smaps_rollup", read);
     }
 
-    /// Facts of a life, in its first sample; later those that have changed.
-    fn tell_facts(&mut self, status: &Status, out: &mut SampleBuilder<'_>) {
+    /// Records all facts in the first sample of an incarnation, later those that have changed.
+    fn record_facts(&mut self, status: &Status, out: &mut SampleBuilder<'_>) {
         if self.first {
-            let mut told = facts::of_machine(Machine::read(&self.tree));
-            told.extend(facts::of_process(&self.tree, self.pid(), status));
+            let mut found = facts::of_machine(Machine::read(&self.tree));
+            found.extend(facts::of_process(&self.tree, self.pid(), status));
             self.vm = discovery::look_at(&self.tree, self.pid()).ok().map(Box::new);
-            told.extend(self.vm.iter().flat_map(|vm| facts::of_vm(vm)));
-            told.into_iter().for_each(|(key, value)| out.fact(key, value));
+            found.extend(self.vm.iter().flat_map(|vm| facts::of_vm(vm)));
+            found.into_iter().for_each(|(key, value)| out.fact(key, value));
         }
         for (key, value) in facts::of_limits(&self.tree, status, &self.groups) {
-            if self.told.get(key) != Some(&value) {
+            if self.recorded_facts.get(key) != Some(&value) {
                 out.fact(key, value.as_str());
-                self.told.insert(key, value);
+                self.recorded_facts.insert(key, value);
             }
         }
     }
@@ -391,7 +391,7 @@ impl<T: FileTree> HostSource<T> {
         let key = beamtune_model::facts::NODE_NAME;
         let node = out.sample.facts.iter().find(|(found, _)| found == key).map(|(_, value)| value.clone());
         out.sample.incarnation = Some(Incarnation {
-            id: self.lives,
+            id: self.incarnations,
             node: node.unwrap_or_default(),
             os_pid: Some(self.pid()),
             boot: self.boot(),
@@ -407,13 +407,13 @@ impl<T: FileTree> Source for HostSource<T> {
     }
 
     fn request(&mut self, ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
-        // The kernel answers at once: there is nothing to be started.
+        // The kernel answers at once, so there is nothing to start.
         self.ask = Some(ask);
         Ok(())
     }
 
-    /// Takes a few milliseconds, with detail up to a tenth of a second more; there is nothing that could be waited for,
-    /// so the deadline is not needed.
+    /// Takes a few milliseconds, a detailed sample up to 100 ms more; there is nothing to wait for, so the deadline is not
+    /// needed.
     fn collect(
         &mut self,
         _deadline: Nanos,
@@ -430,21 +430,21 @@ impl<T: FileTree> Source for HostSource<T> {
         let end = clock.now();
         if self.is_here {
             let wall = clock.wall();
-            // Where we were put aside between the two clocks, they would seem to have moved against each other.
-            if clock.now().saturating_sub(end) <= LOOKS_APART_NS {
+            // If we were preempted between the two clocks, they would seem to drift apart.
+            if clock.now().saturating_sub(end) <= MAX_CLOCK_DISTANCE_NS {
                 out.metric(&metrics::WALL_CLOCK, "", wall.saturating_sub(end));
             }
         }
-        // Whatever went wrong: if the process is gone, that is why. And what was read is of one process only if it is
-        // the same before and after.
+        // Whatever failed: if the process is gone, that is the reason. And values belong to one process only if it is the same before
+        // and after.
         let status = self.check().and(read).map_err(|error| {
             out.sample.readings.truncate(readings);
-            Trouble::new(error.kind(), self.astray.clone().unwrap_or_else(|| error.to_string()))
+            Trouble::new(error.kind(), self.lost_reason.clone().unwrap_or_else(|| error.to_string()))
         })?;
         self.seen = end;
         if detail {
-            self.tell_facts(&status, out);
-            self.read_dear(&status, clock, out);
+            self.record_facts(&status, out);
+            self.read_expensive(&status, clock, out);
         } else {
             self.read_open_files_cheaply(out);
         }
@@ -458,39 +458,39 @@ impl<T: FileTree> Source for HostSource<T> {
         }
         self.first = false;
         let span = Span { begin, end };
-        self.gaps.tell(span, detail, &mut out.sample.gaps);
+        self.gaps.report(span, detail, &mut out.sample.gaps);
         Ok(span)
     }
 
     fn on_new_life(&mut self, life: &Incarnation) {
-        // The first life that is announced is that of the process that is read already.
+        // The first incarnation is that of the process that is sampled already.
         if let Some(own_pid) = life.os_pid
             && self.check().is_err()
         {
             match self.next_process(own_pid, life.mono0) {
-                // If it has ended again meanwhile, the next read says so.
+                // If the new process has ended meanwhile, the next sample says so.
                 Ok(pid) => {
                     let _ = self.follow(pid);
                 }
-                Err(error) => self.astray = Some(error.to_string()),
+                Err(error) => self.lost_reason = Some(error.to_string()),
             }
         }
     }
 }
 
-/// Of what is looked at only where it is.
-fn of_another_host() -> Trouble {
+/// The gap of items that can only be read on this host.
+fn remote_host_trouble() -> Trouble {
     Trouble::new(TroubleKind::Unsupported, "not judged: the node runs on another host")
 }
 
-/// How long the kernel will take to walk all of a process's memory.
+/// Expected time of reading the rollup.
 fn rollup_ns(status: &Status) -> Nanos {
     status.rss_bytes.unwrap_or(0) / 1024 * ROLLUP_NS_PER_KB
 }
 
 type PressureMetrics = (&'static Metric, Option<&'static Metric>);
 
-/// What is read of pressure. That all tasks of a host wait for its CPUs at once cannot be.
+/// The resources with pressure. For CPU a full stall of the whole host is not possible.
 const PRESSURE: [(&str, PressureMetrics); 3] = [
     ("cpu", (&metrics::PRESSURE_CPU_SOME, None)),
     ("memory", (&metrics::PRESSURE_MEMORY_SOME, Some(&metrics::PRESSURE_MEMORY_FULL))),
@@ -527,18 +527,18 @@ fn some(out: &mut SampleBuilder<'_>, metric: &Metric, entity: &str, value: Optio
     }
 }
 
-/// Items that cannot be read, and since when that has not been told.
+/// Items that cannot be read, and until when their gaps were reported.
 #[derive(Debug, Default)]
 struct Gaps(BTreeMap<&'static str, OpenGap>);
 
 #[derive(Debug)]
 struct OpenGap {
     trouble: Trouble,
-    told_until: Option<Nanos>,
+    reported_until: Option<Nanos>,
 }
 
 impl Gaps {
-    /// Notes how an item was read this time.
+    /// Updates the state of an item: the trouble, or `None` if it was read.
     fn note(&mut self, item: &'static str, trouble: Option<Trouble>) {
         match trouble {
             None => {
@@ -547,26 +547,26 @@ impl Gaps {
             Some(trouble) => {
                 let known = self.0.get(item).is_some_and(|open| open.trouble == trouble);
                 if !known {
-                    self.0.insert(item, OpenGap { trouble, told_until: None });
+                    self.0.insert(item, OpenGap { trouble, reported_until: None });
                 }
             }
         }
     }
 
-    /// Tells the new ones, and with each detail those that are still open.
-    fn tell(&mut self, span: Span, detail: bool, gaps: &mut Vec<Gap>) {
+    /// Reports new gaps, and with detail those that are still open.
+    fn report(&mut self, span: Span, detail: bool, gaps: &mut Vec<Gap>) {
         for (item, open) in &mut self.0 {
-            if open.told_until.is_some() && !detail {
+            if open.reported_until.is_some() && !detail {
                 continue;
             }
             gaps.push(Gap {
-                begin: open.told_until.unwrap_or(span.begin),
+                begin: open.reported_until.unwrap_or(span.begin),
                 end: span.end,
                 source: (*item).to_owned(),
                 kind: open.trouble.kind,
                 reason: open.trouble.reason.clone(),
             });
-            open.told_until = Some(span.end);
+            open.reported_until = Some(span.end);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The threads of a VM: which scheduler each one is, and what the kernel knows of it.
+//! The threads of a VM: which scheduler each one is, and its counters in the kernel.
 //!
 //! # Names
 //!
@@ -8,25 +8,24 @@
 //! | thread | OTP 23, 25 | OTP 27, 29 | entity |
 //! |---|---|---|---|
 //! | normal scheduler | `1_scheduler` | `erts_sched_1` | `scheduler/1` |
-//! | dirty CPU scheduler | `1_dirty_cpu_sch` (cut) | `erts_dcpus_1` | `dirty_cpu_scheduler/1` |
-//! | dirty I/O scheduler | `1_dirty_io_sche` (cut) | `erts_dios_1` | `dirty_io_scheduler/1` |
+//! | dirty CPU scheduler | `1_dirty_cpu_sch` (truncated) | `erts_dcpus_1` | `dirty_cpu_scheduler/1` |
+//! | dirty I/O scheduler | `1_dirty_io_sche` (truncated) | `erts_dios_1` | `dirty_io_scheduler/1` |
 //! | auxiliary work | `aux` (23), `1_aux` | `erts_aux_1` | `aux/1` |
 //! | poll thread | `0_poller` | `erts_poll_0` | `poll/0` |
 //! | async thread | `async_1` | `erts_async_1` | `async/0` |
 //!
-//! The entities are those of `statistics(microstate_accounting)`, and the numbers agree with it: the VM names
-//! a thread and registers it there from the same number. Async threads are the exception: their names
-//! count from 1 and msacc counts from 0, in the order in which they came up (erl_async.c, `async_thread_init`),
-//! so `async/0` is nearly always, but not by any promise, `async_1`. There is one `aux` thread, or one more for
-//! each dirty allocator instance (`+Mdai`).
+//! The entities are those of `statistics(microstate_accounting)`, with the same numbers: the VM uses one number to name a thread and to register
+//! it there. Async threads are the exception: names count from 1, msacc from 0 in the order in which threads started (erl_async.c,
+//! `async_thread_init`), so `async/0` is nearly always `async_1`, but not guaranteed to be. There is one `aux` thread, plus one for each dirty
+//! allocator instance (`+Mdai`).
 //!
 //! All other threads (signals, trace messages, those of NIFs and drivers) are `other/NAME/TID`.
 //!
 //! # Cost
 //!
-//! Three files a thread are opened, read and closed each second: 1.6 ms of CPU for 144 threads, 0.16 % of a
-//! core. With the files kept open and read with pread it was 0.75 ms; that is not worth 432 descriptors where
-//! 1,024 is the usual limit. Half of it is `status`, which alone tells voluntary from involuntary switches.
+//! Three files per thread are opened, read and closed every second: 1.6 ms of CPU time for 144 threads, 0.16 % of a core. With open files and
+//! pread it was 0.75 ms; that is not worth 432 descriptors with the usual limit of 1,024. Half of the cost is `status`, the only file
+//! that separates voluntary from involuntary switches.
 
 use std::collections::{HashMap, HashSet};
 
@@ -37,10 +36,10 @@ use crate::process::{self, SMALL_FILE_BYTES, Stat};
 use crate::text;
 use crate::tree::FileTree;
 
-/// Threads that are read at most; a VM with all limits raised has 1,024 + 1,024 + 1,024 + 1,024.
+/// Limit of threads; a VM with all limits raised has 1,024 + 1,024 + 1,024 + 1,024.
 pub(crate) const MAX_THREADS: usize = 5_000;
 
-/// The entity of a thread that the VM itself has named, by its short name; `None` for others.
+/// The entity of a thread that the VM named, by its short name; `None` for other threads.
 pub fn vm_thread(comm: &[u8]) -> Option<String> {
     let comm = std::str::from_utf8(comm).ok()?;
     let (kind, number, from_one) = if let Some(rest) = comm.strip_prefix("erts_") {
@@ -61,9 +60,9 @@ pub fn vm_thread(comm: &[u8]) -> Option<String> {
         ("aux", "1", true)
     } else {
         let (number, name) = comm.split_once('_')?;
-        // A name of 15 bytes may have been cut.
-        let is = |whole: &str, least: &str| {
-            name == whole || (comm.len() == 15 && name.starts_with(least) && whole.starts_with(name))
+        // A name of 15 bytes may be truncated.
+        let is = |whole: &str, min: &str| {
+            name == whole || (comm.len() == 15 && name.starts_with(min) && whole.starts_with(name))
         };
         let kind = match name {
             "scheduler" => "scheduler",
@@ -75,7 +74,7 @@ pub fn vm_thread(comm: &[u8]) -> Option<String> {
         };
         (kind, number, kind != "poll")
     };
-    // The VM writes numbers without leading zeros; a thread of a NIF with such a name is none of the VM's.
+    // The VM writes numbers without leading zeros; a name with one comes from a NIF.
     let id: u32 = number.parse().ok().filter(|id: &u32| id.to_string() == number)?;
     match (kind, from_one) {
         (_, true) if id == 0 => None,
@@ -84,7 +83,7 @@ pub fn vm_thread(comm: &[u8]) -> Option<String> {
     }
 }
 
-/// The entity of any other thread. Its name may be any bytes, so what could be mistaken in a table or path is replaced.
+/// The entity of any other thread. Its name may be any bytes; those with a meaning in tables or paths are replaced.
 fn other_thread(comm: &[u8], tid: u32) -> String {
     let plain = |byte: &u8| {
         let c = char::from(*byte);
@@ -94,38 +93,38 @@ fn other_thread(comm: &[u8], tid: u32) -> String {
     format!("other/{name}/{tid}")
 }
 
-/// Nanoseconds on a CPU and runnable without one, and times scheduled, from `schedstat`.
+/// On-CPU time and run-queue delay in nanoseconds, and the number of times scheduled, from `schedstat`.
 pub fn schedstat(content: &[u8]) -> Option<(Nanos, Nanos, i64)> {
     let mut numbers = text::fields(content.trim_ascii_end()).map(text::reading);
     let (on_cpu, waiting, times) = (numbers.next()??, numbers.next()??, numbers.next()??);
     numbers.next().is_none().then_some((on_cpu, waiting, times))
 }
 
-/// What one pass over the threads could not read.
+/// Errors of one pass over the threads.
 #[derive(Debug, Default)]
 pub struct ThreadTrouble {
-    /// The scheduler statistics of all threads.
+    /// No thread has scheduler statistics.
     pub schedstat: Option<HostError>,
-    /// Other files, or threads beyond the bound.
+    /// Other files, or threads beyond the limit.
     pub other: Option<HostError>,
 }
 
-/// Reads all threads of a process again and again, and remembers which is which.
+/// Reads all threads of a process repeatedly.
 #[derive(Debug, Default)]
 pub struct ThreadReader {
-    known: HashMap<u32, Known>,
-    taken: HashSet<String>,
+    known: HashMap<u32, KnownThread>,
+    used_entities: HashSet<String>,
     readings: Vec<Reading>,
     content: Vec<u8>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownThread {
     comm: Vec<u8>,
     entity: String,
 }
 
-/// What the files of one thread said in one pass.
+/// The values of one thread in one pass.
 #[derive(Debug)]
 struct Reading {
     tid: u32,
@@ -155,7 +154,7 @@ impl ThreadReader {
             match self.thread(tree, &format!("{folder}/{tid}"), tid) {
                 Ok(reading) => self.readings.push(reading),
                 Err(HostError::Missing { .. }) => {}
-                // It is there all the same.
+                // Not read this time, but it exists.
                 Err(HostError::LeftOut { .. }) => left_out.push(tid),
                 Err(error) => trouble.other = Some(error),
             }
@@ -163,15 +162,15 @@ impl ThreadReader {
         if names.len() > MAX_THREADS {
             trouble.other = Some(HostError::TooLarge { path: folder.clone(), max: MAX_THREADS });
         }
-        // A kernel that does not account for waiting writes zeros (fs/proc/base.c, proc_pid_schedstat), and
-        // those must not be taken for threads that never wait.
+        // A kernel without scheduler statistics writes zeros (fs/proc/base.c, proc_pid_schedstat), which must not be taken for threads
+        // without run-queue delay.
         let accounted =
             self.readings.iter().any(|reading| reading.schedstat.is_some_and(|(.., times)| times > 0));
         if !accounted && left_out.is_empty() {
             trouble.schedstat = Some(HostError::Unsupported { path: format!("{folder}/TID/schedstat") });
         }
         for reading in &self.readings {
-            let Some(Known { entity, .. }) = self.known.get(&reading.tid) else { continue };
+            let Some(KnownThread { entity, .. }) = self.known.get(&reading.tid) else { continue };
             if let Some((on_cpu, waiting, _)) = reading.schedstat.filter(|_| accounted) {
                 out.metric(&metrics::THREAD_CPU, entity, on_cpu);
                 out.metric(&metrics::THREAD_WAIT, entity, waiting);
@@ -183,13 +182,13 @@ impl ThreadReader {
                 out.metric(&metrics::INVOLUNTARY_SWITCHES, entity, involuntary);
             }
         }
-        self.forget_the_ended(&left_out);
+        self.forget_ended(&left_out);
         Ok(trouble)
     }
 
-    /// The threads that were met, with their kinds: the first word of their entities.
+    /// The known threads with their kinds: the first word of their entities.
     pub fn kinds(&self) -> impl Iterator<Item = (u32, &str)> {
-        let kind = |known: &Known| known.entity.find('/').unwrap_or(known.entity.len());
+        let kind = |known: &KnownThread| known.entity.find('/').unwrap_or(known.entity.len());
         self.known.iter().map(move |(tid, known)| (*tid, &known.entity[..kind(known)]))
     }
 
@@ -206,38 +205,38 @@ impl ThreadReader {
         };
         if self.known.get(&tid).is_none_or(|known| known.comm != stat.comm) {
             if let Some(renamed) = self.known.remove(&tid) {
-                self.taken.remove(&renamed.entity);
+                self.used_entities.remove(&renamed.entity);
             }
-            // A second thread with a scheduler's name is no scheduler.
+            // A second thread with a scheduler's name is not a scheduler.
             let entity = vm_thread(stat.comm)
-                .filter(|entity| !self.taken.contains(entity))
+                .filter(|entity| !self.used_entities.contains(entity))
                 .unwrap_or_else(|| other_thread(stat.comm, tid));
-            self.taken.insert(entity.clone());
-            self.known.insert(tid, Known { comm: stat.comm.to_vec(), entity });
+            self.used_entities.insert(entity.clone());
+            self.known.insert(tid, KnownThread { comm: stat.comm.to_vec(), entity });
         }
         tree.read_start(&format!("{folder}/status"), SMALL_FILE_BYTES, &mut self.content)?;
         reading.switches = process::switches(&self.content);
         match tree.read_start(&format!("{folder}/schedstat"), SMALL_FILE_BYTES, &mut self.content) {
             Ok(()) => reading.schedstat = schedstat(&self.content),
-            // The thread has just ended, or the kernel was built without it, which shows by all missing it.
+            // The thread has just ended, or the kernel lacks the file, in which case all threads do.
             Err(HostError::Missing { .. }) => {}
             Err(error) => return Err(error),
         }
         Ok(reading)
     }
 
-    /// Frees the entities of threads that were not met in this pass, for others that come under their names.
-    fn forget_the_ended(&mut self, left_out: &[u32]) {
+    /// Frees the entities of threads that were not found in this pass, so that new threads can use them.
+    fn forget_ended(&mut self, left_out: &[u32]) {
         if self.known.len() == self.readings.len() {
             return;
         }
         let read = self.readings.iter().map(|reading| reading.tid);
-        let met: HashSet<u32> = read.chain(left_out.iter().copied()).collect();
-        let taken = &mut self.taken;
+        let found: HashSet<u32> = read.chain(left_out.iter().copied()).collect();
+        let used_entities = &mut self.used_entities;
         self.known.retain(|tid, known| {
-            let stays = met.contains(tid);
+            let stays = found.contains(tid);
             if !stays {
-                taken.remove(&known.entity);
+                used_entities.remove(&known.entity);
             }
             stays
         });

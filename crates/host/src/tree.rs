@@ -1,9 +1,7 @@
-//! The file tree that everything is read from: this host's, a made-up one in tests, later another
-//! host's through the agent.
+//! The file tree that everything is read from: that of this host, a fake one in tests, or that of another host through the agent.
 //!
-//! Every read is bounded, because a process can make its command line, its number of files and the
-//! content of its own root as large as it likes, and a container can hold a FIFO or a link where a
-//! file should be.
+//! Every read is bounded, because a process can make its command line, its number of files and the content of its own root arbitrarily large,
+//! and a container can contain a FIFO or a link instead of a file.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -19,9 +17,9 @@ use crate::error::HostError;
 use crate::netlink;
 use crate::sockets::{Closed, Connection, ConnectionId, Socket};
 
-/// An open file that is read piece by piece: what it is of stays the same, also when its path becomes another's.
+/// An open file that is read piece by piece: it stays the same file even if its path is given to another one.
 pub trait ReadAt: Debug {
-    /// Reads what stands at an offset, as much as there is at once; 0 at the end.
+    /// Reads what is available at an offset; 0 at the end.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -33,12 +31,12 @@ impl ReadAt for File {
 
 /// A tree of files; paths are absolute: `/proc/stat`.
 pub trait FileTree {
-    /// Replaces `into` by the first `max_bytes` of a file, or all of it if there is less.
-    /// Meant for files that the kernel makes, and for those of the host's administrator.
+    /// Replaces `into` by the first `max_bytes` of a file, or all of it if it is shorter.
+    /// For files of the kernel and of the host's administrator.
     fn read_start(&self, path: &str, max_bytes: usize, into: &mut Vec<u8>) -> Result<(), HostError>;
 
-    /// As [`FileTree::read_start`], for a file below `dir` (`/`, or `/proc/PID/root`) whose owner is not
-    /// trusted: links are followed as if `dir` were the root, and what is no plain file is not read.
+    /// Like [`FileTree::read_start`], for a file below `dir` (`/`, or `/proc/PID/root`) whose owner is untrusted:
+    /// links are followed as if `dir` were the root, and anything but a regular file is refused.
     fn read_start_below(
         &self,
         dir: &str,
@@ -47,33 +45,33 @@ pub trait FileTree {
         into: &mut Vec<u8>,
     ) -> Result<(), HostError>;
 
-    /// The names in a folder, in the kernel's order, at most `max` of them.
+    /// The names in a folder, in the kernel's order, `max` at most.
     fn list(&self, path: &str, max: usize) -> Result<Vec<String>, HostError>;
 
-    /// How many names are in a folder; more than `max` is an error, unless the kernel tells at no cost.
+    /// The number of names in a folder; more than `max` is an error, unless the kernel provides the number at no cost.
     fn count(&self, path: &str, max: usize) -> Result<u64, HostError>;
 
-    /// The same, where the kernel tells it at no cost.
+    /// The number of names in a folder, if the kernel provides it at no cost.
     fn cheap_count(&self, _path: &str) -> Option<u64> {
         None
     }
 
-    /// Where a link points to.
+    /// The target of a link.
     fn read_link(&self, path: &str) -> Result<String, HostError>;
 
-    /// Opens a file of the kernel's, to be read piece by piece. Trees whose files are on another host have no such.
+    /// Opens a kernel file to be read piece by piece. Unsupported for files on another host.
     fn open(&self, path: &str) -> Result<Box<dyn ReadAt>, HostError> {
         Err(HostError::Unsupported { path: path.to_owned() })
     }
 
-    /// The listening TCP sockets of a process's network namespace, as the kernel tells them without its files: at less cost,
-    /// and with their limits. `None` where there is no kernel that could be asked.
+    /// The listening TCP sockets of a process's network namespace through netlink: cheaper than files, and with queue limits. `None` if
+    /// there is no kernel to ask.
     fn listening(&self, _pid: u32) -> Option<Result<Vec<Socket>, HostError>> {
         None
     }
 
-    /// TCP connections of a process's network namespace, at most `max`; with `since` each with when data came last. `None` where there is no
-    /// kernel that could be asked.
+    /// TCP connections of a process's network namespace, `max` at most; with `since` including the time of the last data. `None` if there
+    /// is no kernel to ask.
     fn connections(
         &self,
         _pid: u32,
@@ -83,13 +81,13 @@ pub trait FileTree {
         None
     }
 
-    /// Connections of a process's network namespace that its side closed first in the last minute, at most `max` of each address family.
-    /// `None` where there is no kernel that could be asked.
+    /// Connections of a process's network namespace that the local side closed first in the last minute, `max` at most of each address
+    /// family. `None` if there is no kernel to ask.
     fn closed(&self, _pid: u32, _max: usize) -> Option<Result<Vec<Closed>, HostError>> {
         None
     }
 
-    /// Bytes that these have received, each with the address of its own end.
+    /// Bytes received by these connections, each given with its local address.
     fn bytes_received(
         &self,
         _pid: u32,
@@ -109,7 +107,7 @@ pub trait FileTree {
     }
 }
 
-/// The files of this host, or those below some other folder that looks like a host's root.
+/// The files of this host, or a folder with the layout of a host's root.
 #[derive(Debug, Clone)]
 pub struct LocalTree {
     root: PathBuf,
@@ -131,7 +129,7 @@ impl LocalTree {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Opens as a process whose root is `dir` would.
+    /// Opens a file as a process with the root `dir` would.
     fn open_below(&self, dir: &str, path: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let root = rustix::fs::open(
@@ -141,8 +139,8 @@ impl LocalTree {
         )?;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let file: OwnedFd = match rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve) {
-            // Before Linux 5.6, or kept away by a container's filter: below our own root there is
-            // nothing that links could escape from; below another's, what is not read is missing.
+            // Before Linux 5.6, or blocked by a container's seccomp filter: below our own root links cannot escape; below another
+            // root the file counts as missing.
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) if dir == "/" => {
                 rustix::fs::open(self.real(path), flags, Mode::empty())?
             }
@@ -152,14 +150,14 @@ impl LocalTree {
     }
 }
 
-/// Reads until the end or until `max_bytes` are there.
+/// Reads until the end or until `max_bytes`.
 fn read_bounded(mut file: File, max_bytes: usize, into: &mut Vec<u8>) -> io::Result<()> {
-    // Most files of /proc are a few hundred bytes; a page holds them, and is asked for at once.
+    // Most files of /proc have a few hundred bytes, so one page at once is enough.
     const STEP: usize = 4096;
     into.clear();
     while into.len() < max_bytes {
         let filled = into.len();
-        // A large file is read in growing steps, so that a small bound costs no large buffer.
+        // The steps grow, so that a small file needs no large buffer.
         into.resize((filled + STEP.max(filled)).min(max_bytes), 0);
         match file.read(&mut into[filled..]) {
             Ok(0) => {
@@ -193,7 +191,7 @@ impl FileTree for LocalTree {
     ) -> Result<(), HostError> {
         let checked = |file: File| match file.metadata()?.is_file() {
             true => Ok(file),
-            false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file")),
+            false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
         };
         self.open_below(dir, path)
             .and_then(checked)
@@ -226,7 +224,7 @@ impl FileTree for LocalTree {
     fn cheap_count(&self, path: &str) -> Option<u64> {
         let real = self.real(path);
         // Since Linux 6.2 the size of /proc/PID/fd is the number of open files (fs/proc/fd.c).
-        // That it is proc's (PROC_SUPER_MAGIC) is checked, because elsewhere the size of a folder is something else.
+        // Elsewhere the size of a folder means something else, so the file system must be proc (PROC_SUPER_MAGIC).
         let is_proc = rustix::fs::statfs(&real).is_ok_and(|fs| fs.f_type == 0x9fa0);
         let size = is_proc.then(|| fs::metadata(&real).map_or(0, |metadata| metadata.len()));
         size.filter(|size| *size > 0)

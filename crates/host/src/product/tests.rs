@@ -1,7 +1,7 @@
 use super::*;
 use crate::fake::FakeHost;
 
-/// What comes before init's flags, as erlexec writes it.
+/// The arguments before init's flags, as erlexec creates them.
 const OTP: &str = "/usr/lib/erlang/erts-13.1.5/bin/beam.smp -- -root /usr/lib/erlang -bindir /usr/lib/erlang/erts-13.1.5/bin \
                    -progname erl -- -home /root --";
 
@@ -9,7 +9,7 @@ fn list(words: &[&str]) -> Vec<u8> {
     words.iter().flat_map(|word| word.bytes().chain([0])).collect()
 }
 
-/// What is said of a command line with these flags of init and these variables.
+/// The product for these init flags and variables.
 fn product(host: &FakeHost, flags: &str, variables: &[&str]) -> String {
     let words: Vec<&str> = OTP.split_whitespace().chain(flags.split(' ')).collect();
     let line = CommandLine::parse(&list(&words));
@@ -20,12 +20,12 @@ fn product(host: &FakeHost, flags: &str, variables: &[&str]) -> String {
 }
 
 #[test]
-fn each_thing_that_people_run_is_named_as_they_know_it() {
+fn products_have_their_usual_names() {
     let host = FakeHost::new();
     let check = |flags: &str, variables: &[&str], expect: &str| {
         assert_eq!(product(&host, flags, variables), expect, "{flags}");
     };
-    // Debian's package; docker's image; without its environment.
+    // Debian's package; the Docker image; without environment.
     let rabbit = "-pa  -noshell -noinput -s rabbit boot -boot start_sasl";
     check(rabbit, &["ERL_LIBS=/usr/lib/rabbitmq/lib/rabbitmq_server-3.10.8/plugins"], "RabbitMQ 3.10.8");
     check(rabbit, &["RABBITMQ_HOME=/opt/rabbitmq_server-3.12.1"], "RabbitMQ 3.12.1");
@@ -69,7 +69,7 @@ fn each_thing_that_people_run_is_named_as_they_know_it() {
 }
 
 #[test]
-fn versions_are_looked_up_in_folders_where_no_path_names_them() {
+fn versions_are_looked_up_in_folders_if_no_path_has_them() {
     let host = FakeHost::new();
     host.file("/usr/lib/x86_64-linux-gnu/ejabberd-23.01/ebin/x", "");
     let ejabberd = "-sname ejabberd@localhost -s ejabberd -noinput";
@@ -82,7 +82,7 @@ fn versions_are_looked_up_in_folders_where_no_path_names_them() {
 }
 
 #[test]
-fn rabbitmqs_name_is_what_it_will_take() {
+fn rabbitmq_node_name_is_predicted() {
     let host = FakeHost::new();
     let check = |flags: &str, variables: &[&str], expect: Option<(&str, NameSource)>| {
         let words: Vec<&str> = OTP.split_whitespace().chain(flags.split(' ')).collect();

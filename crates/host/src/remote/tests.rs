@@ -372,7 +372,7 @@ fn a_rollup_that_delays_a_remote_vm_is_not_read_again() {
     for _ in 0..3 {
         assert!(!is_asked(&far));
         let why = rollup_after(&mut far, &host, 9).unwrap_err();
-        assert!(why.contains("it took about 121 ms, and holds up the VM's memory mapping"), "{why}");
+        assert!(why.contains("it took about 121 ms, blocking changes of the VM's memory mappings"), "{why}");
     }
     // Another incarnation of the VM may have less memory.
     host.file("/proc/7/stat", FakeHost::stat(7, "beam.smp", 1, 1, 900));
@@ -402,7 +402,7 @@ fn a_hanging_remote_rollup_is_not_requested_again() {
     };
     far.sample(true, hangs).unwrap();
     let why = rollup_after(&mut far, &host, 1).unwrap_err();
-    assert!(why.contains("it hung, and holds up"), "{why}");
+    assert!(why.contains("it hung, blocking"), "{why}");
     assert!(!far.board.ask(true).iter().any(is_rollup));
 }
 

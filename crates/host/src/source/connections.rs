@@ -1,8 +1,8 @@
-//! The VM's TCP connections that nobody reads: bytes that have come stay in the kernel's receive queue.
+//! The VM's TCP connections with unread data: received bytes stay in the kernel's receive queue.
 //!
-//! Each second 2,048 connections of the network namespace at most are looked at; of more the kernel tells the same ones each time. One counts
-//! as unread that has a page of bytes in this look and in the one before: less may be a TLS ticket that came for an idle connection.
-//! Some of these are followed, with what they receive, from which it follows how fast they are read.
+//! Every second at most 2,048 connections of the network namespace are sampled; if there are more, the kernel returns the same ones each time. A
+//! connection counts as unread if it has a page of bytes in two samples in a row: less may be a TLS ticket for an idle connection.
+//! Some of the unread ones are followed, including received bytes, which shows how fast they are read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -19,62 +19,62 @@ use super::listen::entity;
 use super::own_sockets::OwnSockets;
 use super::{HostSource, some};
 
-/// Connections that are looked at: some 4 ms, measured beside 9,000.
-const MAX_LOOKED_AT: usize = 2_048;
-/// Bytes from which on a connection may count as unread (judgement): TLS tickets and the end of a connection are less.
-const WORTH_BYTES: i64 = 4_096;
-/// A connection that has received nothing for so long may have no peer any more (judgement: most heartbeats and time-outs are 30 s or less).
+/// Limit of sampled connections: about 4 ms, measured with 9,000 connections.
+const MAX_SAMPLED: usize = 2_048;
+/// Bytes from which on a connection may count as unread (judgement): TLS tickets and the end of a connection are smaller.
+const MIN_UNREAD_BYTES: i64 = 4_096;
+/// A connection that has received nothing for this long may have lost its peer (judgement: most heartbeats and timeouts are 30 s or less).
 const SILENT_MS: u32 = 30_000;
-/// The same of one that the VM has made, on which it may wait for an answer (judgement: most answers come within a second).
+/// The same for a connection that the VM opened, on which it may wait for an answer (judgement: most answers come within a second).
 const SILENT_PEER_MS: u32 = 10_000;
-/// Of connections that the VM may have made itself, so many are looked up among its descriptors.
-const MAX_LOOKED_UP: usize = 64;
-/// Connections that are followed at a time, and of a life.
-const FOLLOWED: usize = 8;
+/// Limit of connections that are looked up in the VM's descriptors, to find those that it opened itself.
+const MAX_LOOKUPS: usize = 64;
+/// Limits of connections that are followed, at once and per incarnation.
+const MAX_FOLLOWED_AT_ONCE: usize = 8;
 const MAX_FOLLOWED: usize = 64;
-/// Sockets in TIME_WAIT that are read of each address family: some 10 ms, and as many as 170 connections a second leave in their 60 s.
+/// Limit of sockets in TIME_WAIT for each address family: about 10 ms, the 60 s of 170 closed connections per second.
 const MAX_CLOSED: usize = 10_000;
 /// How often these are read: each stays for a minute.
-const CLOSED_EVERY_NS: i64 = 5 * SECOND_NS;
-/// Connections that were closed in this time are counted.
+const CLOSED_INTERVAL_NS: i64 = 5 * SECOND_NS;
+/// Connections that were closed within this time are counted.
 const CLOSED_WITHIN_MS: u32 = 10_000;
-/// Lives of this many seconds are told apart, and so many pairs of listening socket and life are recorded.
-const MAX_LIVED_SECONDS: i64 = 60;
-const MAX_LIVES: usize = 300;
-/// Listening sockets and peers that are recorded of a life.
+/// Lifetimes from this many seconds on are counted together, and limit of recorded pairs of listening socket and lifetime.
+const MAX_LIFETIME_S: i64 = 60;
+const MAX_LIFETIMES: usize = 300;
+/// Limit of recorded listening sockets and peers per incarnation.
 const MAX_GROUPS: usize = 100;
 
-/// What is known of connections from earlier looks.
+/// Connections known from earlier samples.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionWatch {
     pub(super) sockets: OwnSockets,
-    /// Those with many unread bytes in the last look, by their inodes.
+    /// Inodes of connections with many unread bytes in the last sample.
     before: HashSet<u64>,
-    /// What was in the receive queues that were not empty in the last look, by inodes.
+    /// Lengths of non-empty receive queues in the last sample, by inode.
     queues: HashMap<u64, i64>,
-    /// Those that are followed, and what they are recorded as.
+    /// Followed connections by inode, with their entity names.
     followed: HashMap<u64, String>,
     followed_so_far: usize,
     groups: BTreeSet<String>,
-    /// When sockets in TIME_WAIT are read.
+    /// For sockets in TIME_WAIT.
     pub(super) closed: OwnSockets,
     closed_at: Option<Nanos>,
-    lives: Lives,
+    lifetimes: Lifetimes,
 }
 
-/// When accepted connections began and how long they lived, by their inodes.
+/// Start and lifetime of accepted connections, by inode.
 #[derive(Debug, Default)]
-struct Lives {
-    /// The listening socket of each, and when it was first seen, unless it was there before.
+struct Lifetimes {
+    /// The listening socket of each open connection, and when it was first seen; `None` if it existed before the first sample.
     open: Option<HashMap<u64, (Listener, Option<Nanos>)>>,
     begun: BTreeMap<Listener, i64>,
-    /// By whole seconds.
+    /// Counts by whole seconds.
     lived: BTreeMap<(Listener, i64), i64>,
 }
 
-impl Lives {
-    /// Compares the accepted connections of this look with those of the one before.
-    fn learn(&mut self, found: &[(u64, Listener)], now: Nanos) {
+impl Lifetimes {
+    /// Compares the accepted connections of this sample with those of the last one.
+    fn update(&mut self, found: &[(u64, Listener)], now: Nanos) {
         let before = self.open.take();
         let is_first = before.is_none();
         let mut before = before.unwrap_or_default();
@@ -91,8 +91,8 @@ impl Lives {
         for (listener, begun) in before.into_values() {
             let Some(begun) = begun else { continue };
             let seconds = (now.saturating_sub(begun) + SECOND_NS / 2) / SECOND_NS;
-            let key = (listener, seconds.min(MAX_LIVED_SECONDS));
-            if self.lived.len() < MAX_LIVES || self.lived.contains_key(&key) {
+            let key = (listener, seconds.min(MAX_LIFETIME_S));
+            if self.lived.len() < MAX_LIFETIMES || self.lived.contains_key(&key) {
                 *self.lived.entry(key).or_default() += 1;
             }
         }
@@ -101,9 +101,9 @@ impl Lives {
 }
 
 impl ConnectionWatch {
-    /// Those that were unread in the last look, too, the ones with most bytes first; and keeps who is in this one.
+    /// Connections that were also unread in the last sample, those with most bytes first; remembers those of this sample.
     fn unread(&mut self, found: &[Connection]) -> Vec<Connection> {
-        let now = || found.iter().filter(|connection| connection.unread_bytes >= WORTH_BYTES);
+        let now = || found.iter().filter(|connection| connection.unread_bytes >= MIN_UNREAD_BYTES);
         let mut unread: Vec<Connection> =
             now().filter(|connection| self.before.contains(&connection.inode)).copied().collect();
         unread.sort_by_key(|connection| (-connection.unread_bytes, connection.inode));
@@ -111,7 +111,7 @@ impl ConnectionWatch {
         unread
     }
 
-    /// Bytes that wait, of connections whose queue has changed since the last look, by what they belong to; and keeps what there is in this one.
+    /// Waiting bytes of connections whose queue has changed since the last sample, by group; remembers the queues of this sample.
     fn waiting<K: Ord + Copy>(&mut self, found: &[(Connection, K)]) -> BTreeMap<K, i64> {
         let mut waiting: BTreeMap<K, i64> = BTreeMap::new();
         for (connection, group) in found {
@@ -124,12 +124,12 @@ impl ConnectionWatch {
         waiting
     }
 
-    /// Which of these are followed: those that were, and others where there is room. Each with what it is called.
+    /// The followed ones among these connections, with their entity names: those followed before, and new ones up to the limits.
     fn follow(&mut self, unread: &[(String, Connection)]) -> Vec<(String, Connection)> {
         let inodes: HashSet<u64> = unread.iter().map(|(_, connection)| connection.inode).collect();
         self.followed.retain(|inode, _| inodes.contains(inode));
         for (name, connection) in unread {
-            let has_room = self.followed.len() < FOLLOWED && self.followed_so_far < MAX_FOLLOWED;
+            let has_room = self.followed.len() < MAX_FOLLOWED_AT_ONCE && self.followed_so_far < MAX_FOLLOWED;
             if has_room && !self.followed.contains_key(&connection.inode) {
                 self.followed.insert(connection.inode, name.clone());
                 self.followed_so_far += 1;
@@ -150,21 +150,21 @@ impl ConnectionWatch {
 }
 
 impl<T: FileTree> HostSource<T> {
-    /// Looks at the connections.
+    /// Samples the connections.
     pub(super) fn read_connections(&mut self, detail: bool, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
         let read: fn(&mut Self, &mut SampleBuilder<'_>) -> Result<(), HostError> = match detail {
             true => |source, out| source.read_tcp(true, out),
             false => |source, out| source.read_tcp(false, out),
         };
-        self.look_at_sockets("host.tcp", |source| &mut source.connections.sockets, read, detail, clock, out);
+        self.sample_sockets("host.tcp", |source| &mut source.connections.sockets, read, detail, clock, out);
     }
 
-    /// Counts the connections that the VM has closed first.
+    /// Counts the connections that the VM closed first.
     pub(super) fn read_closed(&mut self, detail: bool, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
-        if self.connections.closed_at.is_some_and(|at| self.seen.saturating_sub(at) < CLOSED_EVERY_NS) {
+        if self.connections.closed_at.is_some_and(|at| self.seen.saturating_sub(at) < CLOSED_INTERVAL_NS) {
             return;
         }
-        self.look_at_sockets(
+        self.sample_sockets(
             "host.tcp_closed",
             |source| &mut source.connections.closed,
             |source, out| source.read_time_wait(out),
@@ -193,27 +193,27 @@ impl<T: FileTree> HostSource<T> {
         Ok(())
     }
 
-    fn record_lives(&mut self, out: &mut SampleBuilder<'_>) {
+    fn record_lifetimes(&mut self, out: &mut SampleBuilder<'_>) {
         let watch = &mut self.connections;
-        // Those where nobody has connected, too: they are recorded.
+        // Sockets without connections are recorded, too.
         for listener in self.listen.addresses() {
-            let count = watch.lives.begun.get(&listener).copied().unwrap_or_default();
+            let count = watch.lifetimes.begun.get(&listener).copied().unwrap_or_default();
             let group = entity(listener);
             if watch.is_recorded(&group) {
                 out.metric(&metrics::TCP_BEGUN, &group, count);
             }
         }
-        for ((listener, seconds), count) in &watch.lives.lived {
+        for ((listener, seconds), count) in &watch.lifetimes.lived {
             out.metric(&metrics::TCP_LIVED, &format!("{},{seconds}", entity(*listener)), *count);
         }
     }
 
     fn read_tcp(&mut self, detail: bool, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
         let pid = self.pid();
-        let found = match self.tree.connections(pid, MAX_LOOKED_AT, detail) {
+        let found = match self.tree.connections(pid, MAX_SAMPLED, detail) {
             Some(Ok(found)) => found,
-            // Where the kernel does not answer, the beginning of its tables is read: how fast they are read is not known then.
-            Some(Err(_)) | None => sockets::connections_of_namespace(&self.tree, pid)?,
+            // Without an answer from the kernel, the beginning of its tables is read; the speed of reading is unknown then.
+            Some(Err(_)) | None => sockets::connections_in_namespace(&self.tree, pid)?,
         };
         some(out, &metrics::TCP_LOOKED_AT, "", i64::try_from(found.len()).ok());
         let unread = self.connections.unread(&found);
@@ -224,23 +224,22 @@ impl<T: FileTree> HostSource<T> {
         for (_, listener) in &accepted_ones {
             *accepted.entry(*listener).or_default() += 1;
         }
-        // Of more, one that is not found may be there.
-        if found.len() < MAX_LOOKED_AT {
+        // With more connections, one that is not in the sample may still be open.
+        if found.len() < MAX_SAMPLED {
             let inodes: Vec<(u64, Listener)> =
                 accepted_ones.iter().map(|(connection, listener)| (connection.inode, *listener)).collect();
-            self.connections.lives.learn(&inodes, self.seen);
+            self.connections.lifetimes.update(&inodes, self.seen);
         } else {
-            self.connections.lives.open = None;
+            self.connections.lifetimes.open = None;
         }
         let waiting = self.connections.waiting(&accepted_ones);
-        // Of those that are silent the VM's own requests may wait for an answer.
+        // Requests of the VM may wait for answers on silent connections.
         let is_silent = |one: &&Connection| one.silent_ms.is_some_and(|ms| ms >= SILENT_PEER_MS);
-        let made_by_somebody = unread
+        let not_accepted = unread
             .iter()
             .chain(found.iter().filter(is_silent))
             .filter(|connection| accepted_at(connection).is_none());
-        let inodes: Vec<u64> =
-            made_by_somebody.take(MAX_LOOKED_UP).map(|connection| connection.inode).collect();
+        let inodes: Vec<u64> = not_accepted.take(MAX_LOOKUPS).map(|connection| connection.inode).collect();
         self.connections.sockets.learn(&self.tree, pid, &inodes)?;
         let made = found.iter().filter(|one| accepted_at(one).is_none());
         let made = made.filter(|one| self.connections.sockets.is_own(one.inode));
@@ -262,14 +261,14 @@ impl<T: FileTree> HostSource<T> {
             *groups.entry(group.clone()).or_default() += 1;
             own.push((format!("{group},{}", entity(end)), connection));
         }
-        // What had some is told of when it has none any more.
+        // Groups that had unread connections before get a value of 0.
         for group in &self.connections.groups {
             groups.entry(group.clone()).or_default();
         }
         for (listener, count) in accepted {
             let group = entity(listener);
             groups.entry(group.clone()).or_default();
-            if found.len() < MAX_LOOKED_AT && self.connections.is_recorded(&group) {
+            if found.len() < MAX_SAMPLED && self.connections.is_recorded(&group) {
                 out.metric(&metrics::TCP_CONNECTIONS, &group, count);
             }
         }
@@ -296,8 +295,8 @@ impl<T: FileTree> HostSource<T> {
                 out.metric(&metrics::TCP_UNREAD, &group, count);
             }
         }
-        if found.len() < MAX_LOOKED_AT {
-            self.record_lives(out);
+        if found.len() < MAX_SAMPLED {
+            self.record_lifetimes(out);
         }
         let followed = self.connections.follow(&own);
         let ids: Vec<_> = followed.iter().filter_map(|(_, c)| Some((c.local.address, c.id?))).collect();
@@ -312,18 +311,18 @@ impl<T: FileTree> HostSource<T> {
     }
 }
 
-/// How many connections of each listening socket, or to each peer, have received nothing for so long; none where the kernel was not asked.
-fn silent(found: &[(Connection, Listener)], least_ms: u32) -> BTreeMap<Listener, i64> {
+/// Number of connections of each listening socket, or to each peer, that have received nothing for this long; empty if the kernel was not asked.
+fn silent(found: &[(Connection, Listener)], min_ms: u32) -> BTreeMap<Listener, i64> {
     let mut silent = BTreeMap::new();
     for (connection, address) in found {
         if let Some(ms) = connection.silent_ms {
-            *silent.entry(*address).or_default() += i64::from(ms >= least_ms);
+            *silent.entry(*address).or_default() += i64::from(ms >= min_ms);
         }
     }
     silent
 }
 
-/// A connection over IPv4 of a socket for both has an IPv6 address that says so.
+/// Converts IPv4-mapped IPv6 addresses, which connections over IPv4 have on a dual-stack socket.
 fn canonical(Listener { address, port }: Listener) -> Listener {
     Listener { address: IpAddr::to_canonical(&address), port }
 }
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_receive_nothing_for_long_are_counted_by_listening_socket() {
+    fn silent_connections_are_counted_by_listening_socket() {
         let at = |port| Listener { address: "10.0.0.1".parse().unwrap(), port };
         let one = |silent_ms| Connection { silent_ms, ..connection(7, 0) };
         let found = [(one(Some(29_999)), at(80)), (one(Some(30_000)), at(80)), (one(Some(5)), at(81))];
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_unread_that_has_bytes_in_two_looks() {
+    fn a_connection_with_bytes_in_two_samples_is_unread() {
         let mut watch = ConnectionWatch::default();
         let first = [connection(1, 9_000), connection(2, 9_000), connection(3, 100)];
         assert_eq!(watch.unread(&first), []);
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_wait_only_in_queues_that_change() {
+    fn bytes_wait_only_in_changing_queues() {
         let mut watch = ConnectionWatch::default();
         let mut wait = |found: &[Connection]| {
             let found: Vec<(Connection, ())> = found.iter().map(|one| (*one, ())).collect();
@@ -376,30 +375,31 @@ mod tests {
     }
 
     #[test]
-    fn lives_are_counted_from_the_first_look_that_finds_a_connection() {
-        let mut lives = Lives::default();
+    fn lifetimes_are_counted_from_the_first_sample_with_a_connection() {
+        let mut lifetimes = Lifetimes::default();
         let at = |port| Listener { address: "0.0.0.0".parse().unwrap(), port };
-        let looks: [&[u64]; 6] = [&[1], &[1, 2], &[1, 2, 3], &[1, 2, 3, 4], &[3], &[]];
-        for (second, look) in looks.iter().enumerate() {
-            let found: Vec<(u64, Listener)> = look.iter().map(|inode| (*inode, at(80))).collect();
-            lives.learn(&found, second as Nanos * SECOND_NS);
+        let samples: [&[u64]; 6] = [&[1], &[1, 2], &[1, 2, 3], &[1, 2, 3, 4], &[3], &[]];
+        for (second, sample) in samples.iter().enumerate() {
+            let found: Vec<(u64, Listener)> = sample.iter().map(|inode| (*inode, at(80))).collect();
+            lifetimes.update(&found, second as Nanos * SECOND_NS);
         }
-        assert_eq!(lives.begun, BTreeMap::from([(at(80), 3)]), "the first one was there before");
-        let lived: Vec<(i64, i64)> = lives.lived.iter().map(|((_, life), count)| (*life, *count)).collect();
+        assert_eq!(lifetimes.begun, BTreeMap::from([(at(80), 3)]), "the first one existed before");
+        let lived: Vec<(i64, i64)> =
+            lifetimes.lived.iter().map(|((_, seconds), count)| (*seconds, *count)).collect();
         assert_eq!(lived, [(1, 1), (3, 2)]);
     }
 
     #[test]
-    fn those_that_are_followed_stay_so_and_are_bounded() {
+    fn followed_connections_are_kept_and_bounded() {
         let mut watch = ConnectionWatch::default();
         let named = |range: std::ops::Range<u64>| -> Vec<(String, Connection)> {
             range.map(|inode| (inode.to_string(), connection(inode, 9_000))).collect()
         };
-        assert_eq!(watch.follow(&named(0..20)).len(), FOLLOWED);
+        assert_eq!(watch.follow(&named(0..20)).len(), MAX_FOLLOWED_AT_ONCE);
         let mut next: Vec<String> = watch.follow(&named(5..30)).into_iter().map(|(name, _)| name).collect();
         next.sort();
         assert_eq!(next, ["10", "11", "12", "5", "6", "7", "8", "9"].map(str::to_owned), "three stay");
         let all: usize = (1..20).map(|round| watch.follow(&named(round * 100..round * 100 + 9)).len()).sum();
-        assert_eq!(all, MAX_FOLLOWED - 13, "no more of a life");
+        assert_eq!(all, MAX_FOLLOWED - 13, "no more per incarnation");
     }
 }

@@ -1,7 +1,7 @@
-//! The VM's UDP sockets: what waits in their receive buffers, and what the kernel dropped since these were full.
+//! The VM's UDP sockets: receive queues, and datagrams that the kernel dropped because a queue was full.
 //!
-//! Each second the beginning of the kernel's tables is read: 400 sockets of the network namespace at most. Which of them are the VM's is
-//! found out when one has appeared.
+//! Every second the beginning of the kernel's tables is read: at most 400 sockets of the network namespace. Which of them are the VM's is
+//! determined when a new one appears.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use super::HostSource;
 use super::listen::{counter, entity};
 
 impl<T: FileTree> HostSource<T> {
-    /// Looks at the sockets.
+    /// Samples the sockets.
     pub(super) fn read_datagrams(&mut self, detail: bool, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
-        self.look_at_sockets(
+        self.sample_sockets(
             "host.udp",
             |source| &mut source.datagrams,
             |source, out| source.read_udp(out),
@@ -31,7 +31,7 @@ impl<T: FileTree> HostSource<T> {
 
     fn read_udp(&mut self, out: &mut SampleBuilder<'_>) -> Result<(), HostError> {
         let pid = self.pid();
-        let found = sockets::udp_of_namespace(&self.tree, pid)?;
+        let found = sockets::udp_in_namespace(&self.tree, pid)?;
         let inodes: Vec<u64> = found.iter().map(|socket| socket.inode).collect();
         self.datagrams.learn(&self.tree, pid, &inodes)?;
         let mut own: BTreeMap<Listener, (i64, i64)> = BTreeMap::new();

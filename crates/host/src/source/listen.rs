@@ -1,9 +1,8 @@
-//! The accept queues of the VM's listening TCP sockets: connections that the kernel has taken and the VM has not.
+//! The accept queues of the VM's listening TCP sockets: connections that the kernel has established and the VM has not accepted.
 //!
-//! Cheap whatever the number of connections: only listening sockets are asked for, and which of them are the VM's is found
-//! out only when one has appeared. Where the kernel does not answer, the beginning of its tables is read, where listening
-//! sockets stand ([`crate::sockets`]). Where that takes long (a table of a large machine without connections is looked
-//! through to its end), it is done seldom.
+//! This is cheap for any number of connections: only listening sockets are requested, and which of them are the VM's is determined only when a
+//! new one appears. If the kernel does not answer, the beginning of its tables is read, where listening sockets are
+//! ([`crate::sockets`]). If that takes long (the kernel searches a large host's table without connections to its end), it is done rarely.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,9 +26,9 @@ const COUNTERS: [(&Metric, &str, &str, &str); 3] = [
 ];
 
 impl<T: FileTree> HostSource<T> {
-    /// Looks at the queues.
+    /// Samples the queues.
     pub(super) fn read_listeners(&mut self, detail: bool, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
-        self.look_at_sockets(
+        self.sample_sockets(
             "host.listen",
             |source| &mut source.listen,
             |source, out| source.read_queues(out),
@@ -81,7 +80,7 @@ impl<T: FileTree> HostSource<T> {
             Some(Err(error)) => self.note("host.listen_limits", Err(error)),
             None => {}
         }
-        sockets::of_namespace(&self.tree, pid)
+        sockets::listening_in_namespace(&self.tree, pid)
     }
 }
 
@@ -92,14 +91,14 @@ pub(super) fn entity(Listener { address, port }: Listener) -> String {
     }
 }
 
-/// A number of `/proc/net/netstat` or `snmp`, where a line with names stands before one with values.
+/// A number in `/proc/net/netstat` or `snmp`, where a line of names precedes a line of values.
 pub(super) fn counter(content: &[u8], line: &str, name: &str) -> Result<i64, Garble> {
     let mut lines = text::lines(content).filter_map(|found| found.strip_prefix(line.as_bytes()));
     let mut value = || {
         let place = text::fields(lines.next()?).position(|found| found == name.as_bytes())?;
         text::reading(text::fields(lines.next()?).nth(place)?)
     };
-    value().ok_or_else(|| Garble::new("counters of the network, names and values on two lines", content))
+    value().ok_or_else(|| Garble::new("network counters, names and values on two lines", content))
 }
 
 #[cfg(test)]
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_stands_below_its_name() {
+    fn a_counter_is_below_its_name() {
         let content = b"TcpExt: SyncookiesSent ListenOverflows ListenDrops\nTcpExt: 0 34 35\nIpExt: InOctets\nIpExt: 7\n";
         let read = |line, name| counter(content, line, name).ok();
         assert_eq!(read("TcpExt:", "ListenOverflows"), Some(34));
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_written_as_ss_does() {
+    fn addresses_are_formatted_like_ss_does() {
         let write = |address: &str, port| entity(Listener { address: address.parse().unwrap(), port });
         assert_eq!(write("0.0.0.0", 5_672), "0.0.0.0:5672");
         assert_eq!(write("::1", 80), "[::1]:80");
@@ -128,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(content in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = counter(&content, "Tcp:", "PassiveOpens");
         }
     }

@@ -1,4 +1,4 @@
-//! When the memory of the process is looked at, and what of it is recorded.
+//! When the memory of the process is read, and what of it is recorded.
 
 use std::collections::BTreeMap;
 
@@ -10,73 +10,73 @@ use crate::memory::{ContentSum, Depth, MUCH_PERCENT, MappingSum, MemoryMap, Memo
 use crate::process::Status;
 use crate::tree::FileTree;
 
-use super::{HostSource, of_another_host, rollup_ns, some};
+use super::{HostSource, remote_host_trouble, rollup_ns, some};
 
-/// What looking at the memory may cost.
+/// Limits of the cost of reading memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryBudget {
-    /// What a look may take, in CPU time; four times as long while others have the CPU. Nothing of the VM waits for it but changes
-    /// of its mappings, and those for a part of it; the next sample should not be late.
+    /// CPU time of one read; wall time may be four times as long. The VM waits only when it changes its mappings, and then only for a part
+    /// of this time; the next sample should not be late.
     pub look_ns: Nanos,
-    /// After a look nothing is looked at for so many times as long.
+    /// After a read, the next one waits for this many times its duration.
     pub rest: i64,
 }
 
 impl Default for MemoryBudget {
-    /// A tenth of a second, in which some 4 GB are looked at, and half a percent of a core.
+    /// 100 ms, enough for about 4 GB, and 0.5 % of a core.
     fn default() -> Self {
         MemoryBudget { look_ns: 100_000_000, rest: 200 }
     }
 }
 
-/// A VM that moves its heaps, or makes and frees carriers, while it is looked at has much that fits nowhere. So often it is looked at
-/// in all, for the best of them …
-const LOOKS: u32 = 3;
-/// … until so many times in a row that was no better: then it is of no known kind.
-const IN_VAIN: u32 = 2;
+/// If a VM moves heaps, or creates and frees carriers, during a read, much of its memory cannot be explained. Memory is then read up to this
+/// many times, and the best result counts …
+const MAX_READS: u32 = 3;
+/// … until this many repetitions in a row were no better: then the memory is of an unknown kind.
+const MAX_FRUITLESS: u32 = 2;
 
-/// Where that is less often than detail is asked for, it is told.
-const OFTEN_NS: Nanos = 10_000_000_000;
+/// If reads are less frequent than detailed samples, that is reported.
+const DETAIL_INTERVAL_NS: Nanos = 10_000_000_000;
 
-/// Looks at the memory again and again, and knows when not to.
+/// Reads the memory repeatedly, and decides when not to.
 #[derive(Debug, Default)]
 pub(super) struct MemoryWatch {
     reader: MemoryReader,
     budget: MemoryBudget,
-    last: Option<Look>,
+    last: Option<LastRead>,
     too_large: Option<TooLarge>,
-    /// How often in a row to look again has shown no more.
-    in_vain: u32,
+    /// Number of repeated reads in a row that were no better.
+    fruitless: u32,
 }
 
-/// When the memory was looked at, and what CPU time it took.
+/// Time and CPU time of the last read.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct LastRead {
     begin: Nanos,
     end: Nanos,
     took_ns: Nanos,
 }
 
-/// With which size it took too long. It is tried again when that is a fifth less; and after some time, for it may have been
-/// another process that had the CPU.
+/// A memory size with which reading took too long. Reading is tried again when the size is a fifth smaller, and after some time, since another
+/// process may have had the CPU.
 #[derive(Debug, Clone, Copy)]
 struct TooLarge {
     rss_bytes: i64,
-    /// Even without what stands there.
+    /// Whether reading the mappings alone took too long.
     also_mappings: bool,
-    /// How long nothing is tried, and until when.
+    /// How long reading is not tried, and until when.
     wait_ns: Nanos,
     until: Nanos,
 }
 
 impl TooLarge {
     const FIRST_WAIT_NS: Nanos = 60_000_000_000;
-    const LONGEST_WAIT_NS: Nanos = 3_600_000_000_000;
+    const MAX_WAIT_NS: Nanos = 3_600_000_000_000;
 
-    /// Once more, or for the first time: each time it waits twice as long.
+    /// Another or the first failure; each wait is twice as long as the one before.
     fn again(last: Option<TooLarge>, rss_bytes: i64, also_mappings: bool, now: Nanos) -> Self {
         let wait_ns = last.map_or(Self::FIRST_WAIT_NS, |last| last.wait_ns.saturating_mul(2));
-        let wait_ns = wait_ns.min(Self::LONGEST_WAIT_NS);
+        let wait_ns = wait_ns.min(Self::MAX_WAIT_NS);
         TooLarge { rss_bytes, also_mappings, wait_ns, until: now.saturating_add(wait_ns) }
     }
 
@@ -85,7 +85,7 @@ impl TooLarge {
     }
 }
 
-/// What is looked at this time, and why no more than that.
+/// What to read this time, and why not more.
 enum Plan {
     All,
     Mappings(Trouble),
@@ -93,13 +93,13 @@ enum Plan {
 }
 
 impl MemoryWatch {
-    /// The same for another process.
-    pub fn of_next_life(&self) -> Self {
+    /// A watch with the same budget, for another process.
+    pub fn for_next_incarnation(&self) -> Self {
         MemoryWatch { budget: self.budget, ..MemoryWatch::default() }
     }
 
-    /// Looks at it, and again where much is unexplained.
-    fn look<'a, K: Iterator<Item = (u32, &'a str)>>(
+    /// Reads the memory, repeatedly if much is unexplained.
+    fn read<'a, K: Iterator<Item = (u32, &'a str)>>(
         &mut self,
         tree: &impl FileTree,
         pid: u32,
@@ -109,14 +109,14 @@ impl MemoryWatch {
     ) -> Result<MemoryMap, HostError> {
         let (begin, begin_cpu) = (clock.now(), clock.cpu());
         let mut best = self.reader.read(tree, pid, threads(), depth, clock, self.budget.look_ns)?;
-        for looks in 1..LOOKS {
+        for reads in 1..MAX_READS {
             let Some(unexplained) = best.much_unexplained() else {
-                self.in_vain = 0;
+                self.fruitless = 0;
                 break;
             };
             let spent = clock.cpu().saturating_sub(begin_cpu);
             let left = self.budget.look_ns.saturating_sub(spent);
-            if self.in_vain >= IN_VAIN || left < spent / i64::from(looks) {
+            if self.fruitless >= MAX_FRUITLESS || left < spent / i64::from(reads) {
                 break;
             }
             let Ok(again) = self.reader.read(tree, pid, threads(), Depth::Moving, clock, left) else { break };
@@ -124,7 +124,7 @@ impl MemoryWatch {
                 break;
             }
             let is_better = again.much_unexplained().is_none_or(|off| off < unexplained / 2);
-            self.in_vain = if is_better { 0 } else { self.in_vain + 1 };
+            self.fruitless = if is_better { 0 } else { self.fruitless + 1 };
             if is_better {
                 best = again;
             }
@@ -134,37 +134,36 @@ impl MemoryWatch {
     }
 
     fn plan(&mut self, status: &Status, now: Nanos) -> Plan {
-        let not_looked_at = |why: String| {
-            let reason = format!("what stands in the VM's memory is not looked at: {why}");
+        let not_read = |why: String| {
+            let reason = format!("the content of the VM's memory was not read: {why}");
             Trouble::new(TroubleKind::TimedOut, reason)
         };
-        if let Some(Look { begin, end, took_ns }) = self.last
+        if let Some(LastRead { begin, end, took_ns }) = self.last
             && now < end.saturating_add(took_ns.saturating_mul(self.budget.rest))
         {
-            let is_rare = now.saturating_sub(begin) >= OFTEN_NS;
-            let why =
-                || format!("it took {} ms, and may take half a percent of the time", took_ns / 1_000_000);
-            return Plan::Nothing(is_rare.then(|| not_looked_at(why())));
+            let is_rare = now.saturating_sub(begin) >= DETAIL_INTERVAL_NS;
+            let why = || format!("it took {} ms, and is limited to 0.5 % of the time", took_ns / 1_000_000);
+            return Plan::Nothing(is_rare.then(|| not_read(why())));
         }
         let rss_bytes = status.rss_bytes.unwrap_or(0);
         let too_large = self.too_large.filter(|large| large.holds(rss_bytes, now));
-        let why = || format!("of so much it takes more than {} ms", self.budget.look_ns / 1_000_000);
+        let why = || format!("so much memory takes more than {} ms", self.budget.look_ns / 1_000_000);
         match too_large {
-            _ if rollup_ns(status) > self.budget.look_ns => Plan::Nothing(Some(not_looked_at(why()))),
-            Some(TooLarge { also_mappings: true, .. }) => Plan::Nothing(Some(not_looked_at(why()))),
-            Some(_) => Plan::Mappings(not_looked_at(why())),
+            _ if rollup_ns(status) > self.budget.look_ns => Plan::Nothing(Some(not_read(why()))),
+            Some(TooLarge { also_mappings: true, .. }) => Plan::Nothing(Some(not_read(why()))),
+            Some(_) => Plan::Mappings(not_read(why())),
             None => Plan::All,
         }
     }
 }
 
 impl<T: FileTree> HostSource<T> {
-    /// Sets what looking at the memory may cost, which is done with detail.
+    /// Sets the cost limits of reading memory, which is done in detailed samples.
     pub fn set_memory_budget(&mut self, budget: MemoryBudget) {
         self.memory.budget = budget;
     }
 
-    /// Looks at the memory; true if what the kernel tells of all of it is known then.
+    /// Reads the memory; true if the totals of all mappings are known then.
     pub(super) fn read_memory(
         &mut self,
         status: &Status,
@@ -173,24 +172,24 @@ impl<T: FileTree> HostSource<T> {
     ) -> bool {
         let plan = match self.is_here {
             true => self.memory.plan(status, clock.now()),
-            false => Plan::Nothing(Some(of_another_host())),
+            false => Plan::Nothing(Some(remote_host_trouble())),
         };
         let (depth, without) = match plan {
             Plan::All => (Depth::Contents, None),
             Plan::Mappings(why) => (Depth::Mappings, Some(why)),
             Plan::Nothing(why) => {
                 if why.is_some() {
-                    self.memory_is_not_seen(why);
+                    self.note_unread_memory(why);
                 }
                 return false;
             }
         };
         let (pid, begin, begin_cpu) = (self.pid(), clock.now(), clock.cpu());
-        let read = self.memory.look(&self.tree, pid, || self.threads.kinds(), depth, clock);
+        let read = self.memory.read(&self.tree, pid, || self.threads.kinds(), depth, clock);
         self.memory.last =
-            Some(Look { begin, end: clock.now(), took_ns: clock.cpu().saturating_sub(begin_cpu) });
+            Some(LastRead { begin, end: clock.now(), took_ns: clock.cpu().saturating_sub(begin_cpu) });
         if self.check().is_err() {
-            // What was seen may be half of one process and half of another, or of none.
+            // The result may belong to two processes, or to none.
             return false;
         }
         let is_dear = |error: &HostError| matches!(error, HostError::TooDear { .. });
@@ -205,29 +204,29 @@ impl<T: FileTree> HostSource<T> {
         match read {
             Ok(map) => {
                 self.note("host.smaps", Ok(()));
-                self.tell_memory(map, without, out);
+                self.report_memory(map, without, out);
                 true
             }
             Err(error) => {
                 let error = error.with_owner(self.user.as_deref());
-                self.memory_is_not_seen(Some(Trouble::new(error.kind(), error.to_string())));
+                self.note_unread_memory(Some(Trouble::new(error.kind(), error.to_string())));
                 false
             }
         }
     }
 
-    /// Neither what is mapped is known nor, therefore, what stands there: one gap says so.
-    fn memory_is_not_seen(&mut self, trouble: Option<Trouble>) {
+    /// One gap for unknown mappings, which includes their content.
+    fn note_unread_memory(&mut self, trouble: Option<Trouble>) {
         self.gaps.note("host.memory_map", None);
         self.gaps.note("host.smaps", trouble);
     }
 
-    fn tell_memory(&mut self, map: MemoryMap, without: Option<Trouble>, out: &mut SampleBuilder<'_>) {
+    fn report_memory(&mut self, map: MemoryMap, without: Option<Trouble>, out: &mut SampleBuilder<'_>) {
         let sum = |part: fn(&MappingSum) -> u64| map.mappings.values().map(part).fold(0, u64::saturating_add);
         some(out, &metrics::PSS, "", reading(sum(|mapping| mapping.pss)));
         some(out, &metrics::ANON_HUGE, "", reading(sum(|mapping| mapping.huge)));
         for (kind, sum) in &map.mappings {
-            tell_mapping(out, kind, sum);
+            record_mapping(out, kind, sum);
         }
         out.metric(&metrics::CONTENT_COST, "", map.cost_ns);
         some(out, &metrics::CONTENT_FAULTS, "", map.faults);
@@ -237,24 +236,22 @@ impl<T: FileTree> HostSource<T> {
         for (key, value) in
             [(facts::MALLOC, map.malloc.map(str::to_owned)), (facts::NATIVE_LIBRARIES, libraries)]
         {
-            // Libraries are loaded later, too.
-            if let Some(value) = value.filter(|value| self.told.get(key) != Some(value)) {
+            // Libraries can be loaded later.
+            if let Some(value) = value.filter(|value| self.recorded_facts.get(key) != Some(value)) {
                 out.fact(key, value.clone());
-                self.told.insert(key, value);
+                self.recorded_facts.insert(key, value);
             }
         }
         let trouble = match &map.contents {
             None => without,
             Some(Ok(contents)) => {
-                contents.iter().for_each(|(entity, sum)| tell_content(out, entity, sum));
-                cut(contents, map.cut_lists)
+                contents.iter().for_each(|(entity, sum)| record_content(out, entity, sum));
+                truncated_lists(contents, map.cut_lists)
             }
-            // Also its own user may not, where the kernel's settings do not let processes be traced (kernel.yama.ptrace_scope).
+            // The process's own user may be refused as well, if the kernel does not allow tracing (kernel.yama.ptrace_scope).
             Some(Err(HostError::Denied { path, .. })) => Some(Trouble::new(
                 TroubleKind::Denied,
-                format!(
-                    "what stands in the VM's memory may not be seen (not allowed to read {path}): run beamtune as root"
-                ),
+                format!("not allowed to read the content of the VM's memory ({path}): run beamtune as root"),
             )),
             Some(Err(error)) => Some(Trouble::new(error.kind(), error.to_string())),
         };
@@ -262,19 +259,19 @@ impl<T: FileTree> HostSource<T> {
     }
 }
 
-/// What is told where more than a little is unknown because lists were cut. A VM that makes and frees carriers all the time has
-/// one or the other in each look.
-fn cut(contents: &BTreeMap<String, ContentSum>, lists: usize) -> Option<Trouble> {
+/// The gap if truncated lists of carriers leave a considerable part of memory unknown. Some truncated lists are normal: a VM that creates and
+/// frees carriers all the time has one or two in each read.
+fn truncated_lists(contents: &BTreeMap<String, ContentSum>, lists: usize) -> Option<Trouble> {
     let all =
         contents.values().map(|sum| sum.resident.saturating_add(sum.swapped)).fold(0, u64::saturating_add);
     let unknown = contents.get(content::UNKNOWN).map_or(0, |sum| sum.resident.saturating_add(sum.swapped));
     let is_much = lists > 0 && unknown > all / 100 * MUCH_PERCENT;
-    let reason = "not all of the VM's lists of carriers could be followed to their end, because they are swapped out or were \
-                  just being changed: what is behind counts as unknown";
+    let reason = "some of the VM's lists of carriers could not be followed to their end, because they are swapped out or were \
+                  being changed: carriers after that point count as unknown";
     is_much.then(|| Trouble::new(TroubleKind::Garbled, reason))
 }
 
-fn tell_mapping(out: &mut SampleBuilder<'_>, kind: &str, sum: &MappingSum) {
+fn record_mapping(out: &mut SampleBuilder<'_>, kind: &str, sum: &MappingSum) {
     let values = [
         (&metrics::MAPPING_COUNT, sum.count),
         (&metrics::MAPPING_SIZE, sum.size),
@@ -287,7 +284,7 @@ fn tell_mapping(out: &mut SampleBuilder<'_>, kind: &str, sum: &MappingSum) {
     values.into_iter().for_each(|(metric, value)| some(out, metric, kind, reading(value)));
 }
 
-fn tell_content(out: &mut SampleBuilder<'_>, entity: &str, sum: &ContentSum) {
+fn record_content(out: &mut SampleBuilder<'_>, entity: &str, sum: &ContentSum) {
     let values = [
         (&metrics::CONTENT_COUNT, Some(sum.count)),
         (&metrics::CONTENT_SIZE, Some(sum.size)),

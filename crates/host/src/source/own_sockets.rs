@@ -1,4 +1,4 @@
-//! Which of a network namespace's sockets are the VM's, and how often these are looked at.
+//! Which of a network namespace's sockets belong to the VM, and how often sockets are sampled.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,53 +9,53 @@ use crate::error::HostError;
 use crate::sockets;
 use crate::tree::FileTree;
 
-use super::{HostSource, of_another_host};
+use super::{HostSource, remote_host_trouble};
 
-/// After a look nothing is looked at for this many times its duration: half a percent of a core.
-const REST: i64 = 200;
-/// Descriptors that are looked at where a socket has appeared, some 50 ms of them: one that is opened late has a high number.
+/// After sampling, the next sample waits for this many times its duration: 0.5 % of a core.
+const REST_FACTOR: i64 = 200;
+/// Limit of descriptors that are searched for a new socket, about 50 ms: a late socket has a high number.
 const MAX_DESCRIPTORS: usize = 20_000;
-/// Addresses that are recorded of a life: a program may open and close sockets all the time.
+/// Limit of recorded addresses per incarnation: a program may open and close sockets all the time.
 const MAX_ADDRESSES: usize = 200;
 
-/// What is known of the sockets of one protocol from earlier looks.
+/// Sockets of one protocol, known from earlier samples.
 #[derive(Debug, Default)]
 pub(super) struct OwnSockets {
-    /// Of each that has been seen, by its inode, whether it is the VM's.
+    /// Whether a socket is the VM's, by inode.
     is_own: HashMap<u64, bool>,
-    /// Those that are recorded.
+    /// The recorded addresses.
     addresses: BTreeSet<Listener>,
     rest_until: Nanos,
 }
 
 impl OwnSockets {
-    /// Finds out which of these are the VM's, if one of them is new.
+    /// Finds out which of these sockets are the VM's, if any of them is new.
     pub(super) fn learn(&mut self, tree: &impl FileTree, pid: u32, inodes: &[u64]) -> Result<(), HostError> {
         if inodes.iter().any(|inode| !self.is_own.contains_key(inode)) {
-            let held = sockets::held(tree, pid, MAX_DESCRIPTORS)?;
-            self.is_own = inodes.iter().map(|inode| (*inode, held.contains(inode))).collect();
+            let open = sockets::open_sockets(tree, pid, MAX_DESCRIPTORS)?;
+            self.is_own = inodes.iter().map(|inode| (*inode, open.contains(inode))).collect();
         }
         Ok(())
     }
 
-    /// Whether it is the VM's, as far as is known.
+    /// Whether a socket is known to be the VM's.
     pub(super) fn is_own(&self, inode: u64) -> bool {
         self.is_own.get(&inode) == Some(&true)
     }
 
-    /// The address of the VM's own listening socket that has accepted what is connected at this address.
+    /// The address of the VM's listening socket that accepted a connection with this local address.
     pub(super) fn listener(&self, local: Listener) -> Option<Listener> {
         let of_port = || self.addresses.iter().filter(|listener| listener.port == local.port);
         let exact = of_port().find(|listener| listener.address == local.address);
         exact.or_else(|| of_port().find(|listener| listener.address.is_unspecified())).copied()
     }
 
-    /// The addresses at which the VM listens, or has listened.
+    /// The addresses on which the VM listens or has listened.
     pub(super) fn addresses(&self) -> impl Iterator<Item = Listener> {
         self.addresses.iter().copied()
     }
 
-    /// Whether it is the VM's, and recorded.
+    /// Whether a socket is the VM's and recorded.
     pub(super) fn is_recorded(&mut self, inode: u64, listener: Listener) -> bool {
         if !self.is_own(inode) {
             return false;
@@ -68,8 +68,8 @@ impl OwnSockets {
 }
 
 impl<T: FileTree> HostSource<T> {
-    /// Reads them, unless the last look was too dear to be followed by this one.
-    pub(super) fn look_at_sockets(
+    /// Samples sockets, unless the last sample was so expensive that the next one has to wait.
+    pub(super) fn sample_sockets(
         &mut self,
         item: &'static str,
         sockets: fn(&mut Self) -> &mut OwnSockets,
@@ -80,7 +80,7 @@ impl<T: FileTree> HostSource<T> {
     ) {
         if !self.is_here {
             if detail {
-                self.gaps.note(item, Some(of_another_host()));
+                self.gaps.note(item, Some(remote_host_trouble()));
             }
             return;
         }
@@ -90,7 +90,7 @@ impl<T: FileTree> HostSource<T> {
         let begin = clock.cpu();
         let found = read(self, out);
         let took = clock.cpu().saturating_sub(begin);
-        sockets(self).rest_until = clock.now().saturating_add(took.saturating_mul(REST));
+        sockets(self).rest_until = clock.now().saturating_add(took.saturating_mul(REST_FACTOR));
         self.note(item, found);
     }
 }

@@ -9,7 +9,7 @@ use crate::fake::FakeHost;
 use crate::memory::fake::FakeVm;
 use crate::tree::LocalTree;
 
-/// A clock that goes on by a microsecond each time it is looked at, or by whatever a test says.
+/// A clock that advances by a microsecond each time it is read, or by a step that a test sets.
 struct StepClock {
     now: Cell<Nanos>,
     step: Cell<Nanos>,
@@ -36,7 +36,7 @@ impl Clock for StepClock {
     }
 }
 
-/// A host with one VM, number 7.
+/// A host with one VM, process 7.
 pub(super) fn host() -> FakeHost {
     let host = FakeHost::new();
     host.file("/etc/passwd", "rabbitmq:x:112:120::/var/lib/rabbitmq:/sbin/nologin\n");
@@ -63,7 +63,7 @@ pub(super) fn host() -> FakeHost {
     host
 }
 
-/// Two listening sockets, of which the first is the VM's, where so many connections wait.
+/// Two listening sockets; the first one is the VM's, with this accept queue.
 fn listening(waiting: u32) -> String {
     format!(
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
@@ -102,7 +102,7 @@ fn process(host: &FakeHost, comm: &str, start: i64) {
     host.thread(7, 8, "1_scheduler", 3, 4, "6000 700 8");
 }
 
-/// A source with what it has said so far.
+/// A source with its clock and series.
 pub(super) struct Fixture {
     source: HostSource<LocalTree>,
     clock: StepClock,
@@ -136,7 +136,7 @@ impl Fixture {
     }
 }
 
-/// What could not be read, and why.
+/// The gaps with their reasons.
 pub(super) fn reasons(sample: &Sample) -> Vec<String> {
     sample.gaps.iter().map(|gap| format!("{}: {}", gap.source, gap.reason)).collect()
 }
@@ -146,7 +146,7 @@ fn fact<'a>(sample: &'a Sample, key: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn the_first_sample_holds_everything() {
+fn the_first_sample_has_everything() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Here);
     let (sample, span) = fixture.sample(false).unwrap();
@@ -212,7 +212,7 @@ fn the_first_sample_holds_everything() {
 }
 
 #[test]
-fn dear_items_are_read_with_detail_only_and_after_the_span() {
+fn expensive_items_are_read_with_detail_only_and_after_the_span() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     let (first, _) = fixture.sample(false).unwrap();
@@ -230,7 +230,7 @@ fn dear_items_are_read_with_detail_only_and_after_the_span() {
 }
 
 #[test]
-fn a_fact_that_changes_is_told_again() {
+fn a_changed_fact_is_recorded_again() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     fixture.sample(true).unwrap();
@@ -242,7 +242,7 @@ fn a_fact_that_changes_is_told_again() {
 }
 
 #[test]
-fn counters_go_on_when_another_quota_becomes_the_tightest() {
+fn counters_continue_when_another_quota_becomes_the_tightest() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     let (first, _) = fixture.sample(true).unwrap();
@@ -258,7 +258,7 @@ fn counters_go_on_when_another_quota_becomes_the_tightest() {
 }
 
 #[test]
-fn a_group_that_cannot_be_seen_is_a_gap_and_not_the_absence_of_a_quota() {
+fn a_group_without_visible_files_is_a_gap_rather_than_no_quota() {
     let host = host();
     host.file("/proc/self/mountinfo", "");
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
@@ -266,7 +266,7 @@ fn a_group_that_cannot_be_seen_is_a_gap_and_not_the_absence_of_a_quota() {
     let [gap] = sample.gaps.as_slice() else { panic!("{:?}", sample.gaps) };
     assert_eq!(gap.source, "host.cgroup");
     assert!(
-        gap.reason.starts_with("the files of control group /app cannot be seen from here"),
+        gap.reason.starts_with("the files of control group /app are not visible from here"),
         "{}",
         gap.reason
     );
@@ -274,37 +274,37 @@ fn a_group_that_cannot_be_seen_is_a_gap_and_not_the_absence_of_a_quota() {
 }
 
 #[test]
-fn what_cannot_be_read_is_a_gap_until_it_can() {
+fn what_cannot_be_read_is_a_gap_until_it_can_be() {
     let host = host();
     host.remove("/proc/pressure");
     host.file("/proc/7/task/8/schedstat", "0 0 0\n").file("/proc/7/task/7/schedstat", "0 0 0\n");
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
-    let told = |sample: &Sample| {
+    let gaps = |sample: &Sample| {
         sample.gaps.iter().map(|gap| (gap.source.clone(), gap.reason.clone())).collect::<Vec<_>>()
     };
     let (first, _) = fixture.sample(false).unwrap();
     let expect = [
-        ("host.pressure".to_owned(), "there is no /proc/pressure/cpu".to_owned()),
+        ("host.pressure".to_owned(), "/proc/pressure/cpu does not exist".to_owned()),
         ("host.schedstat".to_owned(), "this kernel does not provide /proc/7/task/TID/schedstat".to_owned()),
     ];
-    assert_eq!(told(&first), expect);
+    assert_eq!(gaps(&first), expect);
     assert!(first.gaps.iter().all(|gap| gap.kind == TroubleKind::Unsupported));
     assert_eq!(fixture.value(&first, &metrics::THREAD_CPU, "scheduler/1"), None);
-    // Not again each second, but with the next detail, and then from where it was left.
-    assert_eq!(told(&fixture.sample(false).unwrap().0), []);
+    // Not reported every second, but with the next detail, without a hole in between.
+    assert_eq!(gaps(&fixture.sample(false).unwrap().0), []);
     let (detail, span) = fixture.sample(true).unwrap();
-    assert_eq!(told(&detail), expect);
+    assert_eq!(gaps(&detail), expect);
     assert!(detail.gaps.iter().all(|gap| gap.begin == first.gaps[0].end && gap.end == span.end));
 
     host.file("/proc/7/task/8/schedstat", "6000 700 8\n");
     for resource in ["cpu", "memory", "io"] {
         host.file(&format!("/proc/pressure/{resource}"), "some total=5\n");
     }
-    assert_eq!(told(&fixture.sample(true).unwrap().0), []);
+    assert_eq!(gaps(&fixture.sample(true).unwrap().0), []);
 }
 
 #[test]
-fn a_process_that_is_gone_or_another_one_ends_the_life() {
+fn an_ended_or_replaced_process_ends_the_incarnation() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Here);
     fixture.sample(false).unwrap();
@@ -315,9 +315,9 @@ fn a_process_that_is_gone_or_another_one_ends_the_life() {
     process(&host, "cat", 900);
     let trouble = fixture.sample(false).unwrap_err();
     assert_eq!(trouble.kind, TroubleKind::Gone);
-    assert_eq!(trouble.reason, "process 7 has ended; its number was given to another process");
+    assert_eq!(trouble.reason, "process 7 has ended; its id was given to another process");
 
-    // A new life is a new process, whatever its number.
+    // A new incarnation is a new process, even with the same id.
     process(&host, "beam.smp", 950);
     fixture.source.follow(7).unwrap();
     let (sample, _) = fixture.sample(false).unwrap();
@@ -327,7 +327,7 @@ fn a_process_that_is_gone_or_another_one_ends_the_life() {
 }
 
 #[test]
-fn a_process_that_ends_in_the_middle_of_a_sample_is_gone_rather_than_garbled() {
+fn a_process_that_ends_during_a_sample_is_gone_rather_than_garbled() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Here);
     fixture.sample(false).unwrap();
@@ -339,7 +339,7 @@ fn a_process_that_ends_in_the_middle_of_a_sample_is_gone_rather_than_garbled() {
 }
 
 #[test]
-fn being_put_aside_between_two_clocks_is_no_step_of_the_hosts_time() {
+fn preemption_between_two_clocks_is_not_a_step_of_the_hosts_time() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     let mut wall_clock = |step_ns| {
@@ -363,9 +363,9 @@ fn a_rollup_that_would_take_too_long_is_not_read() {
     assert_eq!(
         reasons(&sample),
         [
-            "host.smaps: what stands in the VM's memory is not looked at: of so much it takes more than 100 ms",
-            "host.smaps_rollup: /proc/7/smaps_rollup is not read: it would take about 419 ms, and holds up the VM's \
-             memory mapping"
+            "host.smaps: the content of the VM's memory was not read: so much memory takes more than 100 ms",
+            "host.smaps_rollup: /proc/7/smaps_rollup was not read: it would take about 419 ms, and blocks changes of the VM's \
+             memory mappings"
         ]
     );
 }
@@ -381,44 +381,44 @@ fn a_rollup_that_took_too_long_is_not_read_again() {
     fixture.clock.step.set(1_000);
     let (sample, _) = fixture.sample(true).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::PSS, ""), None);
-    let told = reasons(&sample);
+    let reasons = reasons(&sample);
     assert!(
-        told[1].contains("it took 150 ms") && told[0] == "host.smaps: there is no /proc/7/smaps",
-        "{told:?}"
+        reasons[1].contains("it took 150 ms") && reasons[0] == "host.smaps: /proc/7/smaps does not exist",
+        "{reasons:?}"
     );
 }
 
 #[test]
-fn open_files_are_told_by_what_they_are_and_many_of_them_by_a_sample() {
+fn open_files_are_counted_by_kind_and_sampled_if_many() {
     let host = host();
     for number in 4..8 {
         host.link(&format!("/proc/7/fd/{number}"), &format!("/srv/shop/uploads/{number}.jpg"));
     }
     let mut fixture = Fixture::new(&host, Announce::Here);
     let (sample, _) = fixture.sample(true).unwrap();
-    let told = |fixture: &Fixture, sample: &Sample, entity: &str| {
+    let of_kind = |fixture: &Fixture, sample: &Sample, entity: &str| {
         fixture.value(sample, &metrics::OPEN_FILES_OF_KIND, entity)
     };
     assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_LOOKED_AT, ""), Some(7));
-    assert_eq!(told(&fixture, &sample, "/srv/shop/uploads"), Some(4));
-    assert_eq!(told(&fixture, &sample, "/dev/null"), Some(2));
-    assert_eq!(told(&fixture, &sample, "socket"), Some(1));
-    // Only in a closer look.
+    assert_eq!(of_kind(&fixture, &sample, "/srv/shop/uploads"), Some(4));
+    assert_eq!(of_kind(&fixture, &sample, "/dev/null"), Some(2));
+    assert_eq!(of_kind(&fixture, &sample, "socket"), Some(1));
+    // Only in a detailed sample.
     let (sample, _) = fixture.sample(false).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_LOOKED_AT, ""), None);
     for number in 8..3_000 {
         host.link(&format!("/proc/7/fd/{number}"), "/srv/shop/uploads/x.jpg");
     }
     let (sample, _) = fixture.sample(true).unwrap();
-    // 1,024 looks at 3,000 of them, and at numbers beyond.
+    // 1,024 links read, evenly over 3,000 numbers and some beyond.
     assert_eq!(fixture.value(&sample, &metrics::OPEN_FILES_LOOKED_AT, ""), Some(894));
-    assert_eq!(told(&fixture, &sample, "/srv/shop/uploads"), Some(892));
-    assert_eq!(told(&fixture, &sample, "socket"), None, "too few to tell of");
+    assert_eq!(of_kind(&fixture, &sample, "/srv/shop/uploads"), Some(892));
+    assert_eq!(of_kind(&fixture, &sample, "socket"), None, "too few to record");
 }
 
 #[test]
 #[cfg(target_endian = "little")]
-fn datagrams_that_the_kernel_drops_are_counted_at_the_vms_own_sockets() {
+fn udp_drops_are_counted_at_the_vms_own_sockets() {
     let host = host();
     let socket = |port: &str, inode: u32, drops: u32| {
         format!(
@@ -443,7 +443,7 @@ fn datagrams_that_the_kernel_drops_are_counted_at_the_vms_own_sockets() {
 }
 
 #[test]
-fn connections_that_wait_to_be_accepted_are_counted_at_the_vms_own_sockets() {
+fn accept_queues_are_read_of_the_vms_own_sockets() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Here);
     fixture.sample(true).unwrap();
@@ -459,7 +459,7 @@ fn connections_that_wait_to_be_accepted_are_counted_at_the_vms_own_sockets() {
     check(&metrics::LISTEN_DROPS, "", Some(35));
     check(&metrics::PASSIVE_OPENS, "", Some(9));
     assert_eq!(reasons(&sample), [""; 0]);
-    // A socket that has just been opened.
+    // A new socket.
     let with_another = format!(
         "{}   2: 00000000:0051 00000000:0000 0A 00000000:00000002 00:00000000 00000000 0 0 68142 1 0\n",
         listening(0)
@@ -471,14 +471,14 @@ fn connections_that_wait_to_be_accepted_are_counted_at_the_vms_own_sockets() {
 
 #[test]
 #[cfg(target_endian = "little")]
-fn connections_that_nobody_reads_are_told_with_where_they_were_accepted_or_lead() {
+fn unread_connections_are_grouped_by_listening_socket_or_peer() {
     let host = host();
     let connection = |local: &str, peer: &str, unread: u32, inode: u32| {
         format!(
             "  2: 0100007F:{local} 0100007F:{peer} 01 00000000:{unread:08X} 00:00000000 00000000 0 0 {inode} 1 0\n"
         )
     };
-    // Two that the VM has accepted, one that it has made, and another program's.
+    // Two that the VM accepted, one that it opened, and one of another program.
     let table = [
         listening(0),
         connection("1538", "9C40", 9_000, 68_150),
@@ -501,29 +501,29 @@ fn connections_that_nobody_reads_are_told_with_where_they_were_accepted_or_lead(
     check(&metrics::TCP_UNREAD_BYTES, "to 127.0.0.1:3306,127.0.0.1:40016", Some(5_000));
     check(&metrics::TCP_UNREAD_BYTES, "to 127.0.0.1:3306,127.0.0.1:40017", None);
     assert_eq!(reasons(&sample), [""; 0]);
-    // Read at last.
+    // The data was read.
     host.file("/proc/7/net/tcp", listening(0));
     let (sample, _) = fixture.sample(false).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::TCP_UNREAD, "0.0.0.0:5432"), Some(0));
 }
 
 #[test]
-fn queues_that_cannot_be_read_or_take_long_are_no_empty_ones() {
+fn unreadable_or_skipped_queues_do_not_count_as_empty() {
     let host = host();
     host.remove("/proc/7/net/tcp");
     let mut fixture = Fixture::new(&host, Announce::Here);
     let (sample, _) = fixture.sample(false).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::LISTENING_SOCKETS, ""), None);
-    let reason = |item: &str| format!("{item}: there is no /proc/7/net/tcp");
+    let reason = |item: &str| format!("{item}: /proc/7/net/tcp does not exist");
     assert_eq!(reasons(&sample), [reason("host.listen"), reason("host.tcp")]);
     host.file("/proc/7/net/tcp", listening(1));
-    // A look takes 10 ms now, and for two seconds there is no other.
+    // A sample of the queues takes 10 ms now, so the next one waits for two seconds.
     fixture.clock.step.set(10_000_000);
-    let looks: Vec<Option<i64>> = (0..4)
+    let lengths: Vec<Option<i64>> = (0..4)
         .map(|_| {
             let (sample, _) = fixture.sample(false).unwrap();
             fixture.value(&sample, &metrics::ACCEPT_QUEUE, "0.0.0.0:5432")
         })
         .collect();
-    assert_eq!(looks, [Some(1), None, None, Some(1)]);
+    assert_eq!(lengths, [Some(1), None, None, Some(1)]);
 }

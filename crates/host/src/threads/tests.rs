@@ -6,7 +6,7 @@ use super::*;
 use crate::fake::FakeHost;
 
 #[test]
-fn every_name_that_the_vm_gives_is_known_on_every_release() {
+fn names_of_every_release_are_recognized() {
     let check =
         |name: &str, expect: &str| assert_eq!(vm_thread(name.as_bytes()).as_deref(), Some(expect), "{name}");
     // OTP 23 and 25.
@@ -33,7 +33,7 @@ fn every_name_that_the_vm_gives_is_known_on_every_release() {
 }
 
 #[test]
-fn what_only_looks_like_a_scheduler_is_none() {
+fn similar_names_are_not_recognized() {
     let check = |name: &str| assert_eq!(vm_thread(name.as_bytes()), None, "{name}");
     for name in ["beam.smp", "sys_sig_dispatc", "sys_msg_dispatc", "erts_ssig_disp", "erts_smsg_disp"] {
         check(name);
@@ -47,7 +47,7 @@ fn what_only_looks_like_a_scheduler_is_none() {
     {
         check(name);
     }
-    // Shorter than the kernel would have cut it, so it was not cut.
+    // Shorter than the kernel's limit, so not truncated.
     for name in ["1_dirty_cpu", "1_dirty_cpu_sc", "1_dirty_xx_sche", "async_0", "async_", "aux1", ""] {
         check(name);
     }
@@ -89,7 +89,7 @@ fn value(readings: &[(String, String, i64)], entity: &str, metric: &Metric) -> O
 }
 
 #[test]
-fn each_thread_gives_its_six_values() {
+fn each_thread_has_six_values() {
     let host = FakeHost::new();
     host.thread(7, 7, "beam.smp", 1, 2, "5000 600 7");
     host.thread(7, 8, "erts_sched_1", 150, 50, "2000000000 30000000 700");
@@ -107,7 +107,7 @@ fn each_thread_gives_its_six_values() {
 }
 
 #[test]
-fn a_kernel_that_does_not_account_gives_a_reason_and_no_zeros() {
+fn a_kernel_without_statistics_gives_a_reason_and_no_zeros() {
     let host = FakeHost::new();
     host.thread(7, 7, "beam.smp", 1, 2, "0 0 0");
     host.thread(7, 8, "1_scheduler", 150, 50, "0 0 0");
@@ -126,7 +126,7 @@ fn a_kernel_that_does_not_account_gives_a_reason_and_no_zeros() {
 }
 
 #[test]
-fn a_thread_that_has_not_run_yet_is_no_sign_of_a_kernel_without_accounting() {
+fn a_thread_that_has_not_run_yet_does_not_mean_missing_statistics() {
     let host = FakeHost::new();
     host.thread(7, 7, "beam.smp", 1, 2, "5000 600 7");
     host.thread(7, 8, "1_scheduler", 0, 0, "0 0 0");
@@ -136,7 +136,7 @@ fn a_thread_that_has_not_run_yet_is_no_sign_of_a_kernel_without_accounting() {
 }
 
 #[test]
-fn a_thread_that_ends_between_two_reads_is_left_out() {
+fn a_thread_that_ends_between_two_reads_is_omitted() {
     let host = FakeHost::new();
     host.thread(7, 7, "beam.smp", 1, 2, "5000 600 7");
     host.thread(7, 8, "1_scheduler", 1, 2, "5000 600 7");
@@ -147,27 +147,27 @@ fn a_thread_that_ends_between_two_reads_is_left_out() {
 }
 
 #[test]
-fn a_garbled_thread_is_told_and_does_not_hide_the_others() {
+fn a_garbled_thread_is_reported_and_others_are_kept() {
     let host = FakeHost::new();
     host.thread(7, 8, "1_scheduler", 1, 2, "5000 600 7");
     host.file("/proc/7/task/9/stat", "9 (x");
     let (readings, trouble) = pass(&mut ThreadReader::default(), &host);
     assert_eq!(readings.len(), 6);
-    assert!(trouble.other.unwrap().to_string().contains("/proc/7/task/9/stat makes no sense"));
+    assert!(trouble.other.unwrap().to_string().contains("cannot parse /proc/7/task/9/stat"));
 }
 
 #[test]
-fn no_entity_is_given_to_two_threads() {
+fn two_threads_never_share_an_entity() {
     let host = FakeHost::new();
     host.thread(7, 8, "1_scheduler", 1, 2, "5000 600 7");
-    // A thread of a NIF that calls itself a scheduler.
+    // A thread of a NIF with a scheduler's name.
     host.thread(7, 9, "1_scheduler", 1, 2, "5000 600 7");
     let mut reader = ThreadReader::default();
     let (readings, _) = pass(&mut reader, &host);
     assert!(value(&readings, "scheduler/1", &metrics::THREAD_CPU).is_some());
     assert!(value(&readings, "other/1_scheduler/9", &metrics::THREAD_CPU).is_some());
 
-    // The name is free again when its thread has ended.
+    // The entity is free again after its thread has ended.
     host.remove("/proc/7/task/8");
     pass(&mut reader, &host);
     host.remove("/proc/7/task/9");
@@ -177,9 +177,9 @@ fn no_entity_is_given_to_two_threads() {
 }
 
 #[test]
-fn a_thread_is_known_by_its_new_name_when_it_gets_one() {
+fn a_renamed_thread_gets_a_new_entity() {
     let host = FakeHost::new();
-    // A new thread bears its maker's name until it has set its own.
+    // A new thread has its creator's name until it sets its own.
     host.thread(7, 8, "beam.smp", 1, 2, "5000 600 7");
     let mut reader = ThreadReader::default();
     pass(&mut reader, &host);
@@ -189,7 +189,7 @@ fn a_thread_is_known_by_its_new_name_when_it_gets_one() {
 }
 
 #[test]
-fn names_of_foreign_threads_are_made_harmless() {
+fn names_of_other_threads_are_sanitized() {
     let check = |comm: &[u8], expect: &str| assert_eq!(other_thread(comm, 9), expect);
     check(b"rocksdb:low0", "other/rocksdb:low0/9");
     check(b"a b/c\x1b[2J\xff", "other/a_b_c__2J_/9");
@@ -198,14 +198,14 @@ fn names_of_foreign_threads_are_made_harmless() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..100)) {
+    fn arbitrary_bytes_do_not_panic(content in proptest::collection::vec(any::<u8>(), 0..100)) {
         let _ = vm_thread(&content);
         let _ = schedstat(&content);
         prop_assert!(other_thread(&content, 1).is_ascii());
     }
 
     #[test]
-    fn a_name_with_a_number_keeps_it(id in 1_u32..=1024) {
+    fn numbers_in_names_are_kept(id in 1_u32..=1024) {
         let cut = |name: String| vm_thread(&name.as_bytes()[..name.len().min(15)]);
         prop_assert_eq!(cut(format!("{id}_dirty_cpu_scheduler")), Some(format!("dirty_cpu_scheduler/{id}")));
         prop_assert_eq!(cut(format!("{id}_dirty_io_scheduler")), Some(format!("dirty_io_scheduler/{id}")));

@@ -35,10 +35,10 @@ impl Clock for SetClock {
     }
 }
 
-/// Something that happens when a file is opened; false refuses it.
+/// Called when a file is opened; false refuses it.
 type Hook = Rc<dyn Fn(&str) -> bool>;
 
-/// A host on which something happens.
+/// A host with a hook.
 #[derive(Clone)]
 struct Hooked {
     tree: LocalTree,
@@ -97,7 +97,7 @@ impl Fixture {
         Fixture { source, clock, table: SeriesTable::default() }
     }
 
-    /// A sample with detail so many seconds after the start.
+    /// A sample with detail, this many seconds after the start.
     fn sample(&mut self, second: i64) -> Sample {
         let t = second * SECOND_NS;
         self.clock.sleep_until(t);
@@ -113,7 +113,7 @@ impl Fixture {
         sample.readings.iter().find(|(found, _)| *found == id).map(|(_, value)| *value)
     }
 
-    /// Whether the kinds of mappings, what stands there, and what the kernel says of all are known, and why not.
+    /// Whether mappings, contents and the total PSS are known, and the gaps.
     fn seen(&self, sample: &Sample) -> (bool, bool, bool, Vec<String>) {
         let gaps = sample.gaps.iter().map(|gap| format!("{}: {}", gap.source, gap.reason)).collect();
         let has = |metric, entity| self.value(sample, metric, entity).is_some();
@@ -127,7 +127,7 @@ impl Fixture {
 }
 
 #[test]
-fn what_stands_in_memory_comes_with_detail() {
+fn memory_content_is_read_with_detail() {
     let host = host();
     let mut fixture = Fixture::new(&host, |clock, path| {
         clock.pass(if path == "/proc/7/mem" { 3_000_000 } else { 0 });
@@ -136,7 +136,7 @@ fn what_stands_in_memory_comes_with_detail() {
     let sample = fixture.sample(0);
     assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
     assert_eq!(fixture.value(&sample, &metrics::CONTENT_COST, ""), Some(3_000_000));
-    // It stands still.
+    // The fake process does not change.
     assert_eq!(fixture.value(&sample, &metrics::CONTENT_FAULTS, ""), Some(0));
     assert_eq!(fixture.value(&sample, &metrics::CONTENT_GONE, ""), Some(0));
     let of = |metric, entity| fixture.value(&sample, metric, entity);
@@ -159,7 +159,7 @@ fn what_stands_in_memory_comes_with_detail() {
 }
 
 #[test]
-fn a_look_that_took_long_is_followed_by_a_rest() {
+fn an_expensive_read_is_followed_by_a_rest() {
     let host = host();
     let mut fixture = Fixture::new(&host, |clock, path| {
         clock.pass(if path == "/proc/7/mem" { 80_000_000 } else { 0 });
@@ -167,19 +167,18 @@ fn a_look_that_took_long_is_followed_by_a_rest() {
     });
     let first = fixture.sample(0);
     assert_eq!(fixture.seen(&first), (true, true, true, vec![]));
-    // Not asked for so soon again, so nobody misses it.
+    // The usual interval is longer, so nothing is missing.
     let sample = fixture.sample(5);
     assert_eq!(fixture.seen(&sample), (false, false, true, vec![]));
     let sample = fixture.sample(15);
-    let why = "host.smaps: what stands in the VM's memory is not looked at: it took 80 ms, and may take half a percent of the \
-               time";
+    let why = "host.smaps: the content of the VM's memory was not read: it took 80 ms, and is limited to 0.5 % of the time";
     assert_eq!(fixture.seen(&sample), (false, false, true, vec![why.to_owned()]));
     let sample = fixture.sample(17);
     assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
 }
 
 #[test]
-fn a_memory_that_is_too_large_is_known_by_its_mappings_until_it_is_smaller() {
+fn of_a_too_large_memory_only_mappings_are_read_until_it_shrinks() {
     let host = host();
     let status = |kilobytes: u32| {
         host.file("/proc/7/status", format!("Uid:\t0\t0\t0\t0\nVmRSS:\t{kilobytes} kB\nThreads:\t2\n"));
@@ -198,12 +197,10 @@ fn a_memory_that_is_too_large_is_known_by_its_mappings_until_it_is_smaller() {
     assert_eq!((mappings, contents, pss), (true, false, true));
     assert_eq!(
         why,
-        [
-            "host.memory_map: reading /proc/7/mem was given up after 150 ms: it would have taken longer than it may"
-        ]
+        ["host.memory_map: reading /proc/7/mem was stopped after 150 ms: it takes longer than allowed"]
     );
     let only_mappings = || {
-        let why = "host.memory_map: what stands in the VM's memory is not looked at: of so much it takes more than 100 ms";
+        let why = "host.memory_map: the content of the VM's memory was not read: so much memory takes more than 100 ms";
         (true, false, true, vec![why.to_owned()])
     };
     let sample = fixture.sample(40);
@@ -214,14 +211,14 @@ fn a_memory_that_is_too_large_is_known_by_its_mappings_until_it_is_smaller() {
     slow.set(false);
     let sample = fixture.sample(52);
     assert_eq!(fixture.seen(&sample), only_mappings());
-    // It is tried again.
+    // Reading is tried again.
     status(790_000);
     let sample = fixture.sample(55);
     assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
-    // So much that it need not be tried.
+    // So large that it is not tried.
     status(30_000_000);
     let why =
-        "host.smaps: what stands in the VM's memory is not looked at: of so much it takes more than 100 ms";
+        "host.smaps: the content of the VM's memory was not read: so much memory takes more than 100 ms";
     let sample = fixture.sample(400);
     assert_eq!(fixture.seen(&sample).3[0], why);
     fixture.source.set_memory_budget(MemoryBudget { look_ns: SECOND_NS, rest: 0 });
@@ -230,7 +227,7 @@ fn a_memory_that_is_too_large_is_known_by_its_mappings_until_it_is_smaller() {
 }
 
 #[test]
-fn a_look_that_took_too_long_is_tried_again_each_time_after_twice_as_long() {
+fn a_read_that_took_too_long_is_repeated_after_twice_as_long() {
     let host = host();
     host.file("/proc/7/status", "Uid:\t0\t0\t0\t0\nVmRSS:\t1000000 kB\nThreads:\t2\n");
     let slow = Rc::new(Cell::new(true));
@@ -242,16 +239,16 @@ fn a_look_that_took_too_long_is_tried_again_each_time_after_twice_as_long() {
     let mut tried = |second: i64| {
         let sample = fixture.sample(second);
         let (_, contents, _, why) = fixture.seen(&sample);
-        (contents, why.iter().any(|why| why.contains("given up")))
+        (contents, why.iter().any(|why| why.contains("was stopped after")))
     };
     assert_eq!(tried(0), (false, true));
     assert_eq!(tried(59), (false, false));
     assert_eq!(tried(65), (false, true));
     assert_eq!(tried(180), (false, false));
-    // The CPU was another's, and is free now.
+    // Another process had the CPU, which is free now.
     slow.set(false);
     assert_eq!(tried(190), (true, false));
-    // So the next time is a first one.
+    // Then the next failure counts as the first one.
     slow.set(true);
     assert_eq!(tried(200), (false, true));
     slow.set(false);
@@ -259,31 +256,30 @@ fn a_look_that_took_too_long_is_tried_again_each_time_after_twice_as_long() {
 }
 
 #[test]
-fn who_may_not_see_the_memory_is_told_what_to_do() {
+fn denied_memory_is_reported_with_what_to_do() {
     let host = host();
     let mut fixture = Fixture::new(&host, |_, path| path != "/proc/7/mem");
     let sample = fixture.sample(0);
-    let why = "host.memory_map: what stands in the VM's memory may not be seen (not allowed to read /proc/7/mem): run \
-               beamtune as root";
+    let why = "host.memory_map: not allowed to read the content of the VM's memory (/proc/7/mem): run beamtune as root";
     assert_eq!(fixture.seen(&sample), (true, false, true, vec![why.to_owned()]));
     assert_eq!(sample.gaps[0].kind, TroubleKind::Denied);
     let mut fixture = Fixture::new(&host, |_, path| path != "/proc/7/smaps");
     let sample = fixture.sample(0);
-    // What all of it takes is still known.
+    // The total PSS is still known.
     let why = "host.smaps: not allowed to read /proc/7/smaps: run beamtune as root or as user rabbitmq";
     assert_eq!(fixture.seen(&sample), (false, false, true, vec![why.to_owned()]));
 }
 
 #[test]
-fn what_has_moved_while_it_was_looked_at_is_looked_at_again() {
+fn memory_that_moved_during_a_read_is_read_again() {
     let host = Rc::new(host());
     FakeVm::new().install(&host, 7);
     let right = std::fs::read_to_string(host.path("/proc/7/smaps")).unwrap();
-    // Something was there before the pages were counted, and is gone then.
+    // A mapping existed before the pages were counted, and is gone then.
     let gone =
         format!("{right}7fff00000000-7fff40000000 rw-p 00000000 00:00 0 \nRss: 900000 kB\nPss: 900000 kB\n");
-    let (looks, settles) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(2)));
-    let (count, after) = (looks.clone(), settles.clone());
+    let (reads, settles) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(2)));
+    let (count, after) = (reads.clone(), settles.clone());
     let files = host.clone();
     let mut fixture = Fixture::new(&host, move |_, path| {
         if path == "/proc/7/smaps" {
@@ -292,30 +288,30 @@ fn what_has_moved_while_it_was_looked_at_is_looked_at_again() {
         }
         true
     });
-    let mut look = |second: i64| {
-        looks.set(0);
+    let mut read = |second: i64| {
+        reads.set(0);
         let sample = fixture.sample(second);
         let resident = fixture.value(&sample, &metrics::MAPPING_RESIDENT, "anonymous");
-        (looks.get(), resident.is_some_and(|bytes| bytes > 500_000_000))
+        (reads.get(), resident.is_some_and(|bytes| bytes > 500_000_000))
     };
-    assert_eq!(look(0), (2, false));
+    assert_eq!(read(0), (2, false));
     settles.set(3);
-    assert_eq!(look(10), (3, false));
-    // What stays is of no known kind: to look again is of no use.
+    assert_eq!(read(10), (3, false));
+    // Memory that stays is of an unknown kind: reading again does not help.
     settles.set(1_000);
-    assert_eq!(look(20), (3, true));
-    assert_eq!(look(30), (1, true));
+    assert_eq!(read(20), (3, true));
+    assert_eq!(read(30), (1, true));
     settles.set(0);
-    assert_eq!(look(40), (1, false));
+    assert_eq!(read(40), (1, false));
     settles.set(2);
-    assert_eq!(look(50), (2, false));
+    assert_eq!(read(50), (2, false));
 }
 
 #[test]
-fn what_comes_and_goes_while_it_is_looked_at_is_told() {
+fn changes_during_a_read_are_reported() {
     let host = Rc::new(host());
     let before = std::fs::read_to_string(host.path("/proc/7/stat")).unwrap();
-    // (page faults, resident pages) when it was looked at, in place of 100 and 256.
+    // Page faults and resident pages after the read, instead of 100 and 256.
     let moved = |faults: i64, resident: i64| {
         let after = before
             .replace(" 100 0 5 0 ", &format!(" {faults} 0 5 0 "))
@@ -335,12 +331,12 @@ fn what_comes_and_goes_while_it_is_looked_at_is_told() {
     assert_eq!(moved(140, 296), (40, 0));
     assert_eq!(moved(140, 276), (40, 20));
     assert_eq!(moved(100, 56), (0, 200));
-    // A huge page comes with one fault.
+    // A huge page needs one fault.
     assert_eq!(moved(101, 768), (1, 0));
 }
 
 #[test]
-fn carriers_that_are_swapped_out_are_told_of() {
+fn swapped_out_carriers_are_reported() {
     let host = host();
     let mut vm = FakeVm::new();
     let carriers =
@@ -351,13 +347,13 @@ fn carriers_that_are_swapped_out_are_told_of() {
     let mut fixture = Fixture::new(&host, |_, _| true);
     let sample = fixture.sample(0);
     let (.., why) = fixture.seen(&sample);
-    assert!(why[0].starts_with("host.memory_map: not all of the VM's lists of carriers"), "{why:?}");
+    assert!(why[0].starts_with("host.memory_map: some of the VM's lists of carriers"), "{why:?}");
     assert_eq!(fixture.value(&sample, &metrics::CONTENT_COUNT, "carriers/eheap_alloc/mbcs"), Some(2));
     assert_eq!(fixture.value(&sample, &metrics::CONTENT_SWAPPED, "unknown"), Some(4096));
 }
 
 #[test]
-fn of_a_process_that_was_replaced_meanwhile_nothing_is_told() {
+fn nothing_is_recorded_for_a_process_replaced_during_the_read() {
     let (host, other) = (Rc::new(host()), FakeHost::stat(7, "beam.smp", 1, 1, 9_999));
     let mut fixture = Fixture::new(&host.clone(), move |_, path| {
         if path == "/proc/7/mem" {

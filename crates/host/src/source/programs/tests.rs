@@ -3,10 +3,10 @@ use super::*;
 use crate::fake::FakeHost;
 use crate::source::Announce;
 
-/// A clock tick, which is a hundredth of a second in tests.
+/// A clock tick: 10 ms in tests.
 const TICK_NS: i64 = 10_000_000;
 
-/// What the last look at the totals says: children, alive, orphans, zombies.
+/// The totals of a sample: children, alive, orphans, zombies.
 fn counts(fixture: &mut Fixture, detail: bool) -> [Option<i64>; 4] {
     let (sample, _) = fixture.sample(detail).unwrap();
     assert_eq!(reasons(&sample), Vec::<String>::new());
@@ -23,13 +23,13 @@ fn some(values: [i64; 4]) -> [Option<i64>; 4] {
     values.map(Some)
 }
 
-/// Ends a process that its parent waits for.
+/// Ends a process whose parent waits for it.
 fn end(host: &FakeHost, pid: u32) {
     host.remove(&format!("/proc/{pid}"));
 }
 
 #[test]
-fn programs_are_counted_with_all_that_they_have_started() {
+fn programs_are_counted_with_their_descendants() {
     let host = host();
     host.file("/proc/uptime", "100.50 90.00\n");
     host.program(9, 7, "erl_child_setup", 2, 501, "20 21");
@@ -49,7 +49,7 @@ fn programs_are_counted_with_all_that_they_have_started() {
 }
 
 #[test]
-fn cpu_time_of_programs_never_falls_and_counts_those_that_nobody_saw() {
+fn cpu_time_of_programs_never_decreases_and_includes_unsampled_ones() {
     let host = host();
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     let cpu = |fixture: &mut Fixture, entity: &str| {
@@ -57,12 +57,12 @@ fn cpu_time_of_programs_never_falls_and_counts_those_that_nobody_saw() {
         fixture.value(&sample, &metrics::PROGRAMS_CPU, entity).map(|ns| ns / TICK_NS)
     };
     let first = cpu(&mut fixture, "").unwrap();
-    // One that has come and gone stands on the account of erl_child_setup.
+    // A program that started and ended in between is on the account of erl_child_setup.
     host.program(9, 7, "erl_child_setup", 2 + 30, 501, "20");
     host.program(20, 9, "sh", 7, 600, "");
     assert_eq!(cpu(&mut fixture, "").unwrap() - first, 30 + 7);
     assert_eq!(cpu(&mut fixture, "sh"), Some(7));
-    // It ends, and its time is added there only after this look.
+    // It ends, and its time is added there only after this sample.
     host.program(9, 7, "erl_child_setup", 2 + 30, 501, "");
     end(&host, 20);
     assert_eq!(cpu(&mut fixture, "").unwrap() - first, 37);
@@ -72,26 +72,26 @@ fn cpu_time_of_programs_never_falls_and_counts_those_that_nobody_saw() {
 }
 
 #[test]
-fn what_a_program_leaves_behind_is_an_orphan() {
+fn a_child_that_outlives_its_program_is_an_orphan() {
     let host = host();
     host.program(9, 7, "erl_child_setup", 2, 501, "20");
     host.program(20, 9, "sh", 1, 600, "22");
     host.program(22, 20, "tail", 1, 610, "");
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     assert_eq!(counts(&mut fixture, true), some([1, 2, 0, 0]));
-    // The shell is killed, and init has its child.
+    // The shell is killed, and init adopts its child.
     host.program(9, 7, "erl_child_setup", 2, 501, "");
     end(&host, 20);
     host.program(22, 1, "tail", 1, 610, "");
     assert_eq!(counts(&mut fixture, false), some([0, 1, 1, 0]));
     assert_eq!(counts(&mut fixture, true), some([0, 1, 1, 0]));
-    // Its number is given to another.
+    // The process id is reused.
     host.program(22, 1, "sshd", 1, 900, "");
     assert_eq!(counts(&mut fixture, false), some([0, 0, 0, 0]));
 }
 
 #[test]
-fn orphans_that_nobody_saw_as_children_are_known_by_their_session_or_by_the_vms_mark() {
+fn unseen_orphans_are_recognized_by_session_or_marker() {
     let host = host();
     let orphan = |pid: u32, session: u32, comm: &str, start: i64| {
         host.program(pid, 1, comm, 1, start, "");
@@ -106,7 +106,7 @@ fn orphans_that_nobody_saw_as_children_are_known_by_their_session_or_by_the_vms_
     };
     host.file("/proc/7/environ", "BINDIR=/otp/bin\0SECRET=x\0");
     orphan(30, 29, "tail", 700);
-    // Of another group, another VM, from before the VM, a session that lives, a daemon that comes with VMs.
+    // Not orphans of this VM: another group, another VM, started before the VM, a session that lives, a daemon of VMs.
     orphan(31, 29, "tail", 700);
     host.file("/proc/31/cgroup", "0::/other\n");
     orphan(32, 29, "tail", 700);
@@ -117,23 +117,23 @@ fn orphans_that_nobody_saw_as_children_are_known_by_their_session_or_by_the_vms_
     orphan(36, 36, "daemon", 700);
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     assert_eq!(counts(&mut fixture, true), some([0, 1, 1, 0]));
-    // What it used before it was found is no use of this period.
+    // CPU time from before it was found does not count for this period.
     let (sample, _) = fixture.sample(false).unwrap();
     assert_eq!(fixture.value(&sample, &metrics::PROGRAMS_CPU, ""), Some(2 * TICK_NS));
-    // Not one whose parent is of the session, and a child of an orphan belongs to that.
+    // A process whose parent is in the same session is not an orphan itself, but a child of an orphan.
     orphan(42, 29, "sh", 710);
     host.file("/proc/42/task/42/children", "43");
     host.program(43, 42, "sleep", 1, 711, "");
     assert_eq!(counts(&mut fixture, true), some([0, 3, 3, 0]));
     end(&host, 42);
     end(&host, 43);
-    // The leader of its session is a program that lives: no mark is needed.
+    // The session leader is a program that lives: no marker is needed.
     host.program(9, 7, "erl_child_setup", 2, 501, "40");
     host.program(40, 9, "sh", 1, 800, "");
     orphan(41, 40, "sleep", 801);
     host.remove("/proc/41/environ");
     assert_eq!(counts(&mut fixture, true), some([1, 3, 2, 0]));
-    // What such a program has started since it was looked at is none.
+    // A process that such a program started after it was read is not an orphan.
     host.program(44, 40, "sleep", 1, 802, "");
     let stat = std::fs::read_to_string(host.path("/proc/44/stat")).unwrap();
     host.file("/proc/44/stat", stat.replacen("S 40 44 44 ", "S 40 40 40 ", 1));
@@ -141,7 +141,7 @@ fn orphans_that_nobody_saw_as_children_are_known_by_their_session_or_by_the_vms_
 }
 
 #[test]
-fn a_vm_that_is_the_first_process_of_a_container_has_orphans_and_zombies_of_its_own() {
+fn a_vm_as_process_1_of_a_container_has_its_own_orphans_and_zombies() {
     let host = host();
     host.file("/proc/7/task/7/children", "9 50 51");
     host.program(50, 7, "sleep", 1, 700, "");
@@ -158,12 +158,12 @@ fn a_kernel_without_lists_of_children_is_a_gap() {
     host.remove("/proc/7/task/7/children");
     let mut fixture = Fixture::new(&host, Announce::Elsewhere);
     let (sample, _) = fixture.sample(true).unwrap();
-    assert_eq!(reasons(&sample), ["host.programs: there is no /proc/7/task/7/children"]);
+    assert_eq!(reasons(&sample), ["host.programs: /proc/7/task/7/children does not exist"]);
     assert_eq!(fixture.value(&sample, &metrics::PROGRAMS_ALIVE, ""), None);
 }
 
 #[test]
-fn the_hosts_time_is_read_to_the_hundredth() {
+fn uptime_is_parsed_to_10_ms() {
     assert_eq!(uptime_ns(b"1234.56 2.00\n"), Some(1_234_560_000_000));
     assert_eq!(uptime_ns(b"1234 2.00\n"), Some(1_234_000_000_000));
     assert_eq!(uptime_ns(b"99999999999999999999.1"), None);
