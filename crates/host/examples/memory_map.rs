@@ -1,4 +1,4 @@
-//! Prints what stands in the memory of a VM: `cargo run -p beamtune-host --example memory_map PID`.
+//! Prints the mappings and memory contents of a VM: `cargo run -p beamtune-host --example memory_map PID`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example to be run by hand")]
 
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         })
         .collect();
     let mut reader = MemoryReader::default();
-    // Twice: what is found out once is remembered.
+    // Twice, since the first read finds the landmarks.
     for _ in 0..2 {
         let kinds = threads.iter().map(|(tid, kind)| (*tid, kind.as_str()));
         let map = match reader.read(&tree, pid, kinds, Depth::Contents, &clock, 10_000_000_000) {
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
             Some(Ok(contents)) => {
                 println!(
                     "\n{:<32} {:>7} {:>12} {:>12} {:>12} {:>9}",
-                    "stands there", "count", "size", "resident", "in use", "swapped"
+                    "content", "count", "size", "resident", "in use", "swapped"
                 );
                 for (entity, sum) in contents {
                     let in_use = sum.in_use.map_or(String::new(), |bytes| format!("{:.3}", mib(bytes)));

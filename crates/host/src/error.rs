@@ -142,7 +142,7 @@ pub enum HostError {
     },
 }
 
-/// The users as whom beamtune may read the files of a process.
+/// Users that may read the files of a process.
 fn readers(owner: Option<&str>) -> String {
     match owner {
         Some("root") => "root".to_owned(),
@@ -174,7 +174,7 @@ impl HostError {
         HostError::Garbled { path: path.to_owned(), expected: garble.expected, actual: garble.actual }
     }
 
-    /// Adds the user as whom the file can be read.
+    /// Adds the user that may read the file.
     pub(crate) fn with_owner(self, owner: Option<&str>) -> Self {
         match self {
             HostError::Denied { path, .. } => HostError::Denied { path, owner: owner.map(str::to_owned) },

@@ -1,4 +1,4 @@
-//! What stands in every page of a VM's process, found out from outside: the VM is not asked, and not stopped.
+//! Explains every page of a VM's process from outside: the VM is neither asked nor stopped.
 //!
 //! ```text
 //! smaps ──> mappings, by kind
@@ -8,22 +8,20 @@
 //!                                   └───> malloc ──────────────────┘
 //! ```
 //!
-//! The kernel tells what is mapped ([`smaps`]) and which pages are in memory ([`pages`]). What they are for stands in them:
-//! the VM's allocators have lists of their carriers, malloc has headers, threads have descriptions of their stacks. All
-//! of it is read from `/proc/PID/mem`, page by page and only where a page is in memory already, so that looking
-//! changes nothing. Each address has one owner at most, and each page is counted once; what has no owner is `unknown`, and
-//! nothing else is a remainder.
+//! The kernel shows what is mapped ([`smaps`]) and which pages are resident ([`pages`]). Their purpose follows from their content: the VM's
+//! allocators have lists of their carriers, malloc has chunk headers, threads have descriptors of their stacks. All of it is read from
+//! `/proc/PID/mem`, page by page and only where a page is resident already, so that reading changes nothing. Each address has at most one owner,
+//! and each page is counted once; what has no owner is `unknown`, and nothing else is a remainder.
 //!
-//! The memory belongs to the VM, and so to whatever runs in it: all that is read there is a claim that must hold within the
-//! process's own mappings, links are followed as far as both ends agree, and the number of steps is bounded. A VM that runs
-//! changes it meanwhile; what was seen is what stood there at some instant of the reading.
+//! The memory is untrusted: whatever runs in the VM can write it. So everything read there is a claim that must hold within the process's own
+//! mappings, links are followed only if both ends agree, and the number of steps is bounded. A running VM changes its memory meanwhile; each
+//! value is from some instant of the read.
 //!
 //! # Cost
 //!
-//! 2 to 3 ms for a VM that has just started, some more the first two times, and 20 ms for each gigabyte in pages of 4 KiB: the kernel
-//! walks the page tables once for smaps and once for pagemap, which takes nine tenths of the time. The rest grows with the number
-//! of mappings, carriers and large chunks. Following all of malloc's chunks takes 0.4 s for each gigabyte, and is done only
-//! where it takes a small part of the time that there is.
+//! 2 to 3 ms for a VM that has just started, a bit more the first two times, and 20 ms per gigabyte in 4 KiB pages: the kernel walks the page
+//! tables once for smaps and once for pagemap, which takes 90 % of the time. The rest grows with the number of mappings, carriers and large
+//! chunks. Following all malloc chunks takes 0.4 s per gigabyte, and is done only if that is a small part of the budget.
 
 mod allocators;
 mod claims;
@@ -52,7 +50,7 @@ use crate::error::HostError;
 use crate::process;
 use crate::tree::FileTree;
 
-pub(crate) use contents::MUCH_PERCENT;
+pub(crate) use contents::SIGNIFICANT_PERCENT;
 
 use contents::Landmarks;
 use libraries::Libraries;
@@ -60,20 +58,20 @@ use meter::Meter;
 use pages::Pages;
 use smaps::Mapping;
 
-/// Sums over the mappings of a kind; bytes but for the count.
+/// Sums over the mappings of a kind; in bytes except for the count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MappingSum {
-    /// Mappings.
+    /// Number of mappings.
     pub count: u64,
     /// Address space.
     pub size: u64,
-    /// In memory.
+    /// Resident.
     pub resident: u64,
-    /// In memory, shared pages divided by the number of those who share them.
+    /// Proportional set size: shared pages are divided by the number of processes that share them.
     pub pss: u64,
     /// Swapped out.
     pub swapped: u64,
-    /// Given back, and not yet taken.
+    /// Freed with MADV_FREE, but not reclaimed yet.
     pub lazy_free: u64,
     /// In transparent huge pages.
     pub huge: u64,
@@ -92,69 +90,68 @@ impl MappingSum {
     }
 }
 
-/// Sums over what is of one content; bytes but for the count.
+/// Sums over memory with the same purpose; in bytes except for the count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ContentSum {
-    /// Carriers, segments, stacks, chunks.
+    /// Number of carriers, segments, stacks or chunks.
     pub count: u64,
     /// Address space.
     pub size: u64,
-    /// In memory.
+    /// Resident.
     pub resident: u64,
     /// Swapped out.
     pub swapped: u64,
-    /// Of malloc: handed out; `None` where that cannot be told, and of everything else.
+    /// Only for malloc: bytes in allocated chunks; `None` if unknown.
     pub in_use: Option<u64>,
 }
 
-/// What a process has mapped, and what stands there.
+/// The mappings of a process, and their content.
 #[derive(Debug)]
 pub struct MemoryMap {
     /// By kind, see [`beamtune_model::memory::mapping`].
     pub mappings: BTreeMap<&'static str, MappingSum>,
-    /// By entity, see [`beamtune_model::memory::content`]; or why that could not be found out. `None` if it was not asked for.
+    /// By entity, see [`beamtune_model::memory::content`]; or why it could not be read. `None` if it was not requested.
     pub contents: Option<Result<BTreeMap<String, ContentSum>, HostError>>,
-    /// What gives memory to libraries and to the VM itself: `glibc`, `jemalloc` …, where a library tells.
+    /// The malloc of libraries and the VM itself, `glibc`, `jemalloc` …, if a mapped library shows it.
     pub malloc: Option<&'static str>,
-    /// Libraries that are not the system's, by their paths as the process sees them.
+    /// Libraries outside of the system's folders, as paths in the process's root.
     pub native_libraries: Vec<String>,
-    /// Lists of carriers that could not be followed to their end.
+    /// Number of carrier lists that could not be followed to their end.
     pub cut_lists: usize,
-    /// Page faults of the process meanwhile: pages that may have been looked for before they came. `None` where that is not known.
+    /// Page faults during the read: these pages may have been missed. `None` if unknown.
     pub faults: Option<i64>,
-    /// Resident memory that it has given back meanwhile: pages that the kernel may have counted before they went, in bytes. `None` where that
-    /// is not known.
+    /// Resident memory freed during the read, in bytes: the kernel may have counted it before. `None` if unknown.
     pub gone_bytes: Option<i64>,
-    /// How long it took.
+    /// Duration of the read.
     pub cost_ns: Nanos,
 }
 
 impl MemoryMap {
-    /// How far what was recognised is from what is resident, in bytes, if that is more than a little: pages of no known kind, and
-    /// what has come or gone between two readings.
-    pub(crate) fn much_unexplained(&self) -> Option<u64> {
+    /// The difference between explained and resident memory in bytes, if it is significant: pages of unknown purpose, and pages that came
+    /// or went between two readings.
+    pub(crate) fn significant_unexplained(&self) -> Option<u64> {
         let contents = self.contents.as_ref()?.as_ref().ok()?;
         let resident = self.mappings.values().map(|sum| sum.resident).fold(0, u64::saturating_add);
         let known = contents.iter().filter(|(entity, _)| *entity != content::UNKNOWN);
         let known = known.map(|(_, sum)| sum.resident).fold(0, u64::saturating_add);
         let off = resident.abs_diff(known);
-        (off > resident / 100 * MUCH_PERCENT).then_some(off)
+        (off > resident / 100 * SIGNIFICANT_PERCENT).then_some(off)
     }
 }
 
-/// What is wanted.
+/// What to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// What is mapped.
+    /// The mappings.
     Mappings,
-    /// What stands there, too.
+    /// Their content, too.
     Contents,
-    /// The same of a VM whose carriers come and go: its lists are followed before the pages are read, too, so that what is unmapped
+    /// The same for a VM that creates and frees carriers: its lists are followed also before the pages are read, so that memory unmapped
     /// in between has its owner.
     Moving,
 }
 
-/// Reads the memory of one process again and again, and remembers where its landmarks are.
+/// Reads the memory of one process repeatedly, and remembers its landmarks.
 #[derive(Debug, Default)]
 pub struct MemoryReader {
     landmarks: Option<Landmarks>,
@@ -162,8 +159,8 @@ pub struct MemoryReader {
 }
 
 impl MemoryReader {
-    /// Reads what is mapped and what stands there, in no more than so much time. `threads` are the process's, with their
-    /// kinds: `scheduler`, `poll` … An error is one of the mappings; where only those could be read, the map says why.
+    /// Reads mappings and contents within a budget of CPU time. `threads` are the process's threads with their kinds: `scheduler`, `poll` …
+    /// An error concerns the mappings; if only the contents could not be read, the map says why.
     pub fn read<'a>(
         &mut self,
         tree: &impl FileTree,
@@ -174,11 +171,11 @@ impl MemoryReader {
         budget_ns: Nanos,
     ) -> Result<MemoryMap, HostError> {
         let meter = Meter::start(clock, budget_ns);
-        let before = Standing::of(tree, pid);
+        let before = PageCounts::of(tree, pid);
         let path = format!("/proc/{pid}/smaps");
         let mappings = smaps::read(&*tree.open(&path)?, &path, &meter)?;
         if mappings.is_empty() {
-            // The kernel's own threads have none, nor has a process that is ending.
+            // Kernel threads and ending processes have none.
             return Err(HostError::Ended { pid });
         }
         let emulator = tree.read_link(&format!("/proc/{pid}/exe")).unwrap_or_default();
@@ -203,13 +200,13 @@ impl MemoryReader {
             extents: &extents,
         };
         let found = (depth != Depth::Mappings).then(|| {
-            let threads = stacks::own_numbers(tree, pid, threads);
+            let threads = stacks::with_own_tids(tree, pid, threads);
             let moves = depth == Depth::Moving;
             contents::read(&process, tree, &threads, malloc, moves, &mut self.landmarks, &meter)
         });
         let cut_lists = found.iter().flatten().map(|found| found.cut_lists).sum();
         let contents = found.map(|found| found.map(|found| found.sums));
-        let moved = before.zip(Standing::of(tree, pid));
+        let moved = before.zip(PageCounts::of(tree, pid));
         Ok(MemoryMap {
             mappings: sums,
             contents,
@@ -218,31 +215,31 @@ impl MemoryReader {
             cut_lists,
             faults: moved.map(|(before, after)| after.faults.saturating_sub(before.faults)),
             gone_bytes: moved.and_then(|(before, after)| {
-                Some(before.gone_until(&after)?.saturating_mul(i64::try_from(page_bytes).ok()?))
+                Some(before.freed_until(&after)?.saturating_mul(i64::try_from(page_bytes).ok()?))
             }),
             cost_ns: meter.spent_ns(),
         })
     }
 }
 
-/// What the kernel counts of a process's pages.
+/// The kernel's counts of a process's pages.
 #[derive(Debug, Clone, Copy)]
-struct Standing {
+struct PageCounts {
     /// Minor page faults so far.
     faults: i64,
-    /// Pages that are resident.
+    /// Resident pages.
     resident: Option<i64>,
 }
 
-impl Standing {
-    fn of(tree: &impl FileTree, pid: u32) -> Option<Standing> {
+impl PageCounts {
+    fn of(tree: &impl FileTree, pid: u32) -> Option<PageCounts> {
         let mut content = Vec::new();
         let stat = process::read_stat(tree, pid, &mut content).ok()?;
-        Some(Standing { faults: stat.minor_faults, resident: stat.rss_pages })
+        Some(PageCounts { faults: stat.minor_faults, resident: stat.rss_pages })
     }
 
-    /// Pages that went until then: those that were there and those that came, but for those that are there.
-    fn gone_until(&self, after: &Standing) -> Option<i64> {
+    /// Pages freed until `after`: those that were resident plus those that came, minus those that are resident then.
+    fn freed_until(&self, after: &PageCounts) -> Option<i64> {
         let came = after.faults.saturating_sub(self.faults).max(0);
         Some(self.resident?.saturating_add(came).saturating_sub(after.resident?).max(0))
     }

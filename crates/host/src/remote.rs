@@ -377,7 +377,7 @@ impl RemoteHost {
     /// Finds out whether the rollup delays the VM, as [`HostSource`] does if it reads the rollup itself. The agent reports only the time of
     /// all files together, so if that was too long, a detailed sample without the rollup shows the time of the rest. False if the rollup must
     /// not be requested now.
-    fn allows_rollup(&mut self, source: &mut HostSource<ToldTree>, took_ns: Nanos) -> bool {
+    fn allows_rollup(&mut self, source: &mut HostSource<AnswerTree>, took_ns: Nanos) -> bool {
         match (self.tree.has_rollup_and_detail(), self.suspect_ns) {
             ((true, _), _) if took_ns > ROLLUP_BUDGET_NS => {
                 self.suspect_ns = Some(took_ns);

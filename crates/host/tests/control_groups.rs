@@ -1,5 +1,4 @@
-//! Real control groups of v1, made and removed by the tests. This is all that this kind of machine has; v2 is
-//! tested on made-up trees only.
+//! Real control groups of v1, created and removed by the tests. v2 is tested with fake trees only, since the hosts for these tests have v1.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -14,14 +13,14 @@ use beamtune_host::tree::LocalTree;
 use beamtune_model::{facts, metrics};
 use common::{Recorder, Running, eventually, installed, is_root, unique_name};
 
-/// A control group that is removed with the test; the processes in it must have ended.
+/// A control group that is removed after the test; its processes must have ended.
 struct TestGroup(PathBuf);
 
 impl TestGroup {
     fn make(path: PathBuf, quota_us: i64, period_us: i64) -> Self {
         fs::create_dir(&path).unwrap();
         let group = TestGroup(path);
-        // The period first: a quota must not be below a thousandth of it.
+        // The period first: the quota must be at least a thousandth of it.
         group.write("cpu.cfs_period_us", period_us);
         group.write("cpu.cfs_quota_us", quota_us);
         group
@@ -34,7 +33,7 @@ impl TestGroup {
 
 impl Drop for TestGroup {
     fn drop(&mut self) {
-        // The kernel may need an instant after the last process has ended.
+        // The kernel may need a moment after the last process has ended.
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() || !self.0.exists() {
                 return;
@@ -45,7 +44,7 @@ impl Drop for TestGroup {
     }
 }
 
-/// Where the CPU controller of v1 is mounted, if groups can be made there.
+/// The mount point of the v1 CPU controller, if groups can be created there.
 fn cpu_controller() -> Option<PathBuf> {
     if !is_root() {
         return None;
@@ -53,7 +52,7 @@ fn cpu_controller() -> Option<PathBuf> {
     let folders = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"];
     let found = folders.iter().map(Path::new).find(|folder| folder.join("cpu.cfs_quota_us").exists());
     if found.is_none() {
-        println!("skipped, because the CPU controller of v1 is not mounted here");
+        println!("skipped, because the v1 CPU controller is not mounted here");
     }
     found.map(Path::to_owned)
 }
@@ -72,8 +71,8 @@ fn throttling_is_counted_for_the_group_with_the_tightest_quota() {
     let name = unique_name();
     let tree = LocalTree::default();
     let outer = TestGroup::make(controller.join(&name), 20_000, 100_000);
-    // Looser than its parent, so it is the parent that throttles. Its quota may not exceed the parent's by the
-    // kernel's rules, and need not: -1 is none.
+    // The parent throttles: the inner group has no quota (-1). By the kernel's rules its quota could not exceed the parent's
+    // anyway.
     let inner = TestGroup::make(outer.0.join("inner"), -1, 100_000);
     let process = busy();
     inner.write("cgroup.procs", process.pid().into());
@@ -107,9 +106,9 @@ fn a_recording_follows_the_process_into_another_group() {
     let after = recorder.sample(true);
     assert_eq!(recorder.value(&after, &metrics::CGROUP_QUOTA, "cpu"), Some(500));
     assert_eq!(recorder.value(&after, &metrics::CGROUP_QUOTA, "own_cpu"), Some(500));
-    let told = |key: &str| after.facts.iter().find(|(found, _)| found == key).map(|(_, value)| value.clone());
-    assert_eq!(told(facts::CGROUP_PATH), Some(format!("/{name}")));
-    // A quota that is changed shows at once, also between the details.
+    let fact = |key: &str| after.facts.iter().find(|(found, _)| found == key).map(|(_, value)| value.clone());
+    assert_eq!(fact(facts::CGROUP_PATH), Some(format!("/{name}")));
+    // A changed quota is recorded at once, even without detail.
     group.write("cpu.cfs_quota_us", 30_000);
     let changed = recorder.sample(false);
     assert_eq!(recorder.value(&changed, &metrics::CGROUP_QUOTA, "cpu"), Some(300));
@@ -117,7 +116,7 @@ fn a_recording_follows_the_process_into_another_group() {
 }
 
 #[test]
-fn the_memory_limit_of_this_machines_groups_is_read() {
+fn the_memory_limit_of_our_own_groups_is_read() {
     let Some(_) = cpu_controller() else { return };
     let tree = LocalTree::default();
     let groups = Groups::of(&tree, std::process::id()).unwrap();
@@ -128,7 +127,7 @@ fn the_memory_limit_of_this_machines_groups_is_read() {
     assert!(memory.used_bytes.is_some_and(|used| used > 0));
 }
 
-/// The pid here of the only child of a process.
+/// The only child of a process.
 fn child_of(parent: u32) -> Option<u32> {
     let pids = fs::read_dir("/proc").unwrap().flatten();
     let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -140,10 +139,10 @@ fn child_of(parent: u32) -> Option<u32> {
 }
 
 #[test]
-fn a_containers_groups_are_read_as_the_host_sees_them() {
+fn control_groups_of_a_container_are_read_from_the_host() {
     let Some(controller) = cpu_controller() else { return };
     let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
-    // As Docker names them. The container's own group is the root of all that it sees.
+    // Named as by Docker. The container's own group is the root of its namespace.
     let docker = controller.join("docker");
     let was_there = docker.exists();
     let outer = (!was_there).then(|| TestGroup::make(docker.clone(), -1, 100_000));
@@ -151,7 +150,7 @@ fn a_containers_groups_are_read_as_the_host_sees_them() {
     let group = TestGroup::make(docker.join(&id), 40_000, 100_000);
     let procs = group.0.join("cgroup.procs");
     let mut command = Command::new("sh");
-    // Moves itself, and then makes the namespaces: of control groups too.
+    // The shell moves itself, and then creates namespaces, including one for control groups.
     let script = "echo $$ > \"$1\"; shift; exec unshare \"$@\"";
     command.args(["-c", script, "sh"]).arg(procs);
     command.args(["-p", "-m", "-n", "-C", "--fork", "--kill-child", "--mount-proc", "erl", "-noinput"]);
@@ -167,19 +166,19 @@ fn a_containers_groups_are_read_as_the_host_sees_them() {
     let sample = recorder.sample(true);
     assert_eq!(recorder.value(&sample, &metrics::CGROUP_QUOTA, "cpu"), Some(400));
     assert_eq!(recorder.value(&sample, &metrics::CGROUP_QUOTA, "own_cpu"), Some(400));
-    let told =
+    let fact =
         |key: &str| sample.facts.iter().find(|(found, _)| found == key).map(|(_, value)| value.clone());
-    assert_eq!(told(facts::CGROUP_PATH), Some(format!("/docker/{id}")));
-    assert_eq!(told(facts::CGROUP_REACHES_ROOT).as_deref(), Some("true"));
-    assert_eq!(told(facts::OS_PID).as_deref(), Some("1"));
-    assert_eq!(told(facts::HOST_PID), Some(pid.to_string()));
-    assert_eq!(told(facts::OTP_RELEASE), Some(otp.release.to_string()));
-    // Its limits are its own, the machine is the host.
+    assert_eq!(fact(facts::CGROUP_PATH), Some(format!("/docker/{id}")));
+    assert_eq!(fact(facts::CGROUP_REACHES_ROOT).as_deref(), Some("true"));
+    assert_eq!(fact(facts::OS_PID).as_deref(), Some("1"));
+    assert_eq!(fact(facts::HOST_PID), Some(pid.to_string()));
+    assert_eq!(fact(facts::OTP_RELEASE), Some(otp.release.to_string()));
+    // Limits are the container's, the host name is the host's.
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
-    assert_eq!(told(facts::NOFILE_SOFT).as_deref(), files.split_whitespace().nth(3));
+    assert_eq!(fact(facts::NOFILE_SOFT).as_deref(), files.split_whitespace().nth(3));
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    assert_eq!(told(facts::HOST_NAME).as_deref(), Some(name.trim()));
+    assert_eq!(fact(facts::HOST_NAME).as_deref(), Some(name.trim()));
     assert!(recorder.values(&sample, &metrics::THREAD_CPU).len() > 10);
     drop(container);
     drop(group);

@@ -10,7 +10,7 @@ use std::process::Command;
 use beamtune_model::metrics;
 use common::{Recorder, Running, eventually, installed, is_root, on_each_release};
 
-/// Listens, says where, and accepts one connection whenever it is told to.
+/// Listens, prints the port, and accepts one connection for each line of input.
 fn listening(backlog: u32, address: &str) -> String {
     format!(
         "{{ok, L}} = gen_tcp:listen(0, [{{backlog, {backlog}}}, {{ip, {address}}}]), {{ok, P}} = inet:port(L),
@@ -24,7 +24,7 @@ fn port(vm: &Running) -> u16 {
 }
 
 #[test]
-fn connections_that_a_vm_has_not_accepted_are_counted_with_the_limit_that_it_has_set() {
+fn accept_queues_are_recorded_with_their_limit() {
     on_each_release(|otp| {
         let mut vm = otp.start_with_input(&[], &listening(3, "{127,0,0,1}"));
         let port = port(&vm);
@@ -47,7 +47,7 @@ fn connections_that_a_vm_has_not_accepted_are_counted_with_the_limit_that_it_has
 }
 
 #[test]
-fn sockets_of_others_are_not_taken_for_the_vms() {
+fn sockets_of_other_processes_are_not_recorded() {
     let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
     let others = TcpListener::bind("127.0.0.1:0").unwrap();
     let entity = others.local_addr().unwrap().to_string();
@@ -60,7 +60,7 @@ fn sockets_of_others_are_not_taken_for_the_vms() {
 }
 
 #[test]
-fn the_limit_of_a_vm_in_another_network_namespace_is_read_there() {
+fn accept_queue_in_another_network_namespace_is_read() {
     if installed(25).is_none() {
         return println!("skipped, because OTP 25 is not installed");
     }
@@ -75,5 +75,5 @@ fn the_limit_of_a_vm_in_another_network_namespace_is_read_there() {
     let sample = recorder.sample(true);
     assert_eq!(recorder.value(&sample, &metrics::ACCEPT_QUEUE, &entity), Some(0));
     assert_eq!(recorder.value(&sample, &metrics::ACCEPT_QUEUE_LIMIT, &entity), Some(7));
-    assert_eq!(recorder.value(&sample, &metrics::LISTENING_SOCKETS, ""), Some(1), "nobody else is there");
+    assert_eq!(recorder.value(&sample, &metrics::LISTENING_SOCKETS, ""), Some(1), "the only socket there");
 }

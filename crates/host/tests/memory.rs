@@ -1,4 +1,4 @@
-//! What stands in the memory of real VMs of each release, held against what they say of themselves.
+//! Memory contents of real VMs of each release, compared with what the VMs report about themselves.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -14,10 +14,10 @@ use common::{
 };
 
 const MIB: i64 = 1 << 20;
-/// Programs that come and go change the share of each of their libraries by some pages.
+/// Starting and ending programs change the PSS of shared libraries by some pages.
 const PSS_MOVES: i64 = MIB / 8;
 
-/// Prints the sizes of all carriers and the number of cached segments for each line `sizes`, and evaluates all others.
+/// For a line `sizes`, prints the sizes of all carriers and the number of cached segments; evaluates any other line.
 const TALK: &str = r#"
     Sizes = fun(A) ->
         Set = fun(Key, Instance) ->
@@ -54,7 +54,7 @@ const TALK: &str = r#"
     end,
     Talk()"#;
 
-/// 60 MB of lists, tables, and binaries small and large, all of them kept.
+/// Allocates 60 MB of lists, tables, and small and large binaries.
 const FILL: &str = r#"
     T = ets:new(t, [public]),
     [ets:insert(T, {X, lists:seq(1, 20), <<X:800>>}) || X <- lists:seq(1, 30000)],
@@ -66,14 +66,14 @@ const FILL: &str = r#"
     put(large, [binary:copy(<<X>>, 700000 + X * 1000) || X <- lists:seq(1, 20)]),
     put(small, [binary:copy(<<X>>, 3000) || X <- lists:seq(1, 4000)])."#;
 
-/// Most of that goes again, in an order that leaves holes.
+/// Frees most of that, in an order that leaves holes.
 const EMPTY: &str = r#"
     [exit(P, kill) || P <- lists:nthtail(2, get(processes))],
     put(large, [B || {N, B} <- lists:zip(lists:seq(1, 20), get(large)), N rem 5 =:= 0]),
     put(small, [B || {N, B} <- lists:zip(lists:seq(1, 4000), get(small)), N rem 20 =:= 0]),
     ets:delete(get(table)), garbage_collect()."#;
 
-/// A VM that tells what it knows of its memory.
+/// A VM that evaluates expressions and reports on its memory.
 struct Talker(Running);
 
 impl Talker {
@@ -95,44 +95,44 @@ impl Talker {
         lines.filter_map(pair).collect()
     }
 
-    /// What stands in its memory, at an instant at which it has told the same before and after. It moves by itself: the cache is
-    /// emptied little by little, and telling takes memory, too.
+    /// A memory map that agrees with the VM's own numbers just before and after it. Several attempts may be needed: the VM empties its cache
+    /// over time, and reporting itself takes memory.
     fn quiet_map(&mut self, recorder: &mut Recorder, about: &str) -> Map {
-        let what = format!("an instant at which nothing moves in {about}");
+        let what = format!("a moment without changes in {about}");
         eventually_or(&what, || {
             let before = self.sizes();
             let map = Map::read(recorder);
             let after = self.sizes();
             if after != before {
-                return Err(format!("the VM's own sizes moved: {before:?} became {after:?}"));
+                return Err(format!("the VM's own sizes changed: {before:?} became {after:?}"));
             }
             map.differs_from(&before).map_or(Ok(map), Err)
         })
     }
 }
 
-/// What stands in the memory of a VM that says nothing of itself, at an instant at which the kernel tells the same before and after.
+/// A memory map of a VM that reports nothing, at a moment at which its resident memory does not change.
 fn still_map(pid: u32, recorder: &mut Recorder) -> Map {
-    eventually_or("an instant at which the resident memory does not move", || {
+    eventually_or("a moment at which the resident memory does not change", || {
         let before = rollup(pid, "Rss");
         let map = Map::read(recorder);
         let after = rollup(pid, "Rss");
-        let (found, told) = (map.all_resident(), map.rss);
-        match before == after && found == told && told == after {
+        let (found, recorded) = (map.all_resident(), map.rss);
+        match before == after && found == recorded && recorded == after {
             true => Ok(map),
-            false => Err(format!("{before} bytes, then {found} found and {told} told, then {after}")),
+            false => Err(format!("{before} bytes, then {found} found and {recorded} recorded, then {after}")),
         }
     })
 }
 
-/// A sum of the kernel's over all mappings of a process, in bytes.
+/// The kernel's sum over all mappings of a process, in bytes.
 fn rollup(pid: u32, name: &str) -> i64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<i64>().unwrap() * 1024
 }
 
-/// What was recorded of a VM's memory.
+/// The recorded memory map of a VM.
 struct Map {
     sample: Sample,
     counts: BTreeMap<String, i64>,
@@ -146,8 +146,8 @@ struct Map {
 
 impl Map {
     fn read(recorder: &mut Recorder) -> Map {
-        // A look that took long is followed by a rest.
-        let sample = eventually("a look at the memory", || {
+        // An expensive read is followed by a rest.
+        let sample = eventually("a sample with the memory", || {
             let sample = recorder.sample(true);
             (!recorder.values(&sample, &metrics::CONTENT_COST).is_empty()).then_some(sample)
         });
@@ -174,7 +174,7 @@ impl Map {
         values.get(entity).copied().unwrap_or(0)
     }
 
-    /// What is not as the VM and the kernel tell: carriers, cached segments, resident memory.
+    /// The first difference from the numbers of the VM and the kernel: carriers, cached segments, resident memory.
     fn differs_from(&self, vm: &BTreeMap<String, i64>) -> Option<String> {
         let ours = |name: &str| match name {
             "cached" => Map::of(&self.counts, content::MSEG_CACHE),
@@ -182,9 +182,9 @@ impl Map {
             carriers => Map::of(&self.sizes, &format!("{}/{carriers}", content::CARRIERS)),
         };
         let rss = ("rss".to_owned(), self.rss);
-        let told = vm.iter().map(|(name, value)| (name.clone(), *value)).chain([rss]);
-        let mut differing = told.filter(|(name, value)| ours(name) != *value);
-        differing.next().map(|(name, value)| format!("{name}: {} found, {value} told", ours(&name)))
+        let reported = vm.iter().map(|(name, value)| (name.clone(), *value)).chain([rss]);
+        let mut differing = reported.filter(|(name, value)| ours(name) != *value);
+        differing.next().map(|(name, value)| format!("{name}: {} found, {value} reported", ours(&name)))
     }
 
     fn assert_is_whole(&self, about: &str) {
@@ -197,7 +197,7 @@ impl Map {
     }
 }
 
-/// A source that looks as often as it is asked to.
+/// A recorder without limits of cost.
 fn recorder(pid: u32) -> Recorder {
     let mut recorder = Recorder::of(pid);
     recorder.source.set_memory_budget(WITHOUT_LIMIT);
@@ -205,7 +205,7 @@ fn recorder(pid: u32) -> Recorder {
 }
 
 #[test]
-fn carriers_and_cached_segments_are_those_that_the_vm_knows() {
+fn carriers_and_cached_segments_agree_with_the_vms_numbers() {
     on_each_release(|otp| {
         let check = |about: &str, arguments: &[&str]| {
             let mut vm = Talker::start(otp, arguments);
@@ -217,9 +217,9 @@ fn carriers_and_cached_segments_are_those_that_the_vm_knows() {
             }
         };
         check("plain", &["+S", "2:2"]);
-        check("of 8 schedulers", &["+S", "8:8"]);
+        check("with 8 schedulers", &["+S", "8:8"]);
         check("with a super carrier", &["+MMscs", "512"]);
-        check("with a super carrier that is always there", &["+MMscs", "128", "+MMscrpm", "true"]);
+        check("with a resident super carrier", &["+MMscs", "128", "+MMscrpm", "true"]);
         check("with a small super carrier", &["+MMscs", "40"]);
         check("without allocators", &["+Mea", "min"]);
     });
@@ -232,8 +232,8 @@ fn each_page_is_counted_once() {
         let mut recorder = recorder(vm.0.pid());
         vm.run("ok.");
         let about = format!("OTP {}", otp.release);
-        // Of what it shares with other VMs it has less while one more of them runs.
-        let map = eventually_or("an instant at which no other VM comes or goes", || {
+        // Its PSS is lower while another VM runs that shares memory with it.
+        let map = eventually_or("a moment at which no other VM starts or ends", || {
             let before = rollup(vm.0.pid(), "Pss");
             let map = vm.quiet_map(&mut recorder, &about);
             let after = rollup(vm.0.pid(), "Pss");
@@ -242,10 +242,10 @@ fn each_page_is_counted_once() {
                 false => Err(format!("{before} bytes became {after}")),
             }
         });
-        let (least, most, map) = map;
-        println!("{about}: {} bytes by mapping, {least} to {most} in all", map.pss);
-        // Each mapping's is rounded down to kilobytes.
-        assert!(least - MIB / 2 <= map.pss && map.pss <= most + PSS_MOVES, "{about}: {} bytes", map.pss);
+        let (min, max, map) = map;
+        println!("{about}: {} bytes by mapping, {min} to {max} in total", map.pss);
+        // Each mapping's PSS is rounded down to kilobytes.
+        assert!(min - MIB / 2 <= map.pss && map.pss <= max + PSS_MOVES, "{about}: {} bytes", map.pss);
         for (kind, count) in [
             ("scheduler", 3),
             ("dirty_cpu_scheduler", 3),
@@ -262,46 +262,50 @@ fn each_page_is_counted_once() {
         assert!(map.in_use.contains_key(content::MALLOC_HEAP), "{about}: {:?}", map.in_use);
         assert!(map.in_use.contains_key(content::MALLOC_ARENAS), "{about}: {:?}", map.in_use);
         let fact = map.sample.facts.iter().find(|(key, _)| key == facts::MALLOC);
-        // It is told once.
+        // Recorded once.
         assert!(fact.is_none_or(|(_, value)| value == "glibc"));
     });
 }
 
 #[test]
-fn libraries_of_nifs_are_told_when_they_are_loaded() {
+fn nif_libraries_are_recorded_when_they_are_loaded() {
     on_each_release(|otp| {
         let mut vm = Talker::start(otp, &[]);
         let mut recorder = recorder(vm.0.pid());
-        let mut told = move || {
+        let mut libraries = move || {
             let sample = Map::read(&mut recorder).sample;
             sample.facts.into_iter().find(|(key, _)| key == facts::NATIVE_LIBRARIES).map(|(_, value)| value)
         };
-        assert_eq!(told(), None, "OTP {}", otp.release);
+        assert_eq!(libraries(), None, "OTP {}", otp.release);
         vm.run("{module, crypto} = code:load_file(crypto), ok.");
-        let told = told().unwrap();
-        assert!(told.starts_with("[\"/") && told.contains("/crypto.so\""), "OTP {}: {told}", otp.release);
+        let libraries = libraries().unwrap();
+        assert!(
+            libraries.starts_with("[\"/") && libraries.contains("/crypto.so\""),
+            "OTP {}: {libraries}",
+            otp.release
+        );
     });
 }
 
 #[test]
-fn looking_makes_nothing_resident() {
+fn reading_makes_nothing_resident() {
     on_each_release(|otp| {
         let mut vm = Talker::start(otp, &[]);
         let mut recorder = recorder(vm.0.pid());
         vm.run("ok.");
         let resident = |recorder: &mut Recorder| Map::read(recorder).mapped;
-        eventually_or("three looks that see the same", || {
-            let looks = [(); 3].map(|()| resident(&mut recorder));
-            let same = looks.iter().all(|look| *look == looks[0]);
-            if same { Ok(()) } else { Err(format!("{looks:?}")) }
+        eventually_or("three identical reads", || {
+            let reads = [(); 3].map(|()| resident(&mut recorder));
+            let same = reads.iter().all(|read| *read == reads[0]);
+            if same { Ok(()) } else { Err(format!("{reads:?}")) }
         });
     });
 }
 
 #[test]
-fn what_malloc_has_given_is_told_from_what_it_keeps() {
+fn malloc_memory_in_use_is_separated_from_free_memory() {
     on_each_release(|otp| {
-        // Without allocators of its own the VM has all from malloc.
+        // Without its own allocators the VM takes all memory from malloc.
         let mut vm = Talker::start(otp, &["+Mea", "min", "+S", "1:1"]);
         let mut recorder = recorder(vm.0.pid());
         vm.run("ok.");
@@ -312,7 +316,7 @@ fn what_malloc_has_given_is_told_from_what_it_keeps() {
         let filled = used(&vm.quiet_map(&mut recorder, &about));
         let grown = filled - before;
         assert!((30_000_000..40_000_000).contains(&grown), "{about}: {grown}");
-        // One of them is left here and there.
+        // Keep one in a hundred.
         vm.run("put(small, [B || {N, B} <- lists:zip(lists:seq(1, 10000), get(small)), N rem 100 =:= 0]), garbage_collect().");
         let map = vm.quiet_map(&mut recorder, &about);
         let kept = map.resident.iter().filter(|(entity, _)| entity.starts_with("malloc/"));
@@ -323,7 +327,7 @@ fn what_malloc_has_given_is_told_from_what_it_keeps() {
 }
 
 #[test]
-fn a_vm_with_cryptography_is_told_apart() {
+fn a_vm_with_ssl_is_explained() {
     on_each_release(|otp| {
         let mut vm = Talker::start(otp, &[]);
         vm.run("{ok, _} = application:ensure_all_started(ssl), [crypto:hash(sha256, <<X:80>>) || X <- lists:seq(1, 100)].");
@@ -334,7 +338,7 @@ fn a_vm_with_cryptography_is_told_apart() {
 }
 
 #[test]
-fn a_vm_in_a_process_namespace_is_looked_into() {
+fn a_vm_in_a_pid_namespace_is_explained() {
     let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
     if !is_root() {
         return;
@@ -355,7 +359,7 @@ fn a_vm_in_a_process_namespace_is_looked_into() {
 }
 
 #[test]
-fn a_vm_that_ends_while_it_is_looked_at_leaves_no_half_of_a_map() {
+fn a_vm_that_ends_during_a_read_leaves_no_partial_map() {
     let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
     for _ in 0..10 {
         let mut vm = otp.start(&[], "ok");
@@ -363,7 +367,7 @@ fn a_vm_that_ends_while_it_is_looked_at_leaves_no_half_of_a_map() {
         let pid = vm.pid();
         Map::read(&mut recorder);
         let killer = std::thread::spawn(move || vm.stop());
-        // Until it is gone, all of it was there or nothing.
+        // Until it is gone, a sample has the whole memory or none of it.
         while let Ok((sample, _)) = recorder.try_sample(true) {
             let map = recorder.values(&sample, &metrics::CONTENT_RESIDENT);
             let resident: i64 = map.iter().map(|(_, bytes)| bytes).sum();

@@ -25,8 +25,7 @@ use common::{
 };
 
 const COOKIE: &str = "beamtune_test_cookie";
-/// Prints the threads of msacc with the microseconds in which they did not sleep, for each request on standard
-/// input; busy on one thread of each kind meanwhile.
+/// For each request on standard input, prints the threads of msacc with their microseconds outside of the state `sleep`.
 const PRINT_MSACC: &str = "
     erlang:system_flag(microstate_accounting, true),
     Us = fun(N) -> erlang:convert_time_unit(N, perf_counter, microsecond) end,
@@ -47,7 +46,7 @@ fn look_at(pid: u32) -> Vm {
     discovery::look_at(&tree(), pid).unwrap()
 }
 
-/// What a VM printed of msacc: awake microseconds by entity.
+/// Printed msacc values: microseconds not asleep, by entity.
 fn msacc(vm: &Running) -> BTreeMap<String, i64> {
     let mut threads = BTreeMap::new();
     loop {
@@ -61,31 +60,31 @@ fn msacc(vm: &Running) -> BTreeMap<String, i64> {
     }
 }
 
-/// The threads for which a sample has a metric: others, and those that are the VM's by their names.
+/// The threads with a metric in a sample: those without and those with a name of the VM.
 fn threads(recorder: &Recorder, sample: &Sample, metric: &Metric) -> (BTreeSet<String>, BTreeSet<String>) {
     let threads = recorder.values(sample, metric).into_iter().map(|(entity, _)| entity);
     threads.partition(|entity| entity.starts_with("other/"))
 }
 
 #[test]
-fn threads_bear_the_names_that_msacc_gives_them() {
+fn thread_entities_agree_with_msacc() {
     on_each_release(|otp| {
         let mut arguments =
             vec!["+A", "3", "+S", "3:2", "+SDcpu", "3:2", "+SDio", "12", "+IOt", "3", "+IOp", "2"];
         if otp.release >= 25 {
-            // One more auxiliary thread for each dirty allocator instance.
+            // One more aux thread for each dirty allocator instance.
             arguments.extend(["+Mdai", "max"]);
         }
-        let tells = format!("{PRINT_MSACC}, (fun F() -> io:get_line(\"\"), Print(), F() end)()");
-        let mut vm = otp.start_with_input(&arguments, &tells);
+        let print = format!("{PRINT_MSACC}, (fun F() -> io:get_line(\"\"), Print(), F() end)()");
+        let mut vm = otp.start_with_input(&arguments, &print);
         let mut recorder = Recorder::of(vm.pid());
-        // A thread gives itself its name, and is counted, only when it runs for the first time.
+        // A thread sets its name, and is counted, only when it first runs.
         let (expect, sample) = eventually_or("the same threads by msacc and by the kernel", || {
             vm.tell("");
             let expect: BTreeSet<String> = msacc(&vm).into_keys().collect();
             let sample = recorder.sample(true);
             let (others, ours) = threads(&recorder, &sample, &metrics::THREAD_CPU);
-            // Those for signals and trace messages, and the first one.
+            // The others are the threads for signals and trace messages, and the main thread.
             match ours == expect && others.len() == 3 {
                 true => Ok((expect, sample)),
                 false => Err(format!("{expect:?} by msacc, {ours:?} and {others:?} by the kernel")),
@@ -99,11 +98,11 @@ fn threads_bear_the_names_that_msacc_gives_them() {
 }
 
 #[test]
-fn a_threads_number_is_the_one_that_msacc_means() {
+fn thread_numbers_agree_with_msacc() {
     on_each_release(|otp| {
-        // Work on one thread of each kind: a process kept on scheduler 2, collections of a large heap, and reads
-        // of much at once; all others sleep without busy waiting. Not before the first line comes, because starting is the
-        // work of all threads.
+        // Work on one thread of each kind: a process bound to scheduler 2, garbage collection of a large heap, and large
+        // reads; all other threads sleep without busy wait. The work starts only with the first line of input, because all
+        // threads take part in starting the VM.
         let work = format!(
             "{PRINT_MSACC},
             io:get_line(\"\"), Print(),
@@ -117,7 +116,7 @@ fn a_threads_number_is_the_one_that_msacc_means() {
         let mut vm =
             otp.start_with_input(&[&["+S", "4:4", "+SDcpu", "4:4", "+SDio", "4"], &none[..]].concat(), &work);
         let mut recorder = Recorder::of(vm.pid());
-        // Microseconds by entity, by msacc and by the kernel, and from when to when they were read.
+        // Microseconds by entity, from msacc and from the kernel, and when they were read.
         let mut read = || -> ([BTreeMap<String, i64>; 2], [Instant; 2]) {
             let begin = Instant::now();
             vm.tell("");
@@ -128,9 +127,9 @@ fn a_threads_number_is_the_one_that_msacc_means() {
             ([by_msacc, by_kernel], [begin, Instant::now()])
         };
         let first = read();
-        // Dirty work goes from thread to thread, so the busiest one is looked for in short times. By msacc a thread that waits
-        // for a CPU is awake, so only the order is compared, where one thread stands far above the others of its kind; and
-        // one such time could be an accident. Both are read one after the other, so the time must be long beside that.
+        // Dirty work moves between threads, so the busiest one is determined for short periods. A runnable thread without a CPU is
+        // awake for msacc, so only the order is compared, where one thread is far above the others of its kind, and in several periods,
+        // since one could be a coincidence. Both values are read one after the other, so a period must be much longer than that.
         let mut kinds =
             ["scheduler", "dirty_cpu_scheduler", "dirty_io_scheduler"].map(|kind| (kind, first.clone(), 0));
         eventually("one thread of each kind above the others by both", || {
@@ -147,15 +146,16 @@ fn a_threads_number_is_the_one_that_msacc_means() {
                     let mut times: Vec<_> =
                         of_kind.map(|(entity, time)| (time - times_before[by][entity], entity)).collect();
                     times.sort();
-                    let [.., (second, _), (most, entity)] = times[..] else { panic!("{times:?}") };
-                    (most, (most > 2 * second).then_some(entity))
+                    let [.., (second, _), (highest, entity)] = times[..] else { panic!("{times:?}") };
+                    (highest, (highest > 2 * second).then_some(entity))
                 });
                 if by_kernel.0 > 50_000 {
                     *before = (times.clone(), [begin, end]);
-                    if let (Some(told), Some(found)) = (by_msacc.1, by_kernel.1) {
-                        let is_right = told == found && (*kind != "scheduler" || found == "scheduler/2");
+                    if let (Some(by_msacc), Some(by_kernel)) = (by_msacc.1, by_kernel.1) {
+                        let is_right =
+                            by_msacc == by_kernel && (*kind != "scheduler" || by_kernel == "scheduler/2");
                         *agreed += if is_right { 1 } else { -1 };
-                        assert!(*agreed > -3, "OTP {}: {told} is {found}", otp.release);
+                        assert!(*agreed > -3, "OTP {}: {by_msacc} is {by_kernel}", otp.release);
                     }
                 }
             }
@@ -165,16 +165,16 @@ fn a_threads_number_is_the_one_that_msacc_means() {
 }
 
 #[test]
-fn the_time_of_the_threads_adds_up_to_that_of_the_process() {
+fn thread_cpu_times_add_up_to_that_of_the_process() {
     on_each_release(|otp| {
         let vm = otp.start(&["+S", "2:2"], "spawn(fun F() -> lists:seq(1, 1000), F() end)");
         let mut recorder = Recorder::of(vm.pid());
-        // Only of those that were read at once: what runs between the readings is in one of them only.
+        // Only samples that were read quickly: what runs between the reads is in only one of the values.
         let at_once = |recorder: &mut Recorder| {
             let (sample, span) = recorder.try_sample(false).unwrap();
             (span.end - span.begin < 10_000_000).then_some(sample)
         };
-        let first = eventually("a sample that is read at once", || at_once(&mut recorder));
+        let first = eventually("a sample that is read quickly", || at_once(&mut recorder));
         let process = |recorder: &Recorder, sample: &Sample| {
             let part = |metric| recorder.value(sample, metric, "").unwrap();
             part(&metrics::PROCESS_USER) + part(&metrics::PROCESS_SYSTEM)
@@ -189,7 +189,7 @@ fn the_time_of_the_threads_adds_up_to_that_of_the_process() {
         let by_process = process(&recorder, &last) - process(&recorder, &first);
         let by_threads = threads(&recorder, &last) - threads(&recorder, &first);
         println!("OTP {}: process {by_process} ns, threads {by_threads} ns", otp.release);
-        // The process's is in clock ticks, and each of two readings can be off by some.
+        // The process's time is in clock ticks, and each of two values can be off by a few.
         let off = (by_process - by_threads).abs();
         assert!(off < 50_000_000, "process {by_process} ns, threads {by_threads} ns");
     });
@@ -222,13 +222,13 @@ fn every_vm_is_found_with_its_release_and_name() {
         assert!(!format!("{node_vm:?}").contains(COOKIE));
         assert!(node_vm.command_line.secret_arguments().iter().any(|argument| argument == COOKIE));
         assert_eq!(vm(plain.pid()).distribution.name, None);
-        // erl_child_setup and the like are children of VMs and no VMs.
+        // Children of VMs, such as erl_child_setup, are not VMs.
         let child = found.iter().find(|vm| vm.parent == node.pid() || vm.parent == plain.pid());
         assert_eq!(child, None);
     });
 }
 
-/// What EPMD says of a node: its port. See "EPMD Protocol" in the ERTS User's Guide, NAMES_REQ.
+/// The port of a node according to EPMD. See "EPMD Protocol" in the ERTS User's Guide, NAMES_REQ.
 fn port_by_epmd(name: &str) -> Option<u16> {
     let mut stream = TcpStream::connect(("127.0.0.1", 4369)).ok()?;
     stream.write_all(&[0, 1, 110]).ok()?;
@@ -239,13 +239,13 @@ fn port_by_epmd(name: &str) -> Option<u16> {
 }
 
 #[test]
-fn the_port_of_a_node_is_found_without_epmd() {
+fn the_distribution_port_is_found_without_epmd() {
     on_each_release(|otp| {
         let name = unique_name();
         let node = otp.start(&["-sname", &name, "-setcookie", COOKIE], "ok");
         let port = eventually("EPMD's answer", || port_by_epmd(&name));
         assert_eq!(look_at(node.pid()).distribution.candidates(), [port]);
-        // With other ports beside it, it is still among them.
+        // If there are other ports, it is among the candidates.
         let other = unique_name();
         // The socket lives as long as the process that opened it.
         let listen = "{ok, _} = gen_tcp:listen(0, []), io:format(\"listens~n\"), timer:sleep(infinity)";
@@ -254,13 +254,13 @@ fn the_port_of_a_node_is_found_without_epmd() {
         let port = eventually("EPMD's answer", || port_by_epmd(&other));
         let candidates = look_at(busy.pid()).distribution.candidates();
         assert!(candidates.len() == 2 && candidates.contains(&port), "{candidates:?} {port}");
-        // One that is no node listens nowhere.
+        // A VM without distribution does not listen.
         assert!(look_at(otp.start(&[], "ok").pid()).distribution.candidates().is_empty());
     });
 }
 
 #[test]
-fn a_recording_of_a_vm_begins_with_its_facts() {
+fn a_recording_of_a_vm_starts_with_its_facts() {
     on_each_release(|otp| {
         let vm = otp.start(&["-sname", &unique_name(), "-setcookie", COOKIE, "+sbwt", "none"], "ok");
         let mut recorder = Recorder::of(vm.pid());
@@ -291,7 +291,7 @@ fn a_recording_of_a_vm_begins_with_its_facts() {
 }
 
 #[test]
-fn a_vm_that_ends_is_gone() {
+fn an_ended_vm_is_gone() {
     let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
     let mut vm = otp.start(&[], "ok");
     let mut recorder = Recorder::of(vm.pid());
@@ -309,14 +309,14 @@ fn a_vm_that_ends_is_gone() {
 }
 
 #[test]
-fn a_vm_in_namespaces_of_its_own_is_found() {
+fn a_vm_in_its_own_namespaces_is_found() {
     let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
     if !is_root() {
         return;
     }
     let name = unique_name();
     let mut command = Command::new("unshare");
-    // With a mount namespace comes a /proc of its own; the VM dies with unshare.
+    // A mount namespace needs its own /proc; the VM dies with unshare.
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--uts", "erl", "-noinput"]);
     command.args(["-eval", "io:format(\"up~n\")", "-extra", &name]);
     let outer = Running::start(command);
@@ -334,7 +334,7 @@ fn a_vm_in_namespaces_of_its_own_is_found() {
 }
 
 #[test]
-fn rabbitmq_is_known_though_its_command_line_names_no_node() {
+fn rabbitmq_is_recognized_although_its_command_line_has_no_node_name() {
     let script = "/usr/sbin/rabbitmq-server";
     let home = tempfile::tempdir().unwrap();
     let server = std::fs::read_dir("/usr/lib/rabbitmq/lib").ok().and_then(|mut entries| entries.next()?.ok());
@@ -343,7 +343,7 @@ fn rabbitmq_is_known_though_its_command_line_names_no_node() {
     };
     let name = unique_name();
     let mut command = Command::new(server.path().join("sbin/rabbitmq-server"));
-    // Debian's wrapper in front of it would change to another user. With a shell it execs, so that the process is the VM's.
+    // Debian's wrapper script would change the user. With a shell the script execs, so that the process becomes the VM.
     command
         .env("HOME", home.path())
         .env("RABBITMQ_NODENAME", format!("{name}@localhost"))
@@ -355,11 +355,11 @@ fn rabbitmq_is_known_though_its_command_line_names_no_node() {
     let version = server.file_name().to_string_lossy().replace("rabbitmq_server-", "");
     assert_eq!(vm.product.to_string(), format!("RabbitMQ {version}"));
     assert_eq!(vm.distribution.name.unwrap().full(), Some(format!("{name}@localhost")));
-    // What stands in its memory is told apart also while it starts.
+    // Its memory is explained even while it starts.
     let mut recorder = Recorder::of(broker.pid());
     recorder.source.set_memory_budget(WITHOUT_LIMIT);
-    // What it maps and unmaps during one look is unknown in that.
-    eventually("a look at 60 MB of memory that tells nearly all", || {
+    // What it maps and unmaps during a read is unknown in that read.
+    eventually("60 MB of memory, nearly all explained", || {
         let sample = recorder.sample(true);
         let resident = recorder.values(&sample, &metrics::CONTENT_RESIDENT);
         let unknown = recorder.value(&sample, &metrics::CONTENT_RESIDENT, content::UNKNOWN)?;
@@ -369,7 +369,7 @@ fn rabbitmq_is_known_though_its_command_line_names_no_node() {
 }
 
 #[test]
-fn what_mix_and_iex_run_is_told() {
+fn mix_and_iex_are_recognized() {
     on_each_release(|otp| {
         let runs = |program: &str, arguments: &[&str], expect: &str| {
             let mut command = otp.command(program);
@@ -389,7 +389,7 @@ fn what_mix_and_iex_run_is_told() {
     });
 }
 
-/// This host's files, and which of them were asked for. Each is some system calls, which is nearly all that looking at a host costs.
+/// This host's files; counts which are read. Each takes some system calls, nearly all of the cost of reading a host.
 #[derive(Default)]
 struct Counted {
     tree: LocalTree,
@@ -444,42 +444,42 @@ impl FileTree for Counted {
     }
 }
 
-/// How many of these paths are of a process.
+/// The number of paths that belong to a process.
 fn of_process(paths: &[String], pid: u32) -> usize {
     let folder = format!("/proc/{pid}/");
     paths.iter().filter(|path| path.starts_with(&folder)).count()
 }
 
 #[test]
-fn vms_are_found_with_some_files_of_each_and_next_to_none_of_others() {
-    /// It is 39, of which each open file has one.
-    const MOST_OF_A_VM: usize = 80;
-    const MOST_OF_ANOTHER: usize = 5;
+fn discovery_reads_some_files_of_vms_and_few_of_other_processes() {
+    /// It reads 39, including one for each open file.
+    const MAX_FILES_OF_A_VM: usize = 80;
+    const MAX_FILES_OF_ANOTHER: usize = 5;
     let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
     let vms: Vec<Running> =
         (0..5).map(|_| otp.start(&["-sname", &unique_name(), "-setcookie", COOKIE], "ok")).collect();
-    let mut another = Command::new("sh");
-    another.args(["-c", "echo up; read line"]);
-    let another = Running::start(another);
-    another.line("up");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "echo up; read line"]);
+    let shell = Running::start(shell);
+    shell.line("up");
     let tree = Counted::default();
     let found = discovery::discover(&tree).unwrap().vms;
     let paths = tree.paths.borrow();
     for vm in &vms {
         assert!(found.iter().any(|found| found.identity.pid == vm.pid()));
         let files = of_process(&paths, vm.pid());
-        assert!((1..=MOST_OF_A_VM).contains(&files), "{files} files of a VM: {paths:#?}");
+        assert!((1..=MAX_FILES_OF_A_VM).contains(&files), "{files} files of a VM: {paths:#?}");
     }
-    let files = of_process(&paths, another.pid());
-    assert!((1..=MOST_OF_ANOTHER).contains(&files), "{files} files of a shell: {paths:#?}");
+    let files = of_process(&paths, shell.pid());
+    assert!((1..=MAX_FILES_OF_ANOTHER).contains(&files), "{files} files of a shell: {paths:#?}");
 }
 
 #[test]
-fn a_sample_reads_a_few_files_of_each_thread_however_many_there_are() {
+fn a_sample_reads_a_fixed_number_of_files_per_thread() {
     /// stat, schedstat and status.
-    const MOST_OF_A_THREAD: usize = 3;
-    /// They are 22.
-    const MOST_OF_THE_REST: usize = 40;
+    const MAX_FILES_PER_THREAD: usize = 3;
+    /// It reads 22.
+    const MAX_OTHER_FILES: usize = 40;
     let Some(otp) = installed(25) else { return println!("skipped, because OTP 25 is not installed") };
     let files = |arguments: &[&str]| {
         let vm = otp.start(arguments, "ok");
@@ -494,8 +494,8 @@ fn a_sample_reads_a_few_files_of_each_thread_however_many_there_are() {
         let (of_threads, rest): (Vec<_>, Vec<_>) =
             paths.take().into_iter().partition(|path| path.starts_with(&of_threads));
         println!("{threads} threads: {} files of them, {} others", of_threads.len(), rest.len());
-        assert!(of_threads.len() <= threads * MOST_OF_A_THREAD, "{of_threads:#?}");
-        assert!(rest.len() <= MOST_OF_THE_REST, "{rest:#?}");
+        assert!(of_threads.len() <= threads * MAX_FILES_PER_THREAD, "{of_threads:#?}");
+        assert!(rest.len() <= MAX_OTHER_FILES, "{rest:#?}");
         threads
     };
     let few = files(&["+S", "2:2", "+SDcpu", "2:2", "+SDio", "10"]);

@@ -1,61 +1,61 @@
-//! Where the VM's allocators are, and which carriers each of them knows.
+//! Finds the VM's allocators, and the carriers in their lists.
 //!
-//! An allocator instance is an `Allctr_t` (erts/emulator/beam/erl_alloc_util.h), of the VM's static data or allocated by
-//! malloc when it starts, and never moves. Static tables lead to all of them: `erts_allctrs` to those that there is one of,
-//! and `erts_allctr_thr_spec` to arrays with one for each scheduler. No symbol is needed, because the form tells: at
-//! some offset there is a pointer to a constant string of the emulator, `eheap_`, `binary_` …
+//! An allocator instance is an `Allctr_t` (erts/emulator/beam/erl_alloc_util.h), in static data or allocated with malloc at start, and never
+//! moves. Static tables lead to all of them: `erts_allctrs` to single instances, and `erts_allctr_thr_spec` to arrays with one instance per
+//! scheduler. No symbols are needed, because instances are recognized by their content: at some offset there is a pointer to a constant
+//! string of the emulator, `eheap_`, `binary_` …
 //!
 //! | in `Allctr_t` | OTP 23 | 25 | 27 |
 //! |---|---|---|---|
 //! | `name_prefix` | +120 | +120 | +120 |
 //! | `mbc_list` (first, last), then `sbc_list`, `pooled_tree`, `dc_list`, `sentinel` | +344 | +336 | +336 |
 //!
-//! Neither offset is taken from this table: the first is the one at which the most have a name, the second the one at which
-//! the most have the two ends of a list of carriers that know them. The order behind it is the same in all of them.
+//! Neither offset is hard-coded: the first is the one at which most candidates have a name, the second the one at which most instances have the
+//! two ends of a list of carriers that point back to them. The order of the fields after it is the same in all releases.
 //!
-//! Carriers begin with `Carrier_t`: size and kind, the next and the one before in the list, and their allocator. In the lists
-//! of multiblock and single-block carriers are those in use. Abandoned ones are in a ring through `cpool`, with a
-//! sentinel in the static data: one for all allocators in OTP 22 and 23, one for each kind of them else. `dc_list` has those
-//! that wait for being given back. So all is found by the VM's own lists, at a cost that grows with the number of
-//! carriers and not with their size, and what was a carrier once is not taken for one.
+//! Carriers begin with `Carrier_t`: size and kind, next and previous carrier in the list, and their allocator. The lists of multiblock and
+//! singleblock carriers contain those in use. Abandoned carriers are in a ring through `cpool` with a sentinel in static data: one for all
+//! allocators in OTP 22 and 23, later one for each allocator type. `dc_list` has those that are about to be deallocated. So everything is found
+//! through the VM's own lists, at a cost that grows with the number of carriers and not with their size, and former carriers are not
+//! mistaken for carriers.
 
 use std::collections::{HashMap, HashSet};
 
 use super::emulator::Emulator;
 use super::image::{Image, word_at};
 
-/// Names of all allocators that use carriers. In OTP 29 and before there are no others.
+/// Name prefixes of all allocators with carriers, up to OTP 29.
 const PREFIXES: [&str; 12] = [
     "temp_", "sl_", "std_", "ll_", "eheap_", "ets_", "fix_", "literal_", "binary_", "driver_", "exec_",
     "test_",
 ];
-/// What of an `Allctr_t` is looked at for its name.
-const NAME_WITHIN: usize = 256;
-/// And for its lists.
-const LISTS_WITHIN: usize = 1024;
-/// Allocators at most: 10 of them, for each of 1,024 schedulers and as many dirty ones, and one more.
-const MOST_ALLOCATORS: usize = 30_000;
-/// Of so many it is found out where the lists are.
-const SAMPLE: usize = 200;
-/// Carriers at most: a terabyte in those of a megabyte.
-const MOST_CARRIERS: usize = 1_000_000;
+/// The part of an `Allctr_t` in which its name is searched.
+const NAME_SEARCH_BYTES: usize = 256;
+/// The part in which its lists are searched.
+const LISTS_SEARCH_BYTES: usize = 1024;
+/// Limit of instances: 10 allocators for each of 1,024 schedulers and as many dirty ones, and some more.
+const MAX_ALLOCATORS: usize = 30_000;
+/// Number of instances in which the offset of the lists is searched.
+const SAMPLED_ALLOCATORS: usize = 200;
+/// Limit of carriers: a terabyte in carriers of a megabyte.
+const MAX_CARRIERS: usize = 1_000_000;
 
-/// How often a list is followed that is being changed: where carriers come and go by the hundred in a second, one walk in some is torn.
-const TRIES: usize = 5;
+/// Attempts to follow a list that changes: with hundreds of carriers created and freed per second, some walks fail.
+const MAX_ATTEMPTS: usize = 5;
 
-/// Bits of `chdr`; the next one is always 0.
+/// Bits of `chdr`; the third one is always 0.
 const MSEG: u64 = 1;
 const SBC: u64 = 2;
-/// What sizes and pointers to allocators have beside flags.
+/// Low bits of sizes and of pointers to allocators.
 const FLAGS: u64 = 7;
-/// Marks in pointers of the ring of abandoned carriers.
+/// Low bits of pointers in the ring of abandoned carriers.
 const MARKS: u64 = 3;
-/// Where in `Carrier_t` the data of abandoned carriers are, and where in those the link to the next one. Behind it are the one to
-/// the one before, and the allocator that has made the carrier.
+/// Offset of the data of abandoned carriers in `Carrier_t`, and of the next pointer in that. It is followed by the previous pointer, and by the
+/// allocator that created the carrier.
 const CPOOL: u64 = 32;
 const NEXT: u64 = 16;
 
-/// One allocator instance.
+/// An allocator instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Allocator {
     address: u64,
@@ -63,29 +63,29 @@ pub(super) struct Allocator {
     pub name: String,
 }
 
-/// In which of an allocator's sets a carrier is.
+/// Which list of an allocator a carrier is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Set {
     Mbcs,
     Sbcs,
     Pool,
-    /// Empty, and about to be given back.
-    Leaving,
+    /// Empty, about to be deallocated.
+    Deallocating,
 }
 
-/// One carrier.
+/// A carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Carrier {
     pub address: u64,
     pub size: u64,
-    /// Mapped by the VM itself; else it has come from malloc.
+    /// Whether mseg_alloc mapped it; otherwise it comes from malloc.
     pub is_mseg: bool,
     pub set: Set,
     /// Index of its allocator.
     pub allocator: usize,
 }
 
-/// What stands at the beginning of a carrier.
+/// The beginning of a carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Header {
     chdr: u64,
@@ -112,7 +112,7 @@ impl Header {
     }
 }
 
-/// The allocators of a VM. They stay where they are for all of its life.
+/// The allocators of a VM. They never move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Allocators {
     all: Vec<Allocator>,
@@ -120,26 +120,26 @@ pub(super) struct Allocators {
     lists_at: u64,
 }
 
-/// All carriers that were found.
+/// All carriers found.
 #[derive(Debug, Default)]
 pub(super) struct Carriers {
     pub all: Vec<Carrier>,
-    /// Lists whose end could not be reached: their links are swapped out, or were just being changed.
+    /// Number of lists whose end was not reached: their links are swapped out, or were being changed.
     pub cut: usize,
 }
 
 impl Allocators {
-    /// Searches them from the emulator's static data on; `None` where there are none, or of an unknown form.
+    /// Finds the allocators, starting from static data; `None` without any of a known layout.
     pub fn find(image: &Image<'_>, emulator: &Emulator<'_>, pointers: &[u64]) -> Option<Allocators> {
         let mut search = Search { image, emulator, known: HashMap::new() };
         let mut found: HashSet<u64> = HashSet::new();
         for pointer in pointers {
-            if search.names(*pointer) {
+            if search.has_name(*pointer) {
                 found.insert(*pointer);
             }
-            // Also of what seems to have a name: behind a short array there are allocators.
-            found.extend(search.array(*pointer));
-            if found.len() > MOST_ALLOCATORS {
+            // Even if something seems to have a name: a short array may precede allocators.
+            found.extend(search.array_members(*pointer));
+            if found.len() > MAX_ALLOCATORS {
                 return None;
             }
         }
@@ -164,21 +164,21 @@ impl Allocators {
         self.all.get(carrier.allocator).map_or("", |allocator| &allocator.name)
     }
 
-    /// Follows all of their lists.
+    /// Follows all lists.
     pub fn carriers(&self, image: &Image<'_>, emulator: &Emulator<'_>) -> Carriers {
         let mut found = Carriers::default();
         let mut sentinels: HashSet<u64> = HashSet::new();
         for (at, allocator) in self.all.iter().enumerate() {
             // mbc_list, sbc_list, pooled_tree, dc_list, sentinel.
             let lists = || image.words_now(allocator.address.saturating_add(self.lists_at));
-            let Some([mbcs, mbcs_end, sbcs, sbcs_end, _, leaving, leaving_end, sentinel]) = lists() else {
+            let Some([mbcs, mbcs_end, sbcs, sbcs_end, _, dealloc, dealloc_end, sentinel]) = lists() else {
                 found.cut += 1;
                 continue;
             };
             let ends = [
                 (Set::Mbcs, 0, [mbcs, mbcs_end]),
                 (Set::Sbcs, 2, [sbcs, sbcs_end]),
-                (Set::Leaving, 5, [leaving, leaving_end]),
+                (Set::Deallocating, 5, [dealloc, dealloc_end]),
             ];
             for (set, place, ends) in ends {
                 let again = || lists()?.get(place..place + 2)?.first_chunk().copied();
@@ -195,7 +195,7 @@ impl Allocators {
         found
     }
 
-    /// A carrier in a list of one of them.
+    /// The link of a carrier in an allocator's list.
     fn in_list(&self, image: &Image<'_>, at: usize, set: Set, address: u64) -> Option<Link> {
         let owner = self.all.get(at)?.address;
         let header = Header::read(image, address).filter(|header| header.is_of(owner))?;
@@ -203,7 +203,7 @@ impl Allocators {
         Some(Link { next: header.next, prev: header.prev, carrier: Some(carrier) })
     }
 
-    /// A node in a ring of abandoned carriers. The VM puts some that are no carriers there when instrument is used.
+    /// The link of a node in a ring of abandoned carriers. `instrument` adds nodes that are not carriers.
     fn in_ring(&self, image: &Image<'_>, node: u64) -> Option<Link> {
         let [next, prev, origin] = image.words_now(node.checked_add(NEXT)?)?;
         let address = node.checked_sub(CPOOL)?;
@@ -213,7 +213,7 @@ impl Allocators {
     }
 }
 
-/// What stands at one place of a chain.
+/// An element of a doubly linked list.
 struct Link {
     next: u64,
     prev: u64,
@@ -221,16 +221,16 @@ struct Link {
 }
 
 impl Link {
-    /// The same for who comes from behind.
-    fn turned(self) -> Self {
+    /// The same for walking backwards.
+    fn reversed(self) -> Self {
         Link { next: self.prev, prev: self.next, carrier: self.carrier }
     }
 }
 
 impl Carriers {
-    /// Follows a chain from its first link on and, where that does not reach the end, from its last one back; and again where neither
-    /// did, or the two did not meet, from the ends that it has by then. What was in it at any of these times has been found. Behind both
-    /// ends stands 0, or the sentinel.
+    /// Walks a list forwards and, if the end is not reached, backwards; then again from its current ends, if the list was not completed and the
+    /// walks did not meet. Everything that was in the list at any of these times is found. `end` is what the pointers at both ends contain: 0,
+    /// or the sentinel.
     fn follow(
         &mut self,
         ends: [u64; 2],
@@ -238,21 +238,21 @@ impl Carriers {
         end: u64,
         read: &dyn Fn(u64) -> Option<Link>,
     ) {
-        let most = MOST_CARRIERS.saturating_sub(self.all.len());
+        let max = MAX_CARRIERS.saturating_sub(self.all.len());
         let mut known: HashSet<u64> = HashSet::new();
-        for attempt in 0..TRIES {
+        for attempt in 0..MAX_ATTEMPTS {
             let now = if attempt == 0 { Some(ends) } else { again() };
             let Some([first, last]) = now else { break };
-            let (forward, reaches_end) = walk(first, end, most, read);
+            let (forward, reaches_end) = walk(first, end, max, read);
             if reaches_end && known.is_empty() {
                 self.all.extend(forward);
                 return;
             }
             let (backward, reaches_begin) = match reaches_end {
                 true => (Vec::new(), true),
-                false => walk(last, end, most, &|address| read(address).map(Link::turned)),
+                false => walk(last, end, max, &|address| read(address).map(Link::reversed)),
             };
-            // Where both meet, nothing is missing.
+            // If both walks meet, nothing is missing.
             let seen: HashSet<u64> = forward.iter().map(|carrier| carrier.address).collect();
             let meets = backward.iter().any(|carrier| seen.contains(&carrier.address));
             let found = forward.into_iter().chain(backward);
@@ -265,12 +265,12 @@ impl Carriers {
     }
 }
 
-/// Goes on as long as each link agrees with the one before: what was passed, and whether the end was reached.
-fn walk(first: u64, end: u64, most: usize, read: &dyn Fn(u64) -> Option<Link>) -> (Vec<Carrier>, bool) {
+/// Walks as long as each link agrees with the previous one: the carriers passed, and whether the end was reached.
+fn walk(first: u64, end: u64, max: usize, read: &dyn Fn(u64) -> Option<Link>) -> (Vec<Carrier>, bool) {
     let mut passed = Vec::new();
     let (mut address, mut before) = (first, end);
-    // Links that go round would never end.
-    for _ in 0..most {
+    // The limit also ends a cycle.
+    for _ in 0..max {
         if address == end {
             return (passed, true);
         }
@@ -284,28 +284,28 @@ fn walk(first: u64, end: u64, most: usize, read: &dyn Fn(u64) -> Option<Link>) -
 fn carrier(address: u64, header: &Header, set: Set, allocator: usize) -> Option<Carrier> {
     let size = header.size();
     address.checked_add(size)?;
-    let is_of_its_set = (header.chdr & SBC != 0) == (set == Set::Sbcs);
-    let is_one = is_of_its_set && size > CPOOL && header.chdr & 4 == 0;
-    is_one.then_some(Carrier { address, size, is_mseg: header.chdr & MSEG != 0, set, allocator })
+    let is_in_right_list = (header.chdr & SBC != 0) == (set == Set::Sbcs);
+    let is_carrier = is_in_right_list && size > CPOOL && header.chdr & 4 == 0;
+    is_carrier.then_some(Carrier { address, size, is_mseg: header.chdr & MSEG != 0, set, allocator })
 }
 
-/// Looks for allocators, and remembers what was none.
+/// Searches allocators, and remembers all results.
 struct Search<'a> {
     image: &'a Image<'a>,
     emulator: &'a Emulator<'a>,
-    /// At which offset there is which name.
+    /// Offset and name found at an address.
     known: HashMap<u64, Option<(usize, String)>>,
 }
 
 impl Search<'_> {
-    /// True of what has an allocator's name.
-    fn names(&mut self, address: u64) -> bool {
+    /// Whether the structure at an address has the name of an allocator.
+    fn has_name(&mut self, address: u64) -> bool {
         if let Some(known) = self.known.get(&address) {
             return known.is_some();
         }
-        let mut bytes = [0; NAME_WITHIN];
+        let mut bytes = [0; NAME_SEARCH_BYTES];
         let read = self.image.read_some(address, &mut bytes);
-        // The queue of blocks to be freed stands first, and takes more than a line of the cache.
+        // The queue of delayed deallocations comes first and takes more than a cache line.
         let named = (64..read.saturating_sub(7)).step_by(8).find_map(|offset| {
             let string = self.emulator.string(word_at(&bytes, offset)?)?;
             PREFIXES.contains(&string.as_str()).then(|| (offset, format!("{string}alloc")))
@@ -315,10 +315,10 @@ impl Search<'_> {
         is_named
     }
 
-    /// The allocators of an array of pointers to such.
-    fn array(&mut self, address: u64) -> Vec<u64> {
+    /// The allocators in an array of pointers.
+    fn array_members(&mut self, address: u64) -> Vec<u64> {
         let mut found = Vec::new();
-        for index in 0..MOST_ALLOCATORS as u64 {
+        for index in 0..MAX_ALLOCATORS as u64 {
             let element = address.saturating_add(index.saturating_mul(8));
             let pointer = self.image.word(element);
             let is_memory = |pointer: &u64| {
@@ -326,7 +326,7 @@ impl Search<'_> {
                     && (self.image.anonymous.find(*pointer).is_some() || self.emulator.is_data(*pointer))
             };
             match pointer.filter(is_memory) {
-                Some(pointer) if self.names(pointer) => found.push(pointer),
+                Some(pointer) if self.has_name(pointer) => found.push(pointer),
                 _ => break,
             }
         }
@@ -334,11 +334,11 @@ impl Search<'_> {
     }
 }
 
-/// At which offset the most have both ends of a list of multiblock carriers.
+/// The offset at which most instances have both ends of a list of multiblock carriers.
 fn lists_at(image: &Image<'_>, named_at: usize, all: &[Allocator]) -> Option<u64> {
     let mut votes: HashMap<usize, usize> = HashMap::new();
-    for allocator in all.iter().take(SAMPLE) {
-        let mut bytes = [0; LISTS_WITHIN];
+    for allocator in all.iter().take(SAMPLED_ALLOCATORS) {
+        let mut bytes = [0; LISTS_SEARCH_BYTES];
         let read = image.read_some(allocator.address, &mut bytes);
         for offset in (named_at + 8..read.saturating_sub(15)).step_by(8) {
             let ends = word_at(&bytes, offset).zip(word_at(&bytes, offset + 8));
@@ -371,15 +371,15 @@ mod tests {
 
     use super::*;
 
-    /// A list of carriers, by their addresses, that others change while it is read: the oldest one leaves, a new one comes last.
-    struct Changing {
+    /// A list of carriers that changes while it is read: the first carrier is removed, a new one is appended.
+    struct ChangingList {
         list: RefCell<Vec<u64>>,
         reads: Cell<usize>,
-        /// At which reads that happens.
+        /// Reads at which the list changes.
         at: Vec<usize>,
     }
 
-    impl Changing {
+    impl ChangingList {
         fn link(&self, address: u64) -> Option<Link> {
             let read = self.reads.get();
             self.reads.set(read + 1);
@@ -408,7 +408,7 @@ mod tests {
 
     fn followed(length: u64, at: Vec<usize>) -> (Vec<u64>, Vec<u64>, usize) {
         let list = (1..=length).map(|number| number * 8).collect();
-        let changing = Changing { list: RefCell::new(list), reads: Cell::new(0), at };
+        let changing = ChangingList { list: RefCell::new(list), reads: Cell::new(0), at };
         let mut found = Carriers::default();
         let ends = changing.ends().unwrap_or_default();
         found.follow(ends, &|| changing.ends(), 0, &|address| changing.link(address));
@@ -417,19 +417,19 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_changes_as_it_is_read_is_followed_again() {
-        // The first one is gone when it is read, and so is the way back, since there is another one before the last by then.
+    fn a_list_that_changes_during_the_walk_is_walked_again() {
+        // The first carrier is gone when it is read, and the backward walk fails, too, since a new carrier was appended.
         let (mut found, list, cut) = followed(4, vec![0, 1]);
         found.sort_unstable();
         assert_eq!((&found, cut), (&list, 0));
-        // One that never stands still is cut; what was seen of it is kept.
+        // A list that changes all the time is counted as cut.
         let (found, _, cut) = followed(4, (0..1_000).collect());
         assert_eq!((found.len(), cut), (0, 1));
     }
 
     proptest! {
         #[test]
-        fn what_stays_in_a_list_is_found_once_or_the_list_is_told_as_cut(
+        fn carriers_that_stay_are_found_once_or_the_list_counts_as_cut(
             length in 1..40_u64,
             at in proptest::collection::vec(0..200_usize, 0..20),
         ) {

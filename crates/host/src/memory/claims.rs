@@ -1,25 +1,25 @@
-//! Who owns which addresses: each is given once, to whoever comes first.
+//! Which addresses have which owner. Each address is claimed once; the first claim wins.
 
 use std::collections::BTreeMap;
 
 use super::image::Range;
 
-/// What stands in memory, as the index of its kind.
+/// Purpose of memory, as an index.
 pub(super) type Kind = usize;
 
-/// Ranges that have an owner, by their first address.
+/// Claimed ranges, by their start address.
 #[derive(Debug, Default)]
 pub(super) struct Claims(BTreeMap<u64, (u64, Kind)>);
 
 impl Claims {
-    /// True if a part of it has an owner.
+    /// Whether a part of the range is claimed.
     pub fn overlaps(&self, range: Range) -> bool {
         let before = self.0.range(..range.end).next_back();
         before.is_some_and(|(_, (end, _))| *end > range.start)
     }
 
-    /// Claims all of it, if nothing of it has an owner.
-    pub fn whole(&mut self, range: Range, kind: Kind) -> bool {
+    /// Claims the whole range, if no part of it is claimed.
+    pub fn claim_whole(&mut self, range: Range, kind: Kind) -> bool {
         let is_free = range.start < range.end && !self.overlaps(range);
         if is_free {
             self.0.insert(range.start, (range.end, kind));
@@ -27,17 +27,17 @@ impl Claims {
         is_free
     }
 
-    /// Claims what of it has no owner; how much that is.
-    pub fn rest(&mut self, range: Range, kind: Kind) -> u64 {
-        let free = self.free(range);
+    /// Claims the unclaimed parts of the range; returns their total size.
+    pub fn claim_rest(&mut self, range: Range, kind: Kind) -> u64 {
+        let free = self.free_parts(range);
         free.iter().for_each(|part| {
             self.0.insert(part.start, (part.end, kind));
         });
         free.iter().map(|part| part.size()).fold(0, u64::saturating_add)
     }
 
-    /// The parts of a range that have no owner.
-    pub fn free(&self, range: Range) -> Vec<Range> {
+    /// The unclaimed parts of a range.
+    pub fn free_parts(&self, range: Range) -> Vec<Range> {
         let mut free = Vec::new();
         let before = self.0.range(..range.start).next_back().map_or(0, |(_, (end, _))| *end);
         let mut start = range.start.max(before);
@@ -53,7 +53,7 @@ impl Claims {
         free
     }
 
-    /// All, by address.
+    /// All claims, by address.
     pub fn iter(&self) -> impl Iterator<Item = (Range, Kind)> {
         self.0.iter().map(|(start, (end, kind))| (Range { start: *start, end: *end }, *kind))
     }
@@ -70,18 +70,18 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_first_owns_it() {
+    fn the_first_claim_wins() {
         let mut claims = Claims::default();
-        assert!(claims.whole(range(10, 20), 0));
+        assert!(claims.claim_whole(range(10, 20), 0));
         assert!(
-            !claims.whole(range(19, 30), 1)
-                && !claims.whole(range(0, 11), 1)
-                && !claims.whole(range(12, 13), 1)
+            !claims.claim_whole(range(19, 30), 1)
+                && !claims.claim_whole(range(0, 11), 1)
+                && !claims.claim_whole(range(12, 13), 1)
         );
-        assert!(!claims.whole(range(5, 40), 1) && !claims.whole(range(30, 30), 1));
-        assert!(claims.whole(range(20, 25), 1));
-        assert_eq!(claims.rest(range(0, 30), 2), 15);
-        assert_eq!(claims.free(range(0, 40)), [range(30, 40)]);
+        assert!(!claims.claim_whole(range(5, 40), 1) && !claims.claim_whole(range(30, 30), 1));
+        assert!(claims.claim_whole(range(20, 25), 1));
+        assert_eq!(claims.claim_rest(range(0, 30), 2), 15);
+        assert_eq!(claims.free_parts(range(0, 40)), [range(30, 40)]);
         let all: Vec<_> = claims.iter().collect();
         assert_eq!(all, [(range(0, 10), 2), (range(10, 20), 0), (range(20, 25), 1), (range(25, 30), 2)]);
     }
@@ -95,9 +95,9 @@ mod tests {
                 let part = &mut owned[start as usize..(start + size) as usize];
                 let free = part.iter().filter(|owned| !**owned).count() as u64;
                 let claimed = match is_whole {
-                    true if claims.whole(asked, kind) => size,
+                    true if claims.claim_whole(asked, kind) => size,
                     true => 0,
-                    false => claims.rest(asked, kind),
+                    false => claims.claim_rest(asked, kind),
                 };
                 let is_all = !is_whole || (free == size && size > 0);
                 prop_assert_eq!(claimed, if is_all { free } else { 0 });
@@ -105,7 +105,7 @@ mod tests {
                     part.fill(true);
                 }
             }
-            let free: u64 = claims.free(range(0, 300)).into_iter().map(Range::size).sum();
+            let free: u64 = claims.free_parts(range(0, 300)).into_iter().map(Range::size).sum();
             prop_assert_eq!(free, owned.iter().filter(|owned| !**owned).count() as u64);
         }
     }

@@ -1,4 +1,4 @@
-//! Puts together who owns which page.
+//! Determines the owner of each page.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -20,21 +20,21 @@ use super::segments::{self, Caches};
 use super::smaps::Mapping;
 use super::stacks::{self, Thread};
 
-/// Following malloc's chunks means to read nearly all pages: 2.6 GB a second were. It is left out where it takes more than so
-/// much of the time that there is.
+/// Following malloc chunks reads nearly all pages: 2.6 GB/s were measured. It is left out if it would take more than this share of the
+/// budget.
 const CHUNK_BYTES_PER_NS: u64 = 2;
 const CHUNKS_PERCENT: i64 = 25;
 
-/// What is known of a process before its memory is looked at.
+/// What is known about a process before its memory is read.
 #[derive(Debug)]
 pub(super) struct Process<'a> {
     pub pid: u32,
     /// The path of its program.
     pub emulator: &'a str,
     pub mappings: &'a [Mapping],
-    /// Of each mapping.
+    /// The kind of each mapping.
     pub kinds: &'a [&'static str],
-    /// Where the static data of files end.
+    /// Where the static data of each file ends.
     pub extents: &'a HashMap<&'a str, u64>,
 }
 
@@ -43,13 +43,13 @@ impl Process<'_> {
         self.mappings.iter().zip(self.kinds.iter().copied())
     }
 
-    /// Memory of no file, which is looked at page by page.
-    fn is_looked_at(mapping: &Mapping, kind: &str) -> bool {
+    /// Whether memory is examined page by page: memory without a file.
+    fn is_examined(mapping: &Mapping, kind: &str) -> bool {
         let is_static = mapping.path.is_empty() && matches!(kind, kinds::EMULATOR | kinds::LIBRARIES);
         (is_static || matches!(kind, kinds::ANONYMOUS | kinds::HEAP)) && mapping.is_anonymous()
     }
 
-    /// Static data that files do not hold, with the files: what lies behind them, up to where they end.
+    /// Static data beyond the content of files: the mapping after a file's, up to the end of its static data.
     fn static_data(&self) -> impl Iterator<Item = (&str, Range)> {
         self.mappings.array_windows().filter_map(|[file, next]| {
             let end = *self.extents.get(file.path.as_str())?;
@@ -59,15 +59,15 @@ impl Process<'_> {
     }
 }
 
-/// More than a little.
-pub(crate) const MUCH_PERCENT: u64 = 3;
-/// Looks with which landmarks are searched: the first one can be at a VM that is just starting.
+/// A share from which on unexplained memory is significant.
+pub(crate) const SIGNIFICANT_PERCENT: u64 = 3;
+/// Number of searches for landmarks: the first one may happen while the VM is starting.
 const SEARCHES: u32 = 2;
 
-/// What stays where it is for all of a VM's life.
+/// Structures that never move in the life of a VM.
 #[derive(Debug)]
 pub(super) struct Landmarks {
-    /// Where its program is mapped.
+    /// Address of the program.
     program: u64,
     searches: u32,
     allocators: Allocators,
@@ -76,7 +76,7 @@ pub(super) struct Landmarks {
 }
 
 impl Landmarks {
-    /// Searches them, unless they are known well enough.
+    /// Searches the landmarks, unless they were searched often enough.
     fn update(known: &mut Option<Landmarks>, image: &Image<'_>, emulator: &Emulator<'_>, program: u64) {
         let searches =
             known.as_ref().filter(|known| known.program == program).map_or(0, |known| known.searches);
@@ -99,14 +99,14 @@ impl Landmarks {
     }
 }
 
-/// What was found.
+/// The result.
 #[derive(Debug)]
 pub(super) struct Found {
     pub sums: BTreeMap<String, ContentSum>,
     pub cut_lists: usize,
 }
 
-/// Reads what stands in a process's memory; `moves` as in [`super::Depth::Moving`].
+/// Reads the content of a process's memory; `moves` as in [`super::Depth::Moving`].
 pub(super) fn read(
     process: &Process<'_>,
     tree: &impl FileTree,
@@ -117,17 +117,17 @@ pub(super) fn read(
     meter: &Meter<'_>,
 ) -> Result<Found, HostError> {
     let pid = process.pid;
-    // Opened first: who may not read it need not read the rest.
+    // Opened first: without access to it the rest is not needed.
     let memory_path = format!("/proc/{pid}/mem");
     let memory = tree.open(&memory_path)?;
     let program = tree.open(&format!("/proc/{pid}/exe"))?;
     let pagemap_path = format!("/proc/{pid}/pagemap");
     let pagemap = tree.open(&pagemap_path)?;
-    let looked_at = process.with_kinds().filter(|(mapping, kind)| Process::is_looked_at(mapping, kind));
-    let anonymous = Ranges::of(looked_at.map(|(mapping, _)| mapping));
+    let examined = process.with_kinds().filter(|(mapping, kind)| Process::is_examined(mapping, kind));
+    let anonymous = Ranges::of(examined.map(|(mapping, _)| mapping));
     let of_program = || process.mappings.iter().filter(|mapping| mapping.path == process.emulator);
-    let kept = process.static_data().filter(|(path, _)| *path == process.emulator).map(|(_, range)| range);
-    let emulator = Emulator::new(&*program, of_program().collect(), kept);
+    let bss = process.static_data().filter(|(path, _)| *path == process.emulator).map(|(_, range)| range);
+    let emulator = Emulator::new(&*program, of_program().collect(), bss);
     let begin = of_program().map(|mapping| mapping.start).next().unwrap_or(0);
     let files = [&*memory, &*pagemap];
     let earlier = landmarks.as_ref().filter(|known| moves && known.program == begin).map(|known| {
@@ -138,7 +138,7 @@ pub(super) fn read(
     let image = Image::new(files, &pages, &anonymous, meter);
     Landmarks::update(landmarks, &image, &emulator, begin);
     if meter.is_over() {
-        // Not all of them may have been found.
+        // Some landmarks may be missing.
         *landmarks = None;
         return Err(meter.error(&memory_path));
     }
@@ -146,10 +146,10 @@ pub(super) fn read(
     let mut map = Map::new(&image, process);
     let cut_lists = map.carriers(landmarks, &emulator);
     if moves {
-        // Segments that were taken out of a cache between the two readings; and what was unmapped since the pages were read.
+        // Segments taken out of a cache between the two readings, and memory unmapped since the pages were read.
         let later = landmarks.allocators.carriers(&image, &emulator);
-        map.passing(&landmarks.allocators, &later.all);
-        map.passing(&landmarks.allocators, &earlier.unwrap_or_default().all);
+        map.claim_transient(&landmarks.allocators, &later.all);
+        map.claim_transient(&landmarks.allocators, &earlier.unwrap_or_default().all);
     }
     map.stacks(stacks::find(&image, tree, pid, threads, process.mappings));
     map.static_data();
@@ -161,7 +161,7 @@ pub(super) fn read(
         let kind = map.kind(content::MALLOC_MAPPED);
         let (count, size) = malloc::mapped(&image, &mut map.claims, kind);
         map.add(kind, count, size);
-        // What malloc does not need of those, it gives back at once.
+        // malloc unmaps freed chunks of this kind at once.
         map.set_in_use(kind, Some(size));
     }
     if meter.is_over() {
@@ -170,25 +170,25 @@ pub(super) fn read(
     let sums = map.finish();
     let all = sums.values().map(|sum| sum.resident).fold(0, u64::saturating_add);
     let unknown = sums.get(content::UNKNOWN).map_or(0, |sum| sum.resident);
-    if unknown > all / 100 * MUCH_PERCENT {
-        // Something may have been swapped out when it was searched for.
+    if unknown > all / 100 * SIGNIFICANT_PERCENT {
+        // Something may have been swapped out during the search.
         landmarks.searches = 0;
     }
     Ok(Found { sums, cut_lists })
 }
 
-/// What a carrier is told as.
+/// The entity of a carrier.
 fn entity(allocators: &Allocators, carrier: &Carrier) -> String {
     let name = allocators.name(carrier);
     match carrier.set {
         Set::Mbcs => content::carriers(name, content::MBCS),
         Set::Sbcs => content::carriers(name, content::SBCS),
         Set::Pool => content::carriers(name, content::POOL),
-        Set::Leaving => content::MSEG_CACHE.to_owned(),
+        Set::Deallocating => content::MSEG_CACHE.to_owned(),
     }
 }
 
-/// The pages of all that is looked at, and of the emulator's static data.
+/// The pages of all examined memory, and of the emulator's static data.
 fn read_pages(
     process: &Process<'_>,
     file: &dyn ReadAt,
@@ -200,7 +200,7 @@ fn read_pages(
     for (mapping, kind) in process.with_kinds() {
         let is_data = mapping.path == process.emulator && mapping.write;
         let has_pages = mapping.resident > 0 || mapping.swapped > 0;
-        if has_pages && (is_data || Process::is_looked_at(mapping, kind)) {
+        if has_pages && (is_data || Process::is_examined(mapping, kind)) {
             pages::read(file, path, mapping, meter, &mut buffer, &mut pages)?;
         }
     }
@@ -215,8 +215,8 @@ struct Map<'a> {
     names: Vec<String>,
     by_name: HashMap<String, Kind>,
     sums: Vec<ContentSum>,
-    areas_of_literals: HashSet<u64>,
-    /// Where carriers begin that malloc has given.
+    literal_areas: HashSet<u64>,
+    /// Addresses of carriers that come from malloc.
     from_malloc: HashSet<u64>,
 }
 
@@ -229,7 +229,7 @@ impl<'a> Map<'a> {
             names: Vec::new(),
             by_name: HashMap::new(),
             sums: Vec::new(),
-            areas_of_literals: HashSet::new(),
+            literal_areas: HashSet::new(),
             from_malloc: HashSet::new(),
         }
     }
@@ -252,51 +252,52 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Claims carriers and cached segments; gives how many lists could not be followed to their end.
+    /// Claims carriers and cached segments; returns the number of lists that could not be followed to their end.
     fn carriers(&mut self, landmarks: &Landmarks, emulator: &Emulator<'_>) -> usize {
         let allocators = &landmarks.allocators;
         let found = allocators.carriers(self.image, emulator);
         for carrier in &found.all {
             let Some(end) = carrier.address.checked_add(carrier.size) else { continue };
-            let itself = Range { start: carrier.address, end };
-            if !self.image.anonymous.cover(itself.start, itself.end) {
+            let own = Range { start: carrier.address, end };
+            if !self.image.anonymous.cover(own.start, own.end) {
                 continue;
             }
             let around =
                 (!carrier.is_mseg).then(|| malloc::chunk_around(self.image, carrier.address)).flatten();
-            let range = around
-                .filter(|chunk| chunk.start < itself.start && itself.end <= chunk.end)
-                .unwrap_or(itself);
+            let range = around.filter(|chunk| chunk.start < own.start && own.end <= chunk.end).unwrap_or(own);
             let kind = self.kind(&entity(allocators, carrier));
-            if self.claims.whole(range, kind) {
+            if self.claims.claim_whole(range, kind) {
                 self.add(kind, 1, carrier.size);
                 if !carrier.is_mseg {
                     self.from_malloc.insert(carrier.address);
                 }
                 if allocators.name(carrier) == "literal_alloc" {
                     let area = landmarks.areas.iter().find(|area| area.contains(carrier.address));
-                    self.areas_of_literals.extend(area.map(|area| area.start));
+                    self.literal_areas.extend(area.map(|area| area.start));
                 }
             }
         }
         let segments = landmarks.caches.and_then(|caches| caches.segments(self.image)).unwrap_or_default();
         for segment in segments {
             let kind = self.kind(content::MSEG_CACHE);
-            if self.image.anonymous.cover(segment.start, segment.end) && self.claims.whole(segment, kind) {
+            if self.image.anonymous.cover(segment.start, segment.end)
+                && self.claims.claim_whole(segment, kind)
+            {
                 self.add(kind, 1, segment.size());
             }
         }
         found.cut
     }
 
-    /// Claims what nobody else has of carriers that were there at some instant of the reading.
-    fn passing(&mut self, allocators: &Allocators, carriers: &[Carrier]) {
+    /// Claims the unclaimed parts of carriers that existed at some instant of the read.
+    fn claim_transient(&mut self, allocators: &Allocators, carriers: &[Carrier]) {
         for carrier in carriers {
             let Some(end) = carrier.address.checked_add(carrier.size) else { continue };
             let range = Range { start: carrier.address, end };
-            if self.image.anonymous.cover(range.start, range.end) && !self.claims.free(range).is_empty() {
+            if self.image.anonymous.cover(range.start, range.end) && !self.claims.free_parts(range).is_empty()
+            {
                 let kind = self.kind(&entity(allocators, carrier));
-                self.claims.rest(range, kind);
+                self.claims.claim_rest(range, kind);
             }
         }
     }
@@ -304,7 +305,7 @@ impl<'a> Map<'a> {
     fn stacks(&mut self, stacks: Vec<(Range, &str)>) {
         for (range, of) in stacks {
             let kind = self.kind(&format!("{}/{of}", content::STACKS));
-            let size = self.claims.rest(range, kind);
+            let size = self.claims.claim_rest(range, kind);
             self.add(kind, 1, size);
         }
     }
@@ -313,12 +314,12 @@ impl<'a> Map<'a> {
         for (path, range) in self.process.static_data() {
             let is_emulator = path == self.process.emulator;
             let kind = self.kind(if is_emulator { content::EMULATOR } else { content::LIBRARIES });
-            let size = self.claims.rest(range, kind);
+            let size = self.claims.claim_rest(range, kind);
             self.add(kind, 1, size);
         }
     }
 
-    /// Claims what malloc has but for mapped chunks.
+    /// Claims malloc's memory except for mapped chunks.
     fn malloc(&mut self) {
         let of_heap = self.process.mappings.iter().filter(|mapping| mapping.path == "[heap]");
         let first: Vec<Range> = Ranges::of(of_heap).iter().collect();
@@ -331,7 +332,7 @@ impl<'a> Map<'a> {
             let kind = self.kind(name);
             let mut in_use = is_followed.then_some(0_u64);
             for heap in heaps {
-                let size = self.claims.rest(heap, kind);
+                let size = self.claims.claim_rest(heap, kind);
                 self.add(kind, 1, size);
                 let is_carrier = |address: u64| self.from_malloc.contains(&address);
                 let used = in_use.and_then(|_| match name {
@@ -346,22 +347,23 @@ impl<'a> Map<'a> {
 
     fn set_in_use(&mut self, kind: Kind, in_use: Option<u64>) {
         if let Some(sum) = self.sums.get_mut(kind) {
-            // What malloc claims to have given, while somebody else owns a part of it, cannot be.
+            // Parts of these chunks have other owners, so no more than the claimed size can be in use.
             sum.in_use = in_use.filter(|_| sum.count > 0).map(|in_use| in_use.min(sum.size));
         }
     }
 
-    /// Claims what of the areas that the VM keeps is in no carrier.
+    /// Claims the parts of reserved areas that are in no carrier.
     fn areas(&mut self, areas: &[Range]) {
         for area in areas {
-            let is_of_literals = self.areas_of_literals.contains(&area.start);
-            let kind = self.kind(if is_of_literals { content::LITERAL_AREA } else { content::SUPER_CARRIER });
-            let size = self.claims.rest(*area, kind);
+            let is_for_literals = self.literal_areas.contains(&area.start);
+            let kind =
+                self.kind(if is_for_literals { content::LITERAL_AREA } else { content::SUPER_CARRIER });
+            let size = self.claims.claim_rest(*area, kind);
             self.add(kind, 1, size);
         }
     }
 
-    /// Counts the pages of each, and what the kernel says of the rest.
+    /// Counts the pages of each claim; the rest is taken from the kernel's numbers.
     fn finish(mut self) -> BTreeMap<String, ContentSum> {
         let add = |sum: &mut ContentSum, amount: Amount| {
             sum.resident = sum.resident.saturating_add(amount.resident);
@@ -374,8 +376,8 @@ impl<'a> Map<'a> {
         }
         let unknown = self.kind(content::UNKNOWN);
         for range in self.image.anonymous.iter() {
-            for free in self.claims.free(range) {
-                // The page that an owner ends in is the owner's.
+            for free in self.claims.free_parts(range) {
+                // The page in which a claim ends belongs to that claim.
                 let amount = self.image.pages.amount(free.start, free.end);
                 if amount != Amount::default() {
                     self.add(unknown, 1, free.size());
@@ -385,7 +387,7 @@ impl<'a> Map<'a> {
         }
         let process = self.process;
         for (mapping, kind) in
-            process.with_kinds().filter(|(mapping, kind)| !Process::is_looked_at(mapping, kind))
+            process.with_kinds().filter(|(mapping, kind)| !Process::is_examined(mapping, kind))
         {
             let name = match kind {
                 kinds::EMULATOR => content::EMULATOR,

@@ -1,15 +1,15 @@
-//! Of a program's or library's file: how much static data it has that the file does not hold.
+//! How much static data a program or library has beyond the content of its file (`.bss`).
 
 use super::image::word_at;
 
-/// What of a file has to be known.
+/// Size of the part of a file that is read.
 pub(super) const HEAD_BYTES: usize = 4096;
 
-/// A segment that is loaded.
+/// Type of a loaded segment (PT_LOAD).
 const LOAD: u32 = 1;
 
-/// How far the memory of a program reaches from where its first byte is mapped; `None` for what is no 64-bit ELF file in
-/// the order of bytes of x86-64 and ARM64, and where its headers are not at the beginning.
+/// Size of a program's memory from its first mapped byte; `None` for anything but a little-endian 64-bit ELF file whose program
+/// headers are in the first bytes.
 pub(super) fn extent(head: &[u8]) -> Option<u64> {
     let is_known = head.starts_with(&[0x7f, b'E', b'L', b'F', 2, 1]);
     let at = usize::try_from(word_at(head, 32)?).ok()?;
@@ -62,17 +62,17 @@ mod tests {
     }
 
     #[test]
-    fn the_extent_is_that_of_all_loaded_segments() {
+    fn extent_covers_all_loaded_segments() {
         let check = |segments: &[(u32, u64, u64, u64)], expect| assert_eq!(extent(&file(segments)), expect);
         check(&[(6, 64, 64, 9_999_999), (1, 0, 0, 0x1000), (1, 0x2000, 0x3000, 0x5678)], Some(0x8678));
-        // Not where it is linked to, but from where it begins.
+        // Relative to the first segment, not to the linked address.
         check(&[(1, 0, 0x40_0000, 0x1000), (1, 0x2000, 0x60_0000, 0x10)], Some(0x20_0010));
         check(&[(1, 0x1000, 0x1000, 0x1000)], None);
         check(&[], None);
         check(&[(1, 0, u64::MAX, 2)], None);
         assert_eq!(extent(b"#!/bin/sh"), None);
         assert_eq!(extent(b""), None);
-        // Of 32 bits.
+        // A 32-bit file.
         let mut head = file(&[(1, 0, 0, 0x1000)]);
         head[4] = 1;
         assert_eq!(extent(&head), None);
@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(mut head in proptest::collection::vec(any::<u8>(), 0..300), is_elf in any::<bool>()) {
+        fn arbitrary_bytes_do_not_panic(mut head in proptest::collection::vec(any::<u8>(), 0..300), is_elf in any::<bool>()) {
             if let (true, Some(start)) = (is_elf, head.first_chunk_mut()) {
                 *start = [0x7f, b'E', b'L', b'F', 2, 1];
             }

@@ -1,4 +1,4 @@
-//! The VM's program: what is constant in it is read from its file, and its static data from the process.
+//! The VM's program: constants are read from its file, static data from the process.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,47 +8,47 @@ use crate::tree::ReadAt;
 use super::image::{Image, Range};
 use super::smaps::Mapping;
 
-/// Static data that is searched, at most; emulators have half a megabyte.
-const MOST_DATA: usize = 16 << 20;
-/// Words of it that are followed, at most.
-const MOST_POINTERS: usize = 100_000;
-/// The longest string that is asked for, with its end.
+/// Limit of searched static data; emulators have half a megabyte.
+const MAX_DATA_BYTES: usize = 16 << 20;
+/// Limit of pointers in static data that are followed.
+const MAX_POINTERS: usize = 100_000;
+/// Limit of a string, including its NUL.
 const STRING_BYTES: usize = 16;
 
-/// The program of a VM in one of its processes.
+/// The emulator of a VM, mapped in a process.
 #[derive(Debug)]
 pub(super) struct Emulator<'a> {
     file: &'a dyn ReadAt,
     /// Mappings of its file.
     mappings: Vec<&'a Mapping>,
-    /// Static data, by address: of the file, and what is zero at first.
+    /// Ranges of static data, sorted: `.data` and `.bss`.
     data: Vec<Range>,
     strings: RefCell<HashMap<u64, Option<String>>>,
 }
 
 impl<'a> Emulator<'a> {
-    /// `kept` is static data that the file does not hold.
-    pub fn new(file: &'a dyn ReadAt, mappings: Vec<&'a Mapping>, kept: impl Iterator<Item = Range>) -> Self {
+    /// `bss` is static data beyond the content of the file.
+    pub fn new(file: &'a dyn ReadAt, mappings: Vec<&'a Mapping>, bss: impl Iterator<Item = Range>) -> Self {
         let of_file = mappings.iter().filter(|mapping| mapping.write);
         let of_file = of_file.map(|mapping| Range { start: mapping.start, end: mapping.end });
-        let mut data: Vec<Range> = of_file.chain(kept).collect();
+        let mut data: Vec<Range> = of_file.chain(bss).collect();
         data.sort_unstable();
         Emulator { file, mappings, data, strings: RefCell::default() }
     }
 
-    /// True of an address in its code.
+    /// Whether an address is in its code.
     pub fn is_code(&self, address: u64) -> bool {
         let has = |mapping: &&&Mapping| mapping.execute && (mapping.start..mapping.end).contains(&address);
         self.mappings.iter().find(has).is_some()
     }
 
-    /// True of an address in its static data.
+    /// Whether an address is in its static data.
     pub fn is_data(&self, address: u64) -> bool {
         self.data.iter().any(|range| range.contains(address))
     }
 
-    /// The constant string at an address, without its end; `None` where none of up to 15 bytes is. It is read from the file,
-    /// because its page need not be in memory.
+    /// The constant string of up to 15 bytes at an address; `None` for anything else. It is read from the file, because its page may not be
+    /// resident.
     pub fn string(&self, address: u64) -> Option<String> {
         let has = |mapping: &&&Mapping| !mapping.write && (mapping.start..mapping.end).contains(&address);
         let mapping = self.mappings.iter().find(has)?;
@@ -65,9 +65,9 @@ impl<'a> Emulator<'a> {
         string
     }
 
-    /// The static data that is in memory, in pieces.
+    /// The resident parts of the static data, by address.
     pub fn pieces(&self, image: &Image<'_>) -> Vec<(u64, Vec<u8>)> {
-        let (mut pieces, mut left) = (Vec::new(), MOST_DATA);
+        let (mut pieces, mut left) = (Vec::new(), MAX_DATA_BYTES);
         for range in &self.data {
             let mut address = range.start;
             while let Some(start) = image.pages.next_present(address, range.end) {
@@ -86,7 +86,7 @@ impl<'a> Emulator<'a> {
         pieces
     }
 
-    /// Where words of the static data point to in memory that can be written, each once, by address.
+    /// Targets of pointers from static data to writable memory, sorted, without duplicates.
     pub fn pointers(&self, image: &Image<'_>, pieces: &[(u64, Vec<u8>)]) -> Vec<u64> {
         let words = pieces.iter().flat_map(|(_, bytes)| bytes.as_chunks::<8>().0);
         let is_memory = |address: u64| {
@@ -98,7 +98,7 @@ impl<'a> Emulator<'a> {
             words.map(|word| u64::from_le_bytes(*word)).filter(|word| is_memory(*word)).collect();
         pointers.sort_unstable();
         pointers.dedup();
-        pointers.truncate(MOST_POINTERS);
+        pointers.truncate(MAX_POINTERS);
         pointers
     }
 }

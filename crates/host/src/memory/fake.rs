@@ -1,4 +1,4 @@
-//! A made-up VM for tests: its mappings, what stands in them, and its program. Whoever reads a page that is not there fails.
+//! A fake VM for tests: mappings, memory and program. Reading a page that is not resident panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,13 +12,13 @@ use crate::fake::FakeHost;
 use crate::tree::{FileTree, ReadAt};
 
 pub(crate) const PAGE: u64 = 4096;
-/// The program: constants, code, static data, and what of that is zero at first.
+/// The program: constants, code, `.data`, and `.bss`.
 pub(crate) const RODATA: u64 = 0x1000_0000;
 pub(crate) const CODE: u64 = 0x1000_2000;
 pub(crate) const DATA: u64 = 0x1000_4000;
 pub(crate) const BSS: u64 = 0x1000_6000;
 pub(crate) const BSS_BYTES: u64 = 0x8000;
-/// Allocators: two for heaps, and one for literals; a sentinel, and where caches are put.
+/// Allocators: two for heaps, and one for literals; the sentinel of the pool, and the address of segment caches.
 pub(crate) const EHEAP_0: u64 = BSS;
 pub(crate) const LITERAL: u64 = BSS + 0x1000;
 pub(crate) const POOL: u64 = BSS + 0x2000;
@@ -28,18 +28,18 @@ pub(crate) const CACHES: u64 = BSS + 0x4000;
 pub(crate) const HEAP: u64 = 0x2000_0000;
 pub(crate) const AREA: u64 = 0x3000_0000;
 pub(crate) const EXE: &str = "/otp/bin/beam.smp";
-/// Where the names of allocators stand among the program's constants.
+/// Offsets of allocator names in the program's constants.
 const NAMES: [(&str, u64); 3] = [("eheap_", 0x100), ("binary_", 0x110), ("literal_", 0x120)];
 
-/// Where an allocator has its name and its lists.
+/// Offsets of name and lists in an allocator.
 pub(crate) const NAME_AT: u64 = 120;
 pub(crate) const LISTS_AT: u64 = 336;
-/// The lists, from there on.
+/// Offsets of the lists, relative to the first.
 pub(crate) const MBCS: u64 = 0;
 pub(crate) const SBCS: u64 = 16;
-pub(crate) const LEAVING: u64 = 40;
+pub(crate) const DEALLOCATING: u64 = 40;
 pub(crate) const SENTINEL: u64 = 56;
-/// Kinds of carriers.
+/// Flags of carriers.
 pub(crate) const MSEG: u64 = 1;
 pub(crate) const SBC: u64 = 2;
 
@@ -52,23 +52,23 @@ pub(crate) struct FakeMapping {
     pub path: &'static str,
 }
 
-/// A VM under construction. It is on 4 KiB pages.
+/// A VM under construction, with 4 KiB pages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FakeVm {
     pub mappings: Vec<FakeMapping>,
     pub pages: BTreeMap<u64, Vec<u8>>,
     pub swapped: BTreeSet<u64>,
     pub exe: Vec<u8>,
-    /// Where allocators have their names and lists.
+    /// Offsets of name and lists in its allocators.
     pub name_at: u64,
     pub lists_at: u64,
-    /// Files that a read is refused of.
+    /// Files that cannot be read.
     pub denied: BTreeSet<&'static str>,
     pub files: BTreeMap<String, String>,
 }
 
 impl FakeVm {
-    /// A program and a heap, and nothing in them; a gigabyte is free from [`AREA`] on.
+    /// A program and an empty heap; a gigabyte is free from [`AREA`] on.
     pub fn bare() -> FakeVm {
         let mut vm = FakeVm { name_at: NAME_AT, lists_at: LISTS_AT, exe: exe(), ..FakeVm::default() };
         vm.map(RODATA, CODE, "r--p", 0, EXE);
@@ -81,13 +81,13 @@ impl FakeVm {
         vm
     }
 
-    /// The same with an allocator for heaps, of which there is one for a scheduler, too, and one for literals.
+    /// The same with an allocator for heaps, another instance of it for a scheduler, and an allocator for literals.
     pub fn new() -> FakeVm {
         let mut vm = FakeVm::bare();
         vm.map(AREA, AREA + 0x1000_0000, "rw-p", 0, "");
         vm.word(DATA, EHEAP_0);
         vm.allocator(EHEAP_0, "eheap_");
-        // An array with the same, and the one of a scheduler.
+        // An array with that instance and the scheduler's.
         vm.word(DATA + 8, INSTANCES);
         vm.word(INSTANCES, EHEAP_0);
         vm.word(INSTANCES + 8, EHEAP_1);
@@ -130,7 +130,7 @@ impl FakeVm {
         self.touch(address, address + 0x400);
     }
 
-    /// Puts carriers (address, size, kind) into one of an allocator's lists.
+    /// Puts carriers (address, size, flags) into one of an allocator's lists.
     pub fn carriers(&mut self, allocator: u64, list: u64, carriers: &[(u64, u64, u64)]) {
         let at = |index: Option<usize>| {
             index.and_then(|index| carriers.get(index)).map_or(0, |(address, ..)| *address)
@@ -150,7 +150,7 @@ impl FakeVm {
         let mut nodes = vec![sentinel];
         for (address, size, allocator) in carriers {
             self.word(*address, size | MSEG);
-            // It is in the pool.
+            // The flag for carriers in the pool.
             self.word(address + 24, allocator | 1);
             self.word(address + 64, *allocator);
             nodes.push(address + 32);
@@ -165,7 +165,7 @@ impl FakeVm {
         self.pages.range(mapping.start..mapping.end).map(|(page, _)| *page)
     }
 
-    /// Memory of all mappings.
+    /// Resident memory of all mappings.
     pub fn resident(&self) -> u64 {
         self.mappings.iter().map(|mapping| self.of_mapping(mapping).count() as u64 * PAGE).sum()
     }
@@ -192,7 +192,7 @@ impl FakeVm {
         }
     }
 
-    /// Writes it as files of a process. Its memory lies low, so that they are no larger than files can be.
+    /// Writes the files of a process. Its addresses are low, so that they are valid file offsets.
     pub fn install(&self, host: &FakeHost, pid: u32) {
         let program = host.path(EXE).to_string_lossy().into_owned();
         host.file(EXE, &self.exe).link(&format!("/proc/{pid}/exe"), &program);
@@ -219,11 +219,11 @@ impl FakeVm {
     }
 }
 
-/// A program of which the file has 0x6000 bytes, and the memory more.
+/// A program with a file of 0x6000 bytes and `.bss`.
 fn exe() -> Vec<u8> {
     let mut exe = vec![0; 0x6000];
     exe[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1]);
-    // Where program headers begin, how large one is, and how many there are.
+    // Offset, entry size and number of program headers.
     exe[32..40].copy_from_slice(&64_u64.to_le_bytes());
     exe[54..56].copy_from_slice(&56_u16.to_le_bytes());
     exe[56..58].copy_from_slice(&2_u16.to_le_bytes());
@@ -242,7 +242,7 @@ fn exe() -> Vec<u8> {
     exe
 }
 
-/// The files of a made-up VM, process 7.
+/// The files of a fake VM, process 7.
 #[derive(Debug, Clone)]
 pub(crate) struct FakeTree(Rc<FakeVm>);
 
@@ -273,7 +273,7 @@ impl ReadAt for Opened {
                 let content = vm
                     .pages
                     .get(&page)
-                    .unwrap_or_else(|| panic!("page {page:#x} is not there, and was read"));
+                    .unwrap_or_else(|| panic!("page {page:#x} was read, but is not resident"));
                 let rest = &content[(offset - page) as usize..];
                 let read = rest.len().min(into.len());
                 into[..read].copy_from_slice(&rest[..read]);

@@ -1,5 +1,5 @@
-//! A process's memory as it can be read without changing it: only pages that are in memory already, because reading
-//! any other would bring it there.
+//! Reads a process's memory without changing it: only resident pages, because reading any other page would make it
+//! resident.
 
 use std::fmt;
 
@@ -26,12 +26,12 @@ impl Range {
     }
 }
 
-/// The ranges of some mappings, those that touch each other joined.
+/// The ranges of some mappings; adjacent ones are merged.
 #[derive(Debug, Default)]
 pub(super) struct Ranges(Vec<Range>);
 
 impl Ranges {
-    /// Of mappings in the order of their addresses.
+    /// From mappings sorted by address.
     pub fn of<'a>(mappings: impl Iterator<Item = &'a Mapping>) -> Self {
         let mut ranges: Vec<Range> = Vec::new();
         for mapping in mappings {
@@ -43,13 +43,13 @@ impl Ranges {
         Ranges(ranges)
     }
 
-    /// The one that an address is in.
+    /// The range that contains an address.
     pub fn find(&self, address: u64) -> Option<Range> {
         let next = self.0.partition_point(|range| range.end <= address);
         self.0.get(next).copied().filter(|range| range.contains(address))
     }
 
-    /// True if all of it is within one of them, and it is not empty.
+    /// Whether a non-empty range is within one of them.
     pub fn cover(&self, start: u64, end: u64) -> bool {
         start < end && self.find(start).is_some_and(|range| end <= range.end)
     }
@@ -59,13 +59,13 @@ impl Ranges {
     }
 }
 
-/// The memory of a process.
+/// Access to the memory of a process.
 pub(super) struct Image<'a> {
     file: &'a dyn ReadAt,
     pagemap: &'a dyn ReadAt,
-    /// Which were in memory when they were looked at.
+    /// Pages that were resident when the pagemap was read.
     pub pages: &'a Pages,
-    /// Anonymous memory with access.
+    /// Accessible anonymous memory.
     pub anonymous: &'a Ranges,
     pub meter: &'a Meter<'a>,
 }
@@ -77,7 +77,7 @@ impl fmt::Debug for Image<'_> {
 }
 
 impl<'a> Image<'a> {
-    /// Of its memory and its page map, as they are now, and of what was seen of both.
+    /// `file` and `pagemap` show the current state, `pages` an earlier one.
     pub fn new(
         [file, pagemap]: [&'a dyn ReadAt; 2],
         pages: &'a Pages,
@@ -87,13 +87,13 @@ impl<'a> Image<'a> {
         Image { file, pagemap, pages, anonymous, meter }
     }
 
-    /// Fills the buffer from an address on; false if not all of it is in memory, or too much was read already.
+    /// Fills the buffer from an address on; false if not all of it is resident, or the budget is used up.
     pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let end = address.checked_add(into.len() as u64);
         end.is_some_and(|end| end <= self.pages.present_until(address)) && self.fill(address, into)
     }
 
-    /// The same of memory that may have come since the pages were looked at.
+    /// The same, including memory that became resident since the pagemap was read.
     fn read_now(&self, address: u64, into: &mut [u8]) -> bool {
         let Some(end) = address.checked_add(into.len() as u64) else { return false };
         if end <= self.pages.present_until(address) {
@@ -117,28 +117,28 @@ impl<'a> Image<'a> {
         while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.file.read_at(address.saturating_add(filled as u64), rest) {
                 Ok(read) if read > 0 => filled += read,
-                // It has been unmapped meanwhile, or the process has ended.
+                // Unmapped meanwhile, or the process has ended.
                 _ => return false,
             }
         }
         true
     }
 
-    /// Fills the buffer with as much as is in memory from an address on; how much that is.
+    /// Fills the buffer with what is resident from an address on; returns the number of bytes.
     pub fn read_some(&self, address: u64, into: &mut [u8]) -> usize {
-        let there = self.pages.present_until(address).saturating_sub(address);
-        let most = usize::try_from(there).unwrap_or(usize::MAX).min(into.len());
-        let is_read = into.get_mut(..most).is_some_and(|into| !into.is_empty() && self.read(address, into));
-        if is_read { most } else { 0 }
+        let resident = self.pages.present_until(address).saturating_sub(address);
+        let length = usize::try_from(resident).unwrap_or(usize::MAX).min(into.len());
+        let is_read = into.get_mut(..length).is_some_and(|into| !into.is_empty() && self.read(address, into));
+        if is_read { length } else { 0 }
     }
 
-    /// Words from an address on.
+    /// The words from an address on.
     pub fn words<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         let mut bytes = [[0_u8; 8]; N];
         self.read(address, bytes.as_flattened_mut()).then(|| bytes.map(u64::from_le_bytes))
     }
 
-    /// The same of memory that may have come since the pages were looked at.
+    /// The same, including memory that became resident since the pagemap was read.
     pub fn words_now<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         let mut bytes = [[0_u8; 8]; N];
         self.read_now(address, bytes.as_flattened_mut()).then(|| bytes.map(u64::from_le_bytes))
@@ -150,7 +150,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// The word at an offset of bytes that were read.
+/// The word at an offset.
 pub(super) fn word_at(bytes: &[u8], offset: usize) -> Option<u64> {
     let bytes = bytes.get(offset..offset.checked_add(8)?)?;
     bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))

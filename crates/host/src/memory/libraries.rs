@@ -1,4 +1,4 @@
-//! The files that a process has mapped: how much static data belongs to each, which of them gives memory, and which are not the system's.
+//! The files that a process has mapped: the extent of their static data, which malloc is in use, and libraries outside of the system's folders.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,16 +9,16 @@ use crate::tree::FileTree;
 use super::elf;
 use super::smaps::Mapping;
 
-/// Files whose headers are read, at most; a VM has some 20.
-const MOST_FILES: usize = 1_000;
+/// Limit of files whose headers are read; a VM has about 20.
+const MAX_FILES: usize = 1_000;
 
-/// What is known of files; they do not change while they are mapped.
+/// Known extents of files, by path; a mapped file does not change.
 #[derive(Debug, Default)]
 pub(super) struct Libraries(HashMap<String, Option<u64>>);
 
 impl Libraries {
-    /// Where the static data of each file ends, by its path. It is read from the file, not from the process, whose
-    /// first page of it need not be in memory.
+    /// Where the static data of each file ends, by path. Headers are read from the file, since the first page of its mapping may not be
+    /// resident.
     pub fn extents<'a>(
         &mut self,
         tree: &impl FileTree,
@@ -28,7 +28,7 @@ impl Libraries {
         mappings: &'a [Mapping],
     ) -> HashMap<&'a str, u64> {
         let mut extents = HashMap::new();
-        // Only of those behind which there is anonymous memory.
+        // Only files whose mapping is followed by anonymous memory.
         let is_followed = |path: &str| {
             mappings.array_windows().any(|[file, next]| {
                 file.path == path && file.end == next.start && next.path.is_empty() && next.write
@@ -39,7 +39,7 @@ impl Libraries {
         });
         for mapping in first {
             let path = mapping.path.as_str();
-            if self.0.len() >= MOST_FILES || !is_followed(path) {
+            if self.0.len() >= MAX_FILES || !is_followed(path) {
                 continue;
             }
             let extent = match self.0.get(path) {
@@ -59,7 +59,7 @@ impl Libraries {
     }
 }
 
-/// The beginning of a file. Its path is as seen from here: below the root of a process that has another one, its own path is the rest.
+/// The beginning of a file. Mapped paths are relative to our root; in the root of the process, the path without that prefix is used.
 fn read(tree: &impl FileTree, pid: u32, root: &str, path: &str, is_emulator: bool) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     let read = if is_emulator {
@@ -71,13 +71,13 @@ fn read(tree: &impl FileTree, pid: u32, root: &str, path: &str, is_emulator: boo
     read.ok().map(|()| head)
 }
 
-/// Libraries that are told as not the system's, at most.
-const MOST_TOLD: usize = 100;
-/// Folders in which a system keeps its libraries; those of one architecture are in a folder of its own below.
+/// Limit of reported libraries.
+const MAX_NATIVE: usize = 100;
+/// Folders of system libraries; those of one architecture are in a subfolder.
 const SYSTEM: [&str; 6] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"];
 
-/// Libraries with code that are in no folder of the system's, by their paths below `root`, in order: those of NIFs and
-/// drivers, also of OTP's own, and what was loaded before the VM.
+/// Sorted paths below `root` of libraries with code outside of the system's folders: those of NIFs and drivers, including OTP's own, and
+/// preloaded ones.
 pub(super) fn native<'a>(
     mappings: impl Iterator<Item = (&'a Mapping, &'static str)>,
     root: &str,
@@ -88,7 +88,7 @@ pub(super) fn native<'a>(
         .map(|(mapping, _)| mapping.path.strip_prefix(root).unwrap_or(&mapping.path))
         .filter(|path| !is_of_system(path))
         .collect();
-    paths.into_iter().take(MOST_TOLD).map(str::to_owned).collect()
+    paths.into_iter().take(MAX_NATIVE).map(str::to_owned).collect()
 }
 
 fn is_of_system(path: &str) -> bool {
@@ -98,7 +98,7 @@ fn is_of_system(path: &str) -> bool {
     SYSTEM.contains(&folder) || above.is_some_and(|above| SYSTEM.contains(&above))
 }
 
-/// What gives memory, by the libraries that are mapped. One that replaces malloc comes before the C library.
+/// The malloc in use, from the mapped libraries. One that replaces the C library's takes precedence.
 pub(super) fn malloc(mappings: &[Mapping]) -> Option<&'static str> {
     const KNOWN: [(&str, &str); 9] = [
         ("libjemalloc", "jemalloc"),
@@ -116,7 +116,7 @@ pub(super) fn malloc(mappings: &[Mapping]) -> Option<&'static str> {
     KNOWN.into_iter().find(|(start, _)| is_mapped(start)).map(|(_, malloc)| malloc)
 }
 
-/// Whose forms are known.
+/// The malloc whose structures are known.
 pub(super) const GLIBC: &str = "glibc";
 
 #[cfg(test)]
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_of_the_system_are_told_from_others() {
+    fn system_libraries_are_not_reported() {
         let of = |path: &str, kind, execute| {
             (Mapping { path: path.to_owned(), execute, ..Mapping::default() }, kind)
         };
@@ -148,7 +148,7 @@ mod tests {
         let expected = ["/app/priv/fast.so", "/usr/lib/erlang/lib/crypto-5.1.3/priv/lib/crypto.so"];
         assert_eq!(native("/", ""), expected);
         assert_eq!(native("/var/roots/27", "/var/roots/27"), expected);
-        // Where a container's files are seen by its own names.
+        // Paths of a container that are relative to its own root.
         assert_eq!(native("/var/roots/27", ""), expected);
     }
 }

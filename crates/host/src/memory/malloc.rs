@@ -1,38 +1,37 @@
-//! What glibc's malloc has: its first arena (`[heap]`), further arenas, and large chunks that are mapped by themselves.
+//! Memory of glibc's malloc: the main arena (`[heap]`), further arenas, and large chunks that are mapped individually.
 //!
-//! From malloc/malloc.c and malloc/arena.c of glibc 2.31, 2.36 and 2.41, and from running VMs of those and 2.43:
+//! From malloc/malloc.c and malloc/arena.c of glibc 2.31, 2.36 and 2.41, and from running VMs with those and 2.43:
 //!
-//! - A chunk begins with {size of the one before, own size and three flags}; what is handed out begins behind these 16 bytes.
-//!   Flag 1 says that the one before is in use, flag 2 that the chunk is mapped by itself.
-//! - A mapped chunk begins with a page; where a larger alignment was asked for, the header stands before the aligned
-//!   address, with the distance in place of the size of the one before. Its size reaches to the end of its last page; in glibc
-//!   2.43 to 16 bytes before.
-//! - An arena's heaps begin at multiples of 64 MiB: {arena, heap before, size, size with access, …}.
+//! - A chunk begins with {size of the previous chunk, own size and three flags}; the user's memory starts after these 16 bytes.
+//!   Flag 1 says that the previous chunk is in use, flag 2 that the chunk is mapped.
+//! - A mapped chunk begins at a page boundary; for a larger alignment the header is in front of the aligned address, with the distance in
+//!   place of the previous size. Its size reaches to the end of its last page; in glibc 2.43 to 16 bytes before.
+//! - An arena's heaps begin at multiples of 64 MiB: {arena, previous heap, size, accessible size, …}.
 //!
-//! Small chunks that malloc keeps per thread or in fast bins count as in use by their flags.
+//! According to their flags, small chunks in thread caches and fast bins are in use.
 
 use super::claims::{Claims, Kind};
 use super::image::{Image, Range, word_at};
 
-/// Heaps begin at multiples of it, and are not larger.
+/// Alignment and maximum size of heaps.
 const HEAP_MAX: u64 = 64 << 20;
-/// The headers of a chunk.
+/// Size of a chunk's header.
 const HEADER: u64 = 16;
 /// The smallest chunk.
-const SMALLEST: u64 = 32;
+const MIN_CHUNK: u64 = 32;
 const FLAGS: u64 = 7;
 const PREV_IN_USE: u64 = 1;
 const MAPPED: u64 = 2;
-/// An arena stands before the first chunk of its first heap: 2,200 bytes and the heap's own header, more in some versions.
+/// Offsets of the first chunk in an arena's first heap, after the heap's header and the arena: 2,200 bytes, more in some versions.
 const ARENA_BYTES: std::ops::Range<u64> = 0x800..0xa80;
-/// The header of a heap alone.
+/// Offsets of the first chunk in further heaps, after the heap's header.
 const HEAP_INFO_BYTES: std::ops::Range<u64> = 0x20..0x60;
-/// Read at once, of headers one behind the other.
-const STEP: usize = 16 * 1024;
-/// Pages that are looked at one by one for the beginning of a chunk, at most.
-const MOST_PROBES: u32 = 20_000;
+/// Bytes that are read at once to follow headers.
+const WINDOW_BYTES: usize = 16 * 1024;
+/// Limit of pages at whose start a chunk is searched.
+const MAX_PROBES: u32 = 20_000;
 
-/// The heaps of arenas, without the first arena.
+/// The heaps of all arenas but the main one.
 pub(super) fn heaps(image: &Image<'_>) -> Vec<Range> {
     let mut heaps = Vec::new();
     for range in image.anonymous.iter() {
@@ -48,7 +47,7 @@ pub(super) fn heaps(image: &Image<'_>) -> Vec<Range> {
     heaps
 }
 
-/// What of a heap can be accessed.
+/// The accessible size of a heap; `None` if there is no heap.
 fn heap_size(image: &Image<'_>, start: u64) -> Option<u64> {
     let [arena, before, size, accessible] = image.words(start)?;
     let page_bytes = image.pages.page_bytes();
@@ -69,7 +68,7 @@ fn heap_size(image: &Image<'_>, start: u64) -> Option<u64> {
     is_one.then_some(accessible)
 }
 
-/// The mapped chunk of malloc's that holds an address at which a carrier begins.
+/// The mapped malloc chunk that contains a carrier.
 pub(super) fn chunk_around(image: &Image<'_>, address: u64) -> Option<Range> {
     let [lead, field] = image.words(address.checked_sub(HEADER)?)?;
     let chunk = address.checked_sub(HEADER)?;
@@ -78,27 +77,27 @@ pub(super) fn chunk_around(image: &Image<'_>, address: u64) -> Option<Range> {
     (is_whole && image.anonymous.cover(range.start, range.end)).then_some(range)
 }
 
-/// Where a mapped chunk ends; `None` if its field says that it is none.
+/// The end of a mapped chunk; `None` if it is not one.
 fn mapped_end(image: &Image<'_>, chunk: u64, field: u64) -> Option<u64> {
-    // Those of other arenas than the first do not have the third flag, either.
+    // Flag 3, for chunks of other arenas, is not set in mapped chunks, either.
     let end = chunk.checked_add(field & !FLAGS).filter(|_| field & FLAGS == MAPPED)?;
     let is_whole = |end: &u64| end.is_multiple_of(image.pages.page_bytes());
     [end, end.saturating_add(HEADER)].into_iter().find(is_whole)
 }
 
-/// Claims the mapped chunks in what nobody owns; how many there are, and how large they are.
+/// Claims mapped chunks in unclaimed memory; returns their number and total size.
 pub(super) fn mapped(image: &Image<'_>, claims: &mut Claims, kind: Kind) -> (u64, u64) {
     let (mut count, mut bytes, mut probes) = (0, 0_u64, 0);
     for range in image.anonymous.iter() {
-        for free in claims.free(range) {
+        for free in claims.free_parts(range) {
             let mut at = free.start;
             while let Some(page) = image.pages.next_present(at, free.end) {
                 probes += 1;
-                if probes > MOST_PROBES {
+                if probes > MAX_PROBES {
                     return (count, bytes);
                 }
                 match mapped_chunk(image, page, free.end) {
-                    Some(chunk) if claims.whole(chunk, kind) => {
+                    Some(chunk) if claims.claim_whole(chunk, kind) => {
                         count += 1;
                         bytes = bytes.saturating_add(chunk.size());
                         at = chunk.end;
@@ -117,14 +116,14 @@ fn mapped_chunk(image: &Image<'_>, page: u64, end: u64) -> Option<Range> {
     (before & !FLAGS == 0 && page < range.end && range.end <= end).then_some(range)
 }
 
-/// What of the first arena is handed out, but for carriers; `None` where its chunks cannot be followed to the end.
+/// Bytes in use in the main arena, without carriers; `None` if its chunks cannot be followed to the end.
 pub(super) fn heap_in_use(image: &Image<'_>, heap: Range, is_carrier: &dyn Fn(u64) -> bool) -> Option<u64> {
-    // Without randomised addresses it begins behind the static data, in the middle of a page.
+    // Without address space randomization it begins after the static data, in the middle of a page.
     let begins = (heap.start..heap.start.saturating_add(image.pages.page_bytes())).step_by(HEADER as usize);
     in_use_from(image, heap, begins, is_carrier)
 }
 
-/// The same of an arena's heap.
+/// The same for a heap of another arena.
 pub(super) fn arena_in_use(image: &Image<'_>, heap: Range, is_carrier: &dyn Fn(u64) -> bool) -> Option<u64> {
     let [_, before, size] = image.words(heap.start)?;
     let offsets = if before == 0 { ARENA_BYTES } else { HEAP_INFO_BYTES };
@@ -133,7 +132,7 @@ pub(super) fn arena_in_use(image: &Image<'_>, heap: Range, is_carrier: &dyn Fn(u
     in_use_from(image, used, begins, is_carrier)
 }
 
-/// Tries where the first chunk begins.
+/// Tries possible addresses of the first chunk.
 fn in_use_from(
     image: &Image<'_>,
     heap: Range,
@@ -147,13 +146,13 @@ fn in_use_from(
     })
 }
 
-/// Follows the chunks from the first one to the last, which is what malloc has not cut yet, or the fence of an older heap.
+/// Follows the chunks to the last one: the top chunk, or the fencepost of an older heap.
 fn in_use(window: &mut Window<'_>, heap: Range, begin: u64, is_carrier: &dyn Fn(u64) -> bool) -> Option<u64> {
     let (mut at, mut sum) = (begin, 0_u64);
     let mut size = window.word(at.checked_add(8)?)? & !FLAGS;
     loop {
         let next = at.checked_add(size)?;
-        let is_plausible = size >= SMALLEST && size.is_multiple_of(HEADER) && next <= heap.end;
+        let is_plausible = size >= MIN_CHUNK && size.is_multiple_of(HEADER) && next <= heap.end;
         if !is_plausible {
             return None;
         }
@@ -165,15 +164,15 @@ fn in_use(window: &mut Window<'_>, heap: Range, begin: u64, is_carrier: &dyn Fn(
             sum = sum.saturating_add(size);
         }
         let next_size = field & !FLAGS;
-        // Two chunks without content fence off the end of a heap behind which another one was begun.
-        if next_size <= HEADER && next.saturating_add(SMALLEST) >= heap.end {
+        // Two fencepost chunks end a heap that was replaced by a newer one.
+        if next_size <= HEADER && next.saturating_add(MIN_CHUNK) >= heap.end {
             return Some(sum);
         }
         (at, size) = (next, next_size);
     }
 }
 
-/// A piece of memory, so that headers near each other are read at once.
+/// A window of memory, so that nearby headers are read at once.
 struct Window<'a> {
     image: &'a Image<'a>,
     start: u64,
@@ -188,7 +187,7 @@ impl Window<'_> {
             return Some(word);
         }
         self.start = self.image.pages.floor(address);
-        self.bytes.resize(STEP, 0);
+        self.bytes.resize(WINDOW_BYTES, 0);
         let read = self.image.read_some(self.start, &mut self.bytes);
         self.bytes.truncate(read);
         known(self)

@@ -1,5 +1,5 @@
-//! What finding out may cost: CPU time, some times as much while others have the CPU, and a number of reads for clocks that stand
-//! still.
+//! Limits of a read: CPU time, a multiple of it as wall time for a busy host, and a number of reads in case the clock does not
+//! advance.
 
 use std::cell::Cell;
 
@@ -7,14 +7,14 @@ use beamtune_model::{Clock, Nanos};
 
 use crate::error::HostError;
 
-/// Reads at most, whatever the clock says. One of a few words takes some 0.5 µs.
-const MOST_READS: u32 = 1_000_000;
-/// On a busy host a thread waits for the CPU. So long is waited for so much work, at most.
-const TIMES_AS_LONG: i64 = 4;
-/// The clock is looked at once for so many reads.
-const READS_A_LOOK: u32 = 32;
+/// Limit of reads, whatever the clock says. Reading a few words takes about 0.5 µs.
+const MAX_READS: u32 = 1_000_000;
+/// Limit of wall time, as a multiple of the CPU time: on a busy host a thread waits for a CPU.
+const MAX_WALL_FACTOR: i64 = 4;
+/// The clock is checked once in this many reads.
+const READS_PER_CHECK: u32 = 32;
 
-/// Counts what is read, and says when it is enough.
+/// Counts reads, and says when a limit is reached.
 pub(super) struct Meter<'a> {
     clock: &'a dyn Clock,
     begin: Nanos,
@@ -26,13 +26,13 @@ pub(super) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// From now on, for so much CPU time.
+    /// Starts with a budget of CPU time.
     pub fn start(clock: &'a dyn Clock, budget_ns: Nanos) -> Self {
         let begin = clock.now();
         Meter {
             clock,
             begin,
-            until: begin.saturating_add(budget_ns.saturating_mul(TIMES_AS_LONG)),
+            until: begin.saturating_add(budget_ns.saturating_mul(MAX_WALL_FACTOR)),
             budget_ns,
             begin_cpu: clock.cpu(),
             reads: Cell::new(0),
@@ -40,7 +40,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// True if one more read is allowed.
+    /// Counts a read; whether it is allowed.
     pub fn take(&self) -> bool {
         if self.is_over.get() {
             return false;
@@ -48,13 +48,13 @@ impl<'a> Meter<'a> {
         let reads = self.reads.get().saturating_add(1);
         self.reads.set(reads);
         let is_late = || self.worked_ns() > self.budget_ns || self.clock.now() > self.until;
-        if reads > MOST_READS || (reads % READS_A_LOOK == 1 && is_late()) {
+        if reads > MAX_READS || (reads % READS_PER_CHECK == 1 && is_late()) {
             self.is_over.set(true);
         }
         !self.is_over.get()
     }
 
-    /// True once a read was refused.
+    /// Whether a read was refused.
     pub fn is_over(&self) -> bool {
         self.is_over.get()
     }
@@ -64,19 +64,19 @@ impl<'a> Meter<'a> {
         self.clock.cpu().saturating_sub(self.begin_cpu)
     }
 
-    /// Time since the start.
+    /// Wall time since the start.
     pub fn spent_ns(&self) -> Nanos {
         self.clock.now().saturating_sub(self.begin)
     }
 
-    /// True if something that takes so long takes no more than a share of all the time, and that is still there.
+    /// Whether something that takes this long needs at most this share of the budget, and still fits into it.
     pub fn has_left(&self, needs_ns: Nanos, percent: i64) -> bool {
         let share_ns = self.budget_ns / 100 * percent;
         let is_in_time = || self.worked_ns().saturating_add(needs_ns) <= self.budget_ns;
         !self.is_over() && needs_ns <= share_ns && is_in_time()
     }
 
-    /// Why the rest of a file is not read.
+    /// The error for the rest of a file.
     pub fn error(&self, path: &str) -> HostError {
         HostError::TooDear { path: path.to_owned(), after_ms: self.spent_ns() / 1_000_000 }
     }
@@ -86,14 +86,14 @@ impl<'a> Meter<'a> {
 mod tests {
     use super::*;
 
-    /// A host on which a thread has the CPU for a part of the time.
-    struct Busy {
+    /// A host on which a thread has a CPU only for a part of the time.
+    struct BusyHost {
         now: Cell<Nanos>,
-        /// It works in one of so many steps.
+        /// The thread has a CPU in one of this many steps.
         of: i64,
     }
 
-    impl Clock for Busy {
+    impl Clock for BusyHost {
         fn now(&self) -> Nanos {
             self.now.get()
         }
@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn work_counts_and_waiting_only_if_it_is_long() {
+    fn cpu_time_counts_and_wall_time_only_if_it_is_long() {
         let ends_at = |of: i64| {
-            let clock = Busy { now: Cell::new(0), of };
+            let clock = BusyHost { now: Cell::new(0), of };
             let meter = Meter::start(&clock, 100);
             while meter.take() {
                 clock.sleep_until(clock.now() + 1);
             }
-            // The clock is looked at now and then.
+            // The clock is not checked at every read.
             clock.now() / 50 * 50
         };
         assert_eq!([1, 3, 10].map(ends_at), [100, 300, 400]);

@@ -1,7 +1,7 @@
-//! `/proc/PID/pagemap`: which pages of a process are in memory, and which are swapped out.
+//! `/proc/PID/pagemap`: which pages of a process are resident, and which are swapped out.
 //!
-//! Eight bytes a page (Documentation/admin-guide/mm/pagemap.rst). What is used of them is told to whoever may trace the
-//! process, also without the right to see physical addresses.
+//! Eight bytes per page (Documentation/admin-guide/mm/pagemap.rst). The bits used here are visible to every user who may trace the process,
+//! even without the right to see physical addresses.
 
 use crate::error::HostError;
 use crate::tree::ReadAt;
@@ -11,21 +11,21 @@ use super::smaps::Mapping;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
-/// It belongs to a file, or to memory that is shared.
+/// It belongs to a file, or to shared memory.
 const OF_FILE: u64 = 1 << 61;
-/// It must not be touched: a guard, as threads have at the end of their stacks (Linux 6.15 tells).
+/// It is a guard page, as at the end of thread stacks (reported since Linux 6.15).
 const GUARD: u64 = 1 << 58;
-/// Nobody else has it mapped.
+/// No other process has it mapped.
 const EXCLUSIVE: u64 = 1 << 56;
 
-/// Bytes of the file that are read at once: of 128 MiB of memory in pages of 4 KiB.
+/// Bytes of the file that are read at once: for 128 MiB of memory in 4 KiB pages.
 const STEP: usize = 256 * 1024;
-/// Mappings up to this size are read to their end.
+/// Mappings up to this size are read completely.
 const SMALL: u64 = 1 << 30;
-/// Runs that are kept, at most: 64 MB.
-const MOST_RUNS: usize = 4_000_000;
+/// Limit of runs: 64 MB.
+const MAX_RUNS: usize = 4_000_000;
 
-/// What is the case of a page.
+/// State of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Present,
@@ -34,7 +34,7 @@ enum State {
     Absent,
 }
 
-/// Pages one behind the other of which the same is the case.
+/// Adjacent pages with the same state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     start: u64,
@@ -42,16 +42,15 @@ struct Run {
     is_present: bool,
 }
 
-/// Bytes in memory and swapped out.
+/// Resident and swapped-out memory, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// In memory.
+    /// Resident.
     pub resident: u64,
-    /// Swapped out.
     pub swapped: u64,
 }
 
-/// The pages of a process, by address.
+/// The present and swapped pages of a process, by address.
 #[derive(Debug)]
 pub struct Pages {
     page_bytes: u64,
@@ -59,40 +58,40 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// None yet.
+    /// No pages yet.
     pub fn new(page_bytes: u64) -> Self {
         Pages { page_bytes: page_bytes.next_power_of_two().max(4096), runs: Vec::new() }
     }
 
-    /// How large a page is.
+    /// The page size.
     pub fn page_bytes(&self) -> u64 {
         self.page_bytes
     }
 
-    /// The beginning of the page that an address is in.
+    /// The start of the page that contains an address.
     pub fn floor(&self, address: u64) -> u64 {
         address & !(self.page_bytes - 1)
     }
 
-    /// The same, or of the next page.
+    /// The first page boundary at or after an address.
     pub fn ceil(&self, address: u64) -> u64 {
         self.floor(address.saturating_add(self.page_bytes - 1))
     }
 
-    /// Adds what the file says of the pages of a mapping from `start` on; mappings come by their addresses. False if there
-    /// are too many runs.
+    /// Adds entries of the file for the pages of a mapping from `start` on; mappings must be added by address. False if there are too many
+    /// runs.
     ///
-    /// The one page of zeros that the kernel lends for memory that was read and never written is present, and counts
-    /// nowhere: it is nobody's alone. Nor are pages that a forked process shares, which do count; but of such smaps knows.
-    /// And what only marks a page, as guards do, looks like a swapped one, of which smaps knows none there.
+    /// The kernel's zero page, which it maps for memory that was read but never written, is present but must not be counted: it is not
+    /// exclusive. Pages shared with a forked process are not exclusive either, but do count; smaps shows whether there are any. And mere
+    /// markers, such as guards, look like swapped pages; smaps shows no swapped memory then.
     pub fn add(&mut self, mapping: &Mapping, start: u64, entries: &[u8]) -> bool {
         let (has_shared, has_swapped) = (mapping.shared_pages > 0, mapping.swapped > 0);
         let mut page = start;
         for entry in entries.as_chunks::<8>().0 {
             let entry = u64::from_ne_bytes(*entry);
-            let is_lent = entry & (OF_FILE | EXCLUSIVE) == 0 && !has_shared;
+            let is_zero_page = entry & (OF_FILE | EXCLUSIVE) == 0 && !has_shared;
             let state = match (entry & PRESENT != 0, entry & SWAPPED != 0) {
-                (true, _) if is_lent => State::Absent,
+                (true, _) if is_zero_page => State::Absent,
                 (true, _) => State::Present,
                 (_, true) if has_swapped && entry & GUARD == 0 => State::Swapped,
                 _ => State::Absent,
@@ -115,7 +114,7 @@ impl Pages {
             last.pages = pages;
             return true;
         }
-        if self.runs.len() == MOST_RUNS {
+        if self.runs.len() == MAX_RUNS {
             return false;
         }
         self.runs.push(Run { start: page, pages: 1, is_present });
@@ -126,13 +125,13 @@ impl Pages {
         run.start.saturating_add(u64::from(run.pages).saturating_mul(self.page_bytes))
     }
 
-    /// The runs from that on in which an address is, or the next one.
+    /// The runs from the one that contains an address, or else the next one, on.
     fn from(&self, address: u64) -> impl Iterator<Item = (u64, u64, bool)> {
         let first = self.runs.partition_point(|run| self.end(run) <= address);
         self.runs[first..].iter().map(|run| (run.start, self.end(run), run.is_present))
     }
 
-    /// Where the pages end that are in memory from an address on; the address itself where its page is not.
+    /// The end of the resident pages from an address on; the address itself if its page is not resident.
     pub fn present_until(&self, address: u64) -> u64 {
         let mut until = address;
         for (start, end, is_present) in self.from(address) {
@@ -144,14 +143,14 @@ impl Pages {
         until
     }
 
-    /// The first page in memory that begins at an address or behind it, but before an end.
+    /// The first resident page that begins at or after an address, but before `end`.
     pub fn next_present(&self, address: u64, end: u64) -> Option<u64> {
         let address = self.ceil(address);
         let (start, ..) = self.from(address).find(|(.., is_present)| *is_present)?;
         Some(start.max(address)).filter(|page| *page < end)
     }
 
-    /// How much of the pages that begin within a range is in memory, and how much is swapped out.
+    /// Resident and swapped memory of the pages that begin within a range.
     pub fn amount(&self, start: u64, end: u64) -> Amount {
         let (start, end) = (self.ceil(start), self.ceil(end));
         let mut amount = Amount::default();
@@ -181,7 +180,7 @@ pub(super) fn read(
     let (mut offset, end) = (of_page(mapping.start), of_page(mapping.end));
     let mut found = 0_u64;
     let all = mapping.resident.saturating_add(mapping.swapped);
-    // Address space can be kept in terabytes: nothing more is to be found there once all that the mapping has was there.
+    // Reserved address space can have terabytes: stop once all pages that smaps has counted were found.
     while offset < end && (found < all || mapping.size() <= SMALL) {
         if !meter.take() {
             return Err(meter.error(path));
@@ -194,7 +193,7 @@ pub(super) fn read(
         }
         let start = offset / 8 * pages.page_bytes;
         if !pages.add(mapping, start, into.get(..read).unwrap_or_default()) {
-            return Err(HostError::TooLarge { path: path.to_owned(), max: MOST_RUNS });
+            return Err(HostError::TooLarge { path: path.to_owned(), max: MAX_RUNS });
         }
         offset = offset.saturating_add(read as u64);
         let Amount { resident, swapped } = pages.amount(start, offset / 8 * pages.page_bytes);
@@ -203,7 +202,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Whether a page is in memory now, whatever it was when all were read.
+/// Whether a page is resident now.
 pub(super) fn is_present_now(file: &dyn ReadAt, page_bytes: u64, page: u64) -> bool {
     let mut entry = [0_u8; 8];
     let read = file.read_at(page / page_bytes * 8, &mut entry);
@@ -238,11 +237,11 @@ mod tests {
         };
         check(mapping(0, 0), ALONE, 4096, 0);
         check(mapping(0, 0), PRESENT | OF_FILE, 4096, 0);
-        // The page of zeros, unless it is one that a child has, too.
+        // The zero page; with shared pages it may be a page shared with a child.
         check(mapping(0, 0), PRESENT, 0, 0);
         check(mapping(4096, 0), PRESENT, 4096, 0);
         check(mapping(0, 4096), SWAPPED, 0, 4096);
-        // Guards, as older and newer kernels tell them.
+        // Guard pages in older and newer kernels.
         check(mapping(0, 0), SWAPPED, 0, 0);
         check(mapping(0, 4096), SWAPPED | GUARD, 0, 0);
         check(mapping(0, 0), 0, 0, 0);
@@ -264,7 +263,7 @@ mod tests {
         assert_eq!(pages.next_present(page(2) + 1, page(7)), Some(page(4)));
         assert_eq!(pages.next_present(page(5), page(6)), None);
         assert_eq!(pages.next_present(page(5), page(7)), Some(page(6)));
-        // A page is of the range in which it begins.
+        // A page belongs to the range in which it begins.
         let amount = |start, end| pages.amount(start, end).resident;
         assert_eq!(amount(page(1), page(1) + 1), 4096);
         assert_eq!(amount(page(1) + 1, page(2)), 0);
@@ -273,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_counted_in_parts_is_all(
+        fn amounts_of_parts_add_up(
             kinds in proptest::collection::vec(0..3_usize, 1..80),
             cuts in proptest::collection::vec(0..400_000_u64, 0..8),
         ) {

@@ -1,7 +1,7 @@
-//! `/proc/PID/smaps`: what a process has mapped, and of which kind each mapping is.
+//! `/proc/PID/smaps`: the mappings of a process, and their kinds.
 //!
-//! The kernel walks the page tables of each mapping for it, as it does for `smaps_rollup`, but lets go of the process's
-//! memory map between pieces of the text, which that does not. See proc_pid_smaps(5).
+//! The kernel walks the page tables of each mapping for it, as for `smaps_rollup`, but unlike that file it releases the process's mmap lock
+//! between pieces of the text. See proc_pid_smaps(5).
 
 use beamtune_model::memory::mapping as kinds;
 
@@ -11,67 +11,67 @@ use crate::tree::ReadAt;
 
 use super::meter::Meter;
 
-/// Mappings that are looked at, at most; the kernel's own limit (vm.max_map_count) is 65,530 unless somebody raised it.
-pub const MOST_MAPPINGS: usize = 65_536;
-/// The longest text that is read; a mapping takes some 700 bytes and its path.
-const MOST_BYTES: u64 = 64 << 20;
-/// The kernel gives some pages of text at once.
+/// Limit of mappings; the kernel's own default limit (vm.max_map_count) is 65,530.
+pub const MAX_MAPPINGS: usize = 65_536;
+/// Limit of the text; a mapping takes about 700 bytes plus its path.
+const MAX_BYTES: u64 = 64 << 20;
+/// The kernel returns some pages of text at once.
 const STEP: usize = 64 * 1024;
-/// A line holds a path of at most 4,096 bytes, of which some are written as four.
-const LONGEST_LINE: usize = 32 * 1024;
+/// Limit of a line, which contains a path of up to 4,096 bytes, some of them escaped as four.
+const MAX_LINE_BYTES: usize = 32 * 1024;
 
-/// One mapping. Sizes are bytes.
+/// A mapping. Sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mapping {
-    /// Its first address.
+    /// Start address.
     pub start: u64,
-    /// The address behind it.
+    /// End address, exclusive.
     pub end: u64,
-    /// May be read.
+    /// Readable.
     pub read: bool,
-    /// May be written.
+    /// Writable.
     pub write: bool,
-    /// May be executed.
+    /// Executable.
     pub execute: bool,
-    /// What is written is seen by others.
+    /// Shared: others see what is written.
     pub shared: bool,
-    /// Where in the file it begins.
+    /// Offset in the file.
     pub offset: u64,
-    /// The file, or a name of the kernel's such as `[heap]`; empty for anonymous memory.
+    /// The file, or a name of the kernel such as `[heap]`; empty for anonymous memory.
     pub path: String,
-    /// In memory: Rss.
+    /// Resident: Rss.
     pub resident: u64,
-    /// The same, shared pages divided by the number of those who share them: Pss.
+    /// Proportional set size: Pss.
     pub pss: u64,
-    /// Pages that others have mapped, too: Shared_Clean and Shared_Dirty.
+    /// Pages that other processes have mapped, too: Shared_Clean and Shared_Dirty.
     pub shared_pages: u64,
     /// Swapped out: Swap.
     pub swapped: u64,
-    /// Given back, and not yet taken: LazyFree.
+    /// Freed with MADV_FREE, but not reclaimed yet: LazyFree.
     pub lazy_free: u64,
     /// In transparent huge pages: AnonHugePages.
     pub huge: u64,
 }
 
 impl Mapping {
-    /// Its address space.
+    /// Its size in address space.
     pub fn size(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 
-    /// Private memory that belongs to no file: [heap] and [stack] too.
+    /// Whether it is private memory without a file, including [heap] and [stack].
     pub fn is_anonymous(&self) -> bool {
         let is_named = |path: &str| path.starts_with("[anon:") || matches!(path, "" | "[heap]" | "[stack]");
         !self.shared && is_named(&self.path)
     }
 
-    /// Without any access: kept for later, or a guard.
+    /// Whether it has no access rights: reserved address space, or a guard.
     pub fn is_reserved(&self) -> bool {
         !(self.read || self.write || self.execute)
     }
 
-    /// `55d0-7ffd rw-p 00000000 00:00 0    [heap]`.
-    fn of_head(line: &[u8]) -> Option<Mapping> {
+    /// Parses `55d0-7ffd rw-p 00000000 00:00 0    [heap]`.
+    fn parse_header(line: &[u8]) -> Option<Mapping> {
         let mut rest = line;
         let mut field = || {
             let begin = rest.iter().position(|byte| *byte != b' ')?;
@@ -99,7 +99,7 @@ impl Mapping {
         })
     }
 
-    /// `Rss:   1234 kB`; lines that are not needed change nothing.
+    /// Adds a value such as `Rss:   1234 kB`; other lines are ignored.
     fn add(&mut self, line: &[u8]) {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { return };
         let value = match &line[..colon] {
@@ -116,7 +116,7 @@ impl Mapping {
     }
 }
 
-/// A number as the kernel writes addresses.
+/// A hexadecimal number without prefix.
 fn hexadecimal(field: &[u8]) -> Option<u64> {
     if field.is_empty() || field.len() > 16 {
         return None;
@@ -127,25 +127,25 @@ fn hexadecimal(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// Reads the text piece by piece, wherever the pieces end.
+/// Parses the text piece by piece; pieces may end anywhere.
 #[derive(Debug, Default)]
 pub struct Parser {
     mappings: Vec<Mapping>,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of an incomplete line.
     partial: Vec<u8>,
 }
 
-/// Why a text is not read on.
+/// Why a text is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// More than [`MOST_MAPPINGS`].
+    /// More than [`MAX_MAPPINGS`].
     TooMany,
-    /// A line that is none of smaps, or mappings that do not grow.
+    /// A line that does not belong into smaps, or mappings in the wrong order.
     Garbled,
 }
 
 impl Parser {
-    /// Takes the next piece.
+    /// Parses the next piece.
     pub fn feed(&mut self, mut piece: &[u8]) -> Result<(), Refused> {
         while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
             if self.partial.is_empty() {
@@ -158,35 +158,35 @@ impl Parser {
             piece = &piece[end + 1..];
         }
         self.partial.extend_from_slice(piece);
-        if self.partial.len() > LONGEST_LINE { Err(Refused::Garbled) } else { Ok(()) }
+        if self.partial.len() > MAX_LINE_BYTES { Err(Refused::Garbled) } else { Ok(()) }
     }
 
     fn line(&mut self, line: &[u8]) -> Result<(), Refused> {
-        // Names of values begin with a capital, addresses are written in small letters.
+        // Names of values begin with a capital, addresses are lower-case.
         if line.first().is_none_or(u8::is_ascii_uppercase) {
             if let Some(mapping) = self.mappings.last_mut() {
                 mapping.add(line);
             }
             return Ok(());
         }
-        let mapping = Mapping::of_head(line).ok_or(Refused::Garbled)?;
+        let mapping = Mapping::parse_header(line).ok_or(Refused::Garbled)?;
         if self.mappings.last().is_some_and(|last| last.end > mapping.start) {
             return Err(Refused::Garbled);
         }
-        if self.mappings.len() == MOST_MAPPINGS {
+        if self.mappings.len() == MAX_MAPPINGS {
             return Err(Refused::TooMany);
         }
         self.mappings.push(mapping);
         Ok(())
     }
 
-    /// The mappings, by their addresses.
+    /// The mappings, by address.
     pub fn finish(self) -> Vec<Mapping> {
         self.mappings
     }
 }
 
-/// Reads an open smaps, as long as the meter lets it.
+/// Reads an open smaps file, within the limits of the meter.
 pub(super) fn read(file: &dyn ReadAt, path: &str, meter: &Meter<'_>) -> Result<Vec<Mapping>, HostError> {
     let (mut parser, mut offset, mut buffer) = (Parser::default(), 0_u64, vec![0; STEP]);
     loop {
@@ -200,18 +200,18 @@ pub(super) fn read(file: &dyn ReadAt, path: &str, meter: &Meter<'_>) -> Result<V
         offset = offset.saturating_add(read as u64);
         let piece = buffer.get(..read).unwrap_or_default();
         let too_large = |max| HostError::TooLarge { path: path.to_owned(), max };
-        if offset > MOST_BYTES {
-            return Err(too_large(MOST_BYTES as usize));
+        if offset > MAX_BYTES {
+            return Err(too_large(MAX_BYTES as usize));
         }
         parser.feed(piece).map_err(|refused| match refused {
-            Refused::TooMany => too_large(MOST_MAPPINGS),
-            Refused::Garbled => HostError::garbled(path, text::Garble::new("mappings, as of proc(5)", piece)),
+            Refused::TooMany => too_large(MAX_MAPPINGS),
+            Refused::Garbled => HostError::garbled(path, text::Garble::new("mappings as in proc(5)", piece)),
         })?;
     }
 }
 
-/// The kind of each mapping, in their order; `emulator` is the path of the VM's program. Static data is told by
-/// `is_static`, which gets the mapping and the file's that it lies behind.
+/// The kind of each mapping, in the same order; `emulator` is the path of the VM's program. `is_static` decides whether a mapping is
+/// static data of the file whose mapping precedes it.
 pub(super) fn kinds_of(
     mappings: &[Mapping],
     emulator: &str,
@@ -270,7 +270,7 @@ fn kind_of(mapping: &Mapping, emulator: &str, has_code: bool) -> &'static str {
     if mapping.shared && without_file.iter().any(|start| path.starts_with(start)) {
         return kinds::SHARED;
     }
-    // `libc.so.6`, or one that was replaced on disk: `crypto.so (deleted)`.
+    // `libc.so.6`, or a file that was replaced on disk: `crypto.so (deleted)`.
     let name = path.rsplit('/').next().unwrap_or(path).trim_end_matches(" (deleted)");
     let is_library = name.ends_with(".so") || name.contains(".so.");
     if has_code || is_library { kinds::LIBRARIES } else { kinds::FILES }
@@ -307,7 +307,7 @@ Swap:                 16 kB
     }
 
     #[test]
-    fn mappings_are_read_with_what_is_said_of_them() {
+    fn mappings_are_parsed_with_their_values() {
         let program = Mapping {
             start: 0x1000,
             end: 0x3000,
@@ -342,7 +342,7 @@ Swap:                 16 kB
     }
 
     #[test]
-    fn what_is_no_smaps_is_refused() {
+    fn other_text_is_refused() {
         let check = |text: &str, expect| assert_eq!(parse(text.as_bytes()).err(), expect, "{text:?}");
         check("", None);
         check("Rss: 4 kB\n", None);
@@ -355,12 +355,12 @@ Swap:                 16 kB
         check("hello\n", Some(Refused::Garbled));
         check(&"a".repeat(100_000), Some(Refused::Garbled));
         let line = |index: usize| format!("{:x}-{:x} rw-p 0 00:00 0\n", index << 12, (index + 1) << 12);
-        let many: String = (1..=MOST_MAPPINGS + 1).map(line).collect();
+        let many: String = (1..=MAX_MAPPINGS + 1).map(line).collect();
         check(&many, Some(Refused::TooMany));
     }
 
     #[test]
-    fn each_mapping_is_of_one_kind() {
+    fn each_mapping_has_one_kind() {
         let text = "\
 00001000-00002000 r-xp 00000000 fe:00 1 /otp/beam.smp
 00002000-00003000 rw-p 00001000 fe:00 1 /otp/beam.smp
@@ -385,7 +385,7 @@ Swap:                 16 kB
 00081000-00082000 r--p 00000000 00:00 0 [vvar]
 ";
         let mappings = parse(text.as_bytes()).unwrap();
-        // What lies behind the program reaches to 0x4000.
+        // The program's static data reaches to 0x4000.
         let found = kinds_of(&mappings, "/otp/beam.smp", |mapping, _| mapping.end <= 0x4000);
         use kinds::*;
         assert_eq!(
@@ -399,7 +399,7 @@ Swap:                 16 kB
 
     proptest! {
         #[test]
-        fn the_text_is_read_the_same_wherever_it_is_cut(cuts in proptest::collection::vec(0..TEXT.len(), 0..6)) {
+        fn the_result_does_not_depend_on_the_pieces(cuts in proptest::collection::vec(0..TEXT.len(), 0..6)) {
             let mut cuts = cuts;
             cuts.sort_unstable();
             let mut parser = Parser::default();
@@ -412,7 +412,7 @@ Swap:                 16 kB
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(text in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_do_not_panic(text in proptest::collection::vec(any::<u8>(), 0..400)) {
             if let Ok(mappings) = parse(&text) {
                 prop_assert!(mappings.windows(2).all(|pair| pair[0].end <= pair[1].start));
             }

@@ -1,12 +1,12 @@
-//! Where the stacks of threads are.
+//! Finds the stacks of threads.
 //!
-//! glibc keeps of each thread a `struct pthread` at the upper end of its stack, with a node of a list of all of them, the
-//! thread's number behind that, and further behind where the stack begins and how large it is (nptl/descr.h). So one of them
-//! is enough to find all: the kernel tells the stack pointer of one that sleeps, and its own number stands above. None of
-//! the offsets is taken for granted: the number is searched, the links must lead there and back, and bounds must hold
-//! the node. The guard of a stack need not be a mapping of its own: with newer kernels it is told by page.
+//! glibc keeps a `struct pthread` for each thread at the upper end of its stack. It contains a node of a list of all threads, followed by
+//! the thread id, and further on start and size of the stack (nptl/descr.h). So one of them leads to all others: the kernel shows the stack
+//! pointer of a sleeping thread, and the thread's own id is found above it. Apart from the offset of the id from the node nothing is
+//! hard-coded: the id is searched, links must be consistent in both directions, and the bounds must contain the node. The guard of a stack
+//! need not be a mapping of its own: newer kernels mark guard pages instead.
 //!
-//! Of a C library that does things differently the whole mapping counts, where it lies behind one without access.
+//! For other C libraries the whole mapping counts, if it follows one without access.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,30 +17,30 @@ use crate::tree::FileTree;
 use super::image::{Image, Range, word_at, words_of};
 use super::smaps::Mapping;
 
-/// The number of a thread stands so many bytes behind its node.
-const NUMBER: u64 = 16;
-/// Address space above a stack pointer that is searched for the number: a stack has some of it in memory only.
-const SEARCHED: u64 = 8 << 20;
-/// Of a structure, behind its node; it has 2,304 bytes in all.
-const DESCRIBED: usize = 2048;
-/// Bounds of stacks that make sense.
+/// Offset of the thread id from the node.
+const TID_OFFSET: u64 = 16;
+/// Address space above a stack pointer that is searched for the id; only a part of a stack is resident.
+const SEARCH_BYTES: u64 = 8 << 20;
+/// Part of the structure after its node that is read; the whole structure has 2,304 bytes.
+const DESCRIPTOR_BYTES: usize = 2048;
+/// Plausible sizes of stacks.
 const STACK_BYTES: std::ops::RangeInclusive<u64> = 16 << 10..=1 << 30;
-/// From the node to the upper end: the rest of the structure, and what a thread has of static variables.
-const ABOVE: u64 = 1 << 20;
+/// Limit of the distance from the node to the upper end: the rest of the structure, and thread-local variables.
+const MAX_ABOVE_NODE: u64 = 1 << 20;
 
 /// A thread of the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Thread<'a> {
-    /// Its number here.
+    /// Thread id in our namespace.
     pub tid: u32,
-    /// Its number as it sees it itself: in a container another one.
+    /// Thread id in its own namespace, which differs in a container.
     pub own_tid: u32,
     /// `scheduler`, `poll` … or `other`.
     pub kind: &'a str,
 }
 
-/// The numbers of threads as they see them themselves.
-pub(super) fn own_numbers<'a>(
+/// Adds the thread ids of the process's own namespace.
+pub(super) fn with_own_tids<'a>(
     tree: &impl FileTree,
     pid: u32,
     kinds: impl Iterator<Item = (u32, &'a str)>,
@@ -58,17 +58,17 @@ pub(super) fn own_numbers<'a>(
     threads.collect()
 }
 
-/// The stack pointer in `/proc/PID/task/TID/syscall`; `None` of a thread on a CPU.
+/// The stack pointer in `/proc/PID/task/TID/syscall`; `None` for an on-CPU thread.
 pub(super) fn stack_pointer(content: &[u8]) -> Option<u64> {
     let fields: Vec<&[u8]> = text::fields(content.trim_ascii()).collect();
     let [.., pointer, _program_counter] = fields.as_slice() else { return None };
-    // A number of a call or -1 stands before.
+    // The number of a system call, or -1, comes first.
     (fields.len() >= 3)
         .then(|| u64::from_str_radix(std::str::from_utf8(pointer).ok()?.strip_prefix("0x")?, 16).ok())
         .flatten()
 }
 
-/// The stacks that could be found, with the kinds of their threads.
+/// The stacks that were found, with the kinds of their threads.
 pub(super) fn find<'a>(
     image: &Image<'_>,
     tree: &impl FileTree,
@@ -99,7 +99,7 @@ pub(super) fn find<'a>(
         }
     }
     for (thread, pointer) in without_node {
-        // Another one may have led there.
+        // Another thread may have led to it.
         if known.insert(thread.own_tid) {
             found.extend(mapping_of(mappings, pointer).map(|stack| (stack, thread.kind)));
         }
@@ -107,9 +107,9 @@ pub(super) fn find<'a>(
     found
 }
 
-/// Searches a thread's node above its stack pointer. Pages between may never have been used.
+/// Searches a thread's node above its stack pointer. Pages in between may be absent.
 fn node_above(image: &Image<'_>, pointer: u64, own_tid: u32) -> Option<u64> {
-    let end = pointer.checked_add(SEARCHED)?;
+    let end = pointer.checked_add(SEARCH_BYTES)?;
     let mut at = image.pages.floor(pointer);
     while let Some(begin) = image.pages.next_present(at, end) {
         let until = image.pages.present_until(begin).min(end);
@@ -117,7 +117,7 @@ fn node_above(image: &Image<'_>, pointer: u64, own_tid: u32) -> Option<u64> {
         let read = image.read_some(begin, &mut bytes);
         let node = words_of(bytes.get(..read)?)
             .filter(|(_, word)| *word == u64::from(own_tid))
-            .filter_map(|(offset, _)| begin.checked_add(offset as u64)?.checked_sub(NUMBER))
+            .filter_map(|(offset, _)| begin.checked_add(offset as u64)?.checked_sub(TID_OFFSET))
             .find(|node| is_linked(image, *node));
         if node.is_some() {
             return node;
@@ -127,7 +127,7 @@ fn node_above(image: &Image<'_>, pointer: u64, own_tid: u32) -> Option<u64> {
     None
 }
 
-/// True if a neighbour knows a node. The head of the list is not looked at: it belongs to the C library.
+/// Whether a neighbour links back to a node. The head of the list is not readable here: it belongs to the C library.
 fn is_linked(image: &Image<'_>, node: u64) -> bool {
     let Some([next, prev]) = image.words(node) else { return false };
     let is_back =
@@ -135,7 +135,7 @@ fn is_linked(image: &Image<'_>, node: u64) -> bool {
     is_back(next.checked_add(8)) || is_back(Some(prev))
 }
 
-/// The numbers of the threads in a list, with their stacks: from one on in both directions, each of which ends at the head.
+/// Ids and stacks of all threads in a list, starting from one of them in both directions; the head ends each.
 fn all_from(image: &Image<'_>, first: u64) -> Vec<(u32, Range)> {
     let mut all = Vec::new();
     for is_forward in [true, false] {
@@ -158,10 +158,10 @@ fn all_from(image: &Image<'_>, first: u64) -> Vec<(u32, Range)> {
     all
 }
 
-/// Where the stack of a node begins and ends, as it stands behind the node.
+/// The bounds of a node's stack, which are stored after the node.
 fn bounds(image: &Image<'_>, node: u64) -> Option<Range> {
     let page_bytes = image.pages.page_bytes();
-    let mut bytes = [0; DESCRIBED];
+    let mut bytes = [0; DESCRIPTOR_BYTES];
     let read = image.read_some(node, &mut bytes);
     (0..read.saturating_sub(15)).step_by(8).find_map(|offset| {
         let (start, size) = (word_at(&bytes, offset)?, word_at(&bytes, offset + 8)?);
@@ -171,12 +171,12 @@ fn bounds(image: &Image<'_>, node: u64) -> Option<Range> {
             && size.is_multiple_of(page_bytes)
             && start <= node
             && node < end
-            && end - node <= ABOVE;
+            && end - node <= MAX_ABOVE_NODE;
         is_stack.then_some(Range { start, end })
     })
 }
 
-/// The mapping that a stack pointer is in, if it lies behind one without access.
+/// The mapping that contains a stack pointer, if it follows one without access.
 fn mapping_of(mappings: &[Mapping], pointer: u64) -> Option<Range> {
     let at = mappings.partition_point(|mapping| mapping.end <= pointer);
     let (guard, stack) = (mappings.get(at.checked_sub(1)?)?, mappings.get(at)?);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::fake::*;
 use super::*;
 
-/// A clock that goes on each time it is looked at.
+/// A clock that advances each time it is read.
 struct StepClock {
     now: Cell<Nanos>,
     step: Nanos,
@@ -28,15 +28,15 @@ impl Clock for StepClock {
 const BUDGET_NS: Nanos = 1_000_000_000;
 const MB: u64 = 1 << 20;
 
-fn look(vm: FakeVm, threads: &[(u32, &str)], step: Nanos) -> Result<MemoryMap, HostError> {
+fn read_map(vm: FakeVm, threads: &[(u32, &str)], step: Nanos) -> Result<MemoryMap, HostError> {
     let clock = StepClock { now: Cell::new(0), step };
     let threads = threads.iter().copied();
     MemoryReader::default().read(&vm.tree(), 7, threads, Depth::Contents, &clock, BUDGET_NS)
 }
 
-/// What stands in a VM's memory, each page of it once.
+/// The contents of a VM's memory; checks that each page is counted once.
 fn contents_with(vm: FakeVm, threads: &[(u32, &str)]) -> BTreeMap<String, ContentSum> {
-    let map = look(vm, threads, 1_000).unwrap();
+    let map = read_map(vm, threads, 1_000).unwrap();
     let contents = map.contents.unwrap().unwrap();
     let resident: u64 = map.mappings.values().map(|sum| sum.resident).sum();
     let swapped: u64 = map.mappings.values().map(|sum| sum.swapped).sum();
@@ -49,7 +49,7 @@ fn contents(vm: FakeVm) -> BTreeMap<String, ContentSum> {
     contents_with(vm, &[])
 }
 
-/// How many there are, how large, and how much of that is resident.
+/// Count, size and resident memory of an entity.
 fn of(contents: &BTreeMap<String, ContentSum>, entity: &str) -> (u64, u64, u64) {
     contents.get(entity).map_or((0, 0, 0), |sum| (sum.count, sum.size, sum.resident))
 }
@@ -59,7 +59,7 @@ fn carriers_are_found_in_the_lists_of_all_instances() {
     let mut vm = FakeVm::new();
     vm.carriers(EHEAP_0, MBCS, &[(AREA, 0x4_0000, MSEG), (AREA + MB / 2, 0x2_0000, MSEG)]);
     vm.carriers(EHEAP_1, MBCS, &[(AREA + 2 * MB, MB, MSEG)]);
-    // Two pages each, one of them of a single-block carrier that begins with any page.
+    // Two pages each; the singleblock carrier begins at any page.
     vm.carriers(EHEAP_1, SBCS, &[(AREA + 3 * MB + PAGE, 0x10_2000, MSEG | SBC)]);
     vm.touch(AREA + 4 * MB, AREA + 4 * MB + PAGE);
     vm.touch(AREA + 0x1000, AREA + 0x2000);
@@ -74,7 +74,7 @@ fn carriers_are_found_in_the_lists_of_all_instances() {
 }
 
 #[test]
-fn where_names_and_lists_are_is_found_out() {
+fn offsets_of_names_and_lists_are_found() {
     for (name_at, lists_at) in [(120, 344), (64, 72), (240, 904), (128, 400)] {
         let mut vm = FakeVm { name_at, lists_at, ..FakeVm::bare() };
         vm.map(AREA, AREA + 0x1000_0000, "rw-p", 0, "");
@@ -86,19 +86,19 @@ fn where_names_and_lists_are_is_found_out() {
 }
 
 #[test]
-fn a_process_without_allocators_is_told_so() {
-    let map = look(FakeVm::bare(), &[], 1_000).unwrap();
+fn a_process_without_allocators_is_an_error() {
+    let map = read_map(FakeVm::bare(), &[], 1_000).unwrap();
     assert!(map.mappings["heap"].size > 0);
     assert_eq!(
         map.contents.unwrap().unwrap_err().to_string(),
-        "no allocators were found in the memory of process 7: this build of the VM is not known to beamtune"
+        "no allocators found in the memory of process 7: beamtune does not know this build of the VM"
     );
 }
 
 #[test]
-fn what_no_list_knows_is_no_carrier() {
+fn only_carriers_in_lists_count() {
     let mut vm = FakeVm::new();
-    // A header that was left behind, and one that belongs to somebody else.
+    // A stale header, and a carrier of another allocator.
     vm.carriers(EHEAP_1, MBCS, &[(AREA + 2 * MB, MB, MSEG)]);
     vm.carriers(EHEAP_1, MBCS, &[(AREA + 4 * MB, MB, MSEG)]);
     let found = contents(vm.clone());
@@ -109,12 +109,12 @@ fn what_no_list_knows_is_no_carrier() {
 }
 
 #[test]
-fn a_list_is_followed_from_both_ends_where_its_middle_is_swapped_out() {
+fn a_list_is_followed_from_both_ends_if_its_middle_is_swapped_out() {
     let all: Vec<_> = (0..5).map(|index| (AREA + (2 + index) * MB, MB, MSEG)).collect();
     let mut vm = FakeVm::new();
     vm.carriers(EHEAP_1, MBCS, &all);
     vm.swap_out(AREA + 4 * MB);
-    let map = look(vm.clone(), &[], 1_000).unwrap();
+    let map = read_map(vm.clone(), &[], 1_000).unwrap();
     assert_eq!(map.cut_lists, 1);
     let found = contents(vm);
     assert_eq!(of(&found, "carriers/eheap_alloc/mbcs").0, 1 + 4);
@@ -122,14 +122,14 @@ fn a_list_is_followed_from_both_ends_where_its_middle_is_swapped_out() {
 }
 
 #[test]
-fn lists_that_never_end_do() {
+fn cyclic_lists_end() {
     let all: Vec<_> = (0..3).map(|index| (AREA + (2 + index) * MB, MB, MSEG)).collect();
     let mut vm = FakeVm::new();
     vm.carriers(EHEAP_1, MBCS, &all);
-    // The last one leads to the first, which knows.
+    // The last carrier links to the first, which links back.
     vm.word(all[2].0 + 8, all[0].0);
     vm.word(all[0].0 + 16, all[2].0);
-    // And a ring that does not come back to its sentinel.
+    // And a ring that does not return to its sentinel.
     vm.ring(POOL, &[(AREA + 6 * MB, MB, EHEAP_0), (AREA + 7 * MB, MB, EHEAP_1)]);
     vm.word(EHEAP_0 + LISTS_AT + SENTINEL, POOL);
     vm.word(AREA + 7 * MB + 32 + 16, AREA + 6 * MB + 32);
@@ -138,7 +138,7 @@ fn lists_that_never_end_do() {
 }
 
 #[test]
-fn a_carrier_that_claims_more_than_is_mapped_is_none() {
+fn a_carrier_larger_than_its_mapping_is_refused() {
     for size in [0x1000_0000 - MB, !7, 0, 8] {
         let mut vm = FakeVm::new();
         vm.carriers(EHEAP_1, MBCS, &[(AREA + 2 * MB, size, MSEG)]);
@@ -146,20 +146,20 @@ fn a_carrier_that_claims_more_than_is_mapped_is_none() {
         assert_eq!(of(&found, "carriers/eheap_alloc/mbcs").0, 1, "{size:#x}");
         assert_eq!(of(&found, content::UNKNOWN).2, PAGE, "{size:#x}");
     }
-    // What overlaps another one has an owner already.
+    // A carrier that overlaps another one is refused, too.
     let mut vm = FakeVm::new();
     vm.carriers(EHEAP_1, MBCS, &[(AREA + 2 * MB, 2 * MB, MSEG), (AREA + 3 * MB, MB, MSEG)]);
     assert_eq!(of(&contents(vm), "carriers/eheap_alloc/mbcs").0, 2);
 }
 
 #[test]
-fn an_empty_carrier_that_is_about_to_go_counts_as_kept() {
+fn a_carrier_about_to_be_deallocated_counts_as_cached() {
     let mut vm = FakeVm::new();
-    vm.carriers(EHEAP_1, LEAVING, &[(AREA + 2 * MB, MB, MSEG), (AREA + 4 * MB, MB, MSEG)]);
+    vm.carriers(EHEAP_1, DEALLOCATING, &[(AREA + 2 * MB, MB, MSEG), (AREA + 4 * MB, MB, MSEG)]);
     assert_eq!(of(&contents(vm), content::MSEG_CACHE), (2, 2 * MB, 2 * PAGE));
 }
 
-/// Segment allocators at [`HEAP`] + 0x8000, one for each list of segments (address, size).
+/// Segment allocators at [`CACHES`], one for each list of segments (address, size).
 fn with_caches(vm: &mut FakeVm, caches: &[&[(u64, u64)]]) {
     vm.word(DATA + 64, CACHES);
     for (number, segments) in caches.iter().enumerate() {
@@ -177,16 +177,16 @@ fn with_caches(vm: &mut FakeVm, caches: &[&[(u64, u64)]]) {
 }
 
 #[test]
-fn cached_segments_are_told_from_carriers() {
+fn cached_segments_are_found() {
     let mut vm = FakeVm::new();
-    // The second begins where nothing ever began.
+    // The second one begins where no carrier began.
     with_caches(
         &mut vm,
         &[&[(AREA + 8 * MB, MB)], &[(AREA + 10 * MB + PAGE, 3 * PAGE), (AREA + 12 * MB, MB)]],
     );
     vm.touch(AREA + 8 * MB, AREA + 9 * MB);
     vm.touch(AREA + 10 * MB, AREA + 11 * MB);
-    // One that has been unmapped meanwhile is none.
+    // A segment that was unmapped meanwhile does not count.
     with_caches(&mut vm.clone(), &[&[(0x6000_0000, MB)]]);
     let found = contents(vm);
     assert_eq!(of(&found, content::MSEG_CACHE), (3, 2 * MB + 3 * PAGE, MB + 3 * PAGE));
@@ -194,13 +194,13 @@ fn cached_segments_are_told_from_carriers() {
 }
 
 #[test]
-fn what_is_kept_for_carriers_is_theirs_or_its_own() {
+fn reserved_areas_are_claimed_without_their_carriers() {
     let mut vm = FakeVm::new();
     let area = |vm: &mut FakeVm, at: u64, start: u64, lowest: u64, end: u64| {
         let words = [CODE, CODE + 64, 1, end, end - MB, 0, 0, 0, lowest + MB, lowest, 0, 0, 7, end - start];
         words.iter().enumerate().for_each(|(index, word)| vm.word(at + index as u64 * 8, *word));
     };
-    // That of literals, and another one with a page of descriptors before it.
+    // The literal area, and another one preceded by a page of descriptors.
     area(&mut vm, DATA + 0x200, AREA + MB, AREA + MB, AREA + 4 * MB);
     area(&mut vm, DATA + 0x400, AREA + 0x20 * MB - PAGE, AREA + 0x20 * MB, AREA + 0x40 * MB);
     vm.carriers(EHEAP_1, MBCS, &[(AREA + 0x22 * MB, MB, MSEG)]);
@@ -212,12 +212,12 @@ fn what_is_kept_for_carriers_is_theirs_or_its_own() {
     assert_eq!(of(&found, content::UNKNOWN).2, 0);
 }
 
-/// A C library beside the program.
+/// Maps a C library.
 fn with_glibc(vm: &mut FakeVm) {
     vm.map(0x4800_0000, 0x4800_1000, "r-xp", 0, "/lib/libc.so.6");
 }
 
-/// Chunks of malloc one behind the other: sizes, and whether they are in use. The last one reaches to the end.
+/// Adjacent malloc chunks: sizes, and whether they are in use. A last chunk reaches to the end.
 fn with_chunks(vm: &mut FakeVm, begin: u64, end: u64, chunks: &[(u64, bool)]) {
     let (mut at, mut before_in_use) = (begin, true);
     for (size, in_use) in chunks {
@@ -228,10 +228,10 @@ fn with_chunks(vm: &mut FakeVm, begin: u64, end: u64, chunks: &[(u64, bool)]) {
 }
 
 #[test]
-fn malloc_says_what_it_has_given() {
+fn malloc_memory_in_use_is_counted() {
     let mut vm = FakeVm::new();
     with_glibc(&mut vm);
-    // In a heap of its own, so that the allocators' words in the first one do not matter.
+    // In a separate heap, so that other words in the first one do not matter.
     let arena = 0x4000_0000;
     vm.map(arena, arena + 0x10_0000, "rw-p", 0, "");
     for (at, word) in [(0, arena + 0x30), (16, 0x10_0000), (24, 0x10_0000)] {
@@ -239,7 +239,7 @@ fn malloc_says_what_it_has_given() {
     }
     let chunks = [(0x290, true), (0x400, false), (0x800, true), (0x2_0000, true)];
     with_chunks(&mut vm, arena + 0x8c0, arena + 0x10_0000, &chunks);
-    // A carrier in one of them.
+    // One of the chunks contains a carrier.
     let carrier = arena + 0x8c0 + 0x290 + 0x400 + 0x800 + 16;
     vm.carriers(EHEAP_1, MBCS, &[(carrier, 0x1_fff0, 0)]);
     let found = contents(vm.clone());
@@ -247,21 +247,21 @@ fn malloc_says_what_it_has_given() {
     let arenas = &found[content::MALLOC_ARENAS];
     assert_eq!((arenas.count, arenas.size, arenas.resident), (1, 0x10_0000 - 0x1_fff0, 2 * PAGE));
     assert_eq!(arenas.in_use, Some(0x290 + 0x800));
-    // A chunk that cannot be ends it.
+    // An invalid chunk makes the result unknown.
     vm.word(arena + 0x8c0 + 0x290 + 8, 24);
     assert_eq!(contents(vm)[content::MALLOC_ARENAS].in_use, None);
 }
 
 #[test]
-fn large_chunks_are_told_by_their_headers_and_hold_carriers() {
+fn mapped_chunks_are_recognized_and_may_contain_carriers() {
     let mut vm = FakeVm::new();
     with_glibc(&mut vm);
     let area = 0x4100_0000;
     vm.map(area, area + 16 * MB, "rw-p", 0, "");
-    // Behind each other: one as of old, and one as in glibc 2.43.
+    // Adjacent chunks: one of older versions, and one of glibc 2.43.
     vm.word(area + 8, MB | 2);
     vm.word(area + MB + 8, (MB - 16) | 2);
-    // A carrier in another, at an aligned address, and one that was not aligned.
+    // One chunk with a carrier at an aligned address, and one with an unaligned carrier.
     let lead = 0x3ff0;
     vm.word(area + 3 * MB + 8, (MB + 0x4000) | 2);
     vm.carriers(EHEAP_1, MBCS, &[(area + 3 * MB + 0x4000, MB - 16, 0)]);
@@ -269,7 +269,7 @@ fn large_chunks_are_told_by_their_headers_and_hold_carriers() {
     vm.word(area + 3 * MB + lead + 8, (MB + 0x4000 - lead) | 2);
     vm.carriers(EHEAP_1, SBCS, &[(area + 8 * MB + 16, MB - 16, SBC)]);
     vm.word(area + 8 * MB + 8, MB | 2);
-    // And a page that is nobody's.
+    // And a page without owner.
     vm.touch(area + 12 * MB, area + 12 * MB + PAGE);
     let found = contents(vm);
     let mapped = &found[content::MALLOC_MAPPED];
@@ -281,21 +281,21 @@ fn large_chunks_are_told_by_their_headers_and_hold_carriers() {
 }
 
 #[test]
-fn of_another_malloc_only_its_name_is_known() {
+fn chunks_of_another_malloc_are_not_followed() {
     let mut vm = FakeVm::new();
     with_glibc(&mut vm);
     vm.map(0x4100_0000, 0x4200_0000, "rw-p", 0, "");
     vm.word(0x4100_0008, MB | 2);
     assert_eq!(of(&contents(vm.clone()), content::MALLOC_MAPPED).0, 1);
     vm.map(0x4900_0000, 0x4900_1000, "r-xp", 0, "/usr/lib/libjemalloc.so.2");
-    let map = look(vm.clone(), &[], 1_000).unwrap();
+    let map = read_map(vm.clone(), &[], 1_000).unwrap();
     assert_eq!(map.malloc, Some("jemalloc"));
     let found = contents(vm);
     assert_eq!(of(&found, content::MALLOC_MAPPED), (0, 0, 0));
     assert_eq!(of(&found, content::UNKNOWN).2, PAGE);
 }
 
-/// A thread's description at the end of its stack, in the list behind the one before.
+/// A thread's descriptor at the end of its stack, with its list links.
 fn with_stack(vm: &mut FakeVm, start: u64, size: u64, tid: u32, (next, prev): (u64, u64)) {
     let node = node_of(start, size);
     vm.word(node, next);
@@ -310,14 +310,14 @@ fn node_of(start: u64, size: u64) -> u64 {
 }
 
 #[test]
-fn the_stacks_of_all_threads_are_found_from_one_that_sleeps() {
+fn one_sleeping_thread_leads_to_the_stacks_of_all_threads() {
     let mut vm = FakeVm::new();
-    // In one mapping, with something else behind, as with guards that are no mappings.
+    // All in one mapping with something else after them, as if guards were not separate mappings.
     let (first, size) = (0x4200_0000, 0x8_0000);
     vm.map(first, first + MB * 4, "rw-p", 0, "");
     let at = |index: u64| first + index * size;
     let node = |index: u64| node_of(at(index), size);
-    // The list's head is elsewhere, between the last and the first.
+    // The list's head is elsewhere, between the last and the first thread.
     with_stack(&mut vm, at(0), size, 8, (node(1), 0x7777_0000));
     with_stack(&mut vm, at(1), size, 9, (node(2), node(0)));
     with_stack(&mut vm, at(2), size, 10, (0x7777_0000, node(1)));
@@ -337,7 +337,7 @@ fn the_stacks_of_all_threads_are_found_from_one_that_sleeps() {
 }
 
 #[test]
-fn without_a_description_the_mapping_behind_a_guard_is_the_stack() {
+fn without_a_descriptor_the_mapping_after_a_guard_is_the_stack() {
     let mut vm = FakeVm::new();
     vm.map(0x4200_0000, 0x4200_1000, "---p", 0, "");
     vm.map(0x4200_1000, 0x4204_1000, "rw-p", 0, "");
@@ -348,7 +348,7 @@ fn without_a_description_the_mapping_behind_a_guard_is_the_stack() {
 }
 
 #[test]
-fn a_thread_in_a_container_has_another_number_there() {
+fn a_thread_in_a_container_has_its_own_id() {
     let mut vm = FakeVm::new();
     let (start, size) = (0x4200_0000, 0x8_0000);
     vm.map(start, start + size, "rw-p", 0, "");
@@ -363,7 +363,7 @@ fn a_thread_in_a_container_has_another_number_there() {
 #[test]
 fn static_data_ends_where_the_file_says() {
     let mut vm = FakeVm::new();
-    // What is mapped behind that is not the program's own.
+    // The mapping continues beyond the program's static data.
     vm.mappings.iter_mut().filter(|mapping| mapping.start == BSS).for_each(|mapping| mapping.end += 0x4000);
     vm.touch(BSS, BSS + BSS_BYTES + 0x2000);
     let found = contents(vm);
@@ -372,30 +372,30 @@ fn static_data_ends_where_the_file_says() {
 }
 
 #[test]
-fn looking_ends_with_its_time() {
-    let error = look(FakeVm::new(), &[], 600_000_000).unwrap().contents.unwrap().unwrap_err();
+fn a_read_ends_when_its_budget_is_used_up() {
+    let error = read_map(FakeVm::new(), &[], 600_000_000).unwrap().contents.unwrap().unwrap_err();
     assert!(matches!(error, HostError::TooDear { .. }), "{error}");
-    let error = |step| match look(FakeVm::new(), &[], step) {
+    let error = |step| match read_map(FakeVm::new(), &[], step) {
         Ok(map) => map.contents.unwrap().err().map(|error| error.to_string()),
         Err(error) => Some(error.to_string()),
     };
     assert_eq!(error(1_000), None);
-    assert!(error(BUDGET_NS).unwrap().contains("given up after"));
+    assert!(error(BUDGET_NS).unwrap().contains("was stopped after"));
 }
 
 #[test]
-fn who_may_not_read_the_memory_knows_what_is_mapped() {
+fn without_access_to_memory_only_mappings_are_read() {
     let mut vm = FakeVm::new();
     vm.denied.insert("/proc/7/mem");
-    let map = look(vm, &[], 1_000).unwrap();
+    let map = read_map(vm, &[], 1_000).unwrap();
     assert!(map.mappings["emulator"].resident > 0);
     assert!(matches!(map.contents, Some(Err(HostError::Denied { .. }))), "{:?}", map.contents);
     let mut vm = FakeVm::new();
     vm.denied.insert("/proc/7/smaps");
-    assert!(matches!(look(vm, &[], 1_000), Err(HostError::Denied { .. })));
+    assert!(matches!(read_map(vm, &[], 1_000), Err(HostError::Denied { .. })));
 }
 
-/// A word of interest: an address of the VM's, or a size with flags.
+/// An interesting word: an address of the VM, or a size with flags.
 fn word() -> impl Strategy<Value = u64> {
     let near = |base: u64| (0..0x400_u64, Just(base)).prop_map(|(offset, base)| base + offset * 8);
     prop_oneof![
@@ -411,7 +411,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_stands_there_each_page_is_counted_once(
+    fn arbitrary_memory_is_counted_once(
         patches in proptest::collection::vec((word(), word()), 0..60),
         swapped in proptest::collection::vec(word(), 0..3),
         glibc in any::<bool>(),
@@ -437,8 +437,8 @@ proptest! {
                 vm.swap_out(page);
             }
         }
-        // Either something was found, and then all pages, or it is said why not.
-        let map = look(vm.clone(), &[], 0).unwrap();
+        // Either the contents are complete, or there is an error.
+        let map = read_map(vm.clone(), &[], 0).unwrap();
         if map.contents.is_some_and(|contents| contents.is_ok()) {
             contents(vm);
         }

@@ -105,8 +105,8 @@ impl Far {
         let mut far = Far::new();
         for round in 1..10 {
             let files = far.board.ask(true).into_iter().map(|ask| (agent_answer(host, &ask), ask));
-            let told = Ok(files.map(|(file, ask)| (ask, file)).collect());
-            far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told });
+            let files = Ok(files.map(|(file, ask)| (ask, file)).collect());
+            far.board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: files });
             if !far.source.explore() {
                 return (far, round);
             }

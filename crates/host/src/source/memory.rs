@@ -6,7 +6,7 @@ use beamtune_model::memory::content;
 use beamtune_model::{Clock, Nanos, SampleBuilder, Trouble, TroubleKind, facts, metrics};
 
 use crate::error::HostError;
-use crate::memory::{ContentSum, Depth, MUCH_PERCENT, MappingSum, MemoryMap, MemoryReader};
+use crate::memory::{ContentSum, Depth, MappingSum, MemoryMap, MemoryReader, SIGNIFICANT_PERCENT};
 use crate::process::Status;
 use crate::tree::FileTree;
 
@@ -110,7 +110,7 @@ impl MemoryWatch {
         let (begin, begin_cpu) = (clock.now(), clock.cpu());
         let mut best = self.reader.read(tree, pid, threads(), depth, clock, self.budget.look_ns)?;
         for reads in 1..MAX_READS {
-            let Some(unexplained) = best.much_unexplained() else {
+            let Some(unexplained) = best.significant_unexplained() else {
                 self.fruitless = 0;
                 break;
             };
@@ -123,7 +123,7 @@ impl MemoryWatch {
             if again.contents.as_ref().is_none_or(Result::is_err) {
                 break;
             }
-            let is_better = again.much_unexplained().is_none_or(|off| off < unexplained / 2);
+            let is_better = again.significant_unexplained().is_none_or(|off| off < unexplained / 2);
             self.fruitless = if is_better { 0 } else { self.fruitless + 1 };
             if is_better {
                 best = again;
@@ -147,7 +147,7 @@ impl MemoryWatch {
         }
         let rss_bytes = status.rss_bytes.unwrap_or(0);
         let too_large = self.too_large.filter(|large| large.holds(rss_bytes, now));
-        let why = || format!("so much memory takes more than {} ms", self.budget.look_ns / 1_000_000);
+        let why = || format!("it would take more than {} ms", self.budget.look_ns / 1_000_000);
         match too_large {
             _ if rollup_ns(status) > self.budget.look_ns => Plan::Nothing(Some(not_read(why()))),
             Some(TooLarge { also_mappings: true, .. }) => Plan::Nothing(Some(not_read(why()))),
@@ -265,7 +265,7 @@ fn truncated_lists(contents: &BTreeMap<String, ContentSum>, lists: usize) -> Opt
     let all =
         contents.values().map(|sum| sum.resident.saturating_add(sum.swapped)).fold(0, u64::saturating_add);
     let unknown = contents.get(content::UNKNOWN).map_or(0, |sum| sum.resident.saturating_add(sum.swapped));
-    let is_much = lists > 0 && unknown > all / 100 * MUCH_PERCENT;
+    let is_much = lists > 0 && unknown > all / 100 * SIGNIFICANT_PERCENT;
     let reason = "some of the VM's lists of carriers could not be followed to their end, because they are swapped out or were \
                   being changed: carriers after that point count as unknown";
     is_much.then(|| Trouble::new(TroubleKind::Garbled, reason))

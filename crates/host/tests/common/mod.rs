@@ -1,6 +1,6 @@
-//! Real VMs for the tests: of each release that is installed, with unique names, ended with the test.
+//! Real VMs for the tests: every installed release, with unique names, ended with the test.
 
-// Each test file compiles this module for itself and uses a part of it.
+// Each test file compiles this module separately and uses a part of it.
 #![allow(dead_code)]
 #![allow(
     clippy::unwrap_used,
@@ -24,19 +24,19 @@ use beamtune_model::{
     Ask, Clock, Metric, Nanos, Sample, SampleBuilder, SeriesTable, Source, Span, Tick, Trouble,
 };
 
-/// How long a test waits for what should come at once, on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for what is immediate on a quiet host.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// On a busy machine, and unoptimised, a look at the memory takes longer than it may.
+/// On a busy host, and unoptimized, reading memory takes longer than the default budget.
 pub const WITHOUT_LIMIT: MemoryBudget = MemoryBudget { look_ns: 20_000_000_000, rest: 0 };
 
-/// An installed release: the machine's own one, or a chroot.
+/// An installed release: the host's own, or one in a chroot.
 pub struct Otp {
     pub release: u32,
     pub chroot: Option<PathBuf>,
 }
 
-/// Calls `test` for each release that is installed, and says which are not.
+/// Calls `test` for each installed release, and prints which ones are missing.
 pub fn on_each_release(test: impl Fn(&Otp)) {
     for release in [23, 25, 27, 29] {
         match installed(release) {
@@ -61,7 +61,7 @@ pub fn installed(release: u32) -> Option<Otp> {
     chroot.join(".complete").exists().then_some(Otp { release, chroot: Some(chroot) })
 }
 
-/// True if the test may do what only root may; else it says so.
+/// Whether the test runs as root; otherwise prints that it is skipped.
 pub fn is_root() -> bool {
     let root =
         std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
@@ -71,7 +71,7 @@ pub fn is_root() -> bool {
     root
 }
 
-/// A name that no other test has.
+/// A name that no other test uses.
 pub fn unique_name() -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     format!("bt_host_{}_{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
@@ -79,26 +79,26 @@ pub fn unique_name() -> String {
 
 /// Waits until a condition holds.
 pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(Instant::now() < deadline, "{what} did not come");
+        assert!(Instant::now() < deadline, "timeout waiting for {what}");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// The same for a condition that says what is wrong as long as it does not hold: the last of that is in the message.
+/// The same for a condition that says why it does not hold yet: the last reason is in the panic message.
 #[track_caller]
 pub fn eventually_or<T>(what: &str, mut condition: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match condition() {
             Ok(value) => return value,
             Err(why) => {
                 println!("not yet {what}: {why}");
-                assert!(Instant::now() < deadline, "{what} did not come: {why}");
+                assert!(Instant::now() < deadline, "timeout waiting for {what}: {why}");
             }
         }
         thread::sleep(Duration::from_millis(20));
@@ -113,7 +113,7 @@ pub struct Running {
 
 impl Running {
     pub fn start(mut command: Command) -> Running {
-        // Its standard input stays open, because a shell would end without.
+        // Standard input stays open, because a shell would end without it.
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let output = child.stdout.take().expect("its output");
         let (sender, lines) = mpsc::channel();
@@ -137,16 +137,16 @@ impl Running {
         writeln!(input, "{line}").expect("it reads");
     }
 
-    /// The rest of the next line that begins so.
+    /// Waits for a line that starts with this, and returns its rest.
     pub fn line(&self, start: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => match line.strip_prefix(start) {
                     Some(rest) => return rest.to_owned(),
                     None => println!("{line}"),
                 },
-                Err(error) => panic!("no line {start:?} came: {error}"),
+                Err(error) => panic!("no line {start:?}: {error}"),
             }
         }
     }
@@ -164,7 +164,7 @@ impl Drop for Running {
 }
 
 impl Otp {
-    /// A command of this release. erl, chroot and the like exec, so its process id becomes the VM's.
+    /// A command of this release. erl, chroot and similar commands exec, so their process id becomes the VM's.
     pub fn command(&self, program: &str) -> Command {
         match &self.chroot {
             None => Command::new(program),
@@ -176,7 +176,7 @@ impl Otp {
         }
     }
 
-    /// Starts a VM with these arguments and waits until it runs `expression`, which begins with printing `up`.
+    /// Starts a VM that prints `up` and then runs `expression`; waits for `up`.
     pub fn start(&self, arguments: &[&str], expression: &str) -> Running {
         self.start_as("-noinput", arguments, expression)
     }
@@ -196,7 +196,7 @@ impl Otp {
     }
 }
 
-/// The real clock, its zero at its making.
+/// The real clock, starting at zero.
 pub struct RealClock(Instant);
 
 impl RealClock {
@@ -219,7 +219,7 @@ impl Clock for RealClock {
     }
 }
 
-/// A source of one process, with the names of its series.
+/// A source of one process, with its series.
 pub struct Recorder<T = LocalTree> {
     pub source: HostSource<T>,
     pub table: SeriesTable,
@@ -234,7 +234,7 @@ impl Recorder {
 }
 
 impl<T: FileTree> Recorder<T> {
-    /// One that reads these files.
+    /// A recorder that reads from this tree.
     pub fn with(tree: T, pid: u32) -> Recorder<T> {
         let source = HostSource::new(tree, pid, Announce::Here).unwrap();
         Recorder { source, table: SeriesTable::default(), clock: RealClock::start(), seq: 0 }
@@ -271,7 +271,7 @@ impl<T: FileTree> Recorder<T> {
     }
 }
 
-/// A folder that is removed with the test.
+/// Whether a file exists.
 pub fn exists(path: &str) -> bool {
     Path::new(path).exists()
 }

@@ -200,7 +200,8 @@ fn of_a_too_large_memory_only_mappings_are_read_until_it_shrinks() {
         ["host.memory_map: reading /proc/7/mem was stopped after 150 ms: it takes longer than allowed"]
     );
     let only_mappings = || {
-        let why = "host.memory_map: the content of the VM's memory was not read: so much memory takes more than 100 ms";
+        let why =
+            "host.memory_map: the content of the VM's memory was not read: it would take more than 100 ms";
         (true, false, true, vec![why.to_owned()])
     };
     let sample = fixture.sample(40);
@@ -217,8 +218,7 @@ fn of_a_too_large_memory_only_mappings_are_read_until_it_shrinks() {
     assert_eq!(fixture.seen(&sample), (true, true, true, vec![]));
     // So large that it is not tried.
     status(30_000_000);
-    let why =
-        "host.smaps: the content of the VM's memory was not read: so much memory takes more than 100 ms";
+    let why = "host.smaps: the content of the VM's memory was not read: it would take more than 100 ms";
     let sample = fixture.sample(400);
     assert_eq!(fixture.seen(&sample).3[0], why);
     fixture.source.set_memory_budget(MemoryBudget { look_ns: SECOND_NS, rest: 0 });
