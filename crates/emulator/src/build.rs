@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::cache::{About, Cache, Kept, Workplace};
+use crate::cache::{Cache, Kept, Manifest, Workplace};
 use crate::check::{Check, results};
 use crate::error::Error;
 use crate::installation::{boot, find, search_path};
@@ -98,7 +98,7 @@ pub fn build(order: &Order, cache: &Cache, watch: &mut dyn Watch) -> Result<Buil
     let identity = Identity { erts, variant, architecture: elf.architecture, libc: elf.libc };
     let (took, stages) = work.end();
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    let about = About { identity, otp: tree.otp, source: description, glibc, bytes, took_ms };
+    let about = Manifest { identity, otp: tree.otp, source: description, glibc, bytes, took_ms };
     Ok(Built { kept: cache.keep(&workplace, about, &emulator)?, took, stages })
 }
 
@@ -147,7 +147,7 @@ fn make(order: &Order, workplace: &Workplace, work: &mut Work<'_>) -> Result<Mad
         work.run(what.trim_end_matches([' ', '.']), &mut command)?;
     }
     let kind = order.variant.kind;
-    let (built, child_setup) = results(&tree.root.join("bin"), kind).ok_or_else(|| Error::Unfit {
+    let (built, child_setup) = results(&tree.root.join("bin"), kind).ok_or_else(|| Error::Unusable {
         why: format!("make left no {} with its erl_child_setup", kind.file()),
     })?;
     let emulator = workplace.path().join(kind.file());
@@ -173,7 +173,7 @@ fn check(
     let roots: Vec<&Path> = roots.filter(|root| boot(root).is_some()).collect();
     if roots.is_empty() {
         let why = "there is no Erlang code to test it with: name the folder of an installation with --for";
-        return Err(Error::Unfit { why: why.to_owned() });
+        return Err(Error::Unusable { why: why.to_owned() });
     }
     for (root, name) in roots.into_iter().zip(["check", "check-installed"]) {
         let scratch = workplace.folder(name)?;

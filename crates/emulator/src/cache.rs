@@ -32,7 +32,7 @@ pub struct Cache {
 
 /// The manifest of an emulator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct Manifest {
     /// The identity of the emulator.
     #[serde(flatten)]
     pub identity: Identity,
@@ -52,7 +52,7 @@ pub struct About {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
     /// Its manifest.
-    pub about: About,
+    pub about: Manifest,
     /// Its file.
     pub file: PathBuf,
 }
@@ -96,7 +96,7 @@ impl Cache {
         let metadata = fs::metadata(&kept.file).map_err(|source| Error::io(&kept.file, source))?;
         let ours = rustix::process::geteuid().as_raw();
         if ![0, ours].contains(&metadata.uid()) || metadata.mode() & OTHERS_WRITE != 0 {
-            return Err(Error::Foreign { path: kept.file });
+            return Err(Error::Untrusted { path: kept.file });
         }
         Ok(Some(kept))
     }
@@ -119,7 +119,7 @@ impl Cache {
 
     fn read(&self, name: &str) -> Option<Kept> {
         let folder = self.root.join(name);
-        let about: About = serde_json::from_slice(&fs::read(folder.join(MANIFEST)).ok()?).ok()?;
+        let about: Manifest = serde_json::from_slice(&fs::read(folder.join(MANIFEST)).ok()?).ok()?;
         let file = folder.join(about.identity.variant.kind.file());
         file.is_file().then_some(Kept { about, file })
     }
@@ -158,7 +158,7 @@ impl Cache {
     }
 
     /// Moves a new emulator into the cache, replacing one with the same identity.
-    pub(crate) fn keep(&self, workplace: &Workplace, about: About, built: &Path) -> Result<Kept, Error> {
+    pub(crate) fn keep(&self, workplace: &Workplace, about: Manifest, built: &Path) -> Result<Kept, Error> {
         let new = workplace.path().join("keep");
         fs::create_dir(&new).map_err(|source| Error::io(&new, source))?;
         let name = about.identity.variant.kind.file();
@@ -216,7 +216,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::kind::{Flavor, Libc, Options, Type, Variant};
 
-    pub(crate) fn about() -> About {
+    pub(crate) fn about() -> Manifest {
         let variant = Variant { kind: Type::Lcnt, flavor: Flavor::Jit, options: Options::default() };
         let identity = Identity {
             erts: "13.1.5".to_owned(),
@@ -225,7 +225,7 @@ pub(crate) mod tests {
             libc: Libc::Glibc,
         };
         let source = "otp_src_25.2.3.tar.gz".to_owned();
-        About { identity, otp: Some("25.2.3".to_owned()), source, glibc: Some(34), bytes: 3, took_ms: 1 }
+        Manifest { identity, otp: Some("25.2.3".to_owned()), source, glibc: Some(34), bytes: 3, took_ms: 1 }
     }
 
     /// A cache that holds one emulator.
@@ -272,7 +272,7 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (cache, kept) = filled(&folder);
         fs::set_permissions(&kept.file, Permissions::from_mode(0o777)).expect("chmod");
-        assert!(matches!(cache.find(&about().identity), Err(Error::Foreign { .. })));
+        assert!(matches!(cache.find(&about().identity), Err(Error::Untrusted { .. })));
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) struct Check<'p> {
 impl Check<'_> {
     /// Checks that the emulator starts and reports these properties.
     pub(crate) fn run(self, erts: &str, variant: Variant) -> Result<(), Error> {
-        let unfit = |why: String| Error::Unfit { why };
+        let unfit = |why: String| Error::Unusable { why };
         let boot =
             boot(self.root).ok_or_else(|| unfit(format!("{} has no boot file", self.root.display())))?;
         let (text, status) = self.start(&boot)?;

@@ -14,7 +14,7 @@ pub enum Error {
         "cannot read the installation's folder from {} ({how}): {output}; fix that erl, or name the folder with --installation or --for",
         .erl.display()
     )]
-    SilentErl {
+    ErlFailed {
         /// The program.
         erl: PathBuf,
         /// Its exit status.
@@ -121,7 +121,7 @@ pub enum Error {
     #[error(
         "the emulator was built, but {why}; it was discarded: build it from exactly the installation's source, on a system like the target's"
     )]
-    Unfit {
+    Unusable {
         /// What is wrong: a predicate, or a clause of its own.
         why: String,
     },
@@ -138,7 +138,7 @@ pub enum Error {
     },
     /// Another user may have written a file of the cache.
     #[error("refusing to run {}: another user may have written it; remove it and build again", .path.display())]
-    Foreign {
+    Untrusted {
         /// The file.
         path: PathBuf,
     },

@@ -1,6 +1,6 @@
 //! Finds the installation of Erlang that a command or a folder belongs to, and its emulator.
 //!
-//! An installation is a folder with `erts-VERSION/bin`: that of a whole Erlang (`/usr/lib/erlang`), or of a release that brings its own
+//! An installation is a folder with `erts-VERSION/bin`: that of a whole Erlang (`/usr/lib/erlang`), or of a release with its own
 //! ERTS.
 
 use std::ffi::{OsStr, OsString};
@@ -89,7 +89,7 @@ impl Installation {
         let start = |why| Error::Start { program: erl.display().to_string(), why };
         let output = ask.output().map_err(start)?;
         match output.stdout.trim_ascii() {
-            b"" => Err(Error::SilentErl {
+            b"" => Err(Error::ErlFailed {
                 erl,
                 how: output.status.to_string(),
                 output: last_line(&output.stderr).unwrap_or_else(|| "no output".to_owned()),

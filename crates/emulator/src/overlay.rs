@@ -23,14 +23,14 @@ const MAX_COPIED_BYTES: u64 = 4 << 20;
 /// Folders of a release that are copied; all others are linked.
 const RENEWED: [&str; 2] = ["bin", "releases"];
 /// Where our `erl` is, in the folder for a whole Erlang. The second one is for nodes that start other nodes: `erlexec` puts
-/// its own folder at the begin of the PATH (erts/etc/common/erlexec.c).
+/// its own folder in front of the PATH (erts/etc/common/erlexec.c).
 const ERLS: [&str; 2] = ["bin/erl", "erts/bin/erl"];
 /// Scripts are searched for the path of `erl` up to this size.
 const MAX_SCRIPT_BYTES: u64 = 1 << 20;
 
 /// A command, changed so that it runs the emulator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Started {
+pub struct OverlayCommand {
     /// The overlay folder.
     pub root: PathBuf,
     /// The command and its arguments.
@@ -51,7 +51,7 @@ pub fn start(
     command: &[OsString],
     search: Option<&OsStr>,
     flags: Option<&OsStr>,
-) -> Result<Started, Error> {
+) -> Result<OverlayCommand, Error> {
     let program = command.first().ok_or_else(|| Error::Usage("no command given".to_owned()))?;
     let file = find(program, search);
     let real = file.as_ref().and_then(|file| fs::canonicalize(file).ok());
@@ -93,7 +93,7 @@ pub fn start(
         }
         environment.extend([("PATH", path), ("ESCRIPT_EMULATOR", erl.into_os_string())]);
     }
-    Ok(Started { root, command, environment })
+    Ok(OverlayCommand { root, command, environment })
 }
 
 /// The nearest parent folder that not all users may enter: processes of other users do not reach the file.
@@ -305,7 +305,12 @@ mod tests {
     use crate::cache::tests::filled;
     use crate::installation::tests::{erlang, file};
 
-    fn of(folder: &TempDir, installation: &Path, command: &[&str], path: &str) -> Result<Started, Error> {
+    fn of(
+        folder: &TempDir,
+        installation: &Path,
+        command: &[&str],
+        path: &str,
+    ) -> Result<OverlayCommand, Error> {
         let (cache, kept) = filled(folder);
         let installation =
             Installation::at(&fs::canonicalize(installation).expect("a folder")).expect("an installation");

@@ -28,7 +28,7 @@ pub enum HostError {
     #[error(
         "the files of control group {path} are not visible from here: run beamtune where /sys/fs/cgroup is mounted"
     )]
-    UnseenGroup {
+    HiddenGroup {
         /// The group.
         path: String,
     },
@@ -78,7 +78,7 @@ pub enum HostError {
     },
     /// On another host: the VM's user may not read it.
     #[error("the node is not allowed to read {path} on its host")]
-    DeniedThere {
+    DeniedRemotely {
         /// The file or folder.
         path: String,
     },
@@ -96,13 +96,13 @@ pub enum HostError {
     },
     /// Left out of this sample.
     #[error("{path} was skipped this time: reading everything each time would cost the node too much")]
-    LeftOut {
+    Skipped {
         /// The file or folder.
         path: String,
     },
     /// Reading it takes longer than allowed.
     #[error("reading {path} was stopped after {after_ms} ms: it takes longer than allowed")]
-    TooDear {
+    OverBudget {
         /// The file or folder.
         path: String,
         /// Time until then, in milliseconds.
@@ -188,14 +188,14 @@ impl HostError {
             HostError::Ended { .. } | HostError::Replaced { .. } | HostError::SeveralSuccessors { .. } => {
                 TroubleKind::Gone
             }
-            HostError::Denied { .. } | HostError::DeniedThere { .. } => TroubleKind::Denied,
+            HostError::Denied { .. } | HostError::DeniedRemotely { .. } => TroubleKind::Denied,
             HostError::Hangs { .. }
             | HostError::Late { .. }
-            | HostError::LeftOut { .. }
-            | HostError::TooDear { .. } => TroubleKind::TimedOut,
+            | HostError::Skipped { .. }
+            | HostError::OverBudget { .. } => TroubleKind::TimedOut,
             HostError::Missing { .. }
             | HostError::Unsupported { .. }
-            | HostError::UnseenGroup { .. }
+            | HostError::HiddenGroup { .. }
             | HostError::NotAVm { .. }
             | HostError::NoAllocators { .. } => TroubleKind::Unsupported,
             HostError::TooLarge { .. }

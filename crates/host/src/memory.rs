@@ -121,7 +121,7 @@ pub struct MemoryMap {
     /// Page faults during the read: these pages may have been missed. `None` if unknown.
     pub faults: Option<i64>,
     /// Resident memory freed during the read, in bytes: the kernel may have counted it before. `None` if unknown.
-    pub gone_bytes: Option<i64>,
+    pub freed_bytes: Option<i64>,
     /// Duration of the read.
     pub cost_ns: Nanos,
 }
@@ -214,7 +214,7 @@ impl MemoryReader {
             native_libraries,
             cut_lists,
             faults: moved.map(|(before, after)| after.faults.saturating_sub(before.faults)),
-            gone_bytes: moved.and_then(|(before, after)| {
+            freed_bytes: moved.and_then(|(before, after)| {
                 Some(before.freed_until(&after)?.saturating_mul(i64::try_from(page_bytes).ok()?))
             }),
             cost_ns: meter.spent_ns(),

@@ -20,7 +20,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::distribution::Listener;
 use crate::error::HostError;
-use crate::sockets::{Closed, Connection, ConnectionId, Socket};
+use crate::sockets::{ClosedConnection, Connection, ConnectionId, Socket};
 
 /// What is read, for messages.
 const SUBJECT: &str = "TCP sockets (netlink, sock_diag)";
@@ -102,7 +102,7 @@ pub(crate) fn connections(pid: u32, max: usize, since: bool) -> Result<Vec<Conne
 
 /// Connections of a process's network namespace that the local side closed first, `max` at most of each address family: a socket stays in
 /// TIME_WAIT for 60 s (TCP_TIMEWAIT_LEN of net/tcp.h), and only on that side.
-pub(crate) fn closed(pid: u32, max: usize) -> Result<Vec<Closed>, HostError> {
+pub(crate) fn closed(pid: u32, max: usize) -> Result<Vec<ClosedConnection>, HostError> {
     in_network_of(pid, || {
         let mut all = Vec::new();
         for family in [AF_INET, AF_INET6] {
@@ -280,10 +280,10 @@ fn address(message: &[u8], at: usize) -> Option<IpAddr> {
     })
 }
 
-fn time_wait(message: &[u8]) -> Option<Closed> {
+fn time_wait(message: &[u8]) -> Option<ClosedConnection> {
     let port = u16::from_be_bytes(bytes_at(message, PORT_AT)?);
     let left_ms = u32_at(message, EXPIRES_AT)?;
-    Some(Closed {
+    Some(ClosedConnection {
         local: Listener { address: address(message, ADDRESS_AT)?, port },
         ago_ms: TIME_WAIT_MS.saturating_sub(left_ms),
     })

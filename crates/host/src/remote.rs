@@ -164,7 +164,7 @@ impl Answers {
             Some((_, FileTold::Failed(trouble))) => Err(failed(path, trouble)),
             Some((_, file)) => Ok(file),
             // The rollup is too expensive to be requested each time, so its absence does not invalidate a sample.
-            None if is_left_out => Err(HostError::LeftOut { path: path.to_owned() }),
+            None if is_left_out => Err(HostError::Skipped { path: path.to_owned() }),
             None => Err(missing(path)),
         }
     }
@@ -206,7 +206,7 @@ impl Answers {
             (Some(thread), "stat") => Ok(&thread.stat),
             (Some(thread), "schedstat") if !thread.schedstat.is_empty() => Ok(&thread.schedstat),
             (Some(thread), "status") => Ok(&thread.status_end),
-            (None, _) if tids.contains(&tid) => Err(HostError::LeftOut { path: path.to_owned() }),
+            (None, _) if tids.contains(&tid) => Err(HostError::Skipped { path: path.to_owned() }),
             _ => Err(missing(path)),
         }
     }
@@ -228,7 +228,7 @@ fn failed(path: &str, trouble: &FileTrouble) -> HostError {
     let path = path.to_owned();
     match trouble {
         FileTrouble::Missing => HostError::Missing { path },
-        FileTrouble::Denied => HostError::DeniedThere { path },
+        FileTrouble::Denied => HostError::DeniedRemotely { path },
         FileTrouble::Unsupported => HostError::Unsupported { path },
         FileTrouble::Hung => HostError::Hangs { path },
         FileTrouble::Late => HostError::Late { path },

@@ -71,7 +71,7 @@ pub struct Connection {
 
 /// A connection that the local side closed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Closed {
+pub struct ClosedConnection {
     /// Local address.
     pub local: Listener,
     /// Time since it was closed, in milliseconds.

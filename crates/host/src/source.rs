@@ -203,7 +203,7 @@ impl<T: FileTree> HostSource<T> {
         let found = Groups::of(&self.tree, self.pid()).and_then(|groups| {
             self.groups = groups;
             let unseen = self.groups.unseen.clone();
-            unseen.map_or(Ok(()), |path| Err(HostError::UnseenGroup { path }))
+            unseen.map_or(Ok(()), |path| Err(HostError::HiddenGroup { path }))
         });
         self.note("host.cgroup", found);
     }

@@ -155,7 +155,7 @@ impl ThreadReader {
                 Ok(reading) => self.readings.push(reading),
                 Err(HostError::Missing { .. }) => {}
                 // Not read this time, but it exists.
-                Err(HostError::LeftOut { .. }) => left_out.push(tid),
+                Err(HostError::Skipped { .. }) => left_out.push(tid),
                 Err(error) => trouble.other = Some(error),
             }
         }

@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::error::HostError;
 use crate::netlink;
-use crate::sockets::{Closed, Connection, ConnectionId, Socket};
+use crate::sockets::{ClosedConnection, Connection, ConnectionId, Socket};
 
 /// An open file that is read piece by piece: it stays the same file even if its path is given to another one.
 pub trait ReadAt: Debug {
@@ -83,7 +83,7 @@ pub trait FileTree {
 
     /// Connections of a process's network namespace that the local side closed first in the last minute, `max` at most of each address
     /// family. `None` if there is no kernel to ask.
-    fn closed(&self, _pid: u32, _max: usize) -> Option<Result<Vec<Closed>, HostError>> {
+    fn closed(&self, _pid: u32, _max: usize) -> Option<Result<Vec<ClosedConnection>, HostError>> {
         None
     }
 
@@ -245,7 +245,7 @@ impl FileTree for LocalTree {
         (self.root == Path::new("/")).then(|| netlink::connections(pid, max, since))
     }
 
-    fn closed(&self, pid: u32, max: usize) -> Option<Result<Vec<Closed>, HostError>> {
+    fn closed(&self, pid: u32, max: usize) -> Option<Result<Vec<ClosedConnection>, HostError>> {
         (self.root == Path::new("/")).then(|| netlink::closed(pid, max))
     }
 

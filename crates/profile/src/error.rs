@@ -98,7 +98,7 @@ impl ProfileError {
             ProfileError::Denied { .. }
                 | ProfileError::Closed { .. }
                 | ProfileError::NoRoom { .. }
-                | ProfileError::Host(HostError::Denied { .. } | HostError::DeniedThere { .. })
+                | ProfileError::Host(HostError::Denied { .. } | HostError::DeniedRemotely { .. })
         )
     }
 }

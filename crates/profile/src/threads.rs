@@ -37,7 +37,7 @@ pub struct Thread {
 
 /// All threads at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
+pub struct ThreadSnapshot {
     /// Time on the given clock.
     pub t: Nanos,
     /// The threads, in the kernel's order.
@@ -54,7 +54,7 @@ pub struct Change {
 }
 
 /// Reads all threads of a process; threads that end meanwhile are left out.
-pub fn look(tree: &impl FileTree, pid: u32, clock: &dyn Clock) -> Result<Look, HostError> {
+pub fn look(tree: &impl FileTree, pid: u32, clock: &dyn Clock) -> Result<ThreadSnapshot, HostError> {
     let folder = format!("/proc/{pid}/task");
     let t = clock.now();
     let names = tree.list(&folder, MAX_THREADS)?;
@@ -67,7 +67,7 @@ pub fn look(tree: &impl FileTree, pid: u32, clock: &dyn Clock) -> Result<Look, H
             (thread.ran, thread.queued) = (None, None);
         }
     }
-    Ok(Look { t, threads })
+    Ok(ThreadSnapshot { t, threads })
 }
 
 fn thread(tree: &impl FileTree, folder: &str, tid: u32) -> Option<Thread> {
@@ -88,7 +88,7 @@ fn thread(tree: &impl FileTree, folder: &str, tid: u32) -> Option<Thread> {
 }
 
 /// The differences between two readings.
-pub fn between(before: &Look, after: &Look) -> Change {
+pub fn between(before: &ThreadSnapshot, after: &ThreadSnapshot) -> Change {
     let earlier: HashMap<(u32, &str), &Thread> =
         before.threads.iter().map(|thread| ((thread.tid, thread.kind.as_str()), thread)).collect();
     let grown = |from: Option<i64>, to: Option<i64>| {
@@ -167,7 +167,7 @@ mod tests {
             thread(8, "scheduler", Some(1000), Some(200)),
             thread(9, "dirty_cpu_scheduler", Some(1), Some(2)),
         ];
-        assert_eq!(seen, Look { t: 5, threads: expect });
+        assert_eq!(seen, ThreadSnapshot { t: 5, threads: expect });
     }
 
     #[test]
@@ -187,7 +187,8 @@ mod tests {
             Thread { sleeps: Some(100), preempted: Some(0), ..thread(1, "scheduler", Some(100), Some(1)) },
             Thread { sleeps: Some(0), preempted: Some(0), ..thread(2, "aux", Some(2), None) },
         ];
-        let change = between(&Look { t: 5, threads: before }, &Look { t: 25, threads: after });
+        let change =
+            between(&ThreadSnapshot { t: 5, threads: before }, &ThreadSnapshot { t: 25, threads: after });
         assert_eq!(change, Change { length: 20, threads: expect });
     }
 }

@@ -31,19 +31,19 @@ const MAX_TAIL_CALL_SEARCHES: usize = 500;
 
 /// How a thread waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum How {
+pub enum WaitKind {
     /// Asleep in the kernel.
     Sleep,
     /// On-CPU: it spins, and yields from time to time.
     Yield,
 }
 
-impl How {
+impl WaitKind {
     /// The value in a [`WaitRow`].
     pub fn text(self) -> &'static str {
         match self {
-            How::Sleep => how::SLEEP,
-            How::Yield => how::YIELD,
+            WaitKind::Sleep => how::SLEEP,
+            WaitKind::Yield => how::YIELD,
         }
     }
 }
@@ -192,7 +192,7 @@ struct Tally {
 }
 
 /// Kind of thread (as an index), kind of wait, and stack.
-type Key = (usize, How, Stack);
+type Key = (usize, WaitKind, Stack);
 
 /// Counts samples by stack.
 #[derive(Debug, Default)]
@@ -223,7 +223,7 @@ pub struct Found {
 
 impl StackCounter {
     /// The index of a stack of a thread of this kind, for [`Self::add`]; `None` if there are too many stacks.
-    pub fn index_of(&mut self, kind: &str, how: How, stack: Stack) -> Option<usize> {
+    pub fn index_of(&mut self, kind: &str, how: WaitKind, stack: Stack) -> Option<usize> {
         let kind = self.kinds.iter().position(|known| known == kind).unwrap_or_else(|| {
             self.kinds.push(kind.to_owned());
             self.kinds.len() - 1
@@ -284,7 +284,7 @@ impl StackCounter {
         length: Nanos,
         late: Nanos,
     ) -> Found {
-        let mut rows: HashMap<(usize, How, Vec<String>), Tally> = HashMap::new();
+        let mut rows: HashMap<(usize, WaitKind, Vec<String>), Tally> = HashMap::new();
         let mut locking: HashMap<String, i64> = HashMap::new();
         let mut other: HashMap<Option<String>, i64> = HashMap::new();
         let mut found = Found { left_out: self.left_out, ..Found::default() };
@@ -294,7 +294,7 @@ impl StackCounter {
             let frames = stack.frames.iter().enumerate();
             let frames: Vec<Frame> = frames.map(|(index, address)| name(*address, is_last(index))).collect();
             found.lost += if stack.end == StackEnd::Lost { tally.samples } else { 0 };
-            found.on_cpu += if *how == How::Yield { tally.samples } else { 0 };
+            found.on_cpu += if *how == WaitKind::Yield { tally.samples } else { 0 };
             let is_spinning = stack.frames.first().is_some_and(|address| spins(*address));
             match activity(&frames, is_spinning) {
                 Activity::WaitsForLock(names) => {
@@ -305,11 +305,11 @@ impl StackCounter {
                     sum.time += tally.time;
                     sum.slept += tally.slept;
                 }
-                Activity::Locks(names) if *how == How::Yield => {
+                Activity::Locks(names) if *how == WaitKind::Yield => {
                     *locking.entry(names.into_iter().next().unwrap_or_default()).or_default() +=
                         tally.samples;
                 }
-                Activity::WaitsForOther(function) if *how == How::Sleep => {
+                Activity::WaitsForOther(function) if *how == WaitKind::Sleep => {
                     *other.entry(function).or_default() += tally.samples;
                 }
                 _ => {}
@@ -324,7 +324,7 @@ impl StackCounter {
                 how: how.text().to_owned(),
                 stack,
                 seen: tally.samples,
-                waited: waited(&tally, if how == How::Sleep { late } else { 0 }),
+                waited: waited(&tally, if how == WaitKind::Sleep { late } else { 0 }),
             })
             .collect();
         found.rows.sort_by(|a, b| {

@@ -36,7 +36,7 @@ use crate::stream::{Event, MIN_RING_BYTES, Options, Refusal, Stream};
 use crate::threads::Change;
 use crate::timeline::{EndedWait, ThreadEvent, Timeline};
 use crate::unwind::Unwinder;
-use crate::waits::{Found, How, StackCounter};
+use crate::waits::{Found, StackCounter, WaitKind};
 use choose::{Chosen, MAX_THREADS, choose};
 
 /// Memory of all rings together.
@@ -412,7 +412,7 @@ impl Watch {
             clock.drain(|record| match record {
                 Record::Sample(sample) => {
                     *samples += 1;
-                    if let Some(stack) = waits.index_of(kind, How::Yield, unwound(unwinder, &sample)) {
+                    if let Some(stack) = waits.index_of(kind, WaitKind::Yield, unwound(unwinder, &sample)) {
                         waits.add(stack, 1, Some(each));
                     }
                 }
@@ -425,7 +425,8 @@ impl Watch {
                 stream.drain(|record| match record {
                     Record::Sample(sample) => {
                         *samples += 1;
-                        if let Some(stack) = waits.index_of(kind, How::Sleep, unwound(unwinder, &sample)) {
+                        if let Some(stack) = waits.index_of(kind, WaitKind::Sleep, unwound(unwinder, &sample))
+                        {
                             let is_leaving = *sleeps == Sleeps::Switches;
                             timeline.push(sample.t, ThreadEvent::Wait { stack, weight, is_leaving });
                         }

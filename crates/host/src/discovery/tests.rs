@@ -33,7 +33,7 @@ const RABBIT: &[&str] = &[
 /// A process in our namespaces.
 const SHARED: Isolation =
     Isolation { pid: Some(false), net: Some(false), mount: Some(false), user: Some(false) };
-/// The namespaces of a made-up process.
+/// The namespaces of a fake process.
 const NAMESPACES: [&str; 5] = ["pid", "net", "mnt", "uts", "user"];
 
 fn list(words: &[&str]) -> Vec<u8> {

@@ -78,7 +78,7 @@ impl<'a> Meter<'a> {
 
     /// The error for the rest of a file.
     pub fn error(&self, path: &str) -> HostError {
-        HostError::TooDear { path: path.to_owned(), after_ms: self.spent_ns() / 1_000_000 }
+        HostError::OverBudget { path: path.to_owned(), after_ms: self.spent_ns() / 1_000_000 }
     }
 }
 

@@ -374,7 +374,7 @@ fn static_data_ends_where_the_file_says() {
 #[test]
 fn a_read_ends_when_its_budget_is_used_up() {
     let error = read_map(FakeVm::new(), &[], 600_000_000).unwrap().contents.unwrap().unwrap_err();
-    assert!(matches!(error, HostError::TooDear { .. }), "{error}");
+    assert!(matches!(error, HostError::OverBudget { .. }), "{error}");
     let error = |step| match read_map(FakeVm::new(), &[], step) {
         Ok(map) => map.contents.unwrap().err().map(|error| error.to_string()),
         Err(error) => Some(error.to_string()),

@@ -192,7 +192,7 @@ impl<T: FileTree> HostSource<T> {
             // The result may belong to two processes, or to none.
             return false;
         }
-        let is_dear = |error: &HostError| matches!(error, HostError::TooDear { .. });
+        let is_dear = |error: &HostError| matches!(error, HostError::OverBudget { .. });
         let also_mappings = read.as_ref().is_err_and(is_dear);
         let contents = read.as_ref().ok().and_then(|map| map.contents.as_ref());
         if also_mappings || contents.is_some_and(|contents| contents.as_ref().is_err_and(is_dear)) {
@@ -230,7 +230,7 @@ impl<T: FileTree> HostSource<T> {
         }
         out.metric(&metrics::CONTENT_COST, "", map.cost_ns);
         some(out, &metrics::CONTENT_FAULTS, "", map.faults);
-        some(out, &metrics::CONTENT_GONE, "", map.gone_bytes);
+        some(out, &metrics::CONTENT_GONE, "", map.freed_bytes);
         let libraries = (!map.native_libraries.is_empty())
             .then(|| serde_json::Value::from(map.native_libraries).to_string());
         for (key, value) in

@@ -118,7 +118,7 @@ fn spinning_inside_a_locking_function_is_waiting() {
     check("erts_schedule process_main", Activity::Other);
 }
 
-fn index_of(waits: &mut StackCounter, kind: &str, how: How, frames: &[u64]) -> usize {
+fn index_of(waits: &mut StackCounter, kind: &str, how: WaitKind, frames: &[u64]) -> usize {
     waits.index_of(kind, how, Stack { frames: frames.to_vec(), end: StackEnd::Generated }).unwrap()
 }
 
@@ -151,13 +151,13 @@ fn row(thread: &str, how: &str, stack: &str, seen: i64, waited: Nanos) -> WaitRo
 #[test]
 fn waits_are_summed_by_function_and_sorted_by_time() {
     let mut waits = StackCounter::default();
-    let sleeping = index_of(&mut waits, "scheduler", How::Sleep, &[10, 99, 21, 31]);
-    let elsewhere = index_of(&mut waits, "scheduler", How::Sleep, &[10, 99, 22, 35]);
-    let inserting = index_of(&mut waits, "dirty_cpu_scheduler", How::Sleep, &[10, 21, 41]);
-    let yielding = index_of(&mut waits, "scheduler", How::Yield, &[60, 11, 21, 31]);
-    let idle = index_of(&mut waits, "scheduler", How::Sleep, &[12, 51]);
-    let locking = index_of(&mut waits, "scheduler", How::Yield, &[23, 31]);
-    assert_eq!(index_of(&mut waits, "scheduler", How::Sleep, &[10, 99, 21, 31]), sleeping);
+    let sleeping = index_of(&mut waits, "scheduler", WaitKind::Sleep, &[10, 99, 21, 31]);
+    let elsewhere = index_of(&mut waits, "scheduler", WaitKind::Sleep, &[10, 99, 22, 35]);
+    let inserting = index_of(&mut waits, "dirty_cpu_scheduler", WaitKind::Sleep, &[10, 21, 41]);
+    let yielding = index_of(&mut waits, "scheduler", WaitKind::Yield, &[60, 11, 21, 31]);
+    let idle = index_of(&mut waits, "scheduler", WaitKind::Sleep, &[12, 51]);
+    let locking = index_of(&mut waits, "scheduler", WaitKind::Yield, &[23, 31]);
+    assert_eq!(index_of(&mut waits, "scheduler", WaitKind::Sleep, &[10, 99, 21, 31]), sleeping);
     waits.add(sleeping, 10, Some(100));
     waits.add(sleeping, 10, Some(300));
     // Without a duration: counts with the average of the others.
@@ -181,8 +181,8 @@ fn waits_are_summed_by_function_and_sorted_by_time() {
 #[test]
 fn wakeup_delay_is_not_part_of_a_wait() {
     let mut waits = StackCounter::default();
-    let sleeping = index_of(&mut waits, "scheduler", How::Sleep, &[10, 21, 31]);
-    let yielding = index_of(&mut waits, "scheduler", How::Yield, &[60, 11, 21, 31]);
+    let sleeping = index_of(&mut waits, "scheduler", WaitKind::Sleep, &[10, 21, 31]);
+    let yielding = index_of(&mut waits, "scheduler", WaitKind::Yield, &[60, 11, 21, 31]);
     waits.add(sleeping, 10, Some(100));
     waits.add(sleeping, 10, Some(300));
     // It did not sleep, so there was no wake-up.
@@ -204,7 +204,7 @@ fn wakeup_delay_is_not_part_of_a_wait() {
 #[test]
 fn waits_without_any_duration_have_no_time() {
     let mut waits = StackCounter::default();
-    let sleeping = index_of(&mut waits, "scheduler", How::Sleep, &[10, 21, 31]);
+    let sleeping = index_of(&mut waits, "scheduler", WaitKind::Sleep, &[10, 21, 31]);
     waits.add(sleeping, 10, None);
     assert_eq!(
         waits.evaluate_with(frame, |_| false, 1_000, 0).rows,
@@ -215,10 +215,10 @@ fn waits_without_any_duration_have_no_time() {
 #[test]
 fn a_function_called_by_generated_code_is_named_by_its_tail_callers() {
     let mut waits = StackCounter::default();
-    let nameless = index_of(&mut waits, "scheduler", How::Sleep, &[10, 21, 99]);
+    let nameless = index_of(&mut waits, "scheduler", WaitKind::Sleep, &[10, 21, 99]);
     waits.add(nameless, 1, Some(100));
     let bottom = Stack { frames: vec![10, 21, 98], end: StackEnd::Bottom };
-    let bottom = waits.index_of("scheduler", How::Sleep, bottom).unwrap();
+    let bottom = waits.index_of("scheduler", WaitKind::Sleep, bottom).unwrap();
     waits.add(bottom, 1, Some(50));
     let name = |address, is_last| {
         let mut frame = frame(address, is_last);
@@ -236,7 +236,7 @@ fn a_function_called_by_generated_code_is_named_by_its_tail_callers() {
 fn different_stacks_are_bounded() {
     let mut waits = StackCounter::default();
     let index_of = |waits: &mut StackCounter, n: usize| {
-        waits.index_of("scheduler", How::Sleep, Stack { frames: vec![n as u64], end: StackEnd::Bottom })
+        waits.index_of("scheduler", WaitKind::Sleep, Stack { frames: vec![n as u64], end: StackEnd::Bottom })
     };
     let known = (0..MAX_STACKS + 10).filter(|n| index_of(&mut waits, *n).is_some()).count();
     assert_eq!((known, waits.left_out), (MAX_STACKS, 10));
