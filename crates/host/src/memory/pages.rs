@@ -47,6 +47,7 @@ struct Run {
 pub struct Amount {
     /// Resident.
     pub resident: u64,
+    /// Swapped out.
     pub swapped: u64,
 }
 

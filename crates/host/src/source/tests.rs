@@ -364,8 +364,8 @@ fn a_rollup_that_would_take_too_long_is_not_read() {
         reasons(&sample),
         [
             "host.smaps: the content of the VM's memory was not read: it would take more than 100 ms",
-            "host.smaps_rollup: /proc/7/smaps_rollup was not read: it would take about 419 ms, and blocks changes of the VM's \
-             memory mappings"
+            "host.smaps_rollup: /proc/7/smaps_rollup was not read: it would take about 419 ms, blocking changes of the VM's memory \
+             mappings"
         ]
     );
 }
