@@ -1,8 +1,8 @@
-//! `cargo run --release -p xtask -- bench BINARY`: what beamtune costs and how fast it is, measured in one run.
+//! `cargo run --release -p xtask -- bench BINARY`: measures beamtune's overhead and speed.
 //!
-//! Writes docs/benchmarks.md, a section for each group of figures; with `--only` that one's section alone. What is compared is
-//! measured in alternating windows of one run, in random order, and shown with its interval; what else used the machine
-//! meanwhile is measured too, and stands on the page. A figure that cannot be measured says so and why.
+//! Writes docs/benchmarks.md, one section per group of figures; `--only` writes one section. Comparisons alternate between
+//! the variants in windows of random order, and give an interval. The page also reports the CPU that other processes used.
+//! A figure that cannot be measured says why.
 
 mod cost;
 mod day;
@@ -31,27 +31,27 @@ use tempfile::TempDir;
 use figure::{Figure, Verdict, table};
 use machine::Meter;
 use node::Otp;
-use page::{About, Measured};
+use page::{Measured, Setup};
 
 use crate::repository;
 
-/// How it is called.
+/// Command line of the subcommand.
 pub const USAGE: &str = "cargo run --release -p xtask -- bench BINARY [--only N|none] [--pairs N]";
 
-/// Of the intervals.
+/// Confidence level of all intervals.
 const CONFIDENCE: f64 = 0.95;
 
 /// A group of figures that are measured together.
 struct Group {
     name: &'static str,
     measure: fn(&Bench) -> Result<Vec<Figure>>,
-    /// How it is measured, for the page.
+    /// Describes the method on the page.
     method: fn() -> String,
-    /// Folders with the code that is measured.
+    /// Folders of the measured code.
     code: &'static [&'static str],
 }
 
-/// In this order; they are numbered from 1.
+/// In the order of the page; `--only` counts from 1.
 const GROUPS: [Group; 14] = [
     Group {
         name: "list of nodes",
@@ -103,9 +103,9 @@ const GROUPS: [Group; 14] = [
         code: &["crates/load/src"],
     },
     Group {
-        name: "load, truth",
-        measure: load::truth::measure,
-        method: load::truth::method,
+        name: "load, accuracy",
+        measure: load::accuracy::measure,
+        method: load::accuracy::method,
         code: &["crates/load/src"],
     },
     Group {
@@ -129,66 +129,66 @@ const GROUPS: [Group; 14] = [
     Group { name: "crash dump", measure: dump::measure, method: dump::method, code: &["crates/import/src"] },
 ];
 
-/// What the measurements need.
+/// What all measurements share.
 pub struct Bench {
-    /// The binary.
+    /// The beamtune binary.
     beamtune: PathBuf,
-    /// The root of the repository.
+    /// Root of the repository.
     repository: PathBuf,
-    /// The Erlangs; the machine's own is the first.
+    /// OTP installations; the host's own is the first.
     otps: Vec<Otp>,
     /// For recordings; removed at the end.
     folder: TempDir,
-    /// From it the order of windows is drawn.
+    /// Seed of the order of windows.
     seed: u64,
-    /// How many blocks of windows, if not as many as the page wants.
+    /// Number of blocks of windows, instead of each group's default.
     pairs: Option<usize>,
 }
 
 impl Bench {
-    /// The machine's own Erlang.
+    /// The host's own OTP.
     fn own_otp(&self) -> Result<&Otp> {
-        self.otps.first().context("there is no Erlang")
+        self.otps.first().context("Erlang is not installed")
     }
 
-    /// Random numbers of one measurement.
+    /// The random generator of one measurement.
     fn random(&self, number: u32) -> fastrand::Rng {
         fastrand::Rng::with_seed(self.seed.wrapping_add(number.into()))
     }
 }
 
-/// What the user wants.
-struct Wish {
+/// Options of the subcommand.
+struct Options {
     beamtune: PathBuf,
-    /// Of `GROUPS`, from 1; 0: none, the page is marked only.
+    /// A group of `GROUPS`, from 1; 0: none, only outdated sections are marked.
     only: Option<usize>,
     pairs: Option<usize>,
 }
 
-impl Wish {
-    fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Wish> {
-        let mut wish = Wish { beamtune: arguments.next()?.into(), only: None, pairs: None };
+impl Options {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Options> {
+        let mut options = Options { beamtune: arguments.next()?.into(), only: None, pairs: None };
         while let Some(option) = arguments.next() {
             let value = arguments.next()?;
             let number = value.parse().ok();
             match option.as_str() {
-                "--only" if value == "none" => wish.only = Some(0),
-                "--only" => wish.only = Some(number.filter(|number| (1..=GROUPS.len()).contains(number))?),
-                "--pairs" => wish.pairs = Some(number.filter(|number| *number > 0)?),
+                "--only" if value == "none" => options.only = Some(0),
+                "--only" => options.only = Some(number.filter(|number| (1..=GROUPS.len()).contains(number))?),
+                "--pairs" => options.pairs = Some(number.filter(|number| *number > 0)?),
                 _ => return None,
             }
         }
-        Some(wish)
+        Some(options)
     }
 }
 
-/// Runs the subcommand. Fails where a limit is missed, or where something could not be measured.
+/// Runs the subcommand. It fails if a limit is missed or a figure could not be measured.
 pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
-    let Some(wish) = Wish::parse(arguments) else {
+    let Some(options) = Options::parse(arguments) else {
         eprintln!("usage: {USAGE}");
         return ExitCode::from(2);
     };
-    match measure(wish) {
+    match measure(options) {
         Ok(figures) => {
             let bad = |figure: &&Figure| matches!(figure.verdict, Verdict::Missed | Verdict::NotMeasured);
             if figures.iter().any(|figure| bad(&figure)) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -200,22 +200,22 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-fn measure(wish: Wish) -> Result<Vec<Figure>> {
+fn measure(options: Options) -> Result<Vec<Figure>> {
     process::catch_interrupts()?;
-    // VMs would start one each; those in chroots are to use the same.
+    // The VMs in chroots share the host's EPMD.
     process::output(Command::new("epmd").arg("-daemon"))?;
     let bench = Bench {
-        beamtune: std::fs::canonicalize(&wish.beamtune)
-            .with_context(|| format!("no binary {}: run make build", wish.beamtune.display()))?,
+        beamtune: std::fs::canonicalize(&options.beamtune)
+            .with_context(|| format!("no binary {}: run make build", options.beamtune.display()))?,
         repository: repository::root()?.to_owned(),
         otps: node::installed()?,
         folder: tempfile::Builder::new().prefix("beamtune-bench-").tempdir()?,
         seed: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs(),
-        pairs: wish.pairs,
+        pairs: options.pairs,
     };
     let mut measured = Vec::new();
     for (index, group) in GROUPS.iter().enumerate() {
-        if wish.only.is_some_and(|only| only != index + 1) {
+        if options.only.is_some_and(|only| only != index + 1) {
             continue;
         }
         eprintln!("{} of {}: {} …", index + 1, GROUPS.len(), group.name);
@@ -225,11 +225,11 @@ fn measure(wish: Wish) -> Result<Vec<Figure>> {
         let minutes = begin.elapsed().as_secs_f64() / 60.0;
         measured.push(Measured { name: group.name, figures, interference: meter.end()?, minutes });
     }
-    // Fewer pairs are for trying out.
-    if wish.pairs.is_none() {
+    // A run with another number of pairs is a trial run.
+    if options.pairs.is_none() {
         let path = bench.repository.join("docs/benchmarks.md");
         let before = std::fs::read_to_string(&path).unwrap_or_default();
-        let page = page::written(&before, &measured, &About::of(&bench)?, |group| {
+        let page = page::render(&before, &measured, &Setup::of(&bench)?, |group| {
             last_change(&bench.repository, group)
         });
         std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
@@ -237,7 +237,7 @@ fn measure(wish: Wish) -> Result<Vec<Figure>> {
     Ok(measured.into_iter().flat_map(|measured| measured.figures).collect())
 }
 
-/// The day of the last commit to the code that a group measures, as `2026-11-27`; none outside of a clone.
+/// The day of the last commit to the code that a group measures, as `2026-11-27`; `None` outside a git clone.
 fn last_change(repository: &Path, group: &Group) -> Option<String> {
     let log = Command::new("git")
         .current_dir(repository)
@@ -248,13 +248,13 @@ fn last_change(repository: &Path, group: &Group) -> Option<String> {
     Some(String::from_utf8_lossy(&log.stdout).trim().to_owned()).filter(|day| !day.is_empty())
 }
 
-/// What could not be measured becomes a line of the table; but Ctrl-C ends everything.
-fn or_not_measured(what: &str, found: Result<Vec<Figure>>) -> Result<Vec<Figure>> {
-    match found {
+/// Turns an error into a row of the table, except after Ctrl-C.
+fn or_not_measured(what: &str, figures: Result<Vec<Figure>>) -> Result<Vec<Figure>> {
+    match figures {
         Err(error) if !process::is_interrupted() => {
             Ok(vec![Figure::not_measured(what, format!("{error:#}"))])
         }
-        found => found,
+        figures => figures,
     }
 }
 
@@ -263,10 +263,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_understood_or_refused() {
+    fn options_are_parsed_or_rejected() {
         let check = |line: &str, expect: Option<(Option<usize>, Option<usize>)>| {
-            let wish = Wish::parse(line.split_whitespace().map(str::to_owned));
-            assert_eq!(wish.map(|wish| (wish.only, wish.pairs)), expect, "{line}");
+            let options = Options::parse(line.split_whitespace().map(str::to_owned));
+            assert_eq!(options.map(|options| (options.only, options.pairs)), expect, "{line}");
         };
         check("beamtune", Some((None, None)));
         check("beamtune --only 6 --pairs 8", Some((Some(6), Some(8))));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_told_in_the_table() {
+    fn a_failed_measurement_is_a_row_of_the_table() {
         let found = or_not_measured("size", Err(anyhow::anyhow!("no such file"))).expect("not interrupted");
         assert_eq!(
             table(&found).lines().last(),

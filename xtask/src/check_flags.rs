@@ -1,10 +1,10 @@
-//! `cargo run -p xtask -- check-flags`: what the data of the crate `flags` says, held against real VMs.
+//! `cargo run -p xtask -- check-flags`: compares the data of the crate `flags` with real VMs.
 //!
-//! Every flag and variable is given to each release that is installed: absent, at the bounds of what it takes and
-//! just outside, with each of its words, with wrong ones, and where the release does not have it. What the data says
-//! ([`Entry::judge`]) is compared with what the VM does: whether it starts, which value it then has in effect, and
-//! what it lists in `emu_args`. Options of tables, processes and sockets, and what is set at run time, are set in a VM
-//! that runs. The VM is right. Writes docs/vm-checks.md when all agree.
+//! VMs of each installed release are started with every flag and variable: with values at and just beyond its bounds,
+//! with each of its words, with wrong words, and on releases that do not have it. The prediction ([`Entry::judge`]) is
+//! compared with the VM: whether it starts, which value is in effect, and what `emu_args` lists. Options of tables,
+//! processes and sockets, and settings that can change at run time, are set in a running VM. Where they differ, the data
+//! is wrong. Writes docs/vm-checks.md if nothing differs.
 
 mod batches;
 pub mod cases;
@@ -24,56 +24,56 @@ use vm::{NO_VALUE, Outcome, Vm};
 
 use crate::{repository, workers};
 
-/// How it is called.
+/// Command line of the subcommand.
 pub const USAGE: &str = "cargo run -p xtask -- check-flags [--only FLAG] [--release N]";
 
-/// Questions to one running VM: an argument of a program holds 128 KiB.
-const QUESTIONS_AT_A_TIME: usize = 150;
+/// Expressions that one VM evaluates: Linux limits an argument of a program to 128 KiB.
+const MAX_EXPRESSIONS: usize = 150;
 
-/// The releases that a full check wants.
+/// The releases of a full check.
 const RELEASES: [u32; 4] = [23, 25, 27, 29];
 
-/// What the user wants.
+/// Options of the subcommand.
 #[derive(Default)]
-struct Wish {
+struct Options {
     only: Option<String>,
     release: Option<u32>,
 }
 
-impl Wish {
-    fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Wish> {
-        let mut wish = Wish::default();
+impl Options {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Options> {
+        let mut options = Options::default();
         while let Some(option) = arguments.next() {
             let value = arguments.next()?;
             match option.as_str() {
-                "--only" => wish.only = Some(value),
-                "--release" => wish.release = Some(value.parse().ok()?),
+                "--only" => options.only = Some(value),
+                "--release" => options.release = Some(value.parse().ok()?),
                 _ => return None,
             }
         }
-        Some(wish)
+        Some(options)
     }
 
-    fn is_all(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.only.is_none() && self.release.is_none()
     }
 
-    fn wants_release(&self, release: u32) -> bool {
-        self.release.is_none_or(|wished| wished == release)
+    fn includes_release(&self, release: u32) -> bool {
+        self.release.is_none_or(|only| only == release)
     }
 
-    fn wants(&self, entry: &Entry) -> bool {
+    fn includes(&self, entry: &Entry) -> bool {
         self.only.as_ref().is_none_or(|only| entry.id == *only)
     }
 }
 
 /// Runs the subcommand.
 pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
-    let Some(wish) = Wish::parse(arguments) else {
+    let Some(options) = Options::parse(arguments) else {
         eprintln!("usage: {USAGE}");
         return ExitCode::from(2);
     };
-    match check(&wish) {
+    match check(&options) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -83,40 +83,41 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-/// What one start is for.
+/// What one VM is started for.
 enum Work {
-    /// Cases that share it.
+    /// Cases that share the VM.
     Cases(Vec<Case>),
-    /// Questions to a VM that runs.
+    /// Settings of a running VM.
     Questions(Vec<Question>),
-    /// All values that are in effect when nothing is given.
+    /// All defaults.
     Defaults,
 }
 
-/// Work for a VM, and where its results go.
+/// Work for a VM.
 struct Task<'v> {
     vm: &'v Vm,
+    /// Index of the tally that gets the results.
     tally: usize,
     work: Work,
 }
 
-fn check(wish: &Wish) -> Result<bool> {
+fn check(options: &Options) -> Result<bool> {
     let begin = Instant::now();
     ensure!(
-        entries().iter().any(|entry| wish.wants(entry)),
-        "{} is the id of no entry",
-        wish.only.as_deref().unwrap_or_default()
+        entries().iter().any(|entry| options.includes(entry)),
+        "no entry has the id {}",
+        options.only.as_deref().unwrap_or_default()
     );
     let mut vms = vm::installed()?;
-    vms.retain(|vm| wish.wants_release(vm.release));
-    for release in RELEASES.into_iter().filter(|&release| wish.wants_release(release)) {
+    vms.retain(|vm| options.includes_release(vm.release));
+    for release in RELEASES.into_iter().filter(|&release| options.includes_release(release)) {
         if !vms.iter().any(|vm| vm.release == release) {
             eprintln!("skipped, because OTP {release} is not installed (make otp)");
         }
     }
     let mut tallies: Vec<Tally> = vms.iter().map(|vm| Tally::new(vm.release, &vm.version)).collect();
-    let tasks = tasks(wish, &vms)?;
-    let all = tasks.len();
+    let tasks = tasks(options, &vms)?;
+    let total = tasks.len();
     let done = AtomicUsize::new(0);
     let reports = workers::run(tasks, |task| {
         let mut report = Tally::new(task.vm.release, &task.vm.version);
@@ -124,8 +125,8 @@ fn check(wish: &Wish) -> Result<bool> {
             report.differences.push(format!("OTP {}: could not run: {error:#}", task.vm.version));
         }
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-        if done.is_multiple_of(250) || done == all {
-            eprintln!("{done} of {all} after {} s", begin.elapsed().as_secs());
+        if done.is_multiple_of(250) || done == total {
+            eprintln!("{done} of {total} after {} s", begin.elapsed().as_secs());
         }
         Ok((task.tally, report))
     })?;
@@ -143,28 +144,28 @@ fn check(wish: &Wish) -> Result<bool> {
     for tally in &tallies {
         println!("{}", tally.line());
     }
-    if differences == 0 && wish.is_all() && vms.len() == RELEASES.len() {
+    if differences == 0 && options.is_full() && vms.len() == RELEASES.len() {
         let page = repository::root()?.join("docs/vm-checks.md");
         std::fs::write(page, page::write(&tallies)).context("docs/vm-checks.md")?;
     }
     Ok(differences == 0)
 }
 
-fn tasks<'v>(wish: &Wish, vms: &'v [Vm]) -> Result<Vec<Task<'v>>> {
+fn tasks<'v>(options: &Options, vms: &'v [Vm]) -> Result<Vec<Task<'v>>> {
     let mut tasks = Vec::new();
     for (tally, vm) in vms.iter().enumerate() {
         ensure!(
             matches!(vm.start(&Given::default(), &[], true)?, Outcome::Booted { .. }),
-            "OTP {} does not even start without flags, as fatal cases are run",
+            "OTP {} does not start without flags under the limits of fatal cases",
             vm.release
         );
-        let wanted = || entries().iter().filter(move |entry| wish.wants(entry));
-        let questions: Vec<_> = wanted().flat_map(|entry| cases::questions(entry, vm)).collect();
-        let cases: Vec<_> = wanted().flat_map(|entry| cases::of(entry, vm)).collect();
-        let defaults = wish.only.is_none().then_some(Work::Defaults);
+        let included = || entries().iter().filter(move |entry| options.includes(entry));
+        let questions: Vec<_> = included().flat_map(|entry| cases::questions(entry, vm)).collect();
+        let cases: Vec<_> = included().flat_map(|entry| cases::of(entry, vm)).collect();
+        let defaults = options.only.is_none().then_some(Work::Defaults);
         let work = defaults
             .into_iter()
-            .chain(questions.chunks(QUESTIONS_AT_A_TIME).map(|some| Work::Questions(some.to_vec())))
+            .chain(questions.chunks(MAX_EXPRESSIONS).map(|some| Work::Questions(some.to_vec())))
             .chain(batches::batches(cases).into_iter().map(Work::Cases));
         tasks.extend(work.map(|work| Task { vm, tally, work }));
     }
@@ -180,7 +181,7 @@ impl Task<'_> {
         }
     }
 
-    /// Starts cases together, and where they do not all agree, one by one.
+    /// Starts cases in one VM; if one of them differs, starts each alone.
     fn start(&self, cases: &[Case], report: &mut Tally) -> Result<()> {
         if let [case] = cases {
             return self.start_one(case, report);
@@ -225,14 +226,14 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// Compares what a VM that has started shows of a case that it should accept.
+    /// Compares a started VM with a case that it should accept.
     fn compare(&self, case: &Case, value: Option<&str>, args: &[String], report: &mut Tally) {
         report.accepted += 1;
         report.entries.insert(&case.entry.id);
-        if let (Verdict::Accepted { effective: Some(expect), .. }, Some(seen)) = (&case.expected, value) {
+        if let (Verdict::Accepted { effective: Some(expect), .. }, Some(actual)) = (&case.expected, value) {
             report.values += 1;
-            if expect != seen {
-                self.differs(&case.name(), &case.expected, &format!("{seen} in effect"), report);
+            if expect != actual {
+                self.differs(&case.name(), &case.expected, &format!("{actual} in effect"), report);
             }
         }
         if let Some((flag, value)) = &case.listed {
@@ -245,29 +246,28 @@ impl Task<'_> {
         }
     }
 
-    /// Has a running VM set values.
+    /// Sets values in a running VM.
     fn ask(&self, questions: &[Question], report: &mut Tally) -> Result<()> {
         let expressions: Vec<_> = questions.iter().map(|question| question.expression.clone()).collect();
         let values = self.evaluate(&expressions, report)?;
-        for (question, seen) in questions.iter().zip(&values) {
+        for (question, actual) in questions.iter().zip(&values) {
             report.questions += 1;
             report.asked.insert(&question.entry.id);
-            let failed = seen.starts_with(NO_VALUE);
+            let failed = actual.starts_with(NO_VALUE);
             let agrees = match &question.expected {
-                Verdict::Accepted { effective: Some(expect), .. } => seen == expect,
+                Verdict::Accepted { effective: Some(expect), .. } => actual == expect,
                 Verdict::Accepted { effective: None, .. } => !failed,
                 _ => failed,
             };
             if !agrees {
                 let name = format!("{} {}", question.entry.id, question.value);
-                self.differs(&name, &question.expected, seen, report);
+                self.differs(&name, &question.expected, actual, report);
             }
         }
         Ok(())
     }
 
-    /// Compares what is in effect when nothing is given: of flags, of options that a running VM is asked for, and of
-    /// every allocator.
+    /// Compares the defaults of flags, of settings of a running VM, and of every allocator.
     fn defaults(&self, report: &mut Tally) -> Result<()> {
         let version = &self.vm.version;
         let mut asked = Vec::new();
@@ -295,38 +295,39 @@ impl Task<'_> {
                 asked.push((format!("{option} of {}", allocator.name), expect, expression));
             }
         }
-        for some in asked.chunks(QUESTIONS_AT_A_TIME) {
+        for some in asked.chunks(MAX_EXPRESSIONS) {
             let expressions: Vec<_> = some.iter().map(|(_, _, expression)| expression.clone()).collect();
             let values = self.evaluate(&expressions, report)?;
-            for ((name, expect, _), seen) in some.iter().zip(&values) {
+            for ((name, expect, _), actual) in some.iter().zip(&values) {
                 report.defaults += 1;
-                if expect != seen {
-                    report
-                        .differences
-                        .push(format!("OTP {version}: {name} by default: expected {expect}, seen {seen}"));
+                if expect != actual {
+                    let difference = format!("default of {name}: expected {expect}, got {actual}");
+                    report.differences.push(format!("OTP {version}: {difference}"));
                 }
             }
         }
         Ok(())
     }
 
-    /// The values of expressions on a VM without flags.
+    /// The values of expressions in a VM without flags.
     fn evaluate(&self, expressions: &[String], report: &mut Tally) -> Result<Vec<String>> {
         report.starts += 1;
         match self.vm.start(&Given::default(), expressions, false)? {
             Outcome::Booted { values, .. } => Ok(values),
-            outcome => anyhow::bail!("a VM without flags: seen {}", outcome.describe()),
+            outcome => anyhow::bail!("a VM without flags does not start: {}", outcome.describe()),
         }
     }
 
-    fn differs(&self, name: &str, expected: &Verdict, seen: &str, report: &mut Tally) {
+    fn differs(&self, name: &str, expected: &Verdict, actual: &str, report: &mut Tally) {
         let expected = match expected {
             Verdict::Accepted { effective: Some(value), .. } => format!("{value} in effect"),
-            Verdict::Accepted { .. } => "that it is taken".to_owned(),
-            Verdict::Refused { why } => format!("that it is refused ({why})"),
-            Verdict::Fatal { why } => format!("that it does not survive ({why})"),
-            Verdict::Unknown { why } => format!("nothing ({why})"),
+            Verdict::Accepted { .. } => "accepted".to_owned(),
+            Verdict::Refused { why } => format!("rejected ({why})"),
+            Verdict::Fatal { why } => format!("fatal ({why})"),
+            Verdict::Unknown { why } => format!("unknown ({why})"),
         };
-        report.differences.push(format!("OTP {}: {name}: expected {expected}, seen {seen}", self.vm.version));
+        report
+            .differences
+            .push(format!("OTP {}: {name}: expected {expected}, got {actual}", self.vm.version));
     }
 }

@@ -1,12 +1,12 @@
-//! `cargo run -p xtask -- check-lint [FOLDER…]`: what the linter says of files, held against real VMs.
+//! `cargo run -p xtask -- check-lint [FOLDER…]`: compares the linter's findings with real VMs.
 //!
-//! Every file in the folders (by default fixtures/args) is linted for each release that is installed, and its flags are
-//! given to a VM of that release. A file without an error has to start there, and one with an error must not. The VM is
-//! right.
+//! Every file in the folders (default: fixtures/args) is linted for each installed release, and a VM of that release is
+//! started with its flags. The VM must start if the linter reports no error, and must not if it does. Where they
+//! differ, the linter is wrong.
 //!
-//! Left out of the starts: what needs the rest of a release (`-boot`, `-config`, `-s` …), what would leave processes
-//! behind (`-detached`, `-heart`), the node's name, and flags with a template or a variable in them, which have no value
-//! yet.
+//! Some flags are left out of the starts: those that need the rest of a release (`-boot`, `-config`, `-s` …), those that
+//! leave processes behind (`-detached`, `-heart`), the node's name, and flags with a template or variable in them, whose
+//! value is unknown.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,10 +19,10 @@ use crate::check_flags::cases::Given;
 use crate::check_flags::vm::{self, Outcome, Vm};
 use crate::{repository, workers};
 
-/// How it is called.
+/// Command line of the subcommand.
 pub const USAGE: &str = "cargo run --release -p xtask -- check-lint [FOLDER…]";
 
-/// What needs more than the flags, or stays behind. Their values go with them.
+/// Flags that are left out of the starts, with their values.
 const LEFT_OUT: &[&str] = &[
     "-args_file",
     "-boot",
@@ -35,7 +35,7 @@ const LEFT_OUT: &[&str] = &[
     "-init_debug",
     "-mode",
     "-name",
-    // Refused without -proto_dist.
+    // Rejected without -proto_dist.
     "-no_epmd",
     "-proto_dist",
     "-remsh",
@@ -46,17 +46,18 @@ const LEFT_OUT: &[&str] = &[
     "-user",
 ];
 
-/// A file that has flags.
-struct Subject {
+/// A file with flags.
+struct FlagFile {
     path: PathBuf,
     fragments: Vec<Fragment>,
 }
 
-/// How the starts came out.
+/// Results of one release.
 #[derive(Debug)]
 struct Tally {
     started: usize,
     not_started: usize,
+    /// Files on which the linter was wrong.
     wrong: Vec<String>,
 }
 
@@ -83,20 +84,20 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
 
 fn check(folders: &[PathBuf]) -> Result<bool> {
     let default = [repository::root()?.join("fixtures/args")];
-    let mut subjects = Vec::new();
+    let mut files = Vec::new();
     let mut unread = 0;
     for folder in if folders.is_empty() { &default[..] } else { folders } {
-        collect(folder, &mut subjects, &mut unread)?;
+        collect(folder, &mut files, &mut unread)?;
     }
-    if subjects.is_empty() {
-        bail!("no file with flags there");
+    if files.is_empty() {
+        bail!("the folders hold no file with flags");
     }
     let vms = vm::installed()?;
-    println!("{} files with flags, {unread} not read, {} releases", subjects.len(), vms.len());
-    let tasks: Vec<(&Subject, &Vm)> =
-        vms.iter().flat_map(|vm| subjects.iter().map(move |subject| (subject, vm))).collect();
-    let outcomes = workers::run(tasks, |(subject, vm)| judge(subject, vm))?;
-    let tallies: Vec<Tally> = outcomes.chunks(subjects.len()).map(Tally::of).collect();
+    println!("{} files with flags, {unread} not read, {} releases", files.len(), vms.len());
+    let tasks: Vec<(&FlagFile, &Vm)> =
+        vms.iter().flat_map(|vm| files.iter().map(move |file| (file, vm))).collect();
+    let outcomes = workers::run(tasks, |(file, vm)| judge(file, vm))?;
+    let tallies: Vec<Tally> = outcomes.chunks(files.len()).map(Tally::of).collect();
     for (vm, tally) in vms.iter().zip(&tallies) {
         for wrong in &tally.wrong {
             println!("OTP {}: {wrong}", vm.version);
@@ -114,21 +115,21 @@ fn check(folders: &[PathBuf]) -> Result<bool> {
     Ok(tallies.iter().all(|tally| tally.wrong.is_empty()))
 }
 
-/// The files below a folder that hold flags, in the order of their paths.
+/// Paths of the files with flags in a folder and its subfolders, sorted.
 pub fn files_with_flags(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut subjects = Vec::new();
-    collect(folder, &mut subjects, &mut 0)?;
-    Ok(subjects.into_iter().map(|subject| subject.path).collect())
+    let mut files = Vec::new();
+    collect(folder, &mut files, &mut 0)?;
+    Ok(files.into_iter().map(|file| file.path).collect())
 }
 
-/// All files below a folder that a reader reads and that hold flags, in the order of their paths.
-fn collect(folder: &Path, subjects: &mut Vec<Subject>, unread: &mut usize) -> Result<()> {
+/// Adds the files with flags in a folder and its subfolders, sorted by path.
+fn collect(folder: &Path, files: &mut Vec<FlagFile>, unread: &mut usize) -> Result<()> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     paths.sort();
     for path in paths {
         if path.is_dir() {
-            collect(&path, subjects, unread)?;
+            collect(&path, files, unread)?;
             continue;
         }
         let Ok(text) = std::fs::read_to_string(&path) else {
@@ -138,7 +139,7 @@ fn collect(folder: &Path, subjects: &mut Vec<Subject>, unread: &mut usize) -> Re
         let Some(format) = detect(&path.to_string_lossy(), &text) else { continue };
         match read(format, &text) {
             Ok(fragments) if fragments.iter().any(|fragment| !fragment.words.is_empty()) => {
-                subjects.push(Subject { path, fragments });
+                files.push(FlagFile { path, fragments });
             }
             Ok(_) => {}
             Err(_) => *unread += 1,
@@ -147,25 +148,25 @@ fn collect(folder: &Path, subjects: &mut Vec<Subject>, unread: &mut usize) -> Re
     Ok(())
 }
 
-/// Whether the VM has started, and what of it the linter did not foresee.
-fn judge(subject: &Subject, vm: &Vm) -> Result<(bool, Option<String>)> {
+/// Whether the VM started, and how the linter was wrong about it.
+fn judge(file: &FlagFile, vm: &Vm) -> Result<(bool, Option<String>)> {
     let target = Target { releases: vec![vm.release], machine: Some(vm.machine) };
-    let findings = lint(&[File { fragments: &subject.fragments }], &target);
+    let findings = lint(&[File { fragments: &file.fragments }], &target);
     let errors: Vec<_> = findings
         .iter()
         .filter(|finding| finding.level == Level::Error)
         .map(|finding| format!("{} {}", finding.code, finding.message))
         .collect();
-    let outcome = vm.start(&given(&subject.fragments), &[], !errors.is_empty())?;
+    let outcome = vm.start(&given(&file.fragments), &[], !errors.is_empty())?;
     let started = matches!(outcome, Outcome::Booted { .. });
     let wrong = (started != errors.is_empty()).then(|| {
-        let foreseen = if errors.is_empty() { "no error".to_owned() } else { errors.join("; ") };
-        format!("{}: {foreseen}; seen {}", subject.path.display(), outcome.describe())
+        let reported = if errors.is_empty() { "no error".to_owned() } else { errors.join("; ") };
+        format!("{}: linter: {reported}; VM: {}", file.path.display(), outcome.describe())
     });
     Ok((started, wrong))
 }
 
-/// What the launcher would make of the fragments, in its order.
+/// Arguments and environment as the launcher would build them from the fragments, in its order.
 fn given(fragments: &[Fragment]) -> Given {
     let mut given = Given::default();
     let mut ordered: Vec<&Fragment> = fragments.iter().collect();
@@ -201,8 +202,8 @@ fn given(fragments: &[Fragment]) -> Given {
     given
 }
 
-/// The words without the flags that are left out, and without those for the program: behind `-extra` what the start asks
-/// for would be lost too.
+/// The words without flags that are left out, up to `-extra` or `--`: the arguments that a start appends would be plain
+/// arguments behind either.
 fn startable(words: &[Word]) -> Vec<String> {
     let words = words.split(|word| word.text == "-extra" || word.text == "--").next().unwrap_or_default();
     let is_flag = |word: &Word| word.text.starts_with('-') || word.text.starts_with('+');

@@ -1,15 +1,14 @@
-//! `cargo run -p xtask -- tidy`: the rules of the repository as code; `bench`, the figures of docs/benchmarks.md;
-//! and others that hold the product against real VMs and write a page.
+//! Development tasks: `cargo run -p xtask -- TASK`.
 //!
-//! What ARCHITECTURE.md says of the parts is checked against `cargo metadata`, so that the page cannot
-//! grow old: which crate may use which, who may do I/O, who may print; and what the repository must
-//! not hold.
+//! `tidy` checks the repository's rules: the crate table of ARCHITECTURE.md against `cargo metadata`, and what source
+//! files may contain. `bench`, `safety`, `check-flags` and `check-lint` test
+//! beamtune on real VMs; the first three write a page of docs/.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal")]
 
 mod bench;
 mod check_flags;
 mod check_lint;
-mod parts;
+mod crate_table;
 mod repository;
 mod safety;
 mod tree;
@@ -42,7 +41,8 @@ fn main() -> ExitCode {
         Some("safety") => safety::run(std::env::args().skip(2)),
         _ => {
             let tidy = "cargo run -p xtask -- tidy";
-            for usage in [tidy, bench::USAGE, check_flags::USAGE, check_lint::USAGE, safety::USAGE] {
+            let others = [bench::USAGE, check_flags::USAGE, check_lint::USAGE, safety::USAGE];
+            for usage in [tidy].into_iter().chain(others) {
                 eprintln!("usage: {usage}");
             }
             ExitCode::from(2)
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 }
 
 fn tidy() -> Result<Vec<String>> {
-    let mut faults = parts::check()?;
+    let mut faults = crate_table::check()?;
     faults.extend(tree::check()?);
     Ok(faults)
 }

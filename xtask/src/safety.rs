@@ -1,9 +1,9 @@
-//! `cargo run -p xtask -- safety BINARY`: runs the tests of what beamtune does to a node at their full counts, and writes
-//! what they measure into docs/safety.md.
+//! `cargo run -p xtask -- safety BINARY`: runs the safety tests at their full counts, and writes the tables of
+//! docs/safety.md.
 //!
-//! The tests are those of `crates/cli/tests/safety`, which assert the same with small counts in `make test`. What they
-//! measure comes as lines of `case TAB what TAB release TAB value`; here it becomes a table for each case, with a column
-//! for each release. The page's text around the tables is written by hand.
+//! The tests in `crates/cli/tests/safety` assert the same with small counts in `make test`. They append lines of
+//! `case TAB what TAB release TAB value` to a file; each case becomes a table with a column per release. The text around
+//! the tables is written by hand.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,17 +14,18 @@ use anyhow::{Context, Result, ensure};
 use crate::bench::{machine, process};
 use crate::repository;
 
-/// How it is called.
+/// Command line of the subcommand.
 pub const USAGE: &str = "cargo run -p xtask -- safety BINARY [TEST]";
 
-/// Names a file for the figures, which is kept: with it the tests can be run one by one, and the page shows them all.
+/// Environment variable with the file of figures. If it is set the file is kept, so that tests run one by one fill the
+/// same page.
 const FIGURES: &str = "BEAMTUNE_SAFETY";
 
-/// Between these two lines of the page.
+/// Marks around the generated part of the page.
 const BEGIN: &str = "<!-- `make safety` writes from here ... -->\n";
 const END: &str = "<!-- ... to here -->\n";
 
-/// Runs the subcommand. Fails where a test does, and then the page stays as it is.
+/// Runs the subcommand. If a test fails, so does the subcommand, and the page is not written.
 pub fn run(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     let (Some(binary), only, None) = (arguments.next(), arguments.next(), arguments.next()) else {
         eprintln!("usage: {USAGE}");
@@ -55,20 +56,20 @@ fn measure(binary: PathBuf, only: Option<String>) -> Result<()> {
         .env(FIGURES, &file)
         .current_dir(repository::root()?)
         .status()
-        .context("cargo does not start")?;
-    let others = meter.end()?;
+        .context("cannot start cargo")?;
+    let interference = meter.end()?;
     let figures = std::fs::read_to_string(&file).unwrap_or_default();
     let tables = tables(&figures)?;
-    ensure!(status.success(), "a test has failed: nothing was written");
+    ensure!(status.success(), "a test failed; docs/safety.md was not written");
     if only.is_some() && kept.is_none() {
         println!("{tables}");
     } else {
         let date = process::output(Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]))?;
         let head = format!(
-            "Measured by `make safety` until {}, on {}. Others used {:.2} cores meanwhile, where more make all times longer.\n\n",
+            "Measured by `make safety`, finished {}, on {}. Other processes used {:.2} cores meanwhile; more would lengthen all times.\n\n",
             date.trim(),
             machine::describe(),
-            others.others + others.stolen
+            interference.others + interference.stolen
         );
         let path = repository::root()?.join("docs/safety.md");
         let page = std::fs::read_to_string(&path)?;
@@ -77,20 +78,20 @@ fn measure(binary: PathBuf, only: Option<String>) -> Result<()> {
     Ok(())
 }
 
-/// The page with another text between the two marks.
+/// The page with new text between the marks.
 fn replaced(page: &str, text: &str) -> Result<String> {
     let (before, rest) =
-        page.split_once(BEGIN).context("docs/safety.md has lost the mark of its beginning")?;
-    let (_, after) = rest.split_once(END).context("docs/safety.md has lost the mark of its end")?;
+        page.split_once(BEGIN).with_context(|| format!("docs/safety.md has no line {BEGIN:?}"))?;
+    let (_, after) = rest.split_once(END).with_context(|| format!("docs/safety.md has no line {END:?}"))?;
     Ok(format!("{before}{BEGIN}\n{text}{END}{after}"))
 }
 
-/// A table for each case, its lines in the order in which they came first.
+/// A table per case, its rows in the order of their first figures.
 fn tables(figures: &str) -> Result<String> {
     let mut rows: Vec<[&str; 4]> = Vec::new();
     for line in figures.lines() {
         let row: Vec<_> = line.split('\t').collect();
-        rows.push(row.try_into().map_err(|_| anyhow::anyhow!("no four columns: {line}"))?);
+        rows.push(row.try_into().map_err(|_| anyhow::anyhow!("expected four columns: {line}"))?);
     }
     let mut cases: Vec<&str> = Vec::new();
     for [case, ..] in &rows {
@@ -98,7 +99,7 @@ fn tables(figures: &str) -> Result<String> {
             cases.push(case);
         }
     }
-    // Tests run at the same time, so their order is not always the same.
+    // Tests run in parallel, so their order varies.
     cases.sort_unstable();
     let mut out = String::new();
     for case in cases {
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_case_is_a_table_with_a_column_for_each_release() {
+    fn each_case_is_a_table_with_a_column_per_release() {
         let figures =
             "b case\ttime\t25\t1 s\na case\ttime\t25\t2 s\na case\tlog\t25\tx|y\na case\ttime\t29\t3 s\n";
         assert_eq!(
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_stands_between_the_marks_is_replaced() {
+    fn only_the_text_between_the_marks_is_replaced() {
         let page = format!("before\n{BEGIN}old\n{END}after\n");
         assert_eq!(replaced(&page, "new\n").expect("marks"), format!("before\n{BEGIN}\nnew\n{END}after\n"));
         assert!(replaced("no marks", "new").is_err());

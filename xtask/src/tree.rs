@@ -1,50 +1,40 @@
-//! What the files themselves must and must not hold.
+//! Rules for the content of files.
 
-use std::process::Command;
-
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
 use crate::repository;
 
-/// Source files longer than this want a split by meaning.
+/// Maximum length of a source file.
 const MAX_LINES: usize = 700;
 
-/// Parts that judge or measure only what they are given: they may neither read files nor clocks.
+/// Crates that may read neither files nor clocks (ARCHITECTURE.md).
 const PURE: &[&str] = &["model", "flags", "stats", "rules", "report"];
 
-/// What gives I/O or a clock away in a pure part.
+/// Signs of I/O or of a clock in a pure crate.
 const IMPURE: &[&str] =
     &["std::fs", "std::net", "std::process", "std::thread", "SystemTime", "Instant::now", "std::env::"];
 
-/// The only place of a pure part that may use threads: it gives rules a deadline.
+/// The only file of a pure crate that may use threads: it gives rules a deadline.
 const DEADLINE: (&str, &str) = ("crates/rules/src/guard.rs", "std::thread");
 
-/// Faults found in the files that git tracks, and in new ones that it does not ignore.
+/// Faults in the files of the repository.
 pub fn check() -> Result<Vec<String>> {
     let root = repository::root()?;
-    let output = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root)
-        .output()
-        .context("git did not start")?;
-    if !output.status.success() {
-        bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr));
-    }
+    let files = repository::files()?;
+    let labs = lab_names(&files);
     let mut faults = Vec::new();
-    let listing = String::from_utf8_lossy(&output.stdout);
-    let labs = lab_names(&listing);
-    for path in listing.lines() {
-        // A deleted file is listed until the deletion is committed; a binary one holds no text to check.
+    for path in &files {
+        // A deleted file is listed until the deletion is committed; a binary file holds no text to check.
         let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
         faults.extend(check_file(path, &text, &labs));
     }
     Ok(faults)
 }
 
-/// Names of the labs: folders below `lab/` with a manifest.
-fn lab_names(listing: &str) -> Vec<String> {
-    let names = listing
-        .lines()
+/// Names of the labs: folders in `lab/` with a manifest.
+fn lab_names(files: &[String]) -> Vec<String> {
+    let names = files
+        .iter()
         .filter_map(|path| path.strip_prefix("lab/")?.strip_suffix("/lab.toml"))
         .map(str::to_owned);
     names.collect()
@@ -60,7 +50,7 @@ fn check_file(path: &str, text: &str, labs: &[String]) -> Vec<String> {
             && !path.contains("/tests/")
             && !path.contains("/test/")
         {
-            faults.push(format!("{path}: {lines} lines; split it by meaning (limit {MAX_LINES})"));
+            faults.push(format!("{path}: {lines} lines, the limit is {MAX_LINES}; split it by topic"));
         }
     }
     let part = path.strip_prefix("crates/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
@@ -68,19 +58,19 @@ fn check_file(path: &str, text: &str, labs: &[String]) -> Vec<String> {
     for (index, line) in text.lines().enumerate() {
         let at = format!("{path}:{}", index + 1);
         if code && line.ends_with([' ', '\t']) {
-            faults.push(format!("{at}: white space at the end of the line"));
+            faults.push(format!("{at}: trailing white space"));
         }
         if path.ends_with(".rs") && !path.starts_with("xtask/") {
             for word in ["todo!(", "unimplemented!(", "dbg!("] {
                 if line.contains(word) {
-                    faults.push(format!("{at}: {word}…) is no finished code"));
+                    faults.push(format!("{at}: {word}…) must not be committed"));
                 }
             }
         }
         if in_source && PURE.contains(&part) && !line.trim_start().starts_with("//") {
             for word in IMPURE {
                 if line.contains(word) && !path.contains("tests") && (path, *word) != DEADLINE {
-                    faults.push(format!("{at}: `{part}` must not use {word}: it is a pure part"));
+                    faults.push(format!("{at}: `{part}` must not use {word}: it is a pure crate"));
                 }
             }
         }
@@ -89,9 +79,9 @@ fn check_file(path: &str, text: &str, labs: &[String]) -> Vec<String> {
         }
         if in_source && part == "rules" {
             for lab in labs {
-                // Only whole names in quotes: a rule may well be called like what a lab shows.
+                // Only names in quotes: a rule and a lab may share a name.
                 if line.contains(&format!("\"lab_{}", lab.replace('-', "_"))) {
-                    faults.push(format!("{at}: a rule must not know the lab {lab}"));
+                    faults.push(format!("{at}: a rule must not name the lab {lab}"));
                 }
             }
         }
@@ -99,7 +89,7 @@ fn check_file(path: &str, text: &str, labs: &[String]) -> Vec<String> {
     faults
 }
 
-/// What must not be in the crate of rules: rules that import rules, and decisions by a finding's text.
+/// Faults of the crate `rules`: rules that import rules, and decisions by a finding's text.
 fn rule_faults(path: &str, line: &str) -> Option<&'static str> {
     let is_rule = path.contains("/rules/src/rules/");
     let is_below = is_rule || path.contains("/rules/src/signals/") || path.contains("/rules/src/account");
@@ -107,10 +97,10 @@ fn rule_faults(path: &str, line: &str) -> Option<&'static str> {
         line.contains("crate::rules::") || (is_rule && line.trim_start().starts_with("use super::"));
     let is_test = line.trim() == "use super::*;";
     if is_below && imports_rule && !is_test {
-        Some("a rule must not be imported: what several need is a signal (crates/rules/src/signals)")
+        Some("rules must not import rules: move what several need to a signal (crates/rules/src/signals)")
     } else if [".title.contains", ".title.starts", ".title.ends", ".detail.contains"].iter().any(|read| line.contains(read))
     {
-        Some("findings are told apart by code, subject and signals, never by text")
+        Some("distinguish findings by code, subject and signals, never by text")
     } else {
         None
     }
@@ -136,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_parts_may_not_read_clocks_or_files() {
+    fn pure_crates_may_not_read_clocks_or_files() {
         assert_eq!(faults("crates/rules/src/rules/x.rs", "let t = Instant::now();"), 1);
         assert_eq!(faults("crates/host/src/x.rs", "let t = Instant::now();"), 0);
         assert_eq!(faults("crates/rules/src/guard.rs", "use std::thread::Builder;"), 0);
@@ -145,20 +135,20 @@ mod tests {
     }
 
     #[test]
-    fn rules_may_not_know_labs() {
+    fn rules_may_not_name_labs() {
         assert_eq!(faults("crates/rules/src/rules/x.rs", "if name == \"lab_gc_share_worker\" {}"), 1);
         assert_eq!(faults("crates/rules/src/rules/x.rs", "name: \"gc-share\","), 0);
     }
 
     #[test]
-    fn long_files_want_a_split() {
+    fn long_files_are_reported() {
         assert_eq!(faults("crates/host/src/x.rs", &"x\n".repeat(MAX_LINES + 1)), 1);
         assert_eq!(faults("crates/host/src/tests.rs", &"x\n".repeat(MAX_LINES + 1)), 0);
         assert_eq!(faults("agent/src/parts/x.hrl", &"x\n".repeat(MAX_LINES + 1)), 1);
     }
 
     #[test]
-    fn unfinished_code_is_found() {
+    fn unfinished_code_is_reported() {
         assert_eq!(faults("crates/host/src/x.rs", &format!("    {}", "todo!()")), 1);
     }
 }

@@ -1,19 +1,19 @@
-//! Runs tasks that start VMs, a few at a time.
+//! Runs tasks that start VMs, in parallel.
 
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
 
-/// Tasks at a time: as many as the smallest machine has processors, for which the time is planned.
-const AT_A_TIME: usize = 2;
+/// Parallel tasks: the CPUs of the smallest machine that the checks are planned for.
+const MAX_PARALLEL: usize = 2;
 
-/// The result of each task, in the order of the tasks.
+/// Runs the tasks and returns their results, in the order of the tasks.
 ///
 /// # Errors
-/// That of a task that failed; no further one is begun then.
+/// The error of a task that failed; no task is started after it.
 pub fn run<T: Send, R: Send>(tasks: Vec<T>, work: impl Fn(T) -> Result<R> + Sync) -> Result<Vec<R>> {
     let tasks = Mutex::new(tasks.into_iter().enumerate());
-    // The lock must be free again before the work begins.
+    // Releases the lock before the work starts.
     let next = || tasks.lock().unwrap_or_else(PoisonError::into_inner).next();
     let worker = || {
         let mut results = Vec::new();
@@ -29,7 +29,7 @@ pub fn run<T: Send, R: Send>(tasks: Vec<T>, work: impl Fn(T) -> Result<R> + Sync
         Ok(results)
     };
     let mut results = std::thread::scope(|scope| -> Result<Vec<(usize, R)>> {
-        let threads: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(worker)).collect();
+        let threads: Vec<_> = (0..MAX_PARALLEL).map(|_| scope.spawn(worker)).collect();
         let mut results = Vec::new();
         for thread in threads {
             match thread.join() {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_stand_in_the_order_of_the_tasks() {
+    fn results_are_in_the_order_of_the_tasks() {
         let tasks: Vec<usize> = (0..1000).collect();
         let doubled = run(tasks.clone(), |task| Ok(2 * task)).expect("results");
         assert!(doubled.iter().zip(&tasks).all(|(result, task)| *result == 2 * task));
@@ -59,13 +59,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_begun_after_a_failure() {
-        let begun = AtomicUsize::new(0);
+    fn no_task_is_started_after_a_failure() {
+        let started = AtomicUsize::new(0);
         let failed = run((0..1000).collect(), |_: usize| -> Result<()> {
-            begun.fetch_add(1, Ordering::Relaxed);
+            started.fetch_add(1, Ordering::Relaxed);
             anyhow::bail!("no VM")
         });
         assert_eq!(failed.expect_err("a failure").to_string(), "no VM");
-        assert!(begun.into_inner() <= AT_A_TIME);
+        assert!(started.into_inner() <= MAX_PARALLEL);
     }
 }

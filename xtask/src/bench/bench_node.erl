@@ -1,25 +1,24 @@
-%% The node that is measured, and the one that runs etop. Both are driven by lines on standard input, and
-%% end with it, so that none outlives the benchmark however that ends.
+%% The measured node, and the node that runs etop. Both are controlled by lines on standard input, and halt when it
+%% closes, so that they never outlive the benchmark.
 -module(bench_node).
 
 -export([target/1, etop/1]).
 
-%% Processes that wait, tables and ports that nobody touches, workers that do the same again and again, and
-%% a socket that sends back what it gets. Between "begin" and "end" it measures: without workers how many schedulers
-%% were active in the mean, with workers the units of work per second.
+%% Idle processes, tables and ports, workers that repeat a unit of work, and an echo server. From "begin" to "end" the node
+%% measures units of work per second, or without workers the mean number of active schedulers.
 target(Arguments) ->
     [Processes, Tables, Ports, Workers, Megabytes] = [list_to_integer(Argument) || Argument <- Arguments],
     spawn(fun() ->
         process_flag(priority, high),
         [spawn(fun() -> receive never -> ok end end) || _ <- lists:seq(1, Processes)],
         [table(N) || N <- lists:seq(1, Tables)],
-        %% Not opened any further, so that there can be more of them than file descriptors.
+        %% Without a socket, so that there can be more ports than file descriptors.
         [open_port({spawn_driver, "udp_inet"}, []) || _ <- lists:seq(1, Ports)],
         hold(Megabytes),
         Meter =
             case Workers of
                 0 ->
-                    %% Somebody has to have it on in either case, so what it costs is left out here.
+                    %% On in all windows, so that its cost cancels out.
                     erlang:system_flag(scheduler_wall_time, true),
                     fun() -> lists:sort(erlang:statistics(scheduler_wall_time_all)) end;
                 _ ->
@@ -27,7 +26,7 @@ target(Arguments) ->
                     fun() -> lists:sum([counters:get(Counter, 1) || Counter <- Counters]) end
             end,
         Version = [erlang:system_info(Key) || Key <- [otp_release, version]],
-        io:format("bench ready ~w OTP ~s (erts ~s)~n", [answering() | Version]),
+        io:format("bench ready ~w OTP ~s (erts ~s)~n", [echo_server() | Version]),
         serve(Meter, none)
     end).
 
@@ -45,25 +44,25 @@ serve(Meter, Began) ->
             io:format("bench heated ~s~n", [pid_to_list(spawn(fun spin/0))]),
             serve(Meter, Began);
         "left\n" ->
-            wait_until_left(),
+            wait_until_unloaded(),
             io:format("bench left~n"),
             serve(Meter, Began);
         _ ->
             erlang:halt(0, [{flush, false}])
     end.
 
-%% One among many.
+%% The one hot process.
 spin() -> spin().
 
-%% Who cleans up after the agent has its name until all of it is gone, or is to stay.
-wait_until_left() ->
+%% The keeper is registered until the agent's module is purged, or stays on purpose (agent/README.md).
+wait_until_unloaded() ->
     case [Name || Name <- registered(), lists:prefix("beamtune_agent_", atom_to_list(Name))] of
         [] -> ok;
-        _ -> timer:sleep(100), wait_until_left()
+        _ -> timer:sleep(100), wait_until_unloaded()
     end.
 
-%% The number of a TCP port where an ordinary process sends back what comes.
-answering() ->
+%% Starts the echo server and returns its TCP port.
+echo_server() ->
     {ok, Listener} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}, {nodelay, true}, {active, true}]),
     Acceptor = spawn(fun() -> receive go -> accept(Listener) end end),
     ok = gen_tcp:controlling_process(Listener, Acceptor),
@@ -86,13 +85,13 @@ read(Meter) -> {erlang:monotonic_time(nanosecond), Meter()}.
 
 rate(Units0, Units, Seconds) when is_integer(Units0) -> (Units - Units0) / Seconds;
 rate(Rows0, Rows, _) ->
-    %% The unit of these times is the VM's own: only their quotients say something.
+    %% The unit of scheduler wall time is undefined: only ratios are meaningful.
     lists:sum([
         (Active - Active0) / (Total - Total0)
      || {{Id, Active0, Total0}, {Id, Active, Total}} <- lists:zip(Rows0, Rows), Total > Total0
     ]).
 
-%% Binaries of 1 to 16 kB, made by a process on each scheduler, so that each has carriers of its own.
+%% Binaries of 1 to 16 kB, created by a process on each scheduler, so that each scheduler has carriers.
 hold(0) -> ok;
 hold(Megabytes) ->
     Schedulers = erlang:system_info(schedulers),
@@ -126,7 +125,7 @@ table(N) ->
         end,
     ets:insert(ets:new(bench_idle, [public | Options]), [{Key, N} || Key <- lists:seq(1, 20)]).
 
-%% A unit: computing that makes garbage, reads of a table, and a message there and back.
+%% A unit of work: computing that makes garbage, reads of an ETS table, and a call of another process.
 worker() ->
     Counter = counters:new(1, []),
     spawn(fun() ->
@@ -149,7 +148,7 @@ echo() ->
     receive {From, Least, Found} -> From ! {self(), Least, Found} end,
     echo().
 
-%% etop at its lightest: it traces by default, which costs several times as much.
+%% etop without tracing, its default, which costs several times as much.
 etop([Node]) ->
     spawn(fun() -> io:get_line(""), erlang:halt(0, [{flush, false}]) end),
     spawn(fun() -> etop:start([{node, list_to_atom(Node)}, {output, text}, {interval, 1}, {tracing, off}]) end).

@@ -1,4 +1,4 @@
-//! A recording of a day, with 64 + 64 schedulers: how large it is, and how long it takes to open and to judge.
+//! A recording of 24 hours with 64 + 64 schedulers: its size, and the time to open and to diagnose it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use beamtune_recording::Reader;
 
 use super::Bench;
 use super::figure::Figure;
-use super::process::{command, output, run_whole};
+use super::process::{command, output, run_to_end};
 
 const HOURS: u32 = 24;
 const SIZE_LIMIT_MB: f64 = 500.0;
@@ -17,19 +17,19 @@ const MEMORY_LIMIT_MB: f64 = 80.0;
 const OPEN_LIMIT_MS: f64 = 1_000.0;
 const DIAGNOSE_LIMIT_S: f64 = 10.0;
 const DIAGNOSE_MEMORY_LIMIT_MB: f64 = 200.0;
-/// Making up a day takes a minute or two.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Writing the synthetic day takes a minute or two.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How it is measured, for the page.
+/// Describes the method on the page.
 pub fn method() -> String {
-    "`crates/recording/examples/day.rs` writes the recording. Memory is the kernel's `VmHWM`.".to_owned()
+    "`crates/recording/examples/day.rs` writes the recording. Memory is `VmHWM`.".to_owned()
 }
 
-/// Writes the day and reads it.
+/// Writes the recording and diagnoses it.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let file = bench.folder.path().join("day.beamtune");
     let example = build(bench)?;
-    let written = run_whole(command(example).arg("write").arg(&file).arg(HOURS.to_string()), PATIENCE)?;
+    let written = run_to_end(command(example).arg("write").arg(&file).arg(HOURS.to_string()), TIMEOUT)?;
     let size = fs::metadata(&file)?.len();
 
     let begin = Instant::now();
@@ -38,20 +38,15 @@ pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let ticks: u32 = lives.iter().map(|life| life.ticks).sum();
     ensure!(ticks == HOURS * 3_600, "the day holds {ticks} samples");
 
-    let diagnosed = run_whole(command(&bench.beamtune).arg("diagnose").arg(&file), PATIENCE)?;
+    let diagnosed = run_to_end(command(&bench.beamtune).arg("diagnose").arg(&file), TIMEOUT)?;
     let mb = |mb: f64| format!("{mb:.0} MB");
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     let day = format!("{HOURS} h at one sample a second, 64 + 64 schedulers (synthetic)");
     Ok(vec![
         Figure::below(format!("size of a recording of {day}"), megabytes(size), SIZE_LIMIT_MB, mb),
+        Figure::below("peak RSS of the recorder", megabytes(written.peak_rss_bytes), MEMORY_LIMIT_MB, mb),
         Figure::below(
-            "memory of the recorder over that day: most ever resident",
-            megabytes(written.peak_rss_bytes),
-            MEMORY_LIMIT_MB,
-            mb,
-        ),
-        Figure::below(
-            "opening the recording, in the system's cache",
+            "opening the recording from the page cache",
             open.as_secs_f64() * 1e3,
             OPEN_LIMIT_MS,
             |ms| format!("{ms:.0} ms"),
@@ -59,21 +54,16 @@ pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
         Figure::below("`beamtune diagnose` of it", diagnosed.time.as_secs_f64(), DIAGNOSE_LIMIT_S, |s| {
             format!("{s:.1} s")
         }),
-        Figure::below(
-            "memory of that: most ever resident",
-            megabytes(diagnosed.peak_rss_bytes),
-            DIAGNOSE_MEMORY_LIMIT_MB,
-            mb,
-        ),
+        Figure::below("its peak RSS", megabytes(diagnosed.peak_rss_bytes), DIAGNOSE_MEMORY_LIMIT_MB, mb),
     ])
 }
 
-/// The program that writes the day: an example of the crate `recording`.
+/// Builds the program that writes the recording: an example of the crate `recording`.
 fn build(bench: &Bench) -> Result<PathBuf> {
     let mut cargo = command(env!("CARGO"));
     cargo.args(["build", "--quiet", "--release", "-p", "beamtune-recording", "--example", "day"]);
     output(cargo.current_dir(&bench.repository))?;
     let this = std::env::current_exe()?;
-    let target = this.parent().and_then(Path::parent).context("this program lies in no target folder")?;
+    let target = this.parent().and_then(Path::parent).context("xtask is not in a target folder")?;
     Ok(target.join("release/examples/day"))
 }

@@ -1,91 +1,91 @@
-//! Figures: what was measured, its limit, and whether that is kept; and the page that shows them.
+//! Figures with their limits and verdicts, and the table that shows them.
 
 use beamtune_stats::paired::{self, Effect};
 
-/// Whether a limit is kept.
+/// Whether a figure meets its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is.
-    Kept,
-    /// It is not.
+    /// It does.
+    Met,
+    /// It does not.
     Missed,
-    /// The measurement is too coarse to say.
-    Unproven,
-    /// There is no limit: the figure stands beside another one.
+    /// The interval includes the limit.
+    Inconclusive,
+    /// The figure has no limit.
     Compared,
     /// There is no figure.
     NotMeasured,
 }
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Debug, Clone)]
 pub struct Figure {
     /// What was measured.
     pub what: String,
-    /// How much it is, with its unit.
+    /// The value, with its unit.
     pub value: String,
-    /// How much it may be.
+    /// The limit, with its unit.
     pub limit: String,
-    /// Whether that is kept.
+    /// Whether the value meets the limit.
     pub verdict: Verdict,
 }
 
 impl Figure {
-    /// A number that is to be below a limit of the same unit; `show` writes either.
+    /// A value that must be below a limit of the same unit; `show` formats both.
     pub fn below(what: impl Into<String>, value: f64, limit: f64, show: impl Fn(f64) -> String) -> Figure {
-        let verdict = if value < limit { Verdict::Kept } else { Verdict::Missed };
+        let verdict = if value < limit { Verdict::Met } else { Verdict::Missed };
         Figure { what: what.into(), value: show(value), limit: format!("< {}", show(limit)), verdict }
     }
 
-    /// A number to compare others with.
+    /// A value without a limit.
     pub fn compared(what: impl Into<String>, value: impl Into<String>) -> Figure {
         Figure { what: what.into(), value: value.into(), limit: "–".into(), verdict: Verdict::Compared }
     }
 
-    /// What could not be measured, and why.
+    /// A value that could not be measured, and why.
     pub fn not_measured(what: impl Into<String>, why: impl Into<String>) -> Figure {
         let value = format!("not measured: {}", why.into());
         Figure { what: what.into(), value, limit: "–".into(), verdict: Verdict::NotMeasured }
     }
 
-    /// With a remark behind the number.
-    pub fn with(mut self, remark: &str) -> Figure {
-        self.value.push_str(remark);
+    /// Appends to the value.
+    pub fn with_suffix(mut self, suffix: &str) -> Figure {
+        self.value.push_str(suffix);
         self
     }
 }
 
-/// Whether an effect is below a limit, with the certainty of its interval.
+/// Whether an effect is below a limit, at the confidence level of its interval.
 pub fn judge(effect: &Effect, limit: f64) -> Verdict {
     if effect.high < limit {
-        Verdict::Kept
+        Verdict::Met
     } else if effect.low >= limit {
         Verdict::Missed
     } else {
-        Verdict::Unproven
+        Verdict::Inconclusive
     }
 }
 
-/// Whether an effect lies between two limits, with the certainty of its interval. Without an upper one: infinity.
+/// Whether an effect is between two limits, at the confidence level of its interval. `high` may be infinite.
 pub fn judge_within(effect: &Effect, low: f64, high: f64) -> Verdict {
     if low <= effect.low && effect.high <= high {
-        Verdict::Kept
+        Verdict::Met
     } else if effect.high < low || high < effect.low {
         Verdict::Missed
     } else {
-        Verdict::Unproven
+        Verdict::Inconclusive
     }
 }
 
-/// How many times `others` the values of `ours` are, from pairs. Ratios are what stays the same while the machine gets slower
-/// or faster, so it is their logarithms that are compared.
+/// The ratio of `ours` to `others`, from pairs. Compares logarithms, because ratios stay the same when the host gets slower
+/// or faster.
 pub fn ratio(ours: &[f64], others: &[f64], confidence: f64) -> Option<Effect> {
     let logs: Vec<f64> = ours.iter().zip(others).map(|(ours, other)| (ours / other).ln()).collect();
     let effect = paired::effect(&logs, confidence)?;
     Some(Effect { estimate: effect.estimate.exp(), low: effect.low.exp(), high: effect.high.exp(), ..effect })
 }
 
-/// The middle of some values; not a number without any.
+/// The median; NaN without values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -93,12 +93,12 @@ pub fn median(values: &[f64]) -> f64 {
     at(sorted.len().saturating_sub(1) / 2).midpoint(at(sorted.len() / 2))
 }
 
-/// An effect that is a ratio, as text: `1.17 [1.15, 1.19]`.
-pub fn times(effect: &Effect) -> String {
+/// A ratio with its interval: `1.17 [1.15, 1.19]`.
+pub fn factor(effect: &Effect) -> String {
     format!("{:.2} [{:.2}, {:.2}]", effect.estimate, effect.low, effect.high)
 }
 
-/// A whole number with its thousands apart: `238,000`.
+/// A rounded number with thousands separators: `238,000`.
 pub fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -111,25 +111,25 @@ pub fn thousands(number: f64) -> String {
     out
 }
 
-/// An effect that is a share, as text: `0.21 % [0.18, 0.25]`.
+/// A share with its interval: `0.21 % [0.18, 0.25]`.
 pub fn percent(effect: &Effect) -> String {
-    // No "-0.00".
+    // Adding 0.0 turns -0.0 into 0.0.
     let show = |share: f64| format!("{:.2}", (share * 1e4).round() / 1e2 + 0.0);
     format!("{} % [{}, {}]", show(effect.estimate), show(effect.low), show(effect.high))
 }
 
-/// The table of all figures, in Markdown.
+/// The table of figures, in Markdown.
 pub fn table(figures: &[Figure]) -> String {
     let mut out = String::from("| what | figure | limit | |\n|---|---|---|---|\n");
     for Figure { what, value, limit, verdict } in figures {
         let verdict = match verdict {
-            Verdict::Kept => "kept",
+            Verdict::Met => "met",
             Verdict::Missed => "**missed**",
-            Verdict::Unproven => "**unproven**",
+            Verdict::Inconclusive => "**inconclusive**",
             Verdict::Compared => "",
             Verdict::NotMeasured => "not measured",
         };
-        // An error's text may hold anything.
+        // Error messages may hold any characters.
         let [what, value] = [what, value].map(|text| text.replace('|', "\\|").replace('\n', " "));
         out.push_str(&format!("| {what} | {value} | {limit} | {verdict} |\n"));
     }
@@ -145,62 +145,62 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_kept_or_missed_only_by_the_whole_interval() {
+    fn a_limit_is_met_or_missed_only_by_the_whole_interval() {
         let check = |effect: Effect, expect| assert_eq!(judge(&effect, 0.5), expect, "{effect:?}");
-        check(effect(0.1, 0.2, 0.3), Verdict::Kept);
-        check(effect(0.1, 0.2, 0.5), Verdict::Unproven);
-        check(effect(0.4, 0.6, 0.7), Verdict::Unproven);
+        check(effect(0.1, 0.2, 0.3), Verdict::Met);
+        check(effect(0.1, 0.2, 0.5), Verdict::Inconclusive);
+        check(effect(0.4, 0.6, 0.7), Verdict::Inconclusive);
         check(effect(0.5, 0.6, 0.7), Verdict::Missed);
     }
 
     #[test]
-    fn a_ratio_is_judged_from_both_sides() {
+    fn a_ratio_is_compared_with_both_limits() {
         let check =
             |effect: Effect, expect| assert_eq!(judge_within(&effect, 0.9, 1.1), expect, "{effect:?}");
-        check(effect(0.9, 1.0, 1.1), Verdict::Kept);
-        check(effect(0.89, 1.0, 1.05), Verdict::Unproven);
-        check(effect(0.95, 1.0, 1.11), Verdict::Unproven);
+        check(effect(0.9, 1.0, 1.1), Verdict::Met);
+        check(effect(0.89, 1.0, 1.05), Verdict::Inconclusive);
+        check(effect(0.95, 1.0, 1.11), Verdict::Inconclusive);
         check(effect(0.7, 0.8, 0.89), Verdict::Missed);
         check(effect(1.2, 1.3, 1.4), Verdict::Missed);
-        assert_eq!(judge_within(&effect(0.9, 7.0, 9.0), 0.9, f64::INFINITY), Verdict::Kept);
+        assert_eq!(judge_within(&effect(0.9, 7.0, 9.0), 0.9, f64::INFINITY), Verdict::Met);
     }
 
     #[test]
-    fn a_ratio_does_not_care_how_fast_the_machine_was_in_a_pair() {
+    fn a_ratio_is_independent_of_the_speed_of_the_host() {
         let others = [100.0, 200.0, 400.0, 100.0, 50.0, 100.0];
         let found = ratio(&others.map(|other| other * 1.25), &others, 0.95).expect("enough pairs");
-        assert_eq!(times(&found), "1.25 [1.25, 1.25]");
+        assert_eq!(factor(&found), "1.25 [1.25, 1.25]");
         assert_eq!(ratio(&others[..5], &others[..5], 0.95), None);
     }
 
     #[test]
-    fn the_median_is_in_the_middle() {
+    fn the_median_is_the_middle_value() {
         assert_eq!(median(&[5.0, 1.0, 3.0]), 3.0);
         assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.5);
         assert!(median(&[]).is_nan());
     }
 
     #[test]
-    fn thousands_stand_apart() {
+    fn thousands_are_separated() {
         let shown = [7.4, 999.0, 1_000.0, 238_123.0, 1_234_567.0].map(thousands);
         assert_eq!(shown, ["7", "999", "1,000", "238,123", "1,234,567"]);
     }
 
     #[test]
-    fn a_share_is_shown_in_percent_without_a_negative_zero() {
+    fn a_share_is_a_percentage_without_a_negative_zero() {
         assert_eq!(percent(&effect(-0.012_34, -0.000_01, 0.02)), "0.00 % [-1.23, 2.00]");
     }
 
     #[test]
-    fn a_line_of_the_table_stays_one_line() {
+    fn a_row_of_the_table_is_one_line() {
         let figures = [
-            Figure::below("size", 6.6, 20.0, |mb| format!("{mb} MB")).with(", static"),
+            Figure::below("size", 6.6, 20.0, |mb| format!("{mb} MB")).with_suffix(", static"),
             Figure::not_measured("a|b", "two\nlines"),
         ];
         assert_eq!(
             table(&figures).lines().skip(2).collect::<Vec<_>>(),
             [
-                "| size | 6.6 MB, static | < 20 MB | kept |",
+                "| size | 6.6 MB, static | < 20 MB | met |",
                 "| a\\|b | not measured: two lines | – | not measured |"
             ]
         );

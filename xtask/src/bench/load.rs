@@ -1,22 +1,21 @@
-//! The load generator beside its peers: what a request or a message costs it, whether what it tells is
-//! true, and how large it gets.
+//! The load generator compared with its peers: CPU per request and per message, accuracy, and scale.
 //!
-//! Servers and generators are started on cores of their own where there are two, and take turns in random order. What a peer
-//! prints is read by the same code as in `beamtune load import`.
+//! Server and generator run on different cores if there are two. Generators take turns in random order. The results of
+//! peers are read by the code of `beamtune load import`.
 
+pub mod accuracy;
 mod echo;
 pub mod exchange;
-mod family;
 pub mod http;
 mod mosquitto;
 mod mqtt;
 mod nginx;
 mod peers;
-mod place;
+mod placement;
+mod process_tree;
 mod rabbitmq;
 pub mod scale;
 mod tool;
 mod trial;
-pub mod truth;
 mod tsung;
 mod websocket;

@@ -1,14 +1,14 @@
-//! The machine: what it is, and what else ran on it meanwhile.
+//! The host: its description, and the CPU that other processes use.
 
 use std::fs;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-/// Clock ticks per second of the counters in /proc: the same on every Linux that beamtune runs on (proc(5)).
+/// Clock ticks per second of the counters in /proc (USER_HZ), the same on all Linux systems that beamtune supports.
 pub const TICKS_PER_S: f64 = 100.0;
 
-/// What the machine is, in one line.
+/// The host in one line.
 pub fn describe() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
@@ -26,7 +26,7 @@ pub fn describe() -> String {
     )
 }
 
-/// The first two numbers of a kernel's release; what follows names its build.
+/// The first two numbers of a kernel release; the rest names the build.
 fn kernel(release: &str) -> String {
     release.trim().split('.').take(2).collect::<Vec<_>>().join(".")
 }
@@ -35,25 +35,26 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim_start().strip_prefix(':')?.trim()))
 }
 
-/// CPU that others used, in cores.
+/// CPU that was used by others, in cores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interference {
-    /// Processes that are neither ours nor started by us.
+    /// Processes other than xtask and its children.
     pub others: f64,
-    /// What the hypervisor gave to somebody else.
+    /// Steal.
     pub stolen: f64,
 }
 
-/// Measures what others use while something of ours is measured.
+/// Measures the CPU that others use during a benchmark.
 ///
-/// What we start counts as ours once it has ended and was waited for; so begin before, and end after all of that.
+/// Children count as ours once they have been waited for, so all of them must start after `begin` and be reaped before
+/// `end`.
 pub struct Meter {
     begin: Instant,
     host: Host,
     own_ticks: u64,
 }
 
-/// Clock ticks since the start of the machine.
+/// Clock ticks since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Host {
     busy: u64,
@@ -61,12 +62,12 @@ struct Host {
 }
 
 impl Meter {
-    /// Begins.
+    /// Starts the measurement.
     pub fn begin() -> Result<Meter> {
         Ok(Meter { begin: Instant::now(), host: host()?, own_ticks: own()? })
     }
 
-    /// Ends.
+    /// Ends the measurement.
     pub fn end(self) -> Result<Interference> {
         let (host, own) = (host()?, own()?);
         let cores = |ticks: u64| ticks as f64 / TICKS_PER_S / self.begin.elapsed().as_secs_f64();
@@ -76,10 +77,10 @@ impl Meter {
 }
 
 fn host() -> Result<Host> {
-    parse_host(&fs::read_to_string("/proc/stat")?).context("cannot understand /proc/stat")
+    parse_host(&fs::read_to_string("/proc/stat")?).context("cannot parse /proc/stat")
 }
 
-/// proc(5): user nice system idle iowait irq softirq steal.
+/// The first line of /proc/stat (proc(5)): user nice system idle iowait irq softirq steal.
 fn parse_host(stat: &str) -> Option<Host> {
     let ticks: Option<Vec<u64>> = stat
         .lines()
@@ -97,11 +98,11 @@ fn parse_host(stat: &str) -> Option<Host> {
 }
 
 fn own() -> Result<u64> {
-    parse_ticks(&fs::read_to_string("/proc/self/stat")?).context("cannot understand /proc/self/stat")
+    parse_ticks(&fs::read_to_string("/proc/self/stat")?).context("cannot parse /proc/self/stat")
 }
 
-/// CPU time from /proc/PID/stat, of the process and of those that it has waited for. proc(5): utime, stime, cutime and cstime
-/// are the fields 14 to 17; the second one, a name, may hold blanks.
+/// CPU time in /proc/PID/stat, of the process and of the children that it waited for. proc(5): utime, stime, cutime and
+/// cstime are fields 14 to 17; field 2, the name, may hold blanks.
 pub fn parse_ticks(stat: &str) -> Option<u64> {
     let fields = stat.rsplit_once(')')?.1.split_whitespace();
     let ticks: Option<Vec<u64>> = fields.skip(11).take(4).map(|ticks| ticks.parse().ok()).collect();
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_time_is_all_but_idle_waiting_and_stolen_time() {
+    fn busy_time_excludes_idle_iowait_and_steal() {
         let stat = "cpu  100 20 3 5000 600 7 8 90 1000 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n";
         assert_eq!(parse_host(stat), Some(Host { busy: 138, stolen: 90 }));
         assert_eq!(parse_host("cpu  1 2 3\n"), None);
@@ -121,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn own_time_is_found_behind_a_name_with_blanks_and_brackets() {
+    fn own_time_is_parsed_behind_a_name_with_blanks_and_brackets() {
         let stat = "42 (a ) b) S 1 42 42 0 -1 4194304 100 0 0 0 11 22 33 44 20 0 1 0";
         assert_eq!(parse_ticks(stat), Some(110));
         assert_eq!(parse_ticks("42 (a) S 1"), None);
     }
 
     #[test]
-    fn work_of_a_child_is_ours_once_it_was_waited_for() {
+    fn cpu_of_a_child_counts_once_it_was_waited_for() {
         let before = own().expect("/proc/self/stat");
         let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
         assert!(std::process::Command::new("sh").args(["-c", spin]).status().expect("sh").success());

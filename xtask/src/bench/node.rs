@@ -1,4 +1,4 @@
-//! The nodes that are measured: which Erlangs there are, and VMs with a load of a known size.
+//! OTP installations, and nodes with a load of a known size.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,29 +11,30 @@ use tempfile::TempDir;
 use super::process::{Running, command, output};
 use crate::repository;
 
-/// What runs in the nodes.
+/// The module that runs in the nodes.
 const SOURCE: &str = include_str!("bench_node.erl");
 
-/// Processes that wait, in the nodes that are measured.
+/// Idle processes of a node.
 pub const PROCESSES: u32 = 10_000;
-/// ETS tables in them.
+/// ETS tables of a node.
 pub const TABLES: u32 = 500;
 
-/// An Erlang on this machine.
+/// An OTP installation.
 #[derive(Debug, Clone)]
 pub struct Otp {
-    /// Its release: 25.
+    /// OTP release: 25.
     pub release: u32,
-    /// Folder with a whole system in it; `None` for this one.
+    /// Root of its chroot; `None` for the host.
     root: Option<PathBuf>,
 }
 
-/// Those that beamtune is tested on, as far as they are installed; the machine's own is the first.
+/// The host's own OTP, then those in chroots.
 pub fn installed() -> Result<Vec<Otp>> {
     let eval = "io:put_chars(erlang:system_info(otp_release)), halt().";
     let own = output(command("erl").args(["-noshell", "-eval", eval]))
         .context("Erlang is needed (on Debian: apt-get install erlang-base)")?;
-    let mut found = vec![Otp { release: own.trim().parse().context("erl names no release")?, root: None }];
+    let release = own.trim().parse().with_context(|| format!("erl printed {own:?}, expected a release"))?;
+    let mut found = vec![Otp { release, root: None }];
     let others = repository::chroots()?.into_iter();
     found.extend(others.map(|(release, root)| Otp { release, root: Some(root) }));
     Ok(found)
@@ -51,7 +52,7 @@ impl Otp {
         }
     }
 
-    /// A path of ours as this Erlang sees it.
+    /// A path of the host as this OTP sees it.
     fn inside(&self, path: &Path) -> PathBuf {
         match &self.root {
             Some(root) => Path::new("/").join(path.strip_prefix(root).unwrap_or(path)),
@@ -59,7 +60,7 @@ impl Otp {
         }
     }
 
-    /// A folder with the module that runs in the nodes, compiled by this Erlang.
+    /// Compiles the module that runs in the nodes, into a temporary folder.
     fn compile(&self) -> Result<TempDir> {
         let parent = self.root.as_ref().map_or_else(std::env::temp_dir, |root| root.join("tmp"));
         let folder = tempfile::Builder::new().prefix("beamtune-bench-").tempdir_in(parent)?;
@@ -90,30 +91,30 @@ impl Otp {
     }
 }
 
-/// What a node has to do.
+/// The load of a node.
 #[derive(Debug, Clone, Copy)]
 pub enum Load {
-    /// So many processes that wait, ETS tables and ports.
+    /// Idle processes, ETS tables and ports.
     Huge { processes: u32, tables: u32, ports: u32 },
-    /// So many megabytes of binaries, held by a process on each scheduler.
+    /// Binaries, held by a process on each scheduler.
     Carriers { megabytes: u32 },
-    /// Nothing: it has just been started.
+    /// None.
     Empty,
-    /// [`PROCESSES`] processes wait, and [`TABLES`] tables are there.
+    /// [`PROCESSES`] idle processes and [`TABLES`] tables.
     Idle,
-    /// The same, and so many workers.
+    /// The same, and this number of workers.
     Busy(usize),
 }
 
 /// A node with a load.
 pub struct Node {
     running: Running,
-    /// Its full name.
+    /// The node name.
     pub name: String,
-    /// What it says it is: `OTP 25 (erts 13.1.5)`.
+    /// `OTP 25 (erts 13.1.5)`.
     pub version: String,
-    /// Where it sends back what it gets.
-    pub answering: SocketAddr,
+    /// Address of its echo server.
+    pub echo: SocketAddr,
     otp: Otp,
     cookie: String,
     // Removed after the VM has ended.
@@ -121,7 +122,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts one and waits until its load is there.
+    /// Starts a node and waits until its load is set up.
     pub fn start(otp: &Otp, flags: &[&str], load: Load) -> Result<Node> {
         let cookie = format!("bench{:016x}", fastrand::u64(..));
         let [processes, tables, ports] = match load {
@@ -135,50 +136,50 @@ impl Node {
         let run = ["target", &sizes[0], &sizes[1], &sizes[2], &workers.to_string(), &sizes[3]];
         let (mut running, name, modules) = otp.start(flags, &run, &cookie, &[])?;
         let ready = running.expect_line("bench ready ")?;
-        let (port, version) = ready.split_once(' ').context("the node names no port")?;
-        let answering = SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?));
+        let (port, version) = ready.split_once(' ').context("the node printed no port")?;
+        let echo = SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?));
         let version = version.to_owned();
-        Ok(Node { running, name, version, answering, otp: otp.clone(), cookie, _modules: modules })
+        Ok(Node { running, name, version, echo, otp: otp.clone(), cookie, _modules: modules })
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.running.pid()
     }
 
-    /// Begins to measure.
+    /// Starts a measurement.
     pub fn begin(&mut self) -> Result<()> {
-        self.running.say("begin")?;
+        self.running.write_line("begin")?;
         self.running.expect_line("bench began").map(drop)
     }
 
-    /// What it has measured since: the mean number of active schedulers, or for a busy one the units of work per second.
+    /// Ends the measurement: the mean number of active schedulers, or units of work per second of a busy node.
     pub fn end(&mut self) -> Result<f64> {
-        self.running.say("end")?;
+        self.running.write_line("end")?;
         Ok(self.running.expect_line("bench measured ")?.parse()?)
     }
 
-    /// Starts a process that computes without end, and gives its pid.
+    /// Starts a process that computes in an endless loop, and returns its pid.
     pub fn heat(&mut self) -> Result<String> {
-        self.running.say("heat")?;
+        self.running.write_line("heat")?;
         self.running.expect_line("bench heated ")
     }
 
-    /// Waits until an agent has left, and what that takes is over.
-    pub fn wait_until_left(&mut self) -> Result<()> {
-        self.running.say("left")?;
+    /// Waits until the agent has been unloaded.
+    pub fn wait_until_unloaded(&mut self) -> Result<()> {
+        self.running.write_line("left")?;
         self.running.expect_line("bench left").map(drop)
     }
 }
 
-/// A VM that runs etop at one refresh a second.
+/// A VM that runs etop with one refresh a second.
 pub struct Etop {
     running: Running,
     _modules: TempDir,
 }
 
 impl Etop {
-    /// Starts it and waits for its first table. `observer` is the folder of its beams where the Erlang has none itself.
+    /// Starts etop and waits for its first table. `observer` is the folder of its modules if the OTP lacks them.
     pub fn start(node: &Node, observer: Option<&Path>) -> Result<Etop> {
         let (running, _, modules) =
             node.otp.start(&["-hidden"], &["etop", &node.name], &node.cookie, observer.as_slice())?;
@@ -187,7 +188,7 @@ impl Etop {
         Ok(etop)
     }
 
-    /// Tables that it has printed since it was last asked.
+    /// Number of tables printed since the last call.
     pub fn tables(&self) -> usize {
         self.running.lines().filter(|line| line.starts_with(" Load:")).count()
     }

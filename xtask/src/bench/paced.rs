@@ -1,7 +1,7 @@
-//! What a node's users feel: requests at a steady pace, timed from when they were due.
+//! Latency of requests at a constant rate, measured from when they were due.
 //!
-//! A request that is late because the one before was slow counts with its whole delay, as it would for a user
-//! who does not know of the other one (Tene, "How NOT to Measure Latency": coordinated omission).
+//! A request that is sent late because the previous one was slow counts with its whole delay, which avoids coordinated
+//! omission (Tene, "How NOT to Measure Latency").
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::process::PATIENCE;
+use super::process::TIMEOUT;
 
-/// Between two requests: a thousand a second.
-const PACE: Duration = Duration::from_millis(1);
-/// Of a request, and of its answer.
+/// Interval of requests: a thousand a second.
+const INTERVAL: Duration = Duration::from_millis(1);
+/// Size of a request and of its response.
 const BYTES: usize = 64;
 
-/// Delays of the requests that were due from now until `work` has ended, in order, and what `work` gave.
+/// Sends requests until `work` has ended. Returns their delays, in order, and the result of `work`.
 pub fn while_working<T>(at: SocketAddr, work: impl FnOnce() -> Result<T>) -> Result<(Vec<Duration>, T)> {
-    let stream = TcpStream::connect_timeout(&at, PATIENCE).context("the node does not answer requests")?;
+    let stream = TcpStream::connect_timeout(&at, TIMEOUT).context("the node does not answer requests")?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let requests = scope.spawn(|| request(stream, &is_over));
@@ -41,12 +41,12 @@ fn request(mut stream: TcpStream, is_over: &AtomicBool) -> Result<Vec<Duration>>
         stream.write_all(&bytes)?;
         stream.read_exact(&mut bytes).context("a request was not answered")?;
         delays.push(due.elapsed());
-        due += PACE;
+        due += INTERVAL;
     }
     Ok(delays)
 }
 
-/// The delay that 99 of 100 requests do not exceed, in milliseconds.
+/// The 99th percentile, in milliseconds.
 pub fn p99_ms(mut delays: Vec<Duration>) -> Result<f64> {
     ensure!(delays.len() >= 1000, "only {} requests were answered", delays.len());
     delays.sort_unstable();
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_delays_all_requests_that_were_due_meanwhile() {
+    fn a_stall_delays_all_requests_that_are_due_during_it() {
         const STALL: Duration = Duration::from_millis(60);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = listener.local_addr().expect("its address");
@@ -92,7 +92,7 @@ mod tests {
             let (delays, done) = while_working(at, work).expect("all answered");
             assert_eq!(done, "done");
             let late = delays.iter().filter(|delay| **delay > STALL / 2).count();
-            // Those that were due in the first half of the stall.
+            // The requests that were due in the first half of the stall.
             assert!(late >= 30, "{late} of {}", delays.len());
         });
     }

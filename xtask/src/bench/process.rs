@@ -1,7 +1,7 @@
-//! Processes that always end, waiting that Ctrl-C interrupts, and the most memory that a process ever had.
+//! Child processes that always end, waits that Ctrl-C interrupts, and CPU and memory of processes.
 //!
-//! Each process is started in a group of its own, so that Ctrl-C reaches only this program, which then ends what
-//! it has started, by process id. VMs end with their standard input too, should this program be killed.
+//! Each child has its own process group, so that Ctrl-C reaches only this program, which then kills its children by process
+//! id. VMs also end when their standard input closes, in case this program is killed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,15 +17,15 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 
 use super::machine::{TICKS_PER_S, parse_ticks};
 
-/// What takes longer than this, and is no measurement, has failed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Limit of everything that is not itself measured.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Between two looks at a process. Short against what is timed so (tenths of a second).
-const LOOK_PAUSE: Duration = Duration::from_millis(5);
+/// Interval of polling; short compared with the durations measured this way (tenths of a second).
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// From now on Ctrl-C ends the benchmark in order.
+/// Makes Ctrl-C and SIGTERM end the benchmark cleanly.
 pub fn catch_interrupts() -> Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, INTERRUPTED.clone()).context("cannot catch Ctrl-C")?;
@@ -38,20 +38,20 @@ pub fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Waits for something; an error after Ctrl-C, or when it takes too long.
-pub fn wait_for<T>(what: &str, patience: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let deadline = Instant::now() + patience;
+/// Polls until there is a result; fails after Ctrl-C or the timeout.
+pub fn wait_for<T>(what: &str, timeout: Duration, mut poll: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + timeout;
     loop {
-        if let Some(found) = look()? {
+        if let Some(found) = poll()? {
             return Ok(found);
         }
         ensure!(!is_interrupted(), "interrupted");
-        ensure!(Instant::now() < deadline, "waited {} s in vain for {what}", patience.as_secs());
-        std::thread::sleep(LOOK_PAUSE);
+        ensure!(Instant::now() < deadline, "timed out after {} s waiting for {what}", timeout.as_secs());
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Lets time pass; an error after Ctrl-C.
+/// Sleeps; fails after Ctrl-C.
 pub fn pause(length: Duration) -> Result<()> {
     let end = Instant::now() + length;
     loop {
@@ -64,7 +64,7 @@ pub fn pause(length: Duration) -> Result<()> {
     }
 }
 
-/// A command that a developer's own settings do not reach.
+/// A command without the developer's own settings of Erlang and beamtune.
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     for name in ["BEAMTUNE_COOKIE", "ERL_EPMD_PORT", "ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS"] {
@@ -73,7 +73,7 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// Runs a short command to its end and gives what it printed.
+/// Runs a command and returns its standard output.
 pub fn output(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
@@ -86,7 +86,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A process that is killed and waited for when it goes out of scope.
+/// A child process that is killed and waited for when dropped.
 pub struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -95,7 +95,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a command. Its output can be waited for line by line.
+    /// Starts a command.
     pub fn start(command: &mut Command) -> Result<Running> {
         let started = command
             .process_group(0)
@@ -118,7 +118,7 @@ impl Running {
         let stderr = child.stderr.take().map(|mut pipe| {
             std::thread::spawn(move || {
                 let mut text = Vec::new();
-                // What could be read is what there is to show.
+                // An incomplete text is better than none.
                 let _ = pipe.read_to_end(&mut text);
                 String::from_utf8_lossy(&text).into_owned()
             })
@@ -126,108 +126,108 @@ impl Running {
         Ok(Running { stdin: child.stdin.take(), child, lines, stderr })
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Writes a line to its standard input.
-    pub fn say(&mut self, line: &str) -> Result<()> {
-        let stdin = self.stdin.as_mut().context("its standard input is closed")?;
+    /// Writes a line to the standard input.
+    pub fn write_line(&mut self, line: &str) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("standard input is closed")?;
         writeln!(stdin, "{line}").with_context(|| format!("process {} has ended", self.child.id()))
     }
 
-    /// Waits for a line that begins so, and gives the rest of it.
+    /// Waits for a line with this prefix, and returns the rest of it.
     pub fn expect_line(&mut self, prefix: &str) -> Result<String> {
-        let mut seen = String::new();
-        let found = wait_for("a line", PATIENCE, || {
+        let mut others = String::new();
+        let found = wait_for("a line", TIMEOUT, || {
             loop {
                 match self.lines.try_recv() {
                     Ok(line) => match line.strip_prefix(prefix) {
                         Some(rest) => return Ok(Some(rest.to_owned())),
-                        None => seen.push_str(&format!("\n{line}")),
+                        None => others.push_str(&format!("\n{line}")),
                     },
                     Err(TryRecvError::Empty) => return Ok(None),
                     Err(TryRecvError::Disconnected) => bail!("it has ended"),
                 }
             }
         });
-        found.with_context(|| format!("no line {prefix:?} from process {}{seen}", self.pid()))
+        found.with_context(|| format!("process {} printed no line {prefix:?}, but:{others}", self.pid()))
     }
 
-    /// The lines that have come meanwhile.
+    /// The lines printed since the last call.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.lines.try_iter()
     }
 
-    /// Asks it to end, as Ctrl-C does.
+    /// Sends SIGINT, as Ctrl-C does.
     pub fn interrupt(&self) -> Result<()> {
         output(Command::new("kill").args(["-s", "INT", &self.pid().to_string()])).map(drop)
     }
 
-    /// Its status, if it has ended.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    /// The exit status, if the process has ended.
+    pub fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().context("cannot wait for a process")
     }
 
-    /// Waits for its end, which is to be a success.
-    pub fn finish(mut self, patience: Duration) -> Result<()> {
-        match wait_for("the end of a process", patience, || self.ended())?.success() {
+    /// Waits for a successful exit.
+    pub fn finish(mut self, timeout: Duration) -> Result<()> {
+        match wait_for("the end of a process", timeout, || self.exit_status())?.success() {
             true => Ok(()),
             false => Err(self.failure()),
         }
     }
 
-    /// Waits until it takes connections at an address; if it ends instead, that is why.
-    pub fn wait_until_it_listens(&mut self, name: &str, at: SocketAddr) -> Result<()> {
-        let is_up = wait_for(name, PATIENCE, || {
-            ensure!(self.ended()?.is_none(), "{name} has ended");
+    /// Waits until it accepts connections at an address; if it ends before, the error has its output.
+    pub fn wait_until_listening(&mut self, name: &str, at: SocketAddr) -> Result<()> {
+        let is_up = wait_for(name, TIMEOUT, || {
+            ensure!(self.exit_status()?.is_none(), "{name} ended");
             Ok(TcpStream::connect(at).ok())
         });
         is_up.map(drop).map_err(|_| self.failure().context(format!("{name} does not start")))
     }
 
-    /// What an ended process has to say for itself.
+    /// Exit status and standard error of an ended process.
     pub fn failure(&mut self) -> Error {
-        let said = self.stderr.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
-        let status = self.ended().ok().flatten().map_or_else(String::new, |status| status.to_string());
-        anyhow!("{status}: {}", said.trim())
+        let stderr = self.stderr.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
+        let status = self.exit_status().ok().flatten().map_or_else(String::new, |status| status.to_string());
+        anyhow!("{status}: {}", stderr.trim())
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended has nothing to be killed.
+        // Fails if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a program that ran to its end has used.
-pub struct Used {
-    /// From its start to its end.
+/// Time and memory of a program.
+pub struct ResourceUse {
+    /// From its start to its exit.
     pub time: Duration,
-    /// The most that was ever resident.
+    /// Peak RSS.
     pub peak_rss_bytes: u64,
 }
 
-/// Runs a program, and looks at its memory until it ends. A status of 1 is no failure: it says that something was found.
-pub fn run_whole(command: &mut Command, patience: Duration) -> Result<Used> {
+/// Runs a program and samples its memory until it exits. Exit status 1 is a success: beamtune has findings.
+pub fn run_to_end(command: &mut Command, timeout: Duration) -> Result<ResourceUse> {
     let begin = Instant::now();
     let mut running = Running::start(command)?;
     let mut peak = 0;
-    let status = wait_for("its end", patience, || {
+    let status = wait_for("its exit", timeout, || {
         peak = peak.max(peak_rss_bytes(running.pid()).unwrap_or(0));
-        running.ended()
+        running.exit_status()
     });
     let time = begin.elapsed();
     match status.with_context(|| format!("{command:?}"))?.code() {
-        Some(0 | 1) => Ok(Used { time, peak_rss_bytes: peak }),
+        Some(0 | 1) => Ok(ResourceUse { time, peak_rss_bytes: peak }),
         _ => Err(running.failure()).with_context(|| format!("{command:?}")),
     }
 }
 
-/// The most memory that a process ever had, in bytes; `None` once it has ended.
+/// Peak RSS of a process; `None` once it has ended.
 pub fn peak_rss_bytes(pid: u32) -> Option<u64> {
     peak_of_status(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
@@ -238,24 +238,23 @@ fn peak_of_status(status: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// CPU time of a process, with that of those that it has waited for, in seconds: exact once it has ended, until it is waited
-/// for. `None` while it runs.
+/// CPU time of a zombie process and of the children that it waited for, in seconds. `None` while it runs.
 pub fn cpu_s_at_end(pid: u32) -> Result<Option<f64>> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("a process is gone")?;
-    // proc(5): the state follows the name, which may hold anything.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("the process is gone")?;
+    // proc(5): the state follows the name, which may hold any characters.
     let has_ended = stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'));
-    let ticks = parse_ticks(&stat).with_context(|| format!("cannot understand /proc/{pid}/stat"))?;
+    let ticks = parse_ticks(&stat).with_context(|| format!("cannot parse /proc/{pid}/stat"))?;
     Ok(has_ended.then_some(ticks as f64 / TICKS_PER_S))
 }
 
-/// CPU time that all threads of a process have had, in nanoseconds (Documentation/scheduler/sched-stats.rst).
+/// CPU time of all threads of a process, in nanoseconds (Documentation/scheduler/sched-stats.rst).
 pub fn cpu_ns(pid: u32) -> Result<u64> {
     let mut sum = 0;
-    for thread in std::fs::read_dir(format!("/proc/{pid}/task")).context("a process has ended")? {
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task")).context("the process has ended")? {
         let path = thread?.path().join("schedstat");
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let first = text.split_whitespace().next().context("an empty schedstat")?;
+        let first = text.split_whitespace().next().context("schedstat is empty")?;
         sum += first.parse::<u64>()?;
     }
     Ok(sum)
@@ -266,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_of_memory_is_read_in_its_unit() {
+    fn peak_memory_is_read_in_its_unit() {
         let check =
             |status: &str, expect: Option<u64>| assert_eq!(peak_of_status(status), expect, "{status:?}");
         check("VmPeak:\t  9000 kB\nVmHWM:\t    3404 kB\nVmRSS:\t 1 kB\n", Some(3404 * 1024));
@@ -275,18 +274,18 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_of_a_process_is_told_when_it_has_ended() {
+    fn cpu_time_is_known_when_the_process_has_ended() {
         let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read line";
         let mut running = Running::start(Command::new("sh").args(["-c", spin])).expect("sh starts");
-        assert_eq!(cpu_s_at_end(running.pid()).expect("it is there"), None);
-        running.say("").expect("it listens");
-        let cpu_s = wait_for("its end", PATIENCE, || cpu_s_at_end(running.pid())).expect("it ends");
+        assert_eq!(cpu_s_at_end(running.pid()).expect("it runs"), None);
+        running.write_line("").expect("it reads");
+        let cpu_s = wait_for("its exit", TIMEOUT, || cpu_s_at_end(running.pid())).expect("it exits");
         assert!((0.01..10.0).contains(&cpu_s), "{cpu_s}");
-        running.finish(PATIENCE).expect("a success");
+        running.finish(TIMEOUT).expect("a success");
     }
 
     #[test]
-    fn a_process_is_ended_with_its_guard() {
+    fn a_dropped_process_is_killed() {
         let running = Running::start(Command::new("sleep").arg("1000")).expect("sleep starts");
         let pid = running.pid();
         assert!(peak_rss_bytes(pid).is_some());
@@ -295,9 +294,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_process_said_is_in_the_error() {
+    fn the_error_of_a_failed_process_has_its_output() {
         let running = Running::start(Command::new("sh").args(["-c", "echo no such thing >&2; exit 3"]));
-        let error = running.expect("sh starts").finish(PATIENCE).expect_err("it failed");
+        let error = running.expect("sh starts").finish(TIMEOUT).expect_err("it failed");
         assert!(error.to_string().contains("no such thing"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! How large beamtune is: on disk, and in memory while it records.
+//! Size of the binary, and memory while it records.
 
 use std::fs;
 use std::path::Path;
@@ -14,37 +14,36 @@ use super::window::Recorder;
 
 const BINARY_LIMIT_MB: f64 = 20.0;
 const MEMORY_LIMIT_MB: f64 = 80.0;
-/// The file's last minute is kept open and then compressed, so a minute and a little shows the most.
+/// Longer than a minute, after which the recorder compresses: that is when it needs the most memory.
 const RECORDED: Duration = Duration::from_millis(64_500);
 
-/// How it is measured, for the page.
+/// Describes the method on the page.
 pub fn method() -> String {
-    "Memory is the kernel's `VmHWM`.".to_owned()
+    "Memory is `VmHWM`.".to_owned()
 }
 
-/// The binary, and `beamtune record`.
+/// Measures the binary and `beamtune record`.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let mut figures = binary(bench)?;
     figures.extend(memory(bench)?);
     Ok(figures)
 }
 
-/// The binary.
 fn binary(bench: &Bench) -> Result<Vec<Figure>> {
     let bytes = fs::metadata(&bench.beamtune)?.len();
     let size =
         Figure::below("size of the binary", bytes as f64 / 1e6, BINARY_LIMIT_MB, |mb| format!("{mb:.1} MB"));
     let is_static = !has_interpreter(&bench.beamtune)?;
     let linking = Figure {
-        what: "linking of the binary: does its ELF header name an interpreter".into(),
-        value: if is_static { "no: static" } else { "yes: dynamic" }.into(),
+        what: "linking of the binary, by the ELF interpreter".into(),
+        value: if is_static { "static" } else { "dynamic" }.into(),
         limit: "static".into(),
-        verdict: if is_static { Verdict::Kept } else { Verdict::Missed },
+        verdict: if is_static { Verdict::Met } else { Verdict::Missed },
     };
     Ok(vec![size, linking])
 }
 
-/// `beamtune record`, on a node as it comes and on one with many schedulers, both at once.
+/// `beamtune record` on a default node and on one with many schedulers, at the same time.
 fn memory(bench: &Bench) -> Result<Vec<Figure>> {
     let otp = bench.own_otp()?;
     let mut recorded = Vec::new();
@@ -57,8 +56,7 @@ fn memory(bench: &Bench) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (label, _node, recorder) in recorded {
         let what = format!(
-            "our own memory after {} s of recording a node with {PROCESSES} processes, {TABLES} tables, {label}: most \
-             ever resident",
+            "peak RSS of `beamtune record` after {} s, node with {PROCESSES} processes, {TABLES} tables, {label}",
             RECORDED.as_secs()
         );
         let mb = recorder.peak_rss_bytes()? as f64 / 1e6;
@@ -68,11 +66,11 @@ fn memory(bench: &Bench) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// True if an executable asks for a dynamic loader.
+/// True if an executable needs a dynamic loader.
 fn has_interpreter(path: &Path) -> Result<bool> {
     let elf = fs::read(path)?;
     let types =
-        program_header_types(&elf).with_context(|| format!("{} is no 64-bit ELF file", path.display()))?;
+        program_header_types(&elf).with_context(|| format!("{} is not a 64-bit ELF file", path.display()))?;
     ensure!(!types.is_empty(), "{} has no program headers", path.display());
     Ok(types.contains(&PT_INTERP))
 }
@@ -110,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_program_headers_are_read() {
+    fn program_header_types_are_read() {
         let check =
             |elf: &[u8], expect: Option<&[u32]>| assert_eq!(program_header_types(elf).as_deref(), expect);
         check(&elf(&[6, 3, 1]), Some(&[6, 3, 1]));
@@ -121,9 +119,9 @@ mod tests {
     }
 
     #[test]
-    fn the_shell_of_this_machine_is_seen_as_it_is() {
+    fn the_linking_of_the_shell_is_as_ldd_says() {
         let shell = fs::canonicalize("/bin/sh").expect("a shell");
-        let said = std::process::Command::new("ldd").arg(&shell).output().expect("ldd");
-        assert_eq!(has_interpreter(&shell).expect("an ELF file"), said.status.success());
+        let ldd = std::process::Command::new("ldd").arg(&shell).output().expect("ldd");
+        assert_eq!(has_interpreter(&shell).expect("an ELF file"), ldd.status.success());
     }
 }

@@ -1,4 +1,4 @@
-//! How long a user waits: for the list of nodes, for the first sample of one, and for the linter.
+//! Durations that users wait for: `beamtune nodes`, the first sample, and the linter.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,20 +19,20 @@ const FIRST_SAMPLE_LIMIT_MS: f64 = 150.0;
 const LINTED: usize = 1000;
 const LINT_LIMIT_MS: f64 = 1000.0;
 
-/// How the first sample is measured, for the page.
+/// Describes how the first sample is measured, on the page.
 pub fn first_sample_method() -> String {
-    "The time from before the process `beamtune record` is started until the VM has been read for the first time, as the \
-     recording says it: it holds the start of the program, finding the node and its cookie, connecting and injecting the agent. \
-     The node had been attached to once before."
+    "From before `beamtune record` starts until the end of the VM's first read, as the recording has it. This includes \
+     starting the program, finding the node and its cookie, connecting, and injecting the agent. The node had been \
+     attached to once before."
         .to_owned()
 }
 
-/// How linting is measured, for the page.
+/// Describes how linting is measured, on the page.
 pub fn lint_method() -> String {
-    "The files of `fixtures/args` that hold flags, each several times.".to_owned()
+    "The files of `fixtures/args` that hold flags, several copies of each.".to_owned()
 }
 
-/// `beamtune nodes` beside five VMs.
+/// `beamtune nodes` with five VMs on the host.
 pub fn nodes(bench: &Bench) -> Result<Vec<Figure>> {
     let otps = bench.otps.iter().cycle().take(VMS);
     let _nodes = otps.map(|otp| Node::start(otp, &[], Load::Empty)).collect::<Result<Vec<_>>>()?;
@@ -46,23 +46,21 @@ pub fn nodes(bench: &Bench) -> Result<Vec<Figure>> {
         output(command(&bench.beamtune).arg("nodes"))?;
         times.push(begin.elapsed());
     }
-    let what =
-        format!("`beamtune nodes` beside {} VMs: the whole command, median of {RUNS} runs", listed.len());
+    let what = format!("`beamtune nodes` with {} VMs on the host, median of {RUNS} runs", listed.len());
     Ok(vec![of_times(what, &mut times, NODES_LIMIT_MS)])
 }
 
-/// From the start of `beamtune record` to the end of the VM's first read.
+/// The time from the start of `beamtune record` to the end of the VM's first read.
 pub fn first_sample(bench: &Bench) -> Result<Vec<Figure>> {
     let node = Node::start(bench.own_otp()?, &[], Load::Idle)?;
-    // The node loads the modules that the injection uses when they are first called.
+    // The first injection makes the node load modules.
     record_once(bench, &node)?;
     let mut times = Vec::with_capacity(RUNS);
     for _ in 0..RUNS {
         times.push(record_once(bench, &node)?);
     }
     let what = format!(
-        "from the start of `beamtune record` to its first sample, node with {PROCESSES} processes and {TABLES} \
-         tables, median of {RUNS} runs"
+        "`beamtune record` to its first sample, node with {PROCESSES} processes and {TABLES} tables, median of {RUNS} runs"
     );
     Ok(vec![of_times(what, &mut times, FIRST_SAMPLE_LIMIT_MS)])
 }
@@ -75,24 +73,23 @@ pub fn lint(bench: &Bench) -> Result<Vec<Figure>> {
     for number in 0..LINTED {
         let Some(file) = files.get(number % files.len().max(1)) else { break };
         let copy = folder.join((number / files.len()).to_string()).join(file.strip_prefix(&fixtures)?);
-        std::fs::create_dir_all(copy.parent().context("a file stands in a folder")?)?;
+        std::fs::create_dir_all(copy.parent().context("a path without a folder")?)?;
         std::fs::copy(file, copy)?;
     }
     let mut times = Vec::with_capacity(RUNS);
     for _ in 0..RUNS {
         let begin = Instant::now();
-        let told = command(&bench.beamtune).args(["lint", "--format", "json"]).arg(&folder).output()?;
+        let output = command(&bench.beamtune).args(["lint", "--format", "json"]).arg(&folder).output()?;
         times.push(begin.elapsed());
-        let told: serde_json::Value = serde_json::from_slice(&told.stdout)?;
-        let (files, unread) = (&told["summary"]["files"], &told["unread"]);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let (files, unread) = (&report["summary"]["files"], &report["unread"]);
         ensure!(
             *files == LINTED && *unread == serde_json::json!([]),
             "{files} files read, not read: {unread}"
         );
     }
     std::fs::remove_dir_all(&folder)?;
-    let what =
-        format!("`beamtune lint` on {LINTED} files with flags: the whole command, median of {RUNS} runs");
+    let what = format!("`beamtune lint` on {LINTED} files with flags, median of {RUNS} runs");
     Ok(vec![of_times(what, &mut times, LINT_LIMIT_MS)])
 }
 
@@ -102,13 +99,13 @@ fn record_once(bench: &Bench, node: &Node) -> Result<Duration> {
     output(command(&bench.beamtune).args(["record", &node.name, "--for", "1ms", "-o"]).arg(&file))?;
     let first = first_read(&file)?;
     std::fs::remove_file(&file)?;
-    first.duration_since(begin).context("the clock was set meanwhile")
+    first.duration_since(begin).context("the system clock was set during the measurement")
 }
 
-/// When the VM had been read for the first time.
+/// The end of the VM's first read.
 fn first_read(file: &Path) -> Result<SystemTime> {
     let reader = Reader::open(file)?;
-    let zero = reader.wall_at_zero().context("the recording does not say when it began")?;
+    let zero = reader.wall_at_zero().context("the recording has no start time")?;
     let sample = reader.samples().next().context("the recording holds no sample")??;
     let vm = sample.tick.vm.context("the VM did not answer the first sample")?;
     Ok(SystemTime::UNIX_EPOCH + Duration::from_nanos(u64::try_from(zero + vm.end)?))
@@ -120,7 +117,7 @@ fn of_times(what: String, times: &mut [Duration], limit_ms: f64) -> Figure {
     let median = ms(times[(times.len() - 1) / 2]).midpoint(ms(times[times.len() / 2]));
     let longest = times.last().copied().map_or(f64::NAN, ms);
     Figure::below(what, median, limit_ms, |ms| format!("{ms:.0} ms"))
-        .with(&format!(" (longest {longest:.0} ms)"))
+        .with_suffix(&format!(" (longest {longest:.0} ms)"))
 }
 
 #[cfg(test)]
@@ -129,13 +126,13 @@ mod tests {
     use crate::bench::figure::Verdict;
 
     #[test]
-    fn the_median_decides_and_the_longest_is_told() {
+    fn the_median_is_compared_and_the_longest_is_reported() {
         let check = |ms: &[u64], expect: (&str, Verdict)| {
             let mut times: Vec<_> = ms.iter().map(|ms| Duration::from_millis(*ms)).collect();
             let figure = of_times(String::new(), &mut times, 100.0);
             assert_eq!((figure.value.as_str(), figure.verdict), expect);
         };
-        check(&[400, 20, 30], ("30 ms (longest 400 ms)", Verdict::Kept));
+        check(&[400, 20, 30], ("30 ms (longest 400 ms)", Verdict::Met));
         check(&[90, 120, 100, 110], ("105 ms (longest 120 ms)", Verdict::Missed));
     }
 }

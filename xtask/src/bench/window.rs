@@ -1,4 +1,4 @@
-//! Windows: a node is measured for a while, with somebody watching it or without, in random order.
+//! Windows: a node is measured for some seconds, with or without an observer, in random order.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,50 +7,50 @@ use anyhow::{Context, Result, ensure};
 use beamtune_recording::Reader;
 
 use super::node::{Etop, Node};
-use super::process::{PATIENCE, Running, command, cpu_ns, pause, peak_rss_bytes, wait_for};
+use super::process::{Running, TIMEOUT, command, cpu_ns, pause, peak_rss_bytes, wait_for};
 
-/// Length of a window: the shortest one that holds every kind of sample, as details are read each 10 s.
+/// Length of a window: details are read every 10 s, so a window covers every kind of sample.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// From the watcher's start to the window: what starting costs is not what watching costs. The half second keeps
-/// the window's ends away from the samples.
+/// From the observer's start to the window, which excludes the cost of starting. The half second keeps samples away from
+/// both ends of the window.
 pub const BEFORE: Duration = Duration::from_millis(1_500);
-/// From the watcher's end to the next window.
+/// From the observer's end to the next window.
 pub const AFTER: Duration = Duration::from_millis(300);
 
-/// Who watches the node.
+/// The observer of the node in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watcher {
-    /// Nobody.
-    Nobody,
-    /// `beamtune record` at one sample a second.
+    /// The node runs alone.
+    None,
+    /// `beamtune record` with one sample a second.
     Beamtune,
-    /// `etop` at one refresh a second.
+    /// `etop` with one refresh a second.
     Etop,
 }
 
-/// What a window showed.
+/// The result of a window.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading {
-    /// What the node has measured itself.
+    /// Measured by the node, see [`Node::end`].
     pub rate: f64,
-    /// CPU that the operating system saw its process use, in cores.
+    /// CPU time of its process, in cores.
     pub os_cores: f64,
-    /// Samples or tables that the watcher has got, from [`BEFORE`] the window to its end.
+    /// Samples or tables of the observer, from [`BEFORE`] the window to its end.
     pub updates: usize,
 }
 
-/// What windows need.
+/// Runs windows.
 pub struct Windows<'a> {
-    /// The binary.
+    /// The beamtune binary.
     pub beamtune: &'a Path,
-    /// Folder of etop's beams, where the Erlang has none itself.
+    /// Folder of etop's modules, if the OTP lacks them.
     pub observer: Option<PathBuf>,
-    /// Where recordings may be put.
+    /// Folder for recordings.
     pub folder: &'a Path,
 }
 
 impl Windows<'_> {
-    /// Blocks of one window for each watcher, in an order drawn for each block. Gives each watcher's readings, in the
+    /// Runs blocks of one window per observer, in random order within a block. Returns the readings of each observer, in the
     /// order of `watchers` and of the blocks.
     pub fn blocks(
         &self,
@@ -72,7 +72,7 @@ impl Windows<'_> {
 
     fn window(&self, node: &mut Node, watcher: Watcher) -> Result<Reading> {
         let (reading, updates) = match watcher {
-            Watcher::Nobody => (measure(node)?, 0),
+            Watcher::None => (measure(node)?, 0),
             Watcher::Beamtune => {
                 let recorder = Recorder::start(self.beamtune, node, self.folder)?;
                 (measure(node)?, recorder.stop(WINDOW.as_secs() as usize)?)
@@ -81,8 +81,8 @@ impl Windows<'_> {
                 let etop = Etop::start(node, self.observer.as_deref())?;
                 let reading = measure(node)?;
                 let tables = etop.tables();
-                // How many is told beside the figure: it waits for a second after each one.
-                ensure!(tables > 0, "etop has printed no table");
+                // The page reports the number: etop waits a second after each table.
+                ensure!(tables > 0, "etop printed no table");
                 (reading, tables)
             }
         };
@@ -108,16 +108,16 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts it and waits until it has attached.
+    /// Starts the recorder and waits until it has attached.
     pub fn start(beamtune: &Path, node: &Node, folder: &Path) -> Result<Recorder> {
         let file = folder.join(format!("{:016x}.beamtune", fastrand::u64(..)));
         let mut record = command(beamtune);
-        // Should this program be killed, it ends all the same.
+        // The limit of 10 minutes ends it if this program is killed.
         record.args(["record", &node.name, "--every", "1s", "--for", "10m", "-o"]).arg(&file);
         let mut recorder = Recorder { running: Running::start(&mut record)?, file };
-        // The file is made when the node has been attached to.
-        let ended = wait_for("beamtune record to attach", PATIENCE, || {
-            let ended = recorder.running.ended()?.is_some();
+        // It creates the file after attaching.
+        let ended = wait_for("beamtune record to attach", TIMEOUT, || {
+            let ended = recorder.running.exit_status()?.is_some();
             Ok((ended || recorder.file.exists()).then_some(ended))
         })?;
         if ended {
@@ -126,13 +126,13 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// The most memory that it has had so far, in bytes.
+    /// Its peak RSS so far.
     pub fn peak_rss_bytes(&self) -> Result<u64> {
         peak_rss_bytes(self.running.pid()).context("beamtune record has ended")
     }
 
-    /// Ends it, and gives the number of samples that the VM has answered. An error if there are fewer than
-    /// expected: then what it costs would say nothing.
+    /// Ends the recorder and returns the number of samples that the VM answered. Fails if there are fewer than expected,
+    /// because the measured overhead would be too low.
     pub fn stop(self, expected: usize) -> Result<usize> {
         let reader = self.finish()?;
         let answered = answered(&reader, expected)?;
@@ -140,20 +140,20 @@ impl Recorder {
         Ok(answered)
     }
 
-    /// Ends it, and opens what it has recorded.
+    /// Ends the recorder and opens its recording.
     pub fn finish(self) -> Result<Reader> {
         self.running.interrupt()?;
-        self.running.finish(PATIENCE).context("beamtune record")?;
+        self.running.finish(TIMEOUT).context("beamtune record")?;
         Ok(Reader::open(&self.file)?)
     }
 }
 
-/// How many samples of a recording the node has answered; fewer than were expected are an error.
+/// The number of samples that the node answered; fails if there are fewer than expected.
 pub fn answered(reader: &Reader, expected: usize) -> Result<usize> {
     let mut answered = 0;
     for sample in reader.samples() {
         answered += usize::from(sample?.tick.vm.is_some());
     }
-    ensure!(answered >= expected, "only {answered} of {expected} samples were answered while recording");
+    ensure!(answered >= expected, "the node answered {answered} samples, expected {expected}");
     Ok(answered)
 }

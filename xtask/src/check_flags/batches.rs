@@ -1,7 +1,7 @@
-//! Which cases may share a VM.
+//! Decides which cases share a VM.
 //!
-//! A VM that starts takes some tenths of a second, and most values are taken: one by one, they would take most of an
-//! hour. So a VM is given many flags at once, of which none changes what another shows.
+//! A VM takes some tenths of a second to start, so starting every case alone would take most of an hour. Most values
+//! are accepted, so a VM gets many flags at once, none of which affects what another one shows.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use beamtune_flags::{Verdict, entries};
 
 use super::cases::Case;
 
-/// More in one start, and the few that do not agree take long to find.
-const MOST: usize = 24;
+/// Cases in one start. With more, those that differ take long to find.
+const MAX_CASES: usize = 24;
 
-/// Letters of the allocators that can be set one by one.
+/// Letters of the allocators that have flags of their own.
 const ALLOCATORS: &str = "BDEFHILRST";
 
-/// Cases that are started together. What should not start is alone.
+/// Groups cases that can start together. A case that should not start is alone.
 pub fn batches(cases: Vec<Case>) -> Vec<Vec<Case>> {
     let mut batches: Vec<(BTreeSet<String>, Vec<Case>)> = Vec::new();
     let mut alone = Vec::new();
@@ -25,7 +25,8 @@ pub fn batches(cases: Vec<Case>) -> Vec<Vec<Case>> {
             continue;
         }
         let topics = topics(&case);
-        let free = batches.iter_mut().find(|(taken, cases)| cases.len() < MOST && taken.is_disjoint(&topics));
+        let free =
+            batches.iter_mut().find(|(taken, cases)| cases.len() < MAX_CASES && taken.is_disjoint(&topics));
         match free {
             Some((taken, cases)) => {
                 taken.extend(topics);
@@ -37,7 +38,7 @@ pub fn batches(cases: Vec<Case>) -> Vec<Vec<Case>> {
     batches.into_iter().map(|(_, cases)| cases).chain(alone).collect()
 }
 
-/// What of a VM a case changes or looks at. Cases with a topic in common are not started together.
+/// The aspects of a VM that a case changes or reads. Cases with a topic in common do not start together.
 fn topics(case: &Case) -> BTreeSet<String> {
     let id = case.entry.id.as_str();
     let letters = match case.letter {
@@ -51,18 +52,18 @@ fn topics(case: &Case) -> BTreeSet<String> {
             .collect()
     };
     let mut topics = match id.strip_prefix("+M<S>") {
-        // A disabled allocator shows none of its options.
+        // A disabled allocator does not report its options.
         Some("e") => of_allocators(&options()),
         Some(option) => of_allocators(&[option]),
         None if id == "+Mea" => of_allocators(&options()),
         None => BTreeSet::from([of_flag(case).to_owned()]),
     };
     let also = match id {
-        // Tables and heaps that are large together may be more than the machine has.
+        // Several large tables and heaps may exceed the host's memory.
         "+P" | "+Q" | "+e" | "+hms" | "+hmbs" | "+hpds" | "ERL_MAX_PORTS" | "ERL_MAX_ETS_TABLES" => {
             Some("memory")
         }
-        // An allocator that may take carriers neither from malloc nor from mseg_alloc has none.
+        // An allocator needs malloc or mseg_alloc for its carriers.
         "+Musac" | "+Mummc" | "+M<S>mmmbc" | "+M<S>mmsbc" => Some("sources of carriers"),
         _ => None,
     };
@@ -70,7 +71,7 @@ fn topics(case: &Case) -> BTreeSet<String> {
     topics
 }
 
-/// The options of allocators, as they stand in flags.
+/// The options of allocators, as flags spell them.
 fn options() -> Vec<&'static str> {
     entries().iter().filter_map(|entry| entry.id.strip_prefix("+M<S>")).collect()
 }
@@ -104,8 +105,8 @@ mod tests {
     use super::*;
     use crate::check_flags::cases::Given;
 
-    fn case(id: &str, letter: Option<char>, is_taken: bool) -> Case {
-        let expected = if is_taken {
+    fn case(id: &str, letter: Option<char>, is_accepted: bool) -> Case {
+        let expected = if is_accepted {
             Verdict::Accepted { effective: None, altered: Vec::new() }
         } else {
             Verdict::Refused { why: "a test".to_owned() }
@@ -114,13 +115,13 @@ mod tests {
         Case { entry, letter, given: Given::default(), expected, effective: None, listed: None }
     }
 
-    /// How many starts it takes.
+    /// The number of starts for cases of an entry, an allocator and whether the value is accepted.
     fn starts(cases: &[(&str, Option<char>, bool)]) -> usize {
-        batches(cases.iter().map(|&(id, letter, is_taken)| case(id, letter, is_taken)).collect()).len()
+        batches(cases.iter().map(|&(id, letter, is_accepted)| case(id, letter, is_accepted)).collect()).len()
     }
 
     #[test]
-    fn flags_that_do_not_touch_each_other_share_a_start() {
+    fn independent_flags_share_a_start() {
         assert_eq!(
             starts(&[("+sbwt", None, true), ("+zdbbl", None, true), ("ERL_MAX_PORTS", None, true)]),
             1
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_which_one_changes_what_another_shows_do_not() {
+    fn flags_that_affect_each_other_do_not_share_a_start() {
         assert_eq!(starts(&[("+sbwt", None, true), ("+sbwt", None, true)]), 2);
         assert_eq!(starts(&[("+S", None, true), ("+SP", None, true)]), 2);
         assert_eq!(starts(&[("+A", None, true), ("ERL_THREAD_POOL_SIZE", None, true)]), 2);
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_should_not_start_is_alone() {
+    fn a_case_that_should_not_start_is_alone() {
         assert_eq!(starts(&[("+sbwt", None, false), ("+zdbbl", None, false), ("+P", None, true)]), 3);
     }
 }

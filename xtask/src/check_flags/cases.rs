@@ -1,4 +1,4 @@
-//! What is given to a VM to hold an entry against it.
+//! The command lines and questions that check an entry of the flag data on a VM.
 
 use std::collections::BTreeSet;
 
@@ -9,40 +9,40 @@ use beamtune_flags::{
 
 use super::vm::Vm;
 
-/// Words that no setting takes.
+/// Words that no setting accepts.
 const WRONG: [&str; 2] = ["zzz", "True"];
 
-/// A number.
+/// A number that does not fit into 64 bits.
 const MORE_THAN_64_BITS: &str = "99999999999999999999";
 
-/// What a VM is given at its start.
+/// Arguments and environment of a VM.
 #[derive(Debug, Default, Clone)]
 pub struct Given {
     /// Arguments, before those that every start has.
     pub args: Vec<String>,
-    /// Variables.
+    /// Environment variables.
     pub environment: Vec<(String, String)>,
 }
 
-/// One start, and what the data says of it.
+/// One start, and what the data predicts.
 #[derive(Debug, Clone)]
 pub struct Case {
     /// The entry.
     pub entry: &'static Entry,
-    /// The allocator that the flag is given for.
+    /// Letter of the allocator that the flag is for.
     pub letter: Option<char>,
-    /// What is given.
+    /// Arguments and environment.
     pub given: Given,
-    /// What should come of it.
+    /// The prediction.
     pub expected: Verdict,
-    /// The expression for the value in effect.
+    /// Expression for the value in effect.
     pub effective: Option<String>,
     /// The flag and value that `emu_args` should list.
     pub listed: Option<(String, Option<String>)>,
 }
 
 impl Case {
-    /// As it is typed.
+    /// Environment and arguments as in a shell.
     pub fn name(&self) -> String {
         let variables = self.given.environment.iter().map(|(name, value)| format!("{name}={value}"));
         let words = variables
@@ -52,13 +52,13 @@ impl Case {
     }
 }
 
-/// The question that a case asks of the data.
+/// The question to the data for a case.
 pub fn question<'q>(value: Option<&'q str>, vm: &'q Vm, allocator: Option<char>) -> Asked<'q> {
     Asked { value, otp: &vm.version, allocator, machine: Some(vm.machine) }
 }
 
-/// The expression for the value in effect. Allocators without an instance for each scheduler show nothing of use; the
-/// flag for all of them shows in each.
+/// The expression for the value in effect. The letter `u` sets all allocators, so it is read of one of them. The literal
+/// allocator (`I`) has no instance per scheduler to read it from.
 pub fn expression(entry: &Entry, letter: Option<char>) -> Option<String> {
     let letter = match letter {
         None | Some('u') => 'B',
@@ -71,7 +71,7 @@ pub fn expression(entry: &Entry, letter: Option<char>) -> Option<String> {
 
 /// All cases of an entry on one VM.
 pub fn of(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
-    // Started or not, it says what it is and ends.
+    // It prints the version and exits.
     if entry.id == "+V" {
         return Vec::new();
     }
@@ -86,7 +86,7 @@ pub fn of(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
     }
 }
 
-/// The values to be tried of one step.
+/// The values to try of one step.
 fn values(entry: &Entry, takes: &Takes, vm: &Vm) -> BTreeSet<String> {
     let mut values: BTreeSet<String> = WRONG.iter().map(|&word| word.to_owned()).collect();
     values.extend(takes.words.iter().chain(&takes.refuses).cloned());
@@ -104,7 +104,7 @@ fn values(entry: &Entry, takes: &Takes, vm: &Vm) -> BTreeSet<String> {
                 values.insert((bound + (1 << 32)).to_string());
             }
         }
-        // A unit that is not understood, and more than 64 bits.
+        // An unknown unit, and more than 64 bits.
         let number = entry.example.as_deref().unwrap_or("7");
         values.extend([format!("{number}k"), MORE_THAN_64_BITS.to_owned(), "-1".to_owned()]);
     }
@@ -176,15 +176,15 @@ fn flag(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
     cases
 }
 
-/// A flag that is given twice with values that show: the last one counts, as the linter and `beamtune args` take it.
+/// A flag given twice with different values. The last one counts, which is what the linter and `beamtune args` assume.
 fn twice(cases: &[Case]) -> Vec<Case> {
-    /// More values say nothing new.
-    const MOST: usize = 3;
+    /// More pairs test nothing new.
+    const MAX_VALUES: usize = 3;
     let mut shown: Vec<(&str, &Case)> = Vec::new();
     for case in cases.iter().filter(|case| matches!(case.letter, None | Some('B'))) {
         if let Verdict::Accepted { effective: Some(value), .. } = &case.expected
             && case.effective.is_some()
-            && shown.len() < MOST
+            && shown.len() < MAX_VALUES
             && shown.iter().all(|(known, _)| known != value)
         {
             shown.push((value, case));
@@ -206,7 +206,7 @@ fn twice(cases: &[Case]) -> Vec<Case> {
         .collect()
 }
 
-/// Every value for one allocator, and for the others what tells them apart.
+/// Every value for one allocator, and for the others those that may differ between allocators.
 fn values_for(entry: &Entry, takes: &Takes, letter: Option<char>, vm: &Vm) -> BTreeSet<String> {
     match letter {
         None | Some('B') => values(entry, takes, vm),
@@ -222,7 +222,7 @@ fn letters(entry: &Entry) -> Vec<Option<char>> {
     }
 }
 
-/// A flag with a value as it is usually written.
+/// A flag with a value in its usual form.
 fn one(entry: &'static Entry, flag: &str, value: &str, letter: Option<char>, vm: &Vm) -> Option<Case> {
     let given_value = (!value.is_empty()).then_some(value);
     let args = match (entry.argument?, given_value) {
@@ -232,7 +232,7 @@ fn one(entry: &'static Entry, flag: &str, value: &str, letter: Option<char>, vm:
         (Argument::Glued | Argument::GluedOptional, Some(value)) => vec![format!("{flag}{value}")],
         (Argument::Required | Argument::Optional, Some(value)) => vec![flag.to_owned(), value.to_owned()],
     };
-    // A word that an optional flag does not take is not its value, but a word of its own.
+    // After a flag with an optional value, a word that it does not accept is a separate argument.
     if entry.argument == Some(Argument::Optional)
         && given_value.is_some()
         && matches!(entry.judge(&question(given_value, vm, letter)), Verdict::Refused { .. })
@@ -253,7 +253,7 @@ fn case(
 ) -> Option<Case> {
     let expected = entry.judge(&question(value, vm, letter));
     let expected = match expected {
-        // Neither the data nor this machine can tell; but what is recommended starts.
+        // Neither the data nor this host can tell, but a recommended value must start.
         Verdict::Unknown { .. } if value.is_some() && value == entry.example.as_deref() => {
             Verdict::Accepted { effective: None, altered: Vec::new() }
         }
@@ -265,14 +265,14 @@ fn case(
     Some(Case { entry, letter, given, expected, effective: expression(entry, letter), listed })
 }
 
-/// One flag of those whose names begin alike.
+/// One flag of a family with a common prefix.
 fn pattern(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
     let args = vec![entry.spelling().replace("<P>", "e"), "true".to_owned()];
     let case = case(entry, entry.spelling(), args, Some("true"), None, vm);
     case.into_iter().map(|case| Case { listed: None, ..case }).collect()
 }
 
-/// What must stand before a flag so that it can be tried here: chroots do not show the CPU topology.
+/// Arguments that a flag needs before it: chroots do not show the CPU topology.
 fn companions(entry: &Entry, machine: &Machine) -> Vec<String> {
     match entry.id.as_str() {
         "+sbt" | "+stbt" => {
@@ -283,7 +283,7 @@ fn companions(entry: &Entry, machine: &Machine) -> Vec<String> {
     }
 }
 
-/// The other ways of writing a flag with its example: in one word, or in two where only one is right.
+/// Other spellings of a flag with its example: as one word, or as two where only one is right.
 fn other_ways(entry: &'static Entry, flag: &str, letter: Option<char>, vm: &Vm) -> Vec<Case> {
     let Some(example) = entry.example.as_deref() else { return Vec::new() };
     let glued = vec![format!("{flag}{example}")];
@@ -294,14 +294,14 @@ fn other_ways(entry: &'static Entry, flag: &str, letter: Option<char>, vm: &Vm) 
             cases.extend(case(entry, flag, glued, Some(example), letter, vm));
             if !entry.glued {
                 for case in &mut cases {
-                    case.expected = refused("its value must stand in a word of its own");
+                    case.expected = refused("its value must be a separate argument");
                 }
             }
         }
         Some(Argument::Glued) => {
             cases.extend(case(entry, flag, apart, Some(example), letter, vm));
             for case in &mut cases {
-                case.expected = refused("its value must stand in its own word");
+                case.expected = refused("its value must be attached to the flag");
             }
         }
         _ => {}
@@ -316,7 +316,7 @@ fn refused(why: &str) -> Verdict {
     Verdict::Refused { why: why.to_owned() }
 }
 
-/// A flag where the release does not have it.
+/// A flag on a release that does not have it.
 fn absent(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
     let letter = entry.spelling().contains("<S>").then_some('B');
     let flag = entry.spelling().replace("<S>", "B");
@@ -326,10 +326,10 @@ fn absent(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
         .or_else(|| entry.takes.first().and_then(|takes| takes.words.first().cloned()))
         .unwrap_or_else(|| "1".to_owned());
     let Some(mut case) = one(entry, &flag, &value, letter, vm) else { return Vec::new() };
-    // What is not known is not listed as it is written either.
+    // emu_args lists an unknown flag in another form.
     case.listed = None;
     case.effective = None;
-    // Where it is taken for another flag, that one shows what it does.
+    // If it is parsed as another flag, the value of that flag shows it.
     if let Verdict::Accepted { effective, altered } = &mut case.expected
         && let Some(Altered::ReadAs { flag, value }) = altered.first()
         && let Some(other) = entry_of(flag)
@@ -338,7 +338,7 @@ fn absent(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
         if let Verdict::Accepted { effective: read, .. } = other.judge(&question(Some(value), vm, None)) {
             *effective = read;
         }
-        // So that it is seen to be undone.
+        // A value that the flag changes back.
         let limit = ["+hmax".to_owned(), "1000000".to_owned()];
         case.given.args.splice(0..0, limit);
     }
@@ -369,16 +369,16 @@ fn variable(entry: &'static Entry, vm: &Vm) -> Vec<Case> {
         .collect()
 }
 
-/// A value that a running VM is asked about.
+/// A value to set in a running VM.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// The entry.
     pub entry: &'static Entry,
     /// The value.
     pub value: String,
-    /// What should come of it.
+    /// The prediction.
     pub expected: Verdict,
-    /// Sets it and gives the value in effect.
+    /// Sets the value and returns the one in effect.
     pub expression: String,
 }
 
@@ -387,10 +387,10 @@ pub fn questions(entry: &'static Entry, vm: &Vm) -> Vec<Question> {
     let (Some(probe), Some(takes)) = (&entry.probe, entry.takes_for(None, &vm.version)) else {
         return Vec::new();
     };
-    // What has no value cannot have a wrong one.
+    // A setting without a value has no wrong values either.
     let without_value = takes.words == [""] && takes.integer.is_none();
     let values = if without_value { BTreeSet::from([String::new()]) } else { values(entry, takes, vm) };
-    // Numbers of Erlang have no end, and of those beyond 64 bits nothing is said but where only 32 bits are kept.
+    // Erlang's integers are unbounded. Beyond 64 bits the data predicts only settings that keep 32 bits.
     let endless = takes.reads == Reads::Whole;
     values
         .into_iter()

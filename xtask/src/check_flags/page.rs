@@ -1,39 +1,39 @@
-//! docs/vm-checks.md: what was started, and what was compared.
+//! Writes docs/vm-checks.md: what was started, and what was compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use beamtune_flags::{Entry, Kind, OtpVersion, entries};
 
-/// What the starts of one release have shown.
+/// Results of one release.
 #[derive(Debug, Clone)]
 pub struct Tally {
-    /// 25.
+    /// OTP release: 25.
     release: u32,
     version: OtpVersion,
     /// VMs that were started.
     pub starts: usize,
-    /// Starts that had to be taken apart, because not all in them agreed.
+    /// Starts that were repeated case by case, because one case differed.
     pub split: usize,
-    /// Values that were taken.
+    /// Values that were accepted.
     pub accepted: usize,
-    /// Values that were refused.
+    /// Values that were rejected.
     pub refused: usize,
     /// Values in effect that were compared.
     pub values: usize,
-    /// Flags that were looked for in `emu_args`.
+    /// Flags that were compared in `emu_args`.
     pub listings: usize,
     /// Defaults that were compared.
     pub defaults: usize,
-    /// Values that a running VM was asked about.
+    /// Values that were set in a running VM.
     pub questions: usize,
-    /// As typed, with what the data says of it.
+    /// Command lines that kill the VM, with the data's description.
     pub fatal: BTreeMap<String, String>,
-    /// Entries that were started.
+    /// Entries that VMs were started with.
     pub entries: BTreeSet<&'static str>,
-    /// Entries that a running VM was asked about.
+    /// Entries that were set in a running VM.
     pub asked: BTreeSet<&'static str>,
-    /// What is not as the data says.
+    /// Differences between data and VM.
     pub differences: Vec<String>,
 }
 
@@ -57,12 +57,12 @@ impl Tally {
         }
     }
 
-    /// Of the same release, and nothing in it.
+    /// An empty tally of the same release.
     pub fn empty(&self) -> Tally {
         Tally::new(self.release, &self.version)
     }
 
-    /// Takes in what was found at the same time.
+    /// Adds the results of another tally.
     pub fn add(&mut self, other: Tally) {
         self.starts += other.starts;
         self.split += other.split;
@@ -81,8 +81,8 @@ impl Tally {
     /// One line for the terminal.
     pub fn line(&self) -> String {
         format!(
-            "OTP {}: {} values taken, {} refused, {} fatal, {} set in a running VM, {} defaults; {} starts, {} of them \
-             taken apart",
+            "OTP {}: {} values accepted, {} rejected, {} fatal, {} set in a running VM, {} defaults; {} starts, {} of them \
+             split",
             self.version,
             self.accepted,
             self.refused,
@@ -96,16 +96,16 @@ impl Tally {
 }
 
 const HEAD: &str = "\
-# What real VMs say of the data
+# Flag data checked on real VMs
 
-`make check-flags` holds what beamtune knows of the VM's settings ([crates/flags/data](../crates/flags/data)) against real \
-VMs and writes this page when all agree. Where they differ the VM is right, and the data is changed.
+`make check-flags` compares beamtune's data about VM settings ([crates/flags/data](../crates/flags/data)) with real VMs, and \
+writes this page if nothing differs. Where they differ, the data is wrong and gets fixed.
 
-Every flag and variable is given at the bounds of what it takes and one beyond, with every word that it takes, with wrong \
-words, with a number that has a unit, with numbers of more than 32 and 64 bits, glued to its flag, and where the release \
-does not have it. Compared are whether the VM starts, the value that is then in effect, and how `emu_args` lists it. \
-Values that are taken share VMs; where one of them does not agree, each is started alone. Options of tables, processes, \
-sockets and the logger, and what can be set at run time, are set in a VM that runs, and read back.
+VMs are started with every flag and variable: with values at its bounds and one beyond, with every accepted word, with wrong \
+words, with a number that has a unit, with numbers above 32 and 64 bits, with the value attached to the flag, and on releases \
+that do not have it. Three things are compared: whether the VM starts, the value in effect, and the listing in `emu_args`. \
+Accepted values share VMs; if one differs, each is started alone. Options of tables, processes, sockets and the logger, and \
+settings that can change at run time, are set in a running VM and read back.
 ";
 
 /// The page.
@@ -119,19 +119,19 @@ pub fn write(tallies: &[Tally]) -> String {
     row("", &|tally| format!("OTP {}", tally.version));
     row("---", &|_| "---:".to_owned());
     row("flags and variables", &|tally| tally.entries.len().to_string());
-    row("values of them that are taken", &|tally| tally.accepted.to_string());
-    row("… of which the value in effect was read", &|tally| tally.values.to_string());
-    row("… of which `emu_args` was read", &|tally| tally.listings.to_string());
-    row("values that are refused", &|tally| tally.refused.to_string());
+    row("accepted values", &|tally| tally.accepted.to_string());
+    row("… compared by the value in effect", &|tally| tally.values.to_string());
+    row("… compared by `emu_args`", &|tally| tally.listings.to_string());
+    row("rejected values", &|tally| tally.refused.to_string());
     row("values that kill the VM", &|tally| tally.fatal.len().to_string());
     row("settings of a running VM", &|tally| tally.asked.len().to_string());
-    row("values of them", &|tally| tally.questions.to_string());
+    row("their values", &|tally| tally.questions.to_string());
     row("defaults", &|tally| tally.defaults.to_string());
     row("VMs started", &|tally| tally.starts.to_string());
 
     page.push_str(
-        "\n## Values that kill the VM\n\nThey look valid, and the VM crashes, hangs or ends while it starts. Each was \
-         given to a VM that is bounded in time and memory.\n\n| given | OTP | what happens |\n|---|---|---|\n",
+        "\n## Values that kill the VM\n\nThese look valid, but the VM crashes, hangs or exits while it starts. Each was \
+         tried with limits on time and memory.\n\n| given | OTP | what happens |\n|---|---|---|\n",
     );
     let mut fatal: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for tally in tallies {
@@ -167,16 +167,17 @@ pub fn write(tallies: &[Tally]) -> String {
     let unasked = list(&mut entries().iter().filter(others).filter(|entry| !asked(entry)));
     let _ = writeln!(
         page,
-        "- The value in effect of {unread}: only `emu_args` shows it, or other settings have a part in it."
+        "- The value in effect of {unread}: only `emu_args` shows it, or it depends on other settings."
     );
     let _ = writeln!(
         page,
-        "- {untested}: they end the VM, are for other builds, or show only when it dumps or is restarted."
+        "- {untested}: they end the VM, are for other builds, or matter only when it dumps or restarts."
     );
-    let _ = writeln!(page, "- {unasked}: they rest on what their `evidence` names.");
+    let _ =
+        writeln!(page, "- {unasked}: not tested; the data follows the sources that their `evidence` names.");
     page.push_str(
-        "- Values of which only the machine or other settings decide whether they are taken, such as sizes of memory.\n\
-         - OTP 21, 22, 24, 26 and 28, for which the data says what release notes and source tell.\n",
+        "- Values that are accepted or rejected depending on the host or on other settings, such as memory sizes.\n\
+         - OTP 21, 22, 24, 26 and 28, for which the data follows release notes and source.\n",
     );
     page
 }

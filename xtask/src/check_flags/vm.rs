@@ -1,4 +1,4 @@
-//! VMs of the releases that are installed, started for one answer each.
+//! Starts VMs of the installed releases, and classifies what becomes of them.
 
 use std::io::{Read, Seek};
 use std::os::unix::process::ExitStatusExt;
@@ -13,26 +13,25 @@ use tempfile::TempDir;
 use super::cases::Given;
 use crate::repository;
 
-/// A start takes tenths of a second, with a thousand threads some seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What has not started by then, of cases that should not, hangs.
-const FATAL_PATIENCE: Duration = Duration::from_secs(8);
-/// Address space of cases that should not start, in bytes: a VM without flags needs 3 GB, and what grows without
-/// end must not take the machine along.
+/// Limit of a start: it takes tenths of a second, with a thousand threads some seconds.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Limit of a case that should not start; after it the VM counts as hanging.
+const FATAL_TIMEOUT: Duration = Duration::from_secs(8);
+/// Address space of cases that should not start. A VM without flags needs 3 GB; unlimited growth would exhaust the host.
 const FATAL_BYTES: u64 = 8 << 30;
-/// Between two looks at a VM.
-const LOOK_PAUSE: Duration = Duration::from_millis(3);
+/// Interval of polling for the VM's exit.
+const POLL_INTERVAL: Duration = Duration::from_millis(3);
 
-/// Begins a line with a value in effect.
+/// Prefix of a line with a value in effect.
 const VALUE: &str = "beamtune-value ";
-/// Begins the value of an expression that failed.
+/// Prefix of the value of an expression that failed.
 pub const NO_VALUE: &str = "no value: ";
-/// Begins a line with one of the emulator's arguments.
+/// Prefix of a line with one of the emulator's arguments.
 const ARG: &str = "beamtune-arg ";
 /// The last line of a VM that has started.
 const BOOTED: &str = "beamtune-booted";
 
-/// What VMs print that ended otherwise than by refusing their arguments.
+/// Output of VMs that ended for another reason than rejected arguments.
 const DEATHS: [&str; 5] = [
     "init terminating",
     "Runtime terminating",
@@ -40,62 +39,62 @@ const DEATHS: [&str; 5] = [
     "Cannot allocate",
     "no more index entries",
 ];
-/// What launcher and emulator print when they refuse an argument.
+/// Output of launcher and emulator when they reject an argument.
 const REFUSALS: [&str; 5] =
     ["Usage:", "Invalid emulator type", "not supported", "No function", "does not export"];
 
-/// An Erlang, and the machine as it sees it.
+/// An OTP installation.
 pub struct Vm {
-    /// 25.
+    /// OTP release: 25.
     pub release: u32,
-    /// With its patch level.
+    /// OTP version, with its patch level.
     pub version: OtpVersion,
-    /// What decides on numbers of schedulers.
+    /// The CPUs that it sees, which determine the number of schedulers.
     pub machine: Machine,
-    /// Folder with a whole system in it; `None` for this one.
+    /// Root of its chroot; `None` for the host.
     root: Option<PathBuf>,
-    /// Where the VMs run, so that what they write goes with it.
+    /// Working directory of the VMs, removed with their files.
     scratch: TempDir,
 }
 
-/// What became of a start.
+/// Result of a start.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It evaluated what it was given.
+    /// It started and evaluated the expressions.
     Booted {
         /// The values of the expressions.
         values: Vec<String>,
         /// The emulator's arguments.
         args: Vec<String>,
     },
-    /// It printed its usage and ended.
+    /// It printed its usage and exited.
     Refused {
-        /// The first line of what it said.
-        said: String,
+        /// The first line of its output.
+        message: String,
     },
-    /// It ended in another way.
+    /// It exited in another way.
     Died {
-        /// How, and the first line of what it said.
-        how: String,
+        /// Its status, and the first line of its output.
+        reason: String,
     },
-    /// It did neither start nor end.
+    /// It neither started nor exited.
     Hung,
 }
 
 impl Outcome {
-    /// For a person.
+    /// One line for messages, such as `rejected: Usage: …`.
     pub fn describe(&self) -> String {
         match self {
-            Outcome::Booted { values, .. } if values.is_empty() => "that it starts".to_owned(),
-            Outcome::Booted { values, .. } => format!("that it starts, with {}", values.join(", ")),
-            Outcome::Refused { said } => format!("that it is refused: {said}"),
-            Outcome::Died { how } => format!("its death: {how}"),
-            Outcome::Hung => "that it hangs".to_owned(),
+            Outcome::Booted { values, .. } if values.is_empty() => "it starts".to_owned(),
+            Outcome::Booted { values, .. } => format!("it starts, with {}", values.join(", ")),
+            Outcome::Refused { message } => format!("rejected: {message}"),
+            Outcome::Died { reason } => format!("it died: {reason}"),
+            Outcome::Hung => "it hangs".to_owned(),
         }
     }
 }
 
-/// The VMs of this machine: its own OTP, and those in chroots that scripts/otp.sh lists.
+/// The OTP installations of this host: its own, and those in chroots (scripts/otp.sh).
 pub fn installed() -> Result<Vec<Vm>> {
     let chroots = repository::chroots()?.into_iter().map(|(_, root)| Some(root));
     let mut vms = std::iter::once(None).chain(chroots).map(Vm::new).collect::<Result<Vec<_>>>()?;
@@ -107,7 +106,7 @@ impl Vm {
     fn new(root: Option<PathBuf>) -> Result<Vm> {
         let parent = root.as_ref().map_or_else(std::env::temp_dir, |root| root.join("tmp"));
         let scratch = tempfile::Builder::new().prefix("beamtune-check-").tempdir_in(parent)?;
-        // What is not known yet is asked for.
+        // Placeholders until the VM has answered.
         let mut vm = Vm {
             release: 0,
             version: OtpVersion::from(0),
@@ -127,7 +126,7 @@ impl Vm {
             anyhow::bail!("erl does not start: {}", outcome.describe());
         };
         let [release, version, processors, online] = values.as_slice() else {
-            anyhow::bail!("erl told {values:?}");
+            anyhow::bail!("unexpected output of erl: {values:?}");
         };
         vm.release = release.parse().with_context(|| format!("release {release}"))?;
         let version = version.trim_matches('\'');
@@ -136,8 +135,8 @@ impl Vm {
         Ok(vm)
     }
 
-    /// Starts a VM with arguments and variables, and has it evaluate expressions. `fatal`: it should not survive, so it
-    /// is bounded in time and memory.
+    /// Starts a VM with arguments and variables, and has it evaluate expressions. `fatal`: it is not expected to start, so
+    /// time and memory are limited.
     pub fn start(&self, given: &Given, expressions: &[String], fatal: bool) -> Result<Outcome> {
         let mut stdout = tempfile::tempfile()?;
         let mut stderr = tempfile::tempfile()?;
@@ -148,14 +147,14 @@ impl Vm {
         }
         let inside = match &self.root {
             Some(root) => {
-                // Without /sys the VM knows no topology of the processors, and refuses to bind schedulers to them.
+                // Without /sys the VM knows no CPU topology, and cannot bind schedulers.
                 let enter = r#"mount --rbind /sys "$0/sys" && exec chroot "$0" "$@""#;
                 command.args(["unshare", "-m", "sh", "-c", enter]).arg(root);
                 Path::new("/").join(self.scratch.path().strip_prefix(root)?)
             }
             None => self.scratch.path().to_owned(),
         };
-        // chroot changes to the root; env leads back to where files may be left.
+        // chroot changes the working directory to the root; env sets it to the scratch folder.
         command.args(["env", "-C"]).arg(inside).arg("erl");
         for name in std::env::vars_os().map(|(name, _)| name) {
             let name = name.to_string_lossy();
@@ -171,7 +170,7 @@ impl Vm {
             .stderr(Stdio::from(stderr.try_clone()?))
             .spawn()
             .with_context(|| format!("cannot start {command:?}"))?;
-        let deadline = Instant::now() + if fatal { FATAL_PATIENCE } else { PATIENCE };
+        let deadline = Instant::now() + if fatal { FATAL_TIMEOUT } else { TIMEOUT };
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break Some(status);
@@ -181,32 +180,32 @@ impl Vm {
                 child.wait()?;
                 break None;
             }
-            std::thread::sleep(LOOK_PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         };
-        self.remove_files_for_perf(child.id());
-        let mut said = [String::new(), String::new()];
-        for (file, text) in [&mut stdout, &mut stderr].into_iter().zip(&mut said) {
+        self.remove_perf_files(child.id());
+        let mut outputs = [String::new(), String::new()];
+        for (file, text) in [&mut stdout, &mut stderr].into_iter().zip(&mut outputs) {
             file.rewind()?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
             *text = String::from_utf8_lossy(&bytes).into_owned();
         }
-        outcome(status, &said, expressions.len())
+        outcome(status, &outputs, expressions.len())
     }
 
-    /// `+JPperf` writes them into /tmp, named by the process, which is the one that was started.
-    fn remove_files_for_perf(&self, pid: u32) {
+    /// Removes what `+JPperf` writes into /tmp.
+    fn remove_perf_files(&self, pid: u32) {
         let tmp = self.root.as_ref().map_or_else(|| PathBuf::from("/tmp"), |root| root.join("tmp"));
         for name in [format!("perf-{pid}.map"), format!("jit-{pid}.dump")] {
-            // Nearly always there is none.
+            // Most VMs run without +JPperf.
             let _ = std::fs::remove_file(tmp.join(name));
         }
     }
 }
 
-/// An expression that prints the values of others and the arguments. Each is evaluated in a process of its own, so that
-/// none disturbs the next, and read only there, so that one that cannot be read fails alone. All is written past the io
-/// system, which some flags change, and the VM ends without flushing, which others let fail.
+/// An expression that prints the values of others, and the emulator's arguments. Each is parsed and evaluated in its own
+/// process, so that an error does not affect the rest. Some flags break the io system or flushing, so the output bypasses
+/// the one, and the VM halts without the other.
 fn question(expressions: &[String]) -> String {
     let texts: Vec<_> = expressions.iter().map(|expression| quoted(expression)).collect();
     format!(
@@ -232,28 +231,28 @@ fn question(expressions: &[String]) -> String {
     )
 }
 
-/// As a string of Erlang.
+/// As an Erlang string literal.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-fn outcome(status: Option<ExitStatus>, said: &[String; 2], expressions: usize) -> Result<Outcome> {
-    let lines = || said.iter().flat_map(|text| text.lines());
+fn outcome(status: Option<ExitStatus>, outputs: &[String; 2], expressions: usize) -> Result<Outcome> {
+    let lines = || outputs.iter().flat_map(|text| text.lines());
     if lines().any(|line| line == BOOTED) {
         let all = |beginning: &str| -> Vec<String> {
             lines().filter_map(|line| line.strip_prefix(beginning)).map(str::to_owned).collect()
         };
         let values = all(VALUE);
-        ensure!(values.len() == expressions, "{expressions} expressions, values {values:?}");
+        ensure!(values.len() == expressions, "{expressions} expressions gave the values {values:?}");
         return Ok(Outcome::Booted { values, args: all(ARG) });
     }
-    let first = lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("nothing").to_owned();
-    let has = |texts: &[&str]| texts.iter().any(|text| said.iter().any(|said| said.contains(text)));
+    let first = lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no output").to_owned();
+    let has = |texts: &[&str]| texts.iter().any(|text| outputs.iter().any(|output| output.contains(text)));
     Ok(match status {
         None => Outcome::Hung,
         Some(status) if status.signal().is_none() && has(&REFUSALS) && !has(&DEATHS) => {
-            Outcome::Refused { said: first }
+            Outcome::Refused { message: first }
         }
-        Some(status) => Outcome::Died { how: format!("{status}: {first}") },
+        Some(status) => Outcome::Died { reason: format!("{status}: {first}") },
     })
 }

@@ -1,4 +1,4 @@
-//! A server that echoes WebSocket messages: one of ours (peers/src/bin/ws_echo.rs), in as many processes as wanted.
+//! A WebSocket echo server (peers/src/bin/ws_echo.rs) in one or more processes.
 
 use std::net::SocketAddr;
 
@@ -6,25 +6,25 @@ use anyhow::{Context, Result};
 
 use super::exchange::{Counts, Target};
 use super::peers::Peers;
-use super::place::on_core;
+use super::placement::on_core;
 use crate::bench::process::Running;
 
-/// Its processes share a port. They end, by their process ids, when this goes out of scope.
+/// Processes that share a port; they are killed when dropped.
 pub struct Echo {
     processes: Vec<Running>,
-    /// Where it listens.
+    /// Its listener.
     pub address: SocketAddr,
 }
 
 impl Echo {
-    /// Starts it on a core.
+    /// Starts the server on a core.
     pub fn start(peers: &Peers, core: usize, processes: usize) -> Result<Echo> {
         let mut port = 0;
         let mut started = Vec::new();
         for _ in 0..processes.max(1) {
             let mut command = on_core(core, peers.program("ws_echo"))?;
             let mut process = Running::start(command.arg(port.to_string()))?;
-            port = process.expect_line("port ")?.parse().context("the echo server has no port")?;
+            port = process.expect_line("port ")?.parse().context("the echo server printed no port")?;
             started.push(process);
         }
         Ok(Echo { processes: started, address: SocketAddr::from(([127, 0, 0, 1], port)) })
@@ -35,11 +35,11 @@ impl Target for Echo {
     fn counts(&mut self) -> Result<Counts> {
         let mut all = Counts::default();
         for process in &mut self.processes {
-            process.say("")?;
+            process.write_line("")?;
             let (messages, connections) =
-                parse(&process.expect_line("seen ")?).context("the echo server babbles")?;
+                parse(&process.expect_line("seen ")?).context("the echo server printed no counters")?;
             all.received += messages;
-            // What came was answered before it was counted.
+            // It echoes a message before it counts it.
             all.sent += messages;
             all.connections += connections;
         }

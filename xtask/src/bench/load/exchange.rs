@@ -1,4 +1,4 @@
-//! Messages that come back to who sent them: what each costs a generator, by what the target has counted meanwhile.
+//! CPU per message of generators whose messages come back to them, counted by the target.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -8,56 +8,56 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::family::Family;
 use super::peers::Peers;
-use super::place::{Cores, on_core};
+use super::placement::{Cores, on_core};
+use super::process_tree::ProcessTree;
 use super::tool::Tool;
 use super::{mqtt, websocket};
-use crate::bench::figure::{Figure, judge_within, median, ratio, thousands, times};
-use crate::bench::process::{PATIENCE, pause, wait_for};
+use crate::bench::figure::{Figure, factor, judge_within, median, ratio, thousands};
+use crate::bench::process::{TIMEOUT, pause, wait_for};
 use crate::bench::{Bench, CONFIDENCE, or_not_measured};
 
-/// Rounds, in each of which every generator has a window: the fewest that allow an interval.
+/// Rounds with a window per generator; the minimum for an interval.
 const ROUNDS: usize = 6;
-/// It begins a third of that after all connections stand.
+/// Length of a window. It begins a third of that after all connections are established.
 const WINDOW: Duration = Duration::from_secs(3);
-/// Of each message.
+/// Size of a message.
 pub const MESSAGE_BYTES: usize = 64;
-/// What was sent in a window has come back in it, but for what was under way at its ends.
-const LEAST_BACK: f64 = 0.98;
+/// Share of the messages of a window that must come back; some are in flight at its ends.
+const MIN_RETURNED: f64 = 0.98;
 
-/// What a target has seen so far.
+/// Counters of a target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages that came.
+    /// Messages received.
     pub received: u64,
-    /// Messages that it has sent.
+    /// Messages sent.
     pub sent: u64,
-    /// Connections of generators that stand.
+    /// Open connections of generators.
     pub connections: usize,
 }
 
-/// What generators exchange messages with.
+/// A server that returns messages.
 pub trait Target {
-    /// What it has seen, as of now.
+    /// Its present counters.
     fn counts(&mut self) -> Result<Counts>;
 }
 
-/// A generator, and how it is started.
+/// A generator.
 pub struct Contender<'a> {
-    /// With its version.
+    /// Name and version.
     pub name: String,
-    /// It connects, exchanges messages, and does not end.
+    /// A command that connects, and exchanges messages until it is killed.
     pub command: Start<'a>,
-    /// Ours is to do so many times as much as this one for each second of CPU.
+    /// Minimum ratio of our messages per CPU second to those of this generator.
     pub limit: f64,
 }
 
-/// How a generator is started; again for each window.
+/// Builds the command for a window.
 pub type Start<'a> = Box<dyn Fn() -> Result<Command> + 'a>;
 
 impl Contender<'static> {
-    /// Ours, in one thread, with a scenario.
+    /// `beamtune load` with one thread.
     pub fn ours(bench: &Bench, cores: Cores, scenario: &str) -> Result<Self> {
         let file = bench.folder.path().join("exchange.toml");
         fs::write(&file, scenario)?;
@@ -70,7 +70,7 @@ impl Contender<'static> {
     }
 }
 
-/// A program on the generator's core.
+/// Runs a program on the generator's core.
 pub fn command_on(
     cores: Cores,
     program: PathBuf,
@@ -83,34 +83,34 @@ pub fn command_on(
     })
 }
 
-/// How it is measured, for the page.
+/// Describes the method on the page.
 pub fn method() -> String {
     format!(
-        "A generator in one thread on the last core exchanges messages of {MESSAGE_BYTES} bytes with a \
-         server in one thread on the first core: each connection, or device, sends one, and the next one when it has come back. \
-         WebSocket: a server of our own echoes them. MQTT: each device subscribes to a topic of its own and publishes to it; at \
-         QoS 1 it also waits for the acknowledgement, and acknowledges what comes. The server counts messages (mosquitto by its \
-         `$SYS` topics), the kernel the CPU of all of the generator's processes, in windows of {} s that begin {} s after all \
-         connections stand. In each of {ROUNDS} rounds every generator has a window, in random order; compared are logarithms \
-         within rounds. The peers are small programs of our own (`peers/`) on the crates that are named, which measure \
-         nothing; of tokio-tungstenite, the read buffers are made smaller, as it is slower otherwise. Devices of Tsung cannot wait \
-         for what they have published themselves (at QoS 1 they hang when it comes together with the acknowledgement): half of \
-         them publish as fast as they can, from QoS 1 on as fast as they are acknowledged, and the other half subscribe.",
+        "A generator with one thread, on the last core, exchanges messages of {MESSAGE_BYTES} bytes with a server with one \
+         thread, on the first core. Each connection (device) sends a message and, when it has come back, the next one. \
+         WebSocket: an echo server of this repository. MQTT: each device publishes to a topic that only it subscribes to; at \
+         QoS 1 it also waits for the acknowledgement, and acknowledges what it receives. The server counts messages (mosquitto \
+         in its `$SYS` topics), the kernel the CPU time of all processes of the generator, in windows of {} s that begin {} s \
+         after all connections are established. Each of {ROUNDS} rounds has a window per generator, in random order; logarithms \
+         are compared within rounds. The peers are small programs (`peers/`) on the named crates, which measure nothing. \
+         tokio-tungstenite gets smaller read buffers, with which it is faster. Tsung's devices cannot wait for their own \
+         messages (at QoS 1 they hang when a message arrives together with the acknowledgement), so half of them publish, \
+         at QoS 0 as fast as they can and at QoS 1 as fast as they get acknowledgements, and the other half subscribe.",
         WINDOW.as_secs(),
         (WINDOW / 3).as_secs()
     )
 }
 
-/// Messages of WebSocket, and of MQTT.
+/// Measures WebSocket, then MQTT.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let cores = Cores::of_this_process()?;
     let peers = Peers::build(&bench.repository)?;
-    let mut figures = or_not_measured("messages of WebSocket", websocket::measure(bench, &peers, cores))?;
-    figures.extend(or_not_measured("messages of MQTT", mqtt::measure(bench, &peers, cores))?);
+    let mut figures = or_not_measured("WebSocket messages", websocket::measure(bench, &peers, cores))?;
+    figures.extend(or_not_measured("MQTT messages", mqtt::measure(bench, &peers, cores))?);
     Ok(figures)
 }
 
-/// Ours, the first, beside the others, in windows of random order. `what` says what is exchanged.
+/// Compares ours, the first, with the others, in windows of random order. `what` names the messages.
 pub fn compare(
     bench: &Bench,
     target: &mut dyn Target,
@@ -131,15 +131,15 @@ pub fn compare(
         }
     }
     let mut figures = Vec::new();
-    let mut seen = contenders.iter().zip(&rates);
-    let Some((tool, ours)) = seen.next() else { return Ok(figures) };
-    for (peer, theirs) in seen {
+    let mut results = contenders.iter().zip(&rates);
+    let Some((tool, ours)) = results.next() else { return Ok(figures) };
+    for (peer, theirs) in results {
         let effect = ratio(ours, theirs, CONFIDENCE).context("too few rounds for an interval")?;
         figures.push(Figure {
-            what: format!("{what} per second of the generator's CPU: {} beside {}", tool.name, peer.name),
+            what: format!("{what}, per CPU second of the generator: {} against {}", tool.name, peer.name),
             value: format!(
-                "{} times as many: {} against {}",
-                times(&effect),
+                "{} times: {} against {}",
+                factor(&effect),
                 thousands(median(ours)),
                 thousands(median(theirs))
             ),
@@ -150,16 +150,16 @@ pub fn compare(
     Ok(figures)
 }
 
-/// How many messages a generator exchanges for each second of its CPU.
+/// Messages per CPU second of a generator.
 fn window(
     target: &mut dyn Target,
     contender: &Contender<'_>,
     connections: usize,
     length: Duration,
 ) -> Result<f64> {
-    let mut generator = Family::start(&mut (contender.command)()?)?;
-    let has_ended = wait_for("all connections", PATIENCE, || {
-        let has_ended = generator.first.ended()?.is_some();
+    let mut generator = ProcessTree::start(&mut (contender.command)()?)?;
+    let has_ended = wait_for("all connections", TIMEOUT, || {
+        let has_ended = generator.first.exit_status()?.is_some();
         Ok((has_ended || target.counts()?.connections >= connections).then_some(has_ended))
     })?;
     if has_ended {
@@ -169,17 +169,17 @@ fn window(
     let (before, cpu_before_ns) = (target.counts()?, generator.cpu_ns()?);
     pause(length)?;
     let (after, cpu_after_ns) = (target.counts()?, generator.cpu_ns()?);
-    ensure!(after.connections >= connections, "only {} of its connections stand", after.connections);
+    ensure!(after.connections >= connections, "only {} of its connections are open", after.connections);
     drop(generator);
-    // So that the next one finds it as this one did.
-    wait_for("the target to see the connections' end", PATIENCE, || {
+    // The next generator must find an idle target, too.
+    wait_for("the target to close the connections", TIMEOUT, || {
         Ok((target.counts()?.connections == 0).then_some(()))
     })?;
 
     let received = (after.received - before.received) as f64;
-    ensure!(received > 0.0, "it exchanges nothing");
-    let back = (after.sent - before.sent) as f64 / received;
-    ensure!(back >= LEAST_BACK, "only {:.0} % of its messages come back", back * 100.0);
+    ensure!(received > 0.0, "it exchanges no messages");
+    let returned = (after.sent - before.sent) as f64 / received;
+    ensure!(returned >= MIN_RETURNED, "only {:.0} % of its messages come back", returned * 100.0);
     Ok(received / ((cpu_after_ns - cpu_before_ns) as f64 / 1e9))
 }
 
@@ -189,12 +189,12 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(30);
 
-    /// Has so many more connections and messages each time that it is asked.
+    /// Returns one of these counters per call.
     struct Script(std::vec::IntoIter<Counts>);
 
     impl Target for Script {
         fn counts(&mut self) -> Result<Counts> {
-            self.0.next().context("asked too often")
+            self.0.next().context("the script has ended")
         }
     }
 
@@ -216,21 +216,21 @@ mod tests {
     #[test]
     fn a_window_gives_messages_per_second_of_cpu() {
         let rate = window(&mut script(3_010, 3_005, 2), &spin(), 2, SHORT).expect("a window");
-        // It had some of that time, and by far not a second.
+        // The loop used some CPU time, but much less than a second.
         assert!(rate.is_finite() && rate > 3_000.0, "{rate}");
     }
 
     #[test]
-    fn a_generator_that_exchanges_nothing_has_no_figure() {
+    fn a_generator_without_returned_messages_has_no_figure() {
         let error =
             |mut script: Script| window(&mut script, &spin(), 2, SHORT).expect_err("no window").to_string();
-        assert_eq!(error(script(10, 10, 2)), "it exchanges nothing");
+        assert_eq!(error(script(10, 10, 2)), "it exchanges no messages");
         assert_eq!(error(script(110, 60, 2)), "only 50 % of its messages come back");
-        assert_eq!(error(script(110, 110, 1)), "only 1 of its connections stand");
+        assert_eq!(error(script(110, 110, 1)), "only 1 of its connections are open");
     }
 
     #[test]
-    fn one_that_ends_says_why() {
+    fn the_error_of_a_generator_that_ends_has_its_output() {
         let command = || {
             let mut command = Command::new("sh");
             command.args(["-c", "echo no such thing >&2; exit 1"]);

@@ -1,45 +1,44 @@
-//! What a request of HTTP costs: ours beside wrk and others, against nginx, at three sizes.
+//! CPU per HTTP request against nginx: ours against wrk and others, with three numbers of connections.
 
 use anyhow::{Context, Result, ensure};
 
 use super::nginx::Nginx;
-use super::place::Cores;
-use super::tool::{Generator, Load, Tool};
-use super::trial::{Seen, run};
-use crate::bench::figure::{Figure, Verdict, judge_within, median, ratio, thousands, times};
+use super::placement::Cores;
+use super::tool::{Generator, Load, NOT_INSTALLED, Tool};
+use super::trial::{TrialRun, run};
+use crate::bench::figure::{Figure, Verdict, factor, judge_within, median, ratio, thousands};
 use crate::bench::process::is_interrupted;
 use crate::bench::{Bench, CONFIDENCE, or_not_measured};
 
-/// Connections.
-const SIZES: [u32; 3] = [100, 1_000, MOST];
-/// Of these, the memory is told too.
-const MOST: u32 = 10_000;
-/// Rounds, in each of which every generator has a run: the fewest that allow an interval.
+/// Numbers of connections.
+const SIZES: [u32; 3] = [100, 1_000, MAX_CONNECTIONS];
+/// The number of connections with which memory is measured.
+const MAX_CONNECTIONS: u32 = 10_000;
+/// Rounds with a run per generator; the minimum for an interval.
 const ROUNDS: usize = 6;
-/// Of a run.
+/// Length of a run.
 const SECONDS: u32 = 4;
-/// Of what wrk does.
-const LEAST_RATIO: f64 = 0.9;
-/// For each connection.
-const MOST_KB: f64 = 10.0;
-/// wrk is what ours has to reach; the others stand beside it.
+/// Minimum ratio of our requests per CPU second to those of wrk.
+const MIN_RATIO: f64 = 0.9;
+/// Memory per connection.
+const MAX_KB: f64 = 10.0;
+/// Only wrk sets a limit.
 const PEERS: [Generator; 4] = [Generator::Wrk, Generator::Oha, Generator::H2load, Generator::K6];
 
-/// How it is measured, for the page.
+/// Describes the method on the page.
 pub fn method() -> String {
     format!(
-        "An nginx in one process answers 12 bytes on the first core, and one generator after the other, in random order in each \
-         of {ROUNDS} rounds, asks it for {SECONDS} s as fast as each connection is answered. A generator has one thread where \
-         that can be said (beamtune, wrk, h2load), and the last core alone. The figure is right answers for each second of CPU, \
-         user and system, from the start of its process to the end, as the kernel accounts for it in `/proc/PID/stat`; so \
-         connecting, all at once, and the users that k6 makes first are part of it. Compared are logarithms within rounds. \
-         Memory is the whole process's, the kernel's for sockets is not in it. Peers are looked for in `$BEAMTUNE_PEERS`, in \
-         `~/.cache/beamtune/peers/bin`, where `scripts/peers.sh` puts them, and in `PATH`; wrk2 has no package and is put there \
-         by hand. What is not there is not compared."
+        "An nginx with one process, on the first core, answers with 12 bytes. In each of {ROUNDS} rounds the generators run for \
+         {SECONDS} s each, in random order, alone on the last core, and send the next request on a connection when the response \
+         has arrived. A generator has one thread if that can be set (beamtune, wrk, h2load). The figure is valid responses per \
+         second of CPU time, user and system, of the whole process (`/proc/PID/stat`), which includes opening all connections \
+         at once and k6's creation of its users. Logarithms are compared within rounds. Memory is that of the process, without \
+         the kernel's for sockets. Peers are searched for in `$BEAMTUNE_PEERS`, in `~/.cache/beamtune/peers/bin`, where \
+         `scripts/peers.sh` installs them, and in `PATH`. wrk2 has no package and must be installed by hand."
     )
 }
 
-/// All sizes, one after the other.
+/// Measures all sizes.
 pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
     let cores = Cores::of_this_process()?;
     let nginx = Nginx::start(bench.folder.path(), cores)?;
@@ -57,10 +56,10 @@ pub fn measure(bench: &Bench) -> Result<Vec<Figure>> {
         figures.extend(or_not_measured(&what, of_size(bench, &tools, &nginx, cores, connections))?);
     }
     figures.extend(missing.into_iter().map(|peer| {
-        let what = format!("the same beside {}", peer.name());
+        let what = format!("the same against {}", peer.name());
         match peer {
-            Generator::Wrk => Figure::not_measured(what, "it is not there (scripts/install.sh bench)"),
-            _ => Figure::compared(what, "not there, not compared"),
+            Generator::Wrk => Figure::not_measured(what, "wrk is not installed (scripts/install.sh bench)"),
+            _ => Figure::compared(what, NOT_INSTALLED),
         }
     }));
     Ok(figures)
@@ -75,29 +74,29 @@ fn of_size(
 ) -> Result<Vec<Figure>> {
     let load = Load { url: nginx.url(), connections, seconds: SECONDS, per_second: None };
     let mut random = bench.random(connections);
-    // A peer that fails is run no more; the others are none the worse for it.
-    let mut seen: Vec<Result<Vec<Seen>>> = tools.iter().map(|_| Ok(Vec::new())).collect();
+    // A peer that fails once is not run again; the others go on.
+    let mut results: Vec<Result<Vec<TrialRun>>> = tools.iter().map(|_| Ok(Vec::new())).collect();
     let mut order: Vec<usize> = (0..tools.len()).collect();
     for _ in 0..bench.pairs.unwrap_or(ROUNDS) {
         random.shuffle(&mut order);
         for index in &order {
-            let Ok(runs) = &mut seen[*index] else { continue };
-            nginx.calm_down()?;
+            let Ok(runs) = &mut results[*index] else { continue };
+            nginx.wait_until_idle()?;
             match run(&tools[*index], &load, cores.generator, bench.folder.path(), |_| Ok(())) {
                 Ok(run) => runs.push(run),
-                Err(error) => seen[*index] = Err(error),
+                Err(error) => results[*index] = Err(error),
             }
             ensure!(!is_interrupted(), "interrupted");
         }
     }
-    let mut runs = tools.iter().zip(seen);
+    let mut runs = tools.iter().zip(results);
     let Some((tool, ours)) = runs.next() else { return Ok(Vec::new()) };
     let ours = ours?;
     let mut figures = Vec::new();
     let mut memories = String::new();
     for (peer, theirs) in runs {
         let what = format!(
-            "requests of HTTP per second of the generator's CPU, {connections} connections, {}: {tool} beside {peer}",
+            "HTTP requests per CPU second of the generator, {connections} connections, {}: {tool} against {peer}",
             nginx.version
         );
         figures.push(match theirs {
@@ -111,19 +110,23 @@ fn of_size(
             Err(error) => Figure::compared(what, format!("not compared: {error:#}")),
         });
     }
-    if connections == MOST {
+    if connections == MAX_CONNECTIONS {
         figures.push(memory(&ours, &memories));
     }
     Ok(figures)
 }
 
-fn against(what: String, (tool, ours): (&Tool, &[Seen]), (peer, theirs): (&Tool, &[Seen])) -> Result<Figure> {
-    let rates = |seen: &[Seen]| -> Vec<f64> { seen.iter().map(Seen::per_cpu_s).collect() };
+fn against(
+    what: String,
+    (tool, ours): (&Tool, &[TrialRun]),
+    (peer, theirs): (&Tool, &[TrialRun]),
+) -> Result<Figure> {
+    let rates = |runs: &[TrialRun]| -> Vec<f64> { runs.iter().map(TrialRun::per_cpu_s).collect() };
     let (own, others) = (rates(ours), rates(theirs));
     let effect = ratio(&own, &others, CONFIDENCE).context("too few rounds for an interval")?;
     let value = format!(
-        "{} times as many: {} against {}{}",
-        times(&effect),
+        "{} times: {} against {}{}",
+        factor(&effect),
         thousands(median(&own)),
         thousands(median(&others)),
         errors(&[(tool, ours), (peer, theirs)])
@@ -132,33 +135,35 @@ fn against(what: String, (tool, ours): (&Tool, &[Seen]), (peer, theirs): (&Tool,
         Generator::Wrk => Figure {
             what,
             value,
-            limit: format!("≥ {LEAST_RATIO}"),
-            verdict: judge_within(&effect, LEAST_RATIO, f64::INFINITY),
+            limit: format!("≥ {MIN_RATIO}"),
+            verdict: judge_within(&effect, MIN_RATIO, f64::INFINITY),
         },
         _ => Figure::compared(what, value),
     })
 }
 
-/// Who had errors, and how many.
-fn errors(of: &[(&Tool, &[Seen])]) -> String {
-    let of = of.iter().map(|(tool, seen)| (tool, seen.iter().map(|seen| seen.result.errors()).sum::<u64>()));
-    of.filter(|(_, errors)| *errors > 0)
+/// The number of errors of each generator that had any.
+fn errors(runs: &[(&Tool, &[TrialRun])]) -> String {
+    let errors =
+        runs.iter().map(|(tool, runs)| (tool, runs.iter().map(|run| run.result.errors()).sum::<u64>()));
+    errors
+        .filter(|(_, errors)| *errors > 0)
         .map(|(tool, errors)| format!("; {} had {errors} errors", tool.generator.name()))
         .collect()
 }
 
-/// The most that any of the runs had, for each connection, in kilobytes.
-fn kb_each(seen: &[Seen]) -> f64 {
-    let most = seen.iter().map(|seen| seen.peak_bytes).max().unwrap_or_default();
-    most as f64 / f64::from(MOST) / 1e3
+/// Peak RSS of all runs, per connection, in kilobytes.
+fn kb_each(runs: &[TrialRun]) -> f64 {
+    let peak = runs.iter().map(|run| run.peak_bytes).max().unwrap_or_default();
+    peak as f64 / f64::from(MAX_CONNECTIONS) / 1e3
 }
 
-fn memory(ours: &[Seen], others: &str) -> Figure {
+fn memory(ours: &[TrialRun], others: &str) -> Figure {
     let each = kb_each(ours);
     Figure {
-        what: format!("our own memory at {MOST} connections: most ever resident, for each connection"),
+        what: format!("peak RSS of beamtune per connection, {MAX_CONNECTIONS} connections"),
         value: format!("{each:.1} KB{others}"),
-        limit: format!("≤ {MOST_KB:.0} KB"),
-        verdict: if each <= MOST_KB { Verdict::Kept } else { Verdict::Missed },
+        limit: format!("≤ {MAX_KB:.0} KB"),
+        verdict: if each <= MAX_KB { Verdict::Met } else { Verdict::Missed },
     }
 }

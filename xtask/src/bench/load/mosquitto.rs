@@ -1,4 +1,4 @@
-//! mosquitto with a configuration of our own, and what it counts.
+//! mosquitto with its own configuration, and its counters.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -10,48 +10,52 @@ use anyhow::{Context, Result, ensure};
 use super::exchange::{Counts, Target};
 use crate::bench::process::{Running, command};
 
-/// Debian's place, which is not in everybody's PATH.
+/// Debian's path, which is not in every user's PATH.
 const PROGRAM: &str = "/usr/sbin/mosquitto";
-/// What it tells of itself, each second (mosquitto(8)), in this order.
+/// Topics of its counters below `$SYS/broker`, published every second in this order (mosquitto(8)).
 const TOPICS: [&str; 3] = ["clients/connected", "publish/messages/received", "publish/messages/sent"];
 
-/// It is ended, by its process id, when this goes out of scope.
+/// A broker that is killed when dropped.
 pub struct Mosquitto {
-    /// What hears of its counters.
-    listener: Running,
-    seen: Counts,
-    /// Where it listens.
+    /// Subscribes to the counters.
+    subscriber: Running,
+    counts: Counts,
+    /// Its listener.
     pub address: SocketAddr,
     /// `mosquitto 2.0.11`.
     pub version: String,
-    /// Last, as it is to end last.
+    /// The last field, so that it is dropped after the subscriber.
     _running: Running,
 }
 
 impl Mosquitto {
-    /// Starts it; `place` says where a program runs.
+    /// Starts the broker; `place` builds the command on a CPU.
     pub fn start(folder: &Path, place: impl Fn(&str) -> Result<Command>) -> Result<Mosquitto> {
         ensure!(Path::new(PROGRAM).exists(), "{PROGRAM} is not installed (scripts/install.sh bench)");
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr())?;
         let file = folder.join("mosquitto.conf");
         fs::write(&file, configuration(address))?;
         let mut running = Running::start(place(PROGRAM)?.arg("-c").arg(&file))?;
-        running.wait_until_it_listens("mosquitto", address)?;
+        running.wait_until_listening("mosquitto", address)?;
         let mut subscribe = command("mosquitto_sub");
         subscribe.args(["-h", "127.0.0.1", "-p", &address.port().to_string(), "-F", "%t %p"]);
         subscribe.args(TOPICS.iter().flat_map(|topic| ["-t".to_owned(), format!("$SYS/broker/{topic}")]));
-        let listener = Running::start(&mut subscribe).context("scripts/install.sh bench")?;
-        Ok(Mosquitto { listener, seen: Counts::default(), address, version: version()?, _running: running })
+        let subscriber = Running::start(&mut subscribe)
+            .context("mosquitto_sub is not installed (scripts/install.sh bench)")?;
+        let counts = Counts::default();
+        Ok(Mosquitto { subscriber, counts, address, version: version()?, _running: running })
     }
 
-    fn take(&mut self, line: &str) -> Result<()> {
-        let (topic, number) = line.split_once(' ').context("mosquitto tells no number")?;
-        let number: u64 = number.parse().context("mosquitto tells no number")?;
+    fn update(&mut self, line: &str) -> Result<()> {
+        let parse =
+            || line.split_once(' ').and_then(|(topic, number)| Some((topic, number.parse::<u64>().ok()?)));
+        let (topic, number) =
+            parse().with_context(|| format!("mosquitto published {line:?}, expected a number"))?;
         match topic {
-            // Who listens to this is no generator.
-            "clients/connected" => self.seen.connections = (number as usize).saturating_sub(1),
-            "publish/messages/received" => self.seen.received = number,
-            "publish/messages/sent" => self.seen.sent = number,
+            // The subscriber is a client, too.
+            "clients/connected" => self.counts.connections = (number as usize).saturating_sub(1),
+            "publish/messages/received" => self.counts.received = number,
+            "publish/messages/sent" => self.counts.sent = number,
             _ => {}
         }
         Ok(())
@@ -59,18 +63,18 @@ impl Mosquitto {
 }
 
 impl Target for Mosquitto {
-    /// As of when it tells of them next.
+    /// Waits for the next publication of the counters.
     fn counts(&mut self) -> Result<Counts> {
-        let told: Vec<String> = self.listener.lines().collect();
-        for line in told.iter().filter_map(|line| line.strip_prefix("$SYS/broker/")) {
-            self.take(line)?;
+        let earlier: Vec<String> = self.subscriber.lines().collect();
+        for line in earlier.iter().filter_map(|line| line.strip_prefix("$SYS/broker/")) {
+            self.update(line)?;
         }
         loop {
-            let line = self.listener.expect_line("$SYS/broker/")?;
-            self.take(&line)?;
-            // The last one; it always comes, as telling of it counts too.
+            let line = self.subscriber.expect_line("$SYS/broker/")?;
+            self.update(&line)?;
+            // mosquitto publishes changes only. The number of messages sent always changes, by these publications.
             if TOPICS.last().is_some_and(|topic| line.starts_with(topic)) {
-                return Ok(self.seen);
+                return Ok(self.counts);
             }
         }
     }
@@ -87,9 +91,9 @@ fn configuration(address: SocketAddr) -> String {
 
 /// The first line of its help: `mosquitto version 2.0.11`.
 fn version() -> Result<String> {
-    let said =
-        Command::new(PROGRAM).arg("-h").stdin(Stdio::null()).output().context("mosquitto does not start")?;
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    let first = said.lines().next().context("mosquitto tells no version")?;
+    let output =
+        Command::new(PROGRAM).arg("-h").stdin(Stdio::null()).output().context("cannot start mosquitto")?;
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    let first = help.lines().next().context("mosquitto printed no version")?;
     Ok(first.replace(" version ", " "))
 }

@@ -1,4 +1,4 @@
-//! What a message of MQTT costs that a device publishes to itself: ours beside rumqttc and Tsung, against mosquitto.
+//! CPU per MQTT message that a device publishes to itself through mosquitto: ours against rumqttc and Tsung.
 
 use std::net::SocketAddr;
 
@@ -7,19 +7,19 @@ use anyhow::Result;
 use super::exchange::{Contender, MESSAGE_BYTES, command_on, compare};
 use super::mosquitto::Mosquitto;
 use super::peers::Peers;
-use super::place::{Cores, on_core};
+use super::placement::{Cores, on_core};
 use super::tsung::Tsung;
 use crate::bench::figure::Figure;
 use crate::bench::{Bench, or_not_measured};
 
-/// Devices.
+/// Numbers of devices.
 const SIZES: [usize; 2] = [100, 1_000];
-/// Of what rumqttc does.
-const LEAST_RATIO: f64 = 1.0;
-/// Of what Tsung does.
-const LEAST_RATIO_TSUNG: f64 = 3.0;
+/// Minimum ratio of our messages per CPU second to those of rumqttc.
+const MIN_RATIO: f64 = 1.0;
+/// The same for Tsung.
+const MIN_RATIO_TSUNG: f64 = 3.0;
 
-/// Both qualities of service, both sizes.
+/// Measures QoS 0 and 1, with all sizes.
 pub fn measure(bench: &Bench, peers: &Peers, cores: Cores) -> Result<Vec<Figure>> {
     let mut broker = Mosquitto::start(bench.folder.path(), |program| on_core(cores.server, program))?;
     let tsung = Tsung::find();
@@ -27,7 +27,7 @@ pub fn measure(bench: &Bench, peers: &Peers, cores: Cores) -> Result<Vec<Figure>
     for qos in [0, 1] {
         for devices in SIZES {
             let what = format!(
-                "messages of MQTT at QoS {qos} that {devices} devices publish to themselves through {}",
+                "MQTT messages at QoS {qos} that {devices} devices publish to themselves through {}",
                 broker.version
             );
             let contenders = contenders(bench, peers, cores, broker.address, tsung.as_ref(), devices, qos)?;
@@ -38,8 +38,8 @@ pub fn measure(bench: &Bench, peers: &Peers, cores: Cores) -> Result<Vec<Figure>
     }
     if tsung.is_none() {
         figures.push(Figure::not_measured(
-            "the same beside Tsung",
-            "it is not installed (scripts/install.sh bench)",
+            "the same against Tsung",
+            "Tsung is not installed (scripts/install.sh bench)",
         ));
     }
     Ok(figures)
@@ -61,12 +61,12 @@ fn contenders<'a>(
             peers.program("mqtt_rumqttc"),
             vec![broker.to_string(), devices.to_string(), qos.to_string()],
         ),
-        limit: LEAST_RATIO,
+        limit: MIN_RATIO,
     };
     let tsung = tsung.map(|tsung| Contender {
         name: tsung.name.clone(),
         command: Box::new(move || Tsung::command(bench.folder.path(), cores, broker, devices, qos)),
-        limit: LEAST_RATIO_TSUNG,
+        limit: MIN_RATIO_TSUNG,
     });
     let ours = Contender::ours(bench, cores, &scenario(broker, devices, qos))?;
     Ok([ours, rumqttc].into_iter().chain(tsung).collect())

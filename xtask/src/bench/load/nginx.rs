@@ -1,4 +1,4 @@
-//! A target that costs little: nginx in one process, which answers every path by twelve bytes.
+//! A cheap target: nginx in one process, which answers every path with 12 bytes.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -7,18 +7,18 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::place::{Cores, on_core};
+use super::placement::{Cores, on_core};
 use super::trial::Freezable;
-use crate::bench::process::{PATIENCE, Running, wait_for};
+use crate::bench::process::{Running, TIMEOUT, wait_for};
 
-/// Debian's place, which is not in everybody's PATH.
+/// Debian's path, which is not in every user's PATH.
 const PROGRAM: &str = "/usr/sbin/nginx";
-/// Connections that it takes; more than any load here has.
-const CONNECTIONS: usize = 15_000;
-/// What it has open without a client is far less.
-const FEW_DESCRIPTORS: usize = 100;
+/// Limit of connections, above that of any load here.
+const MAX_CONNECTIONS: usize = 15_000;
+/// Well above the file descriptors that nginx has open without clients.
+const MAX_IDLE_DESCRIPTORS: usize = 100;
 
-/// It is ended, by its process id, when this goes out of scope.
+/// A server that is killed when dropped.
 pub struct Nginx {
     running: Running,
     address: SocketAddr,
@@ -27,7 +27,7 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it with a configuration of our own.
+    /// Starts nginx with its own configuration.
     pub fn start(folder: &Path, cores: Cores) -> Result<Nginx> {
         ensure!(Path::new(PROGRAM).exists(), "{PROGRAM} is not installed (scripts/install.sh bench)");
         let folder = folder.join("nginx");
@@ -37,21 +37,21 @@ impl Nginx {
         let mut running = Running::start(
             on_core(cores.server, PROGRAM)?.arg("-p").arg(&folder).args(["-c", "nginx.conf"]),
         )?;
-        running.wait_until_it_listens("nginx", address)?;
+        running.wait_until_listening("nginx", address)?;
         Ok(Nginx { running, address, version: version()? })
     }
 
-    /// What is asked for.
+    /// The URL for requests.
     pub fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
 
-    /// Waits until the connections of the last run are closed, so that the next one does not pay for it.
-    pub fn calm_down(&self) -> Result<()> {
+    /// Waits until the connections of the last run are closed, so that they do not slow down the next one.
+    pub fn wait_until_idle(&self) -> Result<()> {
         let descriptors = format!("/proc/{}/fd", self.running.pid());
-        wait_for("nginx to close its connections", PATIENCE, || {
+        wait_for("nginx to close its connections", TIMEOUT, || {
             let open = fs::read_dir(&descriptors).context("nginx has ended")?.count();
-            Ok((open < FEW_DESCRIPTORS).then_some(()))
+            Ok((open < MAX_IDLE_DESCRIPTORS).then_some(()))
         })
     }
 }
@@ -62,8 +62,8 @@ impl Freezable for Nginx {
     }
 }
 
-/// One process, so that one signal stops all of it. It accepts all that wait at once: else a busy nginx takes a new connection
-/// only once for each round of its others, and 10,000 would not stand within a run.
+/// One process, so that one signal stops all of it. `multi_accept`: otherwise a busy nginx accepts one connection per
+/// iteration of its event loop, and 10,000 would not be established within a run.
 fn configuration(folder: &Path, address: SocketAddr) -> String {
     let path = folder.display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -71,17 +71,17 @@ fn configuration(folder: &Path, address: SocketAddr) -> String {
         .concat();
     format!(
         "daemon off; master_process off; pid {path}/pid; error_log stderr;
-         events {{ worker_connections {CONNECTIONS}; multi_accept on; }}
+         events {{ worker_connections {MAX_CONNECTIONS}; multi_accept on; }}
          http {{ access_log off; {temporary}
          keepalive_timeout 1h; keepalive_time 1h; keepalive_requests 1000000000;
          server {{ listen {address} backlog=4096; location / {{ return 200 \"Hello world\\n\"; }} }} }}"
     )
 }
 
-/// It says so on its standard error, as `nginx version: nginx/1.22.1`.
+/// Standard error of `nginx -v`: `nginx version: nginx/1.22.1`.
 fn version() -> Result<String> {
-    let said =
-        Command::new(PROGRAM).arg("-v").stdin(Stdio::null()).output().context("nginx does not start")?;
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    Ok(said.trim().rsplit(' ').next().unwrap_or_default().replace('/', " "))
+    let output =
+        Command::new(PROGRAM).arg("-v").stdin(Stdio::null()).output().context("cannot start nginx")?;
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok(stderr.trim().rsplit(' ').next().unwrap_or_default().replace('/', " "))
 }

@@ -1,4 +1,4 @@
-//! Peers that are made here, of the crates that people would take (peers/), and the server for them.
+//! Builds the programs of peers/: clients on popular crates, and an echo server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,37 +8,36 @@ use anyhow::{Context, Result};
 
 use crate::bench::process::output;
 
-/// Built, at the optimisation of the product.
+/// The built programs.
 pub struct Peers {
     folder: PathBuf,
     lock: String,
 }
 
 impl Peers {
-    /// Builds what is not built yet.
+    /// Builds the programs that are missing or outdated.
     pub fn build(repository: &Path) -> Result<Peers> {
         let (source, target) = (repository.join("peers"), repository.join("target/peers"));
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]);
         output(build.arg(source.join("Cargo.toml")).arg("--target-dir").arg(&target))?;
-        let lock =
-            fs::read_to_string(source.join("Cargo.lock")).context("peers/Cargo.lock cannot be read")?;
+        let lock = fs::read_to_string(source.join("Cargo.lock")).context("cannot read peers/Cargo.lock")?;
         Ok(Peers { folder: target.join("release"), lock })
     }
 
-    /// Where a program is.
+    /// Path of a program.
     pub fn program(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// A crate with the version that they are made of: `rumqttc 0.25.1`.
+    /// A crate with its locked version: `rumqttc 0.25.1`.
     pub fn named(&self, package: &str) -> Result<String> {
         let version = version_in(&self.lock, package);
         Ok(format!("{package} {}", version.with_context(|| format!("no {package} in peers/Cargo.lock"))?))
     }
 }
 
-/// The line behind a package's name.
+/// The version of a package, on the line after its name.
 fn version_in<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
     let name = format!("name = \"{package}\"");
     let mut lines = lock.lines().skip_while(|line| **line != name).skip(1);
@@ -50,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_of_a_package_stands_below_its_name() {
+    fn the_version_of_a_package_is_on_the_line_after_its_name() {
         let lock = "[[package]]\nname = \"tokio-util\"\nversion = \"0.7.20\"\n\n[[package]]\nname = \"tokio\"\nversion = \"1.54.1\"\n";
         assert_eq!(version_in(lock, "tokio"), Some("1.54.1"));
         assert_eq!(version_in(lock, "to"), None);

@@ -1,4 +1,4 @@
-//! Generators: ours and its peers, where they are, how each is told what to do, and where what it says is read.
+//! Load generators, ours and its peers: where they are installed, their command lines, and their results.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,32 +11,34 @@ use anyhow::{Context, Result};
 use beamtune_load::import;
 use beamtune_model::load::LoadResult;
 
-use super::place::on_core;
+use super::placement::on_core;
 
-/// Names a folder with peers, which is looked through first.
+/// Environment variable with the folder of peers that is searched first.
 const FOLDER_VARIABLE: &str = "BEAMTUNE_PEERS";
-/// Below the user's home: where scripts/peers.sh puts what it installs.
+/// Folder in the user's home where scripts/peers.sh installs peers.
 const OWN_FOLDER: &str = ".cache/beamtune/peers/bin";
+/// The value of a figure without its peer.
+pub const NOT_INSTALLED: &str = "not installed";
 
-/// A generator.
+/// A load generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generator {
-    /// Ours.
+    /// `beamtune load`.
     Beamtune,
-    /// wrk: a closed load.
+    /// wrk: closed load.
     Wrk,
-    /// wrk2: a rate.
+    /// wrk2: constant rate.
     Wrk2,
-    /// oha: either, corrected for a rate.
+    /// oha: either, with latency correction for a rate.
     Oha,
-    /// nghttp2's h2load, speaking HTTP/1.1.
+    /// nghttp2's h2load, with HTTP/1.1.
     H2load,
     /// Grafana k6.
     K6,
 }
 
 impl Generator {
-    /// Of the program.
+    /// Name of the program.
     pub fn name(self) -> &'static str {
         match self {
             Self::Beamtune => "beamtune",
@@ -48,12 +50,12 @@ impl Generator {
         }
     }
 
-    /// Who reads its results.
+    /// The reader of its results.
     fn reader(self) -> Option<import::Tool> {
         import::Tool::named(self.name())
     }
 
-    /// Prints its version and ends. wrk calls that a failure.
+    /// The option that prints the version. With it, wrk exits with a failure.
     fn version_option(self) -> &'static str {
         match self {
             Self::Wrk | Self::Wrk2 => "-v",
@@ -63,23 +65,23 @@ impl Generator {
     }
 }
 
-/// What a generator is to do.
+/// A load.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// What is asked for.
+    /// URL of the requests.
     pub url: String,
-    /// How many connections.
+    /// Number of connections.
     pub connections: u32,
-    /// For how long.
+    /// Length of the run.
     pub seconds: u32,
-    /// So many requests a second at equal distances, where it can; `None`: each connection as fast as it is answered.
+    /// Requests per second, at equal intervals if the generator can; `None`: as fast as each connection gets responses.
     pub per_second: Option<u32>,
 }
 
-/// A generator that is there.
+/// An installed generator.
 #[derive(Debug, Clone)]
 pub struct Tool {
-    /// Which.
+    /// Which one.
     pub generator: Generator,
     program: PathBuf,
     version: String,
@@ -92,12 +94,12 @@ impl fmt::Display for Tool {
 }
 
 impl Tool {
-    /// Ours.
+    /// `beamtune load` of a binary.
     pub fn ours(program: &Path) -> Result<Tool> {
         Self::at(Generator::Beamtune, program.to_owned())
     }
 
-    /// A peer, if it is on this machine.
+    /// A peer, if it is installed.
     pub fn find(generator: Generator) -> Result<Option<Tool>> {
         let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(OWN_FOLDER));
         let named = env::var_os(FOLDER_VARIABLE).map(PathBuf::from);
@@ -108,17 +110,17 @@ impl Tool {
     }
 
     fn at(generator: Generator, program: PathBuf) -> Result<Tool> {
-        let said = Command::new(&program)
+        let output = Command::new(&program)
             .arg(generator.version_option())
             .stdin(Stdio::null())
             .output()
-            .with_context(|| format!("{} does not start", program.display()))?;
-        let version = version_in(&String::from_utf8_lossy(&said.stdout));
-        let version = version.with_context(|| format!("{} tells no version", program.display()))?;
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let version = version_in(&String::from_utf8_lossy(&output.stdout));
+        let version = version.with_context(|| format!("{} printed no version", program.display()))?;
         Ok(Tool { generator, program, version })
     }
 
-    /// How it is started on a core; files go into the folder.
+    /// The command for a load, on a core; its files go into the folder.
     pub fn command(&self, load: &Load, core: usize, folder: &Path) -> Result<Command> {
         let mut command = on_core(core, &self.program)?;
         let Load { url, connections, seconds, per_second } = load;
@@ -141,7 +143,7 @@ impl Tool {
                 command.args([format!("-c{connections}"), format!("-d{seconds}s"), url.clone()]);
             }
             Generator::Wrk2 => {
-                let rate = per_second.context("wrk2 wants a rate")?;
+                let rate = per_second.context("wrk2 needs a rate")?;
                 command.args(["--latency", "-t1"]);
                 command
                     .args([format!("-c{connections}"), format!("-d{seconds}s"), format!("-R{rate}")])
@@ -163,7 +165,7 @@ impl Tool {
                 command.arg(url);
             }
             Generator::K6 => {
-                // It tells its makers of each run otherwise.
+                // By default it sends usage statistics to Grafana.
                 command.env("K6_NO_USAGE_REPORT", "true");
                 command.args(["run", "--no-color", "--summary-trend-stats", "avg,min,med,max,p(90),p(99)"]);
                 command.arg("--summary-export").arg(summary(folder)).arg(script(load, folder)?);
@@ -172,24 +174,24 @@ impl Tool {
         Ok(command)
     }
 
-    /// What it found, from what it printed to a file of that folder or wrote there itself.
+    /// Reads the results: k6 writes them into the folder, the others print them.
     pub fn result(&self, printed: &Path, folder: &Path) -> Result<LoadResult> {
         let file = if self.generator == Generator::K6 { summary(folder) } else { printed.to_owned() };
-        let read = fs::File::open(&file).with_context(|| format!("{self} has written nothing"))?;
+        let read = fs::File::open(&file).with_context(|| format!("{self} wrote no results"))?;
         let name = self.to_string();
         Ok(import::read_from(&name, read, self.generator.reader())?)
     }
 }
 
-/// `wrk debian/4.1.0-3+b2 [epoll] …`, `oha 1.16.0`, `h2load nghttp2/1.52.0`, `k6 v1.8.1 (…)`: the second word, without whose it
-/// is.
-fn version_in(said: &str) -> Option<String> {
-    let word = said.split_whitespace().nth(1)?;
+/// The second word, without a prefix: `wrk debian/4.1.0-3+b2 [epoll] …`, `oha 1.16.0`, `h2load nghttp2/1.52.0`,
+/// `k6 v1.8.1 (…)`.
+fn version_in(output: &str) -> Option<String> {
+    let word = output.split_whitespace().nth(1)?;
     let word = word.rsplit('/').next().unwrap_or(word);
     Some(word.strip_prefix('v').unwrap_or(word).to_owned())
 }
 
-/// As the quick form of a URL, but all connect at once, as they do with the peers.
+/// The scenario of a plain URL, but without a ramp: peers open all connections at once, too.
 fn scenario(load: &Load, folder: &Path) -> Result<OsString> {
     let Load { url, connections, seconds, .. } = load;
     let file = folder.join("scenario.toml");
@@ -202,7 +204,7 @@ fn scenario(load: &Load, folder: &Path) -> Result<OsString> {
     Ok(file.into())
 }
 
-/// What k6 is to do; it has no command line for it.
+/// Writes the script of k6, which has no command-line options for a load.
 fn script(load: &Load, folder: &Path) -> Result<PathBuf> {
     let Load { url, connections, seconds, per_second } = load;
     let executor = match per_second {
@@ -231,9 +233,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_the_second_word_without_whose_it_is() {
-        let check = |said: &str, expect: Option<&str>| {
-            assert_eq!(version_in(said).as_deref(), expect, "{said}");
+    fn a_version_is_the_second_word_without_its_prefix() {
+        let check = |output: &str, expect: Option<&str>| {
+            assert_eq!(version_in(output).as_deref(), expect, "{output}");
         };
         check("wrk debian/4.1.0-3+b2 [epoll] Copyright (C) 2012 Will Glozer\n", Some("4.1.0-3+b2"));
         check("oha 1.16.0\n", Some("1.16.0"));
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn every_generator_has_a_reader_of_its_results() {
+    fn every_generator_has_a_reader() {
         use Generator::{Beamtune, H2load, K6, Oha, Wrk, Wrk2};
         assert!([Beamtune, Wrk, Wrk2, Oha, H2load, K6].iter().all(|generator| generator.reader().is_some()));
     }

@@ -1,9 +1,9 @@
-//! Debian's Tsung, and the exchange with a broker that it can do.
+//! Debian's Tsung, with the MQTT load that it supports.
 //!
-//! Its devices cannot wait for what they have published themselves (ts_mqtt.erl of 1.7.0): at QoS 0 they publish on and on and
-//! read nothing, and at QoS 1 a message that comes together with the acknowledgement that they wait for makes them wait for
-//! ever. So half of them publish, at QoS 1 waiting for the acknowledgement, and the other half subscribe, each to the topic of one
-//! of those, and acknowledge. That is as much for each message as the others do.
+//! Its devices cannot wait for their own messages (ts_mqtt.erl of 1.7.0): at QoS 0 they publish without reading, and at QoS 1 a
+//! message that arrives together with the awaited acknowledgement makes them hang. So half of them publish, at QoS 1 waiting
+//! for acknowledgements, and each of the other half subscribes to the topic of one publisher and acknowledges. The work per
+//! message is that of the other generators.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,23 +13,23 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::exchange::MESSAGE_BYTES;
-use super::place::{Cores, on_core};
+use super::placement::{Cores, on_core};
 use crate::bench::process::output;
 
-/// One that is there.
+/// An installed Tsung.
 pub struct Tsung {
     /// `Tsung 1.7.0`.
     pub name: String,
 }
 
 impl Tsung {
-    /// If it is installed.
+    /// Tsung, if it is installed.
     pub fn find() -> Option<Tsung> {
-        let said = output(Command::new("tsung").arg("-v")).ok()?;
-        Some(Tsung { name: name_in(&said)? })
+        let version = output(Command::new("tsung").arg("-v")).ok()?;
+        Some(Tsung { name: name_in(&version)? })
     }
 
-    /// Starts it with that many devices; its files go into the folder.
+    /// The command for this number of devices; its files go into the folder.
     pub fn command(
         folder: &Path,
         cores: Cores,
@@ -41,7 +41,7 @@ impl Tsung {
         fs::write(&topics, (0..devices / 2).map(|pair| format!("bench/{pair}\n")).collect::<String>())?;
         fs::write(&file, configuration(broker, devices, qos, &topics))?;
         let mut command = on_core(cores.generator, "tsung")?;
-        // Its controller has a name on this host, which may be taken by another Tsung.
+        // The controller's node name must differ from that of another Tsung on this host.
         let id = format!("beamtune_bench_{}", std::process::id());
         command.env("HOME", folder).args(["-n", "-i", &id, "-w", "0", "-f"]).arg(&file);
         command.arg("-l").arg(folder.join("tsung")).arg("start");
@@ -50,12 +50,13 @@ impl Tsung {
 }
 
 /// `Tsung version 1.7.0`.
-fn name_in(said: &str) -> Option<String> {
-    Some(format!("Tsung {}", said.trim().strip_prefix("Tsung version ")?))
+fn name_in(version: &str) -> Option<String> {
+    Some(format!("Tsung {}", version.trim().strip_prefix("Tsung version ")?))
 }
 
-/// The controller's own VM makes the load, as on one machine it should: nothing is told from one VM to another. Those that
-/// publish begin when all are connected, since then they let nobody else in. Should all else fail, it ends by itself.
+/// The controller's VM generates the load, which on one host avoids messages between VMs. Publishers start when all
+/// devices are connected, because they keep the generator too busy for new connections. The duration ends the run if
+/// this program is killed.
 fn configuration(broker: SocketAddr, devices: usize, qos: u8, topics: &Path) -> String {
     let payload = "x".repeat(MESSAGE_BYTES);
     let pairs = devices / 2;
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn its_version_is_the_last_word() {
+    fn the_version_is_the_last_word() {
         assert_eq!(name_in("Tsung version 1.7.0\n").as_deref(), Some("Tsung 1.7.0"));
     }
 }

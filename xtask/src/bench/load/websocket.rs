@@ -1,4 +1,4 @@
-//! What an echoed message of WebSocket costs: ours beside clients on fastwebsockets and on tokio-tungstenite.
+//! CPU per echoed WebSocket message: ours against clients on fastwebsockets and tokio-tungstenite.
 
 use std::net::SocketAddr;
 
@@ -7,19 +7,19 @@ use anyhow::Result;
 use super::echo::Echo;
 use super::exchange::{Contender, MESSAGE_BYTES, command_on, compare};
 use super::peers::Peers;
-use super::place::Cores;
+use super::placement::Cores;
 use crate::bench::figure::Figure;
 use crate::bench::{Bench, or_not_measured};
 
-/// Connections.
+/// Numbers of connections.
 const SIZES: [usize; 2] = [100, 1_000];
-/// Of what each of them does.
-const LEAST_RATIO: f64 = 0.9;
-/// Programs, and the crates that they are made of.
+/// Minimum ratio of our messages per CPU second to those of each peer.
+const MIN_RATIO: f64 = 0.9;
+/// Programs, and the crates that they use.
 const PEERS: [(&str, &str); 2] =
     [("ws_fastwebsockets", "fastwebsockets"), ("ws_tungstenite", "tokio-tungstenite")];
 
-/// All sizes, one after the other.
+/// Measures all sizes.
 pub fn measure(bench: &Bench, peers: &Peers, cores: Cores) -> Result<Vec<Figure>> {
     let mut echo = Echo::start(peers, cores.server, 1)?;
     let mut figures = Vec::new();
@@ -30,10 +30,10 @@ pub fn measure(bench: &Bench, peers: &Peers, cores: Cores) -> Result<Vec<Figure>
             contenders.push(Contender {
                 name: peers.named(package)?,
                 command: command_on(cores, peers.program(program), arguments),
-                limit: LEAST_RATIO,
+                limit: MIN_RATIO,
             });
         }
-        let what = format!("messages of WebSocket echoed on {connections} connections");
+        let what = format!("WebSocket messages echoed on {connections} connections");
         let mut random = bench.random(connections as u32);
         let compared = compare(bench, &mut echo, &contenders, connections, &what, &mut random);
         figures.extend(or_not_measured(&what, compared)?);

@@ -1,4 +1,4 @@
-//! Where servers and generators run: each on one core, with as many descriptors as the system allows, and no longer than we do.
+//! Runs servers and generators on one core each, with the hard limit of file descriptors, and kills them with this program.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,59 +8,59 @@ use anyhow::{Context, Result};
 
 use crate::bench::process::command;
 
-/// The cores of a measurement; the same one twice where there is no other.
+/// The CPUs of a measurement; the same one twice if there is only one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cores {
-    /// Of the server.
+    /// CPU of the server.
     pub server: usize,
-    /// Of the generator.
+    /// CPU of the generator.
     pub generator: usize,
 }
 
 impl Cores {
-    /// The first and the last that this process may use.
+    /// The first and the last CPU that this process may use.
     pub fn of_this_process() -> Result<Cores> {
         let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
-        ends(&status).context("cannot understand Cpus_allowed_list in /proc/self/status")
+        outermost(&status).context("cannot parse Cpus_allowed_list in /proc/self/status")
     }
 }
 
-/// proc(5): a list of numbers and ranges, as `0,2-5`.
-fn ends(status: &str) -> Option<Cores> {
+/// The first and the last number of a list such as `0,2-5` (proc(5)).
+fn outermost(status: &str) -> Option<Cores> {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim();
     let mut numbers = list.split([',', '-']).map(|number| number.parse().ok());
     let server = numbers.next()??;
     Some(Cores { server, generator: numbers.next_back().unwrap_or(Some(server))? })
 }
 
-/// A program on a core. It ends with this program, even if that is killed.
+/// A command on a core. The kernel kills it when this program ends.
 pub fn on_core(core: usize, program: impl AsRef<OsStr>) -> Result<Command> {
-    let mut placed = bound_to_us()?;
+    let mut placed = tied_to_parent()?;
     placed.args(["taskset", "-c", &core.to_string()]).arg(program);
     Ok(placed)
 }
 
-/// The same on any core.
+/// The same, on any core.
 pub fn anywhere(program: impl AsRef<OsStr>) -> Result<Command> {
-    let mut placed = bound_to_us()?;
+    let mut placed = tied_to_parent()?;
     placed.arg(program);
     Ok(placed)
 }
 
-fn bound_to_us() -> Result<Command> {
+fn tied_to_parent() -> Result<Command> {
     let mut placed = command("setpriv");
     placed.args(["--pdeathsig", "KILL", "prlimit", &format!("--nofile={}", descriptors()?)]);
     Ok(placed)
 }
 
-/// How many a process may have.
+/// The hard limit of file descriptors.
 pub fn descriptors() -> Result<u64> {
     let limits = fs::read_to_string("/proc/self/limits").context("cannot read /proc/self/limits")?;
-    most_descriptors(&limits).context("cannot understand /proc/self/limits")
+    hard_limit(&limits).context("cannot parse /proc/self/limits")
 }
 
-/// The hard limit.
-fn most_descriptors(limits: &str) -> Option<u64> {
+/// The hard limit of open files in /proc/PID/limits.
+fn hard_limit(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
@@ -70,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn server_and_generator_have_the_outermost_cores() {
+    fn server_and_generator_get_the_outermost_cpus() {
         let check = |list: &str, expect: Option<(usize, usize)>| {
-            let found = ends(&format!("Name:\tx\nCpus_allowed_list:\t{list}\n"));
+            let found = outermost(&format!("Name:\tx\nCpus_allowed_list:\t{list}\n"));
             assert_eq!(found.map(|cores| (cores.server, cores.generator)), expect, "{list}");
         };
         check("0-1", Some((0, 1)));
@@ -82,10 +82,10 @@ mod tests {
     }
 
     #[test]
-    fn the_hard_limit_of_descriptors_stands_second() {
+    fn the_hard_limit_is_in_the_second_column() {
         let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
                       Max open files            1024                 20000                files     \n";
-        assert_eq!(most_descriptors(limits), Some(20_000));
-        assert_eq!(most_descriptors(""), None);
+        assert_eq!(hard_limit(limits), Some(20_000));
+        assert_eq!(hard_limit(""), None);
     }
 }

@@ -1,11 +1,11 @@
-//! The table of parts: which crate may use which of ours, and which outside crates stay in which part.
+//! The crate table: which of our crates each may use, and where some external crates are allowed.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Each part with those of ours that it may use; the same table stands in ARCHITECTURE.md.
+/// Each crate with those of ours that it may use. ARCHITECTURE.md has the same table.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("flags", &[]),
@@ -44,20 +44,20 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates from outside that only some parts may use, and why.
+/// External crates, the crates that may use them, and why.
 const KEPT_IN: &[(&str, &[&str], &str)] = &[
-    ("rusqlite", &["recording", "store"], "database drivers stay in recording and store"),
+    ("rusqlite", &["recording", "store"], "only recording and store use databases"),
     ("clap", &["cli"], "only the binary has a command line"),
-    ("anyhow", &["cli"], "libraries have errors of their own"),
-    ("indicatif", &["cli"], "no crate below cli prints"),
+    ("anyhow", &["cli"], "libraries define their own errors"),
+    ("indicatif", &["cli"], "only cli prints"),
 ];
 
-/// Faults found in `cargo metadata`.
+/// Faults in `cargo metadata`.
 pub fn check() -> Result<Vec<String>> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps"])
         .output()
-        .context("cargo metadata did not start")?;
+        .context("cannot start cargo metadata")?;
     if !output.status.success() {
         bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
     }
@@ -75,13 +75,13 @@ pub fn check() -> Result<Vec<String>> {
         }
         let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == part) else {
             faults.push(format!(
-                "{manifest}: the part `{part}` stands in no table: add it to ARCHITECTURE.md and xtask"
+                "{manifest}: the crate `{part}` is in no table: add it to ARCHITECTURE.md and xtask/src/crate_table.rs"
             ));
             continue;
         };
         seen.push(part.to_owned());
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
-            // What a crate's tests use does not ship with it.
+            // Dependencies of tests are not shipped.
             if dependency["kind"].as_str() == Some("dev") {
                 continue;
             }
@@ -90,7 +90,7 @@ pub fn check() -> Result<Vec<String>> {
                 && !allowed.contains(&ours)
             {
                 faults
-                    .push(format!("{manifest}: `{part}` may not use `{ours}` (ARCHITECTURE.md, \"Parts\")"));
+                    .push(format!("{manifest}: `{part}` may not use `{ours}` (ARCHITECTURE.md, \"Crates\")"));
             }
             if let Some((_, parts, why)) = KEPT_IN.iter().find(|(kept, _, _)| *kept == name)
                 && !parts.contains(&part)
@@ -101,7 +101,7 @@ pub fn check() -> Result<Vec<String>> {
     }
     for (part, _) in MAY_USE {
         if !seen.iter().any(|name| name == part) {
-            faults.push(format!("xtask: the part `{part}` is in the table, but there is no such crate"));
+            faults.push(format!("xtask/src/crate_table.rs: the crate `{part}` does not exist"));
         }
     }
     Ok(faults)
