@@ -1,5 +1,4 @@
-# The two commands of the README are `make demo` and `make test`; everything else is a step of them,
-# or a tool for those who work on beamtune. `make help` lists all.
+# `make help` lists the targets.
 
 HOST   := $(shell rustc -vV | sed -n 's/^host: //p')
 STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target-feature=+crt-static"
@@ -8,22 +7,22 @@ BINARY := $(TARGET)/release/beamtune
 
 .PHONY: help demo test build check fmt clippy unit labs locks search errors truths tuned otp agent agent-check agent-test bench safety check-flags fuzz clean
 
-help:            ## this list
+help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-demo: build      ## a sick lab node and a RabbitMQ under load, diagnosed; what a node's threads wait for; a shop, diagnosed and tuned (10 minutes)
+demo: build      ## diagnose a sick node and a RabbitMQ under load, then diagnose and tune a shop (10 minutes)
 	scripts/install.sh demo
 	scripts/demo.sh $(BINARY)
 
-# The chroots are fetched and unpacked while the compiler is at work.
-test:            ## installs what tests need and runs all of them
+# The chroots are downloaded while the compiler runs.
+test:            ## install what the tests need, and run all tests
 	scripts/install.sh test
 	scripts/otp.sh & chroots=$$!; $(MAKE) --no-print-directory build-ci; built=$$?; wait $$chroots && exit $$built
 	$(MAKE) --no-print-directory check
 	$(MAKE) --no-print-directory agent-check
 	scripts/test.sh $(TARGET)/ci/beamtune
 
-build: $(if $(wildcard /usr/bin/cc),,install-build) ## the static binary
+build: $(if $(wildcard /usr/bin/cc),,install-build) ## build the static binary
 	$(STATIC) cargo build --quiet --release --target $(HOST) -p beamtune
 
 .PHONY: build-ci
@@ -34,76 +33,76 @@ build-ci: $(if $(wildcard /usr/bin/cc),,install-build)
 install-build:
 	scripts/install.sh build
 
-check: fmt clippy ## formatting, lints, and the rules of the repository
+check: fmt clippy ## check formatting, lints, and the repository's rules
 	cargo run --quiet -p xtask -- tidy
 
-fmt:             ## fails where `cargo fmt` would change something
+fmt:             ## fail if `cargo fmt` would change a file
 	cargo fmt --all --check
 
-clippy:          ## warnings are errors
+clippy:          ## run clippy; warnings are errors
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 
-unit:            ## the tests that need no Erlang
+unit:            ## run the tests that need no Erlang
 	cargo test --quiet --workspace --lib
 
-labs: build      ## every lab, sick and cured, on all releases, and real software (two hours, on a quiet machine; LABS="--fresh --quick": half an hour); writes docs/evaluation.md
+labs: build      ## evaluate the diagnosis on all labs and real software, write docs/evaluation.md (2 hours, quiet host; LABS="--fresh --quick": half an hour)
 	scripts/install.sh test
 	scripts/otp.sh
 	scripts/perftest.sh
 	$(BINARY) lab evaluate $(or $(LABS),--fresh) -o target/lab-evaluation.jsonl --page docs/evaluation.md
 
-locks: build     ## asks nodes with and without contention whether threads wait (half an hour, on a quiet machine); writes docs/evaluation.md
+locks: build     ## evaluate `beamtune locks`, write docs/evaluation.md (half an hour, quiet host)
 	scripts/install.sh test
 	scripts/otp.sh
 	scripts/locks.sh $(BINARY)
 
-search:          ## how good the search for settings is, on made-up surfaces (3 minutes); writes docs/evaluation.md
+search:          ## evaluate the search for settings on synthetic surfaces, write docs/evaluation.md (3 minutes)
 	scripts/search.sh
 
-errors:          ## how often a comparison errs, simulated (5 minutes); writes docs/evaluation.md
+errors:          ## simulate the error rates of comparisons, write docs/evaluation.md (5 minutes)
 	scripts/errors.sh
 
-truths: build    ## asks compare what is known (an hour, on a quiet machine); writes docs/known-truths.md
+truths: build    ## compare settings with known effects, write docs/known-truths.md (1 hour, quiet host)
 	scripts/truths.sh $(BINARY)
 
-tuned: build     ## tunes RabbitMQ and ejabberd (three hours, on a quiet machine); writes docs/tuned.md
+tuned: build     ## tune RabbitMQ and ejabberd, write docs/tuned.md (3 hours, quiet host)
 	scripts/tuned.sh $(BINARY)
 
-otp:             ## chroots with OTP 23, 27 and 29, cached outside the repository
+otp:             ## create chroots with OTP 23, 27 and 29, cached outside the repository
 	scripts/install.sh test
 	scripts/otp.sh
 
-agent:           ## builds the injected agent anew (needs OTP 25)
+agent:           ## rebuild the injected agent (needs OTP 25)
 	scripts/agent-build.sh
 
-agent-check:     ## fails where the prebuilt agent differs from its source
+agent-check:     ## fail if the prebuilt agent differs from its source
 	scripts/agent-build.sh --check
 
-agent-test:      ## tests the agent without Rust, on all releases (2 minutes; part of make test)
+agent-test:      ## test the agent without Rust, on all releases (2 minutes; part of make test)
 	scripts/install.sh test
 	scripts/otp.sh
 	agent/test/run.sh
 
-bench: build     ## measures cost and speed, writes docs/benchmarks.md (ONLY=4: its fourth section alone)
+bench: build     ## measure overhead and speed, write docs/benchmarks.md (quiet host; ONLY=4: only its fourth section)
 	scripts/install.sh bench
 	scripts/otp.sh
 	scripts/peers.sh
 	cargo run --quiet --release -p xtask -- bench $(BINARY) $(if $(ONLY),--only $(ONLY))
 
-safety: build    ## what beamtune does to a node at most, on all releases (about 20 minutes); writes docs/safety.md
+safety: build    ## measure the effect on a node, on all releases, write docs/safety.md (20 minutes)
 	scripts/install.sh test
 	scripts/otp.sh
 	cargo run --quiet -p xtask -- safety $(BINARY) $(ONLY)
 
-check-flags:     ## holds the data of the crate flags and the linter against VMs of all releases (about 5 minutes); writes docs/vm-checks.md
+check-flags:     ## compare the flag data and the linter with VMs of all releases, write docs/vm-checks.md (5 minutes)
 	scripts/install.sh test
 	scripts/otp.sh
 	cargo run --quiet -p xtask -- check-flags
 	cargo run --quiet -p xtask -- check-lint
 
-fuzz:            ## looks for inputs that readers fall over, a minute of CPU time for each of them (ONLY=frames SECONDS=1800: longer, for one)
+fuzz:            ## fuzz the readers, one minute of CPU time each (ONLY=frames SECONDS=1800: one target for longer)
 	scripts/fuzz.sh $(if $(SECONDS),--seconds $(SECONDS)) $(ONLY)
 
-clean:           ## what the build left here
+clean:           ## remove build output and demo recordings
 	cargo clean
 	rm -rf demo-recordings

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the nodes of a blind round one after the other and keeps what beamtune says of ten seconds of each.
+# Runs the nodes of a blind round one after the other, and diagnoses ten seconds of each.
 #
 #   scripts/blind.sh BEAMTUNE ROUND OUTPUT [CASE ...]
 #
-# OUTPUT gets CASE.beamtune, CASE.txt and CASE.json. Whether they are right is judged by a person, by the case's truth.toml.
+# Writes CASE.beamtune, CASE.txt and CASE.json into OUTPUT. A person judges them by the case's truth.toml.
 set -euo pipefail
 beamtune=$(realpath "$1"); round=$2; mkdir -p "$3"; output=$(realpath "$3"); shift 3
 cd "$(dirname "${BASH_SOURCE[0]}")/../blind/$round"
@@ -21,7 +21,7 @@ for case in "$@"; do
         sleep 0.2
     done
     if [ -n "$node" ]; then
-        # What doctor does, but the recording stays, so that other rules can judge the same node.
+        # Like doctor, but keeps the recording, so that later rules can judge the same node.
         rm -f "$output/$case.beamtune"
         "$beamtune" record "$node" --for 10s -o "$output/$case.beamtune" >/dev/null 2>>"$output/$case.err" || true
         "$beamtune" diagnose "$output/$case.beamtune" >"$output/$case.txt" 2>>"$output/$case.err" || true

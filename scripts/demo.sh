@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The real thing: a sick node of the lab and a RabbitMQ under load, each recorded and diagnosed; another sick node, of which is asked what its
-# threads wait for; then a shop that is diagnosed and tuned.
-# Leaves recordings, the study and the new vm.args in demo-recordings/. Everything that is started is ended.
+# Diagnoses a sick lab node and a RabbitMQ under load, measures lock contention on another sick node, then diagnoses and
+# tunes a shop. Leaves recordings, the study and the new vm.args in demo-recordings/, and no processes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 beamtune=$(realpath "$1")
@@ -23,10 +22,10 @@ finish() {
 trap finish EXIT
 
 say() { printf '\n\033[1m$ %s\033[0m\n' "$*"; }
-# A diagnosis that finds something ends with 1, which is no failure here.
+# A diagnosis with findings exits with 1, which is a success here.
 found() { "$@" || [ $? -eq 1 ]; }
 
-# Starts a lab, and waits until what is wrong with it is there; $node is its node.
+# Starts a lab and waits until its fault is present; $node is its node name.
 lab_start() { # NAME
     say "beamtune lab run $1"
     "$beamtune" lab run "$1" --for 2m >"$folder/lab" 2>&1 &
@@ -49,7 +48,7 @@ mkdir demo-recordings
 
 lab_start growing-queue
 
-say "a RabbitMQ with more published than consumed"
+say "a RabbitMQ whose publishers outpace its consumers"
 port=$((20000 + RANDOM % 10000))
 broker_start "$folder/rabbitmq" "demo_rabbit_$$" "$port"
 broker_load "$folder" "$port" 60 4 8 6000 1000 4 2
@@ -73,7 +72,7 @@ say "beamtune locks $node --for 5s"
 found "$beamtune" locks "$node" --for 5s
 lab_stop
 
-say "a shop whose vm.args has two wrong settings, and one process through which every order goes (demo/shop/README.md)"
+say "a shop with two wrong settings in its vm.args, and one process that handles every order (demo/shop/README.md)"
 erlc -o "$folder" demo/shop/shop.erl
 shop="exec erl -args_file $PWD/demo/shop/vm.args -pa $folder -s shop"
 sh -c "$shop" </dev/null >"$folder/shop" 2>&1 &
@@ -106,4 +105,4 @@ fi
 say "ls demo-recordings"
 ls -s -h demo-recordings
 echo
-echo "Look at them again with: $1 show demo-recordings/rabbitmq.beamtune --view msacc"
+echo "To read a recording: $1 show demo-recordings/rabbitmq.beamtune --view msacc"

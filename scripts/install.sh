@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs, from Debian's own packages, what a target of the Makefile needs and the machine lacks.
+# Installs the Debian packages that a target of the Makefile needs.
 #
-#   scripts/install.sh build   a C compiler for SQLite and zstd
-#   scripts/install.sh demo    build, and Erlang with RabbitMQ
-#   scripts/install.sh test    demo, and Elixir, ejabberd, Yaws, Maven, mosquitto, nginx, debootstrap, and what an emulator is built with
-#   scripts/install.sh bench   test, and load generators to compare ours with: wrk, h2load, tsung
+#   scripts/install.sh build   C compiler for SQLite and zstd
+#   scripts/install.sh demo    build, Erlang and RabbitMQ
+#   scripts/install.sh test    demo, Elixir, ejabberd, Yaws, Maven, mosquitto, nginx, debootstrap, libraries for emulators
+#   scripts/install.sh bench   test, and the load generators wrk, h2load and tsung
 #
-# Servers that the packages bring are not started: the tests start their own.
+# Services of these packages are not started: the tests start their own.
 set -euo pipefail
 
 packages_for() {
@@ -28,15 +28,15 @@ done
 
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || { echo "cannot install ${missing[*]}: run '$0 $1' as root" >&2; exit 2; }
+    command -v sudo >/dev/null || { echo "cannot install ${missing[*]}: not root; run '$0 $1' as root" >&2; exit 2; }
     as_root=(sudo)
 fi
 if ! command -v apt-get >/dev/null; then
-    echo "this script knows Debian only; install the equivalents of: ${missing[*]}" >&2
+    echo "cannot install packages: apt-get not found; install the equivalents of: ${missing[*]}" >&2
     exit 2
 fi
 
-# apt asks policy-rc.d before it starts a service; one that the machine already has is left as it is.
+# policy-rc.d keeps apt from starting services; an existing one is left unchanged.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
     printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
@@ -47,7 +47,7 @@ echo "installing: ${missing[*]}"
 log=$(mktemp)
 if ! { "${as_root[@]}" apt-get update -q && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
     tail -20 "$log" >&2
-    echo "apt-get failed; its whole output is in $log" >&2
+    echo "apt-get failed; full output: $log" >&2
     exit 2
 fi
 rm -f "$log"

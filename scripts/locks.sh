@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Asks `beamtune locks` of nodes with and without contention, on OTP 23, 25, 27 and 29, and writes the answers into docs/evaluation.md.
+# Runs `beamtune locks` on nodes with and without lock contention, on OTP 23, 25, 27 and 29, and writes the results into
+# docs/evaluation.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BEAMTUNE=$(realpath "$1")
@@ -11,11 +12,11 @@ status=0
 cargo test -p beamtune --test locks each_workload -- --nocapture || status=$?
 [ -s "$folder/report" ] || exit "$status"
 {
-    echo "Whether threads wait for each other, on VMs that count no locks, asked by \`beamtune locks\` (10 s, as root). Written by \`make locks\` on $(date +%F), $(nproc) CPUs, Linux $(uname -r | cut -d. -f1,2)."
+    echo "Lock contention as measured by \`beamtune locks\` (10 s, as root) on VMs without lock counting. Written by \`make locks\` on $(date +%F), $(nproc) CPUs, Linux $(uname -r | cut -d. -f1,2)."
     echo
-    echo "$(grep -c 'right$' "$folder/report" || true) of $(grep -vc 'any$' "$folder/report") looks right, and $(grep -c 'cannot be told$' "$folder/report" || true) of a VM that is stripped of its symbols (Debian's OTP 29), of which it cannot be told. Processes that only send messages fight for their schedulers' run queues, now more, now less, so any answer may be right there."
+    echo "$(grep -c 'right$' "$folder/report" || true) of $(grep -vc 'any$' "$folder/report") results are right. $(grep -c 'cannot be told$' "$folder/report" || true) others are from a VM without symbols (Debian's OTP 29), on which contention cannot be determined. Processes that only send messages contend for run queues to a varying degree, so any result may be right for them."
     echo
-    echo '| workload | schedulers | OTP | seed | threads wait | seen waiting, of the time with work | blocked, by the clocks | operation | right? |'
+    echo '| workload | schedulers | OTP | seed | contention | sampled waiting, share of busy time | blocked, by thread clocks | operation | right? |'
     echo '|---|---|---|---|---|---|---|---|---|'
     sed 's/|/\\|/g; s/\t/ | /g; s/^/| /; s/$/ |/' "$folder/report"
 } >"$folder/part"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds load generators that Debian does not have, for `make bench` to compare ours with: oha, and k6 where Go is installed.
-# They go to ~/.cache/beamtune/peers/bin; what is there already is left as it is. The first time takes some ten minutes.
+# Builds the load generators for `make bench` that Debian does not package: oha, and k6 if Go is installed. They are
+# installed in ~/.cache/beamtune/peers/bin, unless they exist there. The first run takes some ten minutes.
 #
-# The benchmark takes peers from $BEAMTUNE_PEERS, from there and from PATH, and says which of them are not there. wrk2 has no
-# package anywhere: who wants to compare with it builds it and puts it, as `wrk2`, into one of these folders.
+# The benchmark searches $BEAMTUNE_PEERS, that folder and PATH, and reports missing peers. To compare with wrk2, which
+# has no package, build it and install it as `wrk2` in one of these folders.
 set -euo pipefail
 
 oha=1.16.0
@@ -13,7 +13,7 @@ root=$HOME/.cache/beamtune/peers
 mkdir -p "$root/bin"
 log=$(mktemp)
 
-# What cannot be built is not compared; that is no reason to measure nothing.
+# A failed build only leaves one peer out of the benchmark.
 build() {
     local name=$1
     shift
@@ -21,7 +21,7 @@ build() {
     echo "building $name for the benchmark"
     if "$@" >"$log" 2>&1; then return; fi
     tail -5 "$log" >&2
-    echo "$name was not built, and will not be compared with" >&2
+    echo "cannot build $name; the benchmark runs without it" >&2
 }
 
 build oha nice cargo install oha --locked --version "$oha" --root "$root"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures the search for settings on made-up surfaces, beside others, and writes docs/evaluation.md. Needs python3 with venv, and
-# PyPI for Optuna.
+# Compares the search for settings with other methods on synthetic surfaces, and writes the table into docs/evaluation.md.
+# Needs python3 with venv, and PyPI for Optuna.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=target/optuna/bin/python

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs every test of the workspace, and the agent's own. The tests that start VMs find the binary in $BEAMTUNE.
+# Runs all tests of the agent and of the workspace. Tests that start VMs use the binary $BEAMTUNE.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BEAMTUNE=$(realpath "$1")
 export BEAMTUNE
 epmd -daemon
 
-# Most tests wait for a VM for most of their time: with three at a time two cores are busy for less than half of it.
+# Most tests wait for VMs most of the time: three threads keep two cores busy for less than half of it.
 threads=${BEAMTUNE_TEST_THREADS:-3}
 agent/test/run.sh
-# One that fails does not hide what the others say.
+# --no-fail-fast: report the failures of all crates.
 cargo test --workspace --no-fail-fast -- --test-threads="$threads"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Asks `beamtune compare` what is known, and writes docs/known-truths.md with what it answers: 25 minutes to an hour.
-# TRUTHS=NAME,… asks some of them again and leaves the other sections as they are.
+# Runs `beamtune compare` on settings with known effects, and writes its answers into docs/known-truths.md. Takes 25
+# minutes to an hour. TRUTHS=NAME,… repeats some of them and leaves the other sections unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 beamtune=$(realpath "$1")
@@ -10,9 +10,9 @@ quota=
 finish() {
     local status=$?
     for pid in "${neighbours[@]}"; do kill "$pid" 2>/dev/null || true; done
-    # Nobody is in it any more.
+    # The control group is empty by now.
     [ -n "$quota" ] && rmdir "$quota" 2>/dev/null || true
-    # What was measured is worth going on with.
+    # After a failure the studies are kept, to be resumed.
     if [ "$status" -eq 0 ]; then rm -rf "$work"; else echo "studies are in $work" >&2; fi
 }
 trap finish EXIT
@@ -20,7 +20,7 @@ erlc -o "$work" scripts/truths/*.erl
 epmd -daemon
 
 wanted() { case ",${TRUTHS:-$1}," in *",$1,"*) ;; *) return 1 ;; esac; }
-# name, what is known, options of compare
+# name, description, options of compare
 truth() {
     local name=$1 known=$2 began status=0
     shift 2
@@ -35,7 +35,7 @@ truth() {
         echo "$(date +%F), OTP $(erl -noinput -eval 'io:put_chars(erlang:system_info(otp_release)), halt().'), $(nproc) CPUs, $(($(date +%s) - began)) s:"
         echo
         echo '```'
-        # The folder is another one each time.
+        # The folder is temporary.
         echo "\$ beamtune compare $(printf '%q ' "$@" | sed "s|$work|FOLDER|g; s|$beamtune|beamtune|g")"
         cat "$work/answer"
         echo '```'
@@ -44,9 +44,9 @@ truth() {
         docs/known-truths.md
 }
 
-# The command line of the echo server.
+# Prints the command line of the echo server.
 echo_server() { echo "exec erl -noinput -sname truth_echo -setcookie truth -pa $work -s echo"; }
-# Makes a control group with a quota of so many percent of one CPU.
+# Creates a control group with a quota in percent of one CPU.
 make_quota() {
     if [ -d /sys/fs/cgroup/cpu ]; then
         quota=/sys/fs/cgroup/cpu/beamtune_truth
@@ -61,29 +61,29 @@ make_quota() {
 load=(--load tcp://127.0.0.1:9191 --rate 2000 --connections 40 --for 10s --warm-up 12s)
 none='+sbwt none +sbwtdcpu none +sbwtdio none'
 
-truth busy-wait 'Idle schedulers spin: without that, a request costs a third less CPU or still less, and no answer is later (quiet machine).' \
+truth busy-wait 'Without busy waiting, a request costs at least a third less CPU, and latency does not rise (quiet host).' \
     --b "$none" --start "$(echo_server)" "${load[@]}" --no-pins --guard p99:+10%
 
 if wanted crowded; then
     for _ in 1 2; do sh -c 'while :; do :; done' & neighbours+=($!); done
 fi
-truth crowded 'The same beside two processes that do nothing but compute: what others do to the machine must not be taken for an effect of the flag.' \
+truth crowded 'The same next to two processes that use a CPU each: their interference must not be reported as an effect of the flag.' \
     --b "$none" --start "$(echo_server)" "${load[@]}" --no-pins
 for pid in "${neighbours[@]}"; do kill "$pid"; done
 neighbours=()
 
 if wanted quota; then make_quota 100; fi
-truth quota 'With a CPU quota of one CPU, two schedulers use it up in half of each period when something else is to be computed, and then all stand still; one scheduler never does.' \
+truth quota 'With a quota of one CPU and other work to do, two schedulers use up the quota in half of each period, and then the VM is throttled. One scheduler cannot exceed the quota.' \
     --a '+S 2:2' --b '+S 1:1' --start "echo \$\$ >$quota/cgroup.procs && export PULSES=40 && $(echo_server)" --load tcp://127.0.0.1:9191 --rate 200 --connections 20 \
     --for 15s --warm-up 12s --no-pins --objective p99 --guard throughput:-2%
 
-truth fragmentation 'The lab steady-fragmentation: large documents that come and go leave carriers that small entries keep. A smaller threshold for single-block carriers takes the documents out of them (docs/rules/BT024.md).' \
+truth fragmentation 'The lab steady-fragmentation: short-lived large documents leave carriers that small entries keep allocated. A lower threshold for singleblock carriers moves the documents out of them (docs/rules/BT024.md).' \
     --b '+MBsbct 64' --start "$beamtune lab run steady-fragmentation --seed 11 --for 5m" --ready node \
     --load-cmd 'sleep 30' --objective rss --no-pins
 
-truth write-concurrency 'A table that many processes write: write_concurrency lets them. A variant of the program, told by a variable, and a job, not a service.' \
+truth write-concurrency 'An ETS table with many writers: write_concurrency lets them write in parallel. The variant is selected by an environment variable, and the target is a job rather than a service.' \
     --b-env TABLE_WRITE_CONCURRENCY=true --work "erl -noinput -sname truth_table -setcookie truth -pa $work -s table"
 
-# More work for each answer than above: what one costs that takes 30 µs is not the same for long where the CPU sleeps between them.
-truth placebo 'The buffer of distribution channels, of which this node has none.' \
+# More work per answer than above: the cost of an answer of 30 µs drifts if the CPU sleeps between answers.
+truth placebo 'The limit of the distribution buffer, on a node without distribution connections.' \
     --b '+zdbbl 2048' --start "export LIST=20000 && $(echo_server)" --load tcp://127.0.0.1:9191 --rate 1500 --connections 40 --for 10s --warm-up 12s

@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# Tunes real software (RabbitMQ under PerfTest, ejabberd under XMPP over WebSocket), compares what was found with the default in a second
-# run of its own, and writes docs/tuned.md with what was printed: an hour and a half each, on a quiet machine.
-# TUNED=rabbitmq or TUNED=ejabberd does one of them and leaves the other section as it is.
+# Tunes real software (RabbitMQ under PerfTest, ejabberd under XMPP over WebSocket), compares the result with the default in
+# an independent run, and writes both outputs into docs/tuned.md. Takes an hour and a half for each, on a quiet host.
+# TUNED=rabbitmq or TUNED=ejabberd runs one of them and leaves the other section unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 beamtune=$(realpath "$1")
 work=$(mktemp -d)
 finish() {
-    # What was measured is worth going on with.
+    # After a failure the studies are kept, to be resumed.
     if [ $? -eq 0 ]; then rm -rf "$work"; else echo "studies are in $work" >&2; fi
 }
 trap finish EXIT
 # The target may be started as another user.
 chmod 755 "$work"
 cp scripts/tuned/ejabberd.yml "$work"
-# At 400 a second a stanza costs twice as much, and nearly as much more or less from trial to trial: most of it is waking up.
+# At 400 a second a stanza costs twice as much CPU, mostly for wake-ups, and the cost varies from trial to trial by nearly as
+# much.
 sed "s/^rate = 400$/rate = 2000/" fixtures/load/xmpp-websocket.toml >"$work/xmpp.toml"
 
-# name, what it is, options of tune and compare
+# name, description, options of tune and compare
 tuned() {
     local name=$1 about=$2
     shift 2
@@ -39,13 +40,13 @@ tuned() {
             "$beamtune" compare --b "$flags" "$@" --seed 2 --study "$work/$name-again.study" >"$work/again" || status=$?
             [ "$status" -le 1 ] || exit "$status"
             echo
-            echo "What it wrote:"
+            echo "The written file:"
             echo
             echo '```'
             cat "$work/$name.args"
             echo '```'
             echo
-            echo "And the second run, against what the first has said of it:"
+            echo "The second run:"
             echo
             echo '```'
             echo "\$ beamtune compare --b '$flags' $options--seed 2"

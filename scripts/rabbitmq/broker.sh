@@ -1,12 +1,12 @@
-# Sourced by the scripts that need a RabbitMQ of their own: nothing of an installed one is touched.
+# Functions for a private RabbitMQ, which leaves an installed broker alone. To be sourced.
 #
-#   broker_start FOLDER NAME PORT     starts a broker and waits until it serves; its VM's pid is in $BROKER_PID; its
-#                                     distribution has the next port
-#   broker_stop                       ends it
+#   broker_start FOLDER NAME PORT     start a broker and wait until it is ready; $BROKER_PID is the process id of its VM;
+#                                     its distribution listens on the next port
+#   broker_stop                       stop it
 #   broker_load FOLDER PORT SECONDS QUEUES PUBLISHERS RATE BYTES CONSUMERS WORK_MS
-#                                     starts the load; returns when it is there, its pid is in $LOAD_PID and what it
-#                                     says in FOLDER/load
-#   load_stop                         ends it
+#                                     start a load and wait until it runs; $LOAD_PID is its process id, FOLDER/load its
+#                                     output
+#   load_stop                         stop it
 
 RABBITMQ_PLUGINS=$(echo /usr/lib/rabbitmq/lib/rabbitmq_server-*/plugins)
 BROKER_PID=
@@ -42,7 +42,7 @@ broker_start() {
 
 broker_stop() {
     [ -z "$BROKER_SCRIPT" ] && return 0
-    # The script ends the VM when it is told to end, also one that has not come up.
+    # On SIGTERM the script stops the VM, even one that is still starting.
     kill "$BROKER_SCRIPT" 2>/dev/null || true
     for _ in $(seq 300); do
         kill -0 "$BROKER_SCRIPT" 2>/dev/null || break

@@ -1,9 +1,9 @@
-%% Load for a RabbitMQ node, through RabbitMQ's own Erlang client: publishers at a fixed rate, and
-%% consumers that take a fixed time for each message and acknowledge it.
+%% Load on a RabbitMQ node through RabbitMQ's Erlang client: publishers with a fixed rate, and consumers that work for a
+%% fixed time on each message and acknowledge it.
 %%
 %%   erl -noinput -run rabbit_load start PORT SECONDS QUEUES PUBLISHERS RATE BYTES CONSUMERS WORK_MS
 %%
-%% RATE is messages a second of all publishers together. Prints one line a second, in PerfTest's words, and ends by itself.
+%% RATE is messages a second of all publishers together. Prints a line a second in PerfTest's format, and halts after SECONDS.
 -module(rabbit_load).
 
 -export([start/1]).
@@ -14,7 +14,7 @@
 
 start(Args) ->
     [Port, Seconds, Queues, Publishers, Rate, Bytes, Consumers, WorkMs] = [list_to_integer(Arg) || Arg <- Args],
-    %% One that fails ends the whole load.
+    %% If one of them fails, the load halts.
     process_flag(trap_exit, true),
     {ok, Connection} = amqp_connection:start(#amqp_params_network{port = Port}),
     Names = [iolist_to_binary(["load_", integer_to_list(N)]) || N <- lists:seq(1, Queues)],

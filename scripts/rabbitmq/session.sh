@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# A RabbitMQ of its own, with a load if one is asked for, that ends with its standard input: so it does not outlive
-# whoever started it, however that ended.
+# Runs a private RabbitMQ, optionally with a load, until standard input closes: so it never outlives its parent process.
 #
 #   scripts/rabbitmq/session.sh FOLDER NAME PORT [SECONDS QUEUES PUBLISHERS RATE BYTES CONSUMERS WORK_MS]
 #
-# Prints "ready BROKER_PID [LOAD_PID]" when all is there.
+# Prints "ready BROKER_PID [LOAD_PID]" when everything runs.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/broker.sh"
 folder=$1

@@ -1,5 +1,5 @@
-%% Gives back each line, after it has added up LIST numbers, 300 of them if nobody says it; and where PULSES is set, computes in four
-%% processes at once, each PULSES ms of CPU time in 300 ms, beside the lines.
+%% Echoes each line after summing LIST numbers (default 300). If PULSES is set, four processes also use PULSES ms of CPU time
+%% each, every 300 ms at the same moment.
 -module(echo).
 
 -export([start/0]).
@@ -39,7 +39,7 @@ pulse(Steps) ->
     compute(Steps),
     pulse(Steps).
 
-%% CPU time cannot be asked for, so work is counted; how much a millisecond is, is found out while nothing else runs.
+%% A process cannot read its CPU time, so work is measured in steps, which are calibrated before anything else runs.
 steps_per_ms() ->
     {Us, ok} = timer:tc(fun() -> compute(1000000) end),
     1000000000 div Us.

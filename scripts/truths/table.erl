@@ -1,4 +1,5 @@
-%% A job: processes that write into one ETS table. Its options are from the environment, as a program's author would try two of them.
+%% A job: processes that write to one ETS table. An environment variable selects its options, so that two variants can be
+%% compared.
 -module(table).
 
 -export([start/0]).
