@@ -33,7 +33,8 @@ pub fn installed() -> Result<Vec<Otp>> {
     let eval = "io:put_chars(erlang:system_info(otp_release)), halt().";
     let own = output(command("erl").args(["-noshell", "-eval", eval]))
         .context("Erlang is needed (on Debian: apt-get install erlang-base)")?;
-    let release = own.trim().parse().with_context(|| format!("erl printed {own:?}, expected a release"))?;
+    let release =
+        own.trim().parse::<u32>().with_context(|| format!("erl printed {own:?}, expected a release"))?;
     let mut found = vec![Otp { release, root: None }];
     let others = repository::chroots()?.into_iter();
     found.extend(others.map(|(release, root)| Otp { release, root: Some(root) }));
