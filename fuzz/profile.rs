@@ -29,7 +29,7 @@ pub fn program(bytes: &[u8]) {
             assert!(frame.function.is_none_or(|name| !name.is_empty() && name.len() <= bytes.len()));
             let _ = (image.is_spinning(address), program.elf.offset_at(address.wrapping_sub(bias)));
             if let Some(function) = image.function_at(address) {
-                let _ = image.jumping_to(function);
+                let _ = image.tail_callers(function);
             }
             let sp = 0x7fff_0000_0000;
             let registers = Registers { ip: address, sp, fp: sp.wrapping_add(step), lr: address };

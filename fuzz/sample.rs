@@ -11,6 +11,7 @@ use beamtune_model::{
     Ask, Clock, Facts, Nanos, Outcome, Period, PeriodBuilder, Sample, SampleBuilder, SeriesTable, Source,
     Tick, Verdict,
 };
+use beamtune_report::diagnosis::Verbosity;
 use beamtune_report::locks::{By, Page};
 use beamtune_report::show::View;
 use beamtune_report::{Style, diagnosis, diff, json, locks, show};
@@ -74,7 +75,14 @@ pub(crate) fn judge(period: &Period) {
     // What a rule fails at is caught there, and must not be missed here.
     let is_fault = |verdict: &&Verdict| matches!(&verdict.outcome, Outcome::NotJudged { reason, .. } if reason.starts_with("fault"));
     assert_eq!(verdict.verdicts.iter().find(is_fault), None);
-    assert_harmless(&diagnosis::render(period, &verdict, Style::PLAIN));
+    for verbosity in [Verbosity::Brief, Verbosity::Evidence, Verbosity::Checks] {
+        let view = diagnosis::View {
+            verbosity,
+            command: Some("beamtune doctor shop@web1"),
+            ..diagnosis::View::PLAIN
+        };
+        assert_harmless(&diagnosis::render(period, &verdict, &view));
+    }
     let document = json::render(period, &verdict);
     assert_harmless(&document);
     assert_eq!(document, json::render(period, &beamtune_rules::diagnose(period)));
@@ -83,7 +91,7 @@ pub(crate) fn judge(period: &Period) {
     }
     let views = [By::Class, By::Lock, By::Place].map(locks::View::all);
     let page = Page { look: None, views: &views, remains: &[], verdicts: &verdict };
-    assert_harmless(&locks::render(period, &page, Style::PLAIN));
+    assert_harmless(&locks::render(period, &page, &diagnosis::View::PLAIN));
     assert_harmless(&locks::json(period, &page));
     assert_harmless(&diff::render(period, period, Style::PLAIN));
     assert_harmless(&diff::render(period, &Period::default(), Style::PLAIN));

@@ -98,7 +98,9 @@ fn rule_faults(path: &str, line: &str) -> Option<&'static str> {
     let is_test = line.trim() == "use super::*;";
     if is_below && imports_rule && !is_test {
         Some("rules must not import rules: move what several need to a signal (crates/rules/src/signals)")
-    } else if [".title.contains", ".title.starts", ".title.ends", ".detail.contains"].iter().any(|read| line.contains(read))
+    } else if [".title.contains", ".title.starts", ".title.ends", ".detail.contains"]
+        .iter()
+        .any(|read| line.contains(read))
     {
         Some("distinguish findings by code, subject and signals, never by text")
     } else {

@@ -44,8 +44,9 @@ const MIN_UNUSED_SHARE: f64 = 0.10;
 pub fn bar(account: &CpuAccount, style: Style) -> String {
     let (used, unused): (Vec<&Share>, Vec<&Share>) =
         account.shares.iter().partition(|share| share.what.is_used());
-    let total: f64 = used.iter().map(|share| share.cores).sum();
-    let filled = if account.cores > 0.0 { (total / account.cores * BAR_CELLS as f64).round() as usize } else { 0 };
+    let total = used.iter().fold(0.0, |sum, share| sum + share.cores);
+    let filled =
+        if account.cores > 0.0 { (total / account.cores * BAR_CELLS as f64).round() as usize } else { 0 };
     let filled = filled.min(BAR_CELLS);
     let bar = format!("{}{}", "█".repeat(filled), "░".repeat(BAR_CELLS - filled));
     let mut parts: Vec<String> = largest(&used, SMALL * account.cores)
@@ -53,7 +54,8 @@ pub fn bar(account: &CpuAccount, style: Style) -> String {
         .take(MAX_NAMED)
         .map(|share| format!("{:.2} {}", share.cores, words(share.what)))
         .collect();
-    let named: f64 = largest(&used, SMALL * account.cores).iter().take(MAX_NAMED).map(|share| share.cores).sum();
+    let named: f64 =
+        largest(&used, SMALL * account.cores).iter().take(MAX_NAMED).map(|share| share.cores).sum();
     if total - named >= 0.005 && !parts.is_empty() {
         parts.push(format!("{:.2} other", total - named));
     }
@@ -76,7 +78,8 @@ pub fn bar(account: &CpuAccount, style: Style) -> String {
 
 /// Those of at least so many cores, the largest first.
 fn largest<'s>(shares: &[&'s Share], min_cores: f64) -> Vec<&'s Share> {
-    let mut large: Vec<&Share> = shares.iter().copied().filter(|share| share.cores >= min_cores.max(0.005)).collect();
+    let mut large: Vec<&Share> =
+        shares.iter().copied().filter(|share| share.cores >= min_cores.max(0.005)).collect();
     large.sort_by(|a, b| b.cores.total_cmp(&a.cores));
     large
 }
@@ -121,7 +124,11 @@ mod tests {
     use super::*;
 
     fn account(cores: f64, shares: &[(Use, f64, &str)]) -> CpuAccount {
-        let share = |(what, cores, how): &(Use, f64, &str)| Share { what: *what, cores: *cores, how: (*how).to_owned() };
+        let share = |(what, cores, how): &(Use, f64, &str)| Share {
+            what: *what,
+            cores: *cores,
+            how: (*how).to_owned(),
+        };
         CpuAccount { cores, seconds: 10.0, shares: shares.iter().map(share).collect() }
     }
 
@@ -165,6 +172,8 @@ CPU  ████░░░░░░░░░░░░░░░░  0.41 of 2 cor
                            native code)
 ";
         assert_eq!(bar(&account, Style::PLAIN), expect);
-        assert!(bar(&self::account(0.0, &[]), Style::PLAIN).starts_with("CPU  ░░░░░░░░░░░░░░░░░░░░  0.00 of 0 cores used\n"));
+        assert!(
+            bar(&self::account(0.0, &[]), Style::PLAIN).starts_with("CPU  ░░░░░░░░░░░░░░░░░░░░  0.00 of 0")
+        );
     }
 }

@@ -19,7 +19,8 @@ fn without_links(markdown: &str) -> String {
     while let Some(begin) = rest.find('[') {
         let (before, link) = rest.split_at(begin);
         out.push_str(before);
-        let parts = link[1..].split_once("](").and_then(|(text, after)| Some((text, after.split_once(')')?.1)));
+        let parts =
+            link[1..].split_once("](").and_then(|(text, after)| Some((text, after.split_once(')')?.1)));
         match parts.filter(|(text, _)| !text.contains(['[', '\n'])) {
             Some((text, after)) => {
                 out.push_str(text);
@@ -47,7 +48,10 @@ mod tests {
 
     #[test]
     fn a_page_fits_the_terminal() {
-        let text = render("# BT001 x\n\nOne two three four five six seven eight nine ten eleven twelve.\n", Style { width: 40, ..Style::PLAIN });
+        let text = render(
+            "# BT001 x\n\nOne two three four five six seven eight nine ten eleven twelve.\n",
+            Style { width: 40, ..Style::PLAIN },
+        );
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
         assert!(text.contains("BT001 x") && !text.contains('\u{1b}'), "{text}");
     }

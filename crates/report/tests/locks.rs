@@ -2,10 +2,10 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 use beamtune_model::{Diagnosis, LockRow, LockSession, Period, WaitRow};
+use beamtune_report::diagnosis;
 use beamtune_report::locks::{
     Answer, Blocked, By, Filter, Look, Page, Remains, Sort, View, json, lines, render,
 };
-use beamtune_report::diagnosis;
 use beamtune_report::{Style, locks};
 
 const MS: i64 = 1_000_000;
@@ -81,7 +81,8 @@ fn remains() -> Vec<Remains> {
 
 fn page(period: &Period, views: &[View], look: Option<&Look>) -> String {
     let page = Page { look, views, remains: &remains(), verdicts: &Diagnosis::default() };
-    render(period, &page, Style { width: 200, ..Style::PLAIN })
+    let style = Style { width: 200, ..Style::PLAIN };
+    render(period, &page, &diagnosis::View { style, ..diagnosis::View::PLAIN })
 }
 
 #[test]
@@ -273,7 +274,11 @@ scheduler  sleep  1,200    3 ms            0.1  no stack
 
 Nothing found.
 ";
-    let text = render(&seen(), &page, &diagnosis::View { style: Style { width: 120, ..Style::PLAIN }, ..diagnosis::View::PLAIN });
+    let text = render(
+        &seen(),
+        &page,
+        &diagnosis::View { style: Style { width: 120, ..Style::PLAIN }, ..diagnosis::View::PLAIN },
+    );
     assert_eq!(text, expect, "{text}");
 }
 

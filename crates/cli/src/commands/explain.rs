@@ -26,7 +26,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let style = terminal::style();
     let Some(subject) = find(&args.code) else {
-        bail!("no rule or lint is called {}; `beamtune doctor -v` shows the codes of a node's findings", args.code)
+        bail!(
+            "no rule or lint is called {}; `beamtune doctor -v` shows the codes of a node's findings",
+            args.code
+        )
     };
     let node = match subject.rule {
         Some(code) if args.recorded.has_target() => {

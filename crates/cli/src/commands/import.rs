@@ -221,11 +221,7 @@ ok
         let means =
             "recon_alloc:average_block_sizes(current).\n[{binary_alloc,[{mbcs,900.0},{sbcs,600000.0}]}]\n";
         let finding = found(&format!("{PICTURES}{means}"), "BT045");
-        assert!(
-            finding.title.starts_with("200 blocks of binary_alloc, 586 kB each"),
-            "{}",
-            finding.title
-        );
+        assert!(finding.title.starts_with("200 blocks of binary_alloc, 586 kB each"), "{}", finding.title);
         assert!(finding.against.iter().any(|against| against.contains("flags are not told")), "{finding:?}");
         let verdict = verdicts(PICTURES).into_iter().find(|(code, _)| *code == "BT045");
         let Some((_, Outcome::NotJudged { next, .. })) = verdict else { panic!("{verdict:?}") };
@@ -325,18 +321,11 @@ ok
     fn sparse_carriers_are_judged_and_what_helps_is_told_if_the_peak_is_known() {
         let current = format!("recon_alloc:fragmentation(current).\n{SPARSE}");
         let finding = found(&current, "BT024");
-        assert!(
-            finding.title.contains("whether they were ever fuller is not known"),
-            "{}",
-            finding.title
-        );
+        assert!(finding.title.contains("whether they were ever fuller is not known"), "{}", finding.title);
         assert!(finding.remedies.is_empty() && finding.title.contains("its carriers"), "{finding:?}");
         let max = SPARSE.replace("90000000}", "880000000}");
         let finding = found(&format!("{BANNER}{current}recon_alloc:fragmentation(max).\n{max}"), "BT024");
-        assert!(
-            finding.title.contains("a peak filled them") && !finding.remedies.is_empty(),
-            "{finding:?}"
-        );
+        assert!(finding.title.contains("a peak filled them") && !finding.remedies.is_empty(), "{finding:?}");
         let used =
             format!("recon_alloc:fragmentation(current).\n{}", SPARSE.replace("90000000}", "880000000}"));
         assert_eq!(judged(&used), ["BT024"]);

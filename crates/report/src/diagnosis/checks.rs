@@ -9,6 +9,8 @@ use crate::text::{self, Style};
 
 /// Lines that a brief page has for what was not judged, and for gaps.
 const BRIEF_LINES: usize = 2;
+/// Rules that a brief page names where they were not judged.
+const MAX_NAMED: usize = 4;
 
 pub(super) fn render(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String {
     let passed: Vec<(&str, &str)> = diagnosis
@@ -32,7 +34,8 @@ pub(super) fn render(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) ->
             format!("{latent}{}", counts(passed.len(), &not_judged, &gaps, usize::MAX, view.style))
         }
         Verbosity::Brief => {
-            let latent: String = latent.into_iter().map(|finding| brief_defects(finding, view.style)).collect();
+            let latent: String =
+                latent.into_iter().map(|finding| brief_defects(finding, view.style)).collect();
             format!("{latent}{}", counts(passed.len(), &not_judged, &gaps, BRIEF_LINES, view.style))
         }
     }
@@ -62,25 +65,28 @@ fn not_judged(diagnosis: &Diagnosis) -> Vec<NotJudged<'_>> {
 }
 
 /// How many checks passed, and what has to be done to judge the others.
-fn counts(passed: usize, not_judged: &[NotJudged<'_>], gaps: &[Gap<'_>], max_lines: usize, style: Style) -> String {
+fn counts(
+    passed: usize,
+    not_judged: &[NotJudged<'_>],
+    gaps: &[Gap<'_>],
+    max_lines: usize,
+    style: Style,
+) -> String {
     let checks = if passed == 1 { "check" } else { "checks" };
     let mut out = format!("{passed} {checks} passed");
-    let missing: usize = not_judged.iter().map(|one| one.rules.len()).sum();
-    if missing > 0 {
-        let why: Vec<String> = not_judged
-            .iter()
-            .map(|one| {
-                let names: Vec<&str> = one.rules.iter().map(|(_, name)| *name).collect();
-                let names = match names.as_slice() {
-                    [first, .., last] if names.len() > 2 && max_lines < usize::MAX => {
-                        format!("{first} … {last} ({})", names.len())
-                    }
-                    names => names.join(", "),
-                };
-                format!("{names}: {}", text::sentence(one.next))
-            })
-            .collect();
-        out.push_str(&format!(", {missing} not judged ({})", why.join("; ")));
+    let names: Vec<&str> = not_judged.iter().flat_map(|one| &one.rules).map(|(_, name)| *name).collect();
+    let missing = names.len();
+    if missing > 0 && max_lines < usize::MAX {
+        let more = missing.saturating_sub(MAX_NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let names = names.into_iter().take(MAX_NAMED).collect::<Vec<_>>().join(", ");
+        out.push_str(&format!(", {missing} not judged: {names}{more} (-v says why)"));
+    } else if missing > 0 {
+        let why = not_judged.iter().map(|one| {
+            let names: Vec<&str> = one.rules.iter().map(|(_, name)| *name).collect();
+            format!("{}: {}", names.join(", "), text::sentence(one.next))
+        });
+        out.push_str(&format!(", {missing} not judged ({})", why.collect::<Vec<_>>().join("; ")));
     }
     let mut lines = text::lines(&out, style.width, max_lines);
     let gaps: Vec<String> = gaps.iter().map(Gap::text).collect();
@@ -102,13 +108,19 @@ fn all(passed: &[(&str, &str)], not_judged: &[NotJudged<'_>], gaps: &[Gap<'_>], 
             }
         }
     };
-    let passed = passed.iter().map(|(code, sentence)| format!("{code} {}", text::sentence(sentence))).collect();
+    let passed =
+        passed.iter().map(|(code, sentence)| format!("{code} {}", text::sentence(sentence))).collect();
     section(style.good("Passed"), passed);
     let not_judged = not_judged
         .iter()
         .map(|one| {
             let names: Vec<String> = one.rules.iter().map(|(code, name)| format!("{code} {name}")).collect();
-            format!("{}: {}; next: {}", names.join(", "), text::sentence(one.reason), text::sentence(one.next))
+            format!(
+                "{}: {}; next: {}",
+                names.join(", "),
+                text::sentence(one.reason),
+                text::sentence(one.next)
+            )
         })
         .collect();
     section(style.bold("Not judged"), not_judged);

@@ -16,10 +16,8 @@ const DETAIL_LINES: usize = 3;
 
 /// Products whose scripts start the VM, by the beginning of their names, and the variable from which they take its flags.
 /// Sources: rabbitmq-env.conf(5), ejabberdctl.cfg.
-const FLAG_VARIABLES: [(&str, &str); 2] = [
-    ("RabbitMQ", "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"),
-    ("ejabberd", "ERL_OPTIONS in ejabberdctl.cfg"),
-];
+const FLAG_VARIABLES: [(&str, &str); 2] =
+    [("RabbitMQ", "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"), ("ejabberd", "ERL_OPTIONS in ejabberdctl.cfg")];
 
 /// A notice: its title and its code, cut to one line.
 pub(super) fn line(finding: &Finding, style: Style) -> String {
@@ -113,7 +111,8 @@ fn body_width(style: Style) -> usize {
 fn change(period: &Period, remedy: &Remedy) -> String {
     let is_flag = beamtune_flags::entry(&remedy.entry).is_some_and(|entry| entry.kind == Kind::EmulatorFlag);
     let product = period.facts.get(facts::PRODUCT).filter(|_| is_flag);
-    let variable = product.and_then(|product| FLAG_VARIABLES.iter().find(|(name, _)| product.starts_with(name)));
+    let variable =
+        product.and_then(|product| FLAG_VARIABLES.iter().find(|(name, _)| product.starts_with(name)));
     match variable {
         Some((_, variable)) => format!("{} in {variable}", remedy.change),
         None => remedy.change.clone(),
@@ -124,7 +123,9 @@ fn change(period: &Period, remedy: &Remedy) -> String {
 pub(super) fn full(period: &Period, finding: &Finding, is_advised: bool, style: Style) -> String {
     let body = body_width(style);
     let mut out = String::new();
-    for (index, line) in text::lines(&text::sentence(&finding.title), title_width(style), usize::MAX).iter().enumerate() {
+    for (index, line) in
+        text::lines(&text::sentence(&finding.title), title_width(style), usize::MAX).iter().enumerate()
+    {
         match index {
             0 => out.push_str(&first_line(finding, line, style)),
             _ => out.push_str(&format!("{:INDENT$}{}\n", "", style.bold(line))),

@@ -9,7 +9,8 @@ use crate::text::{self, Style};
 pub fn heading(period: &Period, style: Style) -> String {
     let facts = &period.facts;
     let mut first = vec![text::clean(node_title(period))];
-    first.extend(facts.get(facts::PRODUCT).map(text::clean));
+    // A release or product; the first words of a command line say nothing that the name does not.
+    first.extend(facts.get(facts::PRODUCT).filter(|product| !product.starts_with("erl ")).map(text::clean));
     if let Some(otp) = facts.get(facts::OTP_VERSION).or(facts.get(facts::OTP_RELEASE)) {
         let flavor = facts.get(facts::EMU_FLAVOR).filter(|flavor| *flavor != "jit");
         let flavor = flavor.map_or(String::new(), |flavor| format!(" ({flavor})"));
@@ -20,26 +21,37 @@ pub fn heading(period: &Period, style: Style) -> String {
         let noun = if count == "1" { one } else { many };
         Some(format!("{count} {noun}"))
     };
-    let size = [
-        count(facts::SCHEDULERS_ONLINE, "scheduler", "schedulers"),
-        count(facts::HOST_CPUS, "CPU", "CPUs"),
-    ];
+    let size =
+        [count(facts::SCHEDULERS_ONLINE, "scheduler", "schedulers"), count(facts::HOST_CPUS, "CPU", "CPUs")];
     let size: Vec<String> = size.into_iter().flatten().collect();
     first.extend((!size.is_empty()).then(|| size.join(", ")));
     first.push(extent(period));
-    let mut lines = text::lines(&first.join(" · "), style.width, usize::MAX);
+    let mut lines = vec![String::new()];
+    for part in first {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => *line = part,
+            Some(line) if line.chars().count() + 3 + part.chars().count() <= style.width => {
+                line.push_str(&format!(" · {part}"));
+            }
+            _ => lines.push(part),
+        }
+    }
     if let Some(line) = lines.first_mut() {
         *line = style.bold(line);
     }
     let remarks = [
-        (period.lives > 1).then(|| format!("The VM was started {} times in this recording; this is one of the runs.", period.lives)),
+        (period.lives > 1).then(|| {
+            format!("The VM was started {} times in this recording; this is one of the runs.", period.lives)
+        }),
         clock_difference(period),
         match period.thresholds.names().len() {
             0 => None,
             1 => Some(format!("1 threshold changed by {}", text::clean(&period.thresholds.file))),
             count => Some(format!("{count} thresholds changed by {}", text::clean(&period.thresholds.file))),
         },
-        facts.get(facts::SYNTHETIC).map(|what| format!("SYNTHETIC, not measured: {}", text::clean_words(what))),
+        facts
+            .get(facts::SYNTHETIC)
+            .map(|what| format!("SYNTHETIC, not measured: {}", text::clean_words(what))),
     ];
     for remark in remarks.into_iter().flatten() {
         lines.extend(text::lines(&remark, style.width, usize::MAX));

@@ -105,13 +105,16 @@ pub fn verdicts(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> Stri
 pub fn of_rule(period: &Period, diagnosis: &Diagnosis, code: &str, style: Style) -> String {
     let verdict = diagnosis.verdicts.iter().find(|verdict| verdict.code.0 == code);
     let said = match verdict.map(|verdict| &verdict.outcome) {
-        Some(Outcome::Found(found)) => found.iter().map(|one| finding::full(period, one, true, style)).collect(),
+        Some(Outcome::Found(found)) => {
+            found.iter().map(|one| finding::full(period, one, true, style)).collect()
+        }
         Some(Outcome::Healthy(sentence)) => {
             let words = format!("{code} passed: {}", text::sentence(sentence));
             format!("{}\n", text::wrap(&words, style.width, "  "))
         }
         Some(Outcome::NotJudged { reason, next }) => {
-            let words = format!("{code} not judged: {}; next: {}", text::sentence(reason), text::sentence(next));
+            let words =
+                format!("{code} not judged: {}; next: {}", text::sentence(reason), text::sentence(next));
             format!("{}\n", text::wrap(&words, style.width, "  "))
         }
         None => format!("{code} was not asked\n"),
@@ -169,7 +172,8 @@ fn brief_findings(period: &Period, findings: &[&Finding], view: &View<'_>) -> St
             (_, false) => FURTHER_LINES,
             (_, true) => 1,
         };
-        let is_consequence = |other: &&Finding| !is_advised(other, findings) && root(other, findings).code == one.code;
+        let is_consequence =
+            |other: &&Finding| !is_advised(other, findings) && root(other, findings).code == one.code;
         let consequences: Vec<&Finding> = findings.iter().copied().filter(is_consequence).collect();
         let is_first_of_code = own.iter().take(index).all(|before| before.code != one.code);
         let consequences: &[&Finding] = if is_first_of_code { &consequences } else { &[] };
@@ -202,5 +206,9 @@ fn next(view: &View<'_>) -> String {
         Verbosity::Evidence => (" -vv", "every check with its numbers"),
         Verbosity::Checks => return String::new(),
     };
-    format!("\nNext: {}    {what}\n", view.style.bold(&format!("{}{option}", text::clean_words(command))))
+    let command = text::clean_words(&format!("{command}{option}"));
+    // A line that wraps could not be copied.
+    let fits = format!("Next: {command}    {what}").chars().count() <= view.style.width;
+    let what = if fits { format!("    {what}") } else { String::new() };
+    format!("\nNext: {}{what}\n", view.style.bold(&command))
 }

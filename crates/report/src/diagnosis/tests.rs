@@ -1,7 +1,7 @@
 use beamtune_model::window::Point;
 use beamtune_model::{
-    Account, Claim, Code, Cost, Evidence, Facts, Finding, Follows, Gap, Period, PeriodBuilder, Remedy, Series,
-    Subject, Unit, facts, metrics,
+    Account, Claim, Code, Cost, Evidence, Facts, Finding, Follows, Gap, Period, PeriodBuilder, Remedy,
+    Series, Subject, Unit, facts, metrics,
 };
 
 use super::*;
@@ -34,7 +34,11 @@ fn queue() -> Finding {
 fn found(findings: Vec<Finding>) -> Diagnosis {
     let mut verdicts: Vec<Verdict> = findings
         .into_iter()
-        .map(|finding| Verdict { code: finding.code, rule: finding.rule, outcome: Outcome::Found(vec![finding]) })
+        .map(|finding| Verdict {
+            code: finding.code,
+            rule: finding.rule,
+            outcome: Outcome::Found(vec![finding]),
+        })
         .collect();
     verdicts.push(Verdict {
         code: Code("BT001"),
@@ -63,7 +67,7 @@ CRITICAL  Message queue of Shop.Cart grows by 12 messages/s                     
    proof  queue length under the same load
    more   beamtune explain BT006 shop@web1
 
-1 check passed, 1 not judged (cpu-starved: run it there)
+1 check passed, 1 not judged: cpu-starved (-v says why)
 
 Next: beamtune doctor shop@web1 -v    all evidence and remedies
 ";
@@ -74,7 +78,8 @@ Next: beamtune doctor shop@web1 -v    all evidence and remedies
 fn evidence_adds_numbers_counter_evidence_and_risks() {
     let view = View { verbosity: Verbosity::Evidence, ..View::PLAIN };
     let mut finding = queue();
-    finding.follows = Some(Follows { code: Code("BT005"), rule: "serial-process", why: "one process serves all" });
+    finding.follows =
+        Some(Follows { code: Code("BT005"), rule: "serial-process", why: "one process serves all" });
     finding.confirm = "twice the load";
     let page = render(&Period::default(), &found(vec![finding]), &view);
     let expect = "\
@@ -124,7 +129,11 @@ fn what_follows_from_a_finding_is_a_line_of_it_unless_it_is_worse() {
     let symptom = |severity| Finding {
         rule: "gc-share",
         title: "GC takes 57 % of the work".to_owned(),
-        follows: Some(Follows { code: Code("BT006"), rule: "growing-message-queue", why: "long queues are scanned" }),
+        follows: Some(Follows {
+            code: Code("BT006"),
+            rule: "growing-message-queue",
+            why: "long queues are scanned",
+        }),
         ..Finding::bare(Code("BT011"), severity)
     };
     let page = render(&Period::default(), &found(vec![queue(), symptom(30.0)]), &View::PLAIN);
@@ -139,14 +148,14 @@ fn what_follows_from_a_finding_is_a_line_of_it_unless_it_is_worse() {
 fn a_page_of_many_findings_fits_on_a_screen() {
     let long = "names and numbers that go on and on, ".repeat(20);
     let many: Vec<Finding> = (0..30)
-        .map(|index| Finding {
-            title: format!("{index} {}", long),
-            detail: long.clone(),
-            ..queue()
-        })
+        .map(|index| Finding { title: format!("{index} {}", long), detail: long.clone(), ..queue() })
         .collect();
     let diagnosis = Diagnosis {
-        verdicts: vec![Verdict { code: Code("BT006"), rule: "growing-message-queue", outcome: Outcome::Found(many) }],
+        verdicts: vec![Verdict {
+            code: Code("BT006"),
+            rule: "growing-message-queue",
+            outcome: Outcome::Found(many),
+        }],
         ..found(Vec::new())
     };
     for width in [60, 80, 100, 120] {
@@ -165,7 +174,10 @@ fn a_page_of_many_findings_fits_on_a_screen() {
 #[test]
 fn notices_take_a_line_each() {
     let notice = |code, title: &str| Finding { title: title.to_owned(), ..Finding::bare(Code(code), 10.0) };
-    let diagnosis = found(vec![notice("BT015", "1.2 of 2.0 cores unused"), notice("BT014", "Port table has 1 M entries")]);
+    let diagnosis = found(vec![
+        notice("BT015", "1.2 of 2.0 cores unused"),
+        notice("BT014", "Port table has 1 M entries"),
+    ]);
     let page = render(&Period::default(), &diagnosis, &View::PLAIN);
     let notices: Vec<&str> = page.lines().filter(|line| line.starts_with("notice")).collect();
     assert_eq!(notices.len(), 2, "{page}");

@@ -106,7 +106,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("lookups that would explain it, at most", garbage / each, Unit::PerSecond))
     .because(Evidence::number("time in collections", collecting, Unit::Cores))
     .because(
-        Evidence::number("copies and their collection, of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)),
+        Evidence::number("copies and their collection, of the VM's CPU", share, Unit::Ratio)
+            .against_scale(COST.of(period)),
     )
     .because(Evidence::number(
         "share of sampled work done by processes with such heaps",

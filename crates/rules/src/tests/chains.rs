@@ -61,8 +61,7 @@ fn the_last_link_is_told_first_with_its_own_advice() {
     let told = |ran: &[(&str, i64)], stood: &[(&str, i64)]| {
         let found = found(&with(&ledger(), ran, stood), "BT053");
         assert_eq!(found.subject_text().as_deref(), Some("ledger (<0.77.0>)"));
-        let last =
-            found.title.split("for journal (<0.78.0>), ").nth(1).unwrap_or(&found.title).to_owned();
+        let last = found.title.split("for journal (<0.78.0>), ").nth(1).unwrap_or(&found.title).to_owned();
         (last, entries(&found).first().copied().unwrap_or_default().to_owned())
     };
     let check = |ran: &[(&str, i64)], stood: &[(&str, i64)], last: &str, entry: &str| {

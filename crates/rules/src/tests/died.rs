@@ -96,11 +96,7 @@ fn who_held_most_is_named_unless_who_was_at_work_held_nearly_as_much() {
     };
     let small = at_work("<0.7.0>", 200);
     assert_eq!((small.level, small.subject_text().as_deref()), (Level::Critical, Some("cache (<0.5.0>)")));
-    assert!(
-        small.title.contains("368 MB") && small.title.contains("500 MB of 1000 MB"),
-        "{}",
-        small.title
-    );
+    assert!(small.title.contains("368 MB") && small.title.contains("500 MB of 1000 MB"), "{}", small.title);
     assert_eq!(entries(&small), ["process.max_heap_size", "host.memory_limit"]);
     assert_eq!(at_work("<0.7.0>", 300).subject_text().as_deref(), Some("report (<0.7.0>)"));
     assert_eq!(

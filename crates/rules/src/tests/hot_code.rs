@@ -61,10 +61,7 @@ fn the_innermost_function_that_most_samples_are_within_is_named() {
     // Who is woken up has not run.
     let woken = WorkSample { is_ready: true, ..sample("web", 30, false, "timer:sleep/1 web:loop/0") };
     let with_woken: Vec<_> = samples.iter().cloned().chain([woken]).collect();
-    assert_eq!(
-        found(&with(&busy(), &with_woken), "BT073").map(|code| code.title),
-        Some(code.title.clone())
-    );
+    assert_eq!(found(&with(&busy(), &with_woken), "BT073").map(|code| code.title), Some(code.title.clone()));
     // Nothing has most; too few samples; a node that does next to nothing.
     let spread = [sample("a", 5, false, "a:b/0"), sample("c", 5, false, "c:d/0")];
     assert!(found(&with(&busy(), &spread), "BT073").is_none());
@@ -712,11 +709,7 @@ fn what_a_library_waits_for_is_its_own_work() {
         sample("file_server_2", 3, false, "prim_file:read_link_nif/1 file_server:handle_call/3"),
     ];
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
-    assert!(
-        code.title.contains("TLS (ssl, public_key, crypto), called by prices:ask/1"),
-        "{}",
-        code.title
-    );
+    assert!(code.title.contains("TLS (ssl, public_key, crypto), called by prices:ask/1"), "{}", code.title);
 }
 
 #[test]

@@ -85,11 +85,7 @@ fn short_programs_are_told_by_their_number() {
         (found.level, entries(&found)),
         (Level::Warning, vec!["code.fewer_programs", "code.no_shell"])
     );
-    assert!(
-        found.title.starts_with("the node starts 300 programs a second, by thumbs"),
-        "{}",
-        found.title
-    );
+    assert!(found.title.starts_with("the node starts 300 programs a second, by thumbs"), "{}", found.title);
     assert_eq!(value(&found, "CPU for each of them"), Some(0.6 / 300.0));
     // Nobody was seen at it: the program is named.
     let unseen = short.clone().with(|n| n.busiest.clear());
@@ -192,10 +188,6 @@ fn memory_of_programs_counts_where_the_limit_is_near() {
     };
     let found = finding(&large(950), "BT061");
     assert_eq!(found.level, Level::Warning);
-    assert!(
-        found.title.starts_with("programs of the node take 60 % of the memory limit"),
-        "{}",
-        found.title
-    );
+    assert!(found.title.starts_with("programs of the node take 60 % of the memory limit"), "{}", found.title);
     assert_eq!(finding(&large(700), "BT061").level, Level::Notice);
 }

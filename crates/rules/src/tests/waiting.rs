@@ -35,10 +35,7 @@ fn a_pool_that_has_none_left_is_found_and_named() {
         (found.level, found.subject_text().as_deref()),
         (Level::Warning, Some("shop_pool (<0.77.0>)"))
     );
-    assert_eq!(
-        found.title,
-        "about 120 processes wait for shop_pool (<0.77.0>), which has none left to give"
-    );
+    assert_eq!(found.title, "about 120 processes wait for shop_pool (<0.77.0>), which has none left to give");
     assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight", "code.back_pressure"]);
     assert!(
         found.cost().is_some()
@@ -125,9 +122,7 @@ fn the_service_behind_whom_they_wait_for_is_named() {
     });
     let found = finding(&asks, "BT053");
     assert!(
-        found
-            .title
-            .ends_with("which itself waits for other@::1 in gen:do_call/4, called by shop_pool:ask/1"),
+        found.title.ends_with("which itself waits for other@::1 in gen:do_call/4, called by shop_pool:ask/1"),
         "{}",
         found.title
     );
@@ -340,10 +335,7 @@ fn who_waits_for_a_lock_of_global_or_mnesia_is_told_with_who_has_it() {
         ["global:random_sleep/1", "global:set_lock/4", "global:trans/4", "seats:reserve/2", "seats:client/0"];
     let found = finding(&thirty(&global), "BT066");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("global:trans")));
-    assert_eq!(
-        found.title,
-        "about 120 processes wait for a global:trans lock, requested by seats:reserve/2"
-    );
+    assert_eq!(found.title, "about 120 processes wait for a global:trans lock, requested by seats:reserve/2");
     assert_eq!(entries(&found), ["code.shorter_hold"]);
 
     let restarts = ["timer:sleep/1", "mnesia_tm:restart/9", "bills:pay/1", "bills:client/0"];
