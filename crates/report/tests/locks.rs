@@ -107,8 +107,7 @@ fn counts_are_those_that_lock_counting_prints() {
 fn a_page_tells_what_was_counted_and_what_would_remain() {
     let views = [View::new(By::Class), View::new(By::Lock), View::new(By::Place)];
     let expect = "\
-VM without distribution
-0 samples in 0 µs
+VM without a name · 0 µs
 
 Locks were counted for 10.000 s: 588 locks, of which 4 are told one by one. Categories: db, scheduler. The node did 12,345,678 reductions meanwhile. Collecting the counts took 70.0 kB in it.
 Note: somebody else has begun to count anew
@@ -258,8 +257,7 @@ fn a_stock_vm_is_told_by_its_threads() {
         verdicts: &Diagnosis::default(),
     };
     let expect = "\
-VM without distribution
-0 samples in 0 µs
+VM without a name · 0 µs
 
 Threads wait for each other: yes. (looked for 5.0 s)
 threads                  awake  of that blocked  sleeps/s  wait, by time  because

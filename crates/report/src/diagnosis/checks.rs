@@ -12,7 +12,8 @@ const BRIEF_LINES: usize = 2;
 /// Rules that a brief page names where they were not judged.
 const MAX_NAMED: usize = 4;
 
-pub(super) fn render(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String {
+/// Known defects, checks that passed, and checks that were not possible.
+pub(super) fn render(diagnosis: &Diagnosis, view: &View<'_>) -> String {
     let passed: Vec<(&str, &str)> = diagnosis
         .verdicts
         .iter()
@@ -22,21 +23,20 @@ pub(super) fn render(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) ->
         })
         .collect();
     let not_judged = not_judged(diagnosis);
-    let gaps = gaps(period);
     let latent = diagnosis.latent();
     match view.verbosity {
         Verbosity::Checks => {
             let latent: String = latent.into_iter().map(|finding| defects(finding, view.style)).collect();
-            format!("{latent}{}", all(&passed, &not_judged, &gaps, view.style))
+            format!("{latent}{}", all(&passed, &not_judged, view.style))
         }
         Verbosity::Evidence => {
             let latent: String = latent.into_iter().map(|finding| defects(finding, view.style)).collect();
-            format!("{latent}{}", counts(passed.len(), &not_judged, &gaps, usize::MAX, view.style))
+            format!("{latent}{}", counts(passed.len(), &not_judged, usize::MAX, view.style))
         }
         Verbosity::Brief => {
             let latent: String =
                 latent.into_iter().map(|finding| brief_defects(finding, view.style)).collect();
-            format!("{latent}{}", counts(passed.len(), &not_judged, &gaps, BRIEF_LINES, view.style))
+            format!("{latent}{}", counts(passed.len(), &not_judged, BRIEF_LINES, view.style))
         }
     }
 }
@@ -65,13 +65,7 @@ fn not_judged(diagnosis: &Diagnosis) -> Vec<NotJudged<'_>> {
 }
 
 /// How many checks passed, and what has to be done to judge the others.
-fn counts(
-    passed: usize,
-    not_judged: &[NotJudged<'_>],
-    gaps: &[Gap<'_>],
-    max_lines: usize,
-    style: Style,
-) -> String {
+fn counts(passed: usize, not_judged: &[NotJudged<'_>], max_lines: usize, style: Style) -> String {
     let checks = if passed == 1 { "check" } else { "checks" };
     let mut out = format!("{passed} {checks} passed");
     let names: Vec<&str> = not_judged.iter().flat_map(|one| &one.rules).map(|(_, name)| *name).collect();
@@ -88,16 +82,15 @@ fn counts(
         });
         out.push_str(&format!(", {missing} not judged ({})", why.collect::<Vec<_>>().join("; ")));
     }
-    let mut lines = text::lines(&out, style.width, max_lines);
-    let gaps: Vec<String> = gaps.iter().map(Gap::text).collect();
-    if !gaps.is_empty() {
-        lines.extend(text::lines(&format!("Not measured: {}", gaps.join("; ")), style.width, max_lines));
-    }
+    let lines = match passed + missing {
+        0 => Vec::new(),
+        _ => text::lines(&out, style.width, max_lines),
+    };
     lines.into_iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// Each check with its numbers.
-fn all(passed: &[(&str, &str)], not_judged: &[NotJudged<'_>], gaps: &[Gap<'_>], style: Style) -> String {
+fn all(passed: &[(&str, &str)], not_judged: &[NotJudged<'_>], style: Style) -> String {
     let body = style.width.saturating_sub(8).max(40);
     let mut out = String::new();
     let mut section = |title: String, lines: Vec<String>| {
@@ -124,7 +117,6 @@ fn all(passed: &[(&str, &str)], not_judged: &[NotJudged<'_>], gaps: &[Gap<'_>], 
         })
         .collect();
     section(style.bold("Not judged"), not_judged);
-    section(style.bold("Not measured"), gaps.iter().map(Gap::text).collect());
     out
 }
 
@@ -150,6 +142,17 @@ fn defects(finding: &Finding, style: Style) -> String {
         add(format!("fix {} ({} {})", text::sentence(&remedy.change), finding.code, finding.rule));
     }
     format!("{out}\n")
+}
+
+/// What was not measured, and why; of a brief page in at most two lines.
+pub(super) fn not_measured(period: &Period, view: &View<'_>) -> String {
+    let gaps: Vec<String> = gaps(period).iter().map(Gap::text).collect();
+    if gaps.is_empty() {
+        return String::new();
+    }
+    let max_lines = if view.is_brief() { BRIEF_LINES } else { usize::MAX };
+    let words = format!("Not measured: {}", gaps.join("; "));
+    text::lines(&words, view.style.width, max_lines).into_iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// A source that gave nothing for some time.

@@ -80,7 +80,13 @@ pub fn render(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String
     let is_text = period.is_imported() && !period.is_crash_dump();
     let kinds = Some(kinds::render(period, view.style)).filter(|kinds| is_text && !kinds.is_empty());
     let kinds = kinds.map_or(String::new(), |kinds| format!("{kinds}\n"));
-    format!("{}\n{kinds}{}{}", heading(period, view.style), verdicts(period, diagnosis, view), next(view))
+    format!(
+        "{}\n{kinds}{}{}{}",
+        heading(period, view.style),
+        verdicts(period, diagnosis, view),
+        checks::not_measured(period, view),
+        next(view)
+    )
 }
 
 /// Findings, where the CPU went, and how many checks passed.
@@ -97,8 +103,8 @@ pub fn verdicts(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> Stri
             false => format!("{}\n", account::render(cpu, view.style)),
         });
     }
-    out.push_str(&checks::render(period, diagnosis, view));
-    out
+    out.push_str(&checks::render(diagnosis, view));
+    format!("{}\n", out.trim_end())
 }
 
 /// What one rule says of a node, with all evidence.
