@@ -208,7 +208,7 @@ fn utilization(list: &[Term], call: Option<&Call>) -> Result<PartData, &'static 
             ([_, _, _], Some("total" | "weighted")) => {}
             ([_, _, _, _], Some("cpu" | "io")) if is_truncated => {}
             ([_, id, _, _], Some(kind)) => {
-                threads.push((kind, id.integer().ok_or(MALFORMED_UTILIZATION)?, share))
+                threads.push((kind, id.integer().ok_or(MALFORMED_UTILIZATION)?, share));
             }
             _ => return Err(MALFORMED_UTILIZATION),
         }
@@ -363,7 +363,7 @@ fn allocators(list: &[Term]) -> Result<PartData, &'static str> {
         match instance(line) {
             Some(values) => data.values.extend(values),
             None if line.is_truncated() => {
-                data.omission = Some(Omission { source: CARRIERS, why: TRUNCATED_ALLOCATORS })
+                data.omission = Some(Omission { source: CARRIERS, why: TRUNCATED_ALLOCATORS });
             }
             None => return Err(MALFORMED_ALLOCATOR),
         }

@@ -384,7 +384,7 @@ impl<'a> Parser<'a> {
         match (row, count.parse::<i64>()) {
             (Some(row), Ok(count)) if row.bins.len() == index && count >= 0 => row.bins.push(count),
             (Some(_), Err(_)) => {
-                self.output.unread.add(token.line, token.column, &words.join(" "), OVERFLOWED)
+                self.output.unread.add(token.line, token.column, &words.join(" "), OVERFLOWED);
             }
             _ => self.output.unread.add(token.line, token.column, &words.join(" "), NO_ROW),
         }

@@ -3,6 +3,7 @@
 use beamtune_model::{Account, Cost, Finding, Level, Signal, Subject, Use};
 
 use super::EXPLAINS;
+use crate::signals::acceptors::RANCH_STARTS;
 use crate::signals::kinds;
 use crate::signals::programs::BUSY_CORES;
 
@@ -222,4 +223,9 @@ pub(super) fn takes_most_of(cause: &Finding, effect: &Finding) -> bool {
         _ => None,
     };
     cores(cause).zip(cores(effect)).is_some_and(|(cause, effect)| cause >= EXPLAINS * effect)
+}
+
+/// A supervisor of Ranch that starts connections.
+pub(super) fn starts_connections(subject: &Subject) -> bool {
+    subject.names().iter().any(|name| name.starts_with(RANCH_STARTS))
 }

@@ -5,11 +5,10 @@ use beamtune_model::{Finding, HostPart, Level, MemoryKind, Signal, Subject, Use}
 use super::conditions::{
     always, drives, drives_most, ends_are_logged, gives_up_on, is_about_flag, is_its_own, is_its_work,
     is_no_single_process, is_of_main_runner, is_unused, may_be_the_hosts, of_loading, runs, runs_all,
-    runs_part, runs_programs_all_the_time, runs_some, same_subject, stands_in_send, starts_them_anew,
-    takes_long, takes_most_of, takes_quarter, takes_turns, waits_for, waits_there,
+    runs_part, runs_programs_all_the_time, runs_some, same_subject, stands_in_send, starts_connections,
+    starts_them_anew, takes_long, takes_most_of, takes_quarter, takes_turns, waits_for, waits_there,
 };
 use super::{EXPLAINS, LEAST};
-use crate::signals::acceptors::RANCH_STARTS;
 
 /// One thing that leads to another.
 pub(super) struct Relation {
@@ -408,15 +407,13 @@ pub(super) const RELATIONS: &[Relation] = &[
         cause: "BT005",
         effects: &["BT011", "BT073"],
         is_meant: |cause, effect| {
-            cause.level >= effect.level && (same_subject(cause, effect) || runs_all(effect, cause))
+            let runs_it = match effect.has(&Signal::WhereOnly) {
+                true => is_of_main_runner(effect, cause),
+                false => runs_all(effect, cause),
+            };
+            cause.level >= effect.level && (same_subject(cause, effect) || runs_it)
         },
         why: "it is this process that does it",
-    },
-    Relation {
-        cause: "BT005",
-        effects: &["BT073"],
-        is_meant: |cause, effect| effect.has(&Signal::WhereOnly) && is_of_main_runner(effect, cause),
-        why: "it is what this process does",
     },
     Relation {
         cause: "BT015",
@@ -519,15 +516,9 @@ pub(super) const RELATIONS: &[Relation] = &[
     },
     Relation {
         cause: "BT032",
-        effects: &["BT011"],
-        is_meant: always,
+        effects: &["BT011", "BT073"],
+        is_meant: |cause, effect| effect.code.0 != "BT073" || runs_all(effect, cause),
         why: "these collections are asked for",
-    },
-    Relation {
-        cause: "BT032",
-        effects: &["BT073"],
-        is_meant: |cause, effect| runs_all(effect, cause),
-        why: "asking for collections is what this process does",
     },
     Relation {
         cause: "BT036",
@@ -707,8 +698,3 @@ pub(super) const RELATIONS: &[Relation] = &[
         why: "each wait looks through all descriptors",
     },
 ];
-
-/// A supervisor of Ranch that starts connections.
-fn starts_connections(subject: &Subject) -> bool {
-    subject.names().iter().any(|name| name.starts_with(RANCH_STARTS))
-}

@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_warning_is_a_line_with_that_word() {
         let check = |output: &str, expect: Option<&str>| {
-            assert_eq!(warning_in(output).as_deref(), expect, "{output}")
+            assert_eq!(warning_in(output).as_deref(), expect, "{output}");
         };
         check("Warm-up started for thread #0.\nfinished in 8.00s\n", None);
         check("running\n level=warning msg=\"no VUs\"\n", Some("\"no VUs\""));
