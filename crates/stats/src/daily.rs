@@ -1,35 +1,36 @@
-//! Does something come back each day: how much of its ups and downs the hour explains.
+//! Daily patterns: how much of the variance the hour of the day explains.
 //!
-//! The growth is taken off first. Then it is a one-way analysis of variance over the 24 hours: the share of the variance that the
-//! means of the hours explain, corrected for what 24 means would explain of pure noise (ε², Kelley, PNAS 21 (1935) 554). The hours must
-//! also agree between days, for slow noise has hours of its own.
+//! A one-way analysis of variance over the 24 hours, after the linear trend is removed. The effect size is ε² (Kelley, PNAS 21 (1935)
+//! 554): the share of the variance that the hourly means explain, corrected for what 24 means explain of pure noise. The hourly means
+//! must also agree between the first and the second half of the days, because slow noise has hourly means of its own.
 
 use crate::trend::trend;
 
 const DAY_S: f64 = 86_400.0;
 const HOURS: usize = 24;
 
-/// Fewest days in which something can come back.
+/// A pattern needs at least two days to repeat.
 const MIN_DAYS: f64 = 2.0;
 /// Share of the variance that the hours must explain (judgement).
 const MIN_SHARE: f64 = 0.5;
-/// How well the first half of the days must tell the hours of the second (correlation; judgement).
+/// Correlation between the hourly means of the first and of the second half of the days (judgement).
 const MIN_AGREEMENT: f64 = 0.5;
 
-/// What comes back each day.
+/// A pattern that repeats each day.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Daily {
-    /// From the lowest mean of an hour to the highest, in units of y.
+    /// Difference between the highest and the lowest hourly mean, in units of y.
     pub swing: f64,
-    /// The hour with the highest mean, 0 to 23, in the clock that x counts by.
+    /// The hour with the highest mean, 0 to 23, in the time zone of x.
     pub peak_hour: u32,
-    /// The hour with the lowest.
+    /// The hour with the lowest mean, 0 to 23.
     pub low_hour: u32,
     /// Share of the variance that the hours explain, 0 to 1.
     pub share: f64,
 }
 
-/// The daily pattern of points `(x, y)`, x in seconds since a midnight; `None` for less than two days, or without a pattern.
+/// The daily pattern of points `(x, y)`, x in seconds since a midnight; `None` for less than two days, if an hour of the day has no
+/// point, or without a pattern.
 pub fn daily(points: &[(f64, f64)]) -> Option<Daily> {
     let (first, last) = (points.first()?.0, points.last()?.0);
     if last - first < MIN_DAYS * DAY_S || points.len() < 2 * HOURS {
@@ -37,21 +38,21 @@ pub fn daily(points: &[(f64, f64)]) -> Option<Daily> {
     }
     let slope = trend(points)?.slope;
     let flat: Vec<(f64, f64)> = points.iter().map(|(x, y)| (*x, y - slope * (x - first))).collect();
-    let all = Hours::of(flat.iter().copied());
+    let all = HourlySums::new(flat.iter().copied());
     let mean = flat.iter().map(|point| point.1).sum::<f64>() / flat.len() as f64;
     let variance: f64 = flat.iter().map(|point| (point.1 - mean).powi(2)).sum();
     let known: Vec<(usize, f64)> = all.means().collect();
-    // A part of the day that nobody has seen has no mean to be compared.
     if variance <= 0.0 || known.len() < HOURS {
         return None;
     }
-    let between: f64 = known.iter().map(|(hour, of)| all.counts[*hour] * (of - mean).powi(2)).sum();
+    let between: f64 =
+        known.iter().map(|(hour, hour_mean)| all.counts[*hour] * (hour_mean - mean).powi(2)).sum();
     let within = (variance - between) / (flat.len() - HOURS) as f64;
     let share = ((between - (HOURS - 1) as f64 * within) / variance).clamp(0.0, 1.0);
     let middle = f64::midpoint(first, last);
     let agreement = correlation(
-        &Hours::of(flat.iter().copied().filter(|point| point.0 < middle)),
-        &Hours::of(flat.iter().copied().filter(|point| point.0 >= middle)),
+        &HourlySums::new(flat.iter().copied().filter(|point| point.0 < middle)),
+        &HourlySums::new(flat.iter().copied().filter(|point| point.0 >= middle)),
     )?;
     let high = known.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let low = known.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -64,14 +65,14 @@ pub fn daily(points: &[(f64, f64)]) -> Option<Daily> {
 }
 
 #[derive(Default)]
-struct Hours {
+struct HourlySums {
     sums: [f64; HOURS],
     counts: [f64; HOURS],
 }
 
-impl Hours {
-    fn of(points: impl Iterator<Item = (f64, f64)>) -> Hours {
-        let mut hours = Hours::default();
+impl HourlySums {
+    fn new(points: impl Iterator<Item = (f64, f64)>) -> HourlySums {
+        let mut hours = HourlySums::default();
         for (x, y) in points {
             let hour = ((x.rem_euclid(DAY_S) / 3_600.0) as usize).min(HOURS - 1);
             hours.sums[hour] += y;
@@ -87,8 +88,8 @@ impl Hours {
     }
 }
 
-/// Pearson's correlation of the hours that both have seen.
-fn correlation(a: &Hours, b: &Hours) -> Option<f64> {
+/// Pearson's correlation of the hourly means, over the hours that both have.
+fn correlation(a: &HourlySums, b: &HourlySums) -> Option<f64> {
     let pairs: Vec<(f64, f64)> = a
         .means()
         .filter(|(hour, _)| b.counts[*hour] > 0.0)
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_each_day_is_found_below_a_growth() {
+    fn a_daily_pattern_is_found_under_a_linear_trend() {
         let found = daily(&days(3, |x| 100.0 + x / 1_000.0 + 50.0 * ((x / DAY_S - 0.25) * TAU).sin()));
         let found = found.expect("a pattern");
         assert!(found.share > 0.9, "{found:?}");
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wave_of_another_length_a_line_and_a_short_time_are_no_days() {
+    fn other_periods_lines_and_short_series_have_no_daily_pattern() {
         assert_eq!(daily(&days(4, |x| (x / 100_000.0 * TAU).sin())), None);
         assert_eq!(daily(&days(4, |x| x)), None);
         assert_eq!(daily(&days(4, |_| 7.0)), None);
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn one_day_that_was_different_is_no_pattern() {
+    fn a_single_unusual_day_is_no_pattern() {
         assert_eq!(daily(&days(4, |x| if (100_000.0..120_000.0).contains(&x) { 1.0 } else { 0.0 })), None);
     }
 }

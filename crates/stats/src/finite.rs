@@ -1,29 +1,29 @@
-//! What all of a finite population add up to, from some of them that were drawn by chance, none twice.
+//! The total of a finite population, estimated from a random sample without replacement.
 //!
-//! No distribution is assumed: amounts of memory have long tails, for which an interval by the normal distribution is too narrow.
-//! All that must be known is the most that one of them can have.
+//! No distribution is assumed: amounts of memory have long tails, for which a normal interval is too narrow. Only an upper bound for
+//! a single value must be known.
 //!
-//! Bardenet and Maillard, Bernoulli 21 (2015) 1361: the empirical Bernstein-Serfling inequality (theorem 4.3), taken once for each
-//! side, at 2.5 %.
+//! Bardenet and Maillard, Bernoulli 21 (2015) 1361: the empirical Bernstein-Serfling inequality (theorem 4.3), applied to each side
+//! at 2.5 %.
 
-/// Chance that a side of the interval is wrong.
+/// Error probability of each side of the interval.
 const DELTA: f64 = 0.025;
 
-/// A sum over a population, and the ends of its interval at 95 % confidence.
+/// The estimated total of a population, with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Total {
-    /// The mean of those drawn, times all.
+    /// Sample mean times the size of the population.
     pub estimate: f64,
-    /// Lower end; no less than what those drawn have.
+    /// Lower end; at least the sum of the sample.
     pub low: f64,
-    /// Upper end; no more than if each of the others had the most.
+    /// Upper end; at most the total if every value outside the sample had the maximum.
     pub high: f64,
 }
 
-/// Of `population` things, of which each has from 0 to `most`, `drawn` were drawn; `sum` is what these have, and `squares` the sum of
-/// the squares of that. `None` if none was drawn of some, or a number is none or negative.
-pub fn total(population: f64, drawn: f64, sum: f64, squares: f64, most: f64) -> Option<Total> {
-    let numbers = [population, drawn, sum, squares, most];
+/// Estimates the total of `population` values between 0 and `max` from a sample of `drawn` values with this `sum` and sum of
+/// `squares`. `None` if nothing was drawn from a population that is not empty, or if an argument is negative or not finite.
+pub fn total(population: f64, drawn: f64, sum: f64, squares: f64, max: f64) -> Option<Total> {
+    let numbers = [population, drawn, sum, squares, max];
     if numbers.iter().any(|number| !number.is_finite() || *number < 0.0) {
         return None;
     }
@@ -35,16 +35,16 @@ pub fn total(population: f64, drawn: f64, sum: f64, squares: f64, most: f64) -> 
     }
     let mean = sum / drawn;
     let deviation = (squares / drawn - mean * mean).max(0.0).sqrt();
-    // Who has drawn nearly all knows nearly all.
+    // Shrinks towards 0 as the sample approaches the whole population.
     let unknown = if drawn <= population / 2.0 {
         1.0 - (drawn - 1.0) / population
     } else {
         (1.0 - drawn / population) * (1.0 + 1.0 / drawn)
     };
-    let odds = (5.0 / DELTA).ln();
+    let log_term = (5.0 / DELTA).ln();
     let kappa = 7.0 / 3.0 + 3.0 / 2.0_f64.sqrt();
-    let error = deviation * (2.0 * unknown * odds / drawn).sqrt() + kappa * most * odds / drawn;
-    let highest = sum + (population - drawn) * most;
+    let error = deviation * (2.0 * unknown * log_term / drawn).sqrt() + kappa * max * log_term / drawn;
+    let highest = sum + (population - drawn) * max;
     let estimate = (mean * population).min(highest.max(sum));
     Some(Total {
         estimate,
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// A generator of numbers from 0 to below 1 that needs no crate (xorshift).
+    /// Uniform numbers in [0, 1) by xorshift.
     struct Random(u64);
 
     impl Random {
@@ -71,24 +71,24 @@ mod tests {
         }
     }
 
-    /// `drawn` of `amounts`, none twice.
+    /// Estimates the total of `amounts` from `drawn` of them, without replacement.
     fn draw(amounts: &[f64], drawn: usize, random: &mut Random) -> Total {
         let mut order = amounts.to_vec();
         for place in 0..drawn {
             let other = place + (random.next() * (order.len() - place) as f64) as usize;
             order.swap(place, other);
         }
-        let some = &order[..drawn];
-        let (sum, squares) = (some.iter().sum(), some.iter().map(|amount| amount * amount).sum());
-        let most = amounts.iter().copied().fold(0.0, f64::max);
-        total(amounts.len() as f64, drawn as f64, sum, squares, most).unwrap()
+        let sample = &order[..drawn];
+        let (sum, squares) = (sample.iter().sum(), sample.iter().map(|amount| amount * amount).sum());
+        let max = amounts.iter().copied().fold(0.0, f64::max);
+        total(amounts.len() as f64, drawn as f64, sum, squares, max).unwrap()
     }
 
     #[test]
-    fn the_interval_holds_what_there_is_as_often_as_it_says_also_with_long_tails() {
+    fn the_interval_covers_the_total_as_often_as_promised_even_with_long_tails() {
         let mut random = Random(88_172_645_463_325_252);
         let populations: [Box<dyn Fn(f64) -> f64>; 4] = [
-            // All the same but for a little; one in a hundred has much; a long tail; a half has none.
+            // Nearly equal values; 1 % large values; a long tail; half of the values zero.
             Box::new(|x| 600_000.0 + 1_000.0 * x),
             Box::new(|x| if x < 0.01 { 1e6 } else { 0.0 }),
             Box::new(|x| 1_000.0 / (x + 1e-3)),
@@ -109,27 +109,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_is_told_well_and_all_is_told_exactly() {
+    fn similar_values_are_estimated_closely_and_a_full_sample_exactly() {
         let mut random = Random(88_172_645_463_325_252);
         let alike: Vec<f64> = (0..10_000).map(|_| 500_000.0 + 10_000.0 * random.next()).collect();
         let truth: f64 = alike.iter().sum();
-        let told = draw(&alike, 750, &mut random);
-        assert!((told.estimate - truth).abs() < truth / 500.0, "{told:?} of {truth}");
-        assert!(told.low > 0.9 * truth && told.high < 1.1 * truth, "{told:?} of {truth}");
+        let found = draw(&alike, 750, &mut random);
+        assert!((found.estimate - truth).abs() < truth / 500.0, "{found:?} of {truth}");
+        assert!(found.low > 0.9 * truth && found.high < 1.1 * truth, "{found:?} of {truth}");
         let all = draw(&alike, alike.len(), &mut random);
         assert_eq!((all.low, all.high), (all.estimate, all.estimate));
         assert!((all.estimate - truth).abs() < 1.0);
     }
 
     #[test]
-    fn where_nothing_was_found_there_may_be_some_that_were_not_drawn() {
+    fn an_all_zero_sample_leaves_room_for_values_that_were_not_drawn() {
         let none = total(100_000.0, 750.0, 0.0, 0.0, 20_000.0).unwrap();
         assert_eq!((none.estimate, none.low), (0.0, 0.0));
         assert!(none.high > 10e6 && none.high < 100e6, "{none:?}");
     }
 
     #[test]
-    fn nothing_is_told_of_nothing() {
+    fn bad_arguments_give_no_estimate() {
         for (population, drawn, sum) in
             [(10.0, 0.0, 0.0), (f64::NAN, 1.0, 1.0), (10.0, -1.0, 1.0), (10.0, 2.0, -1.0)]
         {
@@ -141,10 +141,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_numbers_give_an_interval_around_the_estimate(numbers in any::<[u32; 5]>()) {
-            let [population, drawn, sum, squares, most] = numbers.map(f64::from);
-            if let Some(told) = total(population, drawn, sum, squares, most) {
-                prop_assert!(told.low <= told.estimate && told.estimate <= told.high, "{told:?}");
-                prop_assert!(told.low >= 0.0 && told.high.is_finite());
+            let [population, drawn, sum, squares, max] = numbers.map(f64::from);
+            if let Some(found) = total(population, drawn, sum, squares, max) {
+                prop_assert!(found.low <= found.estimate && found.estimate <= found.high, "{found:?}");
+                prop_assert!(found.low >= 0.0 && found.high.is_finite());
             }
         }
     }

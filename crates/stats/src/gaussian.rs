@@ -1,40 +1,39 @@
-//! Regression by a Gaussian process: what values at points near each other say of a point that was not measured, and how
-//! surely.
+//! Gaussian process regression: predicts the value at a point that was not measured from measurements at nearby points.
 //!
-//! Rasmussen and Williams, Gaussian Processes for Machine Learning (MIT Press 2006), algorithm 2.1. Which points are near each
-//! other is the caller's business, who gives covariances.
+//! Rasmussen and Williams, Gaussian Processes for Machine Learning (MIT Press 2006), algorithm 2.1. The caller supplies the
+//! covariances, and with them the notion of "nearby".
 
-/// What is known after some measurements.
+/// The posterior distribution after some measurements.
 #[derive(Debug, Clone)]
 pub struct Posterior {
-    /// Lower triangle, by rows: the Cholesky factor of the covariances of the measurements.
+    /// Cholesky factor of the measurements' covariance matrix: lower triangle, by rows.
     factor: Vec<Vec<f64>>,
-    /// The covariances' inverse, times the measurements.
+    /// Inverse covariance matrix times the measurements.
     weights: Vec<f64>,
     log_likelihood: f64,
 }
 
-/// Where a value lies.
+/// The predicted distribution of a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Guess {
-    /// Its mean.
+pub struct Prediction {
+    /// Mean.
     pub mean: f64,
-    /// Its standard deviation, without the noise of a measurement.
+    /// Standard deviation, measurement noise not included.
     pub sd: f64,
 }
 
-impl Guess {
-    /// Probability that the value is below this.
-    pub fn below(&self, limit: f64) -> f64 {
+impl Prediction {
+    /// Probability that the value is below this limit.
+    pub fn probability_below(&self, limit: f64) -> f64 {
         match self.sd > 0.0 {
             true => normal_cdf((limit - self.mean) / self.sd),
             false => f64::from(u8::from(self.mean < limit)),
         }
     }
 
-    /// By how much the value is below this on average, where what is above counts as nothing: expected improvement
+    /// Expected improvement over this limit: the mean amount by which the value is below it, values above it counting as 0
     /// (Močkus 1975; Jones, Schonlau and Welch, J. Global Optim. 13 (1998) 455).
-    pub fn expected_below(&self, limit: f64) -> f64 {
+    pub fn expected_improvement(&self, limit: f64) -> f64 {
         let gain = limit - self.mean;
         if self.sd <= 0.0 {
             return gain.max(0.0);
@@ -45,15 +44,15 @@ impl Guess {
     }
 }
 
-/// The share of a standard normal distribution below z.
+/// The cumulative distribution function of the standard normal distribution.
 pub fn normal_cdf(z: f64) -> f64 {
     libm::erfc(-z / std::f64::consts::SQRT_2) / 2.0
 }
 
 impl Posterior {
-    /// From values (less what was expected of them beforehand) with their covariances, to whose diagonal the variance of the
-    /// noise of each has been added. Only the lower triangle is read. `None` where the covariances are none: not positive definite, of
-    /// another size, or not finite.
+    /// Conditions on `values`, from which their prior mean has been subtracted. `covariances` is their covariance matrix with the
+    /// noise variance added to its diagonal; only the lower triangle is read. `None` if the matrix is not positive definite, not
+    /// finite, or does not have the size of `values`.
     pub fn new(mut covariances: Vec<Vec<f64>>, values: &[f64]) -> Option<Posterior> {
         let n = values.len();
         if covariances.len() != n || covariances.iter().enumerate().any(|(row, entries)| entries.len() <= row)
@@ -81,17 +80,16 @@ impl Posterior {
         log_likelihood.is_finite().then_some(Posterior { factor, weights, log_likelihood })
     }
 
-    /// How likely the measurements are with these covariances: natural logarithm of their density.
+    /// Natural logarithm of the measurements' density under these covariances.
     pub fn log_likelihood(&self) -> f64 {
         self.log_likelihood
     }
 
-    /// The value at a point, less what was expected of it beforehand: from its covariances with the measurements and its own
-    /// variance.
-    pub fn guess(&self, with_measured: &[f64], own: f64) -> Guess {
+    /// Predicts the value at a point, minus its prior mean, from its covariances with the measurements and its prior variance.
+    pub fn predict(&self, with_measured: &[f64], variance: f64) -> Prediction {
         let mean = with_measured.iter().zip(&self.weights).map(|(a, b)| a * b).sum();
         let known: f64 = forward(&self.factor, with_measured).iter().map(|value| value * value).sum();
-        Guess { mean, sd: (own - known).max(0.0).sqrt() }
+        Prediction { mean, sd: (variance - known).max(0.0).sqrt() }
     }
 }
 
@@ -131,65 +129,67 @@ mod tests {
         Posterior::new((0..points.len()).map(row).collect(), values).expect("covariances")
     }
 
-    fn guess(posterior: &Posterior, points: &[f64], at: f64) -> Guess {
-        posterior.guess(&points.iter().map(|point| near(*point, at)).collect::<Vec<_>>(), 1.0)
+    fn predict(posterior: &Posterior, points: &[f64], at: f64) -> Prediction {
+        posterior.predict(&points.iter().map(|point| near(*point, at)).collect::<Vec<_>>(), 1.0)
     }
 
-    /// By hand: one measurement of 2 with noise 1 at a point of variance 1 moves it half of the way.
+    /// By hand: one measurement of 2 with noise variance 1 at a point of variance 1 moves the mean halfway, to 1.
     #[test]
-    fn one_measurement_by_hand() {
+    fn one_measurement_agrees_with_a_calculation_by_hand() {
         let posterior = fit(&[0.0], &[2.0], 1.0);
-        let found = guess(&posterior, &[0.0], 0.0);
+        let found = predict(&posterior, &[0.0], 0.0);
         assert!((found.mean - 1.0).abs() < 1e-12 && (found.sd - 0.5_f64.sqrt()).abs() < 1e-12, "{found:?}");
         let expected = -1.0 - 0.5 * 2.0_f64.ln() - 0.5 * (2.0 * std::f64::consts::PI).ln();
         assert!((posterior.log_likelihood() - expected).abs() < 1e-12);
     }
 
     #[test]
-    fn far_away_nothing_is_known_and_at_a_measurement_all() {
+    fn predictions_are_the_prior_far_away_and_the_value_at_a_measurement() {
         let points = [0.0, 1.0, 2.5];
         let posterior = fit(&points, &[1.0, -1.0, 0.5], 1e-9);
         for (point, value) in points.iter().zip([1.0, -1.0, 0.5]) {
-            let found = guess(&posterior, &points, *point);
+            let found = predict(&posterior, &points, *point);
             assert!((found.mean - value).abs() < 1e-3 && found.sd < 1e-3, "{found:?}");
         }
-        let far = guess(&posterior, &points, 50.0);
+        let far = predict(&posterior, &points, 50.0);
         assert!(far.mean.abs() < 1e-9 && (far.sd - 1.0).abs() < 1e-9, "{far:?}");
     }
 
     #[test]
-    fn what_is_no_covariance_is_refused() {
+    fn invalid_covariances_are_refused() {
         assert!(Posterior::new(vec![vec![1.0], vec![2.0, 1.0]], &[0.0, 0.0]).is_none());
         assert!(Posterior::new(vec![vec![f64::NAN]], &[0.0]).is_none());
         assert!(Posterior::new(vec![vec![1.0]], &[0.0, 1.0]).is_none());
         assert!(Posterior::new(vec![vec![1.0], vec![0.0]], &[0.0, 1.0]).is_none());
     }
 
-    /// Values of the standard normal distribution in every table.
+    /// Values from tables of the standard normal distribution.
     #[test]
-    fn probabilities_are_those_of_tables() {
+    fn probabilities_agree_with_tables() {
         for (z, share) in [(0.0, 0.5), (1.0, 0.841_344_746), (1.959_963_985, 0.975), (-3.0, 0.001_349_898)] {
             assert!((normal_cdf(z) - share).abs() < 1e-8, "{z}");
         }
-        let sure = Guess { mean: 1.0, sd: 0.0 };
-        assert_eq!((sure.below(2.0), sure.below(0.5), sure.expected_below(3.0)), (1.0, 0.0, 2.0));
-        let even = Guess { mean: 0.0, sd: 1.0 };
-        assert!((even.expected_below(0.0) - 0.398_942_280).abs() < 1e-8);
+        let sure = Prediction { mean: 1.0, sd: 0.0 };
+        assert_eq!(
+            (sure.probability_below(2.0), sure.probability_below(0.5), sure.expected_improvement(3.0)),
+            (1.0, 0.0, 2.0)
+        );
+        let even = Prediction { mean: 0.0, sd: 1.0 };
+        assert!((even.expected_improvement(0.0) - 0.398_942_280).abs() < 1e-8);
     }
 
     proptest! {
-        /// More is known with each measurement, and nothing is known worse.
         #[test]
-        fn a_measurement_never_makes_less_known(points in prop::collection::vec(-3.0..3.0_f64, 2..12), at in -3.0..3.0_f64) {
+        fn another_measurement_never_increases_the_standard_deviation(points in prop::collection::vec(-3.0..3.0_f64, 2..12), at in -3.0..3.0_f64) {
             let values: Vec<f64> = points.iter().map(|point| point.sin()).collect();
             let all = fit(&points, &values, 0.1);
             let (fewer, rest) = (&points[1..], &values[1..]);
             let some = fit(fewer, rest, 0.1);
-            prop_assert!(guess(&all, &points, at).sd <= guess(&some, fewer, at).sd + 1e-9);
+            prop_assert!(predict(&all, &points, at).sd <= predict(&some, fewer, at).sd + 1e-9);
         }
 
         #[test]
-        fn the_factor_solves_what_it_was_made_of(points in prop::collection::vec(-3.0..3.0_f64, 1..12)) {
+        fn the_weights_solve_the_covariance_system(points in prop::collection::vec(-3.0..3.0_f64, 1..12)) {
             let values: Vec<f64> = points.iter().map(|point| point.cos()).collect();
             let posterior = fit(&points, &values, 0.1);
             for (i, point) in points.iter().enumerate() {

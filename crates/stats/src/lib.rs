@@ -1,7 +1,7 @@
-//! Estimators, intervals and tests: the statistics that beamtune's answers stand on.
+//! Estimators, confidence intervals and tests: the statistics behind beamtune's answers.
 //!
-//! Each is here because no kept crate has it in the form that is needed; its paper is cited where it
-//! stands, and it is tested by properties or simulation. The crate knows nothing of BEAM.
+//! A method is here if no maintained crate has it in the form that beamtune needs. Each module cites its paper
+//! and is tested by properties or by simulation. The crate knows nothing of the BEAM.
 
 pub mod daily;
 pub mod finite;

@@ -1,17 +1,17 @@
-//! The middle value: half of the values are at least as large, half at most.
+//! The median.
 
-/// A normal distribution's standard deviation, in medians of the distances from its median.
+/// Ratio of a normal distribution's standard deviation to its median absolute deviation.
 pub const SD_OF_MAD: f64 = 1.4826;
 
-/// The median of values in any order; `None` of none.
+/// The median of values in any order; `None` if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    (!sorted.is_empty()).then(|| of_sorted(&sorted))
+    (!sorted.is_empty()).then(|| median_of_sorted(&sorted))
 }
 
-/// Of sorted values, at least one.
-pub(crate) fn of_sorted(sorted: &[f64]) -> f64 {
+/// The median of sorted values. Panics if there are none.
+pub(crate) fn median_of_sorted(sorted: &[f64]) -> f64 {
     sorted[(sorted.len() - 1) / 2].midpoint(sorted[sorted.len() / 2])
 }
 

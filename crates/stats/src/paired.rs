@@ -1,73 +1,73 @@
-//! How much two settings differ, from pairs of measurements: the Hodges-Lehmann estimate with the exact
+//! The difference between two settings, from pairs of measurements: the Hodges-Lehmann estimate with the exact
 //! interval of Wilcoxon's signed-rank test.
 //!
-//! Pairs of neighbouring measurements in random order take out what drifts; ranks take out what spikes. The
-//! interval is the set of all shifts that the test does not reject. Its level is counted, not approximated, for
-//! any number of pairs, and holds where the differences lie symmetrically around the effect. That they do
-//! when both measurements of a pair bear the same noise, however skewed that noise itself is.
+//! Measuring in pairs and in random order cancels drift; ranks limit the influence of spikes. The interval is the
+//! set of all shifts that the test does not reject. Its level is exact for any number of pairs if the differences
+//! are distributed symmetrically around the effect. They are if both measurements of a pair have the same noise,
+//! however skewed that noise is.
 //!
-//! Values that are equal and differences that are zero need nothing special: with closed ends the interval
-//! covers at least as often as it promises (Noether 1967).
+//! Ties and zero differences need no special treatment: an interval with closed ends covers at least as often as
+//! promised (Noether 1967).
 //!
 //! Hodges and Lehmann, Ann. Math. Stat. 34 (1963) 598, the estimate; Wilcoxon, Biometrics Bull. 1 (1945) 80, the
 //! test; Tukey's form of the interval in Lehmann, Ann. Math. Stat. 34 (1963) 1507; Noether, J. Am. Stat. Assoc. 62
 //! (1967) 184, ties.
 
-/// A difference and how well it is known.
+/// An estimated difference with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effect {
-    /// Median of the means of all pairs of differences, in their unit.
+    /// Hodges-Lehmann estimate: median of the Walsh averages, in the unit of the differences.
     pub estimate: f64,
     /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
-    /// The interval's exact level: the least that ranks allow above the one that was asked for, from 0 to 1.
+    /// The exact level of the interval, 0 to 1: the smallest possible one that is at least the requested level.
     pub confidence: f64,
 }
 
 impl Effect {
-    /// Half of the interval's width.
+    /// Half the width of the interval.
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
     }
 }
 
-/// The effect that differences (one per pair) show, with an interval of at least this confidence (0.95 for 95 %).
+/// Estimates the effect from differences (one per pair), with an interval of at least this confidence (0.95 for 95 %).
 ///
-/// `None` where so few pairs allow no such interval (at 95 %: fewer than 6), or for a value that is not finite. Takes time
-/// in the cube of the number of pairs, of which a study has some dozens.
+/// `None` if there are too few pairs for such an interval (at 95 %: fewer than 6), or if a value is not finite. Time is cubic in the
+/// number of pairs; a study has some dozens.
 pub fn effect(differences: &[f64], confidence: f64) -> Option<Effect> {
-    Interval::new(differences.len(), confidence)?.of(differences)
+    RankInterval::new(differences.len(), confidence)?.estimate(differences)
 }
 
-/// Where the estimate of another, independent set of so many pairs (`again`) should lie, if `found` is from `pairs` of them: with the
-/// probability that `found` covers the truth with.
+/// Prediction interval for the estimate of an independent repetition with `new_pairs` pairs, where `found` is the estimate from
+/// `pairs` pairs. Its level is that of `found`.
 ///
-/// Both estimates err, each by some σ/√n, so each side of the interval grows by √(1 + pairs/again) (Hahn and Meeker, Statistical
-/// Intervals, 1991, on the mean of a future sample).
-pub fn again(found: Effect, pairs: usize, again: usize) -> Effect {
-    let growth = (1.0 + pairs as f64 / again.max(1) as f64).sqrt();
+/// Both estimates have an error of some σ/√n, so each side of the interval grows by √(1 + pairs/new_pairs) (Hahn and Meeker,
+/// Statistical Intervals, 1991, on the mean of a future sample).
+pub fn predict_repetition(found: Effect, pairs: usize, new_pairs: usize) -> Effect {
+    let growth = (1.0 + pairs as f64 / new_pairs.max(1) as f64).sqrt();
     let side = |end: f64| found.estimate + (end - found.estimate) * growth;
     Effect { low: side(found.low), high: side(found.high), ..found }
 }
 
-/// Where an interval of a number of pairs ends: the same for all of them.
+/// The ranks at which the interval of a given number of pairs ends. They do not depend on the differences.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Interval {
-    /// The ends are so many steps from the outermost averages.
-    steps: usize,
+pub(crate) struct RankInterval {
+    /// Position of each end among the sorted Walsh averages, counted from the outermost, which is 1.
+    rank: usize,
     /// Probability beyond each end.
     tail: f64,
 }
 
-impl Interval {
+impl RankInterval {
     pub(crate) fn new(pairs: usize, confidence: f64) -> Option<Self> {
-        let (steps, tail) = cut(&rank_sums(pairs), (1.0 - confidence) / 2.0)?;
-        Some(Interval { steps, tail })
+        let (rank, tail) = critical_rank(&rank_sums(pairs), (1.0 - confidence) / 2.0)?;
+        Some(RankInterval { rank, tail })
     }
 
-    pub(crate) fn of(self, differences: &[f64]) -> Option<Effect> {
+    pub(crate) fn estimate(self, differences: &[f64]) -> Option<Effect> {
         if differences.iter().any(|difference| !difference.is_finite()) {
             return None;
         }
@@ -77,17 +77,16 @@ impl Interval {
             estimate: averages
                 .get((averages.len() - 1).checked_sub(middle)?)?
                 .midpoint(*averages.get(middle)?),
-            low: *averages.get(self.steps - 1)?,
-            high: *averages.get(averages.len().checked_sub(self.steps)?)?,
+            low: *averages.get(self.rank - 1)?,
+            high: *averages.get(averages.len().checked_sub(self.rank)?)?,
             confidence: 1.0 - 2.0 * self.tail,
         })
     }
 }
 
-/// Probability that ranks alone give differences at least as far on one side of zero as these, either side: the exact
-/// two-sided test of Wilcoxon. What is zero counts for the side that has less, so ties never make it smaller.
+/// The p value of Wilcoxon's exact two-sided signed-rank test. Zeros count for the smaller side, so ties never make p smaller.
 ///
-/// `None` for no difference at all, or for a value that is not finite.
+/// `None` if there are no differences, or if a value is not finite.
 pub fn p_value(differences: &[f64]) -> Option<f64> {
     if differences.is_empty() || differences.iter().any(|difference| !difference.is_finite()) {
         return None;
@@ -100,7 +99,7 @@ pub fn p_value(differences: &[f64]) -> Option<f64> {
     Some((2.0 * tail).min(1.0))
 }
 
-/// Means of all pairs of values, each with itself too, in order.
+/// Means of all pairs of values, each value with itself included, sorted.
 fn walsh_averages(values: &[f64]) -> Vec<f64> {
     let pairs = values.iter().enumerate().flat_map(|(i, a)| values[i..].iter().map(|b| a.midpoint(*b)));
     let mut averages: Vec<f64> = pairs.collect();
@@ -108,29 +107,29 @@ fn walsh_averages(values: &[f64]) -> Vec<f64> {
     averages
 }
 
-/// Probability of each sum of signed ranks from 0 to n(n+1)/2, if each rank counts or not with equal chance.
+/// Null distribution of Wilcoxon's statistic: the probability of each sum of ranks from 0 to n(n+1)/2.
 fn rank_sums(n: usize) -> Vec<f64> {
-    let mut chances = vec![0.0; n * (n + 1) / 2 + 1];
-    chances[0] = 1.0;
+    let mut probabilities = vec![0.0; n * (n + 1) / 2 + 1];
+    probabilities[0] = 1.0;
     for rank in 1..=n {
-        for sum in (0..chances.len()).rev() {
-            let with = if sum >= rank { chances[sum - rank] } else { 0.0 };
-            chances[sum] = (chances[sum] + with) / 2.0;
+        for sum in (0..probabilities.len()).rev() {
+            let with = if sum >= rank { probabilities[sum - rank] } else { 0.0 };
+            probabilities[sum] = (probabilities[sum] + with) / 2.0;
         }
     }
-    chances
+    probabilities
 }
 
-/// How many sums from 0 on have together at most this probability, and which.
-fn cut(chances: &[f64], most: f64) -> Option<(usize, f64)> {
-    let (mut steps, mut tail) = (0, 0.0);
-    for chance in &chances[..chances.len() / 2] {
-        if tail + chance > most {
+/// How many sums, from 0 on, have a total probability of at most `max_tail`, and that probability. `None` if not even 0 has.
+fn critical_rank(probabilities: &[f64], max_tail: f64) -> Option<(usize, f64)> {
+    let (mut rank, mut tail) = (0, 0.0);
+    for probability in &probabilities[..probabilities.len() / 2] {
+        if tail + probability > max_tail {
             break;
         }
-        (steps, tail) = (steps + 1, tail + chance);
+        (rank, tail) = (rank + 1, tail + probability);
     }
-    (steps > 0).then_some((steps, tail))
+    (rank > 0).then_some((rank, tail))
 }
 
 #[cfg(test)]
@@ -141,10 +140,10 @@ mod tests {
     /// Critical values of the two-sided test at 5 %: the largest sum of ranks that is significant (Wilcoxon 1945;
     /// in every collection of tables).
     #[test]
-    fn the_cut_agrees_with_published_tables() {
+    fn critical_values_agree_with_published_tables() {
         let check = |n: usize, critical: usize| {
-            let (steps, tail) = cut(&rank_sums(n), 0.025).expect("enough pairs");
-            assert_eq!(steps - 1, critical, "n = {n}");
+            let (rank, tail) = critical_rank(&rank_sums(n), 0.025).expect("enough pairs");
+            assert_eq!(rank - 1, critical, "n = {n}");
             assert!(tail <= 0.025, "n = {n}: {tail}");
         };
         for (n, critical) in
@@ -154,9 +153,9 @@ mod tests {
         }
     }
 
-    /// Of 2,000 runs that are held against another one, as many lie within as is promised, give or take three standard errors.
+    /// Simulates 2,000 repetitions: the share inside the prediction interval is within three standard errors of its level.
     #[test]
-    fn another_set_of_pairs_lies_where_it_was_said_to() {
+    fn a_repetition_lies_in_the_prediction_interval_as_often_as_promised() {
         let mut random = fastrand::Rng::with_seed(20_261_122);
         for (first, second) in [(8, 8), (16, 8), (12, 30)] {
             let mut inside = 0;
@@ -166,7 +165,7 @@ mod tests {
                 effect(&values, 0.95).expect("enough pairs")
             };
             for _ in 0..2_000 {
-                let expected = again(set(first), first, second);
+                let expected = predict_repetition(set(first), first, second);
                 let found = set(second).estimate;
                 inside += usize::from((expected.low..=expected.high).contains(&found));
             }
@@ -175,16 +174,16 @@ mod tests {
     }
 
     #[test]
-    fn too_few_pairs_or_no_numbers_give_no_interval() {
+    fn too_few_pairs_or_nan_give_no_interval() {
         assert_eq!(effect(&[], 0.95), None);
         assert_eq!(effect(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.95), None);
         assert!(effect(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.90).is_some());
         assert_eq!(effect(&[1.0, 2.0, 3.0, 4.0, 5.0, f64::NAN], 0.95), None);
     }
 
-    /// By hand: with six pairs the interval at 95 % reaches from the least difference to the largest.
+    /// By hand: with six pairs the 95 % interval reaches from the smallest difference to the largest.
     #[test]
-    fn six_pairs_by_hand() {
+    fn the_interval_of_six_pairs_agrees_with_a_calculation_by_hand() {
         let found = effect(&[3.0, 1.0, 2.0, 9.0, 4.0, 5.0], 0.95).expect("enough pairs");
         assert_eq!((found.low, found.high), (1.0, 9.0));
         assert_eq!(found.confidence, 1.0 - 2.0 / 64.0);
@@ -193,28 +192,28 @@ mod tests {
     }
 
     #[test]
-    fn pairs_without_any_difference_have_none() {
+    fn equal_pairs_have_an_effect_of_zero() {
         let found = effect(&[0.0; 12], 0.95).expect("enough pairs");
         assert_eq!((found.estimate, found.low, found.high), (0.0, 0.0, 0.0));
     }
 
-    /// Random numbers that are the same in every run: a linear congruential generator (Knuth's MMIX constants).
+    /// A repeatable linear congruential generator (Knuth's MMIX constants).
     struct Noise(u64);
 
     impl Noise {
-        fn even(&mut self) -> f64 {
+        fn uniform(&mut self) -> f64 {
             self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 11) as f64 / (1_u64 << 53) as f64
         }
 
-        /// As measurements are: hard below, a long tail above, and now and then something else ran.
+        /// Noise as measurements have it: a lower bound, a long tail, and in 5 % of the cases a spike.
         fn skewed(&mut self) -> f64 {
-            let spike = if self.even() < 0.05 { 10.0 } else { 0.0 };
-            spike - (1.0 - self.even()).ln()
+            let spike = if self.uniform() < 0.05 { 10.0 } else { 0.0 };
+            spike - (1.0 - self.uniform()).ln()
         }
     }
 
-    /// How often the interval of 12 pairs covers the truth, and how often it covers what is wrong by `off`.
+    /// How often the interval of 12 pairs covers the truth, and how often a value that differs from it by `off`.
     fn coverage(off: f64) -> (f64, f64) {
         let (truth, runs) = (0.7, 4_000);
         let (mut noise, mut right, mut wrong) = (Noise(2_026), 0, 0);
@@ -222,7 +221,7 @@ mod tests {
             let mut drift = 0.0;
             let differences: Vec<f64> = (0..12)
                 .map(|_| {
-                    drift += noise.even() - 0.5;
+                    drift += noise.uniform() - 0.5;
                     let a = 100.0 + drift + truth + noise.skewed();
                     let b = 100.0 + drift + noise.skewed();
                     a - b
@@ -237,11 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_of_twelve_skewed_pairs_covers_as_often_as_promised_and_no_wider() {
+    fn the_interval_of_twelve_skewed_pairs_covers_as_often_as_promised() {
         let (right, wrong) = coverage(3.0);
         // Exact: 95.75 %.
         assert!((0.945..0.97).contains(&right), "covers the truth in {right} of the runs");
-        assert!(wrong < 0.15, "covers what is wrong in {wrong} of the runs");
+        assert!(wrong < 0.15, "covers a wrong value in {wrong} of the runs");
     }
 
     fn differences() -> impl Strategy<Value = Vec<f64>> {
@@ -269,7 +268,7 @@ mod tests {
         }
 
         #[test]
-        fn a_shift_moves_all_and_a_sign_mirrors_all(values in differences(), shift in -100..100_i32) {
+        fn the_interval_moves_with_a_shift_and_mirrors_with_the_sign(values in differences(), shift in -100..100_i32) {
             let shift = f64::from(shift);
             let found = effect(&values, 0.95).expect("enough pairs");
             let moved: Vec<f64> = values.iter().rev().map(|value| value + shift).collect();
@@ -281,15 +280,14 @@ mod tests {
         }
 
         #[test]
-        fn more_confidence_makes_no_interval_narrower(values in differences()) {
+        fn higher_confidence_never_gives_a_narrower_interval(values in differences()) {
             let (wide, narrow) = (effect(&values, 0.95), effect(&values, 0.8));
             let (wide, narrow) = (wide.expect("enough pairs"), narrow.expect("enough pairs"));
             prop_assert!(wide.low <= narrow.low && narrow.high <= wide.high);
         }
 
-        /// The test and the interval are the same thing.
         #[test]
-        fn the_test_rejects_what_the_interval_leaves_out(values in differences(), level in 0.001..0.3_f64) {
+        fn the_test_rejects_zero_exactly_if_the_interval_excludes_it(values in differences(), level in 0.001..0.3_f64) {
             let p = p_value(&values).expect("differences");
             if let Some(found) = effect(&values, 1.0 - level) {
                 let leaves_out = found.low > 0.0 || found.high < 0.0;
@@ -299,14 +297,14 @@ mod tests {
             }
         }
 
-        /// What the interval is by definition: the shifts that the test does not reject.
+        /// The definition of the interval.
         #[test]
-        fn the_interval_holds_what_the_test_does_not_reject(values in prop::collection::vec(-1e3..1e3_f64, 6..25), shift in -1e3..1e3_f64) {
+        fn the_interval_holds_the_shifts_that_the_test_does_not_reject(values in prop::collection::vec(-1e3..1e3_f64, 6..25), shift in -1e3..1e3_f64) {
             let found = effect(&values, 0.95).expect("enough pairs");
-            let (steps, _) = cut(&rank_sums(values.len()), 0.025).expect("enough pairs");
+            let (rank, _) = critical_rank(&rank_sums(values.len()), 0.025).expect("enough pairs");
             let shifted: Vec<f64> = values.iter().map(|value| value - shift).collect();
             let (positive, negative) = signed_ranks(&shifted);
-            let rejected = positive.min(negative) < steps;
+            let rejected = positive.min(negative) < rank;
             prop_assert_eq!(rejected, shift < found.low || shift > found.high);
         }
     }

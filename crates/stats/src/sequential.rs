@@ -1,53 +1,53 @@
-//! When a comparison may stop: a few looks, planned beforehand, each at a level of its own.
+//! Group-sequential testing: when a comparison may stop. There are a few planned interim analyses ("looks"), each with its own level.
 //!
-//! Who looks after each pair and stops as soon as the difference is significant finds one in 17 % of the cases in which there
-//! is none. With few looks at levels that together are hardly more than what is allowed, it stays at that (Pocock, Biometrika 64
-//! (1977) 191; O'Brien and Fleming, Biometrics 35 (1979) 549). Here the differences are tested by ranks, so a level is
-//! chosen among those that the number of pairs allows. The interval of each look is the repeated confidence interval:
-//! all of them together cover as often as the last one promises (Jennison and Turnbull, J. R. Stat. Soc. B 51 (1989) 305).
+//! Testing after each pair and stopping at the first significant difference gives 17 % false positives. A few looks, at levels that
+//! add up to little more than the total level, keep the total level (Pocock, Biometrika 64 (1977) 191; O'Brien and Fleming,
+//! Biometrics 35 (1979) 549). The tests are rank tests, so the levels are among those that the number of pairs allows. The interval
+//! of each look is a repeated confidence interval: all of them together cover as often as the last one promises (Jennison and
+//! Turnbull, J. R. Stat. Soc. B 51 (1989) 305).
 //!
-//! Guards are one-sided: not that something did not change is shown, but that it did not become worse by more than a stated
-//! margin (non-inferiority; Piaggio et al., JAMA 308 (2012) 2594). Several finalists are judged together by Holm's
-//! procedure (Scand. J. Stat. 6 (1979) 65).
+//! Guards are one-sided tests of non-inferiority: they show that something did not become worse by more than a margin, not that it
+//! did not change (Piaggio et al., JAMA 308 (2012) 2594). Several finalists are tested together by Holm's procedure (Scand. J.
+//! Stat. 6 (1979) 65).
 
 use crate::median::median;
-use crate::paired::{Effect, Interval, effect};
+use crate::paired::{Effect, RankInterval, effect};
 
-/// A moment at which it is decided whether to go on.
+/// A planned interim analysis, at which the comparison may stop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
-    /// After so many pairs.
+    /// Number of pairs at which it takes place.
     pub pairs: usize,
-    /// A difference is one if the two-sided test has a smaller p than this.
+    /// Level of its two-sided test.
     pub level: f64,
 }
 
-/// When is looked at the pairs, and what is told then.
+/// The plan of a comparison: its looks, and the size below which a difference does not matter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// In order of their pairs.
+    /// Ordered by number of pairs.
     looks: Vec<Look>,
-    /// Differences up to this, either way, are none for practice; natural logarithm of a ratio where the values are logarithms.
+    /// Differences between minus this and this are negligible. In the unit of the differences: for logarithms of ratios, a logarithm.
     same_within: f64,
 }
 
-/// What the pairs say so far.
+/// The result of a comparison so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Decision {
-    /// So many pairs are needed in all before the next look.
+    /// The next look needs this number of pairs in total.
     More(usize),
     /// There is a difference.
     Differs(Effect),
-    /// There is one, smaller than what such pairs can tell.
+    /// The difference is significant, but smaller than the smallest detectable one.
     TooSmall(Effect),
-    /// If there is one, it is too small to matter.
+    /// The difference, if any, is too small to matter.
     Same(Effect),
-    /// All pairs are there, and it cannot be told.
+    /// The last look was inconclusive.
     Undecided(Effect),
 }
 
 impl Decision {
-    /// What the pairs have told, unless more of them are needed.
+    /// The estimated effect; `None` if more pairs are needed.
     pub fn effect(self) -> Option<Effect> {
         match self {
             Decision::More(_) => None,
@@ -59,39 +59,39 @@ impl Decision {
     }
 }
 
-/// What one look decides.
+/// The conclusive result of one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Differs,
     Same,
 }
 
-/// How many draws [`Plan::detectable`] makes for each size of an effect.
-const DRAWS: usize = 400;
+/// Comparisons that [`Plan::detectable`] simulates.
+const SIMULATIONS: usize = 400;
 
 impl Plan {
-    /// Looks after 8, 12, 18 and 30 pairs. The levels are for decisions that leave out what is smaller than the pairs can tell
-    /// ([`Plan::detectable`]): that takes half of the alarms, so they are half as high again as without it. Simulated on the noise of
-    /// real trials, a difference is found in 3 to 4 % of the cases without any, and in more than 90 % of those with one of 5 %
-    /// (docs/evaluation.md).
+    /// Looks after 8, 12, 18 and 30 pairs. [`Plan::decide`] drops differences below the smallest detectable one
+    /// ([`Plan::detectable`]), which removes half of the false positives; so the levels are half as high again as they would be
+    /// without that. Simulated on the noise of real trials, 3 to 4 % of comparisons without a difference find one, and more than
+    /// 90 % of those with a difference of 5 % (docs/evaluation.md).
     pub fn new() -> Self {
         let looks = [(8, 0.008), (12, 0.014), (18, 0.022), (30, 0.038)];
         let looks = looks.into_iter().map(|(pairs, level)| Look { pairs, level }).collect();
         Plan { looks, same_within: 0.01 }
     }
 
-    /// The looks for which there is time. `None` if it is too little for the first one.
+    /// Only the looks with at most this number of pairs. `None` if that leaves none.
     pub fn within(mut self, pairs: usize) -> Option<Self> {
         self.looks.retain(|look| look.pairs <= pairs);
         (!self.looks.is_empty()).then_some(self)
     }
 
-    /// The levels divided by the number of questions that are asked at a time (Bonferroni): where the answer to each counts by
-    /// itself. Looks at which ranks allow no such level move to the number of pairs that does.
+    /// Divides the levels by the number of simultaneous questions (Bonferroni). A look with too few pairs for its new level moves
+    /// to the smallest number of pairs that allows it.
     pub fn for_questions(mut self, questions: usize) -> Self {
         for look in &mut self.looks {
             look.level /= questions.max(1) as f64;
-            look.pairs = look.pairs.max(least_pairs(look.level));
+            look.pairs = look.pairs.max(min_pairs(look.level));
         }
         self.looks.dedup_by(|later, earlier| {
             // The later look has the higher level.
@@ -104,27 +104,28 @@ impl Plan {
         self
     }
 
-    /// The looks, in their order.
+    /// The looks, ordered by number of pairs.
     pub fn looks(&self) -> &[Look] {
         &self.looks
     }
 
-    /// Pairs after which it ends, whatever they say.
-    pub fn most_pairs(&self) -> usize {
+    /// Number of pairs at the last look.
+    pub fn max_pairs(&self) -> usize {
         self.looks.last().map_or(0, |look| look.pairs)
     }
 
-    /// What the differences (one per pair, in the order in which they were measured) say. Only looks that were planned are made,
-    /// each at the pairs that were there then: so a study that goes on after its end, or is read again, says the same.
-    /// `least` gives the smallest difference that such pairs can tell, by those that are there: a smaller one is none before all
-    /// pairs are, since more of them tell more. Differences that are not finite make it undecided, without an estimate: `None`.
-    pub fn decide(&self, differences: &[f64], least: impl Fn(&[f64]) -> f64) -> Option<Decision> {
+    /// Decides from the differences, one per pair in the order of measurement. Each planned look uses only the pairs that existed
+    /// at that look, so a study that is continued after its end, or read again, gives the same decision.
+    ///
+    /// `min_detectable` returns the smallest difference that is detectable with the given pairs. A smaller difference does not stop
+    /// the comparison, because more pairs may make it detectable. `None` if a difference is not finite.
+    pub fn decide(&self, differences: &[f64], min_detectable: impl Fn(&[f64]) -> f64) -> Option<Decision> {
         let mut last = None;
         for look in &self.looks {
             let Some(seen) = differences.get(..look.pairs) else { return Some(Decision::More(look.pairs)) };
             let found = effect(seen, 1.0 - look.level)?;
             last = Some(match self.verdict(found.low, found.high) {
-                Some(Verdict::Differs) if found.estimate.abs() >= least(seen) => {
+                Some(Verdict::Differs) if found.estimate.abs() >= min_detectable(seen) => {
                     return Some(Decision::Differs(found));
                 }
                 Some(Verdict::Differs) => Decision::TooSmall(found),
@@ -135,7 +136,7 @@ impl Plan {
         last
     }
 
-    /// What an interval decides, if it does.
+    /// The verdict of a confidence interval; `None` if it is inconclusive.
     fn verdict(&self, low: f64, high: f64) -> Option<Verdict> {
         if low > 0.0 || high < 0.0 {
             return Some(Verdict::Differs);
@@ -143,20 +144,20 @@ impl Plan {
         (low > -self.same_within && high < self.same_within).then_some(Verdict::Same)
     }
 
-    /// The smallest difference that this plan finds with the given probability, where pairs vary as these do; the
-    /// same for the same seed. It is found by drawing from them, with their middle taken out and with signs at random: so it is
-    /// as rough as they are few. `None` for fewer than two, or where even ten times their spread would not be found.
+    /// The smallest difference that this plan finds with probability `power`, if pairs vary as these differences do. Deterministic
+    /// for a given seed. A bootstrap: it resamples the differences, centred at their median and with random signs, so it is rough
+    /// for few of them. `None` for fewer than two differences, or if not even ten times their spread would be found.
     pub fn detectable(&self, differences: &[f64], power: f64, seed: u64) -> Option<f64> {
         if differences.len() < 2 || differences.iter().any(|difference| !difference.is_finite()) {
             return None;
         }
         let middle = median(differences)?;
         let noise: Vec<f64> = differences.iter().map(|difference| difference - middle).collect();
-        let spread = noise.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
-        // An effect moves all differences, and so each interval, by the same: what is drawn once does for all sizes. So more of
-        // it is never found less often, either.
-        let intervals: Option<Vec<Interval>> =
-            self.looks.iter().map(|look| Interval::new(look.pairs, 1.0 - look.level)).collect();
+        let spread = noise.iter().fold(0.0_f64, |max, value| max.max(value.abs()));
+        // An effect shifts each interval by its size, so the same draws serve all sizes, and power grows with the size: the
+        // bisection below is valid.
+        let intervals: Option<Vec<RankInterval>> =
+            self.looks.iter().map(|look| RankInterval::new(look.pairs, 1.0 - look.level)).collect();
         let intervals = intervals?;
         let mut random = fastrand::Rng::with_seed(seed);
         let draw = |_: usize| {
@@ -164,12 +165,12 @@ impl Plan {
                 let value = noise[random.usize(..noise.len())];
                 if random.bool() { value } else { -value }
             };
-            let pairs: Vec<f64> = (0..self.most_pairs()).map(|_| value()).collect();
+            let pairs: Vec<f64> = (0..self.max_pairs()).map(|_| value()).collect();
             let seen = self.looks.iter().zip(&intervals);
-            seen.map(|(look, interval)| interval.of(pairs.get(..look.pairs)?))
+            seen.map(|(look, interval)| interval.estimate(pairs.get(..look.pairs)?))
                 .collect::<Option<Vec<Effect>>>()
         };
-        let draws: Vec<Vec<Effect>> = (0..DRAWS).map(draw).collect::<Option<_>>()?;
+        let draws: Vec<Vec<Effect>> = (0..SIMULATIONS).map(draw).collect::<Option<_>>()?;
         let found = |size: f64| {
             let is_found = |looks: &&Vec<Effect>| {
                 let decided = looks.iter().find_map(|seen| {
@@ -178,7 +179,7 @@ impl Plan {
                 });
                 decided == Some((Verdict::Differs, true))
             };
-            draws.iter().filter(is_found).count() as f64 >= power * DRAWS as f64
+            draws.iter().filter(is_found).count() as f64 >= power * SIMULATIONS as f64
         };
         let (mut low, mut high) = (0.0, 10.0 * spread);
         if !found(high) {
@@ -198,23 +199,23 @@ impl Default for Plan {
     }
 }
 
-/// Fewest pairs whose ranks allow this two-sided level: all of one sign has the probability 2 / 2^n.
-fn least_pairs(level: f64) -> usize {
+/// The smallest number of pairs that allows this two-sided level: all n of one sign has probability 2 / 2^n.
+fn min_pairs(level: f64) -> usize {
     (1..64).find(|pairs| 0.5_f64.powi(*pairs - 1) <= level).map_or(64, |pairs| pairs as usize)
 }
 
-/// Whether something has stayed within a margin.
+/// Whether a value stayed within its margin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// It has, as far as can be told at this level.
+    /// Shown to be within the margin.
     Kept,
-    /// It has not.
+    /// Shown to exceed the margin.
     Broken,
-    /// The pairs do not say.
+    /// Inconclusive.
     Unknown,
 }
 
-/// Whether the differences show that what is above zero stays below the margin, one-sided, at this level (0.05 for 5 %).
+/// Tests, one-sided at this level (0.05 for 5 %), whether the differences are below the margin.
 pub fn guard(differences: &[f64], margin: f64, level: f64) -> Guard {
     match effect(differences, 1.0 - 2.0 * level) {
         Some(found) if found.high < margin => Guard::Kept,
@@ -223,7 +224,7 @@ pub fn guard(differences: &[f64], margin: f64, level: f64) -> Guard {
     }
 }
 
-/// Which of these p values are significant together at this level.
+/// Which of these p values are significant at this family-wise level, by Holm's procedure.
 pub fn holm(p_values: &[f64], level: f64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
@@ -242,24 +243,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Every difference can be told.
+    /// Every difference is detectable.
     fn any(_: &[f64]) -> f64 {
         0.0
     }
 
     #[test]
-    fn a_plan_looks_only_when_it_was_planned() {
+    fn decisions_are_made_at_planned_looks_only() {
         let plan = Plan::new();
         let rising: Vec<f64> = (1..=30).map(f64::from).collect();
         assert_eq!(plan.decide(&rising[..7], any), Some(Decision::More(8)));
         let Some(Decision::Differs(first)) = plan.decide(&rising[..8], any) else {
             panic!("eight of one sign")
         };
-        // One that is smaller than what can be told is none before all pairs are there.
-        let more = |_: &[f64]| 100.0;
-        assert_eq!(plan.decide(&rising[..8], more), Some(Decision::More(12)));
-        assert!(matches!(plan.decide(&rising, more), Some(Decision::TooSmall(_))));
-        // What comes after it has stopped changes nothing.
+        // A difference below the smallest detectable one decides nothing before the last look.
+        let high = |_: &[f64]| 100.0;
+        assert_eq!(plan.decide(&rising[..8], high), Some(Decision::More(12)));
+        assert!(matches!(plan.decide(&rising, high), Some(Decision::TooSmall(_))));
+        // Pairs after the decision change nothing.
         assert_eq!(plan.decide(&rising, any), Some(Decision::Differs(first)));
         let mixed: Vec<f64> = (1..=30).map(|n| f64::from(n * 7 % 11 - 5) / 10.0).collect();
         assert_eq!(plan.decide(&mixed[..8], any), Some(Decision::More(12)));
@@ -271,9 +272,9 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_has_the_looks_for_which_there_is_time() {
+    fn a_plan_keeps_the_looks_that_fit_into_the_pairs() {
         assert_eq!(Plan::new().within(7), None);
-        assert_eq!(Plan::new().within(20).map(|plan| plan.most_pairs()), Some(18));
+        assert_eq!(Plan::new().within(20).map(|plan| plan.max_pairs()), Some(18));
         let three = Plan::new().for_questions(3);
         let pairs: Vec<usize> = three.looks().iter().map(|look| look.pairs).collect();
         assert_eq!(pairs, [10, 12, 18, 30]);
@@ -285,7 +286,7 @@ mod tests {
         );
     }
 
-    /// Noise as it was seen between pairs of runs: 4 % of drift is in both, 2 % in each, and 5 % of the runs have a spike.
+    /// Noise as it was observed between pairs of runs: 4 % of drift in both, 2 % in each, and a spike in 5 % of the runs.
     fn pair(random: &mut fastrand::Rng, effect: f64) -> f64 {
         let normal = |random: &mut fastrand::Rng| (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
         let one = |random: &mut fastrand::Rng| {
@@ -297,16 +298,16 @@ mod tests {
 
     fn share(effect: f64, runs: usize, found: fn(Decision) -> bool) -> f64 {
         let (plan, mut random) = (Plan::new(), fastrand::Rng::with_seed(20_261_121));
-        let least = |seen: &[f64]| plan.detectable(seen, 0.8, 1).unwrap_or(0.0);
+        let min_detectable = |seen: &[f64]| plan.detectable(seen, 0.8, 1).unwrap_or(0.0);
         let decided = |_: &usize| {
-            let pairs: Vec<f64> = (0..plan.most_pairs()).map(|_| pair(&mut random, effect)).collect();
-            plan.decide(&pairs, least).is_some_and(found)
+            let pairs: Vec<f64> = (0..plan.max_pairs()).map(|_| pair(&mut random, effect)).collect();
+            plan.decide(&pairs, min_detectable).is_some_and(found)
         };
         (0..runs).filter(decided).count() as f64 / runs as f64
     }
 
     #[test]
-    fn nothing_is_found_where_nothing_is_and_what_is_there_is_found() {
+    fn false_positives_are_rare_and_real_differences_are_found() {
         let differs = |decision| matches!(decision, Decision::Differs(_));
         let alarms = share(0.0, 3_000, differs);
         assert!(alarms < 0.06, "{alarms}");
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_difference_that_would_be_found_grows_with_the_noise() {
+    fn the_smallest_detectable_difference_grows_with_the_noise() {
         let plan = Plan::new();
         let mut random = fastrand::Rng::with_seed(7);
         let noise: Vec<f64> = (0..20).map(|_| pair(&mut random, 0.0)).collect();
@@ -342,17 +343,16 @@ mod tests {
         assert_eq!(guard(&[0.0; 3], 0.05, 0.05), Guard::Unknown);
     }
 
-    /// The example of four hypotheses in textbooks: 0.01, 0.04, 0.03, 0.005 at 5 %.
+    /// The textbook example of four hypotheses at 5 %.
     #[test]
-    fn finalists_are_judged_together() {
+    fn holm_agrees_with_the_textbook_example() {
         assert_eq!(holm(&[0.01, 0.04, 0.03, 0.005], 0.05), [true, false, false, true]);
         assert_eq!(holm(&[], 0.05), Vec::<bool>::new());
     }
 
     proptest! {
-        /// Never more than one by one, never less than Bonferroni.
         #[test]
-        fn holm_lies_between_bonferroni_and_none(p_values in prop::collection::vec(0.0..0.2_f64, 1..8)) {
+        fn holm_lies_between_bonferroni_and_no_correction(p_values in prop::collection::vec(0.0..0.2_f64, 1..8)) {
             let found = holm(&p_values, 0.05);
             for (p, significant) in p_values.iter().zip(found) {
                 prop_assert!(!significant || *p <= 0.05);

@@ -1,31 +1,31 @@
-//! Is there a moment at which a level changed: Pettitt's test.
+//! Change points: the moment at which a level changed, by Pettitt's test.
 //!
-//! A rank test, so one spike moves it little, and nothing is assumed of how the noise is distributed. It also finds
-//! a moment in the middle of a steady growth, so a step is only told where two levels fit the points better than a line does.
+//! A rank test: one spike has little influence, and no noise distribution is assumed. The test also finds a change point in the
+//! middle of steady growth, so a step is only reported where two levels fit the points better than a line.
 //!
 //! Pettitt, Applied Statistics 28 (1979) 126.
 
 use crate::median::median;
 use crate::trend::{self, trend};
 
-/// A level that changed.
+/// A change from one level to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// x of the first point after it.
+    /// x of the first point after the change.
     pub at: f64,
-    /// Median of the points before it.
+    /// Median of the points before the change.
     pub before: f64,
-    /// Median of the points after it.
+    /// Median of the points after the change.
     pub after: f64,
     /// Two-sided p value of "no change", by Pettitt's approximation.
     pub p: f64,
 }
 
-/// The two levels must leave less than this share of what the line leaves unexplained (judgement).
-const BETTER_THAN_A_LINE: f64 = 0.5;
+/// The residuals of the two levels must be below this share of the residuals of a line (judgement).
+const MAX_RESIDUAL_SHARE: f64 = 0.5;
 
-/// The step of points `(x, y)`, in the order of x; `None` for fewer than [`trend::MIN_POINTS`], where a line fits as well, or
-/// for values that are not finite.
+/// The step in points `(x, y)`, ordered by x; `None` for fewer than [`trend::MIN_POINTS`], if the change is not significant at 1 %,
+/// if a line fits nearly as well, or for values that are not finite.
 pub fn step(points: &[(f64, f64)]) -> Option<Step> {
     let n = points.len();
     if n < trend::MIN_POINTS || points.iter().any(|(x, y)| !x.is_finite() || !y.is_finite()) {
@@ -47,10 +47,10 @@ pub fn step(points: &[(f64, f64)]) -> Option<Step> {
     let (first, second) = points.split_at(at);
     let level = |part: &[(f64, f64)]| median(&part.iter().map(|point| point.1).collect::<Vec<f64>>());
     let (before, after) = (level(first)?, level(second)?);
-    let left =
+    let residual =
         |part: &[(f64, f64)], level: f64| part.iter().map(|point| (point.1 - level).abs()).sum::<f64>();
-    let by_step = left(first, before) + left(second, after);
-    (p < 0.01 && by_step < BETTER_THAN_A_LINE * left_by_line(points)?).then_some(Step {
+    let of_step = residual(first, before) + residual(second, after);
+    (p < 0.01 && of_step < MAX_RESIDUAL_SHARE * residual_of_line(points)?).then_some(Step {
         at: second.first()?.0,
         before,
         after,
@@ -58,7 +58,7 @@ pub fn step(points: &[(f64, f64)]) -> Option<Step> {
     })
 }
 
-/// Ranks from 1, tied values sharing the mean of theirs.
+/// Ranks from 1; tied values have the mean of their ranks.
 fn ranks(points: &[(f64, f64)]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|a, b| points[*a].1.total_cmp(&points[*b].1));
@@ -72,8 +72,8 @@ fn ranks(points: &[(f64, f64)]) -> Vec<f64> {
     ranks
 }
 
-/// What the line with the median slope through the median point leaves.
-fn left_by_line(points: &[(f64, f64)]) -> Option<f64> {
+/// Sum of the absolute residuals of the Theil-Sen line.
+fn residual_of_line(points: &[(f64, f64)]) -> Option<f64> {
     let slope = trend(points)?.slope;
     let offsets: Vec<f64> = points.iter().map(|(x, y)| y - slope * x).collect();
     let offset = median(&offsets)?;
@@ -89,7 +89,7 @@ mod tests {
         values.into_iter().enumerate().map(|(x, y)| (x as f64, y)).collect()
     }
 
-    /// Numbers from -0.5 to 0.5 without a pattern.
+    /// Pseudo-random numbers from -0.5 to 0.5.
     fn noise(n: usize) -> impl Iterator<Item = f64> {
         (0..n).scan(7_u64, |state, _| {
             *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_that_changes_is_found_where_it_changes() {
+    fn a_step_is_found_where_it_is() {
         let found = step(&points(noise(60).enumerate().map(|(x, y)| y + if x < 25 { 10.0 } else { 20.0 })));
         let found = found.expect("a step");
         assert_eq!(found.at, 25.0);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_noise_and_a_spike_are_no_steps() {
+    fn lines_noise_and_spikes_are_no_steps() {
         assert_eq!(step(&points((0..60).map(f64::from))), None);
         assert_eq!(step(&points(noise(60))), None);
         assert_eq!(step(&points((0..60).map(|x| if x == 30 { 1e9 } else { 5.0 }))), None);
@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_points_are_judged_without_a_panic(values in proptest::collection::vec(-1e12..1e12_f64, 0..80)) {
+        fn arbitrary_points_do_not_panic(values in proptest::collection::vec(-1e12..1e12_f64, 0..80)) {
             if let Some(step) = step(&points(values.clone())) {
                 prop_assert!(step.at > 0.0 && step.at < values.len() as f64);
                 prop_assert!((0.0..0.01).contains(&step.p));
@@ -124,7 +124,7 @@ mod tests {
         }
 
         #[test]
-        fn a_shift_and_a_scale_change_nothing(shift in -1e6..1e6_f64, scale in 0.01..100.0_f64) {
+        fn the_step_is_invariant_under_shift_and_scale(shift in -1e6..1e6_f64, scale in 0.01..100.0_f64) {
             let values = noise(40).enumerate().map(|(x, y)| y + if x < 10 { 0.0 } else { 8.0 });
             let found = step(&points(values.map(|y| y * scale + shift))).expect("a step");
             prop_assert_eq!(found.at, 10.0);

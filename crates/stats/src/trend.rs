@@ -1,35 +1,35 @@
-//! Does something grow, and how fast: the Mann-Kendall test with the Theil-Sen slope.
+//! Trends: whether something grows, by the Mann-Kendall test, and how fast, by the Theil-Sen slope.
 //!
-//! Both are rank methods: one spike or one stall among the points moves them little, and nothing is
-//! assumed of how the noise is distributed. Points that depend on each other (a queue does) make the
-//! test too sure of itself; callers therefore also ask for a growth that matters.
+//! Both are rank methods: one spike or one stall has little influence, and no noise distribution is assumed.
+//! Autocorrelated points (queue lengths, for example) make the p value too small, so callers also require a
+//! minimum growth.
 //!
 //! Mann, Econometrica 13 (1945) 245; Kendall, Rank Correlation Methods (1975), variance with ties;
 //! Sen, J. Am. Stat. Assoc. 63 (1968) 1379, slope and its interval.
 
-use crate::median::of_sorted;
+use crate::median::median_of_sorted;
 
-/// How a series of points moves.
+/// The trend of a series of points.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trend {
     /// Median of the slopes of all pairs of points, in units of y per unit of x.
     pub slope: f64,
-    /// Lower end of the slope's interval at 95 % confidence.
+    /// Lower end of the slope's 95 % confidence interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
     /// Two-sided p value of "no trend", by the normal approximation (good from about 8 points on).
     pub p: f64,
 }
 
-/// Fewest points for which the normal approximation is of use (Kendall 1975).
+/// The normal approximation needs at least this number of points (Kendall 1975).
 pub const MIN_POINTS: usize = 8;
 
 /// 97.5 % quantile of the normal distribution.
 const Z_95: f64 = 1.959_963_985;
 
-/// The trend of points `(x, y)`; `None` for fewer than [`MIN_POINTS`] distinct instants, or for values that are not finite.
-/// Takes time and memory in the square of the number of points.
+/// The trend of points `(x, y)`; `None` for fewer than [`MIN_POINTS`] distinct x, or for values that are not finite.
+/// Time and memory are quadratic in the number of points.
 pub fn trend(points: &[(f64, f64)]) -> Option<Trend> {
     if points.iter().any(|(x, y)| !x.is_finite() || !y.is_finite()) {
         return None;
@@ -57,7 +57,7 @@ pub fn trend(points: &[(f64, f64)]) -> Option<Trend> {
 
     let deviation = variance_of_s(&sorted).sqrt();
     let p = if deviation > 0.0 {
-        // The correction for continuity moves S one step towards zero.
+        // The continuity correction moves S one step towards zero.
         let z = (s.abs() - 1.0).max(0.0) / deviation;
         2.0 * upper_tail(z)
     } else {
@@ -68,7 +68,7 @@ pub fn trend(points: &[(f64, f64)]) -> Option<Trend> {
     let reach = Z_95 * deviation;
     let rank = |r: f64| slopes[(r.max(0.0) as usize).min(slopes.len() - 1)];
     Some(Trend {
-        slope: of_sorted(&slopes),
+        slope: median_of_sorted(&slopes),
         low: rank(((count - reach) / 2.0).floor() - 1.0),
         high: rank(((count + reach) / 2.0).ceil()),
         p,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_straight_line_has_its_slope_and_no_doubt() {
+    fn a_straight_line_has_its_slope_as_an_exact_interval() {
         let trend = trend(&line(20, 3.0)).expect("enough points");
         assert_eq!((trend.slope, trend.low, trend.high), (3.0, 3.0, 3.0));
         assert!(trend.p < 1e-6, "{}", trend.p);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_points_or_no_numbers_give_no_trend() {
+    fn too_few_points_or_nan_give_no_trend() {
         assert_eq!(trend(&line(7, 1.0)), None);
         assert_eq!(trend(&vec![(1.0, 2.0); 30]), None, "one instant only");
         let mut points = line(10, 1.0);
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!((trend.slope, trend.p), (0.0, 1.0));
     }
 
-    /// The normal quantiles, from tables: P(Z > 1.96) = 0.0250, P(Z > 2.5758) = 0.0050.
+    /// From tables: P(Z > 1.96) = 0.0250, P(Z > 2.5758) = 0.0050.
     #[test]
     fn the_tail_agrees_with_tables() {
         for (z, expect) in [(0.0, 0.5), (1.0, 0.158_655), (1.959_964, 0.025), (2.575_829, 0.005)] {
@@ -141,10 +141,10 @@ mod tests {
         }
     }
 
-    /// Error rate and coverage, simulated: 12 points, as a diagnosis of ten seconds has them.
+    /// Simulates error rate and coverage with 12 points, about as many as a diagnosis of ten seconds has.
     #[test]
     fn noise_raises_no_more_alarms_than_promised() {
-        // A small linear congruential generator (Knuth's MMIX constants) keeps the test repeatable.
+        // A linear congruential generator (Knuth's MMIX constants) keeps the test repeatable.
         let mut state = 12_345_u64;
         let mut uniform = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -174,7 +174,7 @@ mod tests {
         }
 
         #[test]
-        fn turning_time_around_turns_the_slope(ys in prop::collection::vec(-1e3..1e3_f64, 8..40)) {
+        fn reversing_x_negates_the_slope(ys in prop::collection::vec(-1e3..1e3_f64, 8..40)) {
             let points: Vec<_> = ys.iter().enumerate().map(|(i, y)| (i as f64, *y)).collect();
             let mirrored: Vec<_> = points.iter().map(|(x, y)| (-x, *y)).collect();
             let (a, b) = (trend(&points).expect("points"), trend(&mirrored).expect("points"));
