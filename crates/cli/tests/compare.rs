@@ -41,7 +41,7 @@ fn a_study_that_is_stopped_or_killed_goes_on_and_leaves_no_process() {
     wait_until("the third trial has begun", || target.processes() > 0);
     // Another one may not add to it meanwhile, but look at it.
     let other = run(beamtune().args(["study", "resume"]).arg(&target.study));
-    other.assert_refused(&["is being worked on by another beamtune"]);
+    other.assert_refused(&["is in use by another beamtune"]);
     assert_eq!(target.trials(), 2);
     second.signal("KILL");
     second.child.wait().expect("ended");
@@ -178,7 +178,7 @@ fn what_is_wrong_with_the_question_is_told_before_anything_is_started() {
     taken.assert_refused(&[&format!("something listens at 127.0.0.1:{} already", target.port)]);
     drop(listener);
     let exists = run(&mut target.compare("true", &["--b", "+sbwt none"]));
-    exists.assert_refused(&["exists already", "beamtune study resume"]);
+    exists.assert_refused(&["already exists", "beamtune study resume"]);
 }
 
 /// A guard of what a shell does.

@@ -1,4 +1,4 @@
-//! What can go wrong with a study as a file.
+//! Errors of study files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,78 +10,78 @@ use crate::FORMAT;
 /// Why a study cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is a file of that name.
-    #[error("{path} exists already: go on with it by beamtune study resume {path}, or choose another name", path = .path.display())]
+    /// A file of that name exists.
+    #[error("{path} already exists: continue it with beamtune study resume {path}, or choose another name", path = .path.display())]
     Exists {
         /// The file.
         path: PathBuf,
     },
     /// Another beamtune adds trials to it.
-    #[error("{} is being worked on by another beamtune: wait for it or stop it first", .path.display())]
+    #[error("{} is in use by another beamtune: wait for it, or stop it", .path.display())]
     Locked {
         /// The file.
         path: PathBuf,
     },
-    /// The file is something else.
-    #[error("no study: {} {what}", .path.display())]
+    /// The file is not a study.
+    #[error("{} is not a study: {what}", .path.display())]
     NotAStudy {
         /// The file.
         path: PathBuf,
-        /// What it is instead.
+        /// Why not.
         what: String,
     },
     /// The file has a format that this version does not know.
-    #[error("{} was written by a newer beamtune{}: upgrade (it has format {found}, this version reads {FORMAT})",
+    #[error("{} was written by a newer beamtune{}: upgrade (its format is {found}, this version reads {FORMAT})",
         .path.display(), .by.as_ref().map(|by| format!(" ({by})")).unwrap_or_default())]
     NewerFormat {
         /// The file.
         path: PathBuf,
         /// Its format.
         found: i64,
-        /// The version that wrote it, if it says so.
+        /// The version that wrote it, if it is recorded.
         by: Option<String>,
     },
-    /// What stands in it cannot be read.
+    /// The content of the file cannot be read.
     #[error("{} is damaged ({reason}); copy it again from where it was written", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// What is wrong.
         reason: String,
     },
-    /// No room to write.
-    #[error("{path}: the disk is full; all trials up to the last one are kept: make room, then beamtune study resume {path}", path = .path.display())]
+    /// The disk is full.
+    #[error("{path}: the disk is full; all earlier trials are kept: free some space, then run beamtune study resume {path}", path = .path.display())]
     DiskFull {
         /// The file.
         path: PathBuf,
     },
-    /// The operating system refuses.
+    /// An error of the operating system.
     #[error("{}: {why}", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Its reason, which stands in the message already.
+        /// The reason. Not named `source`, because the message includes it.
         why: io::Error,
     },
-    /// SQLite refuses.
+    /// Any other error of SQLite.
     #[error("{}: {source}", .path.display())]
     Sqlite {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: rusqlite::Error,
     },
 }
 
 impl Error {
-    /// An error of SQLite, told apart as far as it matters to the user.
+    /// Sorts an error of SQLite into the kinds that need different advice.
     pub(crate) fn sqlite(path: &Path, source: rusqlite::Error) -> Self {
         let path = path.to_owned();
         match source.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Error::DiskFull { path },
             Some(ErrorCode::DatabaseCorrupt) => Error::Damaged { path, reason: source.to_string() },
             Some(ErrorCode::NotADatabase) => {
-                Error::NotAStudy { path, what: "is another kind of file".to_owned() }
+                Error::NotAStudy { path, what: "it is not an SQLite database".to_owned() }
             }
             _ => Error::Sqlite { path, source },
         }

@@ -1,8 +1,8 @@
-//! Where studies are kept: one SQLite file each.
+//! Storage of studies: one SQLite file per study.
 //!
-//! A trial is added with its recording in one transaction when it has ended, so that after a crash either all of it is there or
-//! nothing, and what was under way is run again. Whoever adds trials holds the file's lock ([`Study::create`], [`Study::resume`]);
-//! reading ([`Study::read`]) needs none.
+//! A trial is added with its recording in one transaction, after it has ended. So a crash leaves a trial complete or absent, and an
+//! interrupted trial is run again. A writer holds the file's lock ([`Study::create`], [`Study::resume`]); readers ([`Study::read`])
+//! need none.
 
 mod error;
 
@@ -16,36 +16,36 @@ use rustix::fs::{FlockOperation, flock};
 
 pub use error::Error;
 
-/// The file's `application_id`: `btst`. It stands at offset 68 of the file, where `file` shows it.
+/// The file's `application_id`: `btst`. SQLite stores it at offset 68, where file(1) finds it.
 pub const APPLICATION_ID: i64 = 0x6274_7374;
 
 /// The file's `user_version`. Grows when an older beamtune would misread a newer file.
 pub const FORMAT: i64 = 1;
 
-/// How long a statement waits for somebody who reads.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a statement waits while a reader holds SQLite's lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is asked and how, as its caller wrote it; the store does not look into it.
+/// Key of the study's question: opaque text of the caller.
 const QUESTION: &str = "question";
-/// The beamtune that began the study.
+/// Key of the beamtune version that created the study.
 const WRITTEN_BY: &str = "written_by";
 
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// A study's file.
+/// An open study file.
 #[derive(Debug)]
 pub struct Study {
     connection: Connection,
     path: PathBuf,
-    /// Held as long as trials may be added; the lock goes with it.
+    /// Set for a writer; closing it releases the lock.
     _lock: Option<File>,
 }
 
 impl Study {
-    /// Begins a study in a new file.
+    /// Creates a study in a new file.
     ///
     /// # Errors
-    /// If there is a file of that name, or none can be made.
+    /// If a file of that name exists, or it cannot be created.
     pub fn create(path: &Path, question: &str) -> Result<Self, Error> {
         let lock = OpenOptions::new().read(true).write(true).create_new(true).open(path);
         let lock = lock.map_err(|error| Error::io(path, error))?;
@@ -69,38 +69,38 @@ impl Study {
     /// Opens a study to add trials to it.
     ///
     /// # Errors
-    /// If it is no study, of a newer format, or another beamtune adds trials to it.
+    /// If it is not a study, has a newer format, or another beamtune adds trials to it.
     pub fn resume(path: &Path) -> Result<Self, Error> {
         let lock = OpenOptions::new().read(true).write(true).open(path);
         let lock = lock.map_err(|error| Error::io(path, error))?;
         lock_file(path, &lock)?;
         let study = Study::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, Some(lock))?;
-        study.recognise()?;
+        study.check_format()?;
         Ok(study)
     }
 
-    /// Opens a study to read it, also while trials are added.
+    /// Opens a study for reading, even while trials are added.
     ///
     /// # Errors
-    /// If it is no study, or of a newer format.
+    /// If it is not a study, or has a newer format.
     pub fn read(path: &Path) -> Result<Self, Error> {
         File::open(path).map_err(|error| Error::io(path, error))?;
         let study = Study::open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, None)?;
-        study.recognise()?;
+        study.check_format()?;
         Ok(study)
     }
 
     fn open(path: &Path, flags: OpenFlags, lock: Option<File>) -> Result<Self, Error> {
         let open = || {
             let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-            connection.busy_timeout(PATIENCE)?;
+            connection.busy_timeout(BUSY_TIMEOUT)?;
             Ok(connection)
         };
         let connection = open().map_err(|error| Error::sqlite(path, error))?;
         Ok(Study { connection, path: path.to_owned(), _lock: lock })
     }
 
-    fn recognise(&self) -> Result<(), Error> {
+    fn check_format(&self) -> Result<(), Error> {
         let pragma = |name: &str| {
             let number: rusqlite::Result<i64> =
                 self.connection.pragma_query_value(None, name, |row| row.get(0));
@@ -108,7 +108,7 @@ impl Study {
         };
         let path = || self.path.clone();
         if pragma("application_id")? != APPLICATION_ID {
-            return Err(Error::NotAStudy { path: path(), what: "is another kind of file".to_owned() });
+            return Err(Error::NotAStudy { path: path(), what: "it is another kind of file".to_owned() });
         }
         match pragma("user_version")? {
             FORMAT => Ok(()),
@@ -116,26 +116,25 @@ impl Study {
         }
     }
 
-    /// The question as it was given to [`Study::create`].
+    /// The question that was given to [`Study::create`].
     pub fn question(&self) -> Result<String, Error> {
         self.meta(QUESTION)?.ok_or_else(|| Error::NotAStudy {
             path: self.path.clone(),
-            what: "has no question: the beamtune that began it was stopped in its first moment; remove it"
-                .to_owned(),
+            what: "it has no question, because beamtune was stopped while creating it; remove it".to_owned(),
         })
     }
 
-    /// The beamtune that began it.
+    /// The beamtune version that created the study, if it is recorded.
     pub fn written_by(&self) -> Result<Option<String>, Error> {
         self.meta(WRITTEN_BY)
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The recording of a trial, by its number from 0; `None` where there is no such trial or it has none.
+    /// The recording of a trial, as the bytes of a file, by the trial's number from 0; `None` if there is no such trial or it has none.
     pub fn recording(&self, trial: usize) -> Result<Option<Vec<u8>>, Error> {
         let number = i64::try_from(trial).unwrap_or(i64::MAX);
         self.connection
@@ -193,7 +192,7 @@ impl StudyStore for Study {
     }
 }
 
-/// A lock of the whole file, beside those that SQLite takes. It goes when the process ends, however it ends.
+/// Takes an exclusive flock(2) on the file, independent of SQLite's own locks. The kernel releases it when the process ends.
 fn lock_file(path: &Path, file: &File) -> Result<(), Error> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
--- A study: one question, and the trials that have ended.
+-- A study: its question, and the trials that have ended.
 CREATE TABLE meta(
     key TEXT PRIMARY KEY,
     value TEXT NOT NULL
@@ -9,6 +9,6 @@ CREATE TABLE trial(
     number INTEGER PRIMARY KEY,
     -- JSON, as beamtune study export prints it.
     content TEXT NOT NULL,
-    -- The recording of its window as a file's bytes.
+    -- The recording of the trial's window: the bytes of a recording file.
     recording BLOB
 );

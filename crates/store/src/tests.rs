@@ -14,7 +14,7 @@ fn trial(block: u32) -> Trial {
 }
 
 #[test]
-fn what_is_added_is_there_when_the_study_is_read_again() {
+fn added_trials_are_read_back() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("a.study");
     let mut study = Study::create(&path, r#"{"a":1}"#).expect("created");
@@ -22,7 +22,7 @@ fn what_is_added_is_there_when_the_study_is_read_again() {
     drop(study);
     let mut study = Study::resume(&path).expect("resumed");
     study.add(&trial(1), None).expect("added");
-    // Somebody may look while it is worked on.
+    // Reading works while a writer has the file open.
     let read = Study::read(&path).expect("read");
     assert_eq!(read.question().expect("question"), r#"{"a":1}"#);
     assert_eq!(read.trials().expect("trials"), [trial(0), trial(1)]);
@@ -33,7 +33,7 @@ fn what_is_added_is_there_when_the_study_is_read_again() {
 }
 
 #[test]
-fn only_one_beamtune_at_a_time_adds_trials() {
+fn a_study_has_only_one_writer_at_a_time() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("a.study");
     let study = Study::create(&path, "{}").expect("created");
@@ -44,19 +44,19 @@ fn only_one_beamtune_at_a_time_adds_trials() {
 }
 
 #[test]
-fn what_is_no_study_or_a_newer_one_is_told_so() {
+fn other_files_and_newer_formats_are_refused() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("a.study");
     let refused = |text: &str| {
         for error in [Study::read(&path).map(drop), Study::resume(&path).map(drop)] {
-            let error = error.expect_err("no study").to_string();
+            let error = error.expect_err("not a study").to_string();
             assert!(error.contains(text), "{error:?}, not {text:?}");
         }
     };
     refused("No such file");
     std::fs::write(&path, "this is a text, and long enough to be taken for a page of a database".repeat(20))
         .expect("written");
-    refused("is another kind of file");
+    refused("is not an SQLite database");
     std::fs::remove_file(&path).expect("removed");
     drop(Study::create(&path, "{}").expect("created"));
     let connection = Connection::open(&path).expect("opened");
@@ -65,9 +65,9 @@ fn what_is_no_study_or_a_newer_one_is_told_so() {
     refused("was written by a newer beamtune (beamtune ");
 }
 
-/// A study that was killed in its first moment has a file and nothing in it.
+/// A beamtune that is killed while creating the study leaves an empty file.
 #[test]
-fn a_study_that_was_never_begun_says_so() {
+fn an_empty_file_is_not_a_study() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("a.study");
     std::fs::write(&path, "").expect("written");
