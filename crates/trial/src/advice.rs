@@ -1,21 +1,22 @@
-//! From what the rules say of the target as it is to what a search tries first.
+//! Turns the findings about the unchanged target into the first candidates of a search.
 
 use beamtune_flags::parse_emu_args;
 use beamtune_model::study::{Advised, CPU, CPU_PER_REQUEST, CPU_TIME, Knob, Quantity, RSS, RSS_PEAK};
 use beamtune_model::{Diagnosis, Finding, Outcome, Remedy};
 
-/// What a finding of the lowest severity is expected to change, as the logarithm of a ratio …
-const LEAST_EFFECT: f64 = 0.02;
-/// … and by how much more one of the highest (judgement; the search believes no more of it than trials show).
-const MOST_EFFECT: f64 = 0.20;
+/// Expected effect of a remedy for a finding of severity 0, as the logarithm of a ratio …
+const MIN_EFFECT: f64 = 0.02;
+/// … and what severity 100 adds to it (judgement; trials correct it during the search).
+const EFFECT_OF_SEVERITY: f64 = 0.20;
 
-/// What is tried early for CPU time whatever is found: it costs idle schedulers most of it, on many loads (docs/known-truths.md).
-const USUAL: &str = "+sbwt none";
-/// The objectives that it is for.
-const FOR_CPU: [Quantity; 3] = [CPU_PER_REQUEST, CPU, CPU_TIME];
+/// Tried early for CPU time even without a finding: on many loads the busy wait of idle schedulers takes most of the CPU time
+/// (docs/known-truths.md).
+const DEFAULT_ADVICE: &str = "+sbwt none";
+/// The objectives for which [`DEFAULT_ADVICE`] is tried.
+const CPU_OBJECTIVES: [Quantity; 3] = [CPU_PER_REQUEST, CPU, CPU_TIME];
 
-/// What is advised for an objective. Remedies of which no knob knows become knobs. `is_for_memory` tells rules by their codes: what
-/// they advise is for resident memory, and what others do for all else.
+/// The advice for an objective, from the remedies of all findings. A remedy without a knob becomes a new knob. `is_for_memory` is true
+/// for the codes of rules whose remedies reduce resident memory; all other remedies are for the other objectives.
 pub fn advice(
     diagnosis: &Diagnosis,
     objective: &str,
@@ -32,66 +33,67 @@ pub fn advice(
     for finding in found.flatten().filter(|finding| is_for_memory(finding.code.0) == wants_memory) {
         for remedy in &finding.remedies {
             let Some(words) = flags(remedy) else { continue };
-            let (knob, level) = place(knobs, remedy, words);
+            let (knob, level) = find_or_add(knobs, remedy, words);
             if advice.iter().all(|known| (known.knob, known.level) != (knob, level)) {
                 let why = format!("{} {}", finding.code, finding.rule);
                 advice.push(Advised { knob, level, effect: effect(finding, remedy, rss_bytes), why });
             }
         }
     }
-    // No rule sees all of it: where a scheduler's next work is soon there, spinning looks like little.
-    let words: Vec<String> = USUAL.split_whitespace().map(str::to_owned).collect();
-    if FOR_CPU.iter().any(|quantity| quantity.name == objective)
+    // The rules underestimate busy waiting where work arrives at short intervals.
+    let words: Vec<String> = DEFAULT_ADVICE.split_whitespace().map(str::to_owned).collect();
+    if CPU_OBJECTIVES.iter().any(|quantity| quantity.name == objective)
         && let Some((knob, level)) = find(knobs, &words)
         && advice.iter().all(|known| known.knob != knob)
     {
-        advice.push(Advised { knob, level, effect: -LEAST_EFFECT, why: "matters for most loads".to_owned() });
+        advice.push(Advised { knob, level, effect: -MIN_EFFECT, why: "matters for most loads".to_owned() });
     }
     advice
 }
 
-/// A remedy's words, if it is nothing but emulator flags.
+/// The words of a remedy that consists of known emulator flags only.
 fn flags(remedy: &Remedy) -> Option<Vec<String>> {
     let words: Vec<String> = remedy.change.split_whitespace().map(str::to_owned).collect();
     let settings = parse_emu_args(&words);
-    let of_flags: usize = settings.iter().map(|setting| 1 + usize::from(setting.value.is_some())).sum();
-    let is_plain = words.first().is_some_and(|word| word.starts_with('+')) && of_flags == words.len();
+    let flag_words: usize = settings.iter().map(|setting| 1 + usize::from(setting.value.is_some())).sum();
+    let is_plain = words.first().is_some_and(|word| word.starts_with('+')) && flag_words == words.len();
     (is_plain && settings.iter().all(|setting| setting.entry.is_some())).then_some(words)
 }
 
-/// The knob and level that stand for a remedy's words.
-fn place(knobs: &mut Vec<Knob>, remedy: &Remedy, words: Vec<String>) -> (usize, usize) {
+/// The knob and level of a remedy; adds a knob if there is none.
+fn find_or_add(knobs: &mut Vec<Knob>, remedy: &Remedy, words: Vec<String>) -> (usize, usize) {
     find(knobs, &words).unwrap_or_else(|| {
         knobs.push(Knob { name: remedy.entry.clone(), levels: vec![Vec::new(), words], ordered: false });
         (knobs.len() - 1, 1)
     })
 }
 
-/// The knob and level that set these words, if there are such.
+/// The knob and level that set these flags.
 fn find(knobs: &[Knob], words: &[String]) -> Option<(usize, usize)> {
     let levels = |(at, knob): (usize, &Knob)| {
-        let level = knob.levels.iter().skip(1).position(|known| same(known, words))?;
+        let level = knob.levels.iter().skip(1).position(|known| covers(known, words))?;
         Some((at, level + 1))
     };
     knobs.iter().enumerate().find_map(levels)
 }
 
-/// Whether two lists of flags set the same, in whatever order; or the first sets more of a kind than the second, as a knob does for
-/// `+sbwt none` where dirty schedulers busy wait as well.
-fn same(known: &[String], wanted: &[String]) -> bool {
+/// Whether `known` sets all flags of `wanted`, in any order. It may set more: the level of a knob for `+sbwt none` also sets the busy
+/// wait of dirty schedulers.
+fn covers(known: &[String], wanted: &[String]) -> bool {
     let known = parse_emu_args(known);
     parse_emu_args(wanted)
         .iter()
         .all(|wanted| known.iter().any(|known| (&known.flag, &known.value) == (&wanted.flag, &wanted.value)))
 }
 
+/// The expected effect of a remedy on the objective, as the logarithm of a ratio.
 fn effect(finding: &Finding, remedy: &Remedy, rss_bytes: Option<f64>) -> f64 {
     if let (Some(saves), Some(rss)) = (remedy.saves_bytes, rss_bytes)
         && saves < rss
     {
         return (1.0 - saves / rss).ln();
     }
-    -(LEAST_EFFECT + MOST_EFFECT * finding.severity / 100.0)
+    -(MIN_EFFECT + EFFECT_OF_SEVERITY * finding.severity / 100.0)
 }
 
 #[cfg(test)]
@@ -118,7 +120,7 @@ mod tests {
         Verdict { code: Code(code), rule: "rule", outcome: Outcome::Found(vec![finding]) }
     }
 
-    fn asked(objective: &str) -> (Vec<Advised>, Vec<Knob>) {
+    fn advise(objective: &str) -> (Vec<Advised>, Vec<Knob>) {
         let diagnosis = Diagnosis {
             verdicts: vec![
                 finding("BT001", 50.0, &[("+sbwt none", None), ("use fewer processes", None)]),
@@ -139,31 +141,31 @@ mod tests {
     }
 
     #[test]
-    fn remedies_that_are_flags_become_advice_and_what_no_knob_knows_becomes_one() {
-        let (advice, knobs) = asked("cpu-per-request");
-        let told: Vec<_> =
+    fn flag_remedies_become_advice_and_new_flags_become_knobs() {
+        let (advice, knobs) = advise("cpu-per-request");
+        let found: Vec<_> =
             advice.iter().map(|advised| (advised.knob, advised.level, advised.why.as_str())).collect();
-        assert_eq!(told, [(0, 1, "BT001 rule"), (2, 1, "BT003 rule")]);
+        assert_eq!(found, [(0, 1, "BT001 rule"), (2, 1, "BT003 rule")]);
         assert_eq!(knobs[2].levels[1].join(" "), "+zdbbl 8192");
         assert!((advice[0].effect + 0.12).abs() < 1e-9, "{}", advice[0].effect);
     }
 
     #[test]
-    fn busy_waiting_is_tried_for_cpu_time_whatever_is_found() {
+    fn busy_wait_is_advised_for_cpu_time_even_without_findings() {
         let knob = Knob {
             name: "busy wait".to_owned(),
             levels: vec![Vec::new(), vec!["+sbwt".to_owned(), "none".to_owned()]],
             ordered: true,
         };
         let nothing = Diagnosis::default();
-        let told =
+        let count =
             |objective: &str| advice(&nothing, objective, None, |_| false, &mut vec![knob.clone()]).len();
-        assert_eq!((told("cpu-per-request"), told("p99"), told("rss")), (1, 0, 0));
+        assert_eq!((count("cpu-per-request"), count("p99"), count("rss")), (1, 0, 0));
     }
 
     #[test]
-    fn what_gives_memory_back_is_advised_for_memory_with_its_estimate() {
-        let (advice, knobs) = asked("rss");
+    fn a_memory_remedy_is_advised_for_rss_with_its_estimated_saving() {
+        let (advice, knobs) = advise("rss");
         assert_eq!((advice.len(), knobs.len()), (1, 2));
         assert!((advice[0].effect - 0.4_f64.ln()).abs() < 1e-9, "{}", advice[0].effect);
     }

@@ -1,11 +1,11 @@
-//! One question: does setting B differ from setting A, and by how much.
+//! Compares two settings: does B differ from A, and by how much.
 //!
-//! First A is held against itself: that says what this machine can tell at all, and stops where the method finds a difference
-//! without there being one. Then pairs of A and B follow, in random order and each with a fresh VM, until a planned look decides
-//! ([`beamtune_stats::sequential`]). A block with a trial that does not count is run again as a whole.
+//! First A is compared with itself. That measures the noise of this host, and ends the study if the method finds a difference where
+//! there is none. Then pairs of A and B follow, in random order and each trial with a fresh VM, until a planned look decides
+//! ([`beamtune_stats::sequential`]). A block with a trial that does not count is run again.
 //!
-//! [`next`] and [`judge`] are functions of the question and of the trials that have ended, so a comparison that was broken off goes
-//! on as it would have gone.
+//! [`next`] and [`judge`] are functions of the question and of the trials that have ended, so an interrupted comparison continues as
+//! if it had not been interrupted.
 
 use std::collections::BTreeMap;
 
@@ -18,25 +18,26 @@ use beamtune_stats::paired::{Effect, effect};
 use beamtune_stats::sequential::{self, Decision, Plan};
 
 pub use crate::blocks::LEAST_SAME_PAIRS;
-use crate::blocks::{self, Blocks, Same, differences, limit, more_is_better, noise, worse};
+use crate::blocks::{self, Blocks, SelfComparison, differences, limit, more_is_better, noise, worse};
 
 /// A block has one trial of each of two settings.
 const LABELS: u32 = 2;
 
-/// Power with which the smallest effect that can be told is to be found (Bloom, Evaluation Review 19 (1995) 547, and by convention).
+/// Power that defines the smallest detectable effect (Bloom, Evaluation Review 19 (1995) 547, and convention).
 const POWER: f64 = 0.8;
 /// Level of a guard, one-sided.
 const GUARD_LEVEL: f64 = 0.05;
 
-/// What is to be done now.
+/// The next step of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
-    /// This trial.
+    /// Run this trial.
     Run(Order),
-    /// Nothing more.
+    /// The comparison has ended.
     Done(Answer),
 }
 
+/// The ratio that belongs to a difference of logarithms.
 pub(crate) fn ratio(effect: Effect) -> Ratio {
     Ratio {
         estimate: effect.estimate.exp(),
@@ -46,22 +47,22 @@ pub(crate) fn ratio(effect: Effect) -> Ratio {
     }
 }
 
-/// What is to be done now.
+/// The next step, from the trials that have ended.
 pub fn next(question: &Question, trials: &[Trial]) -> Next {
-    let blocks = Blocks::of(trials, &question.objective);
+    let blocks = Blocks::new(trials, &question.objective);
     let run = |phase, number| {
         let label = blocks.next_label(question.seed, number, LABELS);
         let arm = if phase == Phase::Pair && label == 1 { &question.b } else { &question.a };
         Next::Run(Order { phase, block: number, label, arm: arm.clone(), point: Vec::new() })
     };
-    if let Some((phase, number)) = blocks.open(|_| LABELS) {
+    if let Some((phase, number)) = blocks.incomplete(|_| LABELS) {
         return run(phase, number);
     }
     match answer(question, trials, &blocks, decide(question, &blocks)) {
         Answer::Open => {
-            let phase = match Same::of(same_pairs(question), &blocks.differences(Phase::Same, (0, 1))) {
-                Same::NeedsMore => Phase::Same,
-                Same::None | Same::Differs => Phase::Pair,
+            let phase = match compare_with_itself(question, &blocks) {
+                SelfComparison::NeedsMore => Phase::Same,
+                SelfComparison::Passed | SelfComparison::Failed => Phase::Pair,
             };
             run(phase, blocks.next_number())
         }
@@ -73,30 +74,33 @@ fn same_pairs(question: &Question) -> usize {
     question.same_pairs.max(LEAST_SAME_PAIRS)
 }
 
-/// When is looked. `None` if there is no time for any look.
+fn compare_with_itself(question: &Question, blocks: &Blocks<'_>) -> SelfComparison {
+    SelfComparison::judge(same_pairs(question), &blocks.differences(Phase::Same, (0, 1)))
+}
+
+/// The looks for which there is time. `None` if there is time for none.
 fn plan(question: &Question) -> Option<Plan> {
     Plan::new().within(question.most_pairs)
 }
 
-/// Trials that it takes if all of them count: at least, if the first look decides, and at most. `None` if there is no time for any
-/// look.
+/// Minimum (the first look decides) and maximum number of trials, if all of them count. `None` if there is time for no look.
 pub fn trials(question: &Question) -> Option<(usize, usize)> {
     let plan = plan(question)?;
     let trials = |pairs: usize| 2 * (same_pairs(question) + pairs);
-    Some((trials(plan.looks().first()?.pairs), trials(plan.most_pairs())))
+    Some((trials(plan.looks().first()?.pairs), trials(plan.max_pairs())))
 }
 
 fn answer(question: &Question, trials: &[Trial], blocks: &Blocks<'_>, decided: Option<Decision>) -> Answer {
-    if let Some((arm, why)) = blocks::fails(trials) {
+    if let Some((arm, why)) = blocks::failing_setting(trials) {
         return Answer::Fails { arm, why };
     }
-    if blocks.too_many_void() {
+    if blocks.has_too_many_void_blocks() {
         return Answer::TooManyInvalid;
     }
-    match Same::of(same_pairs(question), &blocks.differences(Phase::Same, (0, 1))) {
-        Same::NeedsMore => return Answer::Open,
-        Same::Differs => return Answer::MethodFindsWhatIsNot,
-        Same::None => {}
+    match compare_with_itself(question, blocks) {
+        SelfComparison::NeedsMore => return Answer::Open,
+        SelfComparison::Failed => return Answer::MethodFindsWhatIsNot,
+        SelfComparison::Passed => {}
     }
     match decided {
         Some(Decision::More(_)) => Answer::Open,
@@ -111,24 +115,26 @@ fn answer(question: &Question, trials: &[Trial], blocks: &Blocks<'_>, decided: O
     }
 }
 
-/// What the pairs say, where a difference that is smaller than what they can tell is none. `None` if there is no time for any look.
+/// The decision of the pairs, in which a difference below the smallest detectable one does not count. `None` if there is time for no
+/// look.
 fn decide(question: &Question, blocks: &Blocks<'_>) -> Option<Decision> {
     let plan = plan(question)?;
     let [same, pairs] = [Phase::Same, Phase::Pair].map(|phase| blocks.differences(phase, (0, 1)));
-    let least = |seen: &[f64]| plan.detectable(&noise(&same, seen), POWER, question.seed).unwrap_or(0.0);
-    plan.decide(&pairs, least)
+    let min_detectable =
+        |seen: &[f64]| plan.detectable(&noise(&same, seen), POWER, question.seed).unwrap_or(0.0);
+    plan.decide(&pairs, min_detectable)
 }
 
-/// What the trials say.
+/// The verdict of the trials that have ended.
 pub fn judge(question: &Question, trials: &[Trial]) -> Verdict {
-    let blocks = Blocks::of(trials, &question.objective);
+    let blocks = Blocks::new(trials, &question.objective);
     let same = blocks.differences(Phase::Same, (0, 1));
     let pairs = blocks.pairs(Phase::Pair, (0, 1));
     let decided = decide(question, &blocks);
     let noise = noise(&same, &differences(&pairs, &question.objective));
     let detectable = plan(question)
         .and_then(|plan| plan.detectable(&noise, POWER, question.seed))
-        .map(|least| least.exp() - 1.0);
+        .map(|size| size.exp() - 1.0);
     let mut invalid = BTreeMap::new();
     let mut failed = 0;
     for trial in trials {
@@ -154,6 +160,7 @@ pub fn judge(question: &Question, trials: &[Trial]) -> Verdict {
     }
 }
 
+/// The effects on all quantities and on their parts (`cpu-per-request/scheduler`).
 fn effects(
     question: &Question,
     decided: Option<Decision>,
@@ -162,9 +169,10 @@ fn effects(
     let mut names: Vec<String> = Vec::new();
     for quantity in QUANTITIES {
         names.push(quantity.name.to_owned());
-        let parts = pairs.iter().flat_map(|(a, _)| a.iter().map(|(name, _)| name));
-        let of_it = |name: &&str| name.strip_prefix(quantity.name).is_some_and(|rest| rest.starts_with('/'));
-        let mut parts: Vec<String> = parts.filter(of_it).map(str::to_owned).collect();
+        let measured = pairs.iter().flat_map(|(a, _)| a.iter().map(|(name, _)| name));
+        let is_part =
+            |name: &&str| name.strip_prefix(quantity.name).is_some_and(|rest| rest.starts_with('/'));
+        let mut parts: Vec<String> = measured.filter(is_part).map(str::to_owned).collect();
         parts.sort();
         parts.dedup();
         names.extend(parts);
@@ -183,7 +191,7 @@ fn one_effect(
     let found = if quantity == ERRORS.name {
         None
     } else {
-        // What decides has the interval of the look that did.
+        // The objective has the interval of the look that decided.
         let decided = decided.filter(|_| quantity == question.objective).and_then(Decision::effect);
         decided.or_else(|| effect(&differences(pairs, &quantity), 0.95))
     };

@@ -1,10 +1,10 @@
-//! Periods for tests.
+//! Periods for unit tests.
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Metric, Period, SampleBuilder, SeriesTable, Span, Tick};
 use beamtune_recording::{Selection, Writer};
 
-/// A period with one reading of each series a second.
+/// A period with one value of each series per second.
 pub(crate) fn period(series: &[(&Metric, &str, &[i64])]) -> Period {
     let mut table = SeriesTable::default();
     let mut writer = Writer::in_memory().expect("memory");

@@ -1,8 +1,7 @@
-//! Which trials say nothing of the setting: decided from the machine, the generator and the clock, and never from which setting it
-//! was.
+//! Decides whether a trial counts: from the host, the load generator and the clock, never from its setting.
 //!
-//! A trial beside a busy neighbour can show the opposite of what is true, and significantly: without busy waiting a VM used
-//! 52 % less CPU per request on a quiet machine and 12 % more on a crowded one (measured, OTP 25, 2 CPUs).
+//! A busy neighbour can reverse the effect of a setting, significantly: without busy wait a VM used 52 % less CPU per request on a
+//! quiet machine and 12 % more on a crowded one (measured, OTP 25, 2 CPUs).
 
 use beamtune_model::study::{Invalid, InvalidKind};
 use beamtune_model::{Missing, Period, cpu, metrics};
@@ -10,39 +9,39 @@ use beamtune_model::{Missing, Period, cpu, metrics};
 use crate::measure::sum;
 use crate::steady::{Second, change};
 
-/// Others may use this share of all CPUs (of two: 0.2 cores; quiet runs saw less than 0.1).
-const FOREIGN_SHARE: f64 = 0.10;
-/// From this share of all CPUs on others explain why threads of the VM had to wait …
-const FOREIGN_SEEN: f64 = 0.03;
-/// … if they waited for so long per second on a CPU (quiet: 0.2; crowded: 12).
-const WAIT_PER_CPU: f64 = 0.5;
-/// The hypervisor may give away this share of all CPUs (judgement).
-const STEAL_SHARE: f64 = 0.02;
-/// Tasks may wait for memory or I/O for this share of the time (judgement).
-const PRESSURE_SHARE: f64 = 0.10;
-/// The generator may be the limit in this share of the seconds. They are left out of the times, so these need some others; and what a
-/// request costs does not depend on whether it came a millisecond late (judgement; a quiet virtual machine of two CPUs has
-/// some of them in every run, and more where the target lets its CPU sleep).
-const BOUND_SHARE: f64 = 0.8;
-/// The wall clock may move by this much against the monotonic one: NTP slews by 0.5 ms a second, a suspension is seconds.
-const CLOCK_S: f64 = 0.5;
+/// CPU use of other processes, as a share of all CPUs (of two CPUs: 0.2 cores; quiet runs saw less than 0.1).
+const MAX_FOREIGN_SHARE: f64 = 0.10;
+/// Other processes explain the run-queue delay of VM threads if they use at least this share of all CPUs.
+const MIN_FOREIGN_SHARE_FOR_DELAY: f64 = 0.03;
+/// Run-queue delay of the VM's threads in seconds per second of CPU time (quiet: 0.2; crowded: 12).
+const MAX_DELAY_PER_CPU_SECOND: f64 = 0.5;
+/// Steal, as a share of all CPUs (judgement).
+const MAX_STEAL_SHARE: f64 = 0.02;
+/// Share of the time in which tasks wait for memory or I/O, by PSI (judgement).
+const MAX_PRESSURE_SHARE: f64 = 0.10;
+/// Share of the seconds in which the generator is the limit. These seconds are excluded from the latencies, so some others must
+/// remain; CPU per request does not depend on a request being a millisecond late (judgement; a quiet virtual machine of two CPUs has
+/// some such seconds in every run, and more where the target lets its CPU sleep).
+const MAX_BOUND_SHARE: f64 = 0.8;
+/// Movement of the wall clock against the monotonic one: NTP slews by 0.5 ms per second, a suspension takes seconds.
+const MAX_CLOCK_JUMP_S: f64 = 0.5;
 
-/// What is known of a trial beside what it measured.
+/// The conditions under which a trial ran.
 #[derive(Debug, Clone)]
 pub struct Seen<'a> {
-    /// The window that counts.
+    /// The recorded window.
     pub period: &'a Period,
-    /// CPU that the trial used beside the VM, in cores: the generator, beamtune, other processes of the target.
+    /// CPU of the trial outside the VM, in cores: the generator, beamtune, other processes of the target.
     pub own_cores: f64,
-    /// Why the generator was the limit, of each second of the window in which it was.
+    /// The seconds of the window in which the generator was the limit: the reason for each.
     pub bound: &'a [String],
-    /// Seconds of the window in which the generator did not run at all.
+    /// Seconds of the window in which the generator did not run.
     pub stood_still: u64,
-    /// The window, second by second; empty where the load does not tell.
+    /// The seconds of the window; empty if the load reports none.
     pub seconds: &'a [Second],
 }
 
-/// Why a trial does not count; empty if it does.
+/// The reasons for which a trial does not count; empty if it counts.
 pub fn gate(seen: &Seen<'_>) -> Vec<Invalid> {
     let mut reasons = Vec::new();
     let mut invalid = |kind, why: String| reasons.push(Invalid { kind, why });
@@ -53,7 +52,7 @@ pub fn gate(seen: &Seen<'_>) -> Vec<Invalid> {
     }
     let judged = seen.seconds.len();
     if let Some(first) = seen.bound.first()
-        && seen.bound.len() as f64 > BOUND_SHARE * judged as f64
+        && seen.bound.len() as f64 > MAX_BOUND_SHARE * judged as f64
     {
         let why = format!("the load generator was the limit in {} of {judged} s: {first}", seen.bound.len());
         invalid(InvalidKind::GeneratorBound, why);
@@ -62,7 +61,7 @@ pub fn gate(seen: &Seen<'_>) -> Vec<Invalid> {
         let seconds = seen.stood_still;
         invalid(
             InvalidKind::GeneratorBound,
-            format!("the load generator stood still for {seconds} s: it was stopped"),
+            format!("the load generator did not run for {seconds} s: it was stopped"),
         );
     }
     if !seen.seconds.is_empty()
@@ -73,40 +72,40 @@ pub fn gate(seen: &Seen<'_>) -> Vec<Invalid> {
     reasons
 }
 
-/// Whether the wall clock has moved by too many seconds against the monotonic one, which stands still while a machine is suspended.
+/// The reason if the wall clock moved too far against the monotonic one, which stops while a machine is suspended.
 pub fn clock(moved_s: f64) -> Option<Invalid> {
-    (moved_s.abs() > CLOCK_S).then(|| Invalid {
+    (moved_s.abs() > MAX_CLOCK_JUMP_S).then(|| Invalid {
         kind: InvalidKind::Clock,
         why: format!("the clock jumped by {moved_s:+.1} s: the machine was suspended, or its time was set"),
     })
 }
 
-/// What others did to the machine.
+/// Interference by other processes and other guests, if it is too strong.
 fn interference(seen: &Seen<'_>) -> Result<Option<String>, Missing> {
     let period = seen.period;
     let cpus = period.stat(&metrics::CPUS_ONLINE, "")?.mean();
     let foreign = (cpu::foreign_cores(period)? - seen.own_cores).max(0.0);
-    if foreign > FOREIGN_SHARE * cpus {
-        return Ok(Some(format!("others used {foreign:.2} of {cpus} cores")));
+    if foreign > MAX_FOREIGN_SHARE * cpus {
+        return Ok(Some(format!("other processes used {foreign:.2} of {cpus} cores")));
     }
-    let waited = sum(period, &metrics::THREAD_WAIT).zip(sum(period, &metrics::THREAD_CPU));
-    if let Some((waited, ran)) = waited
-        && foreign > FOREIGN_SEEN * cpus
-        && waited > WAIT_PER_CPU * ran
+    let thread_times = sum(period, &metrics::THREAD_WAIT).zip(sum(period, &metrics::THREAD_CPU));
+    if let Some((delay, cpu)) = thread_times
+        && foreign > MIN_FOREIGN_SHARE_FOR_DELAY * cpus
+        && delay > MAX_DELAY_PER_CPU_SECOND * cpu
     {
-        let each = waited / ran;
+        let ratio = delay / cpu;
         return Ok(Some(format!(
-            "threads of the VM waited {each:.1} s for each second on a CPU, while others used {foreign:.2} cores"
+            "run-queue delay of VM threads was {ratio:.1} s per second of CPU time, while other processes used {foreign:.2} cores"
         )));
     }
-    // Where there is no hypervisor, or no pressure is counted, there is nothing to say of it.
+    // A host without a hypervisor, or a kernel without PSI, lacks these counters.
     let share = |metric| period.cores(metric, "").ok();
-    if let Some(steal) = share(&metrics::CPU_STEAL).filter(|steal| *steal > STEAL_SHARE * cpus) {
-        return Ok(Some(format!("the hypervisor gave {steal:.2} cores to others")));
+    if let Some(steal) = share(&metrics::CPU_STEAL).filter(|steal| *steal > MAX_STEAL_SHARE * cpus) {
+        return Ok(Some(format!("steal took {steal:.2} cores")));
     }
     for (metric, what) in [(&metrics::PRESSURE_MEMORY_SOME, "memory"), (&metrics::PRESSURE_IO_FULL, "I/O")] {
-        if let Some(share) = share(metric).filter(|share| *share > PRESSURE_SHARE) {
-            return Ok(Some(format!("tasks waited for {what} in {:.0} % of the time", share * 100.0)));
+        if let Some(share) = share(metric).filter(|share| *share > MAX_PRESSURE_SHARE) {
+            return Ok(Some(format!("tasks waited for {what} {:.0} % of the time", share * 100.0)));
         }
     }
     Ok(None)
@@ -121,12 +120,12 @@ mod tests {
 
     const S: i64 = SECOND_NS;
 
-    /// A quiet machine of two CPUs whose VM uses 0.4 cores and whose generator 0.3; with changes.
+    /// The reasons on a quiet machine of two CPUs, where the VM uses 0.4 cores and the generator 0.3, with some series changed.
     fn judged(changes: &[(&Metric, &str, &[i64])], bound_seconds: usize) -> Vec<(InvalidKind, String)> {
-        judged_of(changes, bound_seconds, 0)
+        judged_with_stop(changes, bound_seconds, 0)
     }
 
-    fn judged_of(
+    fn judged_with_stop(
         changes: &[(&Metric, &str, &[i64])],
         bound_seconds: usize,
         stood_still: u64,
@@ -158,34 +157,34 @@ mod tests {
     }
 
     #[test]
-    fn others_who_use_the_machine_make_a_trial_invalid() {
+    fn interference_makes_a_trial_invalid() {
         use InvalidKind::Interference;
         let check = |changes: &[(&Metric, &str, &[i64])], why: &str| {
             assert_eq!(judged(changes, 0), [(Interference, why.to_owned())]);
         };
-        check(&[(&metrics::CPU_BUSY, "", &[0, S, 2 * S])], "others used 0.30 of 2 cores");
+        check(&[(&metrics::CPU_BUSY, "", &[0, S, 2 * S])], "other processes used 0.30 of 2 cores");
         check(
             &[
                 (&metrics::CPU_BUSY, "", &[0, S * 8 / 10, S * 16 / 10]),
                 (&metrics::THREAD_WAIT, "scheduler/1", &[0, S, 2 * S]),
             ],
-            "threads of the VM waited 2.5 s for each second on a CPU, while others used 0.10 cores",
+            "run-queue delay of VM threads was 2.5 s per second of CPU time, while other processes used 0.10 cores",
         );
-        check(&[(&metrics::CPU_STEAL, "", &[0, S / 10, S / 5])], "the hypervisor gave 0.10 cores to others");
+        check(&[(&metrics::CPU_STEAL, "", &[0, S / 10, S / 5])], "steal took 0.10 cores");
         check(
             &[(&metrics::PRESSURE_IO_FULL, "", &[0, S / 5, S * 2 / 5])],
-            "tasks waited for I/O in 20 % of the time",
+            "tasks waited for I/O 20 % of the time",
         );
     }
 
-    /// A setting with more threads than CPUs makes them wait for each other: that is its effect.
+    /// A setting with more threads than CPUs causes run-queue delay: that is its effect.
     #[test]
-    fn threads_that_wait_for_each_other_are_no_interference() {
+    fn run_queue_delay_without_other_processes_is_no_interference() {
         assert_eq!(judged(&[(&metrics::THREAD_WAIT, "scheduler/1", &[0, S, 2 * S])], 0), []);
     }
 
     #[test]
-    fn a_generator_at_its_limit_or_stopped_makes_a_trial_invalid() {
+    fn a_bound_or_stopped_generator_makes_a_trial_invalid() {
         assert_eq!(
             judged(&[], 9),
             [(
@@ -193,20 +192,20 @@ mod tests {
                 "the load generator was the limit in 9 of 10 s: late by 3 ms".to_owned()
             )]
         );
-        let why = "the load generator stood still for 3 s: it was stopped";
-        assert_eq!(judged_of(&[], 0, 3), [(InvalidKind::GeneratorBound, why.to_owned())]);
+        let why = "the load generator did not run for 3 s: it was stopped";
+        assert_eq!(judged_with_stop(&[], 0, 3), [(InvalidKind::GeneratorBound, why.to_owned())]);
     }
 
     #[test]
-    fn a_trial_in_which_the_clock_jumped_does_not_count() {
+    fn a_clock_jump_makes_a_trial_invalid() {
         assert_eq!(clock(0.1), None);
-        let told = |moved_s| clock(moved_s).map(|reason| reason.why).unwrap_or_default();
-        assert!(told(30.0).contains("by +30.0 s"), "{}", told(30.0));
-        assert!(told(-2.0).contains("by -2.0 s"), "{}", told(-2.0));
+        let why = |moved_s| clock(moved_s).map(|reason| reason.why).unwrap_or_default();
+        assert!(why(30.0).contains("by +30.0 s"), "{}", why(30.0));
+        assert!(why(-2.0).contains("by -2.0 s"), "{}", why(-2.0));
     }
 
     #[test]
-    fn without_the_host_nothing_can_be_said() {
+    fn a_trial_without_host_metrics_does_not_count() {
         let reasons = judged(&[(&metrics::CPU_BUSY, "", &[])], 0);
         assert_eq!(reasons.len(), 1, "{reasons:?}");
         assert_eq!(reasons[0].0, InvalidKind::NotMeasured);

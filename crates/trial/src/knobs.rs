@@ -1,8 +1,8 @@
-//! What a study tries to set: knobs, each with a few levels, for an OTP release and a number of CPUs.
+//! The knobs that a study can set for an OTP release and a number of CPUs, each with a few levels.
 //!
-//! A knob is what people think of as one decision; it may stand for several flags that only make sense together. Those here are the
-//! flags that are known to matter for some load. Whether a release takes a value is asked of `flags`, so that no trial is spent on a VM
-//! that would not start.
+//! A knob is one decision for the user; it may set several flags that only make sense together. The table holds the flags that are
+//! known to matter for some load. `beamtune_flags` decides whether a release accepts a value, so no trial is spent on a VM that would
+//! not start.
 
 use beamtune_flags::lint::{File, Level, Target, lint};
 use beamtune_flags::source::live_node;
@@ -11,7 +11,7 @@ use beamtune_model::study::{Fatal, Knob};
 
 use crate::space::{Parameter, Space};
 
-/// The table: name, whether its levels are in order, and its levels. `{}` stands for a number of schedulers.
+/// Name, whether the levels are ordered, and the levels besides the default.
 const KNOBS: &[(&str, bool, &[&str])] = &[
     (
         "busy wait",
@@ -24,24 +24,24 @@ const KNOBS: &[(&str, bool, &[&str])] = &[
     ("wake-up threshold", true, &["+swt low", "+swt very_low"]),
     ("utilization balancing", false, &["+sub true"]),
     ("port parallelism", false, &["+spp true"]),
-    ("minimal heap", true, &["+hms 1024", "+hms 4096"]),
-    ("messages off the heap", false, &["+hmqd off_heap"]),
+    ("minimum heap size", true, &["+hms 1024", "+hms 4096"]),
+    ("off-heap messages", false, &["+hmqd off_heap"]),
     ("dirty allocators", false, &["+Mdai max"]),
-    ("binaries: strategy", false, &["+MBas aobf", "+MBas ageffcbf"]),
-    ("binaries: carriers", true, &["+MBlmbcs 1024 +MBsbct 256", "+MBlmbcs 512 +MBsbct 128"]),
-    ("heaps: carriers", true, &["+MHlmbcs 20480 +MHsbct 2048", "+MHlmbcs 40960 +MHsbct 4096"]),
+    ("binary_alloc strategy", false, &["+MBas aobf", "+MBas ageffcbf"]),
+    ("binary_alloc carriers", true, &["+MBlmbcs 1024 +MBsbct 256", "+MBlmbcs 512 +MBsbct 128"]),
+    ("eheap_alloc carriers", true, &["+MHlmbcs 20480 +MHsbct 2048", "+MHlmbcs 40960 +MHsbct 4096"]),
     ("abandoned carriers", true, &["+Muacul 80"]),
     ("segment cache", true, &["+MMmcs 20", "+MMmcs 30"]),
-    ("full sweeps", true, &["-env ERL_FULLSWEEP_AFTER 20", "-env ERL_FULLSWEEP_AFTER 5"]),
+    ("fullsweep interval", true, &["-env ERL_FULLSWEEP_AFTER 20", "-env ERL_FULLSWEEP_AFTER 5"]),
 ];
 
-/// The knobs that a release has, with the levels that it takes; and with more than one CPU the number of schedulers.
+/// The knobs of a release, with the levels that it accepts, and the number of schedulers if there is more than one CPU.
 pub fn knobs(otp: &OtpVersion, cpus: usize) -> Vec<Knob> {
     let mut knobs: Vec<Knob> = KNOBS
         .iter()
         .map(|(name, ordered, levels)| {
             let words = |level: &&str| level.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
-            let levels = levels.iter().map(words).filter(|level| is_taken(level, otp));
+            let levels = levels.iter().map(words).filter(|level| is_accepted(level, otp));
             Knob {
                 name: (*name).to_owned(),
                 levels: std::iter::once(Vec::new()).chain(levels).collect(),
@@ -61,8 +61,8 @@ pub fn knobs(otp: &OtpVersion, cpus: usize) -> Vec<Knob> {
     knobs
 }
 
-/// Whether a release takes all flags of a level, and does what they say. What begins with a minus is for init, which takes it.
-fn is_taken(words: &[String], otp: &OtpVersion) -> bool {
+/// Whether a release accepts all flags of a level and none is ignored. Arguments with a minus are for init, which accepts any.
+fn is_accepted(words: &[String], otp: &OtpVersion) -> bool {
     if words.first().is_some_and(|word| word.starts_with('-')) {
         return true;
     }
@@ -77,16 +77,16 @@ fn is_taken(words: &[String], otp: &OtpVersion) -> bool {
     })
 }
 
-/// Levels, alone or two together, with which a VM of this release does not start, crashes or hangs beside the arguments that it has, as
-/// far as that is known: what is never tried.
-pub fn fatal(knobs: &[Knob], has: &[String], release: u32) -> Vec<Fatal> {
+/// Levels, single or in pairs, with which a VM of this release is known not to start, to crash or to hang, given its present arguments
+/// `args`. They are never tried.
+pub fn fatal(knobs: &[Knob], args: &[String], release: u32) -> Vec<Fatal> {
     let target = Target { releases: vec![release], machine: None };
     let errors = |more: &[&[String]]| {
-        let args: Vec<String> = has.iter().chain(more.iter().copied().flatten()).cloned().collect();
+        let args: Vec<String> = args.iter().chain(more.iter().copied().flatten()).cloned().collect();
         let found = lint(&[File { fragments: &[live_node(&args)] }], &target);
         found.into_iter().filter(|finding| finding.level == Level::Error).count()
     };
-    // What is wrong already is no reason: the target runs with it.
+    // Errors in the present arguments do not matter: the target runs with them.
     let before = errors(&[]);
     let levels: Vec<((usize, usize), &[String])> = knobs
         .iter()
@@ -97,16 +97,16 @@ pub fn fatal(knobs: &[Knob], has: &[String], release: u32) -> Vec<Fatal> {
         })
         .collect();
     let (bad, good): (Vec<_>, Vec<_>) = levels.into_iter().partition(|(_, words)| errors(&[words]) > before);
-    let mut fatal: Vec<Fatal> = bad.into_iter().map(|(place, _)| vec![place]).collect();
+    let mut fatal: Vec<Fatal> = bad.into_iter().map(|(level, _)| vec![level]).collect();
     for (at, (one, words)) in good.iter().enumerate() {
         let others = good.iter().skip(at + 1).filter(|(other, _)| other.0 != one.0);
-        let clash = others.filter(|(_, beside)| errors(&[words, beside]) > before);
-        fatal.extend(clash.map(|(other, _)| vec![*one, *other]));
+        let conflicting = others.filter(|(_, other_words)| errors(&[words, other_words]) > before);
+        fatal.extend(conflicting.map(|(other, _)| vec![*one, *other]));
     }
     fatal
 }
 
-/// The space in which a study searches.
+/// The search space of these knobs.
 pub fn space(knobs: &[Knob]) -> Space {
     let parameter = |knob: &Knob| Parameter {
         name: knob.name.clone(),
@@ -117,7 +117,7 @@ pub fn space(knobs: &[Knob]) -> Space {
     Space { parameters: knobs.iter().map(parameter).collect() }
 }
 
-/// All flags of a point.
+/// The flags that a point sets.
 pub fn flags(knobs: &[Knob], point: &[usize]) -> Vec<String> {
     let levels = knobs.iter().zip(point).filter_map(|(knob, level)| knob.levels.get(*level));
     levels.flatten().cloned().collect()
@@ -136,36 +136,36 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_asked_for_nothing_that_it_does_not_have() {
+    fn knobs_hold_only_what_the_release_accepts() {
         let (old, new) = (knobs(&otp("23.3"), 1), knobs(&otp("27.2"), 1));
         assert_eq!((levels(&old, "dirty allocators"), levels(&new, "dirty allocators")), (0, 2));
         for knobs in [&old, &new] {
             assert_eq!(levels(knobs, "busy wait"), 3);
-            assert_eq!(levels(knobs, "schedulers"), 0, "of one CPU there is nothing to take away");
+            assert_eq!(levels(knobs, "schedulers"), 0, "one CPU has one scheduler already");
             assert!(knobs.iter().all(|knob| knob.levels[0].is_empty() && knob.levels.len() > 1));
         }
     }
 
     #[test]
-    fn every_level_of_the_table_is_taken_by_a_release_of_today() {
+    fn a_recent_release_accepts_every_level_of_the_table() {
         let all = knobs(&otp("27.2"), 1);
-        for (name, _, of_table) in KNOBS {
-            assert_eq!(levels(&all, name), of_table.len() + 1, "{name}");
+        for (name, _, table_levels) in KNOBS {
+            assert_eq!(levels(&all, name), table_levels.len() + 1, "{name}");
         }
     }
 
     #[test]
-    fn schedulers_are_fewer_than_cpus() {
+    fn the_scheduler_levels_are_fewer_than_the_cpus() {
         let find = |cpus| knobs(&otp("27.2"), cpus).into_iter().find(|knob| knob.name == "schedulers");
-        let told =
+        let levels =
             |cpus| find(cpus).map(|knob| knob.levels.iter().map(|words| words.join(" ")).collect::<Vec<_>>());
-        assert_eq!(told(1), None);
-        assert_eq!(told(2), Some(vec![String::new(), "+S 1:1".to_owned()]));
-        assert_eq!(told(8), Some(vec![String::new(), "+S 7:7".to_owned(), "+S 4:4".to_owned()]));
+        assert_eq!(levels(1), None);
+        assert_eq!(levels(2), Some(vec![String::new(), "+S 1:1".to_owned()]));
+        assert_eq!(levels(8), Some(vec![String::new(), "+S 7:7".to_owned(), "+S 4:4".to_owned()]));
     }
 
     #[test]
-    fn what_a_vm_does_not_start_with_is_never_tried() {
+    fn levels_that_prevent_the_start_are_fatal() {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
         let knob = |name: &str, levels: &[&str]| Knob {
             name: name.to_owned(),
@@ -178,12 +178,12 @@ mod tests {
             knob("binding", &["+sbt db"]),
             knob("busy wait", &["+sbwt none"]),
         ];
-        let told = fatal(&knobs, &words("+IOt 4 +ssrct -sname x"), 25);
-        assert_eq!(told, [vec![(2, 1)], vec![(0, 2), (1, 1)]], "no topology; more pollsets than threads");
+        let found = fatal(&knobs, &words("+IOt 4 +ssrct -sname x"), 25);
+        assert_eq!(found, [vec![(2, 1)], vec![(0, 2), (1, 1)]], "no topology; more pollsets than threads");
     }
 
     #[test]
-    fn a_point_is_the_flags_of_its_levels() {
+    fn a_point_sets_the_flags_of_its_levels() {
         let knobs = knobs(&otp("27.2"), 1);
         let mut point = space(&knobs).default_point();
         assert!(flags(&knobs, &point).is_empty());

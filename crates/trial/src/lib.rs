@@ -1,8 +1,8 @@
-//! Studies: what is tried in which order, what of it counts, and what follows.
+//! Studies: which trial to run next, which trials count, and the verdict.
 //!
-//! Nothing here starts a target or reads a clock: what is to be run next follows from a question and from the trials that have
-//! ended ([`compare`]). What a trial has measured comes from a recording of it ([`measure`]), and whether it counts from the machine
-//! that it ran on ([`gate`], [`steady`]).
+//! Nothing here starts a target or reads a clock. The next trial is a function of the question and of the trials that have ended
+//! ([`compare`], [`tune`]). The measures of a trial come from its recording ([`measure`]); whether it counts depends on the host, the
+//! load generator and the clock ([`gate`], [`steady`]).
 
 pub mod advice;
 mod blocks;

@@ -1,4 +1,4 @@
-//! What a trial has measured: from a recording of its window and from what the load got back in it.
+//! The measures of a trial: from the recording of its window and from the answers that the load received in it.
 
 use std::collections::BTreeMap;
 
@@ -6,42 +6,42 @@ use beamtune_model::study::{self, Measures};
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Group, Metric, Period, cpu, metrics};
 
-/// What a load got back in the window that counts.
+/// The answers that a load received in the window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answers {
     /// Length of the window.
     pub seconds: f64,
-    /// Right answers.
+    /// Correct answers.
     pub done: u64,
-    /// What went wrong.
+    /// Errors: wrong or missing answers.
     pub errors: u64,
-    /// Percentiles of the responses, by their names (`p99`).
+    /// Percentiles of the response times, by name (`p99`).
     pub percentiles_ns: BTreeMap<String, u64>,
-    /// Where the window is the run of something that ends by itself.
+    /// Set if the window is the whole run of a job that ends on its own.
     pub run: Option<Run>,
 }
 
-/// The run of something that does its work and ends.
+/// The run of a job that ends on its own.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
-    /// How long it took, in nanoseconds.
+    /// Duration in nanoseconds.
     pub took_ns: f64,
-    /// CPU time that the target used for it, in nanoseconds.
+    /// CPU time of the target, in nanoseconds.
     pub cpu_ns: f64,
 }
 
 impl Answers {
-    /// Right answers a second.
+    /// Correct answers per second.
     fn per_second(&self) -> f64 {
         self.done as f64 / self.seconds
     }
 }
 
-/// Measures a window. What was not recorded or not answered is left out.
+/// The measures of a window. Quantities without recorded series or without answers are absent.
 pub fn measure(period: &Period, answers: &Answers) -> Measures {
     let mut found = Measures::default();
     let mut set = |quantity: study::Quantity, value: f64| found.set(quantity.name, value);
-    // Without any answer this divides by zero, and what is not finite is left out.
+    // Without answers this divides by zero; `Measures::set` drops values that are not finite.
     let per_request = |per_second: f64| per_second / answers.per_second();
     if answers.run.is_none() {
         set(study::THROUGHPUT, answers.per_second());
@@ -84,26 +84,30 @@ pub fn measure(period: &Period, answers: &Answers) -> Measures {
     found
 }
 
-/// Of the process's CPU time, that of its threads may differ by this share without being another: some of it is from threads that have
-/// ended, or were not read.
-const THREADS_SHARE: f64 = 0.1;
+/// The threads' CPU time is used if it differs from the process's by at most this share; a larger difference means threads that ended
+/// or were not read.
+const MAX_THREAD_CPU_DIFFERENCE: f64 = 0.1;
 
-/// CPU of the VM, in cores. That of its threads is told in nanoseconds, that of the process in clock ticks of 10 ms, which in a short window
-/// are some percent.
+/// CPU of the VM, in cores. Linux reports the CPU time of threads in nanoseconds, that of the process in clock ticks of 10 ms, which are
+/// some percent of a short window.
 fn vm_cores(period: &Period) -> Option<f64> {
     let process = cpu::process_cores(period).ok()?;
     let threads = sum(period, &metrics::THREAD_CPU).map(|rate| rate / SECOND_NS as f64);
-    Some(threads.filter(|threads| (threads - process).abs() <= THREADS_SHARE * process).unwrap_or(process))
+    Some(
+        threads
+            .filter(|threads| (threads - process).abs() <= MAX_THREAD_CPU_DIFFERENCE * process)
+            .unwrap_or(process),
+    )
 }
 
-/// A counter of all threads, added up, per second.
+/// Sum of a counter over all threads, per second.
 pub(crate) fn sum(period: &Period, metric: &Metric) -> Option<f64> {
     let rates: Vec<f64> =
         period.entities(metric.group).iter().filter_map(|entity| period.rate(metric, entity).ok()).collect();
     (!rates.is_empty()).then(|| rates.iter().sum())
 }
 
-/// CPU of each kind of threads, in cores.
+/// CPU by kind of thread, in cores.
 fn by_kind(period: &Period) -> BTreeMap<&str, f64> {
     let mut kinds = BTreeMap::new();
     for entity in period.entities(Group::HostThread) {
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_is_told_by_the_clock_of_threads_where_it_is_the_same() {
+    fn cpu_is_read_from_the_threads_if_it_agrees_with_the_process() {
         let cores = |of_thread: i64| {
             let period = period(&[
                 (&metrics::PROCESS_USER, "", &[0, 300_000_000]),
@@ -176,15 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn of_a_run_its_length_is_told_and_no_answers() {
+    fn a_run_has_duration_and_cpu_time_but_no_throughput() {
         let run = Some(Run { took_ns: 5e9, cpu_ns: 7e9 });
         let found = measure(&period(&[]), &Answers { seconds: 5.0, run, ..Answers::default() });
-        let told: Vec<(&str, f64)> = found.iter().collect();
-        assert_eq!(told, [("cpu-time", 7e9), ("duration", 5e9)]);
+        assert_eq!(found.iter().collect::<Vec<_>>(), [("cpu-time", 7e9), ("duration", 5e9)]);
     }
 
     #[test]
-    fn without_an_answer_nothing_is_measured_per_answer() {
+    fn without_answers_there_are_no_measures_per_answer() {
         let period =
             period(&[(&metrics::PROCESS_USER, "", &[0, 1_000]), (&metrics::PROCESS_SYSTEM, "", &[0, 0])]);
         let found = measure(&period, &Answers { seconds: 1.0, ..Answers::default() });

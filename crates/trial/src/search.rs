@@ -1,118 +1,118 @@
-//! Which candidate to try next, and which to believe in, after a few noisy trials.
+//! Bayesian optimization: which candidate to try next, and which candidates are best, after a few noisy trials.
 //!
-//! What the rules advise is tried first: the default, each advice by itself, all of them together. Then a model of the effects
-//! of all parameters decides: a Gaussian process whose covariances add up over parameters and, with less weight, over pairs
-//! of them (Duvenaud, Nickisch and Rasmussen, Additive Gaussian Processes, NIPS 2011), and whose mean before any trial is what the
-//! rules expect. Tried is where the expected improvement, times the probability that all limits are kept, is largest
-//! (Gardner et al., Bayesian Optimization with Inequality Constraints, ICML 2014). Believed is the model and never a trial: the
-//! best of many noisy trials looks better than it is.
+//! The default, each piece of the rules' advice alone, and all of it together are tried first. Then a model of the effects of all
+//! parameters decides: a Gaussian process whose covariance is a sum over parameters and, with less weight, over pairs of them
+//! (Duvenaud, Nickisch and Rasmussen, Additive Gaussian Processes, NIPS 2011), and whose prior mean is the effect that the rules
+//! expect. The next candidate maximizes the expected improvement times the probability that all limits are kept (Gardner et al.,
+//! Bayesian Optimization with Inequality Constraints, ICML 2014). Candidates are ranked by the model, never by their trials: the best
+//! of many noisy trials looks better than it is.
 //!
-//! Everything follows from the outcomes and the seed, so a study that was broken off goes on as it would have gone.
+//! Everything is a function of the outcomes and the seed, so an interrupted study continues as if it had not been interrupted.
 
-use beamtune_stats::gaussian::{Guess, Posterior};
+use beamtune_stats::gaussian::{Posterior, Prediction};
 
 use crate::space::{Point, Space};
 
-/// That a level of a parameter should make the objective smaller.
+/// Advice of a rule: a level of a parameter that should reduce the objective.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
-    /// Which parameter.
+    /// Index of the parameter.
     pub parameter: usize,
-    /// Which level it should have.
+    /// The advised level.
     pub level: usize,
-    /// By how much, as the logarithm of a ratio: -0.1 for some 10 % less.
+    /// Expected effect, as the logarithm of a ratio: -0.1 for about 10 % less.
     pub effect: f64,
 }
 
-/// What must stay below a limit.
+/// An upper limit for a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
-    /// Logarithm of its ratio to the default's.
-    pub most: f64,
-    /// Standard deviation of one trial's value.
+    /// The limit, as the logarithm of the ratio to the default's value.
+    pub max: f64,
+    /// Standard deviation of the value of one trial.
     pub noise_sd: f64,
 }
 
-/// The question of a study.
+/// The problem to optimize.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
-    /// What can be set.
+    /// The parameters.
     pub space: Space,
-    /// What the rules say.
+    /// The advice of the rules.
     pub advice: Vec<Advice>,
     /// Standard deviation of the objective of one trial.
     pub noise_sd: f64,
-    /// What must stay below a limit.
+    /// Limits of the other values.
     pub limits: Vec<Limit>,
-    /// How many parameters a finalist may set at most: as many as can be told apart afterwards.
-    pub most_set: usize,
-    /// Levels, each with its parameter, that are never tried, alone or together.
+    /// Maximum number of parameters that a finalist sets: as many as the back-out can tell apart.
+    pub max_set: usize,
+    /// Combinations of (parameter, level) that are never tried.
     pub fatal: Vec<Vec<(usize, usize)>>,
 }
 
 impl Problem {
-    /// Whether a candidate sets little more than a finalist may, and nothing that does not go together.
+    /// Whether a candidate sets at most [`EXTRA_PARTS`] more parameters than a finalist may, and no fatal combination.
     fn may_be_tried(&self, point: &[usize]) -> bool {
         let set = point.iter().zip(&self.space.parameters).filter(|(level, of)| **level != of.default);
         let has = |(parameter, level): &(usize, usize)| point.get(*parameter) == Some(level);
-        set.count() <= self.most_set.saturating_add(MORE_TRIED)
+        set.count() <= self.max_set.saturating_add(EXTRA_PARTS)
             && !self.fatal.iter().any(|levels| levels.iter().all(has))
     }
 }
 
-/// What a trial has shown. Values are logarithms of ratios to the mean of the default's trials.
+/// The outcome of a trial. Values are logarithms of ratios to the mean of the default's trials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// What was tried.
+    /// The candidate.
     pub point: Point,
-    /// The objective, of which less is better, and then what has limits, in their order. `None`: it did not run, or not to its
-    /// end.
+    /// The objective (less is better), then the values with limits, in the order of [`Problem::limits`]. `None` if the target did not
+    /// run to the end of the trial.
     pub values: Option<Vec<f64>>,
 }
 
-/// What is believed of a candidate.
+/// What the model predicts for a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Belief {
     /// The candidate.
     pub point: Point,
     /// Its objective.
-    pub objective: Guess,
+    pub objective: Prediction,
     /// Probability that all limits are kept.
     pub within_limits: f64,
 }
 
-/// Standard deviations that the effect of a parameter may have, as logarithms of ratios. The likelihood weighs them.
-const EFFECTS: [f64; 4] = [0.01, 0.025, 0.06, 0.15];
-/// Variance of what a pair of parameters does together, beside the one of each.
-const PAIRS: [f64; 2] = [0.05, 0.3];
-/// How much of what the rules expect is believed.
-const TRUST: [f64; 3] = [0.0, 0.5, 1.0];
-/// Variance of an advised level beside others: more of what works is advised than not.
-const ADVISED: f64 = 3.0;
+/// Prior standard deviations of a parameter's effect, as logarithms of ratios. A model is fitted for each and weighted by its likelihood.
+const EFFECT_SDS: [f64; 4] = [0.01, 0.025, 0.06, 0.15];
+/// Prior variances of the interaction of two parameters, relative to the variance of their own effects.
+const PAIR_VARIANCES: [f64; 2] = [0.05, 0.3];
+/// Shares of the effect expected by the rules that the prior mean takes over.
+const ADVICE_WEIGHTS: [f64; 3] = [0.0, 0.5, 1.0];
+/// Prior variance of an advised level relative to others: advised levels have larger effects.
+const ADVISED_VARIANCE: f64 = 3.0;
 
-/// A candidate is believed in if it is better than the default with this probability …
-const BETTER: f64 = 0.9;
-/// … and keeps the limits with this one.
-const WITHIN: f64 = 0.8;
+/// A finalist is better than the default with at least this probability …
+const MIN_PROBABILITY_BETTER: f64 = 0.9;
+/// … and keeps the limits with at least this one.
+const MIN_PROBABILITY_WITHIN: f64 = 0.8;
 
-/// A part that is believed to make less than this of a difference, as the logarithm of a ratio, is not taken. Beliefs are shrunk towards
-/// nothing, so it is less than what pays (of 0, 0.4 and 1 percent the best on the surfaces of `make search`).
-const LEAST_BELIEVED: f64 = 0.004;
-/// So many parts more than a finalist may have, a trial has: what several do is learnt sooner together (on the same surfaces, of 0, 2
-/// and 4).
-const MORE_TRIED: usize = 2;
+/// A part with a smaller predicted effect is dropped; logarithm of a ratio. Predictions are shrunk towards 0, so this is less than the
+/// smallest gain that pays (the best of 0, 0.4 and 1 percent on the surfaces of `make search`).
+const MIN_EFFECT: f64 = 0.004;
+/// A candidate may set this number of parts more than a finalist: the effects of several parts are learnt sooner together (the best of
+/// 0, 2 and 4 on the same surfaces).
+const EXTRA_PARTS: usize = 2;
 
-/// Points that are thought of at random for each trial, beside neighbours of good ones.
+/// Random candidates per trial, besides the neighbours of good points.
 const RANDOM_POINTS: usize = 300;
-/// Pairs of changes of good points that are thought of.
+/// Candidates per trial that differ from a good point in two parameters.
 const PAIRS_OF_CHANGES: usize = 300;
-/// Good points whose neighbours are thought of.
-const PARENTS: usize = 5;
+/// Number of good points whose neighbours are candidates.
+const MAX_PARENTS: usize = 5;
 
-/// The candidate to try next; the same for the same outcomes and seed. `None` when there is none left.
+/// The candidate to try next, determined by outcomes and seed. `None` if none is left.
 pub fn next(problem: &Problem, outcomes: &[Outcome], seed: u64) -> Option<Point> {
     let is_new = |point: &Point| outcomes.iter().all(|outcome| outcome.point != *point);
-    if let Some(first) = planned(problem).into_iter().find(|point| is_new(point)) {
+    if let Some(first) = initial_points(problem).into_iter().find(|point| is_new(point)) {
         return Some(first);
     }
     let models = Models::new(problem, outcomes);
@@ -121,40 +121,44 @@ pub fn next(problem: &Problem, outcomes: &[Outcome], seed: u64) -> Option<Point>
     let mut random =
         fastrand::Rng::with_seed(seed ^ (outcomes.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut chosen: Option<(f64, Point)> = None;
-    for point in thoughts(problem, &models, tried, &mut random).into_iter().filter(is_new) {
+    for point in candidates(problem, &models, tried, &mut random).into_iter().filter(is_new) {
         let belief = models.belief(&point);
-        let worth = belief.objective.expected_below(best) * belief.within_limits * models.runs(&point);
-        if chosen.as_ref().is_none_or(|(most, _)| worth > *most) {
-            chosen = Some((worth, point));
+        let improvement = belief.objective.expected_improvement(best);
+        let score = improvement * belief.within_limits * models.run_probability(&point);
+        if chosen.as_ref().is_none_or(|(highest, _)| score > *highest) {
+            chosen = Some((score, point));
         }
     }
     chosen.map(|(_, point)| point)
 }
 
-/// Those that are believed to be better than the default, best first; at most so many. They are what was tried, without the parts that are
-/// not believed to do anything, nor more of them than [`Problem::most_set`].
-pub fn finalists(problem: &Problem, outcomes: &[Outcome], most: usize) -> Vec<Belief> {
+/// At most `max` points that are probably better than the default and within the limits, best first. They are the points that were
+/// tried, without the parts that have too little effect, and with at most [`Problem::max_set`] parts.
+pub fn finalists(problem: &Problem, outcomes: &[Outcome], max: usize) -> Vec<Belief> {
     let models = Models::new(problem, outcomes);
     let pruned = models.tried().into_iter().map(|belief| models.pruned(belief.point));
     let mut beliefs: Vec<Belief> = pruned.collect();
-    // Of one that was tried more than once all is believed the same.
+    // Equal points have equal beliefs.
     beliefs.sort_by(|a, b| a.point.cmp(&b.point));
     beliefs.dedup_by(|a, b| a.point == b.point);
-    beliefs.retain(|belief| belief.objective.below(0.0) >= BETTER && belief.within_limits >= WITHIN);
+    beliefs.retain(|belief| {
+        belief.objective.probability_below(0.0) >= MIN_PROBABILITY_BETTER
+            && belief.within_limits >= MIN_PROBABILITY_WITHIN
+    });
     beliefs.retain(|belief| !models.broken.contains(&&belief.point));
     beliefs.sort_by(|a, b| a.objective.mean.total_cmp(&b.objective.mean));
-    beliefs.truncate(most);
+    beliefs.truncate(max);
     beliefs
 }
 
-/// What is believed of these points, in their order.
+/// What the model predicts for these points, in their order.
 pub fn believe(problem: &Problem, outcomes: &[Outcome], points: &[Point]) -> Vec<Belief> {
     let models = Models::new(problem, outcomes);
     points.iter().map(|point| models.belief(point)).collect()
 }
 
-/// What is tried before the model decides.
-fn planned(problem: &Problem) -> Vec<Point> {
+/// The points that are tried before the model decides.
+fn initial_points(problem: &Problem) -> Vec<Point> {
     let default = problem.space.default_point();
     let with = |mut point: Point, advice: &Advice| {
         if let Some(level) = point.get_mut(advice.parameter) {
@@ -166,20 +170,20 @@ fn planned(problem: &Problem) -> Vec<Point> {
     by_effect.sort_by(|a, b| a.effect.total_cmp(&b.effect));
     let mut points = vec![default.clone()];
     points.extend(by_effect.iter().map(|advice| with(default.clone(), advice)));
-    // Of two that want the same parameter the stronger one comes last.
+    // Of two advices for the same parameter the stronger one is applied last, so it wins.
     points.push(by_effect.iter().rev().fold(default, |point, advice| with(point, advice)));
-    points.retain(|point| problem.space.holds(point) && problem.may_be_tried(point));
+    points.retain(|point| problem.space.contains(point) && problem.may_be_tried(point));
     points
 }
 
-/// The least mean of those that are believed to keep the limits; the default does.
+/// The smallest predicted mean of the tried points that probably keep the limits; the default, with 0, is one of them.
 fn best_known(tried: &[Belief]) -> f64 {
-    let kept = tried.iter().filter(|belief| belief.within_limits >= WITHIN);
+    let kept = tried.iter().filter(|belief| belief.within_limits >= MIN_PROBABILITY_WITHIN);
     kept.map(|belief| belief.objective.mean).fold(0.0, f64::min)
 }
 
-/// Points that may be worth trying: neighbours of the best ones, also of such as did not run, and some at random.
-fn thoughts(
+/// Candidates: neighbours of the best points, including points that failed, and random ones.
+fn candidates(
     problem: &Problem,
     models: &Models<'_>,
     tried: Vec<Belief>,
@@ -189,10 +193,10 @@ fn thoughts(
     let mut parents = tried;
     parents.extend(models.broken.iter().map(|point| models.belief(point)));
     parents.sort_by(|a, b| {
-        let worth = |belief: &Belief| belief.objective.mean * belief.within_limits;
-        worth(a).total_cmp(&worth(b))
+        let score = |belief: &Belief| belief.objective.mean * belief.within_limits;
+        score(a).total_cmp(&score(b))
     });
-    parents.truncate(PARENTS);
+    parents.truncate(MAX_PARENTS);
     let mut points = Vec::new();
     let changes: Vec<(usize, usize)> = (0..space.parameters.len())
         .flat_map(|parameter| (0..space.parameters[parameter].levels).map(move |level| (parameter, level)))
@@ -213,7 +217,7 @@ fn thoughts(
         points.push(with(with(parent.point.clone(), change()), change()));
     }
     for _ in 0..RANDOM_POINTS {
-        let share = random.f64() * (problem.most_set as f64 / space.parameters.len() as f64).min(1.0);
+        let share = random.f64() * (problem.max_set as f64 / space.parameters.len() as f64).min(1.0);
         let level =
             |parameter: &crate::space::Parameter, random: &mut fastrand::Rng| match random.f64() < share {
                 true => random.usize(..parameter.levels),
@@ -227,26 +231,27 @@ fn thoughts(
     points
 }
 
-/// One value of all trials, with one guess of how effects are spread.
+/// A model of one value under one choice of hyperparameters.
 struct Model {
     posterior: Posterior,
     effect_sd: f64,
-    pairs: f64,
-    trust: f64,
+    pair_variance: f64,
+    advice_weight: f64,
+    /// Share of this model in the average.
     weight: f64,
 }
 
-/// What is known of one value: models that explain it, each with its weight.
-struct Value(Vec<Model>);
+/// The weighted average of all models of one value.
+struct ModelAverage(Vec<Model>);
 
-/// What is known of the objective and of what has limits.
+/// The models of the objective and of the values with limits.
 struct Models<'a> {
     problem: &'a Problem,
     /// Points of trials that have values.
     points: Vec<&'a Point>,
-    objective: Value,
-    limited: Vec<Value>,
-    /// Points of trials that did not run.
+    objective: ModelAverage,
+    limited: Vec<ModelAverage>,
+    /// Points of failed trials.
     broken: Vec<&'a Point>,
     default: Point,
 }
@@ -255,14 +260,16 @@ impl<'a> Models<'a> {
     fn new(problem: &'a Problem, outcomes: &'a [Outcome]) -> Self {
         let ran = outcomes.iter().filter_map(|outcome| Some((&outcome.point, outcome.values.as_ref()?)));
         let (points, values): (Vec<&Point>, Vec<&Vec<f64>>) = ran
-            .filter(|(point, values)| problem.space.holds(point) && values.len() == problem.limits.len() + 1)
+            .filter(|(point, values)| {
+                problem.space.contains(point) && values.len() == problem.limits.len() + 1
+            })
             .unzip();
         let broken = outcomes.iter().filter(|outcome| outcome.values.is_none()).map(|outcome| &outcome.point);
-        let broken = broken.filter(|point| problem.space.holds(point)).collect();
-        let shares = Shares::new(problem, &points);
-        let fit = |index: usize, noise_sd: f64, trust: &[f64]| {
+        let broken = broken.filter(|point| problem.space.contains(point)).collect();
+        let similarities = Similarities::new(problem, &points);
+        let fit = |index: usize, noise_sd: f64, advice_weights: &[f64]| {
             let values: Vec<f64> = values.iter().map(|values| values[index]).collect();
-            Value::fit(problem, &points, &shares, &values, noise_sd, trust)
+            ModelAverage::fit(problem, &points, &similarities, &values, noise_sd, advice_weights)
         };
         let limited = problem
             .limits
@@ -270,23 +277,25 @@ impl<'a> Models<'a> {
             .enumerate()
             .map(|(at, limit)| fit(at + 1, limit.noise_sd, &[0.0]))
             .collect();
-        let objective = fit(0, problem.noise_sd, &TRUST);
+        let objective = fit(0, problem.noise_sd, &ADVICE_WEIGHTS);
         Models { problem, objective, limited, broken, points, default: problem.space.default_point() }
     }
 
     fn belief(&self, point: &Point) -> Belief {
-        let cross: Vec<Share> =
-            self.points.iter().map(|other| Share::of(self.problem, point, other)).collect();
-        let own = Share::of(self.problem, point, point);
-        let expected = expected(self.problem, point);
-        let objective = self.objective.guess(&cross, own, expected);
-        let within = |(value, limit): (&Value, &Limit)| value.guess(&cross, own, 0.0).below(limit.most);
+        let cross: Vec<Similarity> =
+            self.points.iter().map(|other| Similarity::new(self.problem, point, other)).collect();
+        let own = Similarity::new(self.problem, point, point);
+        let expected = expected_effect(self.problem, point);
+        let objective = self.objective.predict(&cross, own, expected);
+        let within = |(model, limit): (&ModelAverage, &Limit)| {
+            model.predict(&cross, own, 0.0).probability_below(limit.max)
+        };
         let within_limits = self.limited.iter().zip(&self.problem.limits).map(within).product();
         Belief { point: point.clone(), objective, within_limits }
     }
 
-    /// A point without the parts that are not believed to make [`LEAST_BELIEVED`] of a difference, each with the others there, nor more of
-    /// them than there may be; those that matter least go first. One without which a limit would not be kept matters.
+    /// Drops the parts of a point one by one, the least effective first, as long as there are more than [`Problem::max_set`] or the
+    /// effect of the part, given the others, is below [`MIN_EFFECT`]. A part is kept if a limit would not be kept without it.
     fn pruned(&self, mut point: Point) -> Belief {
         loop {
             let belief = self.belief(&point);
@@ -296,29 +305,31 @@ impl<'a> Models<'a> {
                 without[*at] = self.default[*at];
                 self.belief(&without)
             };
-            let loses_limit =
-                |without: &Belief| belief.within_limits >= WITHIN && without.within_limits < WITHIN;
-            let matters = |without: &Belief| (loses_limit(without), without.objective.mean);
-            let least = set.iter().map(without).min_by(|a, b| {
-                let (a, b) = (matters(a), matters(b));
+            let loses_limit = |without: &Belief| {
+                belief.within_limits >= MIN_PROBABILITY_WITHIN
+                    && without.within_limits < MIN_PROBABILITY_WITHIN
+            };
+            let cost = |without: &Belief| (loses_limit(without), without.objective.mean);
+            let cheapest = set.iter().map(without).min_by(|a, b| {
+                let (a, b) = (cost(a), cost(b));
                 a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
             });
-            let does_little = |least: &Belief| {
-                !loses_limit(least) && least.objective.mean < belief.objective.mean + LEAST_BELIEVED
+            let costs_little = |without: &Belief| {
+                !loses_limit(without) && without.objective.mean < belief.objective.mean + MIN_EFFECT
             };
-            let is_too_many = set.len() > self.problem.most_set;
-            match least.filter(|least| is_too_many || does_little(least)) {
-                Some(least) => point = least.point,
+            let is_too_many = set.len() > self.problem.max_set;
+            match cheapest.filter(|without| is_too_many || costs_little(without)) {
+                Some(without) => point = without.point,
                 None => return belief,
             }
         }
     }
 
-    /// How likely a candidate runs at all. Of a trial that did not, each level that never ran in another one may be the cause; if
-    /// all of them did, it is what they do together.
-    fn runs(&self, point: &Point) -> f64 {
+    /// Probability that a candidate runs at all. The cause of a failed trial is one of its levels that never ran in another trial, each
+    /// with equal probability; if all of them did, it is their combination.
+    fn run_probability(&self, point: &Point) -> f64 {
         let has_run = |at: usize, level: usize| self.points.iter().any(|ran| ran[at] == level);
-        let chance = |broken: &&Point| {
+        let probability = |broken: &&Point| {
             let levels = || broken.iter().copied().enumerate();
             let suspects: Vec<(usize, usize)> =
                 levels().filter(|(at, level)| !has_run(*at, *level)).collect();
@@ -326,125 +337,139 @@ impl<'a> Models<'a> {
                 let set = || levels().zip(&self.default).filter(|((_, level), default)| level != *default);
                 return f64::from(u8::from(!set().all(|((at, level), _)| point[at] == level)));
             }
-            let met = suspects.iter().filter(|(at, level)| point[*at] == *level).count();
-            1.0 - met as f64 / suspects.len() as f64
+            let shared = suspects.iter().filter(|(at, level)| point[*at] == *level).count();
+            1.0 - shared as f64 / suspects.len() as f64
         };
-        self.broken.iter().map(chance).product()
+        self.broken.iter().map(probability).product()
     }
 
-    /// What is believed of each trial that ran.
+    /// The belief about the point of each trial that ran.
     fn tried(&self) -> Vec<Belief> {
         self.points.iter().map(|point| self.belief(point)).collect()
     }
 }
 
-/// What the rules expect of a point.
-fn expected(problem: &Problem, point: &[usize]) -> f64 {
+/// The effect that the rules expect of a point.
+fn expected_effect(problem: &Problem, point: &[usize]) -> f64 {
     let followed = problem.advice.iter().filter(|advice| point.get(advice.parameter) == Some(&advice.level));
     followed.map(|advice| advice.effect).sum()
 }
 
-/// What two points have in common: of single parameters, and of pairs.
+/// Similarity of two points: the covariance of their effects at unit variance.
 #[derive(Debug, Clone, Copy)]
-struct Share {
+struct Similarity {
+    /// Sum over the parameters.
     single: f64,
+    /// Sum over the pairs of parameters.
     pairs: f64,
 }
 
-impl Share {
-    fn of(problem: &Problem, a: &[usize], b: &[usize]) -> Share {
+impl Similarity {
+    fn new(problem: &Problem, a: &[usize], b: &[usize]) -> Similarity {
         let (mut single, mut squares) = (0.0, 0.0);
         for (parameter, (a, b)) in a.iter().zip(b).enumerate() {
             let is_advised = |level| {
                 problem.advice.iter().any(|advice| (advice.parameter, advice.level) == (parameter, level))
             };
-            let advised = if is_advised(*a) && is_advised(*b) { ADVISED } else { 1.0 };
-            let common = advised * problem.space.common(parameter, *a, *b);
-            single += common;
-            squares += common * common;
+            let advised = if is_advised(*a) && is_advised(*b) { ADVISED_VARIANCE } else { 1.0 };
+            let similarity = advised * problem.space.correlation(parameter, *a, *b);
+            single += similarity;
+            squares += similarity * similarity;
         }
-        // The sum over all pairs, from the square of the sum.
-        Share { single, pairs: (single * single - squares) / 2.0 }
+        // The sum over all pairs follows from the square of the sum.
+        Similarity { single, pairs: (single * single - squares) / 2.0 }
     }
 
-    fn covariance(self, effect_sd: f64, pairs: f64) -> f64 {
-        effect_sd * effect_sd * (self.single + pairs * self.pairs)
+    fn covariance(self, effect_sd: f64, pair_variance: f64) -> f64 {
+        effect_sd * effect_sd * (self.single + pair_variance * self.pairs)
     }
 }
 
-/// What all measured points have in common: a lower triangle.
-struct Shares(Vec<Vec<Share>>);
+/// The similarities of all measured points: a lower triangle.
+struct Similarities(Vec<Vec<Similarity>>);
 
-impl Shares {
+impl Similarities {
     fn new(problem: &Problem, points: &[&Point]) -> Self {
         let row = |(at, point): (usize, &&Point)| {
-            points[..=at].iter().map(|other| Share::of(problem, point, other)).collect()
+            points[..=at].iter().map(|other| Similarity::new(problem, point, other)).collect()
         };
-        Shares(points.iter().enumerate().map(row).collect())
+        Similarities(points.iter().enumerate().map(row).collect())
     }
 }
 
-impl Value {
+impl ModelAverage {
     fn fit(
         problem: &Problem,
         points: &[&Point],
-        shares: &Shares,
+        similarities: &Similarities,
         values: &[f64],
         noise_sd: f64,
-        trusts: &[f64],
-    ) -> Value {
-        let expected: Vec<f64> = points.iter().map(|point| expected(problem, point)).collect();
+        advice_weights: &[f64],
+    ) -> ModelAverage {
+        let expected: Vec<f64> = points.iter().map(|point| expected_effect(problem, point)).collect();
         let mut models = Vec::new();
-        for effect_sd in EFFECTS {
-            for pairs in PAIRS {
-                for trust in trusts {
-                    let row = |row: &Vec<Share>| {
-                        let mut row: Vec<f64> =
-                            row.iter().map(|share| share.covariance(effect_sd, pairs)).collect();
+        for effect_sd in EFFECT_SDS {
+            for pair_variance in PAIR_VARIANCES {
+                for &advice_weight in advice_weights {
+                    let row = |row: &Vec<Similarity>| {
+                        let mut row: Vec<f64> = row
+                            .iter()
+                            .map(|similarity| similarity.covariance(effect_sd, pair_variance))
+                            .collect();
                         if let Some(own) = row.last_mut() {
                             *own += noise_sd * noise_sd;
                         }
                         row
                     };
-                    let rest: Vec<f64> = values
+                    let residuals: Vec<f64> = values
                         .iter()
                         .zip(&expected)
-                        .map(|(value, expected)| value - trust * expected)
+                        .map(|(value, expected)| value - advice_weight * expected)
                         .collect();
-                    if let Some(posterior) = Posterior::new(shares.0.iter().map(row).collect(), &rest) {
-                        models.push(Model { posterior, effect_sd, pairs, trust: *trust, weight: 0.0 });
+                    let covariances = similarities.0.iter().map(row).collect();
+                    if let Some(posterior) = Posterior::new(covariances, &residuals) {
+                        models.push(Model {
+                            posterior,
+                            effect_sd,
+                            pair_variance,
+                            advice_weight,
+                            weight: 0.0,
+                        });
                     }
                 }
             }
         }
-        let most =
+        let highest =
             models.iter().map(|model| model.posterior.log_likelihood()).fold(f64::NEG_INFINITY, f64::max);
-        let likelihood = |model: &Model| (model.posterior.log_likelihood() - most).exp();
+        let likelihood = |model: &Model| (model.posterior.log_likelihood() - highest).exp();
         let sum: f64 = models.iter().map(likelihood).sum();
         for model in &mut models {
             model.weight = likelihood(model) / sum;
         }
-        Value(models)
+        ModelAverage(models)
     }
 
-    /// The mean of all models, and how far they are from it and from each other.
-    fn guess(&self, cross: &[Share], own: Share, expected: f64) -> Guess {
-        let guesses: Vec<(f64, Guess)> = self
+    /// The weighted mean of all models. Its variance is that within the models plus that between them.
+    fn predict(&self, cross: &[Similarity], own: Similarity, expected: f64) -> Prediction {
+        let predictions: Vec<(f64, Prediction)> = self
             .0
             .iter()
             .map(|model| {
-                let covariance = |share: &Share| share.covariance(model.effect_sd, model.pairs);
+                let covariance =
+                    |similarity: &Similarity| similarity.covariance(model.effect_sd, model.pair_variance);
                 let cross: Vec<f64> = cross.iter().map(covariance).collect();
-                let Guess { mean, sd } = model.posterior.guess(&cross, covariance(&own));
-                (model.weight, Guess { mean: mean + model.trust * expected, sd })
+                let Prediction { mean, sd } = model.posterior.predict(&cross, covariance(&own));
+                (model.weight, Prediction { mean: mean + model.advice_weight * expected, sd })
             })
             .collect();
-        let mean: f64 = guesses.iter().map(|(weight, guess)| weight * guess.mean).sum();
-        let variance: f64 = guesses
+        let mean: f64 = predictions.iter().map(|(weight, prediction)| weight * prediction.mean).sum();
+        let variance: f64 = predictions
             .iter()
-            .map(|(weight, guess)| weight * (guess.sd * guess.sd + (guess.mean - mean).powi(2)))
+            .map(|(weight, prediction)| {
+                weight * (prediction.sd * prediction.sd + (prediction.mean - mean).powi(2))
+            })
             .sum();
-        Guess { mean, sd: variance.sqrt() }
+        Prediction { mean, sd: variance.sqrt() }
     }
 }
 

@@ -1,15 +1,15 @@
-//! What can be set: parameters with a few levels each.
+//! The search space: parameters with a few levels each.
 
-/// Something that can be set in one of a few ways.
+/// A parameter with a few levels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name, for people.
+    /// Display name.
     pub name: String,
-    /// Ways in which it can be set, at least one.
+    /// Number of levels, at least one.
     pub levels: usize,
-    /// The one that it has when nobody sets it.
+    /// The level of an unchanged target.
     pub default: usize,
-    /// Whether levels next to each other do nearly the same: sizes, numbers. Else they are names.
+    /// Whether adjacent levels have similar effects, as sizes and numbers have. Names do not.
     pub ordered: bool,
 }
 
@@ -19,28 +19,28 @@ pub type Point = Vec<usize>;
 /// All parameters of a study.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Space {
-    /// In the order in which points name their levels.
+    /// In the order of a [`Point`].
     pub parameters: Vec<Parameter>,
 }
 
-/// How fast levels in order lose what they have in common: the correlation of two that are all of the levels apart is 1/e.
+/// Length scale of ordered levels, as a share of their range: at 1, the correlation of the first and the last level is 1/e.
 const ORDERED_LENGTH: f64 = 1.0;
 
 impl Space {
-    /// Where nothing is set.
+    /// The point with all parameters at their defaults.
     pub fn default_point(&self) -> Point {
         self.parameters.iter().map(|parameter| parameter.default).collect()
     }
 
-    /// Whether it has a level for each parameter, and only such as there are.
-    pub fn holds(&self, point: &[usize]) -> bool {
+    /// Whether the point has an existing level for each parameter.
+    pub fn contains(&self, point: &[usize]) -> bool {
         let fits = |(level, parameter): (&usize, &Parameter)| *level < parameter.levels;
         point.len() == self.parameters.len() && point.iter().zip(&self.parameters).all(fits)
     }
 
-    /// What the effects of two levels have in common, from 0 to 1. The effect of a level is what it changes beside the default, so
-    /// the default's own is known, and has nothing in common with any.
-    pub(crate) fn common(&self, parameter: usize, a: usize, b: usize) -> f64 {
+    /// Prior correlation of the effects of two levels, from 0 to 1. An effect is a difference from the default, so that of the default
+    /// is 0 and correlates with none.
+    pub(crate) fn correlation(&self, parameter: usize, a: usize, b: usize) -> f64 {
         let Some(Parameter { levels, default, ordered, .. }) = self.parameters.get(parameter) else {
             return 0.0;
         };
@@ -50,11 +50,11 @@ impl Space {
             }
             false => f64::from(u8::from(a == b)),
         };
-        // The covariance of differences from the default, for which alike(a, a) is 1.
-        let both = alike(a, b) - alike(a, *default) - alike(*default, b) + 1.0;
-        let own = |level: usize| 2.0 * (1.0 - alike(level, *default));
-        let size = (own(a) * own(b)).sqrt();
-        if size > 0.0 { both / size } else { 0.0 }
+        // Covariance of the differences from the default; alike(a, a) is 1.
+        let covariance = alike(a, b) - alike(a, *default) - alike(*default, b) + 1.0;
+        let variance = |level: usize| 2.0 * (1.0 - alike(level, *default));
+        let scale = (variance(a) * variance(b)).sqrt();
+        if scale > 0.0 { covariance / scale } else { 0.0 }
     }
 }
 
@@ -67,27 +67,30 @@ mod tests {
     }
 
     #[test]
-    fn the_default_has_nothing_in_common_with_others_and_a_level_all_with_itself() {
+    fn the_default_correlates_with_no_level_and_each_level_with_itself() {
         let space = Space { parameters: vec![parameter(3, 1, false), parameter(5, 0, true)] };
         for (at, Parameter { levels, default, .. }) in space.parameters.iter().enumerate() {
             for level in 0..*levels {
-                let same = space.common(at, level, level);
+                let same = space.correlation(at, level, level);
                 assert!((same - f64::from(u8::from(level != *default))).abs() < 1e-12, "{at} {level} {same}");
-                assert_eq!(space.common(at, level, *default), 0.0);
+                assert_eq!(space.correlation(at, level, *default), 0.0);
             }
         }
-        // Of names, two differ from the default in different ways; of sizes, neighbours do so in the same way.
-        assert!((space.common(0, 0, 2) - 0.5).abs() < 1e-12);
-        assert!(space.common(1, 3, 4) > space.common(1, 1, 4) && space.common(1, 3, 4) > 0.8);
-        assert_eq!(space.common(7, 0, 1), 0.0);
+        // Two names differ from the default in different ways; neighbouring sizes differ in nearly the same way.
+        assert!((space.correlation(0, 0, 2) - 0.5).abs() < 1e-12);
+        assert!(space.correlation(1, 3, 4) > space.correlation(1, 1, 4) && space.correlation(1, 3, 4) > 0.8);
+        assert_eq!(space.correlation(7, 0, 1), 0.0);
     }
 
     #[test]
-    fn points_name_a_level_of_each_parameter() {
+    fn a_point_has_an_existing_level_for_each_parameter() {
         let space = Space { parameters: vec![parameter(2, 1, false), parameter(3, 0, true)] };
         assert_eq!(space.default_point(), [1, 0]);
         assert!(
-            space.holds(&[0, 2]) && !space.holds(&[2, 0]) && !space.holds(&[0]) && !space.holds(&[0, 0, 0])
+            space.contains(&[0, 2])
+                && !space.contains(&[2, 0])
+                && !space.contains(&[0])
+                && !space.contains(&[0, 0, 0])
         );
     }
 }

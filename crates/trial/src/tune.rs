@@ -1,15 +1,15 @@
-//! Which setting is best: searched, confirmed on fresh trials, and rid of what does not pay.
+//! Finds the best setting: search, confirmation on fresh trials, and removal of the parts that do not pay.
 //!
-//! The stages follow each other, each a function of the trials that have ended, so a study that was broken off goes on as it would have
-//! gone:
+//! There are four stages. Each is a function of the trials that have ended, so an interrupted study continues as if it had not been
+//! interrupted:
 //!
-//! 1. *Same*: the target against itself, as in a [comparison](crate::compare). It says how much trials differ, and stops where the
-//!    machine changes while it is measured.
-//! 2. *Search*: single trials, what the rules advise first ([`search`]). They decide nothing but which settings are worth more: the best of
-//!    many noisy trials looks better than it is.
-//! 3. *Confirm*: blocks of the target as it is and of up to two finalists, judged together (Holm). A finalist that breaks a guard is none.
-//! 4. *Back out*: blocks of the target as it is, the winner, and the winner without each of its parts. A part that is shown not to pay is
-//!    left out in the end; what cannot be told is kept and said to be so.
+//! 1. *Same*: the unchanged target against itself, as in a [comparison](crate::compare). Measures the noise of trials, and ends the
+//!    study if the machine changes while it is measured.
+//! 2. *Search*: single trials, the advice of the rules first ([`search`]). They only select finalists: the best of many noisy trials
+//!    looks better than it is.
+//! 3. *Confirm*: blocks of the unchanged target and up to two finalists, tested together (Holm). A finalist that breaks a guard loses.
+//! 4. *Back out*: blocks of the unchanged target, the winner, and the winner without each of its parts. A part that is shown not to pay
+//!    is removed; an undecided part is kept and marked as undecided.
 
 use std::cell::OnceCell;
 
@@ -17,99 +17,101 @@ use beamtune_model::study::{
     Advised, Arm, CPU_PER_REQUEST, ERRORS, Ending, Finalist, Gain, Learnt, Margin, Measures, Order, P99,
     Part, Pays, Phase, Quantity, RSS, Ratio, Trial, TrialOutcome, Tuning, TuningVerdict,
 };
-use beamtune_stats::gaussian::Guess;
-use beamtune_stats::paired::{again, effect, p_value};
+use beamtune_stats::gaussian::Prediction;
+use beamtune_stats::paired::{effect, p_value, predict_repetition};
 use beamtune_stats::sequential;
 use beamtune_stats::{SD_OF_MAD, median};
 
-use crate::blocks::{self, Blocks, LEAST_SAME_PAIRS, Same, differences, limit, more_is_better, worse};
+use crate::blocks::{
+    self, Blocks, LEAST_SAME_PAIRS, SelfComparison, differences, limit, more_is_better, worse,
+};
 use crate::compare::{guard, ratio};
 use crate::knobs;
 use crate::search::{self, Advice, Limit, Outcome, Problem};
 use crate::space::Point;
 
-/// Share of all trials that confirm.
+/// Share of all trials for the confirmation.
 const CONFIRM_SHARE: f64 = 0.3;
-/// Share of all trials that back out what does not pay.
+/// Share of all trials for the back-out.
 const BACK_OUT_SHARE: f64 = 0.25;
-/// Finalists at most.
-const MOST_FINALISTS: usize = 2;
-/// Fewest blocks of which ranks show a difference of each of two finalists at 5 % (Holm: at 2.5 %, of seven).
-const LEAST_CONFIRM_BLOCKS: usize = 8;
-/// Fewest blocks of which ranks give an interval of 95 %.
-const LEAST_BACK_OUT_BLOCKS: usize = 6;
-/// Trials that take a setting of two parts apart: those of one part need none, and what people tune is seldom a single flag.
-const LEAST_BACK_OUT: usize = LEAST_BACK_OUT_BLOCKS * 4;
-/// Parts that are left out one by one, at most.
-const MOST_BACKED_OUT: usize = 4;
-/// Fewest trials of a search: the target as it is, and a few others.
-const LEAST_SEARCH: usize = 6;
-/// Trials that do not count are made up for by so many more, as a share of their phase: each takes a whole block with it, and of too few
-/// blocks nothing is shown.
-const SLACK: f64 = 0.25;
-/// Level of all finalists together.
+/// Maximum number of finalists.
+const MAX_FINALISTS: usize = 2;
+/// Minimum number of blocks: rank tests of two finalists at 5 % (by Holm the first at 2.5 %) need seven.
+const MIN_CONFIRM_BLOCKS: usize = 8;
+/// Minimum number of blocks for a 95 % interval by ranks.
+const MIN_BACK_OUT_BLOCKS: usize = 6;
+/// Trials that back out a setting of two parts. A setting of one part needs none, but most tuned settings have several.
+const MIN_BACK_OUT_TRIALS: usize = MIN_BACK_OUT_BLOCKS * 4;
+/// Maximum number of parts that are removed one by one.
+const MAX_PARTS: usize = 4;
+/// Minimum number of trials of a search: the unchanged target and a few candidates.
+const MIN_SEARCH_TRIALS: usize = 6;
+/// Extra trials that replace trials that do not count, as a share of their phase. Each of those voids a whole block, and too few blocks
+/// show nothing.
+const REPLACEMENT_SHARE: f64 = 0.25;
+/// Family-wise level of all finalists.
 const LEVEL: f64 = 0.05;
-/// What makes less than this much of a difference does not pay: one percent.
-const PAYS: f64 = 0.01;
-/// Noise of a trial is not taken for less than this (a few pairs may agree by chance).
-const LEAST_NOISE_SD: f64 = 0.005;
+/// A part that gains less than this does not pay: one percent.
+const MIN_GAIN: f64 = 0.01;
+/// Lower bound of the estimated noise of a trial (a few pairs may agree by chance).
+const MIN_NOISE_SD: f64 = 0.005;
 
-/// By how much the time may be exceeded if without that nothing could be concluded.
-const OVERRUN: f64 = 1.25;
+/// Factor by which a study may exceed its time budget if it could not conclude anything otherwise.
+const MAX_OVERRUN: f64 = 1.25;
 
-/// So many pairs has the first look of a comparison, which is what another run is held against.
-const AGAIN_PAIRS: usize = 8;
-/// A belief's interval of 95 %, in standard deviations.
+/// Pairs of the first look of a comparison: the repetition for which an effect is predicted.
+const REPETITION_PAIRS: usize = 8;
+/// Half-width of a 95 % interval, in standard deviations.
 const BELIEF_SDS: f64 = 1.96;
-/// What people weigh against each other.
+/// The quantities of the Pareto front.
 const FRONT: [Quantity; 3] = [CPU_PER_REQUEST, P99, RSS];
 
-/// How many trials each stage has.
+/// Number of trials of each stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stages {
-    /// Of the target against itself, at least.
+    /// The target against itself, minimum.
     pub same: usize,
-    /// Of the search.
+    /// Search.
     pub search: usize,
-    /// That confirm.
+    /// Confirmation.
     pub confirm: usize,
-    /// That back out.
+    /// Back-out.
     pub back_out: usize,
 }
 
 impl Stages {
-    /// Divides trials among the stages; an error says how many would be needed at least.
+    /// Divides trials among the stages. The error is the minimum number of trials.
     pub fn divide(trials: usize) -> Result<Stages, usize> {
-        Stages::of(trials).ok_or_else(Stages::least)
+        Stages::try_divide(trials).ok_or_else(Stages::least)
     }
 
-    fn of(trials: usize) -> Option<Stages> {
+    fn try_divide(trials: usize) -> Option<Stages> {
         let share = |share: f64| (trials as f64 * share) as usize;
         let same = 2 * LEAST_SAME_PAIRS;
-        let confirm = share(CONFIRM_SHARE).max(LEAST_CONFIRM_BLOCKS * 2);
-        let back_out = share(BACK_OUT_SHARE).max(LEAST_BACK_OUT);
+        let confirm = share(CONFIRM_SHARE).max(MIN_CONFIRM_BLOCKS * 2);
+        let back_out = share(BACK_OUT_SHARE).max(MIN_BACK_OUT_TRIALS);
         let search = trials.checked_sub(same + confirm + back_out)?;
-        (search >= LEAST_SEARCH).then_some(Stages { same, search, confirm, back_out })
+        (search >= MIN_SEARCH_TRIALS).then_some(Stages { same, search, confirm, back_out })
     }
 
-    /// Fewest trials that can show anything.
+    /// Minimum number of trials of a study.
     pub fn least() -> usize {
-        // The larger the number, the more is left for the search, so there is one.
-        (1..).find(|trials| Stages::of(*trials).is_some()).unwrap_or(usize::MAX)
+        // Terminates: the search's part grows with the number of trials.
+        (1..).find(|trials| Stages::try_divide(*trials).is_some()).unwrap_or(usize::MAX)
     }
 }
 
-/// What the margin of errors is to the model of the search, which thinks of effects of some percent: as much as 5 % of anything else. A
-/// margin of a tenth of a percent would lie within what it expects of any flag that it has not seen.
-const ERRORS_LIKE: f64 = 0.05;
+/// The model of the search scales the margin of errors to this, because its priors are effects of some percent: a margin of 0.1 % would
+/// be within the prior of any untried flag.
+const ERRORS_EQUIVALENT: f64 = 0.05;
 
-/// By what a guard's values and its margin are multiplied for the model.
-fn scale(margin: &Margin) -> f64 {
-    if margin.quantity == ERRORS.name { ERRORS_LIKE / limit(margin) } else { 1.0 }
+/// Factor for a guard's values and margin in the model of the search.
+fn guard_scale(margin: &Margin) -> f64 {
+    if margin.quantity == ERRORS.name { ERRORS_EQUIVALENT / limit(margin) } else { 1.0 }
 }
 
-/// How many trials there is time for: planned ones, until it is known from the first trials how long they take. Where that is too little
-/// for anything to be concluded, and by not more than [`OVERRUN`], as many as are needed.
+/// Number of trials for which there is time: the planned number until the first trials have shown how long a trial takes. If that number
+/// is below the minimum and the minimum exceeds the budget by at most [`MAX_OVERRUN`], the minimum.
 pub fn within(budget_s: f64, planned: usize, trials: &[Trial]) -> usize {
     let same = trials.iter().filter(|trial| trial.order.phase == Phase::Same);
     let same: Vec<f64> = same.map(|trial| trial.took_s).collect();
@@ -117,12 +119,12 @@ pub fn within(budget_s: f64, planned: usize, trials: &[Trial]) -> usize {
     let Some(took_s) = median(first).filter(|took_s| *took_s > 0.0) else { return planned };
     let left_s = budget_s - first.iter().sum::<f64>();
     let fit = first.len() + (left_s.max(0.0) / took_s) as usize;
-    let least = Stages::least();
-    if fit < least && least as f64 * took_s <= budget_s * OVERRUN { least } else { fit }
+    let min = Stages::least();
+    if fit < min && min as f64 * took_s <= budget_s * MAX_OVERRUN { min } else { fit }
 }
 
-/// The objective of the search's last trial and of its best one, as ratios to the median of the target as it is. Single trials decide
-/// nothing; they tell whoever waits how it goes.
+/// Progress of the search for display: the objective of its last and of its best trial, as ratios to the median of the unchanged target.
+/// Single trials decide nothing.
 pub fn so_far(objective: &str, trials: &[Trial]) -> Option<(f64, f64)> {
     let values = |phase: Phase| {
         let of_phase = trials.iter().filter(move |trial| trial.order.phase == phase);
@@ -137,16 +139,16 @@ pub fn so_far(objective: &str, trials: &[Trial]) -> Option<(f64, f64)> {
     Some((*ratios.last()?, best))
 }
 
-/// What is to be done now.
+/// The next step of a study.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
-    /// This trial.
+    /// Run this trial.
     Run(Order),
-    /// Nothing more.
+    /// The study has ended.
     Done(Ending),
 }
 
-/// What is to be done now.
+/// The next step, from the trials that have ended.
 pub fn next(tuning: &Tuning, trials: &[Trial]) -> Next {
     let stages = match Stages::divide(tuning.trials) {
         Ok(stages) => stages,
@@ -155,7 +157,7 @@ pub fn next(tuning: &Tuning, trials: &[Trial]) -> Next {
     Study::new(tuning, stages, trials).next()
 }
 
-/// What the trials say.
+/// The verdict of the trials that have ended.
 pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
     let stages = match Stages::divide(tuning.trials) {
         Ok(stages) => stages,
@@ -172,24 +174,24 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
         },
         ..TuningVerdict::default()
     };
-    verdict.levels = study.learnt();
+    verdict.levels = study.learnt_levels();
     verdict.front = front(trials);
-    if study.of_phase(Phase::Confirm) > 0 {
+    if study.count_trials(Phase::Confirm) > 0 {
         verdict.finalists = study.confirmed();
     }
     if let Some(winner) = study.winner(&verdict.finalists) {
         verdict.winner = verdict.finalists.iter().position(|finalist| finalist.point == winner.point);
         verdict.point.clone_from(&winner.point);
         verdict.parts = study.parts(&winner.point);
-        let left_out = verdict.parts.iter().filter(|part| part.pays == Pays::No).map(|part| part.knob);
-        let left_out: Vec<usize> = left_out.collect();
-        verdict.gain = study.gain(&left_out);
-        for knob in left_out {
+        let removed = verdict.parts.iter().filter(|part| part.pays == Pays::No).map(|part| part.knob);
+        let removed: Vec<usize> = removed.collect();
+        verdict.gain = study.gain(&removed);
+        for knob in removed {
             if let Some(level) = verdict.point.get_mut(knob) {
                 *level = 0;
             }
         }
-        // More trials may show what fewer did not.
+        // The back-out's trials may break a guard that the confirmation did not.
         let guards = verdict.gain.iter().flat_map(|gain| &gain.guards);
         if verdict.ending == Some(Ending::Found) && guards.into_iter().any(|guard| guard.verdict == "broken")
         {
@@ -201,7 +203,7 @@ pub fn judge(tuning: &Tuning, trials: &[Trial]) -> TuningVerdict {
     verdict
 }
 
-/// The trials of a search to which no other one is better in CPU per answer, p99 and resident memory at once, by their places.
+/// The Pareto front of the search in CPU per answer, p99 and resident memory: indexes of its trials.
 fn front(trials: &[Trial]) -> Vec<usize> {
     let values = |trial: &Trial| match &trial.outcome {
         TrialOutcome::Valid { measures } if trial.order.phase == Phase::Search => {
@@ -222,33 +224,33 @@ struct Study<'t> {
     stages: Stages,
     trials: &'t [Trial],
     blocks: Blocks<'t>,
-    /// What the search has found, which takes a model of all its trials.
+    /// Cached, because it takes a model of all trials of the search.
     finalists: OnceCell<Vec<Point>>,
 }
 
 impl<'t> Study<'t> {
     fn new(tuning: &'t Tuning, stages: Stages, trials: &'t [Trial]) -> Self {
-        let blocks = Blocks::of(trials, &tuning.objective);
+        let blocks = Blocks::new(trials, &tuning.objective);
         Study { tuning, stages, trials, blocks, finalists: OnceCell::new() }
     }
 
     fn next(&self) -> Next {
-        if let Some((phase, number)) = self.blocks.open(|phase| self.labels(phase)) {
+        if let Some((phase, number)) = self.blocks.incomplete(|phase| self.labels(phase)) {
             return self.run(phase, number);
         }
         let same = self.trials.iter().filter(|trial| trial.order.phase == Phase::Same);
-        if let Some((_, why)) = blocks::fails(same) {
+        if let Some((_, why)) = blocks::failing_setting(same) {
             return Next::Done(Ending::Fails { why });
         }
-        if self.blocks.too_many_void() {
+        if self.blocks.has_too_many_void_blocks() {
             return Next::Done(Ending::TooManyInvalid);
         }
-        match Same::of(LEAST_SAME_PAIRS, &self.blocks.differences(Phase::Same, (0, 1))) {
-            Same::NeedsMore => return self.run(Phase::Same, self.blocks.next_number()),
-            Same::Differs => return Next::Done(Ending::MethodFindsWhatIsNot),
-            Same::None => {}
+        match SelfComparison::judge(LEAST_SAME_PAIRS, &self.blocks.differences(Phase::Same, (0, 1))) {
+            SelfComparison::NeedsMore => return self.run(Phase::Same, self.blocks.next_number()),
+            SelfComparison::Failed => return Next::Done(Ending::MethodFindsWhatIsNot),
+            SelfComparison::Passed => {}
         }
-        if self.searches()
+        if self.search_continues()
             && let Some(point) = self.next_point()
         {
             return Next::Run(self.order(Phase::Search, self.blocks.next_number(), 0, point));
@@ -256,57 +258,60 @@ impl<'t> Study<'t> {
         if self.finalists().is_empty() {
             return Next::Done(Ending::NothingBetter);
         }
-        if self.goes_on(Phase::Confirm, self.stages.confirm) {
+        if self.phase_continues(Phase::Confirm, self.stages.confirm) {
             return self.run(Phase::Confirm, self.blocks.next_number());
         }
         let confirmed = self.confirmed();
         let Some(winner) = self.winner(&confirmed) else { return Next::Done(Ending::NotConfirmed) };
-        if self.set(&winner.point).len() > 1 && self.goes_on(Phase::BackOut, self.stages.back_out) {
+        if self.set_knobs(&winner.point).len() > 1
+            && self.phase_continues(Phase::BackOut, self.stages.back_out)
+        {
             return self.run(Phase::BackOut, self.blocks.next_number());
         }
         Next::Done(Ending::Found)
     }
 
-    /// Trials of a phase, those that do not count too: they take time as well.
-    fn of_phase(&self, phase: Phase) -> usize {
+    /// Number of trials of a phase, including those that do not count: they take time as well.
+    fn count_trials(&self, phase: Phase) -> usize {
         self.trials.iter().filter(|trial| trial.order.phase == phase).count()
     }
 
-    /// Whether the search goes on: as [`Study::goes_on`] for single trials.
-    fn searches(&self) -> bool {
-        let (counted, all) = (self.outcomes().len(), self.of_phase(Phase::Search));
-        counted < self.stages.search && (all as f64) < self.stages.search as f64 * (1.0 + SLACK)
+    /// [`Study::phase_continues`] for the single trials of the search.
+    fn search_continues(&self) -> bool {
+        let (counted, all) = (self.outcomes().len(), self.count_trials(Phase::Search));
+        counted < self.stages.search && (all as f64) < self.stages.search as f64 * (1.0 + REPLACEMENT_SHARE)
     }
 
-    /// Whether another block of a phase is to be run: until there are as many that count as fit into its trials. Those that do not count
-    /// are made up for, up to a [share](SLACK) more.
-    fn goes_on(&self, phase: Phase, trials: usize) -> bool {
+    /// Whether another block of a phase is to be run: until the blocks that count fill its trials. Void blocks are replaced, up to
+    /// [`REPLACEMENT_SHARE`] more trials.
+    fn phase_continues(&self, phase: Phase, trials: usize) -> bool {
         let labels = self.labels(phase) as usize;
         let counted = labels * self.blocks.pairs(phase, (0, 1)).len();
-        let all = self.of_phase(phase) + labels;
-        counted + labels <= trials && all as f64 <= trials as f64 * (1.0 + SLACK)
+        let all = self.count_trials(phase) + labels;
+        counted + labels <= trials && all as f64 <= trials as f64 * (1.0 + REPLACEMENT_SHARE)
     }
 
-    /// Trials of one block.
+    /// Number of trials in a block.
     fn labels(&self, phase: Phase) -> u32 {
         match phase {
             Phase::Same | Phase::Pair => 2,
             Phase::Search => 1,
             Phase::Confirm => 1 + self.finalists().len() as u32,
-            Phase::BackOut => 2 + self.left_out().len() as u32,
+            Phase::BackOut => 2 + self.winner_parts().len() as u32,
         }
     }
 
+    /// The next trial of a block. Label 0 is the unchanged target.
     fn run(&self, phase: Phase, number: u32) -> Next {
         let label = self.blocks.next_label(self.tuning.seed, number, self.labels(phase));
         let default = vec![0; self.tuning.knobs.len()];
-        let place = (label as usize).checked_sub(1);
-        let point = match (phase, place) {
-            (Phase::Confirm, Some(place)) => self.finalists().get(place).cloned().unwrap_or(default),
-            (Phase::BackOut, Some(place)) => {
+        let index = (label as usize).checked_sub(1);
+        let point = match (phase, index) {
+            (Phase::Confirm, Some(index)) => self.finalists().get(index).cloned().unwrap_or(default),
+            (Phase::BackOut, Some(index)) => {
                 let mut point = self.winner_point();
-                let without = place.checked_sub(1).and_then(|place| self.left_out().get(place).copied());
-                if let Some(level) = without.and_then(|knob| point.get_mut(knob)) {
+                let removed = index.checked_sub(1).and_then(|index| self.winner_parts().get(index).copied());
+                if let Some(level) = removed.and_then(|knob| point.get_mut(knob)) {
                     *level = 0;
                 }
                 point
@@ -322,7 +327,7 @@ impl<'t> Study<'t> {
         Order { phase, block, label, arm: Arm { name, flags, ..Arm::default() }, point }
     }
 
-    /// The question of the search, with the noise that the target has beside itself.
+    /// The problem of the search, with the noise of the target against itself.
     fn problem(&self) -> Problem {
         let pairs = self.blocks.pairs(Phase::Same, (0, 1));
         let noise_sd = |quantity: &str| {
@@ -330,11 +335,11 @@ impl<'t> Study<'t> {
                 differences(&pairs, quantity).iter().map(|difference| difference.abs()).collect();
             // The difference of two trials has the noise of both.
             let sd = median(&distances).unwrap_or(0.0) * SD_OF_MAD / std::f64::consts::SQRT_2;
-            sd.max(if quantity == ERRORS.name { LEAST_NOISE_SD / 100.0 } else { LEAST_NOISE_SD })
+            sd.max(if quantity == ERRORS.name { MIN_NOISE_SD / 100.0 } else { MIN_NOISE_SD })
         };
         let limit = |margin: &Margin| Limit {
-            most: scale(margin) * limit(margin),
-            noise_sd: scale(margin) * noise_sd(&margin.quantity),
+            max: guard_scale(margin) * limit(margin),
+            noise_sd: guard_scale(margin) * noise_sd(&margin.quantity),
         };
         let advice = |advised: &Advised| Advice {
             parameter: advised.knob,
@@ -346,21 +351,21 @@ impl<'t> Study<'t> {
             advice: self.tuning.advice.iter().map(advice).collect(),
             noise_sd: noise_sd(&self.tuning.objective),
             limits: self.tuning.guards.iter().map(limit).collect(),
-            most_set: self.most_parts(),
+            max_set: self.max_parts(),
             fatal: self.tuning.fatal.clone(),
         }
     }
 
-    /// What each trial of the search has shown, beside the target as it is.
+    /// The outcomes of the search's trials, relative to the unchanged target.
     fn outcomes(&self) -> Vec<Outcome> {
         let reference = self.reference();
         let values = |measures: &Measures| {
             let mut values = worse(&[(&reference, measures)], &self.tuning.objective);
             values.truncate(1);
             values.extend(self.tuning.guards.iter().map(|margin| {
-                // What was not measured is not known to be worse.
+                // A quantity that was not measured counts as unchanged.
                 let found = worse(&[(&reference, measures)], &margin.quantity).pop().unwrap_or(0.0);
-                scale(margin) * found
+                guard_scale(margin) * found
             }));
             (values.len() > self.tuning.guards.len()).then_some(values)
         };
@@ -374,7 +379,7 @@ impl<'t> Study<'t> {
         self.trials.iter().filter(|trial| trial.order.phase == Phase::Search).filter_map(outcome).collect()
     }
 
-    /// The target as it is: medians of all that was measured of it against itself.
+    /// The unchanged target: medians of the measures of its trials against itself.
     fn reference(&self) -> Measures {
         let pairs = self.blocks.pairs(Phase::Same, (0, 1));
         let all: Vec<&Measures> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
@@ -394,15 +399,15 @@ impl<'t> Study<'t> {
 
     fn finalists(&self) -> &[Point] {
         self.finalists.get_or_init(|| {
-            // As many as there are enough blocks for.
-            let most =
-                (self.stages.confirm / LEAST_CONFIRM_BLOCKS).saturating_sub(1).clamp(1, MOST_FINALISTS);
-            let beliefs = search::finalists(&self.problem(), &self.outcomes(), most);
+            // As many as there are blocks for.
+            let max = (self.stages.confirm / MIN_CONFIRM_BLOCKS).saturating_sub(1).clamp(1, MAX_FINALISTS);
+            let beliefs = search::finalists(&self.problem(), &self.outcomes(), max);
             let is_set = |point: &Point| point.iter().any(|level| *level > 0);
             beliefs.into_iter().map(|belief| belief.point).filter(is_set).collect()
         })
     }
 
+    /// The finalists with their results on fresh trials.
     fn confirmed(&self) -> Vec<Finalist> {
         let objective = &self.tuning.objective;
         let sign = if more_is_better(objective) { -1.0 } else { 1.0 };
@@ -411,8 +416,8 @@ impl<'t> Study<'t> {
             .iter()
             .cloned()
             .enumerate()
-            .map(|(place, point)| {
-                let pairs = self.blocks.pairs(Phase::Confirm, (0, place as u32 + 1));
+            .map(|(index, point)| {
+                let pairs = self.blocks.pairs(Phase::Confirm, (0, index as u32 + 1));
                 let found = differences(&pairs, objective);
                 let broken =
                     self.tuning.guards.iter().filter(|margin| guard(margin, &pairs).verdict == "broken");
@@ -455,30 +460,30 @@ impl<'t> Study<'t> {
     }
 
     /// The knobs that a point sets.
-    fn set(&self, point: &[usize]) -> Vec<usize> {
+    fn set_knobs(&self, point: &[usize]) -> Vec<usize> {
         (0..point.len()).filter(|knob| point.get(*knob).is_some_and(|level| *level > 0)).collect()
     }
 
-    /// How many parts a setting may have: as many as can be left out one by one in the trials that there are for it.
-    fn most_parts(&self) -> usize {
-        (self.stages.back_out / LEAST_BACK_OUT_BLOCKS).saturating_sub(2).clamp(1, MOST_BACKED_OUT)
+    /// Maximum number of parts of a setting: as many as the trials of the back-out can remove one by one.
+    fn max_parts(&self) -> usize {
+        (self.stages.back_out / MIN_BACK_OUT_BLOCKS).saturating_sub(2).clamp(1, MAX_PARTS)
     }
 
-    /// The parts of the winner, which are left out one by one.
-    fn left_out(&self) -> Vec<usize> {
-        self.set(&self.winner_point())
+    /// The knobs that the winner sets; the back-out removes them one by one.
+    fn winner_parts(&self) -> Vec<usize> {
+        self.set_knobs(&self.winner_point())
     }
 
-    /// What each part of the winner does.
+    /// The effect of each part of the winner.
     fn parts(&self, winner: &[usize]) -> Vec<Part> {
-        let set = self.set(winner);
-        let alone = set.len() == 1;
-        let part = |(place, knob): (usize, usize)| {
+        let set = self.set_knobs(winner);
+        let is_single = set.len() == 1;
+        let part = |(index, knob): (usize, usize)| {
             let level = winner.get(knob).copied().unwrap_or(0);
-            let pairs = match alone {
-                // Of a single one all has been confirmed.
+            let pairs = match is_single {
+                // The confirmation has measured a single part already.
                 true => self.winner_pairs(),
-                false => self.blocks.pairs(Phase::BackOut, (place as u32 + 2, 1)),
+                false => self.blocks.pairs(Phase::BackOut, (index as u32 + 2, 1)),
             };
             let found = effect(&differences(&pairs, &self.tuning.objective), 1.0 - LEVEL);
             let sign = if more_is_better(&self.tuning.objective) { -1.0 } else { 1.0 };
@@ -490,7 +495,7 @@ impl<'t> Study<'t> {
                     };
                     match () {
                         () if worst < 0.0 => Pays::Yes,
-                        () if best > -PAYS => Pays::No,
+                        () if best > -MIN_GAIN => Pays::No,
                         () => Pays::Unknown,
                     }
                 }
@@ -501,31 +506,30 @@ impl<'t> Study<'t> {
         set.into_iter().enumerate().map(part).collect()
     }
 
-    /// What the setting that is left does, if these knobs of the winner are left out in the end. Of one, that was tried. Told from trials
-    /// that have not chosen it, where there are enough of them.
-    fn gain(&self, left_out: &[usize]) -> Option<Gain> {
-        let backed_out = |place: usize| self.blocks.pairs(Phase::BackOut, (0, place as u32 + 1));
-        let fresh = match left_out {
+    /// The gain of the winner without the `removed` knobs; `None` if there are several, because that setting was not tried. Measured on
+    /// the trials of the back-out, which did not take part in the choice, if there are enough of them.
+    fn gain(&self, removed: &[usize]) -> Option<Gain> {
+        let backed_out = |index: usize| self.blocks.pairs(Phase::BackOut, (0, index as u32 + 1));
+        let fresh = match removed {
             [] => backed_out(0),
-            [knob] => backed_out(1 + self.left_out().iter().position(|other| other == knob)?),
+            [knob] => backed_out(1 + self.winner_parts().iter().position(|other| other == knob)?),
             _ => return None,
         };
-        let has_chosen_it = left_out.is_empty() && fresh.len() < LEAST_BACK_OUT_BLOCKS;
+        let has_chosen_it = removed.is_empty() && fresh.len() < MIN_BACK_OUT_BLOCKS;
         let pairs = if has_chosen_it { self.winner_pairs() } else { fresh };
         let found = effect(&differences(&pairs, &self.tuning.objective), 1.0 - LEVEL)?;
-        let again = again(found, pairs.len(), AGAIN_PAIRS);
         Some(Gain {
             ratio: ratio(found),
             pairs: pairs.len(),
             has_chosen_it,
-            again: ratio(again),
-            again_pairs: AGAIN_PAIRS,
+            again: ratio(predict_repetition(found, pairs.len(), REPETITION_PAIRS)),
+            again_pairs: REPETITION_PAIRS,
             guards: self.tuning.guards.iter().map(|margin| guard(margin, &pairs)).collect(),
         })
     }
 
-    /// What the search has learnt of each level.
-    fn learnt(&self) -> Vec<Learnt> {
+    /// What the search has learnt about each level.
+    fn learnt_levels(&self) -> Vec<Learnt> {
         let (problem, outcomes) = (self.problem(), self.outcomes());
         let mut learnt = Vec::new();
         let mut points = Vec::new();
@@ -549,26 +553,26 @@ impl<'t> Study<'t> {
         }
         let sign = if more_is_better(&self.tuning.objective) { -1.0 } else { 1.0 };
         for (learnt, belief) in learnt.iter_mut().zip(search::believe(&problem, &outcomes, &points)) {
-            let Guess { mean, sd } = belief.objective;
+            let Prediction { mean, sd } = belief.objective;
             let ends = [sign * mean - BELIEF_SDS * sd, sign * mean + BELIEF_SDS * sd];
-            let believed = Ratio {
+            let predicted = Ratio {
                 estimate: (sign * mean).exp(),
                 low: ends[0].exp(),
                 high: ends[1].exp(),
                 confidence: 1.0 - LEVEL,
             };
-            learnt.effect = (learnt.trials > 0).then_some(believed);
+            learnt.effect = (learnt.trials > 0).then_some(predicted);
             learnt.within_guards = belief.within_limits;
         }
         learnt.retain(|learnt| learnt.trials > 0 || learnt.failed > 0 || learnt.is_fatal);
         learnt
     }
 
-    /// The winner beside the target as it is, on fresh trials.
+    /// Pairs of the unchanged target and the winner, from the confirmation.
     fn winner_pairs(&self) -> Vec<(&Measures, &Measures)> {
         let winner = self.winner_point();
-        let place = self.finalists().iter().position(|point| *point == winner).unwrap_or(0);
-        self.blocks.pairs(Phase::Confirm, (0, place as u32 + 1))
+        let index = self.finalists().iter().position(|point| *point == winner).unwrap_or(0);
+        self.blocks.pairs(Phase::Confirm, (0, index as u32 + 1))
     }
 }
 

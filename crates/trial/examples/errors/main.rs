@@ -1,11 +1,10 @@
-//! How often a comparison errs: false alarms between equal settings, intervals that miss the truth, effects that are not found.
+//! Error rates of a comparison: false positives between equal settings, intervals that miss the truth, effects that are not found.
 //!
-//! Each comparison is run as `beamtune compare` runs it, from the first pair of equal settings to its answer
-//! ([`beamtune_trial::compare`]); only the measuring is made up. Its noise is either drawn (drift that both trials of a pair share in
-//! part, noise of each trial, now and then something else that ran) or taken from trials that were recorded: neighbouring trials
-//! of one setting, in the order in which they were run, so that their drift is in it.
+//! Each comparison runs as in `beamtune compare`, from the first pair of equal settings to its answer ([`beamtune_trial::compare`]), with
+//! simulated measurements. The noise is either drawn (drift that both trials of a pair share, noise of each trial, and occasional
+//! spikes) or resampled from recorded trials: neighbouring trials of one setting in the order in which they ran, which preserves drift.
 //!
-//! `errors [--recorded FILE…]`: each file is what `beamtune study export` prints. Prints a table. One run from one seed.
+//! `errors [--recorded FILE…]`: each file is the output of `beamtune study export`. Prints a table; deterministic.
 
 mod world;
 
@@ -13,17 +12,17 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use beamtune_model::study::Answer;
-use world::{Asked, Noise, ask};
+use world::{Comparison, Noise, simulate};
 
-/// The first seed; each comparison has its own behind it. None is one by which the levels of the looks were chosen.
+/// The first seed; comparison n has seed `SEED + n`. The levels of the looks were chosen with other seeds.
 const SEED: u64 = 31_415_926;
-/// Comparisons of equal settings on drawn noise.
+/// Comparisons of equal settings.
 const ALARM_RUNS: u64 = 10_000;
-/// Comparisons of others.
+/// Comparisons of different settings.
 const RUNS: u64 = 2_000;
-/// Effects that are to be found, as ratios.
+/// Effects to be found, as ratios.
 const EFFECTS: [f64; 3] = [0.97, 0.95, 0.90];
-/// 95 % of a normal distribution lie within so many standard deviations.
+/// 97.5 % quantile of the normal distribution.
 const Z: f64 = 1.959_964;
 
 fn main() -> Result<()> {
@@ -42,7 +41,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Noises, with what they are.
+/// The noises with their descriptions.
 fn noises() -> Result<Vec<(String, Noise)>> {
     let drawn = |sd: f64| (format!("drawn, {:.0} % in each trial", sd * 100.0), Noise::Drawn { sd });
     let mut all = vec![drawn(0.02), drawn(0.05)];
@@ -61,15 +60,15 @@ fn noises() -> Result<Vec<(String, Noise)>> {
 }
 
 fn row(out: &mut impl Write, name: &str, noise: &Noise, effect: f64, runs: u64) -> Result<()> {
-    let (mut found, mut refused, mut told, mut covered, mut pairs) = (0, 0, 0, 0, 0);
-    for Asked { answer, interval, pairs: compared } in all(noise, effect, runs) {
+    let (mut found, mut refused, mut with_interval, mut covered, mut pairs) = (0, 0, 0, 0, 0);
+    for Comparison { answer, interval, pairs: compared } in simulate_all(noise, effect, runs) {
         match answer {
             Answer::Better | Answer::Worse => found += 1,
             Answer::MethodFindsWhatIsNot | Answer::BelowDetectable | Answer::TooManyInvalid => refused += 1,
             _ => {}
         }
         if let Some((low, high)) = interval {
-            told += 1;
+            with_interval += 1;
             covered += u64::from(low <= effect && effect <= high);
         }
         pairs += compared;
@@ -80,27 +79,28 @@ fn row(out: &mut impl Write, name: &str, noise: &Noise, effect: f64, runs: u64) 
         "| {name} | {effect} | {runs} | {} | {} | {} | {:.1} |",
         share(found, runs),
         share(refused, runs),
-        share(covered, told),
+        share(covered, with_interval),
         pairs as f64 / runs as f64
     )?;
     Ok(())
 }
 
-/// Asks so often, on all CPUs.
-fn all(noise: &Noise, effect: f64, runs: u64) -> Vec<Asked> {
+/// Simulates this number of comparisons on all CPUs.
+fn simulate_all(noise: &Noise, effect: f64, runs: u64) -> Vec<Comparison> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     std::thread::scope(|scope| {
         let part = |thread: u64| {
             let runs = (thread..runs).step_by(threads as usize);
-            scope
-                .spawn(move || runs.map(|run| ask(noise, effect, SEED.wrapping_add(run))).collect::<Vec<_>>())
+            scope.spawn(move || {
+                runs.map(|run| simulate(noise, effect, SEED.wrapping_add(run))).collect::<Vec<_>>()
+            })
         };
         let parts: Vec<_> = (0..threads).map(part).collect();
         parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
     })
 }
 
-/// A share with its interval of 95 % (Wilson, J. Am. Stat. Assoc. 22 (1927) 209).
+/// A share with its 95 % interval (Wilson, J. Am. Stat. Assoc. 22 (1927) 209).
 fn share(count: u64, of: u64) -> String {
     if of == 0 {
         return "–".to_owned();

@@ -1,29 +1,29 @@
-//! A made-up world in which the truth is known.
+//! Simulated comparisons in which the truth is known.
 
 use anyhow::{Result, bail};
 use beamtune_model::study::{Answer, Arm, CPU_PER_REQUEST, Measures, Order, Question, Trial, TrialOutcome};
 use beamtune_trial::compare::{self, Next};
 
-/// Of how trials of one setting differ.
+/// The noise between trials of one setting.
 pub enum Noise {
-    /// Drift of 4 % that is in both trials of a pair, this much in each, and in every twentieth something else that ran.
+    /// Drift of 4 % that both trials of a pair share, noise of each trial, and a spike in one trial of twenty.
     Drawn {
-        /// Standard deviation of the logarithm.
+        /// Standard deviation of each trial's noise, as a logarithm.
         sd: f64,
     },
-    /// Logarithms of what was recorded, in the order of time.
+    /// Logarithms of recorded values, ordered by time.
     Recorded(Vec<f64>),
 }
 
 /// Standard deviation of the drift from pair to pair.
 const DRIFT_SD: f64 = 0.04;
-/// How often something else runs, and by how much it makes a trial dearer at most.
+/// Probability of a spike, and its maximum size as a logarithm.
 const SPIKES: (f64, f64) = (0.05, 0.3);
-/// Fewer recorded trials say nothing of how they differ.
-const LEAST_TRIALS: usize = 20;
+/// Minimum number of recorded trials from which noise is resampled.
+const MIN_TRIALS: usize = 20;
 
 impl Noise {
-    /// The valid trials of the target as it is, of a study that was exported.
+    /// The noise of the valid trials of the unchanged target in an exported study.
     pub fn recorded(file: &str) -> Result<Noise> {
         let mut values = Vec::new();
         for line in std::fs::read_to_string(file)?.lines() {
@@ -37,13 +37,13 @@ impl Noise {
                 values.push(value.ln());
             }
         }
-        if values.len() < LEAST_TRIALS {
-            bail!("{} valid trials are too few", values.len());
+        if values.len() < MIN_TRIALS {
+            bail!("{} valid trials are too few; at least {MIN_TRIALS} are needed", values.len());
         }
         Ok(Noise::Recorded(values))
     }
 
-    /// Recorded trials.
+    /// Number of recorded trials.
     pub fn trials(&self) -> usize {
         match self {
             Noise::Drawn { .. } => 0,
@@ -51,7 +51,7 @@ impl Noise {
         }
     }
 
-    /// What two trials of one setting measure, one after the other.
+    /// The values of two consecutive trials of one setting.
     fn pair(&self, random: &mut fastrand::Rng) -> [f64; 2] {
         match self {
             Noise::Drawn { sd } => {
@@ -74,23 +74,23 @@ impl Noise {
     }
 }
 
-/// A sum of uniform numbers is as good as normal here.
+/// Approximately normal: a sum of twelve uniform numbers.
 fn normal(random: &mut fastrand::Rng) -> f64 {
     (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
 }
 
-/// What a comparison has said.
-pub struct Asked {
+/// The result of a comparison.
+pub struct Comparison {
     /// Its answer.
     pub answer: Answer,
-    /// The interval of the ratio, where one was told.
+    /// The interval of the ratio, if there is one.
     pub interval: Option<(f64, f64)>,
-    /// Pairs of A and B that it took.
+    /// Number of pairs of A and B.
     pub pairs: u64,
 }
 
-/// Asks whether B, which is by `effect` dearer than A, differs.
-pub fn ask(noise: &Noise, effect: f64, seed: u64) -> Asked {
+/// Simulates a comparison of A with B, whose cost is `effect` times that of A.
+pub fn simulate(noise: &Noise, effect: f64, seed: u64) -> Comparison {
     let arm = |name: &str| Arm { name: name.to_owned(), ..Arm::default() };
     let question = Question {
         seed,
@@ -103,22 +103,22 @@ pub fn ask(noise: &Noise, effect: f64, seed: u64) -> Asked {
     };
     let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut trials: Vec<Trial> = Vec::new();
-    let mut left: Vec<f64> = Vec::new();
+    let mut pending: Vec<f64> = Vec::new();
     let answer = loop {
         match compare::next(&question, &trials) {
             Next::Done(answer) => break answer,
             Next::Run(order) => {
-                if left.is_empty() {
-                    left = noise.pair(&mut random).to_vec();
+                if pending.is_empty() {
+                    pending = noise.pair(&mut random).to_vec();
                 }
-                let value = left.pop().unwrap_or(1.0) * if order.arm.name == "B" { effect } else { 1.0 };
+                let value = pending.pop().unwrap_or(1.0) * if order.arm.name == "B" { effect } else { 1.0 };
                 trials.push(trial(order, value));
             }
         }
     };
     let verdict = compare::judge(&question, &trials);
     let ratio = verdict.effects.first().and_then(|effect| effect.ratio);
-    Asked { answer, interval: ratio.map(|ratio| (ratio.low, ratio.high)), pairs: verdict.pairs as u64 }
+    Comparison { answer, interval: ratio.map(|ratio| (ratio.low, ratio.high)), pairs: verdict.pairs as u64 }
 }
 
 fn trial(order: Order, value: f64) -> Trial {

@@ -1,6 +1,6 @@
-//! `cargo run --release -p beamtune-trial --example search`: how good the search for settings is, on made-up surfaces.
+//! `cargo run --release -p beamtune-trial --example search`: the quality of the search for settings, on synthetic surfaces.
 //!
-//! What the best setting of each surface gives is known here, and nowhere in the search.
+//! The gain of the best setting of each surface is known here, but not to the search.
 
 #![allow(clippy::print_stdout, reason = "a tool for the terminal")]
 
@@ -19,29 +19,29 @@ use self::surface::Surface;
 const USAGE: &str =
     "usage: cargo run --release -p beamtune-trial --example search -- [--surfaces N] [--python PYTHON]";
 
-/// Surfaces, drawn one after the other from the seeds after this one.
+/// Seed of the first surface; the others have the seeds after it.
 const SEED: u64 = 20_261_121;
 const SURFACES: u64 = 40;
 /// Noise of a trial: standard deviations of the objective's logarithm.
 const NOISE: [f64; 2] = [0.03, 0.08];
-/// After so many trials it is asked for the best setting.
+/// The best setting is judged after each of these numbers of trials.
 const TRIALS: [usize; 2] = [20, 40];
-/// Of those that a study would confirm, how many.
+/// Number of finalists that are judged.
 const FINALISTS: usize = 1;
 
-/// Parts that `tune` takes apart at most.
+/// Maximum number of parts that `tune` backs out.
 const PARTS: usize = 4;
 
-/// A way to search.
+/// A search method; its `Debug` name is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
     Ours,
-    /// The same for settings of at most four parts, as `tune` searches for them.
+    /// The same for settings of at most [`PARTS`] parts, as in `tune`.
     OursOfFour,
-    /// All that the rules say, without a trial.
+    /// All advice of the rules, without a trial.
     Rules,
     Random,
-    /// Optuna's TPE sampler with the same rules tried first.
+    /// Optuna's TPE sampler, with the same advice tried first.
     Optuna,
 }
 
@@ -62,7 +62,7 @@ fn main() -> Result<()> {
     println!("|---|---|---|---|---|---|");
     for noise_sd in NOISE {
         for method in &methods {
-            let mut found: [Vec<Judged>; TRIALS.len()] = Default::default();
+            let mut found: [Vec<JudgedSetting>; TRIALS.len()] = Default::default();
             for seed in SEED..SEED + surfaces {
                 let surface = Surface::draw(seed, noise_sd);
                 for (at, judged) in judge(*method, &surface, seed, python.as_deref())?.into_iter().enumerate()
@@ -71,8 +71,8 @@ fn main() -> Result<()> {
                 }
             }
             for (trials, found) in TRIALS.iter().zip(&found) {
-                let share = |of: fn(&Judged) -> bool| {
-                    100.0 * found.iter().filter(|judged| of(judged)).count() as f64 / found.len() as f64
+                let share = |has: fn(&JudgedSetting) -> bool| {
+                    100.0 * found.iter().filter(|judged| has(judged)).count() as f64 / found.len() as f64
                 };
                 let gain: f64 = found.iter().map(|judged| judged.gain).sum::<f64>() / found.len() as f64;
                 println!(
@@ -87,29 +87,29 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What a chosen setting is worth.
-struct Judged {
-    /// Share of what the best safe setting gains; nothing for one that breaks a limit.
+/// The quality of a chosen setting.
+struct JudgedSetting {
+    /// Share of the gain of the best safe setting; 0 if it breaks a limit.
     gain: f64,
     is_worse: bool,
     breaks: bool,
 }
 
-impl Judged {
-    fn of(surface: &Surface, point: &[usize]) -> Judged {
+impl JudgedSetting {
+    fn new(surface: &Surface, point: &[usize]) -> JudgedSetting {
         let breaks = !surface.is_safe(point);
         let gain = if breaks { 0.0 } else { surface.truth(point)[0] / surface.best_safe() };
-        // Beyond what nobody would measure.
-        Judged { gain: gain.max(0.0), is_worse: surface.truth(point)[0] > 0.005, breaks }
+        // Nobody would measure a loss of less than 0.5 %.
+        JudgedSetting { gain: gain.max(0.0), is_worse: surface.truth(point)[0] > 0.005, breaks }
     }
 }
 
-fn judge(method: Method, surface: &Surface, seed: u64, python: Option<&str>) -> Result<Vec<Judged>> {
-    let most_set = if method == Method::OursOfFour { PARTS } else { usize::MAX };
-    let problem = Problem { most_set, ..surface.problem() };
+fn judge(method: Method, surface: &Surface, seed: u64, python: Option<&str>) -> Result<Vec<JudgedSetting>> {
+    let max_set = if method == Method::OursOfFour { PARTS } else { usize::MAX };
+    let problem = Problem { max_set, ..surface.problem() };
     if method == Method::Rules {
         let all = surface.all_rules();
-        return Ok(TRIALS.iter().map(|_| Judged::of(surface, &all)).collect());
+        return Ok(TRIALS.iter().map(|_| JudgedSetting::new(surface, &all)).collect());
     }
     let mut noise = surface.noise(seed);
     let mut optuna = match (method, python) {
@@ -135,14 +135,14 @@ fn judge(method: Method, surface: &Surface, seed: u64, python: Option<&str>) -> 
         }
         outcomes.push(Outcome { point, values: Some(values) });
         if TRIALS.contains(&trial) {
-            judged.push(Judged::of(surface, &chosen(method, &problem, &outcomes)));
+            judged.push(JudgedSetting::new(surface, &chosen(method, &problem, &outcomes)));
         }
     }
     ensure!(judged.len() == TRIALS.len(), "the search ended early");
     Ok(judged)
 }
 
-/// What a user would take: of ours what the model believes in, of others the best of the trials that kept the limits.
+/// The setting that a user would take: the best finalist of our model, or for other methods the best trial within the limits.
 fn chosen(method: Method, problem: &Problem, outcomes: &[Outcome]) -> Point {
     let default = problem.space.default_point();
     if matches!(method, Method::Ours | Method::OursOfFour) {
@@ -151,14 +151,14 @@ fn chosen(method: Method, problem: &Problem, outcomes: &[Outcome]) -> Point {
     }
     let kept = outcomes.iter().filter_map(|outcome| {
         let values = outcome.values.as_ref()?;
-        let safe = values[1..].iter().zip(&problem.limits).all(|(value, limit)| *value <= limit.most);
+        let safe = values[1..].iter().zip(&problem.limits).all(|(value, limit)| *value <= limit.max);
         safe.then_some((values[0], &outcome.point))
     });
     let best = kept.min_by(|a, b| a.0.total_cmp(&b.0));
     best.filter(|(value, _)| *value < 0.0).map_or(default, |(_, point)| point.clone())
 }
 
-/// The other one, in a process of its own: `peers/optuna_search.py`.
+/// Optuna in a process of its own: `peers/optuna_search.py`.
 struct Optuna {
     child: Child,
     input: ChildStdin,
@@ -180,18 +180,18 @@ impl Optuna {
         let problem = surface.problem();
         let parameters: Vec<(usize, bool)> =
             problem.space.parameters.iter().map(|parameter| (parameter.levels, parameter.ordered)).collect();
-        let limits: Vec<f64> = problem.limits.iter().map(|limit| limit.most).collect();
+        let limits: Vec<f64> = problem.limits.iter().map(|limit| limit.max).collect();
         let first: Vec<Point> = surface.first_points();
-        let about =
+        let request =
             serde_json::json!({ "seed": seed, "parameters": parameters, "limits": limits, "first": first });
-        writeln!(optuna.input, "{about}")?;
+        writeln!(optuna.input, "{request}")?;
         Ok(optuna)
     }
 
     fn ask(&mut self) -> Result<Point> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
-        serde_json::from_str(&line).with_context(|| format!("Optuna asks for {line:?}"))
+        serde_json::from_str(&line).with_context(|| format!("Optuna sent {line:?}, which is not a point"))
     }
 
     fn tell(&mut self, values: &[f64]) -> Result<()> {

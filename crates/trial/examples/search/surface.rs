@@ -1,32 +1,34 @@
-//! Made-up surfaces: what 18 flags do to three values, what the rules believe of them, and what a trial shows of it.
+//! Synthetic surfaces: the effects of 18 flags on three values, the advice of imperfect rules, and noisy trials.
 
 use beamtune_trial::search::{Advice, Limit, Problem};
 use beamtune_trial::space::{Parameter, Point, Space};
 
 const FLAGS: usize = 18;
-/// A flag does something to a value with this probability.
-const DOES_SOMETHING: f64 = 0.4;
-/// How much then: standard deviation of the logarithm.
+/// Probability that a flag has an effect on a value.
+const EFFECT_PROBABILITY: f64 = 0.4;
+/// Size of such an effect: standard deviation of the logarithm.
 const EFFECT_SD: f64 = 0.05;
-/// Pairs of flags that do something together, and how much.
+/// Number of pairs of flags that interact.
 const PAIRS: usize = 12;
+/// Size of an interaction: standard deviation of the logarithm.
 const PAIR_SD: f64 = 0.03;
-/// Rules, and how many of them are wrong: they advise any level of any flag.
+/// Number of rules.
 const RULES: usize = 6;
+/// Share of rules that are wrong: they advise a random level of a random flag.
 const WRONG: f64 = 0.3;
-/// A rule knows the size of an effect to this factor: standard deviation of its logarithm.
+/// Error of the effect that a rule expects: standard deviation of the logarithm of its ratio to the true effect.
 const RULE_ERROR_SD: f64 = 0.5;
-/// By how much the second and third value may rise: p99 and resident memory.
+/// Limits of the second and third value (p99 and resident memory), as logarithms of ratios.
 const LIMITS: [f64; 2] = [0.05, 0.10];
-/// Noise of these beside the one of the objective.
+/// Noise of these values, relative to the noise of the objective.
 const LIMITED_NOISE: [f64; 2] = [2.0, 0.5];
-/// The objective and what has limits.
+/// The objective and the values with limits.
 const VALUES: usize = 1 + LIMITS.len();
 
-/// What is true.
+/// The true effects of all flags.
 pub struct Surface {
     space: Space,
-    /// By value, flag and level.
+    /// Indexed by value, flag and level.
     effects: Vec<Vec<Vec<f64>>>,
     pairs: Vec<Pair>,
     advice: Vec<Advice>,
@@ -34,13 +36,13 @@ pub struct Surface {
     best_safe: f64,
 }
 
-/// Two flags with a level each, and what these do to each value together.
+/// Two flags with a level each, and their interaction in each value.
 struct Pair {
     both: [(usize, usize); 2],
-    together: [f64; VALUES],
+    interaction: [f64; VALUES],
 }
 
-/// What trials show.
+/// The noise of trials.
 pub struct Noise {
     random: fastrand::Rng,
     sds: [f64; VALUES],
@@ -52,7 +54,7 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
 }
 
 impl Surface {
-    /// The one of a seed.
+    /// The surface of a seed.
     pub fn draw(seed: u64, noise_sd: f64) -> Surface {
         let mut random = fastrand::Rng::with_seed(seed);
         let parameters: Vec<Parameter> = (0..FLAGS)
@@ -74,40 +76,40 @@ impl Surface {
                 (flag, random.usize(..space.parameters[flag].levels))
             };
             let both = [one(), one()];
-            let together = [(); VALUES].map(|()| PAIR_SD * normal(&mut random));
+            let interaction = [(); VALUES].map(|()| PAIR_SD * normal(&mut random));
             let is_default = |(flag, level): (usize, usize)| space.parameters[flag].default == level;
             if both[0].0 != both[1].0 && !both.into_iter().any(is_default) {
-                pairs.push(Pair { both, together });
+                pairs.push(Pair { both, interaction });
             }
         }
         let mut surface = Surface { space, effects, pairs, advice: Vec::new(), noise_sd, best_safe: 0.0 };
         surface.advice = surface.rules(&mut random);
-        surface.best_safe = surface.look_for_best(&mut random);
+        surface.best_safe = surface.search_best(&mut random);
         surface
     }
 
-    /// What is asked.
+    /// The problem for the search.
     pub fn problem(&self) -> Problem {
-        let limit = |(most, noise): (f64, f64)| Limit { most, noise_sd: noise * self.noise_sd };
+        let limit = |(max, noise): (f64, f64)| Limit { max, noise_sd: noise * self.noise_sd };
         Problem {
             space: self.space.clone(),
             advice: self.advice.clone(),
             noise_sd: self.noise_sd,
-            most_set: usize::MAX,
+            max_set: usize::MAX,
             fatal: Vec::new(),
             limits: LIMITS.into_iter().zip(LIMITED_NOISE).map(limit).collect(),
         }
     }
 
-    /// Each value of a point, as the logarithm of its ratio to the default's.
+    /// The true values of a point, as logarithms of ratios to the default's.
     pub fn truth(&self, point: &[usize]) -> [f64; VALUES] {
         let mut values = [0.0; VALUES];
         for (value, effects) in values.iter_mut().zip(&self.effects) {
             *value = point.iter().zip(effects).map(|(level, levels)| levels[*level]).sum();
         }
-        for Pair { both, together } in &self.pairs {
+        for Pair { both, interaction } in &self.pairs {
             if both.iter().all(|(flag, level)| point[*flag] == *level) {
-                values.iter_mut().zip(together).for_each(|(value, more)| *value += more);
+                values.iter_mut().zip(interaction).for_each(|(value, more)| *value += more);
             }
         }
         values
@@ -115,22 +117,22 @@ impl Surface {
 
     /// Whether all limits are kept.
     pub fn is_safe(&self, point: &[usize]) -> bool {
-        self.truth(point)[1..].iter().zip(LIMITS).all(|(value, most)| *value <= most)
+        self.truth(point)[1..].iter().zip(LIMITS).all(|(value, max)| *value <= max)
     }
 
-    /// The least objective of all points that keep the limits.
+    /// The smallest objective of all points that keep the limits.
     pub fn best_safe(&self) -> f64 {
         self.best_safe
     }
 
-    /// With every advice followed.
+    /// The point that follows all advice.
     pub fn all_rules(&self) -> Point {
         let mut point = self.space.default_point();
         self.advice.iter().for_each(|advice| point[advice.parameter] = advice.level);
         point
     }
 
-    /// What anybody would try first: the default, each advice by itself, all of them.
+    /// The points to try first: the default, each advice alone, all advice together.
     pub fn first_points(&self) -> Vec<Point> {
         let default = self.space.default_point();
         let with = |advice: &Advice| {
@@ -152,15 +154,15 @@ impl Surface {
 
     fn rules(&self, random: &mut fastrand::Rng) -> Vec<Advice> {
         let own = &self.effects[0];
-        // What does most comes first; who wrote the rules had seen it.
+        // The rules know the flags with the largest effects.
         let mut flags: Vec<usize> = (0..FLAGS).collect();
-        let least = |flag: &usize| own[*flag].iter().copied().fold(0.0, f64::min);
-        flags.sort_by(|a, b| least(a).total_cmp(&least(b)));
+        let best_effect = |flag: &usize| own[*flag].iter().copied().fold(0.0, f64::min);
+        flags.sort_by(|a, b| best_effect(a).total_cmp(&best_effect(b)));
         let mut advice: Vec<Advice> = Vec::new();
         for flag in flags.into_iter().take(RULES) {
             let best =
                 (0..own[flag].len()).min_by(|a, b| own[flag][*a].total_cmp(&own[flag][*b])).unwrap_or(0);
-            let size = least(&flag).min(-0.01);
+            let size = best_effect(&flag).min(-0.01);
             let (parameter, level) = match random.f64() < WRONG {
                 true => {
                     let flag = random.usize(..FLAGS);
@@ -177,8 +179,8 @@ impl Surface {
         advice
     }
 
-    /// By going to the best neighbour from many points.
-    fn look_for_best(&self, random: &mut fastrand::Rng) -> f64 {
+    /// The best safe objective, by hill climbing from many points.
+    fn search_best(&self, random: &mut fastrand::Rng) -> f64 {
         let mut best: f64 = 0.0;
         for start in 0..60 {
             let mut point = self.space.default_point();
@@ -187,17 +189,17 @@ impl Surface {
                 point = self.space.parameters.iter().map(level).collect();
             }
             loop {
-                // Outside of the limits, back first.
-                let worth = |point: &[usize]| {
+                // Outside the limits, the excess comes before the objective.
+                let cost = |point: &[usize]| {
                     let truth = self.truth(point);
-                    let over = |(value, most): (&f64, f64)| (value - most).max(0.0);
-                    (truth[1..].iter().zip(LIMITS).map(over).sum::<f64>(), truth[0])
+                    let excess = |(value, max): (&f64, f64)| (value - max).max(0.0);
+                    (truth[1..].iter().zip(LIMITS).map(excess).sum::<f64>(), truth[0])
                 };
-                let mut chosen = (worth(&point), None);
-                for change in self.neighbours(&point) {
-                    let its = worth(&change);
-                    if its < chosen.0 {
-                        chosen = (its, Some(change));
+                let mut chosen = (cost(&point), None);
+                for neighbour in self.neighbours(&point) {
+                    let its_cost = cost(&neighbour);
+                    if its_cost < chosen.0 {
+                        chosen = (its_cost, Some(neighbour));
                     }
                 }
                 match chosen.1 {
@@ -212,7 +214,7 @@ impl Surface {
         best
     }
 
-    /// With one flag changed, or two.
+    /// All points with one or two flags changed.
     fn neighbours(&self, point: &[usize]) -> Vec<Point> {
         let changes: Vec<(usize, usize)> = (0..FLAGS)
             .flat_map(|flag| (0..self.space.parameters[flag].levels).map(move |level| (flag, level)))
@@ -232,12 +234,12 @@ impl Surface {
     }
 }
 
-/// What the levels of all flags do to a value.
+/// The effects of all levels of all flags on a value, relative to the default.
 fn effects(space: &Space, random: &mut fastrand::Rng) -> Vec<Vec<f64>> {
     let of_flag = |parameter: &Parameter| {
-        let size = if random.f64() < DOES_SOMETHING { EFFECT_SD } else { 0.0 };
+        let size = if random.f64() < EFFECT_PROBABILITY { EFFECT_SD } else { 0.0 };
         let mut levels: Vec<f64> = match parameter.ordered {
-            // Up or down, and bent.
+            // A random parabola.
             true => {
                 let (slope, bend) = (size * normal(random), size * normal(random));
                 (0..parameter.levels)
@@ -257,7 +259,7 @@ fn effects(space: &Space, random: &mut fastrand::Rng) -> Vec<Vec<f64>> {
 }
 
 impl Noise {
-    /// What a trial of a point shows.
+    /// The measured values of a trial.
     pub fn measure(&mut self, surface: &Surface, point: &[usize]) -> Vec<f64> {
         let truth = surface.truth(point);
         truth.iter().zip(self.sds).map(|(value, sd)| value + sd * normal(&mut self.random)).collect()

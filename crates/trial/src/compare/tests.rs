@@ -32,12 +32,14 @@ fn valid(cpu: f64, p99: f64) -> TrialOutcome {
 }
 
 fn invalid() -> TrialOutcome {
-    let reasons =
-        vec![Invalid { kind: InvalidKind::Interference, why: "others used 1.00 of 2 cores".to_owned() }];
+    let reasons = vec![Invalid {
+        kind: InvalidKind::Interference,
+        why: "other processes used 1.00 of 2 cores".to_owned(),
+    }];
     TrialOutcome::Invalid { reasons, measures: Measures::default() }
 }
 
-/// Runs trials until there is an answer.
+/// Runs trials until the comparison ends.
 fn run(question: &Question, mut outcome: impl FnMut(&Order, usize) -> TrialOutcome) -> (Answer, Vec<Trial>) {
     let mut trials = Vec::new();
     for count in 0..1_000 {
@@ -49,10 +51,10 @@ fn run(question: &Question, mut outcome: impl FnMut(&Order, usize) -> TrialOutco
             Next::Done(answer) => return (answer, trials),
         }
     }
-    panic!("it never ends");
+    panic!("the comparison does not end");
 }
 
-/// Noise of some percent, the same in each run.
+/// Repeatable noise of some percent.
 struct Noise(fastrand::Rng);
 
 impl Noise {
@@ -71,7 +73,7 @@ fn is_b(order: &Order) -> bool {
 }
 
 #[test]
-fn a_first_meets_itself_and_then_b_until_a_planned_look_decides() {
+fn a_is_compared_with_itself_and_then_with_b_until_a_look_decides() {
     let (question, mut noise) = (question(), noise());
     let (answer, trials) = run(&question, |order, _| {
         valid(noise.times(0.02) * if is_b(order) { 0.6 } else { 1.0 }, noise.times(0.02))
@@ -81,7 +83,7 @@ fn a_first_meets_itself_and_then_b_until_a_planned_look_decides() {
     assert!(trials[..12].iter().all(|trial| trial.order.phase == Phase::Same && !is_b(&trial.order)));
     assert!(trials[12..].iter().all(|trial| trial.order.phase == Phase::Pair));
     let first_is_b = trials[12..].chunks(2).filter(|pair| is_b(&pair[0].order)).count();
-    assert!((1..8).contains(&first_is_b), "which comes first is drawn: {first_is_b} of 8");
+    assert!((1..8).contains(&first_is_b), "the order is random: {first_is_b} of 8");
     for pair in trials.chunks(2) {
         assert_eq!(pair[0].order.block, pair[1].order.block);
         assert_ne!(pair[0].order.label, pair[1].order.label);
@@ -95,11 +97,11 @@ fn a_first_meets_itself_and_then_b_until_a_planned_look_decides() {
     assert!((ratio.estimate - 0.6).abs() < 0.02 && ratio.low < 0.6 && ratio.high > 0.59, "{ratio:?}");
     assert_eq!(verdict.effects[1].quantity, "cpu-per-request/scheduler");
     assert_eq!(verdict.guards[0].verdict, "kept");
-    assert!(verdict.detectable.is_some_and(|least| (0.01..0.2).contains(&least)), "{:?}", verdict.detectable);
+    assert!(verdict.detectable.is_some_and(|size| (0.01..0.2).contains(&size)), "{:?}", verdict.detectable);
 }
 
 #[test]
-fn more_is_worse_unless_more_is_better() {
+fn an_increase_is_worse_unless_more_is_better() {
     let mut question = question();
     let mut a = noise();
     let (answer, _) =
@@ -116,31 +118,31 @@ fn more_is_worse_unless_more_is_better() {
 }
 
 #[test]
-fn a_block_with_a_trial_that_does_not_count_is_run_again_as_a_whole() {
+fn a_block_with_an_invalid_trial_is_run_again() {
     let (question, mut noise) = (question(), noise());
     let (answer, trials) = run(&question, |order, count| match count {
         3 | 14 => invalid(),
         _ => valid(noise.times(0.02) * if is_b(order) { 0.6 } else { 1.0 }, 1.0),
     });
     assert_eq!(answer, Answer::Better);
-    // The fourth trial was the second one of its block, so that block is lost; the fifteenth was the first of its own, and
-    // the other one was not run.
+    // The fourth trial was the second of its block, so both are lost. The fifteenth was the first of its block, whose second was
+    // never run.
     assert_eq!(trials.len(), 2 * (6 + 8) + 2 + 1);
     assert_eq!(judge(&question, &trials).invalid, BTreeMap::from([(InvalidKind::Interference, 2)]));
 }
 
 #[test]
-fn where_most_trials_do_not_count_nothing_is_said() {
+fn too_many_invalid_trials_give_no_answer() {
     let question = question();
     let (answer, trials) =
         run(&question, |_, count| if count % 2 == 0 { invalid() } else { valid(1.0, 1.0) });
     assert_eq!(answer, Answer::TooManyInvalid);
-    // The first block has one trial, and each of the next four loses its second one.
+    // The first block has one trial; the next four have two each, the second invalid.
     assert_eq!(trials.len(), 9);
 }
 
 #[test]
-fn a_trial_without_what_decides_does_not_count() {
+fn a_trial_without_the_objective_does_not_count() {
     let question = Question { objective: "p99.9".to_owned(), ..question() };
     let (answer, _) = run(&question, |_, _| valid(1.0, 1.0));
     assert_eq!(answer, Answer::TooManyInvalid);
@@ -150,15 +152,18 @@ fn a_trial_without_what_decides_does_not_count() {
 fn a_setting_that_fails_twice_does_not_work() {
     let (question, mut noise) = (question(), noise());
     let (answer, trials) = run(&question, |order, _| match is_b(order) {
-        true => TrialOutcome::Failed { why: "it did not boot: bad size".to_owned() },
+        true => TrialOutcome::Failed { why: "the VM did not boot: bad size".to_owned() },
         false => valid(noise.times(0.02), 1.0),
     });
-    assert_eq!(answer, Answer::Fails { arm: "B".to_owned(), why: "it did not boot: bad size".to_owned() });
+    assert_eq!(
+        answer,
+        Answer::Fails { arm: "B".to_owned(), why: "the VM did not boot: bad size".to_owned() }
+    );
     assert_eq!(judge(&question, &trials).failed, 2);
 }
 
 #[test]
-fn a_machine_on_which_a_differs_from_itself_is_not_trusted() {
+fn a_machine_on_which_a_differs_from_itself_gives_no_answer() {
     let question = question();
     let mut drift = 1.0;
     let (answer, _) = run(&question, |order, _| {
@@ -169,7 +174,7 @@ fn a_machine_on_which_a_differs_from_itself_is_not_trusted() {
 }
 
 #[test]
-fn where_a_differs_from_itself_by_chance_more_pairs_are_asked() {
+fn a_chance_difference_of_a_from_itself_doubles_its_pairs() {
     let (question, mut noise) = (question(), noise());
     let (answer, trials) = run(&question, |order, count| {
         let bad_luck = if count < 12 && order.label == 1 { 1.05 } else { 1.0 };
@@ -180,7 +185,7 @@ fn where_a_differs_from_itself_by_chance_more_pairs_are_asked() {
 }
 
 #[test]
-fn nothing_is_found_where_nothing_is() {
+fn false_positives_are_rare() {
     let (mut alarms, runs) = (0, 300);
     for seed in 0..runs {
         let mut noise = Noise(fastrand::Rng::with_seed(seed));
@@ -201,9 +206,8 @@ fn a_guard_is_broken_by_more_than_its_margin() {
     assert_eq!(judge(&question, &trials).guards[0].verdict, "broken");
 }
 
-/// A study that is read again in its middle goes on as it would have gone.
 #[test]
-fn what_is_next_follows_from_what_has_ended() {
+fn the_next_trial_follows_from_the_trials_that_have_ended() {
     let (question, mut noise) = (question(), noise());
     let (_, trials) =
         run(&question, |order, _| valid(noise.times(0.02) * if is_b(order) { 0.9 } else { 1.0 }, 1.0));
@@ -213,7 +217,7 @@ fn what_is_next_follows_from_what_has_ended() {
 }
 
 #[test]
-fn without_time_for_a_look_there_is_no_plan() {
+fn a_budget_below_the_first_look_gives_no_plan() {
     let question = Question { most_pairs: 7, ..question() };
     assert_eq!(trials(&question), None);
     assert_eq!(trials(&Question { most_pairs: 12, ..question }), Some((28, 36)));

@@ -1,9 +1,9 @@
-//! The search, on problems of which the answer is known.
+//! The search, on problems with known answers.
 
 use super::*;
 use crate::space::Parameter;
 
-/// Four switches and a size; the rules advise the first switch, rightly, and the second, wrongly.
+/// Four switches and a size. The rules advise the first switch, correctly, and the second, wrongly.
 fn problem() -> Problem {
     let switch = |name: &str| Parameter { name: name.to_owned(), levels: 2, default: 0, ordered: false };
     let size = Parameter { name: "+size".to_owned(), levels: 5, default: 0, ordered: true };
@@ -12,13 +12,13 @@ fn problem() -> Problem {
         space: Space { parameters: vec![switch("+a"), switch("+b"), switch("+c"), switch("+d"), size] },
         advice: vec![advice(1, -0.05), advice(0, -0.1)],
         noise_sd: 0.02,
-        most_set: usize::MAX,
+        max_set: usize::MAX,
         fatal: Vec::new(),
-        limits: vec![Limit { most: 0.05, noise_sd: 0.02 }],
+        limits: vec![Limit { max: 0.05, noise_sd: 0.02 }],
     }
 }
 
-/// The first switch gives 10 %, the second takes 20 %, the larger the size the better, but then the limit is broken.
+/// The first switch gains 10 %, the second costs 20 %; a larger size is better, but breaks the limit.
 fn truth(point: &[usize]) -> Vec<f64> {
     let size = point[4] as f64;
     let objective = -0.1 * point[0] as f64 + 0.2 * point[1] as f64 - 0.05 * size;
@@ -60,26 +60,26 @@ fn the_best_setting_within_the_limits_is_found() {
 }
 
 #[test]
-fn nothing_is_believed_in_where_nothing_helps() {
+fn there_is_no_good_finalist_where_nothing_helps() {
     for seed in 0..5 {
         let mut random = fastrand::Rng::with_seed(seed);
         let outcomes = study(20, seed, |_| Some(vec![0.04 * (random.f64() - 0.5), 0.0]));
         let found = finalists(&problem(), &outcomes, 3);
-        let most = found.iter().map(|belief| -belief.objective.mean).fold(0.0, f64::max);
-        assert!(most < 0.02, "{found:?}");
+        let best = found.iter().map(|belief| -belief.objective.mean).fold(0.0, f64::max);
+        assert!(best < 0.02, "{found:?}");
     }
 }
 
 #[test]
-fn a_study_that_was_broken_off_goes_on_as_it_would_have_gone() {
+fn an_interrupted_study_continues_as_if_uninterrupted() {
     let whole = study(12, 3, |point| Some(truth(point)));
     assert_eq!(next(&problem(), &whole[..9], 3).as_ref(), Some(&whole[9].point));
     let points: std::collections::BTreeSet<&Point> = whole.iter().map(|outcome| &outcome.point).collect();
-    assert_eq!(points.len(), whole.len(), "none twice");
+    assert_eq!(points.len(), whole.len(), "no point is tried twice");
 }
 
 #[test]
-fn what_did_not_run_is_not_tried_in_other_words() {
+fn a_level_that_prevents_running_is_avoided() {
     // The third switch ends the VM.
     let outcomes = study(24, 5, |point| (point[2] == 0).then(|| truth(point)));
     let broken = outcomes.iter().filter(|outcome| outcome.values.is_none()).count();
@@ -88,7 +88,7 @@ fn what_did_not_run_is_not_tried_in_other_words() {
 }
 
 #[test]
-fn a_small_space_is_tried_to_its_end() {
+fn a_small_space_is_exhausted() {
     let mut small = problem();
     small.space.parameters.truncate(2);
     let mut outcomes = Vec::new();
@@ -99,7 +99,7 @@ fn a_small_space_is_tried_to_its_end() {
 }
 
 #[test]
-fn outcomes_of_another_problem_are_left_out() {
+fn outcomes_of_another_problem_are_ignored() {
     let strange = [
         Outcome { point: vec![9; 5], values: Some(vec![0.0, 0.0]) },
         Outcome { point: vec![0; 2], values: Some(vec![0.0, 0.0]) },
@@ -108,7 +108,7 @@ fn outcomes_of_another_problem_are_left_out() {
     ];
     assert!(next(&problem(), &strange, 1).is_some());
     assert_eq!(finalists(&problem(), &strange, 3), []);
-    // Also when the model decides.
+    // The same when the model decides.
     let mut outcomes = study(6, 1, noisy(1));
     outcomes.extend(strange);
     assert!(next(&problem(), &outcomes, 1).is_some());
@@ -118,8 +118,8 @@ fn outcomes_of_another_problem_are_left_out() {
 }
 
 #[test]
-fn what_a_vm_would_not_start_with_is_never_tried() {
-    // The first two levels of the first switch with those of the second one, and the last switch at all.
+fn fatal_combinations_are_never_tried() {
+    // The first switch together with the second, and level 1 of the size.
     let fatal = vec![vec![(0, 1), (1, 1)], vec![(4, 1)]];
     let careful = Problem { fatal: fatal.clone(), ..problem() };
     let mut outcomes = Vec::new();
@@ -134,10 +134,9 @@ fn what_a_vm_would_not_start_with_is_never_tried() {
     assert!(!outcomes.iter().any(|outcome| is_fatal(&outcome.point)), "{outcomes:?}");
 }
 
-/// A part that does nothing for the objective is kept if a limit would not be without it.
 #[test]
 fn a_part_that_keeps_a_limit_is_not_pruned() {
-    // The first switch makes the objective better and breaks the limit, the second one mends that.
+    // The first switch improves the objective and breaks the limit; the second one repairs the limit.
     let truth = |point: &[usize]| {
         let (gain, cost) = if point[0] == 1 { (-0.3, 0.3) } else { (0.0, 0.0) };
         let mended = if point[1] == 1 { -0.35 } else { 0.0 };

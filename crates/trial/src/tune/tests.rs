@@ -10,7 +10,7 @@ fn knob(name: &str, levels: &[&str]) -> Knob {
     }
 }
 
-/// Three knobs, of which the rules advise the first and the last.
+/// Three knobs. The rules advise the first and the last.
 fn tuning(trials: usize) -> Tuning {
     let advised = |knob| Advised { knob, level: 1, effect: -0.1, why: "BT001".to_owned() };
     Tuning {
@@ -31,10 +31,10 @@ fn tuning(trials: usize) -> Tuning {
     }
 }
 
-/// What a setting costs: logarithms of ratios of CPU and p99.
+/// The true effects of a setting on CPU and p99: logarithms of ratios.
 type World = fn(&[usize]) -> (f64, f64);
 
-/// Busy waiting costs 40 %, larger heaps save a little, the rest does nothing.
+/// Without busy wait CPU falls by 40 %, larger heaps save a little, the rest has no effect.
 fn usual(point: &[usize]) -> (f64, f64) {
     let wait = if point[0] == 1 { -0.5 } else { 0.0 };
     (wait - 0.08 * point[1] as f64, 0.0)
@@ -51,7 +51,7 @@ fn outcome(world: World, order: &Order, random: &mut fastrand::Rng) -> TrialOutc
     TrialOutcome::Valid { measures }
 }
 
-/// Runs trials until it ends.
+/// Runs trials until the study ends.
 fn run_with(tuning: &Tuning, mut outcome: impl FnMut(&Order) -> TrialOutcome) -> (Ending, Vec<Trial>) {
     let mut trials: Vec<Trial> = Vec::new();
     for _ in 0..1_000 {
@@ -63,7 +63,7 @@ fn run_with(tuning: &Tuning, mut outcome: impl FnMut(&Order) -> TrialOutcome) ->
             Next::Done(ending) => return (ending, trials),
         }
     }
-    panic!("it never ends");
+    panic!("the study does not end");
 }
 
 fn run(tuning: &Tuning, world: World) -> (Ending, Vec<Trial>) {
@@ -76,7 +76,7 @@ fn count(trials: &[Trial], phase: Phase) -> usize {
 }
 
 #[test]
-fn what_pays_is_found_confirmed_and_rid_of_the_rest() {
+fn a_good_setting_is_found_confirmed_and_stripped_of_useless_parts() {
     let tuning = tuning(120);
     let (ending, trials) = run(&tuning, usual);
     assert_eq!(ending, Ending::Found);
@@ -91,10 +91,10 @@ fn what_pays_is_found_confirmed_and_rid_of_the_rest() {
     let verdict = judge(&tuning, &trials);
     let winner = &verdict.finalists[0];
     assert!(winner.is_better && winner.broken.is_empty(), "{verdict:#?}");
-    let of = |knob: usize| verdict.parts.iter().find(|part| part.knob == knob);
-    assert_eq!(of(0).map(|part| part.pays), Some(Pays::Yes), "{verdict:#?}");
+    let part = |knob: usize| verdict.parts.iter().find(|part| part.knob == knob);
+    assert_eq!(part(0).map(|part| part.pays), Some(Pays::Yes), "{verdict:#?}");
     assert!(verdict.flags.join(" ").contains("+sbwt none"), "{verdict:#?}");
-    let gain = verdict.gain.as_ref().expect("it was tried on fresh trials");
+    let gain = verdict.gain.as_ref().expect("measured on fresh trials");
     let truth = usual(&verdict.point).0.exp();
     assert!((gain.ratio.low..=gain.ratio.high).contains(&truth), "{gain:?}, not {truth}");
     assert!(gain.again.low < gain.ratio.low && gain.ratio.high < gain.again.high, "{gain:?}");
@@ -102,12 +102,12 @@ fn what_pays_is_found_confirmed_and_rid_of_the_rest() {
         verdict.levels.iter().find(|learnt| (learnt.knob, learnt.level) == (0, 1)).expect("it was tried");
     assert!(learnt.effect.is_some_and(|effect| effect.high < 0.9), "{learnt:?}");
     assert!(!verdict.front.is_empty());
-    // What does nothing was advised; it is not in the end, or is not said to pay.
-    assert!(of(2).is_none_or(|part| part.pays != Pays::Yes), "{verdict:#?}");
+    // The placebo was advised; it must be removed, or not be said to pay.
+    assert!(part(2).is_none_or(|part| part.pays != Pays::Yes), "{verdict:#?}");
 }
 
 #[test]
-fn where_nothing_is_better_nothing_is_advised() {
+fn nothing_is_recommended_where_nothing_is_better() {
     let (ending, trials) = run(&tuning(120), |_| (0.0, 0.0));
     assert!(matches!(ending, Ending::NothingBetter | Ending::NotConfirmed), "{ending:?}");
     let verdict = judge(&tuning(120), &trials);
@@ -115,7 +115,7 @@ fn where_nothing_is_better_nothing_is_advised() {
 }
 
 #[test]
-fn a_gain_that_breaks_a_guard_is_none() {
+fn a_setting_that_breaks_a_guard_does_not_win() {
     let world: World = |point| if point[0] == 1 { (-0.5, 0.4) } else { (0.0, 0.0) };
     let (_, trials) = run(&tuning(120), world);
     let verdict = judge(&tuning(120), &trials);
@@ -127,7 +127,7 @@ fn a_candidate_that_does_not_boot_is_a_result() {
     let tuning = tuning(120);
     let mut random = fastrand::Rng::with_seed(3);
     let (ending, trials) = run_with(&tuning, |order| match order.point.get(1) {
-        Some(2) => TrialOutcome::Failed { why: "it did not boot".to_owned() },
+        Some(2) => TrialOutcome::Failed { why: "the VM did not boot".to_owned() },
         _ => outcome(usual, order, &mut random),
     });
     assert_eq!(ending, Ending::Found);
@@ -137,37 +137,35 @@ fn a_candidate_that_does_not_boot_is_a_result() {
     assert!(learnt.is_none_or(|learnt| learnt.failed > 0 && learnt.trials == 0), "{learnt:?}");
 }
 
-/// However many do not: those that do are compared.
 #[test]
-fn candidates_that_fail_are_not_held_against_the_machine() {
+fn failed_candidates_do_not_count_as_invalid_trials() {
     let mut tuning = tuning(120);
     tuning.knobs.extend((0..6).map(|number| knob(&format!("broken {number}"), &["+zz 1", "+zz 2"])));
     let mut random = fastrand::Rng::with_seed(4);
     let (ending, _) = run_with(&tuning, |order| match order.point.iter().skip(3).any(|level| *level > 0) {
-        true => TrialOutcome::Failed { why: "it did not boot".to_owned() },
+        true => TrialOutcome::Failed { why: "the VM did not boot".to_owned() },
         false => outcome(usual, order, &mut random),
     });
     assert_ne!(ending, Ending::TooManyInvalid);
 }
 
 #[test]
-fn a_target_that_does_not_work_ends_it() {
+fn a_target_that_fails_unchanged_ends_the_study() {
     let (ending, trials) =
         run_with(&tuning(120), |_| TrialOutcome::Failed { why: "no such release".to_owned() });
     assert_eq!((ending, trials.len()), (Ending::Fails { why: "no such release".to_owned() }, 2));
 }
 
 #[test]
-fn too_few_trials_are_refused_with_the_least_that_would_do() {
+fn too_few_trials_are_refused_with_the_minimum() {
     let Next::Done(Ending::TooFewTrials { least }) = next(&tuning(20), &[]) else { panic!("refused") };
     assert!(Stages::divide(least).is_ok() && Stages::divide(least - 1).is_err(), "{least}");
     let Ok(stages) = Stages::divide(least) else { panic!("enough") };
     assert_eq!(stages.same + stages.search + stages.confirm + stages.back_out, least);
 }
 
-/// A study that is read again at any moment goes on as it would have gone.
 #[test]
-fn what_is_next_follows_from_what_has_ended() {
+fn the_next_trial_follows_from_the_trials_that_have_ended() {
     let tuning = tuning(80);
     let (_, trials) = run(&tuning, usual);
     for (count, trial) in trials.iter().enumerate() {
@@ -176,19 +174,19 @@ fn what_is_next_follows_from_what_has_ended() {
 }
 
 #[test]
-fn there_are_as_many_trials_as_there_is_time_for() {
+fn the_number_of_trials_fits_the_time_budget() {
     let (_, trials) = run(&tuning(60), usual);
     let slow: Vec<Trial> =
         trials.iter().take(14).map(|trial| Trial { took_s: 20.0, ..trial.clone() }).collect();
     let trials = |budget_s| within(budget_s, 60, &slow);
-    assert_eq!(within(1_800.0, 60, &slow[..11]), 60, "it is not known yet how long they take");
+    assert_eq!(within(1_800.0, 60, &slow[..11]), 60, "the duration of a trial is not known yet");
     assert_eq!(trials(1_800.0), 90);
-    assert_eq!(trials(1_000.0), Stages::least(), "a little more than there is time for");
+    assert_eq!(trials(1_000.0), Stages::least(), "the minimum may exceed the budget a little");
     assert!(trials(600.0) < Stages::least());
 }
 
 #[test]
-fn the_front_holds_what_nothing_else_beats() {
+fn the_front_holds_the_trials_that_no_other_dominates() {
     let trial = |cpu: f64, p99: f64, rss: f64| {
         let mut measures = Measures::default();
         measures.set("cpu-per-request", cpu);
@@ -201,12 +199,16 @@ fn the_front_holds_what_nothing_else_beats() {
     };
     let trials = [trial(2.0, 2.0, 2.0), trial(1.0, 3.0, 2.0), trial(2.0, 2.0, 3.0), trial(3.0, 1.0, 1.0)];
     assert_eq!(front(&trials), [0, 1, 3]);
-    assert_eq!(front(&[trial(1.0, 1.0, 1.0), trial(1.0, 1.0, 1.0)]), [0, 1], "equal ones are both there");
+    assert_eq!(
+        front(&[trial(1.0, 1.0, 1.0), trial(1.0, 1.0, 1.0)]),
+        [0, 1],
+        "equal trials are both in the front"
+    );
 }
 
-/// Without advice and with more parts tried at once than can be taken apart, what was never tried by itself is found all the same.
+/// There is no advice, and candidates set more parts than the back-out can remove one by one.
 #[test]
-fn parts_of_what_was_tried_together_are_found() {
+fn a_good_part_is_found_even_if_it_was_never_tried_alone() {
     let mut tuning = tuning(67);
     tuning.advice.clear();
     tuning.knobs.extend((0..5).map(|number| knob(&format!("nothing {number}"), &["+zz 1", "+zz 2"])));
@@ -217,9 +219,8 @@ fn parts_of_what_was_tried_together_are_found() {
     assert!(verdict.parts.len() <= 2, "{verdict:#?}");
 }
 
-/// Where too few blocks of the back-out count, the gain is told from those that have chosen the setting, and said to be.
 #[test]
-fn a_gain_without_enough_fresh_blocks_is_told_from_those_that_chose_it() {
+fn a_gain_without_enough_fresh_blocks_is_marked_as_measured_on_the_confirmation() {
     let tuning = tuning(120);
     let mut random = fastrand::Rng::with_seed(9);
     let (_, trials) = run_with(&tuning, |order| match order.phase {
@@ -228,6 +229,6 @@ fn a_gain_without_enough_fresh_blocks_is_told_from_those_that_chose_it() {
         }
         _ => outcome(usual, order, &mut random),
     });
-    let gain = judge(&tuning, &trials).gain.expect("it was confirmed");
-    assert!(gain.has_chosen_it && gain.pairs >= LEAST_CONFIRM_BLOCKS, "{gain:?}");
+    let gain = judge(&tuning, &trials).gain.expect("confirmed");
+    assert!(gain.has_chosen_it && gain.pairs >= MIN_CONFIRM_BLOCKS, "{gain:?}");
 }
