@@ -1,23 +1,23 @@
-//! Instants: nanoseconds of CLOCK_MONOTONIC, which all processes of a host share, so that several of ours and a recorder
-//! beside them speak of the same time.
+//! Instants: nanoseconds of CLOCK_MONOTONIC. All processes of a host share this clock, so instants of several generator processes
+//! and of a recorder can be compared.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// One second.
+/// One second, in nanoseconds.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// Now.
+/// The present instant.
 pub fn now_ns() -> u64 {
     read(ClockId::Monotonic)
 }
 
-/// CPU time that the calling thread has used.
+/// CPU time of the calling thread.
 pub fn thread_cpu_ns() -> u64 {
     read(ClockId::ThreadCPUTime)
 }
 
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
-    // Both clocks begin at zero and never go back.
+    // Neither clock is ever negative.
     (time.tv_sec as u64).wrapping_mul(SECOND_NS).wrapping_add(time.tv_nsec as u64)
 }

@@ -1,7 +1,7 @@
-//! Adds up what threads counted, second by second, and judges in which of them the generator itself was the limit.
+//! Adds up the tallies of all threads, second by second, and finds the seconds in which the generator itself was the limit.
 //!
-//! What was counted in such a second says little of the target, so the times of a run are those of its other seconds. Counts
-//! and errors are of all.
+//! Times of such generator-bound seconds say little about the target, so the times of a run are those of its other seconds. Counts
+//! and errors are those of all seconds.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use beamtune_model::load::{
 };
 
 use crate::clock::SECOND_NS;
-use crate::engine::Spell;
+use crate::engine::ThreadSecond;
 use crate::program::{Model, Op, Plan};
 use crate::tally::Tally;
 use crate::times::Times;
 
-/// A thread that used more of its second than this is busy: what waits for it is late by its fault.
-const BUSY_SHARE: f64 = 0.95;
-/// The generator may always be so late: what timers of a quiet Linux are, and some more.
-const LEAST_LAG_NS: u64 = 1_000_000;
-/// And so much of what the target takes: its 99th percentile is then told to a tenth.
-const LAG_SHARE: u64 = 10;
-/// A thread that was away for so long beyond what it meant to wait did not run. The longest turn, of 512 sockets that all have
-/// something to say, takes some milliseconds (and far more if all of them agree upon TLS, which holds up the others as well).
+/// A thread that uses a larger share of a core is saturated, and delays what it serves.
+const MAX_CPU_SHARE: f64 = 0.95;
+/// Lag of the generator that is always accepted: somewhat more than the latency of timers on a quiet Linux.
+const ACCEPTED_LAG_NS: u64 = 1_000_000;
+/// Lag up to this fraction of the target's p99 is accepted too; the p99 is then correct to a tenth.
+const LAG_FRACTION: u64 = 10;
+/// A thread that ran this much later than planned was stalled. The longest iteration of its loop, with 512 readable sockets, takes some
+/// milliseconds (more if all of them are in a TLS handshake, which delays the other devices as well).
 const STALL_NS: u64 = SECOND_NS / 20;
-/// Percentiles that are told, and how many values each wants, so that some lie beyond it.
+/// Reported percentiles, and the number of values that each needs, so that some values lie above it.
 const PERCENTILES: [(&str, f64, u64); 6] = [
     ("p50", 50.0, 2),
     ("p75", 75.0, 8),
@@ -34,38 +34,38 @@ const PERCENTILES: [(&str, f64, u64); 6] = [
     ("p99.99", 99.99, 20_000),
 ];
 
-/// What all threads told of one second.
+/// One second of all threads.
 #[derive(Default)]
-struct Merged {
+struct MergedSecond {
     tally: Tally,
     longest_ns: u64,
-    /// The largest share of its second that a thread used.
-    busiest: f64,
+    /// The highest CPU share of a thread, in cores.
+    max_cpu_share: f64,
 }
 
-impl Merged {
-    /// For how long a thread was away.
+impl MergedSecond {
+    /// The longest stall of a thread.
     fn stall_ns(&self) -> u64 {
         self.tally.stall_ns.max(self.longest_ns.saturating_sub(SECOND_NS))
     }
 }
 
-/// Who is told of a second, with what was counted in it.
+/// Called for each finished second, with its tally.
 pub type OnSecond<'a> = dyn FnMut(&LoadSecond, &Tally) + 'a;
 
-/// What a step is to rates.
+/// How a step counts in rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepKind {
-    /// It only connects.
+    /// Only connects; not counted.
     Connect,
-    /// It only sends, and other steps are what comes of it.
+    /// Only sends, and another step receives; not counted.
     Send,
-    /// It counts.
+    /// Counted.
     Counts,
 }
 
-/// What each step of a plan is. Sending is what counts where nothing is ever answered.
-fn kinds(plan: &Plan) -> Vec<StepKind> {
+/// The kind of each step of a plan. Steps that only send count if no step of the plan has an answer.
+fn step_kinds(plan: &Plan) -> Vec<StepKind> {
     let sends = |op: &Op| matches!(op, Op::Send { message, .. } if !message.is_answered());
     let answers = |op: &Op| matches!(op, Op::Expect { .. } | Op::Send { .. }) && !sends(op);
     let has_answers = plan.kinds.iter().any(|kind| kind.ops.iter().skip(kind.body).any(answers));
@@ -80,28 +80,27 @@ fn kinds(plan: &Plan) -> Vec<StepKind> {
     kinds
 }
 
-/// Adds up the spells of a run.
+/// Adds up the seconds of all threads of a run.
 pub struct Collector {
     kinds: Vec<StepKind>,
-    /// The last second that each thread has told of.
-    told: Vec<Option<i64>>,
-    open: BTreeMap<i64, Merged>,
+    /// The last second that each thread has reported.
+    reported: Vec<Option<i64>>,
+    open: BTreeMap<i64, MergedSecond>,
     all: Tally,
-    /// Without the seconds in which the generator was the limit.
+    /// Without generator-bound seconds.
     clean: Tally,
-    /// Without those in which one of its threads did not run: what it was late or busy in says more than those.
+    /// Without the seconds in which a thread was stalled. These distort times more than lag or saturation do.
     awake: Tally,
     seconds: Vec<LoadSecond>,
 }
 
 impl Collector {
-    /// For the spells of so many threads.
+    /// A collector for this number of threads.
     pub fn new(plan: &Plan, threads: usize) -> Self {
         let tally = Tally::new(plan.steps.len());
-        let told = vec![None; threads];
         Self {
-            kinds: kinds(plan),
-            told,
+            kinds: step_kinds(plan),
+            reported: vec![None; threads],
             open: BTreeMap::new(),
             all: tally.clone(),
             clean: tally.clone(),
@@ -110,33 +109,33 @@ impl Collector {
         }
     }
 
-    /// Takes what a thread tells; `on_second` is told of the seconds that all threads have told of with it.
-    pub fn add(&mut self, thread: usize, spell: Spell, on_second: &mut OnSecond<'_>) {
-        let merged = self.open.entry(spell.second).or_default();
-        let used = spell.tally.cpu_ns as f64 / spell.length_ns.max(1) as f64;
-        // A thread's last spell may be too short to say anything.
-        if spell.length_ns > SECOND_NS / 10 {
-            merged.busiest = merged.busiest.max(used);
+    /// Adds a second of a thread. Calls `on_second` for each second that all threads have now reported.
+    pub fn add(&mut self, thread: usize, report: ThreadSecond, on_second: &mut OnSecond<'_>) {
+        let merged = self.open.entry(report.second).or_default();
+        let cpu_share = report.tally.cpu_ns as f64 / report.length_ns.max(1) as f64;
+        // The last interval of a thread may be too short for a meaningful share.
+        if report.length_ns > SECOND_NS / 10 {
+            merged.max_cpu_share = merged.max_cpu_share.max(cpu_share);
         }
-        merged.longest_ns = merged.longest_ns.max(spell.length_ns);
-        merged.tally.add(&spell.tally);
-        if let Some(told) = self.told.get_mut(thread) {
-            *told = Some(spell.second);
+        merged.longest_ns = merged.longest_ns.max(report.length_ns);
+        merged.tally.add(&report.tally);
+        if let Some(reported) = self.reported.get_mut(thread) {
+            *reported = Some(report.second);
         }
         self.close(on_second);
     }
 
-    /// A thread tells no more.
+    /// Marks a thread as ended.
     pub fn end(&mut self, thread: usize, on_second: &mut OnSecond<'_>) {
-        if let Some(told) = self.told.get_mut(thread) {
-            *told = Some(i64::MAX);
+        if let Some(reported) = self.reported.get_mut(thread) {
+            *reported = Some(i64::MAX);
         }
         self.close(on_second);
     }
 
-    /// Judges the seconds that all threads have told of. A thread tells of its seconds in their order.
+    /// Judges the seconds that all threads have reported. A thread reports its seconds in order.
     fn close(&mut self, on_second: &mut OnSecond<'_>) {
-        let Some(until) = self.told.iter().copied().min().flatten() else { return };
+        let Some(until) = self.reported.iter().copied().min().flatten() else { return };
         while let Some(entry) = self.open.first_entry() {
             if *entry.key() > until {
                 return;
@@ -146,7 +145,7 @@ impl Collector {
         }
     }
 
-    fn judge(&mut self, second: i64, merged: Merged, on_second: &mut OnSecond<'_>) {
+    fn judge(&mut self, second: i64, merged: MergedSecond, on_second: &mut OnSecond<'_>) {
         let (mut service, mut response) = (Times::default(), Times::default());
         let mut done = 0;
         for (index, step) in merged.tally.steps.iter().enumerate() {
@@ -169,7 +168,7 @@ impl Collector {
             self.clean.add(&tally);
         }
         let percentile = |percentile| (response.count() > 0).then(|| response.percentile_ns(percentile));
-        let told = LoadSecond {
+        let judged = LoadSecond {
             second,
             asked: Some(tally.asked),
             done,
@@ -181,17 +180,17 @@ impl Collector {
             cores: Some(tally.cpu_ns as f64 / merged.longest_ns.max(1) as f64),
             bound,
         };
-        on_second(&told, &tally);
-        self.seconds.push(told);
+        on_second(&judged, &tally);
+        self.seconds.push(judged);
     }
 
-    /// Right answers of the steps that count.
+    /// Number of correct answers of the steps that count.
     fn answers(&self, tally: &Tally) -> u64 {
         let steps = tally.steps.iter().zip(&self.kinds).filter(|(_, kind)| **kind == StepKind::Counts);
         steps.filter_map(|(step, _)| step.as_ref()).map(|step| step.done()).sum()
     }
 
-    /// The result, when all threads have ended.
+    /// The result, after all threads have ended.
     pub fn finish(self, plan: &Plan, run: &Run) -> LoadResult {
         let bound_seconds = self.seconds.iter().filter(|second| second.bound.is_some()).count();
         let mut remarks = Vec::new();
@@ -199,12 +198,14 @@ impl Collector {
         if self.answers(&self.clean) == 0 && self.answers(&self.all) > 0 {
             let is_ever_awake = self.answers(&self.awake) > 0;
             times = if is_ever_awake { &self.awake } else { &self.all };
-            let which = if is_ever_awake { "those seconds in which it ran" } else { "those seconds" };
+            let which =
+                if is_ever_awake { "the seconds in which all its threads ran" } else { "all seconds" };
             remarks.push(format!(
-                "The generator was the limit in every second with an answer: the times are of {which}."
+                "The generator was the limit in every second with an answer: the times are from {which}."
             ));
         } else if bound_seconds > 0 {
-            remarks.push("The times are of the seconds in which the generator was not the limit.".to_owned());
+            remarks
+                .push("The times are from the seconds in which the generator was not the limit.".to_owned());
         }
         let steps = plan.steps.iter().zip(&self.kinds).enumerate();
         let steps = steps.map(|(index, (name, kind))| step(name, *kind, index, &self.all, times));
@@ -245,38 +246,41 @@ impl Collector {
     }
 }
 
-/// What a result says of its run beyond what was counted.
+/// Facts about a run that its result repeats.
 #[derive(Debug, Clone, Default)]
 pub struct Run {
     /// The generator and its version.
     pub tool: String,
-    /// Where the load went, as it was given.
+    /// The targets, as the user named them.
     pub targets: Vec<String>,
-    /// When the schedule began: seconds since 1970.
+    /// Start of the schedule, in seconds since 1970.
     pub began_unix_s: Option<f64>,
-    /// Whether it was ended before its time.
+    /// Whether the run was ended early.
     pub is_interrupted: bool,
-    /// The generator's processes.
+    /// Number of processes of the generator.
     pub processes: u32,
-    /// The generator's threads, of all processes.
+    /// Number of threads in all processes.
     pub threads: u32,
 }
 
 /// Why the generator was the limit in a second, if it was.
-fn bound(merged: &Merged, service: &Times) -> Option<String> {
+fn bound(merged: &MergedSecond, service: &Times) -> Option<String> {
     let milliseconds = |nanoseconds: u64| nanoseconds as f64 / 1e6;
     if merged.stall_ns() > STALL_NS {
         let stalled = milliseconds(merged.stall_ns());
         return Some(format!("a thread of the generator did not run for {stalled:.0} ms"));
     }
     let lag_ns = merged.tally.own_lag.percentile_ns(99.0);
-    let limit_ns = LEAST_LAG_NS.max(service.percentile_ns(99.0) / LAG_SHARE);
+    let limit_ns = ACCEPTED_LAG_NS.max(service.percentile_ns(99.0) / LAG_FRACTION);
     if lag_ns > limit_ns {
         let (lag, limit) = (milliseconds(lag_ns), milliseconds(limit_ns));
         return Some(format!("the generator was late by {lag:.1} ms (p99; limit {limit:.1} ms)"));
     }
-    if merged.busiest > BUSY_SHARE {
-        return Some(format!("a thread of the generator used {:.0} % of a core", merged.busiest * 100.0));
+    if merged.max_cpu_share > MAX_CPU_SHARE {
+        return Some(format!(
+            "a thread of the generator used {:.0} % of a core",
+            merged.max_cpu_share * 100.0
+        ));
     }
     None
 }
@@ -302,18 +306,20 @@ fn step(name: &str, kind: StepKind, index: usize, all: &Tally, times: &Tally) ->
     }
 }
 
-/// A histogram as it stands in results; `None` without values.
+/// A histogram in the form of results; `None` without values.
 pub fn latency(times: &Times) -> Option<Latency> {
     let histogram = times.histogram();
     if histogram.is_empty() {
         return None;
     }
-    let enough = PERCENTILES.iter().filter(|(_, _, least)| histogram.len() >= *least);
+    let reported = PERCENTILES.iter().filter(|(_, _, min_values)| histogram.len() >= *min_values);
     Some(Latency {
         count: histogram.len(),
         min_ns: Some(histogram.min()),
         mean_ns: Some(histogram.mean()),
-        percentiles_ns: enough.map(|(name, at, _)| ((*name).to_owned(), times.percentile_ns(*at))).collect(),
+        percentiles_ns: reported
+            .map(|(name, at, _)| ((*name).to_owned(), times.percentile_ns(*at)))
+            .collect(),
         max_ns: Some(histogram.max()),
         histogram: Some(times.to_base64()),
     })
@@ -352,8 +358,8 @@ mod tests {
         }
     }
 
-    /// A second of a thread: answers that took 2 ms, and how late it was with each.
-    fn spell(second: i64, length_ns: u64, cpu_ns: u64, late_ns: u64) -> Spell {
+    /// A second of a thread with 100 answers after 2 ms each, all served `late_ns` late.
+    fn second(second: i64, length_ns: u64, cpu_ns: u64, late_ns: u64) -> ThreadSecond {
         let mut tally = Tally::new(2);
         for _ in 0..100 {
             tally.own_lag.record(late_ns);
@@ -362,56 +368,56 @@ mod tests {
         }
         tally.step(0).service.record(SECOND_NS);
         tally.cpu_ns = cpu_ns;
-        Spell { second, length_ns, tally }
+        ThreadSecond { second, length_ns, tally }
     }
 
-    fn judged(spells: Vec<Spell>) -> LoadResult {
+    fn judged(seconds: Vec<ThreadSecond>) -> LoadResult {
         let mut collector = Collector::new(&plan(), 1);
-        for spell in spells {
-            collector.add(0, spell, &mut |_, _| {});
+        for second in seconds {
+            collector.add(0, second, &mut |_, _| {});
         }
         collector.end(0, &mut |_, _| {});
         collector.finish(&plan(), &Run::default())
     }
 
-    fn reason(spell: Spell) -> Option<String> {
-        judged(vec![spell]).seconds[0].bound.clone()
+    fn reason(second: ThreadSecond) -> Option<String> {
+        judged(vec![second]).seconds[0].bound.clone()
     }
 
     #[test]
-    fn a_second_is_the_generators_fault_when_it_was_late_busy_or_away() {
-        assert_eq!(reason(spell(0, SECOND_NS, SECOND_NS / 2, 100_000)), None);
-        let late = reason(spell(0, SECOND_NS, SECOND_NS / 2, 5_000_000));
+    fn a_second_is_generator_bound_if_a_thread_was_late_saturated_or_stalled() {
+        assert_eq!(reason(second(0, SECOND_NS, SECOND_NS / 2, 100_000)), None);
+        let late = reason(second(0, SECOND_NS, SECOND_NS / 2, 5_000_000));
         assert_eq!(late.as_deref(), Some("the generator was late by 5.0 ms (p99; limit 1.0 ms)"));
-        let busy = reason(spell(0, SECOND_NS, SECOND_NS * 97 / 100, 0));
+        let busy = reason(second(0, SECOND_NS, SECOND_NS * 97 / 100, 0));
         assert_eq!(busy.as_deref(), Some("a thread of the generator used 97 % of a core"));
-        let away = reason(spell(0, 2 * SECOND_NS, SECOND_NS / 10, 0));
-        assert_eq!(away.as_deref(), Some("a thread of the generator did not run for 1000 ms"));
+        let stalled = reason(second(0, 2 * SECOND_NS, SECOND_NS / 10, 0));
+        assert_eq!(stalled.as_deref(), Some("a thread of the generator did not run for 1000 ms"));
     }
 
     #[test]
-    fn times_are_those_of_the_other_seconds_and_counts_of_all() {
-        let mut slow = spell(1, SECOND_NS, 0, SECOND_NS);
+    fn times_exclude_generator_bound_seconds_and_counts_do_not() {
+        let mut slow = second(1, SECOND_NS, 0, SECOND_NS);
         slow.tally.step(1).service.record(9 * SECOND_NS);
-        let result = judged(vec![spell(0, SECOND_NS, 0, 0), slow, spell(2, SECOND_NS, 0, 0)]);
+        let result = judged(vec![second(0, SECOND_NS, 0, 0), slow, second(2, SECOND_NS, 0, 0)]);
         assert_eq!((result.generator.bound_seconds, result.generator.judged_seconds), (1, 3));
         let step = &result.steps[1];
         assert_eq!(step.done, 301);
         let service = step.service.as_ref().unwrap();
         assert_eq!(service.count, 200);
         assert!(service.max_ns.unwrap() < 3_000_000);
-        // 200 values say nothing of a thousandth.
+        // 200 values are too few for a p99.9.
         assert_eq!(service.percentile_ns("p99.9"), None);
         assert!(service.percentile_ns("p99").is_some());
         assert_eq!(
             result.remarks,
-            ["The times are of the seconds in which the generator was not the limit."]
+            ["The times are from the seconds in which the generator was not the limit."]
         );
     }
 
     #[test]
-    fn where_all_seconds_are_its_fault_that_is_said() {
-        let result = judged(vec![spell(0, SECOND_NS, SECOND_NS, 0)]);
+    fn a_fully_generator_bound_run_has_times_and_a_remark() {
+        let result = judged(vec![second(0, SECOND_NS, SECOND_NS, 0)]);
         assert_eq!(result.steps[1].service.as_ref().unwrap().count, 100);
         assert!(
             result.remarks[0].starts_with("The generator was the limit in every second"),
@@ -421,31 +427,31 @@ mod tests {
     }
 
     #[test]
-    fn where_all_seconds_are_its_fault_those_in_which_it_was_away_are_left_out_first() {
-        let busy = || spell(0, SECOND_NS, SECOND_NS, 0);
-        let mut away = Spell { second: 1, ..busy() };
-        away.tally.stall_ns = SECOND_NS / 2;
-        away.tally.step(1).service.record(SECOND_NS / 2);
-        let result = judged(vec![busy(), away.clone()]);
+    fn stalled_seconds_are_excluded_first_from_a_fully_generator_bound_run() {
+        let busy = || second(0, SECOND_NS, SECOND_NS, 0);
+        let mut stalled = ThreadSecond { second: 1, ..busy() };
+        stalled.tally.stall_ns = SECOND_NS / 2;
+        stalled.tally.step(1).service.record(SECOND_NS / 2);
+        let result = judged(vec![busy(), stalled.clone()]);
         assert_eq!(result.generator.bound_seconds, 2);
         assert_eq!(result.steps[1].service.as_ref().unwrap().count, 100);
-        assert!(result.remarks[0].ends_with("those seconds in which it ran."), "{:?}", result.remarks);
-        let result = judged(vec![away]);
+        assert!(result.remarks[0].ends_with("in which all its threads ran."), "{:?}", result.remarks);
+        let result = judged(vec![stalled]);
         assert_eq!(result.steps[1].service.as_ref().unwrap().count, 101);
-        assert!(result.remarks[0].ends_with("the times are of those seconds."), "{:?}", result.remarks);
+        assert!(result.remarks[0].ends_with("the times are from all seconds."), "{:?}", result.remarks);
     }
 
-    /// What the steps of a device are that connects (0) and then does this in each turn.
+    /// The kinds of the steps of a device that connects (step 0) and has these operations in each turn.
     fn kinds_of(turn: Vec<Op>) -> Vec<StepKind> {
         let mut plan = plan();
         plan.steps = vec![String::new(); 3];
         plan.kinds[0].ops = vec![Op::Connect { step: 0 }];
         plan.kinds[0].ops.extend(turn);
-        kinds(&plan)
+        step_kinds(&plan)
     }
 
     #[test]
-    fn what_is_only_sent_counts_where_nothing_is_waited_for() {
+    fn steps_that_only_send_count_if_no_step_has_an_answer() {
         use StepKind::{Connect, Counts, Send};
         let op = |step, message| Op::Send { step, message, checks: Box::default() };
         let payload = || Template::literal("x");
@@ -466,16 +472,16 @@ mod tests {
     }
 
     #[test]
-    fn a_second_is_told_when_all_threads_have_told_of_it() {
+    fn a_second_is_finished_when_all_threads_have_reported_it() {
         let mut collector = Collector::new(&plan(), 2);
-        let mut told = Vec::new();
-        let mut on_second = |second: &LoadSecond, tally: &Tally| told.push((second.done, tally.done()));
-        collector.add(0, spell(0, SECOND_NS, 0, 0), &mut on_second);
-        collector.add(0, spell(1, SECOND_NS, 0, 0), &mut on_second);
-        collector.add(1, spell(0, SECOND_NS, 0, 0), &mut on_second);
+        let mut finished = Vec::new();
+        let mut on_second = |second: &LoadSecond, tally: &Tally| finished.push((second.done, tally.done()));
+        collector.add(0, second(0, SECOND_NS, 0, 0), &mut on_second);
+        collector.add(0, second(1, SECOND_NS, 0, 0), &mut on_second);
+        collector.add(1, second(0, SECOND_NS, 0, 0), &mut on_second);
         collector.end(0, &mut on_second);
         collector.end(1, &mut on_second);
-        // What connected is counted with what was done, and among no rates.
-        assert_eq!(told, [(200, 202), (100, 101)]);
+        // The tally includes connecting; rates do not.
+        assert_eq!(finished, [(200, 202), (100, 101)]);
     }
 }

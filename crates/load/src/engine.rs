@@ -1,11 +1,11 @@
 //! One thread of the generator: its share of the devices, on one epoll instance.
 //!
-//! Everything is stamped from the schedule: a step is due at an instant that was fixed before it was sent (by the arrivals'
-//! schedule, or by the answer to the step before and the pause behind it), and what passes until it is sent is lag, not
-//! nothing. How late the thread itself looked at what had become due is kept apart from that ([`Tally::own_lag`]): it
-//! is the generator's own fault, while waiting for a free device is the target's.
+//! Times are measured from the schedule. A step is due at an instant that is fixed before it is sent (by the arrival schedule, or by the
+//! answer to the step before and the sleep after it), and the time until it is sent counts as lag. How late the thread itself served what
+//! was due is recorded separately ([`Tally::own_lag`]): that is caused by the generator, while waiting for a free device is caused by the
+//! target.
 //!
-//! In the steady state a request takes one read and one write, one look at the clock, and no memory.
+//! In the steady state a request costs one read, one write and one clock reading, and allocates nothing.
 
 mod device;
 mod socket;
@@ -30,47 +30,47 @@ use crate::tally::{ErrorKind, Tally};
 use crate::wheel::Wheel;
 use device::{Device, NEVER_NS, State};
 
-/// Of a socket's bytes that are read at once.
+/// Size of the read buffer.
 const READ_BYTES: usize = 64 * 1024;
-/// Events taken from the kernel at once.
-const EVENTS: usize = 512;
-/// Due timers and arrivals that are served before sockets are looked at again.
-const DUE_AT_ONCE: usize = 64;
-/// How often devices are looked through for answers that did not come in time.
-const SWEEP_NS: u64 = SECOND_NS / 4;
-/// How often the wish to stop is looked at.
-const STOP_NS: u64 = SECOND_NS / 10;
-/// Arrivals that may wait for a free device; beyond, they are dropped and counted.
-const MOST_WAITING: usize = 1_000_000;
-/// The timer's place among the events' data.
+/// Maximum number of events per epoll_wait.
+const MAX_EVENTS: usize = 512;
+/// Maximum number of due timers and arrivals that are served before the next epoll_wait.
+const MAX_DUE_AT_ONCE: usize = 64;
+/// Interval at which devices are checked for timeouts.
+const SWEEP_INTERVAL_NS: u64 = SECOND_NS / 4;
+/// Interval at which `stop` is checked.
+const STOP_POLL_INTERVAL_NS: u64 = SECOND_NS / 10;
+/// Maximum number of arrivals that wait for a free device; more are dropped and counted.
+const MAX_WAITING: usize = 1_000_000;
+/// Event data of the timer.
 const TIMER: u64 = u64::MAX;
 
-/// Which devices and arrivals a thread takes: those whose number is `index` modulo `of`.
+/// The devices and arrivals of a thread: those whose number is `index` modulo `of`.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
-    /// From 0.
+    /// Number of the thread, from 0.
     pub index: u64,
-    /// Threads of all processes.
+    /// Number of threads in all processes.
     pub of: u64,
 }
 
-/// What a thread tells, once a second and at its end.
+/// The report of a thread: once a second and at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Spell {
-    /// The second of the run in which it began, from the start of the schedule.
+pub struct ThreadSecond {
+    /// The second of the run in which the interval began, counted from the start of the schedule.
     pub second: i64,
-    /// How long it was, in nanoseconds: longer than a second if the thread could not run.
+    /// Length of the interval in nanoseconds: more than a second if the thread was stalled.
     pub length_ns: u64,
-    /// What was counted in it.
+    /// The tally of the interval.
     pub tally: Tally,
 }
 
-/// Runs a share of the plan in this thread, until its time is over or `stop` is set; tells `sink` of each second.
+/// Runs a share of the plan in this thread, until its time is over or `stop` is set. Calls `sink` for each second.
 pub fn run(
     plan: &Plan,
     share: Share,
     stop: &AtomicBool,
-    sink: &mut dyn FnMut(Spell),
+    sink: &mut dyn FnMut(ThreadSecond),
 ) -> Result<(), LoadError> {
     Engine::new(plan, share)?.run(stop, sink)
 }
@@ -79,23 +79,24 @@ struct Engine<'p> {
     plan: &'p Plan,
     devices: Vec<Device>,
     wheel: Wheel,
-    /// Devices that let others go first while there is more to read: index and generation.
-    again: Vec<(u32, u32)>,
-    /// The same of the turn before: emptied, and kept for its memory.
-    served: Vec<(u32, u32)>,
+    /// Devices with more to read that are continued in the next iteration: index and generation.
+    deferred: Vec<(u32, u32)>,
+    /// The devices that are being continued. Swapped with `deferred` to reuse its memory.
+    continued: Vec<(u32, u32)>,
     poll: OwnedFd,
     timer: OwnedFd,
-    /// For when it is set; 0: for nothing.
+    /// The instant for which `timer` is set; 0: not set.
     timer_ns: u64,
-    /// Arrivals still to come, and the next of them.
+    /// The arrivals after `next_arrival`.
     arrivals: Option<Schedule>,
     next_arrival: Option<Arrival>,
-    /// Free devices of an open model; the one that has been for longest is next.
+    /// Free devices of an open model, the one that has been free for longest first.
     free: VecDeque<u32>,
+    /// Due times of the arrivals that wait for a free device.
     waiting: VecDeque<u64>,
-    /// Turns are begun before this instant, CLOCK_MONOTONIC.
+    /// No turn starts from this instant on, CLOCK_MONOTONIC.
     end_ns: u64,
-    /// Devices that are in a turn, or before their first one.
+    /// Number of devices in a turn, or before their first one.
     active: usize,
     connected: u64,
     tally: Tally,
@@ -108,31 +109,31 @@ struct Engine<'p> {
 
 impl<'p> Engine<'p> {
     fn new(plan: &'p Plan, share: Share) -> Result<Self, LoadError> {
-        let trouble = |what| move |errno: Errno| LoadError::System { what, cause: errno.into() };
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(trouble("epoll_create"))?;
+        let system = |what| move |errno: Errno| LoadError::System { what, cause: errno.into() };
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create"))?;
         let timer = rustix::time::timerfd_create(
             TimerfdClockId::Monotonic,
             TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
         )
-        .map_err(trouble("timerfd_create"))?;
+        .map_err(system("timerfd_create"))?;
         epoll::add(&poll, &timer, epoll::EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)
-            .map_err(trouble("epoll_ctl"))?;
-        // Timers of ordinary threads may be 50 µs late, to save power (prctl(2), PR_SET_TIMERSLACK). Without it they are later.
+            .map_err(system("epoll_ctl"))?;
+        // The default timer slack is 50 µs (prctl(2), PR_SET_TIMERSLACK). A failure only makes timers later.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 
         let mut devices = Vec::new();
-        for (kind, what) in plan.kinds.iter().enumerate() {
+        for (index, kind) in plan.kinds.iter().enumerate() {
             devices.extend(
-                (share.index..what.devices)
+                (share.index..kind.devices)
                     .step_by(share.of as usize)
-                    .map(|number| Device::new(plan.seed, kind, what, number)),
+                    .map(|number| Device::new(plan.seed, index, kind, number)),
             );
         }
         let now = now_ns();
         let wheel = Wheel::new(devices.len(), now);
         let (arrivals, active) = match plan.model {
             Model::Open { profile, spacing } => {
-                // Threads that have no device take no arrivals.
+                // A thread without devices takes no arrivals.
                 let serving =
                     plan.kinds.iter().map(|kind| kind.devices).max().unwrap_or_default().min(share.of);
                 let schedule = || Schedule::new(profile, spacing, plan.seed, share.index, serving);
@@ -144,8 +145,8 @@ impl<'p> Engine<'p> {
             plan,
             devices,
             wheel,
-            again: Vec::new(),
-            served: Vec::new(),
+            deferred: Vec::new(),
+            continued: Vec::new(),
             poll,
             timer,
             timer_ns: 0,
@@ -163,12 +164,12 @@ impl<'p> Engine<'p> {
             output: Vec::new(),
             scratch: Vec::new(),
         };
-        engine.set_out();
+        engine.schedule_starts();
         Ok(engine)
     }
 
-    /// Sets when each device begins.
-    fn set_out(&mut self) {
+    /// Schedules the start of each device.
+    fn schedule_starts(&mut self) {
         for index in 0..self.devices.len() {
             let device = &self.devices[index];
             let share = device.number as f64 / self.plan.kinds[device.kind as usize].devices as f64;
@@ -180,56 +181,56 @@ impl<'p> Engine<'p> {
             };
             self.wake_at(index as u32, due_ns);
         }
-        self.arrive();
+        self.take_next_arrival();
     }
 
-    fn arrive(&mut self) {
+    fn take_next_arrival(&mut self) {
         self.next_arrival = self.arrivals.as_mut().and_then(Iterator::next);
     }
 
-    fn run(mut self, stop: &AtomicBool, sink: &mut dyn FnMut(Spell)) -> Result<(), LoadError> {
+    fn run(mut self, stop: &AtomicBool, sink: &mut dyn FnMut(ThreadSecond)) -> Result<(), LoadError> {
         let mut began_ns = now_ns();
         let mut sweep_ns = began_ns;
         let mut stop_ns = began_ns;
         self.second = self.second_of(began_ns);
-        let mut events = Vec::with_capacity(EVENTS);
-        let mut served_ns = began_ns;
+        let mut events = Vec::with_capacity(MAX_EVENTS);
+        let mut resumed_ns = began_ns;
         loop {
             let now = now_ns();
-            self.tally.stall_ns = self.tally.stall_ns.max(now - served_ns);
+            self.tally.stall_ns = self.tally.stall_ns.max(now - resumed_ns);
             let second = self.second_of(now);
             if second != self.second {
                 let boundary = self.boundary_ns(self.second);
                 self.tally.own_lag.record(now.saturating_sub(boundary));
-                self.tell(now - began_ns, sink);
+                self.report(now - began_ns, sink);
                 began_ns = now;
                 self.second = second;
             }
             if now >= stop_ns {
-                stop_ns = now + STOP_NS;
+                stop_ns = now + STOP_POLL_INTERVAL_NS;
                 if stop.load(Ordering::Relaxed) || self.is_over(now) {
-                    let waits = |device: &&Device| {
+                    let is_waiting = |device: &&Device| {
                         matches!(
                             device.state,
                             State::Connecting | State::Opening | State::Sending | State::Waiting
                         )
                     };
                     self.tally.unfinished =
-                        (self.devices.iter().filter(waits).count() + self.waiting.len()) as u64;
-                    self.give_up_arrivals(now);
-                    self.tell(now - began_ns, sink);
+                        (self.devices.iter().filter(is_waiting).count() + self.waiting.len()) as u64;
+                    self.count_missed_arrivals(now);
+                    self.report(now - began_ns, sink);
                     for index in 0..self.devices.len() as u32 {
-                        self.leave(index);
+                        self.close(index);
                     }
                     return Ok(());
                 }
             }
             if now >= sweep_ns {
-                sweep_ns = now + SWEEP_NS;
+                sweep_ns = now + SWEEP_INTERVAL_NS;
                 self.sweep(now);
             }
             let more = self.serve_due(now);
-            let next = if more || !self.again.is_empty() {
+            let next = if more || !self.deferred.is_empty() {
                 events.clear();
                 self.wait(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
                 now
@@ -240,22 +241,22 @@ impl<'p> Engine<'p> {
                 self.wait(&mut events, None)?;
                 next.max(now)
             };
-            // What comes of these events has waited for as long.
-            served_ns = now_ns();
-            self.tally.stall_ns = self.tally.stall_ns.max(served_ns.saturating_sub(next));
+            // Time beyond `next` is a stall: what these events belong to has waited for it.
+            resumed_ns = now_ns();
+            self.tally.stall_ns = self.tally.stall_ns.max(resumed_ns.saturating_sub(next));
             for event in &events {
                 match event.data.u64() {
-                    // It has rung and rings no more: even for the same instant it has to be set again.
+                    // A timer that has fired must be set again, even for the same instant.
                     TIMER => self.timer_ns = 0,
                     data => self.on_event(data as u32, (data >> 32) as u32, event.flags),
                 }
             }
-            std::mem::swap(&mut self.again, &mut self.served);
-            for at in 0..self.served.len() {
-                let (index, generation) = self.served[at];
+            std::mem::swap(&mut self.deferred, &mut self.continued);
+            for at in 0..self.continued.len() {
+                let (index, generation) = self.continued[at];
                 self.on_readable(index, generation, true);
             }
-            self.served.clear();
+            self.continued.clear();
         }
     }
 
@@ -263,26 +264,27 @@ impl<'p> Engine<'p> {
         (now_ns as i64 - self.plan.start_ns as i64).div_euclid(SECOND_NS as i64)
     }
 
-    /// When a second ends.
+    /// The end of a second, CLOCK_MONOTONIC.
     fn boundary_ns(&self, second: i64) -> u64 {
         (self.plan.start_ns as i64 + (second + 1) * SECOND_NS as i64) as u64
     }
 
-    /// Nothing more is begun, and nothing is under way or has had its time.
+    /// Whether no more turns start, and all have ended or the rundown is over.
     fn is_over(&self, now: u64) -> bool {
         let is_idle = self.active == 0 && self.waiting.is_empty() && self.next_arrival.is_none();
         let is_closed_by_turns = matches!(self.plan.model, Model::Closed { turns: Some(_), .. }) && is_idle;
         is_closed_by_turns || (now >= self.end_ns && (is_idle || now >= self.end_ns + self.plan.rundown_ns))
     }
 
-    fn tell(&mut self, length_ns: u64, sink: &mut dyn FnMut(Spell)) {
+    /// Reports the present interval and starts a new tally.
+    fn report(&mut self, length_ns: u64, sink: &mut dyn FnMut(ThreadSecond)) {
         let cpu_ns = thread_cpu_ns();
         self.tally.cpu_ns = cpu_ns - self.cpu_ns;
         self.cpu_ns = cpu_ns;
         self.tally.waiting = self.waiting.len() as u64;
         let tally = std::mem::replace(&mut self.tally, Tally::new(self.plan.steps.len()));
         self.tally.connected = self.connected;
-        sink(Spell { second: self.second, length_ns, tally });
+        sink(ThreadSecond { second: self.second, length_ns, tally });
     }
 
     fn next_due_ns(&mut self) -> u64 {
@@ -296,7 +298,7 @@ impl<'p> Engine<'p> {
             return Ok(());
         }
         self.timer_ns = due_ns;
-        // An instant that has passed rings at once; 0 would switch the timer off.
+        // An instant in the past fires at once; 0 would disarm the timer.
         let due = due_ns.max(1);
         let value = Timespec { tv_sec: (due / SECOND_NS) as i64, tv_nsec: (due % SECOND_NS) as _ };
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -316,9 +318,9 @@ impl<'p> Engine<'p> {
         }
     }
 
-    /// Serves what has become due; whether there may be more of it.
+    /// Serves due timers and arrivals. Returns whether more may be due.
     fn serve_due(&mut self, now: u64) -> bool {
-        for _ in 0..DUE_AT_ONCE {
+        for _ in 0..MAX_DUE_AT_ONCE {
             let timer = self.wheel.pop(now);
             if let Some((index, due_ns)) = timer {
                 self.tally.own_lag.record(now - due_ns);
@@ -330,7 +332,7 @@ impl<'p> Engine<'p> {
                 .filter(|due_ns| *due_ns <= now);
             if let Some(due_ns) = arrival {
                 self.tally.own_lag.record(now - due_ns);
-                self.arrive();
+                self.take_next_arrival();
                 self.on_arrival(due_ns);
             }
             if timer.is_none() && arrival.is_none() {
@@ -340,12 +342,12 @@ impl<'p> Engine<'p> {
         true
     }
 
-    /// What was due and could not be looked at before the end was asked for all the same.
-    fn give_up_arrivals(&mut self, now: u64) {
+    /// Counts arrivals that were due but not served before the end.
+    fn count_missed_arrivals(&mut self, now: u64) {
         while self.next_arrival.is_some_and(|arrival| self.plan.start_ns + arrival.due_ns <= now) {
             self.tally.asked += 1;
             self.tally.unfinished += 1;
-            self.arrive();
+            self.take_next_arrival();
         }
     }
 
@@ -353,26 +355,25 @@ impl<'p> Engine<'p> {
         self.tally.asked += 1;
         if let Some(index) = self.free.pop_front() {
             self.begin_turn(index, due_ns);
-            self.go_on(index);
-        } else if self.waiting.len() < MOST_WAITING {
+            self.advance(index);
+        } else if self.waiting.len() < MAX_WAITING {
             self.waiting.push_back(due_ns);
         } else {
             self.tally
                 .step(0)
                 .errors
-                .record(ErrorKind::Dropped, || "a million arrivals wait for a free device".to_owned());
+                .record(ErrorKind::Dropped, || "a million arrivals are waiting for a free device".to_owned());
         }
     }
 
-    /// Lets a device go on by itself then.
+    /// Schedules a device to continue at this instant.
     fn wake_at(&mut self, index: u32, due_ns: u64) {
         let device = &mut self.devices[index as usize];
         device.wake_ns = due_ns;
         self.wheel.set(index, device.next_ns());
     }
 
-    /// A device's timer: it begins, has slept enough, has paused after an error, or let others go first; or its connection
-    /// wants to be looked after.
+    /// Handles a device's timer: its start, the end of a sleep or pause, its turn after yielding, or keep-alive of its connection.
     fn on_timer(&mut self, index: u32, due_ns: u64, now: u64) {
         let device = &mut self.devices[index as usize];
         if device.wake_ns <= due_ns {
@@ -383,27 +384,29 @@ impl<'p> Engine<'p> {
             if device.state == State::Fresh {
                 device.is_in_turn = matches!(self.plan.model, Model::Closed { .. });
             }
-            self.go_on(index);
+            self.advance(index);
         }
-        self.look_after(index, now);
+        self.check_keep_alive(index, now);
     }
 
-    /// Fails what has had its time.
+    /// Fails the devices whose deadline has passed.
     fn sweep(&mut self, now: u64) {
         for index in 0..self.devices.len() as u32 {
             let device = &self.devices[index as usize];
             match device.state {
                 State::Connecting | State::Opening if now >= device.deadline_ns => {
-                    self.fail(index, ErrorKind::ConnectTimeout, || "no connection in time".to_owned());
+                    self.fail(index, ErrorKind::ConnectTimeout, || "not connected in time".to_owned());
                 }
                 State::Sending if now >= device.deadline_ns => {
-                    self.fail(index, ErrorKind::Timeout, || "the peer did not take it in time".to_owned());
+                    self.fail(index, ErrorKind::Timeout, || {
+                        "the peer did not read the message in time".to_owned()
+                    });
                 }
                 State::Waiting if now >= device.deadline_ns => {
                     let words = if device.first_byte_ns == 0 {
                         "no answer in time"
                     } else {
-                        "the answer did not end in time"
+                        "the answer was not complete in time"
                     };
                     self.fail(index, ErrorKind::Timeout, || words.to_owned());
                 }

@@ -4,94 +4,94 @@ use thiserror::Error;
 
 use crate::scenario::Faults;
 
-/// Why a load cannot be put on.
+/// Why a load cannot run.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// A call of the system that ought to succeed did not.
+    /// A system call failed.
     #[error("{what}: {cause}")]
     System {
         /// The call.
         what: &'static str,
-        /// What it said. It is told in our words, so it is not told again as a source.
+        /// The reason. Not named `source`, because the message includes it.
         cause: io::Error,
     },
-    /// A part of the load could not go on.
+    /// A thread or process of the load failed.
     #[error("{words}")]
     Part {
-        /// What it said.
+        /// Its error message.
         words: String,
     },
-    /// There are not enough descriptors for so many devices.
+    /// Too few file descriptors for the devices.
     #[error(
-        "{devices} connections need processes of {needed} descriptors, and the limit is {limit}: raise it (`ulimit -n {needed}`, LimitNOFILE= of a unit) or ask for fewer"
+        "{devices} connections need {needed} file descriptors per process, and the limit is {limit}: raise it (`ulimit -n {needed}`, or LimitNOFILE= in a systemd unit), or use fewer"
     )]
     Descriptors {
         /// Connections of all processes.
         devices: u64,
-        /// What each process needs at least.
+        /// Descriptors that each process needs.
         needed: u64,
-        /// What it may have.
+        /// Limit of descriptors per process.
         limit: u64,
     },
-    /// The system may not have so many files open.
+    /// The system-wide limit of open files is too low.
     #[error(
-        "{devices} connections are as many open files, and of {most} that this system may have {open} are open: raise that (`sysctl fs.file-max={needed}`) or ask for fewer"
+        "{devices} connections are {devices} open files, and {open} of {max} files are already open on this system: raise the limit (`sysctl fs.file-max={needed}`), or use fewer"
     )]
     OpenFiles {
         /// Connections of all processes.
         devices: u64,
         /// Files that are open.
         open: u64,
-        /// The most there can be.
-        most: u64,
-        /// What would do.
+        /// System-wide limit.
+        max: u64,
+        /// A limit that would suffice.
         needed: u64,
     },
-    /// There are not enough local ports for so many connections to one address.
+    /// Too few local ports for the connections to one address.
     #[error(
-        "{devices} connections from one address to one address need as many local ports, and there are {ports} (net.ipv4.ip_local_port_range): give {sources} addresses of this host with --source, or ask for fewer"
+        "{devices} connections between two addresses need one local port each, and there are {ports} (net.ipv4.ip_local_port_range): give {sources} addresses of this host with --source, or use fewer connections"
     )]
     Ports {
         /// Connections.
         devices: u64,
-        /// Local ports of one address.
+        /// Local ports of the available addresses.
         ports: u64,
-        /// Addresses that would do.
+        /// Number of addresses that would suffice.
         sources: u64,
     },
-    /// A scenario is not right.
+    /// A scenario has faults.
     #[error("{0}")]
     Scenario(#[from] Faults),
-    /// What the quick form was given is not right.
+    /// An argument of a load without a scenario is wrong.
     #[error("{what} {given}: {why}")]
     Quick {
-        /// Which of it: `target`, `rate`, ….
+        /// The argument: `target`, `rate`, ….
         what: &'static str,
-        /// What was given.
+        /// The value that was given.
         given: String,
-        /// What about it is wrong, and what would be right.
+        /// What is wrong, and what would be right.
         why: String,
     },
-    /// A device has to connect from an address that cannot reach the target's.
+    /// A source address has another IP version than the target.
     #[error(
         "devices.{kind}: {source_ip} cannot connect to {address}; give sources of the target's IP version"
     )]
     SourceFamily {
         /// The kind of devices.
         kind: String,
-        /// From where.
+        /// The source address.
         source_ip: std::net::IpAddr,
-        /// To where.
+        /// The target's address.
         address: std::net::SocketAddr,
     },
-    /// What a step or a protocol's option says cannot be done.
+    /// A step or a protocol option cannot be used.
     #[error("devices.{kind}: {what}: {why}")]
     Unfit {
         /// The kind of devices.
         kind: String,
         /// The step's name, or the option.
         what: String,
-        /// A sentence's end that says why.
+        /// The reason; completes the message.
         why: String,
     },
 }

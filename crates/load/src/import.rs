@@ -1,12 +1,13 @@
-//! Reads what other generators wrote, and what ours did, as a [`LoadResult`].
+//! Imports results of other load generators, and stored results of beamtune, as a [`LoadResult`].
 //!
-//! No tool measures all that ours does, so each reader puts a tool's times where they belong (see [`beamtune_model::load`]) and
-//! says in the remarks what the tool cannot know. None of them tells its own lag from the target's slowness. Percentiles are
-//! taken over as they were printed, or made from values; they are never averaged.
+//! No other tool measures everything that beamtune does. Each reader assigns the tool's times to their kind (see
+//! [`beamtune_model::load`]), and its remarks say what the tool does not measure. None of the tools separates its own lag from the
+//! target's slowness. Percentiles are taken over as printed, or computed from values; they are never averaged.
 //!
-//! Files can be as large as a disk: those with a line for each request are read line by line, and what is kept of them is
-//! histograms. All else is bounded in size. Names and words stay as they are in the file; whoever prints them cleans them.
+//! Files with a line per request may be of any size: they are read line by line into histograms. All other files are limited in size.
+//! Names and texts are kept as in the file; the code that prints them must sanitize them.
 
+mod convert;
 mod document;
 mod emqtt_bench;
 mod gatling;
@@ -19,7 +20,6 @@ mod oha;
 mod ours;
 mod perftest;
 mod points;
-mod told;
 mod tsung;
 mod wrk;
 
@@ -33,15 +33,15 @@ use document::Json;
 use lines::Lines;
 pub use merge::merge;
 
-/// Bytes at the beginning of a file by which its tool is recognised.
+/// The format is detected from this number of bytes at the beginning of a file.
 const HEAD_BYTES: usize = 64 * 1024;
-/// The largest document that has to be read whole. A summary of a thousand steps is below one.
-const LARGEST_DOCUMENT_BYTES: u64 = 64 * 1024 * 1024;
+/// Maximum size of a document that is read as a whole. A summary of a thousand steps has less than 1 MiB.
+const MAX_DOCUMENT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A generator whose results are read.
+/// A load generator whose results can be imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
-    /// This one: a result that was kept.
+    /// beamtune: a stored result.
     Beamtune,
     /// Grafana k6.
     K6,
@@ -53,7 +53,7 @@ pub enum Tool {
     Gatling,
     /// wrk.
     Wrk,
-    /// wrk2, whose times begin when a request was due.
+    /// wrk2, which measures times from the due time of a request.
     Wrk2,
     /// nghttp2's h2load.
     H2load,
@@ -66,7 +66,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// All of them.
+    /// All tools.
     pub const ALL: [Self; 11] = [
         Self::Beamtune,
         Self::K6,
@@ -81,7 +81,7 @@ impl Tool {
         Self::PerfTest,
     ];
 
-    /// Its name, as it is told and shown.
+    /// The name of the tool, in options and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Beamtune => "beamtune",
@@ -98,12 +98,12 @@ impl Tool {
         }
     }
 
-    /// The tool of that name.
+    /// The tool with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// Which of its results are read.
+    /// The supported files of the tool.
     fn files(self) -> &'static str {
         match self {
             Self::Beamtune => "JSON of --json or --output",
@@ -111,11 +111,11 @@ impl Tool {
             Self::Locust => "NAME_stats.csv and NAME_stats_history.csv of --csv, JSON of --json",
             Self::Tsung => "tsung.log, tsung.dump of dumptraffic=\"protocol\"",
             Self::Gatling => {
-                "js/stats.json, js/global_stats.json or js/stats.js of a report, a simulation.log in text"
+                "js/stats.json, js/global_stats.json or js/stats.js of a report, simulation.log as text"
             }
-            Self::Wrk | Self::Wrk2 => "what it prints",
-            Self::H2load => "what it prints, the file of --log-file",
-            Self::EmqttBench | Self::PerfTest => "what it prints",
+            Self::Wrk | Self::Wrk2 => "its output",
+            Self::H2load => "its output, the file of --log-file",
+            Self::EmqttBench | Self::PerfTest => "its output",
             Self::Oha => "JSON of --output-format json",
         }
     }
@@ -127,84 +127,84 @@ impl fmt::Display for Tool {
     }
 }
 
-/// Why a result cannot be read, or results cannot be merged.
+/// Why a result cannot be imported, or results cannot be merged.
 #[derive(Debug, Error)]
 pub enum ImportError {
     /// The file cannot be read.
     #[error("{name}: {source}")]
     Read {
-        /// The file.
+        /// File name.
         name: String,
-        /// What the system said.
+        /// The reason.
         source: io::Error,
     },
-    /// No tool is known that writes this.
-    #[error("{name}: not recognised. Results are read of {}", known())]
+    /// The format is unknown.
+    #[error("{name}: not recognised as a load result; supported are {}", known())]
     Unknown {
-        /// The file.
+        /// File name.
         name: String,
     },
-    /// It is not what it was said to be.
-    #[error("{name}: not of {tool}, but of {found}; of {tool} are read: {}", tool.files())]
+    /// The file is of another tool than the caller named.
+    #[error("{name}: a result of {found}, not of {tool}; supported files of {tool}: {}", tool.files())]
     OfAnother {
-        /// The file.
+        /// File name.
         name: String,
-        /// The tool that was named.
+        /// The tool that the caller named.
         tool: Tool,
-        /// The tool that wrote it.
+        /// The tool that wrote the file.
         found: Tool,
     },
-    /// It is something that is not read, and something else says the same.
-    #[error("{name}: {what} is not read: {instead}")]
+    /// A known format that is not supported, but for which there is an alternative.
+    #[error("{name}: {what} is not supported: {instead}")]
     Unsupported {
-        /// The file.
+        /// File name.
         name: String,
-        /// What it is.
+        /// The format.
         what: &'static str,
         /// What to do.
         instead: &'static str,
     },
-    /// It is not as that tool writes it.
-    #[error("{name}, line {line}: {expected} expected ({tool}), and there is {found}")]
+    /// The content is not in the format of its tool.
+    #[error("{name}, line {line}: expected {expected} ({tool}), found {found}")]
     Malformed {
-        /// The file.
+        /// File name.
         name: String,
-        /// Its tool.
+        /// The tool.
         tool: Tool,
-        /// The line, from 1.
+        /// Line, from 1.
         line: u64,
-        /// What ought to stand there.
+        /// What was expected.
         expected: String,
-        /// What does, at most [`FOUND_CHARS`] of it.
+        /// What was found, at most [`FOUND_CHARS`] characters.
         found: String,
     },
-    /// It is larger than any result of its kind.
-    #[error("{name}: more than {limit}, which no result of {tool} needs")]
+    /// A limit of this module is exceeded.
+    #[error("{name}: too large for a result of {tool}: more than {limit}")]
     TooLarge {
-        /// The file.
+        /// File name.
         name: String,
-        /// Its tool.
+        /// The tool.
         tool: Tool,
-        /// What was exceeded.
+        /// The limit.
         limit: String,
     },
-    /// Nothing was done in it.
-    #[error("{name}: {tool} counted neither an answer nor an error in it")]
+    /// The result is empty.
+    #[error("{name}: the result of {tool} has neither answers nor errors")]
     Empty {
-        /// The file.
+        /// File name.
         name: String,
-        /// Its tool.
+        /// The tool.
         tool: Tool,
     },
-    /// Results that cannot be merged.
+    /// The results cannot be merged.
     #[error("cannot be merged: {reason}")]
     Merge {
-        /// Why, and what can be.
+        /// Why not, and what to do.
         reason: String,
     },
 }
 
-/// Characters of a file that an error shows.
+/// Maximum number of characters of a file in an error.
 pub const FOUND_CHARS: usize = 80;
 
 fn known() -> String {
@@ -212,25 +212,25 @@ fn known() -> String {
     tools.join("; ")
 }
 
-/// Reads a result whose tool is recognised by its content. The name stands in errors.
+/// Imports a result; the tool is detected from the content. `name` is the file name in errors.
 ///
 /// # Errors
-/// All of [`ImportError`] but [`ImportError::Merge`].
+/// All of [`ImportError`] except [`ImportError::Merge`].
 pub fn read(name: &str, bytes: &[u8]) -> Result<LoadResult, ImportError> {
     read_from(name, bytes, None)
 }
 
-/// As [`read`], of a file of any size, and of a tool that is named if one is. wrk2 without --latency prints what wrk prints, so
-/// only its name tells them apart.
+/// As [`read`], from a file of any size, optionally with the name of the tool. Without --latency the output of wrk2 is that of wrk, so
+/// wrk2 must be named.
 ///
 /// # Errors
 /// As [`read`].
 pub fn read_from(name: &str, mut input: impl Read, tool: Option<Tool>) -> Result<LoadResult, ImportError> {
     let mut head = Vec::new();
-    let trouble = |source| ImportError::Read { name: name.to_owned(), source };
-    input.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(trouble)?;
+    let read_error = |source| ImportError::Read { name: name.to_owned(), source };
+    input.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(read_error)?;
     let begin = if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
-    let format = Format::of(name, &head[begin..])?;
+    let format = Format::detect(name, &head[begin..])?;
     let found = format.tool();
     if let Some(tool) = tool
         && tool != found
@@ -242,9 +242,9 @@ pub fn read_from(name: &str, mut input: impl Read, tool: Option<Tool>) -> Result
     let mut result = match format {
         Format::Document(shape) => {
             let mut bytes = Vec::new();
-            text.take(LARGEST_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(trouble)?;
-            if bytes.len() as u64 > LARGEST_DOCUMENT_BYTES {
-                let limit = format!("{} MiB", LARGEST_DOCUMENT_BYTES / (1024 * 1024));
+            text.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(read_error)?;
+            if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
+                let limit = format!("{} MiB", MAX_DOCUMENT_BYTES / (1024 * 1024));
                 return Err(ImportError::TooLarge { name: name.to_owned(), tool: found, limit });
             }
             let json = Json::parse(name, found, &bytes, shape == Document::GatlingScript)?;
@@ -278,16 +278,16 @@ pub fn read_from(name: &str, mut input: impl Read, tool: Option<Tool>) -> Result
         return Err(ImportError::Empty { name: name.to_owned(), tool: found });
     }
     result.remarks.push(format!(
-        "Read from a result of {}: when it sent what was due is not in it, so lag of the generator looks like the target's slowness, or is hidden.",
+        "Imported from a result of {}, which does not contain the generator's own lag: a late generator looks like a slow target, or does not show.",
         result.tool
     ));
     Ok(result)
 }
 
-/// What a file is.
+/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
-    /// Read whole.
+    /// Read as a whole.
     Document(Document),
     /// Read line by line.
     Lines(Text),
@@ -299,7 +299,7 @@ enum Document {
     K6Summary,
     Locust,
     GatlingStats,
-    /// The same as a script of the report.
+    /// The statistics as a script in the report.
     GatlingScript,
     Oha,
 }
@@ -339,31 +339,31 @@ impl Format {
         }
     }
 
-    /// By the beginning of a file.
-    fn of(name: &str, head: &[u8]) -> Result<Self, ImportError> {
+    /// Detects the format from the beginning of a file.
+    fn detect(name: &str, head: &[u8]) -> Result<Self, ImportError> {
         let unsupported =
             |what, instead| Err(ImportError::Unsupported { name: name.to_owned(), what, instead });
         if head.starts_with(b"\x1f\x8b") {
             return unsupported("a compressed file", "unpack it (gunzip)");
         }
-        // Gatling 3.13's record of a run: kind 0, then the version's text with its length.
+        // Gatling 3.13's record of a run: kind 0, then the version's length and text.
         if head.starts_with(b"\0\0\0\0") && head.get(5).is_some_and(u8::is_ascii_digit) {
-            return unsupported("Gatling's binary simulation.log", "give js/stats.js of its report");
+            return unsupported("Gatling's binary simulation.log", "import js/stats.js of its report");
         }
         let text = String::from_utf8_lossy(head);
         let text = text.trim_start();
         let first = text.lines().next().unwrap_or_default();
         let format = match text.chars().next() {
             Some('{') if k6::is_point(first) => Some(Self::Lines(Text::K6Points)),
-            Some('{') => Self::of_object(text),
+            Some('{') => Self::detect_object(text),
             Some('[') => Some(Self::Document(Document::Locust)),
-            _ => Self::of_text(text, first),
+            _ => Self::detect_text(text, first),
         };
         format.ok_or_else(|| ImportError::Unknown { name: name.to_owned() })
     }
 
-    /// By keys that no other tool's document has: within the head, as the whole may be large.
-    fn of_object(text: &str) -> Option<Self> {
+    /// Detects a JSON document by keys that no other tool has. Searches the head only, because the document may be large.
+    fn detect_object(text: &str) -> Option<Self> {
         let has = |key: &str| text.contains(&format!("\"{key}\""));
         if has("began_monotonic_ns") {
             Some(Self::Document(Document::Ours))
@@ -378,7 +378,7 @@ impl Format {
         }
     }
 
-    fn of_text(text: &str, first: &str) -> Option<Self> {
+    fn detect_text(text: &str, first: &str) -> Option<Self> {
         let shape = if first.starts_with("metric_name,timestamp,metric_value") {
             Text::K6Table
         } else if first.starts_with("Type,Name,Request Count") {

@@ -1,9 +1,8 @@
-//! The load generator: devices that speak HTTP and other protocols to a target, on a schedule that it cannot bend, and honest
-//! numbers of what came back.
+//! The load generator: devices that send HTTP and other protocols to a target on a fixed schedule, which the target cannot delay, and
+//! the measured results.
 //!
-//! A [`scenario::Scenario`] is what people write. A [`program::Plan`] is made from it, and says what devices do and when.
-//! [`engine`] runs a share of it in one thread, and counts into [`tally`]; what the threads counted is added up second by
-//! second.
+//! Users write a [`scenario::Scenario`]. It is compiled into a [`program::Plan`], which holds what the devices do and when. [`engine`]
+//! runs a share of the plan in one thread and counts into a [`tally`]; [`collect`] adds up the threads' tallies second by second.
 
 pub mod clock;
 pub mod collect;

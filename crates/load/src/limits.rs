@@ -1,4 +1,4 @@
-//! What the system allows: whether so many connections can be had, said before the start.
+//! Limits of the operating system, checked before the start: descriptors, open files and local ports for all connections.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -8,27 +8,26 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::LoadError;
 use crate::program::Source;
 
-/// Descriptors of a process beside its connections: epoll, timers, pipes, standard streams, files.
+/// Descriptors of a process besides its connections: epoll, timers, pipes, standard streams, files.
 const OTHER_DESCRIPTORS: u64 = 64;
-/// The most processes that a run is divided into.
-const MOST_PROCESSES: u64 = 128;
-/// Devices that one thread serves with ease.
+/// Maximum number of processes of a run.
+const MAX_PROCESSES: u64 = 128;
+/// Devices that one thread serves easily.
 const DEVICES_PER_THREAD: u64 = 10_000;
-/// Arrivals in a second that one thread serves with ease: a third of what it can.
+/// Arrivals per second that one thread serves easily: a third of its capacity.
 const ARRIVALS_PER_THREAD: f64 = 50_000.0;
 
-/// How a run is divided.
+/// The processes and threads of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Division {
-    /// Processes.
+    /// Number of processes.
     pub processes: u64,
-    /// Threads of each.
+    /// Threads per process.
     pub threads: u64,
 }
 
-/// Divides a run: as few processes as descriptors allow, and as many threads as there is work for. `threads` asked for
-/// are of all processes together. `arrivals` in a second; `None`: devices go as fast as they can, or at a pace that is
-/// not known.
+/// Divides a run into the fewest processes that have enough descriptors, and into as many threads as the work needs. `threads` is the
+/// requested number over all processes. `arrivals` is per second; `None` if the devices set the pace.
 pub fn divide(
     devices: u64,
     arrivals: Option<f64>,
@@ -48,18 +47,18 @@ pub fn divide(
     Division { processes, threads: threads.div_ceil(processes) }
 }
 
-/// The limit of descriptors as it is; `None`: there is none.
+/// The soft limit of descriptors (RLIMIT_NOFILE); `None` if unlimited.
 pub fn descriptors() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Lowers the limit of descriptors to what it was before [`raise_descriptors`]: what is started then has it, too.
+/// Restores the soft limit from before [`raise_descriptors`], because child processes inherit it.
 pub fn lower_descriptors(to: u64) -> std::io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(to), maximum: limit.maximum })?)
 }
 
-/// Raises the limit of descriptors as far as it goes; gives what it is then.
+/// Raises the soft limit of descriptors to the hard limit; returns the new soft limit.
 pub fn raise_descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -69,29 +68,29 @@ pub fn raise_descriptors() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// Holds all connections against the descriptors that a process may have.
+/// Checks that [`MAX_PROCESSES`] have enough descriptors for all connections.
 ///
 /// # Errors
-/// [`LoadError::Descriptors`] if even [`MOST_PROCESSES`] are too few.
+/// [`LoadError::Descriptors`] if not.
 pub fn check_descriptors(devices: u64, limit: u64) -> Result<(), LoadError> {
-    let needed = devices.div_ceil(MOST_PROCESSES) + OTHER_DESCRIPTORS;
+    let needed = devices.div_ceil(MAX_PROCESSES) + OTHER_DESCRIPTORS;
     if needed > limit { Err(LoadError::Descriptors { devices, needed, limit }) } else { Ok(()) }
 }
 
-/// Holds all connections against the files that the system may have open, from the text of /proc/sys/fs/file-nr
-/// (proc_sys_fs(5)): open ones, a zero, the most.
+/// Checks that the system-wide limit of open files allows all connections. `file_nr` is the text of /proc/sys/fs/file-nr
+/// (proc_sys_fs(5)): open files, a zero, the limit.
 ///
 /// # Errors
 /// [`LoadError::OpenFiles`].
 pub fn check_open_files(devices: u64, file_nr: &str) -> Result<(), LoadError> {
     let numbers: Vec<u64> = file_nr.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    let [open, _, most] = numbers[..] else { return Ok(()) };
+    let [open, _, max] = numbers[..] else { return Ok(()) };
     let needed = open.saturating_add(devices).saturating_add(OTHER_DESCRIPTORS);
-    if needed > most { Err(LoadError::OpenFiles { devices, open, most, needed }) } else { Ok(()) }
+    if needed > max { Err(LoadError::OpenFiles { devices, open, max, needed }) } else { Ok(()) }
 }
 
-/// From where to connect, so that ports suffice: the addresses given, or for a target on the loopback network as many of
-/// 127.0.0.0/8 as it takes. Empty: the system's choice does.
+/// The source addresses that give all connections a local port: the given ones, or for a loopback target as many of 127.0.0.0/8 as
+/// needed. Empty if the system's default address suffices.
 ///
 /// # Errors
 /// [`LoadError::Ports`].
@@ -102,9 +101,9 @@ pub fn sources(
     ports: &RangeInclusive<u16>,
 ) -> Result<Vec<Source>, LoadError> {
     let each = ports.len() as u64;
-    // Addresses of the loopback network cost nothing.
+    // Loopback addresses are free to use, so half of their ports may stay unused.
     let is_plenty = given.is_empty() && matches!(target, SocketAddr::V4(target) if target.ip().is_loopback());
-    // Some are always taken by others, or wait for their end (TIME_WAIT).
+    // Some ports are always in use by others, or in TIME_WAIT.
     let usable = if is_plenty { each / 2 } else { each - each / 10 }.max(1);
     let needed = devices.div_ceil(usable).max(1);
     if !given.is_empty() && (given.len() as u64) < needed {
@@ -114,7 +113,7 @@ pub fn sources(
     match needed {
         _ if !given.is_empty() => Ok(given.iter().map(|given| source(given.address)).collect()),
         1 => Ok(Vec::new()),
-        // 127.0.0.1 is left to all the others.
+        // 127.0.0.1 is left to other programs.
         2..250 if is_plenty => {
             Ok((2..needed as u8 + 2).map(|last| source(Ipv4Addr::new(127, 0, 0, last).into())).collect())
         }
@@ -122,8 +121,7 @@ pub fn sources(
     }
 }
 
-/// The local ports of each address (net.ipv4.ip_local_port_range), from that file's text; Linux' default where it says
-/// nothing (ip(7)).
+/// The ephemeral ports, from the text of net.ipv4.ip_local_port_range; Linux' default (ip(7)) if the text cannot be parsed.
 pub fn local_ports(range: &str) -> RangeInclusive<u16> {
     let mut bounds = range.split_whitespace().filter_map(|bound| bound.parse().ok());
     match (bounds.next(), bounds.next()) {
@@ -137,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_has_as_many_threads_as_there_is_work_for() {
+    fn a_run_has_as_many_threads_as_its_work_needs() {
         let check = |devices, arrivals, asked, processes, threads| {
             let division = divide(devices, arrivals, asked, 8, 20_000);
             assert_eq!(division, Division { processes, threads }, "{devices} {arrivals:?} {asked:?}");
@@ -153,12 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn too_few_descriptors_are_said_with_how_many_would_do() {
+    fn too_few_descriptors_are_reported_with_the_number_needed() {
         assert!(check_descriptors(100_000, 1024).is_ok());
         assert!(check_descriptors(1, 65).is_ok());
         let error = check_descriptors(1_000_000, 1024).unwrap_err().to_string();
         assert!(error.contains("`ulimit -n 7877`"), "{error}");
-        assert_eq!(divide(1_000_000, None, None, 2, 7877).processes, MOST_PROCESSES);
+        assert_eq!(divide(1_000_000, None, None, 2, 7877).processes, MAX_PROCESSES);
         assert!(check_open_files(10_000, "1504\t0\t9223372036854775807\n").is_ok());
         assert!(check_open_files(10_000, "").is_ok());
         let error = check_open_files(10_000, "1504\t0\t8000\n").unwrap_err().to_string();
@@ -166,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_found_where_ports_do_not_suffice() {
+    fn source_addresses_are_added_where_ports_do_not_suffice() {
         let loopback: SocketAddr = "127.0.0.1:80".parse().unwrap();
         let far: SocketAddr = "192.0.2.1:80".parse().unwrap();
         let ports = local_ports("32768\t60999\n");
@@ -183,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_range_of_local_ports_is_read() {
+    fn the_local_port_range_is_parsed() {
         assert_eq!(local_ports("1024\t65535\n"), 1024..=65_535);
         for unknown in ["", "0 5", "9 8", "1 70000"] {
             assert_eq!(local_ports(unknown), 32_768..=60_999, "{unknown}");

@@ -1,4 +1,4 @@
-//! A run's histograms second by second, as a log that HdrHistogram's own tools read.
+//! The histograms of a run, second by second, as a log for HdrHistogram's tools.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Interv
 use crate::tally::{StepTally, Tally};
 use crate::times::Times;
 
-/// The tag of what the generator itself was late; those of steps have a point in them.
+/// The tag of the generator's own lag. Tags of steps contain a point.
 const OWN_LAG: &str = "own_lag";
 
-/// What a step measures, as it is called in its tags.
+/// A time that a step measures, with its name in tags.
 type Kind = (&'static str, fn(&StepTally) -> &Times);
 const KINDS: [Kind; 4] = [
     ("lag", |step| &step.lag),
@@ -21,8 +21,8 @@ const KINDS: [Kind; 4] = [
     ("first_byte", |step| &step.first_byte),
 ];
 
-/// A log of histograms (HdrHistogram's `HistogramLogWriter`): a line for each second, step and kind of time, with a tag
-/// that says of which, such as `GET%20/.response`.
+/// A log in the format of HdrHistogram's `HistogramLogWriter`: a line per second, step and kind of time, tagged with step and kind,
+/// such as `GET%20/.response`.
 pub struct HistogramLog<W> {
     output: W,
     serializer: V2DeflateSerializer,
@@ -32,10 +32,10 @@ pub struct HistogramLog<W> {
 }
 
 impl<W: Write> HistogramLog<W> {
-    /// Begins a log of steps with such names; `began` is when the schedule did, since 1970.
+    /// Writes the head of a log; `steps` are the names of the steps, `began` is the start of the schedule since 1970.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the log cannot be written.
     pub fn begin(mut output: W, began: Duration, steps: &[String]) -> io::Result<Self> {
         let mut serializer = V2DeflateSerializer::new();
         IntervalLogWriterBuilder::new()
@@ -47,15 +47,14 @@ impl<W: Write> HistogramLog<W> {
         Ok(Self { tags: tags.collect(), output, serializer, began })
     }
 
-    /// Adds what was counted in a second. `bound` is why the generator was the limit in it, if it was; that stands there as a
-    /// comment.
+    /// Adds the histograms of a second. `bound` is the reason if the generator was the limit in it, written as a comment.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the log cannot be written.
     pub fn add(&mut self, second: i64, bound: Option<&str>, tally: &Tally) -> io::Result<()> {
         let since = Duration::from_secs(second.unsigned_abs());
         let begin = if second < 0 { self.began.saturating_sub(since) } else { self.began + since };
-        // A builder with nothing to say writes nothing.
+        // An empty builder writes no second head.
         let mut log =
             IntervalLogWriterBuilder::new().begin_log_with(&mut self.output, &mut self.serializer)?;
         if let Some(bound) = bound {
@@ -79,7 +78,7 @@ impl<W: Write> HistogramLog<W> {
     }
 }
 
-/// A name without what a tag cannot have, in the percent encoding of URLs.
+/// A name with the characters that tags cannot contain percent-encoded.
 fn escaped(name: &str) -> String {
     name.chars().fold(String::new(), |mut out, char| {
         if matches!(char, ',' | '%' | ' ') || char.is_control() {
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_read_by_the_library_as_it_was_written() {
+    fn a_log_can_be_read_by_the_library() {
         let steps = ["GET /a, then\nb".to_owned(), "never".to_owned(), "connect".to_owned()];
         let mut written = Vec::new();
         let mut log =
@@ -126,7 +125,7 @@ mod tests {
                     seen.push((tag, times.count(), (interval.max() / 1e3).round() as u64));
                 }
                 LogEntry::StartTime(began) => assert_eq!(began, Duration::from_millis(1_700_000_000_500)),
-                LogEntry::BaseTime(_) => panic!("stamps are those of the clock"),
+                LogEntry::BaseTime(_) => panic!("time stamps must be absolute"),
             }
         }
         let expected = [
@@ -135,7 +134,7 @@ mod tests {
             ("connect.service", 1, 1_000),
             ("own_lag", 1, 40),
         ];
-        // A histogram tells a value to a thousandth.
+        // A histogram keeps values to a thousandth.
         let seen: Vec<_> = seen.iter().map(|(tag, count, max_us)| (tag.as_str(), *count, *max_us)).collect();
         assert_eq!(seen, expected);
     }

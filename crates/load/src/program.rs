@@ -1,4 +1,4 @@
-//! What devices do: a scenario made ready to run, with every text parsed and every jump known.
+//! The compiled scenario: all texts parsed, all jumps resolved.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -8,51 +8,51 @@ use crate::clock::SECOND_NS;
 use crate::protocol::{Checks, Message, Protocol};
 use crate::schedule::{Profile, Spacing};
 
-/// Deepest nesting of repetitions.
-pub const DEEPEST_REPEAT: usize = 4;
+/// Maximum nesting of repetitions.
+pub const MAX_NESTED_REPEATS: usize = 4;
 
-/// A whole run.
+/// The plan of a whole run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What kinds of devices there are.
+    /// The kinds of devices.
     pub kinds: Vec<Kind>,
-    /// The names of the steps of all kinds, as they stand in results.
+    /// The names of the steps of all kinds, as in results.
     pub steps: Vec<String>,
-    /// When what is begun.
+    /// What starts a turn.
     pub model: Model,
-    /// The seed of every choice.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// The instant at which the schedule begins, CLOCK_MONOTONIC. Pools of devices are connected before it.
+    /// Start of the schedule, CLOCK_MONOTONIC. The devices of an open model connect before it.
     pub start_ns: u64,
-    /// How long before it.
+    /// Time for connecting before the start.
     pub connect_ns: u64,
-    /// How long what is under way may still take when the schedule has ended.
+    /// Time for finishing pending turns after the end of the schedule.
     pub rundown_ns: u64,
 }
 
-/// When what is begun.
+/// What starts a turn: one pass of a device through its steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Model {
-    /// Devices that go through their steps again and again, each at its own pace.
+    /// Each device repeats its steps at its own pace.
     Closed {
-        /// Within this time they begin, one after the other.
+        /// The devices start one after the other within this time.
         ramp_ns: u64,
-        /// How long no more begin, and turns are begun anew.
+        /// Time after the ramp in which devices start turns.
         sustain_ns: u64,
-        /// How often each goes through its steps; `None`: until the time is over.
+        /// Turns per device; `None`: until the time is over.
         turns: Option<u64>,
     },
-    /// Arrivals, each of which takes a free device through its steps once.
+    /// Each arrival takes a free device through its steps once.
     Open {
-        /// Their rate.
+        /// The rate of arrivals.
         profile: Profile,
-        /// How they follow each other.
+        /// The time between arrivals.
         spacing: Spacing,
     },
 }
 
 impl Model {
-    /// How long turns are begun, from the start.
+    /// Time from the start in which turns may start.
     pub fn length_ns(&self) -> u64 {
         match self {
             Self::Closed { ramp_ns, sustain_ns, .. } => ramp_ns + sustain_ns,
@@ -61,54 +61,54 @@ impl Model {
     }
 }
 
-/// A kind of devices, that all do the same.
+/// A kind of devices that do the same.
 #[derive(Debug, Clone)]
 pub struct Kind {
-    /// Its name.
+    /// Name of the kind.
     pub name: String,
-    /// How many there are of it.
+    /// Number of devices.
     pub devices: u64,
-    /// To where they connect.
+    /// Where they connect to.
     pub endpoint: Endpoint,
-    /// What they speak there.
+    /// The protocol that they speak.
     pub protocol: Protocol,
-    /// What they do, in their order; [`Op::Next`] at the end.
+    /// Their operations in order, the last of which is [`Op::Next`].
     pub ops: Vec<Op>,
-    /// The first operation of a turn; those before it are done once for each connection.
+    /// Index of the first operation of a turn. The operations before it run once per connection.
     pub body: usize,
-    /// How long a connection may take.
+    /// Timeout of connecting.
     pub connect_timeout_ns: u64,
-    /// How long an answer may take.
+    /// Timeout of an answer.
     pub timeout_ns: u64,
-    /// How long a device waits after an error before it begins its steps anew.
+    /// Pause after an error, before the device starts over.
     pub pause_ns: u64,
 }
 
 /// Where devices connect to.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// Its address.
+    /// Address of the target.
     pub address: SocketAddr,
-    /// From where, in turn; none: from wherever the system takes.
+    /// Source addresses, used in turn; empty: the system's choice.
     pub sources: Arc<[Source]>,
-    /// How TLS is spoken there, if it is.
+    /// TLS settings; `None`: no TLS.
     pub tls: Option<Tls>,
 }
 
 /// An address of this host to connect from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// It.
+    /// The address.
     pub address: IpAddr,
-    /// Ports that devices take there by their number; `None`: the system finds one each time. That takes it a millisecond once
-    /// half of them are taken: it tries every other one first, all of them.
+    /// Ports that are assigned to devices by number. `None`: the system chooses; once half of the ports are in use that takes a
+    /// millisecond per connection, because the kernel first tries every other port.
     pub ports: Option<RangeInclusive<u16>>,
 }
 
-/// How TLS is spoken with an endpoint.
+/// TLS settings of an endpoint.
 #[derive(Debug, Clone)]
 pub struct Tls {
-    /// What is trusted and shown.
+    /// Trusted certificates and the client's own.
     pub config: Arc<rustls::ClientConfig>,
     /// The name that the peer's certificate must be for.
     pub name: rustls::pki_types::ServerName<'static>,
@@ -117,60 +117,60 @@ pub struct Tls {
 /// One operation of a device.
 #[derive(Debug, Clone)]
 pub enum Op {
-    /// Connects, if the device is not.
+    /// Connects, if the device is not connected.
     Connect {
-        /// The step's index.
+        /// Index of the step.
         step: usize,
     },
-    /// Sends a message, and waits for its answer if its protocol has one.
+    /// Sends a message, and waits for the answer if the message has one.
     Send {
-        /// The step's index.
+        /// Index of the step.
         step: usize,
-        /// What is sent.
+        /// The message.
         message: Message,
-        /// What the answer must be.
+        /// Conditions for the answer.
         checks: Box<Checks>,
     },
-    /// Waits for a message of the peer's. One that came while the [`Op::Send`] right before it was under way will do.
+    /// Waits for a message of the peer. A message that arrived during the [`Op::Send`] directly before counts.
     Expect {
-        /// The step's index.
+        /// Index of the step.
         step: usize,
-        /// What it must contain; others pass.
+        /// What the message must contain; other messages are ignored.
         checks: Box<Checks>,
     },
-    /// Waits.
+    /// Waits for a time.
     Sleep(Delay),
     /// Begins a repetition.
     Begin {
-        /// Which of the device's counters.
+        /// Index of the device's loop counter.
         counter: usize,
     },
-    /// Ends a repetition: goes back until it has been done so often.
+    /// Ends a repetition: jumps back until it has run the given number of times.
     Repeat {
-        /// Which of the device's counters.
+        /// Index of the device's loop counter.
         counter: usize,
-        /// How often, at least once.
+        /// Number of times, at least 1.
         times: u32,
-        /// The operation behind its [`Op::Begin`].
+        /// Index of the operation after its [`Op::Begin`].
         back_to: usize,
     },
     /// Closes the connection.
     Close,
-    /// The turn is over.
+    /// Ends the turn.
     Next,
 }
 
 /// How long a device waits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Delay {
-    /// Always as long, give or take a share of it, evenly spread.
-    Even {
-        /// The middle.
+    /// Uniformly distributed around a mean.
+    Uniform {
+        /// The mean.
         nanoseconds: u64,
-        /// 0.1 is ten percent.
-        give_or_take: f64,
+        /// Maximum deviation as a share of the mean: 0.1 is ten percent.
+        jitter: f64,
     },
-    /// As long as between arrivals of a Poisson process.
+    /// Exponentially distributed, as between arrivals of a Poisson process.
     Exponential {
         /// The mean.
         nanoseconds: u64,
@@ -178,13 +178,13 @@ pub enum Delay {
 }
 
 impl Delay {
-    /// One such time, in nanoseconds.
+    /// Draws a delay, in nanoseconds.
     pub fn draw(self, random: &mut impl rand_core::Rng) -> u64 {
         match self {
-            Self::Even { nanoseconds, give_or_take: 0.0 } => nanoseconds,
-            Self::Even { nanoseconds, give_or_take } => {
-                let share = 1.0 + give_or_take * (2.0 * crate::schedule::unit(random) - 1.0);
-                (nanoseconds as f64 * share.max(0.0)) as u64
+            Self::Uniform { nanoseconds, jitter: 0.0 } => nanoseconds,
+            Self::Uniform { nanoseconds, jitter } => {
+                let factor = 1.0 + jitter * (2.0 * crate::schedule::unit(random) - 1.0);
+                (nanoseconds as f64 * factor.max(0.0)) as u64
             }
             Self::Exponential { nanoseconds } => {
                 (nanoseconds as f64 * crate::schedule::exponential(random)) as u64
@@ -193,7 +193,7 @@ impl Delay {
     }
 }
 
-/// Seconds as nanoseconds.
+/// Converts seconds to nanoseconds.
 pub fn seconds_ns(seconds: f64) -> u64 {
     (seconds * SECOND_NS as f64) as u64
 }

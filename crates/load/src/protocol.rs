@@ -1,7 +1,7 @@
-//! The protocols that devices speak, each a state machine over bytes: no socket, no clock.
+//! The protocols that devices speak: state machines over bytes, without sockets or clocks.
 //!
-//! [`Session`] is one connection's state in its protocol. The engine gives it what came from the socket and sends what it
-//! writes; it says what that means to the device: ready, an answer, a message.
+//! A [`Session`] is the protocol state of one connection. The engine passes it the bytes from the socket and sends the bytes that it
+//! writes. The session reports what they mean to the device: ready, an answer, a message.
 
 pub mod http;
 pub mod mqtt;
@@ -17,35 +17,35 @@ use crate::template::{Template, Values};
 use http::{HttpFault, HttpRequest};
 use mqtt::{MqttConnect, MqttFault, MqttMessage};
 use raw::{RawFault, RawMessage};
-use websocket::{Goodbye, WebSocketFault};
+use websocket::{CloseFrame, WebSocketFault};
 
-/// So much of a body or of a message is looked at by checks.
-const LOOKED_AT_BYTES: usize = 64 * 1024;
+/// Checks examine this number of bytes at the beginning of a body or message.
+const CHECKED_BYTES: usize = 64 * 1024;
 
-/// What a device sends. It is of the protocol of its kind of devices.
+/// A message of a device, in the protocol of its kind.
 #[derive(Debug, Clone)]
 pub enum Message {
-    /// A request of HTTP/1.1; its reply is the answer.
+    /// An HTTP/1.1 request; its answer is the reply.
     Http(Box<HttpRequest>),
-    /// A message of WebSocket. What comes back is a message, too.
+    /// A WebSocket message. It has no answer; what the server sends is a message of its own.
     WebSocket {
-        /// Whether it is text; then its payload is UTF-8.
+        /// Whether it is a text message, with a UTF-8 payload.
         is_text: bool,
-        /// What it says.
+        /// The payload.
         payload: Template,
     },
-    /// A ping of WebSocket; its pong is the answer.
+    /// A WebSocket ping; its answer is the pong.
     WebSocketPing,
-    /// A goodbye of WebSocket; the server's is the answer, and with it the connection is over.
-    WebSocketClose(Goodbye),
-    /// A frame straight on TCP; if so said, the next that comes is the answer.
+    /// A WebSocket Close frame; its answer is the server's Close frame, which ends the connection.
+    WebSocketClose(CloseFrame),
+    /// A frame directly on TCP. If [`RawMessage::is_answered`], its answer is the next frame.
     Raw(Box<RawMessage>),
-    /// A packet of MQTT; its acknowledgement is the answer, if it has one.
+    /// An MQTT packet; its answer is the acknowledgement, if it has one.
     Mqtt(Box<MqttMessage>),
 }
 
 impl Message {
-    /// Whether an answer to it will come; without, it is done with the sending.
+    /// Whether it has an answer. Otherwise it is done when it is sent.
     pub fn is_answered(&self) -> bool {
         match self {
             Self::Http(_) | Self::WebSocketPing | Self::WebSocketClose(_) => true,
@@ -56,67 +56,67 @@ impl Message {
     }
 }
 
-/// What an answer must be.
+/// Conditions for an answer or a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checks {
-    /// The statuses that are right; none named: 200 to 399 for HTTP, reason codes below 128 for MQTT.
+    /// Ranges of accepted statuses. Empty: 200 to 399 for HTTP, reason codes below 128 for MQTT.
     pub statuses: Vec<(u16, u16)>,
-    /// Fields of HTTP's head: name, and what its value must contain (nothing: that it is there).
+    /// HTTP header fields: name, and a text that the value must contain (empty: the field must exist).
     pub fields: Vec<(String, String)>,
-    /// What the first 64 kB of the body or of the message must contain.
+    /// Texts that the first 64 kB of the body or message must contain.
     pub body: Vec<String>,
 }
 
-/// Whether an answer to what was sent will come.
+/// Whether a message that was sent will have an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
-    /// The session will say [`Heard::Answer`].
+pub enum SendOutcome {
+    /// The session will report [`Heard::Answer`].
     Awaited,
-    /// With the sending, all is done.
+    /// No answer will come.
     Done,
 }
 
 /// What a session has read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard<'a> {
-    /// Nothing whole yet.
+    /// Nothing complete yet.
     Nothing,
-    /// What opens a session is done: it can be used.
+    /// The session is open and can be used.
     Ready,
-    /// The answer to what was sent last.
+    /// The answer to the last message.
     Answer(Answer),
-    /// A message that nobody has to have asked for: its payload.
+    /// The payload of a message that is no answer.
     Message(&'a [u8]),
 }
 
-/// An answer that has come wholly.
+/// A complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Bytes of its body.
+    /// Size of its body in bytes.
     pub bytes: u64,
     /// Whether the connection can be used again.
     pub keeps_alive: bool,
-    /// What about it is not right; `None`: nothing.
+    /// Why it fails its checks; `None` if it passes.
     pub wrong: Option<(ErrorKind, Cow<'static, str>)>,
 }
 
-/// What a peer did against its protocol.
+/// A violation of the protocol by the peer, or a message that cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// In HTTP.
     Http(HttpFault),
     /// In WebSocket.
     WebSocket(WebSocketFault),
-    /// In frames straight on TCP.
+    /// In frames directly on TCP.
     Raw(RawFault),
     /// In MQTT.
     Mqtt(MqttFault),
-    /// A message of another protocol than the session's.
+    /// The message belongs to another protocol than the session.
     Foreign,
 }
 
 impl Fault {
-    /// As what it is counted.
+    /// The kind of error that it counts as.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Http(HttpFault::Unanswered | HttpFault::Cut) => ErrorKind::Closed,
@@ -136,39 +136,39 @@ impl fmt::Display for Fault {
             Self::WebSocket(fault) => fault.fmt(f),
             Self::Raw(fault) => fault.fmt(f),
             Self::Mqtt(fault) => fault.fmt(f),
-            Self::Foreign => f.write_str("the device does not speak the message's protocol"),
+            Self::Foreign => f.write_str("the message is of another protocol than the device"),
         }
     }
 }
 
-/// One connection's state in its protocol.
+/// The protocol state of one connection.
 #[derive(Debug)]
 pub enum Session {
     /// HTTP/1.1.
     Http(http::Reader),
     /// WebSocket.
     WebSocket(websocket::Connection),
-    /// Frames straight on TCP.
+    /// Frames directly on TCP.
     Raw(raw::Reader),
     /// MQTT.
     Mqtt(mqtt::Client),
 }
 
-/// Which protocol a kind of devices speaks, and what opens a session in it.
+/// The protocol of a kind of devices, with what opens a session.
 #[derive(Debug, Clone)]
 pub enum Protocol {
     /// HTTP/1.1.
     Http,
-    /// WebSocket: how to ask for the upgrade.
+    /// WebSocket, with the upgrade request.
     WebSocket(Arc<websocket::Upgrade>),
-    /// Frames straight on TCP.
+    /// Frames directly on TCP.
     Raw(Arc<raw::Framing>),
     /// MQTT 3.1.1 or 5.0.
     Mqtt(Box<MqttConnect>),
 }
 
 impl Session {
-    /// Before the first connection.
+    /// The state before the first connection.
     pub fn new(protocol: &Protocol) -> Self {
         match protocol {
             Protocol::Http => Self::Http(http::Reader::default()),
@@ -178,21 +178,20 @@ impl Session {
         }
     }
 
-    /// For a new connection; what outlives one is kept.
-    pub fn renew(&mut self, protocol: &Protocol) {
+    /// Resets the state for a new connection, except for what outlives a connection.
+    pub fn reset(&mut self, protocol: &Protocol) {
         match (&mut *self, protocol) {
-            (Self::Mqtt(client), Protocol::Mqtt(connect)) => client.renew(connect),
+            (Self::Mqtt(client), Protocol::Mqtt(connect)) => client.reset(connect),
             _ => *self = Self::new(protocol),
         }
     }
 
-    /// Whether the connection is meant to last while nothing is under way: more is lost with it than itself (subscriptions,
-    /// a place in a conversation), so its end is an error even then.
-    pub fn is_lasting(&self) -> bool {
+    /// Whether the end of an idle connection is an error, because state is lost with it: subscriptions, a place in a conversation.
+    pub fn is_long_lived(&self) -> bool {
         !matches!(self, Self::Http(_))
     }
 
-    /// Writes to `out` what opens the session. Without that it is ready at once: gives true, and never says
+    /// Writes to `out` what opens the session. Returns whether the session is ready at once, in which case it never reports
     /// [`Heard::Ready`].
     pub fn open(
         &mut self,
@@ -214,7 +213,7 @@ impl Session {
         }
     }
 
-    /// Writes a message to `out`; `checks` are for its answer. `scratch` is overwritten.
+    /// Writes a message to `out`; `checks` apply to its answer. `scratch` is overwritten.
     pub fn send(
         &mut self,
         message: &Message,
@@ -222,24 +221,24 @@ impl Session {
         values: &mut Values<'_>,
         scratch: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> Result<Sent, Fault> {
+    ) -> Result<SendOutcome, Fault> {
         match (self, message) {
             (Self::Http(reader), Message::Http(request)) => {
                 reader.expect(request.is_head(), checks);
                 request.render(values, scratch, out);
-                Ok(Sent::Awaited)
+                Ok(SendOutcome::Awaited)
             }
             (Self::WebSocket(connection), Message::WebSocket { is_text, payload }) => {
                 connection.send(*is_text, payload, values, scratch, out);
-                Ok(Sent::Done)
+                Ok(SendOutcome::Done)
             }
             (Self::WebSocket(connection), Message::WebSocketPing) => {
                 connection.ping(out);
-                Ok(Sent::Awaited)
+                Ok(SendOutcome::Awaited)
             }
-            (Self::WebSocket(connection), Message::WebSocketClose(goodbye)) => {
-                connection.say_goodbye(goodbye, out);
-                Ok(Sent::Awaited)
+            (Self::WebSocket(connection), Message::WebSocketClose(frame)) => {
+                connection.close_with(frame, out);
+                Ok(SendOutcome::Awaited)
             }
             (Self::Raw(reader), Message::Raw(message)) => {
                 message.render(values, out);
@@ -252,9 +251,9 @@ impl Session {
         }
     }
 
-    /// Reads on. Gives how many bytes were used, which may be none: the rest has to be given again with more behind it.
-    /// It stops at the first that is to be said. `checks` are those of what was sent last; to `out` goes what has to be
-    /// sent at once (the answer to a ping, an acknowledgement), also with a fault (why the session is ended).
+    /// Reads until the first event. Returns the event and the number of bytes used, which may be 0; the caller passes the unused bytes
+    /// again, with more after them. `checks` are those of the last message. `out` receives automatic replies (a pong, an
+    /// acknowledgement), and with a fault the closing message.
     pub fn read<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -272,7 +271,7 @@ impl Session {
         }
     }
 
-    /// The message that was heard last is not needed any more: a large one's memory is given back.
+    /// Releases the buffer of the last message if it is large.
     pub fn forget(&mut self) {
         match self {
             Self::Http(_) | Self::Mqtt(_) => {}
@@ -281,18 +280,16 @@ impl Session {
         }
     }
 
-    /// The connection will be closed without waiting for anything more: writes to `out` what the peer wants to hear before,
-    /// if anything.
-    pub fn leave(&mut self, out: &mut Vec<u8>) {
+    /// Writes the protocol's closing message to `out`, if it has one. The caller then closes the connection without waiting.
+    pub fn close(&mut self, out: &mut Vec<u8>) {
         match self {
-            Self::WebSocket(connection) => connection.leave(out),
-            Self::Mqtt(client) => client.leave(out),
+            Self::WebSocket(connection) => connection.close(out),
+            Self::Mqtt(client) => client.close(out),
             Self::Http(_) | Self::Raw(_) => {}
         }
     }
 
-    /// The peer has closed the connection; `unread` of what it sent was not used. [`Heard::Nothing`] if nothing was
-    /// under way.
+    /// Handles the end of the connection by the peer; `unread` are the unused bytes. [`Heard::Nothing`] if nothing was pending.
     pub fn end(&mut self, unread: &[u8], checks: &Checks) -> Result<Heard<'_>, Fault> {
         match self {
             Self::Http(reader) => match reader.end(unread).map_err(Fault::Http)? {
@@ -307,8 +304,7 @@ impl Session {
         }
     }
 
-    /// When [`Self::keep_alive`] is due at the latest, the last bytes having been sent at `last_sent_ns`. `None`: the peer
-    /// bears silence.
+    /// When [`Self::keep_alive`] is due, if the last bytes were sent at `last_sent_ns`. `None` without keep-alive.
     pub fn keep_alive_due(&self, last_sent_ns: u64) -> Option<u64> {
         match self {
             Self::Mqtt(client) => client.keep_alive_due(last_sent_ns),
@@ -316,43 +312,47 @@ impl Session {
         }
     }
 
-    /// Writes to `out` what keeps the connection from being given up.
+    /// Writes a keep-alive ping to `out`.
     pub fn keep_alive(&mut self, out: &mut Vec<u8>) {
         if let Self::Mqtt(client) = self {
             client.keep_alive(out);
         }
     }
 
-    /// Whether that was not answered yet.
+    /// Whether a keep-alive ping has not been answered yet.
     pub fn awaits_pong(&self) -> bool {
         matches!(self, Self::Mqtt(client) if client.awaits_pong())
     }
 }
 
-/// A message that is the same each time and needs no state: it can be sent as it stands.
-pub fn fixed<'m>(session: &mut Session, message: &'m Message, checks: &Checks) -> Option<(&'m [u8], Sent)> {
+/// The bytes of a message that never changes and can be sent without rendering.
+pub fn fixed<'m>(
+    session: &mut Session,
+    message: &'m Message,
+    checks: &Checks,
+) -> Option<(&'m [u8], SendOutcome)> {
     match (session, message) {
         (Session::Http(reader), Message::Http(request)) => {
             let bytes = request.fixed()?;
             reader.expect(request.is_head(), checks);
-            Some((bytes, Sent::Awaited))
+            Some((bytes, SendOutcome::Awaited))
         }
         (Session::Raw(reader), Message::Raw(message)) => {
             let bytes = message.fixed()?;
             Some((bytes, reader.sent(message)))
         }
-        // Each frame of WebSocket has a mask of its own, packets of MQTT have identifiers.
+        // WebSocket frames have random masks, and MQTT packets have identifiers.
         _ => None,
     }
 }
 
-/// Whether a text stands somewhere in another.
+/// Whether `text` contains `part`.
 pub(crate) fn contains(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|window| window == part)
 }
 
-/// What of a payload's beginning is missing that a check wants.
+/// The first text of the checks that the beginning of the payload does not contain.
 pub(crate) fn missing_part<'c>(checks: &'c Checks, payload: &[u8]) -> Option<&'c str> {
-    let payload = &payload[..payload.len().min(LOOKED_AT_BYTES)];
+    let payload = &payload[..payload.len().min(CHECKED_BYTES)];
     checks.body.iter().map(String::as_str).find(|part| !contains(payload, part.as_bytes()))
 }

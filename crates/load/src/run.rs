@@ -1,7 +1,7 @@
-//! A whole run: threads of this process, or of several processes where one's descriptors do not suffice.
+//! Runs a plan: in threads of this process, or in several processes if one has too few descriptors.
 //!
-//! A process that helps is started with an order on its standard input and tells of its seconds on its standard output, a
-//! line each. It ends when its input does, so none is left behind however we end.
+//! A worker process reads its order from standard input and writes a JSON line per report to standard output. It ends at the end of
+//! its input, so no worker survives this process, however it ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -14,32 +14,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::LoadError;
 use crate::collect::{Collector, OnSecond, Run};
-use crate::engine::{self, Share, Spell};
+use crate::engine::{self, Share, ThreadSecond};
 use crate::program::Plan;
 
-/// What a thread tells; threads of all processes are numbered through.
+/// A report of a thread. Threads are numbered over all processes.
 #[derive(Serialize, Deserialize)]
-enum Told {
-    Spell(usize, Box<Spell>),
+enum Report {
+    /// A second of this thread.
+    Second(usize, Box<ThreadSecond>),
+    /// This thread has ended, with its error if it failed.
     End(usize, Option<String>),
 }
 
-/// Which threads of all run here.
+/// The threads of a run that belong to one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The number of the first.
+    /// Number of the first thread.
     pub first: usize,
-    /// How many.
+    /// Number of threads in this process.
     pub threads: usize,
-    /// Of all processes together.
+    /// Number of threads in all processes.
     pub of: usize,
 }
 
-/// Runs a plan in so many threads of this process, until its time is over or `stop` is set. `on_second` is told of each
-/// second when all threads are through with it.
+/// Runs a plan in threads of this process, until its time is over or `stop` is set. Calls `on_second` for each second that all
+/// threads have finished.
 ///
 /// # Errors
-/// If a thread cannot be started or the system refuses what it must not; the other threads are stopped then.
+/// If a thread cannot be started or a system call fails; the other threads are stopped.
 pub fn run(
     plan: &Plan,
     threads: usize,
@@ -49,35 +51,35 @@ pub fn run(
 ) -> Result<LoadResult, LoadError> {
     let mut gathered = Gathered::new(plan, threads);
     let part = Part { first: 0, threads, of: threads };
-    run_part(plan, part, stop, &mut |told| gathered.take(told, stop, on_second))?;
+    run_part(plan, part, stop, &mut |report| gathered.add(report, stop, on_second))?;
     gathered.finish(plan, Run { processes: 1, threads: threads as u32, ..about }, stop)
 }
 
-/// Runs a part of a plan for another process: tells of it on `output`, until `stop` is set.
+/// Runs one part of a plan in a worker process, until `stop` is set. Writes reports to `output`.
 ///
 /// # Errors
-/// As [`run`], and if nobody reads what is told.
+/// As [`run`], and if a report cannot be written.
 pub fn serve(plan: &Plan, part: Part, stop: &AtomicBool, output: &mut dyn Write) -> Result<(), LoadError> {
-    let mut unheard = None;
-    run_part(plan, part, stop, &mut |told| {
-        let line = serde_json::to_string(&told).map_err(std::io::Error::from);
+    let mut failure = None;
+    run_part(plan, part, stop, &mut |report| {
+        let line = serde_json::to_string(&report).map_err(std::io::Error::from);
         let written = line.and_then(|line| writeln!(output, "{line}").and_then(|()| output.flush()));
         if let Err(cause) = written {
             stop.store(true, Ordering::Relaxed);
-            unheard.get_or_insert(LoadError::System {
-                what: "nobody reads what this part of the load tells",
+            failure.get_or_insert(LoadError::System {
+                what: "cannot report to the process that started this part of the load",
                 cause,
             });
         }
     })?;
-    unheard.map_or(Ok(()), Err)
+    failure.map_or(Ok(()), Err)
 }
 
-/// Runs a plan in other processes: each command is given its order as the first line of its input, and must then do as
-/// [`serve`]. Each has so many threads.
+/// Runs a plan in worker processes. Each command gets its order as the first line of its standard input, and must then call
+/// [`serve`].
 ///
 /// # Errors
-/// As [`run`], and if a process cannot be started or ends before its time.
+/// As [`run`], and if a process cannot be started or ends too early.
 pub fn lead(
     plan: &Plan,
     parts: Vec<(Command, Part, String)>,
@@ -88,15 +90,15 @@ pub fn lead(
     let threads = parts.iter().map(|(_, part, _)| part.threads).sum();
     let about = Run { processes: parts.len() as u32, threads: threads as u32, ..about };
     let mut gathered = Gathered::new(plan, threads);
-    let (tell, told) = mpsc::channel();
+    let (sender, reports) = mpsc::channel();
     let mut workers = Vec::new();
     for (command, part, order) in parts {
-        workers.push(Worker::start(command, part, &order, tell.clone())?);
+        workers.push(Worker::start(command, part, &order, sender.clone())?);
     }
-    drop(tell);
+    drop(sender);
     loop {
-        match told.recv_timeout(LOOK) {
-            Ok(told) => gathered.take(told, stop, on_second),
+        match reports.recv_timeout(STOP_POLL_INTERVAL) {
+            Ok(report) => gathered.add(report, stop, on_second),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }
@@ -108,27 +110,27 @@ pub fn lead(
     gathered.finish(plan, about, stop)
 }
 
-/// How often the wish to stop is looked at.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+/// Interval at which `stop` is checked.
+const STOP_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// What was told so far.
+/// The reports so far.
 struct Gathered {
     collector: Collector,
-    trouble: Option<LoadError>,
+    error: Option<LoadError>,
 }
 
 impl Gathered {
     fn new(plan: &Plan, threads: usize) -> Self {
-        Self { collector: Collector::new(plan, threads), trouble: None }
+        Self { collector: Collector::new(plan, threads), error: None }
     }
 
-    fn take(&mut self, told: Told, stop: &AtomicBool, on_second: &mut OnSecond<'_>) {
-        match told {
-            Told::Spell(thread, spell) => self.collector.add(thread, *spell, on_second),
-            Told::End(thread, trouble) => {
-                if let Some(words) = trouble {
+    fn add(&mut self, report: Report, stop: &AtomicBool, on_second: &mut OnSecond<'_>) {
+        match report {
+            Report::Second(thread, second) => self.collector.add(thread, *second, on_second),
+            Report::End(thread, error) => {
+                if let Some(words) = error {
                     stop.store(true, Ordering::Relaxed);
-                    self.trouble.get_or_insert(LoadError::Part { words });
+                    self.error.get_or_insert(LoadError::Part { words });
                 }
                 self.collector.end(thread, on_second);
             }
@@ -136,7 +138,7 @@ impl Gathered {
     }
 
     fn finish(self, plan: &Plan, about: Run, stop: &AtomicBool) -> Result<LoadResult, LoadError> {
-        match self.trouble {
+        match self.error {
             Some(error) => Err(error),
             None => {
                 let is_interrupted = about.is_interrupted || stop.load(Ordering::Relaxed);
@@ -150,35 +152,35 @@ fn run_part(
     plan: &Plan,
     part: Part,
     stop: &AtomicBool,
-    tell_us: &mut dyn FnMut(Told),
+    on_report: &mut dyn FnMut(Report),
 ) -> Result<(), LoadError> {
     thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
-        let mut refused = Ok(());
+        let (sender, reports) = mpsc::channel();
+        let mut outcome = Ok(());
         for index in part.first..part.first + part.threads {
-            let tell = tell.clone();
+            let sender = sender.clone();
             let started =
                 thread::Builder::new().name(format!("load {index}")).spawn_scoped(scope, move || {
                     let share = Share { index: index as u64, of: part.of as u64 };
-                    let outcome = engine::run(plan, share, stop, &mut |spell| {
-                        // The receiver lives until all senders have gone.
-                        let _ = tell.send(Told::Spell(index, Box::new(spell)));
+                    let outcome = engine::run(plan, share, stop, &mut |second| {
+                        // Cannot fail: the receiver outlives all senders.
+                        let _ = sender.send(Report::Second(index, Box::new(second)));
                     });
-                    let _ = tell.send(Told::End(index, outcome.err().map(|error| error.to_string())));
+                    let _ = sender.send(Report::End(index, outcome.err().map(|error| error.to_string())));
                 });
             if let Err(cause) = started {
                 stop.store(true, Ordering::Relaxed);
-                refused = Err(LoadError::System { what: "a thread cannot be started", cause });
+                outcome = Err(LoadError::System { what: "cannot start a thread of the load", cause });
                 break;
             }
         }
-        drop(tell);
-        told.into_iter().for_each(tell_us);
-        refused
+        drop(sender);
+        reports.into_iter().for_each(on_report);
+        outcome
     })
 }
 
-/// A process that runs a part.
+/// A process that runs a part of a plan.
 struct Worker {
     child: Child,
     input: Option<ChildStdin>,
@@ -189,28 +191,27 @@ impl Worker {
         mut command: Command,
         part: Part,
         order: &str,
-        tell: mpsc::Sender<Told>,
+        sender: mpsc::Sender<Report>,
     ) -> Result<Self, LoadError> {
-        let trouble =
-            |cause| LoadError::System { what: "a process for a part of the load cannot be started", cause };
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(trouble)?;
+        let error = |cause| LoadError::System { what: "cannot start a process of the load", cause };
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(error)?;
         let (mut input, output) = (child.stdin.take(), child.stdout.take());
-        // From here on it is ended whatever happens.
+        // From here on `drop` ends the process, also after an error.
         let mut worker = Self { child, input: None };
         if let Some(input) = &mut input {
-            writeln!(input, "{order}").and_then(|()| input.flush()).map_err(trouble)?;
+            writeln!(input, "{order}").and_then(|()| input.flush()).map_err(error)?;
         }
         worker.input = input;
         if let Some(output) = output {
             thread::Builder::new()
                 .name("load part".to_owned())
-                .spawn(move || read_worker(BufReader::new(output), part, &tell))
-                .map_err(trouble)?;
+                .spawn(move || read_worker(BufReader::new(output), part, &sender))
+                .map_err(error)?;
         }
         Ok(worker)
     }
 
-    /// Its input ends, so it ends by itself and tells what it has.
+    /// Closes the process's input, on which it reports what it has and ends.
     fn stop(&mut self) {
         self.input = None;
     }
@@ -219,7 +220,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.stop();
-        // Its output has ended, or it could not be started: nothing is lost if it does not go by itself.
+        // Its output has ended, or its start failed: killing it loses nothing.
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -227,25 +228,25 @@ impl Drop for Worker {
     }
 }
 
-/// Hands on what a process tells. What of its threads has not ended when its output has, ended before its time.
-fn read_worker(output: impl BufRead, part: Part, tell: &mpsc::Sender<Told>) {
-    let mut left: Vec<usize> = (part.first..part.first + part.threads).collect();
-    let mut words = "a process of the load ended before its time".to_owned();
+/// Forwards the reports of a process. Threads that have not reported their end when the output ends have failed.
+fn read_worker(output: impl BufRead, part: Part, sender: &mpsc::Sender<Report>) {
+    let mut running: Vec<usize> = (part.first..part.first + part.threads).collect();
+    let mut words = "a process of the load ended too early".to_owned();
     for line in output.lines() {
-        let told = match line.map(|line| serde_json::from_str::<Told>(&line)) {
-            Ok(Ok(told)) => told,
+        let report = match line.map(|line| serde_json::from_str::<Report>(&line)) {
+            Ok(Ok(report)) => report,
             Ok(Err(error)) => {
-                words = format!("a process of the load said what is not understood: {error}");
+                words = format!("cannot parse a report of a process of the load: {error}");
                 break;
             }
             Err(_) => break,
         };
-        if let Told::End(thread, _) = &told {
-            left.retain(|index| index != thread);
+        if let Report::End(thread, _) = &report {
+            running.retain(|index| index != thread);
         }
-        let _ = tell.send(told);
+        let _ = sender.send(report);
     }
-    for thread in left {
-        let _ = tell.send(Told::End(thread, Some(words.clone())));
+    for thread in running {
+        let _ = sender.send(Report::End(thread, Some(words.clone())));
     }
 }

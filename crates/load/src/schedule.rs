@@ -1,4 +1,4 @@
-//! When what has to be sent: fixed before the run begins, by a seed, and never moved by what the target does.
+//! The arrival schedule: fixed by a seed before the run begins, and independent of the target.
 
 use rand_core::Rng;
 use rand_core::SeedableRng;
@@ -6,29 +6,29 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::clock::SECOND_NS;
 
-/// How arrivals follow each other.
+/// The distribution of the time between arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Spacing {
-    /// As a Poisson process: independent of each other, as those of many users are.
+    /// A Poisson process: independent arrivals, as of many users.
     #[default]
     Poisson,
-    /// At equal distances.
+    /// Equal intervals.
     Fixed,
 }
 
-/// How the rate goes: up from zero in a line, then level.
+/// The rate over time: a linear ramp from zero, then constant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Profile {
-    /// Arrivals in a second, when it is level.
+    /// Arrivals per second after the ramp.
     pub per_second: f64,
-    /// How long it rises.
+    /// Duration of the ramp.
     pub ramp_ns: u64,
-    /// How long it is level.
+    /// Duration of the constant rate.
     pub sustain_ns: u64,
 }
 
 impl Profile {
-    /// The instant, from the beginning, at which so many arrivals are expected to have come.
+    /// The time after the start at which this number of arrivals is expected to have come.
     fn instant_ns(&self, arrivals: f64) -> f64 {
         let ramp_s = self.ramp_ns as f64 / SECOND_NS as f64;
         let in_ramp = self.per_second * ramp_s / 2.0;
@@ -41,14 +41,14 @@ impl Profile {
     }
 }
 
-/// Arrivals of a whole run, of which one thread takes each n-th. All threads go through all of them, so the schedule is the
-/// same whatever their number.
+/// The arrivals of a run that one thread takes: every n-th. Each thread generates all arrivals, so the schedule does not depend on the
+/// number of threads.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     profile: Profile,
     spacing: Spacing,
     random: Xoshiro256PlusPlus,
-    /// Arrivals expected up to the last one (a process of rate 1 in this measure).
+    /// Expected number of arrivals up to the last one. On this scale arrivals have rate 1.
     expected: f64,
     number: u64,
     share: u64,
@@ -58,9 +58,9 @@ pub struct Schedule {
 /// An arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its number in the run, from 0.
+    /// Number in the run, from 0.
     pub number: u64,
-    /// When it is due, in nanoseconds from the beginning of the run.
+    /// When it is due, in nanoseconds after the start of the run.
     pub due_ns: u64,
 }
 
@@ -68,7 +68,7 @@ impl Schedule {
     /// The arrivals whose number is `share` modulo `shares`.
     pub fn new(profile: Profile, spacing: Spacing, seed: u64, share: u64, shares: u64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        // The first of even arrivals comes half a distance after the beginning, so that as many come as the rate says.
+        // With equal intervals the first arrival comes half an interval after the start, so that the total matches the rate.
         let expected = if spacing == Spacing::Fixed { -0.5 } else { 0.0 };
         Self { profile, spacing, random, expected, number: 0, share, shares: shares.max(1) }
     }
@@ -101,7 +101,7 @@ pub fn exponential(random: &mut impl Rng) -> f64 {
     -(1.0 - unit(random)).ln()
 }
 
-/// A random number in [0, 1), of 53 bits.
+/// A random number in [0, 1), with 53 bits.
 pub fn unit(random: &mut impl Rng) -> f64 {
     (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn fixed_arrivals_lie_at_equal_distances() {
+    fn fixed_arrivals_have_equal_intervals() {
         let arrivals = all(LEVEL, Spacing::Fixed, 1);
         assert_eq!(arrivals.len(), 20_000);
         assert!(arrivals.windows(2).all(|pair| (pair[1].due_ns - pair[0].due_ns).abs_diff(1_000_000) <= 1));
     }
 
-    /// The counts of a Poisson process in equal spans have their mean as variance: (n - 1) times their quotient is
-    /// distributed as chi squared with n - 1 degrees of freedom (Cox & Lewis 1966, the dispersion test).
+    /// Counts of a Poisson process in equal intervals have a variance equal to their mean: (n - 1) times the quotient has a
+    /// chi-squared distribution with n - 1 degrees of freedom (the dispersion test, Cox & Lewis 1966).
     #[test]
     fn poisson_arrivals_pass_the_dispersion_test_and_fixed_ones_do_not() {
         let passes = |spacing, seed| {
@@ -149,17 +149,17 @@ mod tests {
             let mean = counts.iter().sum::<f64>() / n;
             let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / (n - 1.0);
             let statistic = (n - 1.0) * variance / mean;
-            // Two-sided at 1 %: the chi squared distribution with 1999 degrees of freedom is nearly normal.
+            // Two-sided at 1 %: chi-squared with 1999 degrees of freedom is nearly normal.
             (statistic - (n - 1.0)).abs() < 2.576 * (2.0 * (n - 1.0)).sqrt()
         };
-        // Of 100 seeds one is expected to fail; with more than 5, the chance is below 0.001.
+        // One of 100 seeds is expected to fail; more than 5 have a probability below 0.001.
         let failed = (0..100).filter(|seed| !passes(Spacing::Poisson, *seed)).count();
         assert!(failed <= 5, "{failed} of 100");
         assert!(!passes(Spacing::Fixed, 0));
     }
 
     #[test]
-    fn a_ramp_brings_half_of_the_arrivals_of_a_level_rate() {
+    fn a_ramp_has_half_the_arrivals_of_a_constant_rate() {
         let profile = Profile { per_second: 1000.0, ramp_ns: 10 * SECOND_NS, sustain_ns: 10 * SECOND_NS };
         let arrivals = all(profile, Spacing::Fixed, 1);
         let before =

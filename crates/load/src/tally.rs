@@ -1,42 +1,42 @@
-//! What is counted while the load runs: per second and thread, added up afterwards, never a list of requests.
+//! Counters and histograms of a running load: per second and thread, added up afterwards. No list of requests is kept.
 
 use serde::{Deserialize, Serialize};
 
 use crate::times::Times;
 
-/// Why a step did not do what it should.
+/// Why a step failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ErrorKind {
-    /// Nothing listens there.
+    /// Connection refused: nothing listens there.
     Refused,
-    /// There is no way there, or none of the addresses can be used.
+    /// No route to the host, or none of the addresses can be used.
     Unreachable,
-    /// The connection was not made in time.
+    /// Connecting timed out.
     ConnectTimeout,
     /// No local port or descriptor was left.
     Exhausted,
-    /// TLS was not agreed upon.
+    /// The TLS handshake failed.
     Tls,
     /// The answer did not come in time.
     Timeout,
-    /// The peer ended the connection hard.
+    /// The peer reset the connection.
     Reset,
     /// The peer closed the connection before it had answered.
     Closed,
-    /// The peer does not speak the protocol.
+    /// The peer violated the protocol.
     Protocol,
-    /// The peer refused, in the words of its protocol: a status, a reason code.
+    /// The peer refused by a status or reason code of its protocol.
     Status,
-    /// The answer is not what the step checks for.
+    /// The answer failed a check of the step.
     Check,
-    /// No device was free for an arrival, and too many waited already.
+    /// No device was free for an arrival, and too many arrivals were waiting.
     Dropped,
-    /// What was to be sent cannot be: the peer does not take it, or no protocol has words for it.
+    /// A message cannot be sent: the peer does not accept it, or the protocol cannot express it.
     Unsendable,
 }
 
 impl ErrorKind {
-    /// All of them.
+    /// All kinds, in the order of their discriminants.
     pub const ALL: [Self; 13] = [
         Self::Refused,
         Self::Unreachable,
@@ -53,7 +53,7 @@ impl ErrorKind {
         Self::Unsendable,
     ];
 
-    /// The name in results; never changed once released.
+    /// The name in results. Never changes once released.
     pub fn text(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -73,7 +73,7 @@ impl ErrorKind {
     }
 }
 
-/// Errors of a step: how many of each kind, and what the first one of it said.
+/// Errors of a step: the number of each kind, and the text of its first one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Errors {
     counts: [u64; ErrorKind::ALL.len()],
@@ -81,14 +81,14 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Counts one; `say` is asked for the first of its kind only.
-    pub fn record(&mut self, kind: ErrorKind, say: impl FnOnce() -> String) {
+    /// Counts an error; `text` is called for the first of its kind only.
+    pub fn record(&mut self, kind: ErrorKind, text: impl FnOnce() -> String) {
         let index = kind as usize;
         self.counts[index] += 1;
-        self.first[index].get_or_insert_with(|| say().into());
+        self.first[index].get_or_insert_with(|| text().into());
     }
 
-    /// Counts those of another one.
+    /// Adds the errors of another tally.
     pub fn add(&mut self, other: &Self) {
         for index in 0..self.counts.len() {
             self.counts[index] += other.counts[index];
@@ -98,12 +98,12 @@ impl Errors {
         }
     }
 
-    /// All together.
+    /// Total number of errors.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Those that there were: kind, count and the first one's words.
+    /// The kinds that occurred: kind, count and the text of the first one.
     pub fn iter(&self) -> impl Iterator<Item = (ErrorKind, u64, &str)> {
         ErrorKind::ALL.into_iter().filter_map(|kind| {
             let count = self.counts[kind as usize];
@@ -112,25 +112,25 @@ impl Errors {
     }
 }
 
-/// What was counted of one step.
+/// The tally of one step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepTally {
-    /// From when it was to be sent by the schedule until it was sent.
+    /// From the due time of the schedule until the message was sent.
     pub lag: Times,
-    /// From when it was sent until all of the answer had come: what the target took.
+    /// From sending until the end of the answer: the time that the target took.
     pub service: Times,
-    /// From when it was to be sent until all of the answer had come: what its user waits.
+    /// From the due time until the end of the answer: the time that a user waits.
     pub response: Times,
-    /// From when it was sent until the first byte of the answer.
+    /// From sending until the first byte of the answer.
     pub first_byte: Times,
-    /// What went wrong.
+    /// Errors.
     pub errors: Errors,
-    /// Bytes of bodies or payloads that came.
+    /// Received bytes of bodies or payloads.
     pub received_bytes: u64,
 }
 
 impl StepTally {
-    /// Counts those of another one.
+    /// Adds the tally of another thread or second.
     pub fn add(&mut self, other: &Self) {
         self.lag.add(&other.lag);
         self.service.add(&other.service);
@@ -140,34 +140,34 @@ impl StepTally {
         self.received_bytes += other.received_bytes;
     }
 
-    /// Answers that came and were right.
+    /// Number of correct answers.
     pub fn done(&self) -> u64 {
         self.service.count()
     }
 }
 
-/// What one thread counted in a span, usually a second.
+/// What one thread counted in an interval, usually a second.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
-    /// By the step's index; steps that nothing happened to may be missing.
+    /// Indexed by step; steps without events may be missing.
     pub steps: Vec<Option<Box<StepTally>>>,
-    /// How late the generator itself was with what had become due: its own fault, whatever the target did.
+    /// How late the generator served what was due. Caused by the generator, never by the target.
     pub own_lag: Times,
     /// Arrivals that were due by the schedule.
     pub asked: u64,
-    /// Devices connected at the same time, at most.
+    /// Maximum number of devices connected at the same time.
     pub connected: u64,
-    /// Arrivals that wait for a free device at the end.
+    /// Arrivals waiting for a free device at the end of the interval.
     pub waiting: u64,
-    /// Messages that came without being the answer to something.
+    /// Received messages that were no answers.
     pub messages: u64,
-    /// Connections made anew in the middle of a turn, because the peer had closed.
+    /// Reconnects within a turn, after the peer had closed.
     pub reconnects: u64,
-    /// Devices that waited for something when the run ended.
+    /// Devices that were waiting when the run ended.
     pub unfinished: u64,
     /// CPU time of the thread, in nanoseconds.
     pub cpu_ns: u64,
-    /// The longest time that the thread did not come round to its devices, beyond what it meant to wait.
+    /// The longest time for which the thread did not run although it had work, in nanoseconds.
     pub stall_ns: u64,
     /// Bytes read from sockets.
     pub read_bytes: u64,
@@ -176,12 +176,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// For so many steps.
+    /// An empty tally for this number of steps.
     pub fn new(steps: usize) -> Self {
         Self { steps: vec![None; steps], ..Self::default() }
     }
 
-    /// The tally of a step, made if nothing happened to it before.
+    /// The tally of a step, created on first use.
     pub fn step(&mut self, step: usize) -> &mut StepTally {
         if step >= self.steps.len() {
             self.steps.resize(step + 1, None);
@@ -189,8 +189,7 @@ impl Tally {
         self.steps[step].get_or_insert_default()
     }
 
-    /// Counts those of another thread in the same span, or of another span. Gauges are added: for spans of one thread, take
-    /// the last one's.
+    /// Adds the tally of another thread or interval. Gauges are summed, which is right for threads but not for intervals of one thread.
     pub fn add(&mut self, other: &Self) {
         for (index, step) in other.steps.iter().enumerate() {
             if let Some(step) = step {
@@ -210,12 +209,12 @@ impl Tally {
         self.written_bytes += other.written_bytes;
     }
 
-    /// Answers that came and were right.
+    /// Number of correct answers.
     pub fn done(&self) -> u64 {
         self.steps.iter().flatten().map(|step| step.done()).sum()
     }
 
-    /// What went wrong.
+    /// Number of errors.
     pub fn errors(&self) -> u64 {
         self.steps.iter().flatten().map(|step| step.errors.total()).sum()
     }
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_is_the_same_behind_a_pipe() {
+    fn a_tally_survives_serialization() {
         let mut tally = Tally::new(3);
         for nanoseconds in [0, 300, 1_000_000, 3_000_000_000] {
             tally.step(1).service.record(nanoseconds);
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_error_stands_at_its_place() {
+    fn all_holds_every_kind_at_its_discriminant() {
         for (index, kind) in ErrorKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, index);
         }

@@ -1,7 +1,7 @@
-//! Text with values in it: `/device/${device}?n=${count}`.
+//! Text with placeholders: `/device/${device}?n=${count}`.
 //!
-//! A value belongs to a device or to its present turn, and comes from numbers, from a seed or from a table; the same seed
-//! gives the same text. Rendering takes no memory but the buffer's.
+//! A placeholder's value depends on the device and its present turn, and comes from counters, a seeded generator or a table. The same
+//! seed gives the same text. Rendering allocates nothing but the output buffer.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rand_core::Rng;
 use rand_xoshiro::Xoroshiro128PlusPlus;
 
-/// Literal text and values, in their order.
+/// A sequence of literal texts and placeholders.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Template {
     parts: Vec<Part>,
@@ -21,67 +21,67 @@ enum Part {
     Value(Value),
 }
 
-/// What may stand in `${…}`.
+/// A placeholder: the content of `${…}`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// `device`: the device's number, from 0.
     Device,
-    /// `turn`: how often the device has begun its steps anew, from 0.
+    /// `turn`: the number of the device's turn, from 0.
     Turn,
-    /// `count`: how many messages with a count the device has sent before, from 0.
+    /// `count`: the number of messages with a count that the device has sent before.
     Count,
-    /// `random:LOW..HIGH`: a whole number, both ends among them.
+    /// `random:LOW..HIGH`: a random integer, both ends included.
     Random {
-        /// The least.
+        /// The minimum.
         low: u64,
-        /// The greatest.
+        /// The maximum.
         high: u64,
     },
-    /// `hex:N`: so many random hexadecimal digits.
+    /// `hex:N`: this number of random hexadecimal digits.
     Hex(usize),
-    /// `row:COLUMN`: a cell of the table; a device takes the row of its number, and begins again at the table's end.
+    /// `row:COLUMN`: a cell of the table. The row is the device's number, modulo the number of rows.
     Cell {
         /// The table.
         table: Arc<Table>,
-        /// The column's index.
+        /// Index of the column.
         column: usize,
     },
     /// `sent_ns`: the instant of sending, CLOCK_MONOTONIC in nanoseconds.
     Sent,
 }
 
-/// A table of values: a CSV file.
+/// A table of values from a CSV file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Table {
     /// The names of the columns.
     pub columns: Vec<String>,
-    /// Rows, each with as many cells as there are columns.
+    /// The rows, each with one cell per column.
     pub rows: Vec<Vec<String>>,
 }
 
-/// What values are taken from.
+/// The state from which placeholders get their values.
 pub struct Values<'a> {
-    /// The device's number.
+    /// Number of the device.
     pub device: u64,
     /// Its turn.
     pub turn: u64,
     /// Its count of messages.
     pub count: &'a mut u64,
-    /// Its source of chance.
+    /// Its random number generator.
     pub random: &'a mut Xoroshiro128PlusPlus,
-    /// Now, CLOCK_MONOTONIC.
+    /// The present instant, CLOCK_MONOTONIC.
     pub now_ns: u64,
 }
 
 impl Template {
-    /// Text without values.
+    /// A text without placeholders.
     pub fn literal(text: impl Into<Vec<u8>>) -> Self {
         let mut template = Self::default();
         template.push_literal(&text.into());
         template
     }
 
-    /// Reads text with values; `$${` stands for `${` itself. The error is a sentence's end that names the value.
+    /// Parses a text with placeholders; `$${` is a literal `${`. The error names the placeholder and is the end of a sentence.
     pub fn parse(text: &str, table: Option<&Arc<Table>>) -> Result<Self, String> {
         let mut template = Self::default();
         let mut rest = text;
@@ -93,7 +93,9 @@ impl Template {
                 continue;
             }
             template.push_literal(&rest.as_bytes()[..at]);
-            let Some(end) = rest[at..].find('}') else { return Err(format!("`{}` has no end", &rest[at..])) };
+            let Some(end) = rest[at..].find('}') else {
+                return Err(format!("`{}` has no closing `}}`", &rest[at..]));
+            };
             template.parts.push(Part::Value(value(&rest[at + 2..at + end], table)?));
             rest = &rest[at + end + 1..];
         }
@@ -101,7 +103,7 @@ impl Template {
         Ok(template)
     }
 
-    /// Puts text behind it.
+    /// Appends a text.
     pub fn push_literal(&mut self, text: &[u8]) {
         match self.parts.last_mut() {
             _ if text.is_empty() => {}
@@ -110,7 +112,7 @@ impl Template {
         }
     }
 
-    /// Puts a template behind it.
+    /// Appends a template.
     pub fn push(&mut self, other: &Self) {
         for part in &other.parts {
             match part {
@@ -120,7 +122,7 @@ impl Template {
         }
     }
 
-    /// The text, if no value is in it.
+    /// The text, if it has no placeholders.
     pub fn fixed(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [] => Some(&[]),
@@ -129,9 +131,9 @@ impl Template {
         }
     }
 
-    /// No text that comes of it has more bytes.
-    pub fn longest_bytes(&self) -> usize {
-        let longest = |part: &Part| match part {
+    /// Upper bound of the rendered length, in bytes.
+    pub fn max_bytes(&self) -> usize {
+        let max = |part: &Part| match part {
             Part::Literal(text) => text.len(),
             Part::Value(Value::Random { high, .. }) => high.to_string().len(),
             Part::Value(Value::Hex(digits)) => *digits,
@@ -142,7 +144,7 @@ impl Template {
                 u64::MAX.to_string().len()
             }
         };
-        self.parts.iter().map(longest).sum()
+        self.parts.iter().map(max).sum()
     }
 
     /// Appends the text to `out`.
@@ -159,7 +161,7 @@ impl Template {
                     write!(out, "{}", values.count)
                 }
                 Part::Value(Value::Random { low, high }) => {
-                    // Of 2^64 numbers the few that are taken twice do not show.
+                    // The modulo bias is negligible for 64 bits.
                     let span = (high - low).wrapping_add(1);
                     let random = values.random.next_u64();
                     write!(out, "{}", if span == 0 { random } else { low + random % span })
@@ -200,7 +202,7 @@ fn value(name: &str, table: Option<&Arc<Table>>) -> Result<Value, String> {
                 range.split_once("..").and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
             match bounds {
                 Some((low, high)) if low <= high => Ok(Value::Random { low, high }),
-                _ => Err(format!("`${{{name}}}` needs two whole numbers, as in ${{random:1..100}}")),
+                _ => Err(format!("`${{{name}}}` needs two integers, as in ${{random:1..100}}")),
             }
         }
         ("hex", digits) => match digits.parse() {
@@ -209,14 +211,14 @@ fn value(name: &str, table: Option<&Arc<Table>>) -> Result<Value, String> {
         },
         ("row", column) => {
             let Some(table) = table else {
-                return Err(format!("`${{{name}}}` needs a table: say `table = \"FILE.csv\"`"));
+                return Err(format!("`${{{name}}}` needs a table: add `table = \"FILE.csv\"`"));
             };
             match table.columns.iter().position(|known| known == column) {
                 Some(column) => Ok(Value::Cell { table: Arc::clone(table), column }),
                 None => Err(format!("`${{{name}}}`: the table has the columns {}", table.columns.join(", "))),
             }
         }
-        _ => Err(format!("`${{{name}}}` is no known value; there are {known}")),
+        _ => Err(format!("`${{{name}}}` is unknown; known are {known}")),
     }
 }
 
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stand_where_their_names_stood() {
+    fn placeholders_are_replaced_by_their_values() {
         assert_eq!(render("/d/${device}/${turn}", 9), "/d/9/4|/d/9/4|");
         assert_eq!(render("${count}-${count}", 9), "0-0|1-1|");
         assert_eq!(render("${row:user}:${row:key}", 3), "bert:b2|bert:b2|");
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn random_digits_have_the_length_that_was_asked_for() {
+    fn random_digits_have_the_requested_length() {
         for digits in [1, 15, 16, 17, 40] {
             let text = render(&format!("${{hex:{digits}}}"), 0);
             let parts: Vec<&str> = text.split('|').collect();
@@ -264,11 +266,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_is_named() {
+    fn invalid_placeholders_are_named_in_the_error() {
         for (text, part) in [
-            ("${devise}", "`${devise}` is no known value"),
-            ("${device", "`${device` has no end"),
-            ("${random:9..1}", "needs two whole numbers"),
+            ("${devise}", "`${devise}` is unknown"),
+            ("${device", "`${device` has no closing"),
+            ("${random:9..1}", "needs two integers"),
             ("${hex:0}", "needs a number of digits"),
             ("${row:age}", "the table has the columns user, key"),
         ] {
@@ -279,18 +281,18 @@ mod tests {
     }
 
     #[test]
-    fn how_long_a_text_can_become_is_known_before() {
-        for (text, longest) in
+    fn the_rendered_length_has_an_upper_bound() {
+        for (text, max) in
             [("", 0), ("abc", 3), ("${device}", 20), ("a${random:5..100}", 4), ("${hex:7}${row:user}", 11)]
         {
             let template = Template::parse(text, Some(&table())).unwrap();
-            assert_eq!(template.longest_bytes(), longest, "{text}");
-            assert!(render(text, u64::MAX).split('|').all(|one| one.len() <= longest), "{text}");
+            assert_eq!(template.max_bytes(), max, "{text}");
+            assert!(render(text, u64::MAX).split('|').all(|one| one.len() <= max), "{text}");
         }
     }
 
     #[test]
-    fn text_without_values_is_fixed() {
+    fn text_without_placeholders_is_fixed() {
         assert_eq!(Template::parse("a$${b", None).unwrap().fixed(), Some(&b"a${b"[..]));
         assert_eq!(Template::parse("", None).unwrap().fixed(), Some(&b""[..]));
         assert_eq!(Template::parse("a${device}", None).unwrap().fixed(), None);

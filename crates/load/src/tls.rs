@@ -1,4 +1,4 @@
-//! Whether TLS can be agreed upon with a target, asked before the start, and what it says when it cannot.
+//! A TLS handshake with the target before the start, and readable texts for TLS errors.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -8,34 +8,34 @@ use rustls::{CertificateError, ClientConnection, Error, InvalidMessage};
 
 use crate::program::Tls;
 
-/// Agrees upon TLS once, as devices will. The error is a sentence's end that says what to do.
+/// Makes one TLS handshake, as the devices will. The error is the end of a sentence and says what to do.
 ///
 /// # Errors
-/// If the target cannot be reached or does not answer in time, and if TLS is not agreed upon.
-pub fn greet(address: SocketAddr, tls: &Tls, patience: Duration) -> Result<(), String> {
+/// If the target cannot be reached or does not answer in time, or if the handshake fails.
+pub fn greet(address: SocketAddr, tls: &Tls, timeout: Duration) -> Result<(), String> {
     let mut connection =
-        ClientConnection::new(tls.config.clone(), tls.name.clone()).map_err(|error| words(&error))?;
-    let mut agree = || -> io::Result<()> {
-        let mut stream = TcpStream::connect_timeout(&address, patience)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        ClientConnection::new(tls.config.clone(), tls.name.clone()).map_err(|error| describe(&error))?;
+    let mut handshake = || -> io::Result<()> {
+        let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         while connection.is_handshaking() {
             connection.complete_io(&mut stream)?;
         }
         Ok(())
     };
-    agree().map_err(|error| match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-        Some(error) => words(error),
+    handshake().map_err(|error| match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(error) => describe(error),
         None if error.kind() == io::ErrorKind::WouldBlock => "it does not answer in time".to_owned(),
         None => error.to_string(),
     })
 }
 
-/// What is wrong, and what to do about it.
-pub fn words(error: &Error) -> String {
+/// What is wrong and what to do, as the end of a sentence.
+pub fn describe(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => untrusted(),
-        // Signed by itself, as `openssl req -x509` makes it. The cause's type is not open to us.
+        // A self-signed certificate, as made by `openssl req -x509`. The type of the cause is private to rustls.
         Error::InvalidCertificate(CertificateError::Other(cause))
             if format!("{cause:?}").contains("CaUsedAsEndEntity") =>
         {
@@ -46,7 +46,7 @@ pub fn words(error: &Error) -> String {
         }
         Error::InvalidCertificate(CertificateError::NotValidForNameContext { expected, presented }) => {
             format!(
-                "its certificate is for {}, not for {}; say which name to ask for with tls = {{ server_name = \"NAME\" }}",
+                "its certificate is for {}, not for {}; set the expected name with tls = {{ server_name = \"NAME\" }}",
                 presented.join(", "),
                 expected.to_str()
             )
@@ -57,5 +57,5 @@ pub fn words(error: &Error) -> String {
 }
 
 fn untrusted() -> String {
-    "nobody that is trusted vouches for its certificate; name who does with tls = { ca = \"FILE.pem\" }, or look at no certificate with tls = { verify = false }".to_owned()
+    "its certificate has an unknown issuer; trust it with tls = { ca = \"FILE.pem\" }, or skip the check with tls = { verify = false }".to_owned()
 }

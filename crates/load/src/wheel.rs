@@ -1,24 +1,23 @@
-//! Timers of devices: one for each at most, exact to the nanosecond, in constant time whatever their number.
+//! Timers of devices: at most one per device, exact to the nanosecond, in constant time for any number of devices.
 //!
-//! A hierarchical timing wheel (Varghese & Lauck, SOSP 1987) brings a timer into the right millisecond; a heap of those
-//! that are due in the present one gives them in their order. The lists are woven through one vector, so setting and
-//! cancelling take no memory.
+//! A hierarchical timing wheel (Varghese & Lauck, SOSP 1987) sorts timers by millisecond; a heap orders those of the present
+//! millisecond. The lists of all slots share one vector, so setting and cancelling a timer allocates nothing.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A tick: 2^20 ns, nearly a millisecond.
+/// A tick is 2^20 ns, nearly a millisecond.
 const TICK_BITS: u32 = 20;
-/// Slots of a level.
+/// Each level has 2^8 slots.
 const SLOT_BITS: u32 = 8;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// Levels: 0.27 s, 69 s, 4.9 hours, 52 days.
+/// The levels span 0.27 s, 69 s, 4.9 hours and 52 days.
 const LEVELS: usize = 4;
-/// Nodes before those of the devices: the lists' heads.
+/// List heads, one per slot, which come before the devices' nodes.
 const HEADS: usize = LEVELS * SLOTS;
 
-/// The farthest tick that can be held; what is later is looked at again then.
-const FARTHEST_TICKS: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
+/// Maximum distance of a timer in ticks. A later timer is placed there, and placed again when that tick comes.
+const MAX_TICKS: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
 
 #[derive(Clone, Copy)]
 struct Node {
@@ -27,21 +26,21 @@ struct Node {
     due_ns: u64,
 }
 
-/// No timer is set.
+/// Due time of a timer that is not set.
 const UNSET: u64 = u64::MAX;
 
-/// Timers of `devices` devices, numbered from 0.
+/// The timers of all devices, which are numbered from 0.
 pub struct Wheel {
     nodes: Vec<Node>,
-    /// Whether a slot may hold something; a bit that stands for an emptied slot is cleared when it is come upon.
+    /// One bit per slot that may hold timers. The bit of an emptied slot is cleared when the wheel reaches the slot.
     occupied: [[u64; SLOTS / 64]; LEVELS],
-    /// The tick up to which all has been moved to `near`.
+    /// All timers up to this tick are in `near`.
     tick: u64,
     near: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl Wheel {
-    /// Without timers. Instants before `now_ns` are due at once.
+    /// A wheel without timers. Timers set before `now_ns` are due at once.
     pub fn new(devices: usize, now_ns: u64) -> Self {
         let nodes = (0..HEADS + devices)
             .map(|index| Node { next: index as u32, previous: index as u32, due_ns: UNSET })
@@ -54,28 +53,28 @@ impl Wheel {
         }
     }
 
-    /// Sets the timer of a device; one that was set before is forgotten.
+    /// Sets the timer of a device, replacing an earlier one.
     pub fn set(&mut self, device: u32, due_ns: u64) {
         self.cancel(device);
         self.nodes[HEADS + device as usize].due_ns = due_ns;
         self.place(device, due_ns);
     }
 
-    /// Forgets the timer of a device.
+    /// Cancels the timer of a device.
     pub fn cancel(&mut self, device: u32) {
         let index = HEADS + device as usize;
         self.unlink(index);
-        // An entry in the heap is known as old by this.
+        // Marks an entry in the heap as stale.
         self.nodes[index].due_ns = UNSET;
     }
 
-    /// When the timer of a device is due.
+    /// The due time of a device's timer; `None` if it is not set.
     pub fn due_ns(&self, device: u32) -> Option<u64> {
         let due_ns = self.nodes[HEADS + device as usize].due_ns;
         (due_ns != UNSET).then_some(due_ns)
     }
 
-    /// A device whose timer was due at `now_ns` or before, the earliest first, and when it was due. Its timer is unset then.
+    /// Takes the earliest timer that is due at `now_ns`: the device and its due time.
     pub fn pop(&mut self, now_ns: u64) -> Option<(u32, u64)> {
         self.advance(now_ns >> TICK_BITS);
         while let Some(&Reverse((due_ns, device))) = self.near.peek() {
@@ -94,7 +93,7 @@ impl Wheel {
         None
     }
 
-    /// When to ask again: not after the earliest timer, perhaps before it. `None` without timers.
+    /// When to call [`Self::pop`] again: at or before the due time of the earliest timer. `None` without timers.
     pub fn next_ns(&mut self) -> Option<u64> {
         while let Some(&Reverse((due_ns, device))) = self.near.peek() {
             if self.nodes[HEADS + device as usize].due_ns == due_ns {
@@ -105,7 +104,7 @@ impl Wheel {
         self.next_tick().map(|tick| tick << TICK_BITS)
     }
 
-    /// The first tick after the present one at which a slot has to be looked at.
+    /// The first tick after the present one at which a slot may have to be emptied.
     fn next_tick(&self) -> Option<u64> {
         (0..LEVELS)
             .filter_map(|level| {
@@ -117,13 +116,13 @@ impl Wheel {
             .min()
     }
 
-    /// How far behind a slot the next one lies that may hold something, 1 to [`SLOTS`], word by word: this is asked for in
-    /// every turn of the engine's loop.
+    /// Distance from a slot to the next occupied one, 1 to [`SLOTS`]. Scans word by word, because the engine calls it in each iteration
+    /// of its loop.
     fn distance(&self, level: usize, slot: usize) -> Option<usize> {
         let words = &self.occupied[level];
         let first = (slot + 1) % SLOTS;
         let (word, bit) = (first / 64, first % 64);
-        // The word that the search begins in is looked at twice: from that bit on, and at last up to it.
+        // The first word is scanned twice: from the starting bit on, and at the end up to that bit.
         (0..=words.len()).find_map(|step| {
             let at = (word + step) % words.len();
             let mask = match step {
@@ -139,7 +138,7 @@ impl Wheel {
 
     fn advance(&mut self, to: u64) {
         while self.tick < to {
-            // Nothing lies in the ticks that are skipped.
+            // The skipped ticks have no timers.
             self.tick = self.next_tick().map_or(to, |next| next.min(to));
             for level in (0..LEVELS).rev() {
                 let shift = SLOT_BITS * level as u32;
@@ -150,14 +149,14 @@ impl Wheel {
         }
     }
 
-    /// Moves the timers of a slot to where they belong now.
+    /// Moves the timers of a slot to their places relative to the present tick.
     fn empty(&mut self, level: usize, slot: usize) {
         if !self.is_occupied(level, slot) {
             return;
         }
         self.occupied[level][slot / 64] &= !(1 << (slot % 64));
         let head = level * SLOTS + slot;
-        // Taken off as a whole: a timer of the highest level may come back to the same slot.
+        // The list is detached first, because a timer of the highest level may return to the same slot.
         let mut index = self.nodes[head].next as usize;
         self.nodes[head].next = head as u32;
         self.nodes[head].previous = head as u32;
@@ -176,8 +175,8 @@ impl Wheel {
             self.near.push(Reverse((due_ns, device)));
             return;
         }
-        let tick = tick.min(self.tick + FARTHEST_TICKS);
-        // The highest group of bits in which the two differ: slots of that level are apart by less than a turn.
+        let tick = tick.min(self.tick + MAX_TICKS);
+        // The level of the highest bit in which the ticks differ: there, the slot is less than a full turn ahead.
         let level = ((63 - (tick ^ self.tick).leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
         let slot = (tick >> (SLOT_BITS * level)) as usize % SLOTS;
         let (level, index) = (level as usize, HEADS + device as usize);
@@ -211,27 +210,27 @@ mod tests {
 
     use super::*;
 
-    /// What is asked of a wheel.
+    /// An operation on a wheel.
     #[derive(Debug, Clone)]
-    enum Act {
+    enum Operation {
         Set(u32, u64),
         Cancel(u32),
         Wait(u64),
     }
 
-    fn act() -> impl Strategy<Value = Act> {
-        // Of every size: within a tick, and beyond the highest level.
+    fn operation() -> impl Strategy<Value = Operation> {
+        // From within a tick to beyond the highest level.
         let span = (0_u32..54, any::<u64>()).prop_map(|(bits, any)| any & ((1 << bits) - 1));
         prop_oneof![
-            4 => (0_u32..20, span.clone()).prop_map(|(device, span)| Act::Set(device, span)),
-            1 => (0_u32..20).prop_map(Act::Cancel),
-            2 => span.prop_map(Act::Wait),
+            4 => (0_u32..20, span.clone()).prop_map(|(device, span)| Operation::Set(device, span)),
+            1 => (0_u32..20).prop_map(Operation::Cancel),
+            2 => span.prop_map(Operation::Wait),
         ]
     }
 
     proptest! {
         #[test]
-        fn the_next_occupied_slot_is_found_from_everywhere(occupied in proptest::collection::vec(0..SLOTS, 0..6)) {
+        fn the_next_occupied_slot_is_found_from_every_slot(occupied in proptest::collection::vec(0..SLOTS, 0..6)) {
             let mut wheel = Wheel::new(0, 0);
             for slot in &occupied {
                 wheel.occupied[0][slot / 64] |= 1 << (slot % 64);
@@ -243,21 +242,21 @@ mod tests {
         }
 
         #[test]
-        fn timers_come_when_they_are_due_in_their_order(acts in proptest::collection::vec(act(), 1..200)) {
+        fn timers_fire_when_due_and_in_order(operations in proptest::collection::vec(operation(), 1..200)) {
             let mut now = 5_000_000_000_u64;
             let mut wheel = Wheel::new(20, now);
             let mut model = BTreeMap::new();
-            for act in acts {
-                match act {
-                    Act::Set(device, span) => {
+            for operation in operations {
+                match operation {
+                    Operation::Set(device, span) => {
                         wheel.set(device, now + span);
                         model.insert(device, now + span);
                     }
-                    Act::Cancel(device) => {
+                    Operation::Cancel(device) => {
                         wheel.cancel(device);
                         model.remove(&device);
                     }
-                    Act::Wait(span) => {
+                    Operation::Wait(span) => {
                         now += span;
                         let mut expected: Vec<(u64, u32)> =
                             model.iter().filter(|(_, due)| **due <= now).map(|(device, due)| (*due, *device)).collect();

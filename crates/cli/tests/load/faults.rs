@@ -133,7 +133,7 @@ fn targets_that_misbehave_are_told_apart_and_end_no_load_late() {
     const AMPLE_MS: u64 = 10_000;
     const ENOUGH_MS: u64 = 2_000;
     let closes = |mut stream: TcpStream, _: &AtomicU64| read(&mut stream, ALL);
-    assert_eq!(told_of(AMPLE_MS, closes), "closed: closed before it answered");
+    assert_eq!(told_of(AMPLE_MS, closes), "closed: closed before the answer");
     let resets = |mut stream: TcpStream, _: &AtomicU64| {
         read(&mut stream, 1);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhel");
@@ -150,7 +150,7 @@ fn targets_that_misbehave_are_told_apart_and_end_no_load_late() {
             sleep(Duration::from_millis(20));
         }
     };
-    assert_eq!(told_of(ENOUGH_MS, drips), "timeout: the answer did not end in time");
+    assert_eq!(told_of(ENOUGH_MS, drips), "timeout: the answer was not complete in time");
     let never_ends = |mut stream: TcpStream, _: &AtomicU64| {
         read(&mut stream, ALL);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -158,13 +158,13 @@ fn targets_that_misbehave_are_told_apart_and_end_no_load_late() {
             sleep(Duration::from_micros(100));
         }
     };
-    assert_eq!(told_of(ENOUGH_MS, never_ends), "timeout: the answer did not end in time");
+    assert_eq!(told_of(ENOUGH_MS, never_ends), "timeout: the answer was not complete in time");
     let speaks_otherwise = |mut stream: TcpStream, _: &AtomicU64| {
         read(&mut stream, ALL);
         let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
         read(&mut stream, ALL);
     };
-    assert_eq!(told_of(AMPLE_MS, speaks_otherwise), "protocol: no HTTP/1 reply");
+    assert_eq!(told_of(AMPLE_MS, speaks_otherwise), "protocol: not an HTTP/1 reply");
 }
 
 #[test]

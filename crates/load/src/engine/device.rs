@@ -1,4 +1,4 @@
-//! One device: where it is in its steps, and its connection. There may be a hundred thousand of them, so it is small.
+//! The state of one device and its connection. Kept small, because there may be a hundred thousand devices.
 
 use std::os::fd::OwnedFd;
 
@@ -8,76 +8,77 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::tls;
-use crate::program::{DEEPEST_REPEAT, Kind};
+use crate::program::{Kind, MAX_NESTED_REPEATS};
 use crate::protocol::Session;
 use crate::template::Values;
 
-/// No instant.
+/// An instant that never comes.
 pub const NEVER_NS: u64 = u64::MAX;
-/// Of a device's own buffers, so much room is kept when they are empty, so that what is usual takes no memory each time.
+/// Capacity that an empty buffer of a device keeps, so that messages of usual size need no allocation.
 pub const KEPT_BYTES: usize = 1024;
-/// What a device owes its peer by itself (pongs, acknowledgements) and the peer does not take: more is a fault of the peer.
-pub const MOST_OWED_BYTES: usize = 16 * 1024 * 1024;
+/// Maximum size of unsent automatic replies (pongs, acknowledgements). A peer that requests more without reading them is at fault.
+pub const MAX_REPLY_BYTES: usize = 16 * 1024 * 1024;
 
-/// What a device waits for.
+/// What a device is doing or waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Its beginning.
+    /// Has not started.
     Fresh,
-    /// Nothing: it goes on.
+    /// Executes its operations.
     Ready,
-    /// A connection.
+    /// Waits for the connection.
     Connecting,
-    /// What opens the session.
+    /// Waits for TLS and the session to open.
     Opening,
-    /// That the socket takes the rest of a message that has no answer.
+    /// Waits until the socket accepts the rest of a message without an answer.
     Sending,
-    /// An answer, or a message.
+    /// Waits for an answer or a message.
     Waiting,
-    /// Its timer, within its steps.
+    /// Sleeps between steps.
     Sleeping,
-    /// Its timer, so that others have their turn.
+    /// Lets other devices run.
     Yielding,
-    /// Its timer, after an error.
+    /// Pauses after an error.
     Pausing,
-    /// An arrival.
+    /// Waits for an arrival.
     Free,
-    /// Nothing: it has done all.
+    /// Has ended.
     Over,
 }
 
 /// A device.
 pub struct Device {
     pub number: u64,
+    /// Index of its kind.
     pub kind: u32,
     pub state: State,
-    /// Whether it goes through a turn; if not, it is connected in advance at most.
+    /// Whether it is in a turn. Otherwise it connects in advance, or waits.
     pub is_in_turn: bool,
-    /// Whether its connection is counted among those that stand.
+    /// Whether its connection is counted as connected.
     pub is_counted: bool,
-    /// The operation that it is at.
+    /// Index of the present operation.
     pub op: u32,
-    /// The step that is under way.
+    /// Index of the present step.
     pub step: u32,
-    /// Differs for each connection, so that an event of an older one is known.
+    /// Changes with each connection, to recognize events of an earlier one.
     pub generation: u32,
-    /// Where its turn goes on once it is connected again, and when that step was due.
+    /// After a reconnect within a turn: the operation to continue with, and when that step was due.
     pub resume: Option<(u32, u64)>,
-    pub loops: [u32; DEEPEST_REPEAT],
+    pub loops: [u32; MAX_NESTED_REPEATS],
     pub turn: u64,
     pub count: u64,
-    /// When the step was due.
+    /// When the present step was due.
     pub scheduled_ns: u64,
     pub sent_ns: u64,
-    /// 0: nothing has come yet.
+    /// 0: nothing has been received yet.
     pub first_byte_ns: u64,
     pub deadline_ns: u64,
-    /// When it goes on by itself: its beginning, the end of a sleep or of a pause; otherwise [`NEVER_NS`]. Its timer may be
-    /// set for something earlier.
+    /// When the device continues: its start, or the end of a sleep or pause; otherwise [`NEVER_NS`]. Its timer may be set for
+    /// something earlier.
     pub wake_ns: u64,
-    /// When it last sent anything.
+    /// When it last wrote to the socket.
     pub written_ns: u64,
-    /// When the answer to a ping that is no step of it must have come, and is looked for; otherwise [`NEVER_NS`].
+    /// Deadline for the answer to a keep-alive ping; [`NEVER_NS`] if there is none.
     pub pong_ns: u64,
     pub random: Xoroshiro128PlusPlus,
     pub fd: Option<OwnedFd>,
@@ -85,24 +86,24 @@ pub struct Device {
     pub session: Session,
     /// Whether it waits for a message.
     pub is_expecting: bool,
-    /// The bytes of a message that it will wait for next, which came before what it waits for now.
+    /// Size in bytes of a message for the next operation that came before the answer to the present one.
     pub early: Option<u64>,
-    /// What came and could not be read without what comes behind it.
+    /// Received bytes that the session cannot parse without more.
     pub unread: Vec<u8>,
-    /// What the socket did not take yet; encrypted where there is TLS.
+    /// Bytes that the socket has not accepted yet, encrypted if there is TLS.
     pub unsent: Vec<u8>,
-    /// Of that, at most so many bytes are what the session says by itself.
-    pub owed_bytes: usize,
+    /// Upper bound of the automatic replies in `unsent`, in bytes.
+    pub reply_bytes: usize,
 }
 
 impl Device {
-    /// The device of that number among its kind.
-    pub fn new(seed: u64, kind: usize, what: &Kind, number: u64) -> Self {
-        // Each has its own stream of chance, whichever thread has it; the constant is that of SplitMix64 (Steele et al. 2014).
-        let own = (number << 16 | kind as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    /// The device with this number, of the kind with this index.
+    pub fn new(seed: u64, kind_index: usize, kind: &Kind, number: u64) -> Self {
+        // A random stream per device, whichever thread runs it. The constant is that of SplitMix64 (Steele et al. 2014).
+        let own = (number << 16 | kind_index as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self {
             number,
-            kind: kind as u32,
+            kind: kind_index as u32,
             state: State::Fresh,
             is_in_turn: false,
             is_counted: false,
@@ -110,7 +111,7 @@ impl Device {
             step: 0,
             generation: 0,
             resume: None,
-            loops: [0; DEEPEST_REPEAT],
+            loops: [0; MAX_NESTED_REPEATS],
             turn: 0,
             count: 0,
             scheduled_ns: 0,
@@ -123,16 +124,16 @@ impl Device {
             random: Xoroshiro128PlusPlus::seed_from_u64(seed ^ own),
             fd: None,
             tls: None,
-            session: Session::new(&what.protocol),
+            session: Session::new(&kind.protocol),
             is_expecting: false,
             early: None,
             unread: Vec::new(),
             unsent: Vec::new(),
-            owed_bytes: 0,
+            reply_bytes: 0,
         }
     }
 
-    /// When its connection wants to be looked after, if it does.
+    /// When keep-alive is due for its connection: a ping, or the deadline for its answer.
     pub fn keep_alive_ns(&self) -> Option<u64> {
         if !self.is_counted {
             return None;
@@ -141,12 +142,12 @@ impl Device {
         Some(if self.pong_ns == NEVER_NS { due_ns } else { self.pong_ns })
     }
 
-    /// When its timer has to ring; [`NEVER_NS`] if it need not.
+    /// When its timer must fire; [`NEVER_NS`] if it need not.
     pub fn next_ns(&self) -> u64 {
         self.wake_ns.min(self.keep_alive_ns().unwrap_or(NEVER_NS))
     }
 
-    /// The session, and what values of texts are taken from.
+    /// The session, and the values of placeholders.
     pub fn session_and_values(&mut self, now_ns: u64) -> (&mut Session, Values<'_>) {
         let values = Values {
             device: self.number,
@@ -158,52 +159,52 @@ impl Device {
         (&mut self.session, values)
     }
 
-    /// Sends what can be sent and keeps the rest; how many of the socket's bytes were sent. Nothing at all (`bytes` is empty)
-    /// sends what TLS has to say.
+    /// Sends as much as the socket accepts and keeps the rest. Returns the number of bytes written to the socket. Empty `bytes` send
+    /// pending TLS output.
     pub fn send(&mut self, bytes: &[u8], now_ns: u64) -> Result<u64, Errno> {
         if self.fd.is_none() {
             return Ok(0);
         }
         if self.tls.is_some() || !self.unsent.is_empty() {
-            self.keep(bytes);
+            self.enqueue(bytes);
             return self.flush(now_ns);
         }
-        let sent = self.put(bytes, now_ns)?;
+        let sent = self.write(bytes, now_ns)?;
         self.unsent.extend_from_slice(&bytes[sent..]);
         Ok(sent as u64)
     }
 
-    /// Keeps what the session says by itself until the device sends, or [`Self::flush`]: one call for many messages.
-    pub fn owe(&mut self, bytes: &[u8]) {
+    /// Queues an automatic reply of the session until the next send or [`Self::flush`]: one system call for many replies.
+    pub fn queue_reply(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
-            self.keep(bytes);
-            self.owed_bytes += bytes.len();
+            self.enqueue(bytes);
+            self.reply_bytes += bytes.len();
         }
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
+    fn enqueue(&mut self, bytes: &[u8]) {
         match &mut self.tls {
             None => self.unsent.extend_from_slice(bytes),
             Some(tls) => tls.write(bytes, &mut self.unsent),
         }
     }
 
-    /// Sends of what is unsent as much as the socket takes; how many bytes.
+    /// Sends as many unsent bytes as the socket accepts. Returns their number.
     pub fn flush(&mut self, now_ns: u64) -> Result<u64, Errno> {
         let unsent = std::mem::take(&mut self.unsent);
-        let sent = self.put(&unsent, now_ns);
+        let sent = self.write(&unsent, now_ns);
         self.unsent = unsent;
         let sent = sent?;
         self.unsent.drain(..sent);
         if self.unsent.is_empty() {
             self.unsent.shrink_to(KEPT_BYTES);
         }
-        self.owed_bytes = self.owed_bytes.min(self.unsent.len());
+        self.reply_bytes = self.reply_bytes.min(self.unsent.len());
         Ok(sent as u64)
     }
 
-    /// What of it the socket takes.
-    fn put(&mut self, bytes: &[u8], now_ns: u64) -> Result<usize, Errno> {
+    /// Writes to the socket. Returns the number of bytes that it accepted, which is 0 if it would block.
+    fn write(&mut self, bytes: &[u8], now_ns: u64) -> Result<usize, Errno> {
         let Some(fd) = self.fd.as_ref().filter(|_| !bytes.is_empty()) else { return Ok(0) };
         self.written_ns = now_ns;
         match rustix::io::retry_on_intr(|| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL)) {
@@ -212,8 +213,8 @@ impl Device {
         }
     }
 
-    /// Reads what has come for the session, decrypted; counts the socket's bytes.
-    pub fn read(&mut self, input: &mut [u8], read_bytes: &mut u64) -> Result<Read, ReadTrouble> {
+    /// Reads decrypted bytes for the session into `input`; adds the bytes read from the socket to `read_bytes`.
+    pub fn read(&mut self, input: &mut [u8], read_bytes: &mut u64) -> Result<Read, ReadError> {
         let Some(fd) = &self.fd else { return Ok(Read::Nothing) };
         loop {
             let Some(tls) = &mut self.tls else {
@@ -225,7 +226,7 @@ impl Device {
                     }
                     Err(Errno::AGAIN) => Ok(Read::Nothing),
                     Err(Errno::INTR) => continue,
-                    Err(errno) => Err(ReadTrouble::Errno(errno)),
+                    Err(errno) => Err(ReadError::Errno(errno)),
                 };
             };
             match tls.read(input) {
@@ -233,46 +234,46 @@ impl Device {
                 tls::Plain::End => return Ok(Read::End),
                 tls::Plain::More => {}
             }
-            // Encrypted bytes go through the same buffer: what they hold is read from the connection afterwards.
+            // The same buffer holds the encrypted bytes; their content is read from the TLS state afterwards.
             let room = input.len().min(tls::READ_BYTES);
             let bytes = match rustix::io::read(fd, &mut input[..room]) {
-                // Ended without the alert that TLS ends with: as most servers do.
+                // Most servers close without TLS' close_notify alert.
                 Ok(0) => return Ok(Read::End),
                 Ok(bytes) => bytes,
                 Err(Errno::AGAIN) => return Ok(Read::Nothing),
                 Err(Errno::INTR) => continue,
-                Err(errno) => return Err(ReadTrouble::Errno(errno)),
+                Err(errno) => return Err(ReadError::Errno(errno)),
             };
             *read_bytes += bytes as u64;
-            match tls.take(&input[..bytes]).map_err(ReadTrouble::Tls)? {
-                tls::Took::Nothing => {}
-                tls::Took::Secured => return Ok(Read::Secured),
-                tls::Took::Said => return Ok(Read::Said),
+            match tls.process(&input[..bytes]).map_err(ReadError::Tls)? {
+                tls::Processed::Input => {}
+                tls::Processed::HandshakeDone => return Ok(Read::HandshakeDone),
+                tls::Processed::Output => return Ok(Read::TlsOutput),
             }
         }
     }
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes for the session.
+    /// This number of bytes for the session.
     Bytes(usize),
-    /// There is nothing more for now.
+    /// Nothing more for now.
     Nothing,
-    /// TLS has been agreed upon just now; it may have something to say.
-    Secured,
-    /// TLS has something to say.
-    Said,
+    /// The TLS handshake is done; TLS may have output.
+    HandshakeDone,
+    /// TLS has output to send.
+    TlsOutput,
     /// The peer has closed.
     End,
 }
 
-/// Why nothing can be read any more.
+/// An error of a read, after which the connection is unusable.
 #[derive(Debug)]
-pub enum ReadTrouble {
-    /// The system says so.
+pub enum ReadError {
+    /// A system call failed.
     Errno(Errno),
-    /// TLS does: in these words.
+    /// TLS failed, for this reason.
     Tls(String),
 }

@@ -1,4 +1,4 @@
-//! Sockets of devices, and what their errors mean.
+//! Sockets of devices, and their errors.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -10,14 +10,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use crate::program::Endpoint;
 use crate::tally::ErrorKind;
 
-/// Ports that are tried before the system is asked for one.
-const TRIES: u32 = 64;
-/// From a device's port to that of its next connection: the last one may not be free yet (TIME_WAIT). A prime number, so that
-/// it comes round to all of them.
-const STRIDE: u64 = 10_007;
+/// Ports that are tried before the system chooses one.
+const MAX_PORT_ATTEMPTS: u32 = 64;
+/// Distance between the ports of consecutive connections of a device: the last port may still be in TIME_WAIT. Prime, so that all
+/// ports are reached.
+const PORT_STRIDE: u64 = 10_007;
 
-/// Begins to connect; the socket becomes writable when that has succeeded or failed. `connection` differs for each of a
-/// device's.
+/// Starts to connect; the socket becomes writable when that has succeeded or failed. `connection` is a different number for each
+/// connection of the device.
 pub fn connect(endpoint: &Endpoint, device: u64, connection: u32) -> Result<OwnedFd, Errno> {
     let sources = endpoint.sources.len() as u64;
     if sources == 0 {
@@ -26,7 +26,7 @@ pub fn connect(endpoint: &Endpoint, device: u64, connection: u32) -> Result<Owne
     let source = &endpoint.sources[(device % sources) as usize];
     let connect = |port| connect_from(Some(SocketAddr::new(source.address, port)), endpoint.address);
     if let Some(ports) = &source.ports {
-        for attempt in 0..TRIES {
+        for attempt in 0..MAX_PORT_ATTEMPTS {
             match connect(port(ports, device / sources, connection.wrapping_add(attempt))) {
                 Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
                 connected => return connected,
@@ -36,10 +36,10 @@ pub fn connect(endpoint: &Endpoint, device: u64, connection: u32) -> Result<Owne
     connect(0)
 }
 
-/// Devices of one source have different ones, as long as there are no more of them than ports.
+/// A port that differs for all devices of a source, as long as there are enough ports.
 fn port(ports: &RangeInclusive<u16>, device: u64, connection: u32) -> u16 {
-    let place = (device + u64::from(connection) * STRIDE) % ports.len().max(1) as u64;
-    ports.start() + place as u16
+    let offset = (device + u64::from(connection) * PORT_STRIDE) % ports.len().max(1) as u64;
+    ports.start() + offset as u16
 }
 
 fn connect_from(source: Option<SocketAddr>, target: SocketAddr) -> Result<OwnedFd, Errno> {
@@ -48,7 +48,7 @@ fn connect_from(source: Option<SocketAddr>, target: SocketAddr) -> Result<OwnedF
     let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
     if let Some(source) = source {
-        // A port may serve connections to different targets; whether it can is told by connecting.
+        // Connections to different targets can share a port; connect(2) fails if they cannot.
         sockopt::set_socket_reuseaddr(&fd, true)?;
         rustix::net::bind(&fd, &source)?;
     }
@@ -58,8 +58,8 @@ fn connect_from(source: Option<SocketAddr>, target: SocketAddr) -> Result<OwnedF
     }
 }
 
-/// The kind of error that the system's number stands for.
-pub fn kind_of(errno: Errno) -> ErrorKind {
+/// The kind of an error.
+pub fn error_kind(errno: Errno) -> ErrorKind {
     match errno {
         Errno::CONNREFUSED => ErrorKind::Refused,
         Errno::TIMEDOUT => ErrorKind::ConnectTimeout,
@@ -75,13 +75,13 @@ pub fn kind_of(errno: Errno) -> ErrorKind {
     }
 }
 
-/// What it says.
-pub fn words_of(errno: Errno) -> String {
+/// The text of an error.
+pub fn describe(errno: Errno) -> String {
     match errno {
         Errno::ADDRNOTAVAIL | Errno::ADDRINUSE | Errno::AGAIN => {
             "no local port is left for this target".to_owned()
         }
-        Errno::MFILE => "no descriptor is left".to_owned(),
+        Errno::MFILE => "no file descriptor is left".to_owned(),
         _ => std::io::Error::from(errno).to_string(),
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     use crate::program::Source;
 
     #[test]
-    fn devices_have_ports_of_their_own_on_each_of_their_connections() {
+    fn devices_have_distinct_ports_on_each_connection() {
         let ports = 100..=999;
         for connection in [0, 1, 12_345, u32::MAX] {
             let taken: HashSet<_> = (0..900).map(|device| port(&ports, device, connection)).collect();
@@ -107,10 +107,10 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_taken_is_passed_over() {
+    fn a_port_in_use_is_skipped() {
         let target = TcpListener::bind("127.0.0.1:0").unwrap();
         let source: IpAddr = "127.0.0.2".parse().unwrap();
-        // Nobody may share the port of one that listens.
+        // A listening socket's port cannot be shared.
         let listener = TcpListener::bind((source, 0)).unwrap();
         let taken = listener.local_addr().unwrap().port();
         let ports = taken..=taken.saturating_add(1);
@@ -121,7 +121,7 @@ mod tests {
             sockets.iter().map(|fd| SocketAddr::try_from(rustix::net::getsockname(fd).unwrap()).unwrap());
         let ports: HashSet<_> =
             ports.inspect(|from| assert_eq!(from.ip(), source)).map(|from| from.port()).collect();
-        // One has the other port, and for the others the system has found one.
+        // One device has the other port of the range; the system has chosen ports for the rest.
         assert_eq!(ports.len(), 3);
         assert!(!ports.contains(&taken));
     }

@@ -1,17 +1,17 @@
-//! What a device does: one operation after the other, turn after turn, and what comes of each.
+//! The operations of a device, turn after turn, and their outcomes.
 
 use rustix::io::Errno;
 
 use super::device::{NEVER_NS, State};
-use super::traffic::Spoken;
+use super::traffic::Event;
 use super::{Engine, socket};
 use crate::clock::now_ns;
 use crate::program::{Kind, Model, Op};
-use crate::protocol::{self, Fault, Sent};
+use crate::protocol::{self, Fault, SendOutcome};
 use crate::tally::ErrorKind;
 
-/// Operations that a device does before others have their turn.
-const OPS_AT_ONCE: usize = 64;
+/// Maximum number of operations of a device before other devices run.
+const MAX_OPS_AT_ONCE: usize = 64;
 
 impl Engine<'_> {
     pub(super) fn begin_turn(&mut self, index: u32, due_ns: u64) {
@@ -25,12 +25,12 @@ impl Engine<'_> {
         device.is_in_turn = true;
     }
 
-    /// Does one operation after the other until the device has to wait.
-    pub(super) fn go_on(&mut self, index: u32) {
+    /// Executes operations until the device has to wait.
+    pub(super) fn advance(&mut self, index: u32) {
         let plan = self.plan;
         let at = index as usize;
         let kind = &plan.kinds[self.devices[at].kind as usize];
-        for _ in 0..OPS_AT_ONCE {
+        for _ in 0..MAX_OPS_AT_ONCE {
             let device = &mut self.devices[at];
             device.state = State::Ready;
             if device.op as usize == kind.body
@@ -40,7 +40,7 @@ impl Engine<'_> {
                 device.scheduled_ns = scheduled_ns;
                 self.tally.reconnects += 1;
             }
-            // A device of an open model connects, and then waits for an arrival.
+            // A device of an open model connects in advance, then waits for an arrival.
             if !device.is_in_turn && device.op as usize >= kind.body && !self.take_waiting(index) {
                 return;
             }
@@ -68,20 +68,22 @@ impl Engine<'_> {
                     device.is_expecting = true;
                     device.state = State::Waiting;
                     if device.fd.is_none() {
-                        self.fail(index, ErrorKind::Closed, || "closed before the message came".to_owned());
+                        self.fail(index, ErrorKind::Closed, || {
+                            "closed before the message arrived".to_owned()
+                        });
                     }
                     return;
                 }
                 Op::Send { step, message, checks } => {
                     device.step = *step as u32;
                     if device.fd.is_none() && kind.body > 1 && device.op as usize >= kind.body {
-                        // What was done once for the connection is done again, then the turn goes on.
+                        // Reconnects and repeats the operations of a new connection, then continues the turn here.
                         device.resume = Some((device.op, device.scheduled_ns));
                         device.op = 0;
                         continue;
                     }
                     if device.fd.is_none() {
-                        // The peer has closed it after the answer before.
+                        // The peer has closed the connection after the last answer.
                         self.connect(index, kind);
                         return;
                     }
@@ -105,19 +107,19 @@ impl Engine<'_> {
                             );
                             match awaited {
                                 Ok(awaited) => (device.send(&self.output, now), awaited),
-                                Err(fault) => return self.fail_for(index, &fault),
+                                Err(fault) => return self.fail_with_fault(index, &fault),
                             }
                         }
                     };
                     match sent {
                         Ok(bytes) => self.tally.written_bytes += bytes,
-                        Err(errno) => return self.fail_by(index, errno),
+                        Err(errno) => return self.fail_with_errno(index, errno),
                     }
-                    if awaited == Sent::Awaited {
+                    if awaited == SendOutcome::Awaited {
                         return;
                     }
                     if !device.unsent.is_empty() {
-                        // Not sent until the socket has taken it: a device is no faster than its peer.
+                        // Done when the socket has accepted all of it, so that a device is not faster than its peer.
                         device.state = State::Sending;
                         return;
                     }
@@ -140,7 +142,7 @@ impl Engine<'_> {
                 }
                 Op::Close => {
                     device.op += 1;
-                    self.leave(index);
+                    self.close(index);
                 }
                 Op::Next => {
                     if !self.next_turn(index, kind) {
@@ -149,12 +151,12 @@ impl Engine<'_> {
                 }
             }
         }
-        // Others have their turn before it goes on.
+        // Let other devices run first.
         self.devices[at].state = State::Yielding;
         self.wake_at(index, now_ns());
     }
 
-    /// The turn is over; whether the device goes on at once.
+    /// Ends a turn. Returns whether the device continues at once.
     fn next_turn(&mut self, index: u32, kind: &Kind) -> bool {
         let device = &mut self.devices[index as usize];
         device.turn += 1;
@@ -179,7 +181,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A device of an open model has nothing to do: it takes the arrival that has waited longest, or is free.
+    /// Gives an idle device of an open model the arrival that has waited longest, or marks the device free. Returns whether there was
+    /// an arrival.
     fn take_waiting(&mut self, index: u32) -> bool {
         match self.waiting.pop_front() {
             Some(due_ns) => {
@@ -194,17 +197,18 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn on_heard(&mut self, index: u32, heard: Spoken, now: u64) {
+    /// Handles what the session has read.
+    pub(super) fn on_received(&mut self, index: u32, event: Event, now: u64) {
         let device = &mut self.devices[index as usize];
-        match heard {
-            Spoken::Nothing => {}
-            Spoken::Ready => self.on_ready(index, now),
-            Spoken::Answer(answer) => {
+        match event {
+            Event::Nothing => {}
+            Event::Ready => self.on_ready(index, now),
+            Event::Answer(answer) => {
                 let step = device.step as usize;
                 match answer.wrong {
-                    Some((kind, words)) => {
+                    Some((kind, text)) => {
                         let tally = self.tally.step(step);
-                        tally.errors.record(kind, || words.into_owned());
+                        tally.errors.record(kind, || text.into_owned());
                         tally.received_bytes += answer.bytes;
                         device.scheduled_ns = now;
                         device.op += 1;
@@ -214,9 +218,9 @@ impl Engine<'_> {
                 if !answer.keeps_alive {
                     self.disconnect(index);
                 }
-                self.go_on(index);
+                self.advance(index);
             }
-            Spoken::Message { bytes, is_wanted } => {
+            Event::Message { bytes, is_wanted } => {
                 self.tally.messages += 1;
                 if is_wanted && !device.is_expecting {
                     device.early.get_or_insert(bytes);
@@ -224,13 +228,13 @@ impl Engine<'_> {
                     device.is_expecting = false;
                     let step = device.step as usize;
                     self.on_done(index, step, bytes, now);
-                    self.go_on(index);
+                    self.advance(index);
                 }
             }
         }
     }
 
-    /// A step has done what it should.
+    /// Records a successful step.
     pub(super) fn on_done(&mut self, index: u32, step: usize, bytes: u64, now: u64) {
         let device = &mut self.devices[index as usize];
         let tally = self.tally.step(step);
@@ -245,8 +249,8 @@ impl Engine<'_> {
         device.op += 1;
     }
 
-    /// A step has sent what nothing answers. What waits for something right behind it was due with it: its user waits
-    /// from then on.
+    /// Records a step that sends a message without an answer. If the next operation waits for a message, it was due together with this
+    /// one, because its user waits from then on.
     pub(super) fn on_sent(&mut self, index: u32, step: usize, now: u64) {
         let due_ns = self.devices[index as usize].scheduled_ns;
         self.on_done(index, step, 0, now);
@@ -257,31 +261,31 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn fail_by(&mut self, index: u32, errno: Errno) {
-        self.fail(index, socket::kind_of(errno), || socket::words_of(errno));
+    pub(super) fn fail_with_errno(&mut self, index: u32, errno: Errno) {
+        self.fail(index, socket::error_kind(errno), || socket::describe(errno));
     }
 
-    pub(super) fn fail_for(&mut self, index: u32, fault: &Fault) {
+    pub(super) fn fail_with_fault(&mut self, index: u32, fault: &Fault) {
         self.fail(index, fault.kind(), || fault.to_string());
     }
 
-    /// The step that is under way has failed: the connection is given up, and the device begins anew after a pause. With
-    /// nothing under way it is no failure that a peer ends an idle connection, unless a session has gone with it.
-    pub(super) fn fail(&mut self, index: u32, kind: ErrorKind, say: impl FnOnce() -> String) {
+    /// Fails the present step: closes the connection, and starts the device over after a pause. Between steps, the end of an idle
+    /// connection is no failure, unless a long-lived session ends with it.
+    pub(super) fn fail(&mut self, index: u32, kind: ErrorKind, text: impl FnOnce() -> String) {
         self.disconnect(index);
         let device = &mut self.devices[index as usize];
         let is_failure = match device.state {
             State::Ready | State::Connecting | State::Opening | State::Sending | State::Waiting => true,
-            State::Sleeping | State::Yielding | State::Free => device.session.is_lasting(),
+            State::Sleeping | State::Yielding | State::Free => device.session.is_long_lived(),
             State::Fresh | State::Pausing | State::Over => false,
         };
         if !is_failure {
             return;
         }
-        self.tally.step(device.step as usize).errors.record(kind, say);
+        self.tally.step(device.step as usize).errors.record(kind, text);
         device.resume = None;
         if device.state == State::Free {
-            // It connects anew with the arrival that it is taken for.
+            // The device reconnects for its next arrival.
             return;
         }
         device.is_expecting = false;

@@ -1,62 +1,62 @@
-//! TLS below a session: rustls, fed by hand.
+//! TLS below a session: rustls without I/O.
 
 use std::io::{Read as _, Write as _};
 
 use rustls::ClientConnection;
 
 use crate::program::Tls;
-use crate::tls::words;
+use crate::tls::describe;
 
-/// Of a socket's bytes that are taken at once: a record's.
+/// Bytes read from the socket at once: about a TLS record.
 pub const READ_BYTES: usize = 16 * 1024;
-/// With more than this unread rustls takes nothing more (its limit of received plain text).
-const MOST_UNREAD_BYTES: usize = 16 * 1024;
+/// rustls' limit of received plain text: with more than this unread it accepts nothing more.
+const MAX_UNREAD_BYTES: usize = 16 * 1024;
 
 /// The TLS state of one connection.
 pub struct Stream {
     connection: ClientConnection,
-    was_secured: bool,
-    /// What was read from it to make room; it comes before what can be read there.
+    is_handshake_done: bool,
+    /// Plain text that was taken from rustls to make room there. It precedes what rustls still holds.
     plain: Vec<u8>,
 }
 
-/// What can be read for the session.
+/// The result of reading plain text.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Plain {
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(usize),
-    /// More has to come from the socket first.
+    /// More must be read from the socket first.
     More,
     /// The peer has ended TLS.
     End,
 }
 
-/// What came of encrypted bytes.
+/// The result of processing encrypted bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Took {
-    /// Perhaps something to read.
-    Nothing,
-    /// The handshake is done.
-    Secured,
-    /// Something is to be written.
-    Said,
+pub enum Processed {
+    /// There may be plain text to read.
+    Input,
+    /// The handshake was completed.
+    HandshakeDone,
+    /// TLS has output to send.
+    Output,
 }
 
 impl Stream {
-    /// For a new connection.
+    /// The TLS state of a new connection.
     pub fn new(tls: &Tls) -> Result<Self, rustls::Error> {
         let connection = ClientConnection::new(tls.config.clone(), tls.name.clone())?;
-        Ok(Self { connection, was_secured: false, plain: Vec::new() })
+        Ok(Self { connection, is_handshake_done: false, plain: Vec::new() })
     }
 
     /// Whether the handshake is done.
-    pub fn is_secured(&self) -> bool {
-        self.was_secured
+    pub fn is_handshake_done(&self) -> bool {
+        self.is_handshake_done
     }
 
-    /// Encrypts `bytes` and appends to `out` all that has to be sent.
+    /// Encrypts `bytes` and appends all pending output to `out`.
     pub fn write(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
-        // rustls buffers 64 kB of plain text; what is longer goes in pieces. Nothing of this fails on a vector.
+        // rustls buffers 64 kB of plain text, so longer messages are written in pieces. Writing to a vector does not fail.
         let mut rest = bytes;
         loop {
             let taken = self.connection.writer().write(rest).unwrap_or(rest.len());
@@ -70,7 +70,7 @@ impl Stream {
         }
     }
 
-    /// Reads for the session.
+    /// Reads plain text for the session.
     pub fn read(&mut self, input: &mut [u8]) -> Plain {
         if !self.plain.is_empty() {
             let bytes = self.plain.len().min(input.len());
@@ -88,26 +88,26 @@ impl Stream {
         }
     }
 
-    /// Takes what came from the socket.
-    pub fn take(&mut self, mut bytes: &[u8]) -> Result<Took, String> {
+    /// Processes encrypted bytes from the socket.
+    pub fn process(&mut self, mut bytes: &[u8]) -> Result<Processed, String> {
         while !bytes.is_empty() {
             if self.connection.read_tls(&mut bytes).map_err(|error| error.to_string())? == 0 {
-                // What comes behind the end says nothing.
+                // Bytes after close_notify are ignored.
                 break;
             }
-            let state = self.connection.process_new_packets().map_err(|error| words(&error))?;
+            let state = self.connection.process_new_packets().map_err(|error| describe(&error))?;
             let unread = state.plaintext_bytes_to_read();
-            if unread > MOST_UNREAD_BYTES {
+            if unread > MAX_UNREAD_BYTES {
                 let held = self.plain.len();
                 self.plain.resize(held + unread, 0);
                 self.connection.reader().read_exact(&mut self.plain[held..]).map_err(|e| e.to_string())?;
             }
         }
-        if !self.was_secured && !self.connection.is_handshaking() {
-            self.was_secured = true;
-            return Ok(Took::Secured);
+        if !self.is_handshake_done && !self.connection.is_handshaking() {
+            self.is_handshake_done = true;
+            return Ok(Processed::HandshakeDone);
         }
-        Ok(if self.connection.wants_write() { Took::Said } else { Took::Nothing })
+        Ok(if self.connection.wants_write() { Processed::Output } else { Processed::Input })
     }
 }
 
@@ -122,8 +122,8 @@ mod tests {
 
     use super::*;
 
-    /// A client and a server that have agreed, by a certificate of an authority.
-    fn agreed() -> (Stream, ServerConnection) {
+    /// A client and a server after their handshake, with a certificate of an authority.
+    fn connected() -> (Stream, ServerConnection) {
         let folder = tempfile::tempdir().unwrap();
         let openssl = |words: &str| {
             let mut command = Command::new("openssl");
@@ -158,11 +158,11 @@ mod tests {
             stream.write(b"", &mut out);
             server.read_tls(&mut std::mem::take(&mut out).as_slice()).unwrap();
             server.process_new_packets().unwrap();
-            let mut said = Vec::new();
+            let mut output = Vec::new();
             while server.wants_write() {
-                server.write_tls(&mut said).unwrap();
+                server.write_tls(&mut output).unwrap();
             }
-            if stream.take(&said).unwrap() == Took::Secured {
+            if stream.process(&output).unwrap() == Processed::HandshakeDone {
                 stream.write(b"hello", &mut out);
                 server.read_tls(&mut out.as_slice()).unwrap();
                 server.process_new_packets().unwrap();
@@ -171,16 +171,16 @@ mod tests {
         }
     }
 
-    /// What a server sends for that, each piece a record of its own.
+    /// Encrypts each piece as a record of its own.
     fn records(server: &mut ServerConnection, pieces: &[Vec<u8>]) -> Vec<u8> {
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         for piece in pieces {
             server.writer().write_all(piece).unwrap();
             while server.wants_write() {
-                server.write_tls(&mut said).unwrap();
+                server.write_tls(&mut output).unwrap();
             }
         }
-        said
+        output
     }
 
     fn read_all(stream: &mut Stream) -> Vec<u8> {
@@ -192,28 +192,28 @@ mod tests {
     }
 
     #[test]
-    fn large_and_small_records_in_one_piece_are_read() {
-        let (mut stream, mut server) = agreed();
+    fn large_and_small_records_in_one_read_are_decrypted() {
+        let (mut stream, mut server) = connected();
         let piece = |number: u8, bytes| vec![number; bytes];
         let small = (1..=40).map(|number| piece(number, 1000));
         let pieces: Vec<_> = std::iter::once(piece(0, 16_384)).chain(small).collect();
-        let said = records(&mut server, &pieces);
-        let mut heard = Vec::new();
-        // As from a socket: the rest of a large record comes with the small ones behind it.
-        for bytes in [&said[..10], &said[10..10 + READ_BYTES], &said[10 + READ_BYTES..]] {
-            stream.take(bytes).unwrap();
-            heard.extend(read_all(&mut stream));
+        let sent = records(&mut server, &pieces);
+        let mut received = Vec::new();
+        // As from a socket: the rest of a large record comes together with the small ones after it.
+        for bytes in [&sent[..10], &sent[10..10 + READ_BYTES], &sent[10 + READ_BYTES..]] {
+            stream.process(bytes).unwrap();
+            received.extend(read_all(&mut stream));
         }
-        assert!(heard == pieces.concat(), "{}", heard.len());
+        assert!(received == pieces.concat(), "{}", received.len());
     }
 
     #[test]
-    fn what_comes_behind_the_end_says_nothing() {
-        let (mut stream, mut server) = agreed();
+    fn bytes_after_close_notify_are_ignored() {
+        let (mut stream, mut server) = connected();
         server.send_close_notify();
-        let mut said = records(&mut server, &[Vec::new()]);
-        said.extend_from_slice(&[0x17; 10_000]);
-        let _ = stream.take(&said);
+        let mut sent = records(&mut server, &[Vec::new()]);
+        sent.extend_from_slice(&[0x17; 10_000]);
+        let _ = stream.process(&sent);
         assert_eq!(stream.read(&mut [0; 10]), Plain::End);
     }
 }

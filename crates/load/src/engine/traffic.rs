@@ -1,28 +1,28 @@
-//! What passes between a device and its socket: connecting, reading, writing, closing.
+//! I/O between devices and their sockets: connecting, reading, writing, closing.
 
 use std::os::fd::AsFd;
 
 use rustix::event::epoll::{self, EventFlags};
 
-use super::device::{Device, KEPT_BYTES, MOST_OWED_BYTES, NEVER_NS, Read, ReadTrouble, State};
+use super::device::{Device, KEPT_BYTES, MAX_REPLY_BYTES, NEVER_NS, Read, ReadError, State};
 use super::{Engine, socket, tls};
 use crate::clock::now_ns;
 use crate::program::{Kind, Op, Plan};
 use crate::protocol::{Answer, Checks, Heard, missing_part};
 use crate::tally::ErrorKind;
 
-/// Reads of one socket before others have their turn.
-const READS_AT_ONCE: usize = 16;
+/// Maximum number of reads of one socket before other devices run.
+const MAX_READS_AT_ONCE: usize = 16;
 
 impl Engine<'_> {
-    /// Begins to connect.
+    /// Starts to connect.
     pub(super) fn connect(&mut self, index: u32, kind: &Kind) {
         let device = &mut self.devices[index as usize];
         device.generation = device.generation.wrapping_add(1);
         let now = now_ns();
         device.sent_ns = now;
         device.deadline_ns = now + kind.connect_timeout_ns;
-        device.session.renew(&kind.protocol);
+        device.session.reset(&kind.protocol);
         device.early = None;
         match socket::connect(&kind.endpoint, device.number, device.generation) {
             Ok(fd) => {
@@ -32,14 +32,14 @@ impl Engine<'_> {
                 device.fd = Some(fd);
                 device.state = State::Connecting;
                 if let Err(errno) = added {
-                    self.fail_by(index, errno);
+                    self.fail_with_errno(index, errno);
                 }
             }
-            Err(errno) => self.fail_by(index, errno),
+            Err(errno) => self.fail_with_errno(index, errno),
         }
     }
 
-    /// Something has happened to a socket.
+    /// Handles an event of a socket.
     pub(super) fn on_event(&mut self, index: u32, generation: u32, flags: EventFlags) {
         let Some(device) = self.devices.get_mut(index as usize) else { return };
         if device.generation != generation || device.fd.is_none() {
@@ -49,7 +49,7 @@ impl Engine<'_> {
             if !flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) {
                 return;
             }
-            // The event may tell of what the peer has said first, too, and does not come again.
+            // The same edge-triggered event may also report readable data, so reading follows below.
             self.on_connected(index);
         } else if flags.contains(EventFlags::OUT) {
             self.flush(index, now_ns());
@@ -65,7 +65,7 @@ impl Engine<'_> {
         let Some(fd) = &device.fd else { return };
         match rustix::net::sockopt::socket_error(fd) {
             Ok(Ok(())) => {}
-            Ok(Err(errno)) | Err(errno) => return self.fail_by(index, errno),
+            Ok(Err(errno)) | Err(errno) => return self.fail_with_errno(index, errno),
         }
         self.connected += 1;
         self.tally.connected = self.tally.connected.max(self.connected);
@@ -79,12 +79,12 @@ impl Engine<'_> {
                     self.output.clear();
                     self.send_output(index, now_ns());
                 }
-                Err(error) => self.fail(index, ErrorKind::Tls, || crate::tls::words(&error)),
+                Err(error) => self.fail(index, ErrorKind::Tls, || crate::tls::describe(&error)),
             },
         }
     }
 
-    /// The transport is there: opens the session.
+    /// Opens the session on a connected transport.
     fn open(&mut self, index: u32) {
         let now = now_ns();
         let device = &mut self.devices[index as usize];
@@ -97,11 +97,11 @@ impl Engine<'_> {
                     self.on_ready(index, now);
                 }
             }
-            Err(fault) => self.fail_for(index, &fault),
+            Err(fault) => self.fail_with_fault(index, &fault),
         }
     }
 
-    /// Sends what was written to the output, and what TLS has to say; whether the connection still stands.
+    /// Sends the output buffer and pending TLS output. Returns whether the connection is still open.
     fn send_output(&mut self, index: u32, now: u64) -> bool {
         match self.devices[index as usize].send(&self.output, now) {
             Ok(sent) => {
@@ -109,46 +109,46 @@ impl Engine<'_> {
                 true
             }
             Err(errno) => {
-                self.fail_by(index, errno);
+                self.fail_with_errno(index, errno);
                 false
             }
         }
     }
 
-    /// Sends what the socket did not take before, and what the session says by itself; whether the connection still stands.
+    /// Sends unsent bytes and automatic replies. Returns whether the connection is still open.
     fn flush(&mut self, index: u32, now: u64) -> bool {
         let device = &mut self.devices[index as usize];
         if !device.unsent.is_empty() {
             match device.flush(now) {
                 Ok(bytes) => self.tally.written_bytes += bytes,
                 Err(errno) => {
-                    self.fail_by(index, errno);
+                    self.fail_with_errno(index, errno);
                     return false;
                 }
             }
         }
-        if device.owed_bytes > MOST_OWED_BYTES {
+        if device.reply_bytes > MAX_REPLY_BYTES {
             self.fail(index, ErrorKind::Unsendable, || {
-                "the peer asks for ever more, and takes none of the answers".to_owned()
+                "the peer keeps sending requests (such as pings) and reads no replies".to_owned()
             });
             return false;
         }
         if device.state == State::Sending && device.unsent.is_empty() {
             let step = device.step as usize;
             self.on_sent(index, step, now);
-            self.go_on(index);
+            self.advance(index);
         }
         true
     }
 
-    /// The connection stands, and so does the session on it.
+    /// Handles an opened session.
     pub(super) fn on_ready(&mut self, index: u32, now: u64) {
         let device = &mut self.devices[index as usize];
         match self.plan.kinds[device.kind as usize].ops.get(device.op as usize) {
             Some(Op::Connect { step }) => {
                 let tally = self.tally.step(*step);
                 tally.service.record(now - device.sent_ns);
-                // In advance of an open model's arrivals nobody waits for it.
+                // Connecting in advance of arrivals has no response time: nobody waits for it.
                 if device.is_in_turn {
                     tally.lag.record(device.sent_ns.saturating_sub(device.scheduled_ns));
                     tally.response.record(now.saturating_sub(device.scheduled_ns));
@@ -156,17 +156,17 @@ impl Engine<'_> {
                 }
                 device.op += 1;
             }
-            // For a step behind it, since the peer had closed: part of that step's response.
+            // A reconnect for a later step, after the peer had closed: part of that step's response time.
             _ => self.tally.reconnects += 1,
         }
-        self.go_on(index);
-        self.look_after(index, now);
+        self.advance(index);
+        self.check_keep_alive(index, now);
     }
 
-    /// Pings on a connection on which nothing has been sent for long, and gives it up when that is not answered. A
-    /// connection that needs this always has its device's timer set; what is sent meanwhile does not touch that, but is
-    /// taken into account when it rings.
-    pub(super) fn look_after(&mut self, index: u32, now: u64) {
+    /// Sends a keep-alive ping on a connection that has been idle for long, and fails the device if the ping is not answered. A
+    /// connection with keep-alive always has its device's timer set. Sending does not move the timer; the time of the last write is
+    /// considered when the timer fires.
+    pub(super) fn check_keep_alive(&mut self, index: u32, now: u64) {
         let device = &mut self.devices[index as usize];
         if device.pong_ns != NEVER_NS && !device.session.awaits_pong() {
             device.pong_ns = NEVER_NS;
@@ -190,17 +190,17 @@ impl Engine<'_> {
         }
     }
 
-    /// Reads until nothing more is there, or others have their turn. Once less comes than was asked for, there is no more
-    /// (epoll(7), question 9), unless the peer has closed.
+    /// Reads until the socket is empty or other devices must run. A short read means that the socket is empty (epoll(7), question 9),
+    /// unless the peer has closed.
     pub(super) fn on_readable(&mut self, index: u32, generation: u32, is_closed: bool) {
-        for _ in 0..READS_AT_ONCE {
+        for _ in 0..MAX_READS_AT_ONCE {
             let device = &mut self.devices[index as usize];
             if device.generation != generation || device.fd.is_none() {
                 return;
             }
             let held = device.unread.len();
             if held >= self.input.len() / 2 {
-                // Protocols bound what they hold; this follows them.
+                // The protocols limit the size of unread data, and so the size of this buffer.
                 self.input = vec![0; self.input.len() * 2].into_boxed_slice();
             }
             self.input[..held].copy_from_slice(&device.unread);
@@ -208,18 +208,18 @@ impl Engine<'_> {
             let is_tls = device.tls.is_some();
             let read = match device.read(&mut self.input[held..], &mut self.tally.read_bytes) {
                 Ok(read) => read,
-                Err(ReadTrouble::Errno(errno)) => return self.fail_by(index, errno),
-                Err(ReadTrouble::Tls(words)) => return self.fail(index, ErrorKind::Tls, || words),
+                Err(ReadError::Errno(errno)) => return self.fail_with_errno(index, errno),
+                Err(ReadError::Tls(text)) => return self.fail(index, ErrorKind::Tls, || text),
             };
             let now = now_ns();
             let bytes = match read {
                 Read::Bytes(bytes) => bytes,
                 Read::Nothing => return,
-                Read::Secured => {
+                Read::HandshakeDone => {
                     self.open(index);
                     continue;
                 }
-                Read::Said => {
+                Read::TlsOutput => {
                     self.output.clear();
                     self.send_output(index, now);
                     continue;
@@ -241,12 +241,12 @@ impl Engine<'_> {
                 return;
             }
         }
-        if !self.again.contains(&(index, generation)) {
-            self.again.push((index, generation));
+        if !self.deferred.contains(&(index, generation)) {
+            self.deferred.push((index, generation));
         }
     }
 
-    /// Reads the first `length` bytes of the input; whether the connection goes on.
+    /// Passes the first `length` bytes of the input to the session. Returns whether the connection is still open.
     fn on_bytes(&mut self, index: u32, generation: u32, length: usize, now: u64) -> bool {
         let mut from = 0;
         while from < length {
@@ -260,27 +260,27 @@ impl Engine<'_> {
             match device.session.read(&self.input[from..length], checks, &mut self.output) {
                 Ok((used, heard)) => {
                     from += used;
-                    let heard = match heard {
-                        Heard::Nothing => Spoken::Nothing,
-                        Heard::Ready => Spoken::Ready,
-                        Heard::Answer(answer) => Spoken::Answer(answer),
+                    let event = match heard {
+                        Heard::Nothing => Event::Nothing,
+                        Heard::Ready => Event::Ready,
+                        Heard::Answer(answer) => Event::Answer(answer),
                         Heard::Message(payload) => {
-                            let message = Spoken::message(payload, expected);
+                            let message = Event::message(payload, expected);
                             device.session.forget();
                             message
                         }
                     };
-                    device.owe(&self.output);
-                    if heard == Spoken::Nothing {
+                    device.queue_reply(&self.output);
+                    if event == Event::Nothing {
                         device.unread.extend_from_slice(&self.input[from..length]);
                         return true;
                     }
-                    self.on_heard(index, heard, now);
+                    self.on_received(index, event, now);
                 }
                 Err(fault) => {
-                    // The last word need not arrive.
+                    // The output holds the reason for the peer; it need not arrive.
                     self.tally.written_bytes += device.send(&self.output, now).unwrap_or(0);
-                    self.fail_for(index, &fault);
+                    self.fail_with_fault(index, &fault);
                     return false;
                 }
             }
@@ -288,41 +288,41 @@ impl Engine<'_> {
         true
     }
 
-    /// The peer has closed.
+    /// Handles the end of the connection by the peer.
     fn on_end(&mut self, index: u32, held: usize, now: u64) {
         let device = &mut self.devices[index as usize];
-        if device.tls.as_ref().is_some_and(|tls| !tls.is_secured()) {
-            return self.fail(index, ErrorKind::Tls, || "closed before TLS was agreed upon".to_owned());
+        if device.tls.as_ref().is_some_and(|tls| !tls.is_handshake_done()) {
+            return self.fail(index, ErrorKind::Tls, || "closed during the TLS handshake".to_owned());
         }
         let checks = checks_of(self.plan, device);
         match device.session.end(&self.input[..held], checks) {
-            Ok(Heard::Answer(answer)) => self.on_heard(index, Spoken::Answer(answer), now),
+            Ok(Heard::Answer(answer)) => self.on_received(index, Event::Answer(answer), now),
             Ok(_) if device.state == State::Sending => {
-                self.fail(index, ErrorKind::Closed, || "closed before it took the message".to_owned());
+                self.fail(index, ErrorKind::Closed, || "closed while the message was being sent".to_owned());
             }
             Ok(_) if !device.is_expecting => {
-                self.fail(index, ErrorKind::Closed, || "closed while the device did nothing".to_owned());
+                self.fail(index, ErrorKind::Closed, || "closed while the device was idle".to_owned());
             }
-            Ok(_) => self.fail(index, ErrorKind::Closed, || "closed before the message came".to_owned()),
-            Err(fault) => self.fail_for(index, &fault),
+            Ok(_) => self.fail(index, ErrorKind::Closed, || "closed before the message arrived".to_owned()),
+            Err(fault) => self.fail_with_fault(index, &fault),
         }
     }
 
-    /// Closes the connection by our own will, with what the protocol says then.
-    pub(super) fn leave(&mut self, index: u32) {
+    /// Closes the connection from our side, with the protocol's closing message.
+    pub(super) fn close(&mut self, index: u32) {
         let device = &mut self.devices[index as usize];
         if device.is_counted {
             self.output.clear();
-            device.session.leave(&mut self.output);
+            device.session.close(&mut self.output);
             if !self.output.is_empty() {
-                // If it does not go out, the connection is gone, or the peer takes nothing; it ends either way.
+                // A failure does not matter: the connection ends either way.
                 self.tally.written_bytes += device.send(&self.output, now_ns()).unwrap_or(0);
             }
         }
         self.disconnect(index);
     }
 
-    /// Gives up the connection, if there is one.
+    /// Drops the connection, if there is one.
     pub(super) fn disconnect(&mut self, index: u32) {
         let device = &mut self.devices[index as usize];
         if device.fd.take().is_some() {
@@ -331,7 +331,7 @@ impl Engine<'_> {
             device.pong_ns = NEVER_NS;
             device.unread = Vec::new();
             device.unsent = Vec::new();
-            device.owed_bytes = 0;
+            device.reply_bytes = 0;
             if std::mem::take(&mut device.is_counted) {
                 self.connected -= 1;
             }
@@ -339,23 +339,23 @@ impl Engine<'_> {
     }
 }
 
-/// What was heard, without what it was read from.
+/// What a session has read: [`Heard`] without its borrow of the input.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Spoken {
+pub(super) enum Event {
     Nothing,
     Ready,
     Answer(Answer),
     Message { bytes: u64, is_wanted: bool },
 }
 
-impl Spoken {
+impl Event {
     fn message(payload: &[u8], expected: Option<&Checks>) -> Self {
         let is_wanted = expected.is_some_and(|checks| missing_part(checks, payload).is_none());
         Self::Message { bytes: payload.len() as u64, is_wanted }
     }
 }
 
-/// The checks of the operation that a device is at.
+/// The checks of a device's present operation.
 fn checks_of<'p>(plan: &'p Plan, device: &Device) -> &'p Checks {
     static NONE: Checks = Checks { statuses: Vec::new(), fields: Vec::new(), body: Vec::new() };
     match plan.kinds[device.kind as usize].ops.get(device.op as usize) {
@@ -364,16 +364,16 @@ fn checks_of<'p>(plan: &'p Plan, device: &Device) -> &'p Checks {
     }
 }
 
-/// What a message must be for a device to have waited for it: it does, or will when what it does now is done. A broker may
-/// send the message to who published it before it acknowledges it to them.
+/// The checks of the message that a device waits for now, or will wait for after the present operation: a broker may deliver a message
+/// to its publisher before it acknowledges the publish.
 fn expected_of<'p>(plan: &'p Plan, device: &Device) -> Option<&'p Checks> {
-    let ahead = match device.state {
+    let offset = match device.state {
         State::Waiting if device.is_expecting => 0,
         State::Yielding => 0,
         State::Sending | State::Waiting => 1,
         _ => return None,
     };
-    match plan.kinds[device.kind as usize].ops.get(device.op as usize + ahead) {
+    match plan.kinds[device.kind as usize].ops.get(device.op as usize + offset) {
         Some(Op::Expect { checks, .. }) => Some(checks),
         _ => None,
     }

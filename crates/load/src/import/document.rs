@@ -1,10 +1,10 @@
-//! A JSON document that is read whole.
+//! A JSON document that is read as a whole.
 
 use serde_json::Value;
 
 use super::{FOUND_CHARS, ImportError, Tool};
 
-/// A document, and whose it is.
+/// A document with its file name and tool.
 pub(super) struct Json {
     name: String,
     tool: Tool,
@@ -12,7 +12,7 @@ pub(super) struct Json {
 }
 
 impl Json {
-    /// Parses it; of a script only the object that it begins with.
+    /// Parses a document, or the first object of a script.
     pub fn parse(name: &str, tool: Tool, bytes: &[u8], is_script: bool) -> Result<Self, ImportError> {
         let parsed = if is_script {
             let text = script_object(&String::from_utf8_lossy(bytes));
@@ -22,13 +22,13 @@ impl Json {
         };
         let value = parsed.map_err(|error| {
             let (line, found) = (error.line().max(1) as u64, error.to_string());
-            let (name, expected) = (name.to_owned(), "a whole JSON document".to_owned());
+            let (name, expected) = (name.to_owned(), "a complete JSON document".to_owned());
             ImportError::Malformed { name, tool, line, expected, found }
         })?;
         Ok(Self { name: name.to_owned(), tool, value })
     }
 
-    /// Something in it is not as it should be; JSON has no lines that mean something, so the path stands for it.
+    /// An error at a path of the document; lines of JSON have no meaning.
     pub fn malformed(&self, path: &str, expected: &str) -> ImportError {
         let found = self.value.pointer(path).map_or("nothing".to_owned(), Value::to_string);
         ImportError::Malformed {
@@ -40,18 +40,18 @@ impl Json {
         }
     }
 
-    /// It is what is not read, and something else does.
+    /// An error for content that is not supported.
     pub fn unsupported(&self, what: &'static str, instead: &'static str) -> ImportError {
         ImportError::Unsupported { name: self.name.clone(), what, instead }
     }
 
-    /// There is more of something than any result has.
+    /// An error for an exceeded limit.
     pub fn too_large(&self, limit: &str) -> ImportError {
         ImportError::TooLarge { name: self.name.clone(), tool: self.tool, limit: limit.to_owned() }
     }
 }
 
-/// The value at a path of keys, as a number; also one that is written as a text, as Gatling does.
+/// The number at a path of keys; Gatling writes some as strings.
 pub(super) fn number(value: &Value, path: &[&str]) -> Option<f64> {
     let found = path.iter().try_fold(value, |value, key| value.get(key))?;
     let number = match found {
@@ -62,7 +62,7 @@ pub(super) fn number(value: &Value, path: &[&str]) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }
 
-/// `var NAME = {key: "value"}` as JSON: what stands before the object goes, and bare keys get their quotes.
+/// Converts `var NAME = {key: "value"}` to JSON: drops the text before the object, and quotes bare keys.
 fn script_object(script: &str) -> String {
     let object = script.find('{').map_or("", |at| &script[at..]);
     let mut out = String::with_capacity(object.len() + 1024);
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_of_a_script_is_read_and_what_follows_is_not() {
+    fn the_first_object_of_a_script_is_parsed() {
         let script = "var stats = {\n type: \"GROUP\", a1: {\"b:c\": -1.5e3, d: [true, null]}, e: \"f{:\\\"g\"\n}\n\nfunction fill(stat){}";
         let json = Json::parse("x", Tool::Gatling, script.as_bytes(), true).unwrap();
         assert_eq!(json.value["type"], "GROUP");

@@ -1,22 +1,22 @@
-//! What emqtt-bench prints once a second: `1m5s pub total=6500 rate=100.00/sec`, for each counter that changed.
+//! The output of emqtt-bench: once a second `1m5s pub total=6500 rate=100.00/sec` for each counter that changed.
 //!
-//! Its words are from src/emqtt_bench.erl of <https://github.com/emqx/emqtt-bench>.
+//! The format is from src/emqtt_bench.erl of <https://github.com/emqx/emqtt-bench>.
 
 use std::collections::BTreeMap;
 
 use beamtune_model::load::{LoadResult, LoadSecond, LoadStep};
 
+use super::convert::{self, MILLISECOND_NS, ReportedTimes, add_errors, kind};
 use super::lines::Lines;
-use super::told::{self, MILLISECOND_NS, Told, add_errors, kind};
 use super::{ImportError, Tool};
 
-const COUNTS: &str = "emqtt-bench counts, and measures no times but the mean delay of messages, if they bear the time of their sending (--payload-hdrs ts).";
-const DELAY: &str = "The service time of \"receive\" is that delay, from one client's publishing to another's receiving: two clocks if they ran on two hosts. It is told in whole milliseconds, rounded down.";
-const NO_ANSWER: &str = "\"publish\" counts messages that were handed to the connection (QoS 0) or acknowledged (QoS 1 and 2), those without a subscriber too.";
-/// Seconds of a run: two days.
-const MOST_SECONDS: u64 = 200_000;
+const COUNTS: &str = "emqtt-bench measures no times, only counts, and the mean delay of messages that contain their sending time (--payload-hdrs ts).";
+const DELAY: &str = "The service time of \"receive\" is that delay, from publishing to receiving, in whole milliseconds rounded down. If publisher and receiver ran on two hosts, it is a difference of two clocks.";
+const NO_ANSWER: &str = "\"publish\" counts messages that were passed to the connection (QoS 0) or acknowledged (QoS 1 and 2), with or without a subscriber.";
+/// Maximum length of a run: two days.
+const MAX_SECONDS: u64 = 200_000;
 
-/// The steps and what their counters are called: right ones, then errors.
+/// A step with its counters: those of successes, and those of errors with their kinds.
 type Counters = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
 
 const STEPS: [Counters; 4] = [
@@ -35,12 +35,12 @@ const STEPS: [Counters; 4] = [
     ("publish", &["pub", "pub_succ", "pub_nosub"], &[("pub_fail", kind::OTHER)]),
     ("receive", &["recv"], &[]),
 ];
-/// As our own kinds are called, which a test holds.
+/// Names of [`crate::tally::ErrorKind`], which a test compares.
 const REFUSED: &str = "refused";
 const CONNECT_TIMEOUT: &str = "connect_timeout";
 const UNREACHABLE: &str = "unreachable";
 
-/// A line of counts.
+/// A line with a counter.
 struct Line<'a> {
     at_s: u64,
     counter: &'a str,
@@ -52,31 +52,31 @@ enum Value {
     MeanMs(u64),
 }
 
-/// Whether it is a line of counts.
+/// Whether this is a line with a counter.
 pub(super) fn is_line(line: &str) -> bool {
     parse(line).is_some()
 }
 
 fn parse(line: &str) -> Option<Line<'_>> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    // In the first second the time is nothing at all.
+    // In the first second the line has no time.
     let (at_s, rest) = match words.as_slice() {
         [at, rest @ ..] if rest.len() >= 2 && uptime_s(at).is_some() => (uptime_s(at)?, rest),
         rest => (0, rest),
     };
     let value = match rest {
         [_, total, rate] if rate.starts_with("rate=") && rate.ends_with("/sec") => {
-            Value::Total(total.strip_prefix("total=")?.parse().ok().and_then(told::count)?)
+            Value::Total(total.strip_prefix("total=")?.parse().ok().and_then(convert::count)?)
         }
-        ["publish_latency", mean] => {
-            Value::MeanMs(mean.strip_prefix("avg=")?.strip_suffix("ms")?.parse().ok().and_then(told::count)?)
-        }
+        ["publish_latency", mean] => Value::MeanMs(
+            mean.strip_prefix("avg=")?.strip_suffix("ms")?.parse().ok().and_then(convert::count)?,
+        ),
         _ => return None,
     };
     Some(Line { at_s, counter: rest[0], value })
 }
 
-/// `1d2h3m4s`.
+/// Parses `1d2h3m4s` into seconds.
 fn uptime_s(text: &str) -> Option<u64> {
     let mut seconds = 0_u64;
     let mut rest = text;
@@ -96,12 +96,12 @@ fn uptime_s(text: &str) -> Option<u64> {
     (!text.is_empty()).then_some(seconds)
 }
 
-/// Reads it.
+/// Imports the output.
 pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
-    let mut result = told::blank(Tool::EmqttBench);
+    let mut result = convert::blank(Tool::EmqttBench);
     let mut totals: BTreeMap<String, u64> = BTreeMap::new();
     let mut seconds: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-    let mut said: BTreeMap<&str, String> = BTreeMap::new();
+    let mut messages: BTreeMap<&str, String> = BTreeMap::new();
     let (mut last_s, mut mean_ms, mut delays, mut delay_sum_ms) = (0, None, 0_u64, 0.0);
     while lines.advance()? {
         let text = lines.text().trim_start_matches('\r');
@@ -111,13 +111,13 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
             }
             for (word, counter) in [("connect error", "connect_fail"), ("publish error", "pub_fail")] {
                 if text.contains(word) {
-                    said.entry(counter).or_insert_with(|| told::words(text));
+                    messages.entry(counter).or_insert_with(|| convert::shortened(text));
                 }
             }
             continue;
         };
-        if line.at_s > MOST_SECONDS {
-            return Err(lines.too_large(format!("{MOST_SECONDS} s")));
+        if line.at_s > MAX_SECONDS {
+            return Err(lines.too_large(format!("{MAX_SECONDS} s")));
         }
         last_s = line.at_s.max(last_s);
         let total = match line.value {
@@ -127,12 +127,12 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
             }
             Value::Total(total) => total,
         };
-        if !totals.contains_key(line.counter) && totals.len() >= told::MOST_STEPS {
-            return Err(lines.too_large(format!("{} counters", told::MOST_STEPS)));
+        if !totals.contains_key(line.counter) && totals.len() >= convert::MAX_STEPS {
+            return Err(lines.too_large(format!("{} counters", convert::MAX_STEPS)));
         }
         let before = totals.insert(line.counter.to_owned(), total).unwrap_or_default();
         let more = total.saturating_sub(before);
-        // The mean is of what was received since the line before, and stands above its count.
+        // The mean delay of the messages since the last line is printed before their count.
         if line.counter == "recv"
             && let Some((_, mean)) = mean_ms.take().filter(|(at_s, _)| *at_s == line.at_s)
         {
@@ -150,30 +150,31 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
         }
     }
     for (name, right, wrong) in STEPS {
-        let mut step = LoadStep { is_connect: name == "connect", ..told::step(name) };
+        let mut step = LoadStep { is_connect: name == "connect", ..convert::step(name) };
         step.done = right.iter().filter_map(|counter| totals.get(*counter)).sum();
         for (counter, kind) in wrong {
             let count = totals.get(*counter).copied().unwrap_or_default();
-            add_errors(&mut step.errors, kind, count, said.get(counter).map_or(*counter, String::as_str));
+            add_errors(&mut step.errors, kind, count, messages.get(counter).map_or(*counter, String::as_str));
         }
         if name == "publish" {
             let count = totals.get("pub_overrun").copied().unwrap_or_default();
             if count > 0 {
                 result.remarks.push(format!(
-                    "pub_overrun={count}: so often a publisher was later than its interval (-I), by its own or the broker's fault."
+                    "pub_overrun={count}: number of times that a publisher missed its interval (-I), because of itself or of the broker."
                 ));
             }
         }
         if name == "receive" && delays > 0 {
             let mean_ns = Some(delay_sum_ms / delays as f64 * MILLISECOND_NS);
-            step.service = Told { count: delays, mean_ns, ..Told::default() }.latency(&mut result.remarks);
+            step.service = ReportedTimes { count: delays, mean_ns, ..ReportedTimes::default() }
+                .latency(&mut result.remarks);
             result.remarks.push(DELAY.to_owned());
         }
         if step.done > 0 || !step.errors.is_empty() {
             result.steps.push(step);
         }
     }
-    // A total stands at the end of its second, so a line of the first one is one second long.
+    // A total belongs to the end of its second, so a run with lines of the first second only has a length of 1 s.
     result.length_s = last_s.max(1) as f64;
     result.seconds = (0..last_s.max(1))
         .map(|second| {
@@ -191,7 +192,7 @@ mod tests {
     use crate::tally::ErrorKind;
 
     #[test]
-    fn uptimes_have_units_and_the_first_second_has_none() {
+    fn uptimes_are_parsed_and_missing_in_the_first_second() {
         assert_eq!(uptime_s("1d2h3m4s"), Some(93_784));
         assert_eq!(
             (uptime_s("recv"), uptime_s(""), uptime_s("5"), uptime_s("99999999s")),
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_the_names_of_our_own() {
+    fn error_kinds_have_our_names() {
         assert_eq!(
             [REFUSED, CONNECT_TIMEOUT, UNREACHABLE],
             [ErrorKind::Refused, ErrorKind::ConnectTimeout, ErrorKind::Unreachable].map(ErrorKind::text)

@@ -1,31 +1,31 @@
-//! What h2load prints, and the file of its --log-file, which has a line for each request.
+//! The output of h2load, and the file of its --log-file, which has a line per request.
 
 use beamtune_model::load::{Asked, LoadResult};
 
+use super::convert::{self, ReportedTimes, add_errors, kind};
 use super::lines::Lines;
 use super::points::{self, Points, Request};
-use super::told::{self, Told, add_errors, kind};
 use super::{ImportError, Tool};
 use crate::tally::ErrorKind;
 
-const SERVICE: &str = "h2load measures service times, from the sending to the answer's end: while an answer is late, the connection sends nothing that would wait.";
-const STATUSES: &str = "Times are of all answers, those with a status of 400 and more too.";
-const NO_PERCENTILES: &str =
-    "This h2load printed no percentiles: --log-file=FILE writes each time, and FILE can be read.";
-const FIRST_BYTE: &str = "The time to the first byte is left out: h2load measures it once for a connection, from its beginning, and not for each answer.";
+const SERVICE: &str = "h2load measures service times, from sending to the end of the answer: while an answer is late, the connection sends no other request.";
+const STATUSES: &str = "Times are those of all answers, including statuses of 400 and above.";
+const NO_PERCENTILES: &str = "This h2load prints no percentiles: use --log-file=FILE, and import FILE.";
+const FIRST_BYTE: &str =
+    "The time to the first byte is left out: h2load measures it once per connection, not per answer.";
 
-/// Reads what it prints.
+/// Imports the output.
 pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
-    let mut result = told::blank(Tool::H2load);
-    let mut step = told::step("request");
-    let mut connect = told::step("connect");
+    let mut result = convert::blank(Tool::H2load);
+    let mut step = convert::step("request");
+    let mut connect = convert::step("connect");
     let mut columns: Vec<String> = Vec::new();
     let (mut clients, mut threads) = (0_u64, 0_u32);
     let (mut finished, mut sums): (Option<(f64, f64)>, Option<Sums>) = (None, None);
     let (mut times, mut connects, mut is_over) = (None, None, false);
     while lines.advance()? {
         if lines.is_cut() {
-            // Half a time has another unit: 3.76ms cut off is 3.76m.
+            // A cut time could have another unit: `3.76ms` becomes `3.76m`.
             result.remarks.push(lines.cut_remark());
             break;
         }
@@ -35,12 +35,12 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
             ["spawning", "thread", _, count, "total", rest @ ..]
                 if rest.first().is_some_and(|word| word.starts_with("client")) =>
             {
-                let count = count.parse().ok().and_then(told::count);
+                let count = count.parse().ok().and_then(convert::count);
                 clients += count.ok_or_else(|| lines.malformed("a count of clients"))?;
                 threads += 1;
             }
             ["finished", "in", time, rate, "req/s,", ..] => {
-                let both = told::time(time.trim_end_matches(',')).zip(rate.parse().ok());
+                let both = convert::time(time.trim_end_matches(',')).zip(rate.parse().ok());
                 finished = Some(both.ok_or_else(|| lines.malformed("finished in TIME, N req/s"))?);
             }
             ["requests:", rest @ ..] => {
@@ -48,15 +48,15 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
             }
             ["traffic:", .., bytes, "data"] => {
                 let bytes = bytes.trim_start_matches('(').trim_end_matches(')').parse();
-                step.received_bytes = bytes.ok().and_then(told::count);
+                step.received_bytes = bytes.ok().and_then(convert::count);
             }
             ["min", "max", ..] => columns = words.iter().map(|word| (*word).to_owned()).collect(),
             _ => {
                 let Some((label, row)) = line.split_once(':') else { continue };
                 let row: Vec<&str> = row.split_whitespace().collect();
                 match label.trim() {
-                    "time for request" | "request" => times = Some(told_of(&columns, &row)),
-                    "time for connect" | "connect" => connects = Some(told_of(&columns, &row)),
+                    "time for request" | "request" => times = Some(reported_times(&columns, &row)),
+                    "time for connect" | "connect" => connects = Some(reported_times(&columns, &row)),
                     // The last line.
                     "req/s" => is_over = true,
                     _ => {}
@@ -66,9 +66,10 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     }
     let sums = sums.ok_or_else(|| lines.ended("requests: N total, …"))?;
     let (elapsed_ns, rate) = finished.ok_or_else(|| lines.ended("finished in TIME, N req/s"))?;
-    // What it finished in has the warm-up in it; the rate has not.
+    // The printed duration includes the warm-up; the rate does not.
     let by_rate_s = Some(sums.done as f64 / rate).filter(|seconds| seconds.is_finite() && sums.done > 0);
-    result.length_s = by_rate_s.unwrap_or(elapsed_ns / told::SECOND_NS).min(elapsed_ns / told::SECOND_NS);
+    result.length_s =
+        by_rate_s.unwrap_or(elapsed_ns / convert::SECOND_NS).min(elapsed_ns / convert::SECOND_NS);
     step.done = sums.succeeded;
     add_errors(
         &mut step.errors,
@@ -85,11 +86,13 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     if times.is_some() && !has_percentiles {
         result.remarks.push(NO_PERCENTILES.to_owned());
     }
-    let mut latency = |times: Option<Told>, count| {
-        times.map(|times| Told { count, ..times }).and_then(|times| times.latency(&mut result.remarks))
+    let mut latency = |times: Option<ReportedTimes>, count| {
+        times
+            .map(|times| ReportedTimes { count, ..times })
+            .and_then(|times| times.latency(&mut result.remarks))
     };
     step.service = latency(times, sums.done);
-    // Connections made in a warm-up are told as none of zero length.
+    // After a warm-up h2load prints connect times of zero.
     connect.service = latency(connects.filter(|connects| connects.max_ns > Some(0)), clients);
     result.generator.processes = 1;
     result.generator.threads = threads;
@@ -111,11 +114,11 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
 struct Sums {
     done: u64,
     succeeded: u64,
-    /// All but those that succeeded.
+    /// All except those that succeeded.
     failed: u64,
-    /// Of those that failed, the ones without an answer.
+    /// Failed requests without an answer.
     errored: u64,
-    /// Of those without an answer.
+    /// Errored requests that timed out.
     timeout: u64,
 }
 
@@ -123,7 +126,7 @@ impl Sums {
     fn read(words: &[&str]) -> Option<Self> {
         let mut sums = Self::default();
         for pair in words.chunks_exact(2) {
-            let count = pair[0].parse().ok().and_then(told::count)?;
+            let count = pair[0].parse().ok().and_then(convert::count)?;
             match pair[1].trim_end_matches(',') {
                 "done" => sums.done = count,
                 "succeeded" => sums.succeeded = count,
@@ -137,26 +140,26 @@ impl Sums {
     }
 }
 
-/// A row of times below their columns; newer releases have percentiles among them.
-fn told_of(columns: &[String], row: &[&str]) -> Told {
-    let mut told = Told::default();
+/// The times of a row; newer releases have columns for percentiles.
+fn reported_times(columns: &[String], row: &[&str]) -> ReportedTimes {
+    let mut times = ReportedTimes::default();
     for (column, time) in columns.iter().zip(row) {
         match column.as_str() {
-            "min" => told.min_ns = told::time_ns(time),
-            "max" => told.max_ns = told::time_ns(time),
-            "mean" => told.mean_ns = told::time(time),
-            "median" => told.percentile(50.0, told::time_ns(time)),
+            "min" => times.min_ns = convert::time_ns(time),
+            "max" => times.max_ns = convert::time_ns(time),
+            "mean" => times.mean_ns = convert::time(time),
+            "median" => times.percentile(50.0, convert::time_ns(time)),
             column => {
                 if let Some(percent) = column.strip_prefix('p').and_then(|percent| percent.parse().ok()) {
-                    told.percentile(percent, told::time_ns(time));
+                    times.percentile(percent, convert::time_ns(time));
                 }
             }
         }
     }
-    told
+    times
 }
 
-/// Whether it is a line of its log file: microseconds since 1970, status, microseconds.
+/// Whether this is a line of the log file: microseconds since 1970, status, microseconds.
 pub(super) fn is_log(line: &str) -> bool {
     row(line).is_some_and(|(began_us, ..)| began_us > 1e14)
 }
@@ -167,9 +170,9 @@ fn row(line: &str) -> Option<(f64, i64, f64)> {
     cells.next().is_none().then_some(row)
 }
 
-/// Reads its log file.
+/// Imports the log file.
 pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
-    let mut result = told::blank(Tool::H2load);
+    let mut result = convert::blank(Tool::H2load);
     let mut points = Points::default();
     while lines.advance()? {
         if lines.is_cut() {
@@ -178,19 +181,19 @@ pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
         }
         let request = row(lines.text()).and_then(|(began_us, status, took_us)| {
             let began_s = points::instant_s(began_us / 1e6)?;
-            let took_ns = told::nanoseconds(took_us, told::MICROSECOND_NS)?;
+            let took_ns = convert::nanoseconds(took_us, convert::MICROSECOND_NS)?;
             Some((began_s, status, took_ns))
         });
         let (began_s, status, took_ns) = request.ok_or_else(|| {
-            lines.malformed("microseconds since 1970, status and microseconds, by tabulators")
+            lines.malformed("microseconds since 1970, status and microseconds, separated by tabs")
         })?;
-        let words = format!("status {status}");
+        let text = format!("status {status}");
         let outcome = match status {
             100..400 => Ok(took_ns),
-            400.. => Err((ErrorKind::Status.text(), words.as_str())),
+            400.. => Err((ErrorKind::Status.text(), text.as_str())),
             _ => Err((kind::OTHER, "h2load: no answer")),
         };
-        let ended_s = began_s + took_ns as f64 / told::SECOND_NS;
+        let ended_s = began_s + took_ns as f64 / convert::SECOND_NS;
         points.add(lines, &Request { step: "request", began_s, ended_s, outcome })?;
     }
     points.finish(&mut result);

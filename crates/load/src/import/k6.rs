@@ -1,7 +1,7 @@
-//! k6's summaries (--summary-export, and what handleSummary is given) and its points (--out json, --out csv).
+//! k6's summaries (--summary-export, and the argument of handleSummary) and its points (--out json, --out csv).
 //!
-//! Of its metrics http_req_duration is the service time: sending, waiting and receiving, without connecting. A request without
-//! an answer has one of zero, so where a summary has failed requests only the submetric of expected responses is taken.
+//! The metric http_req_duration is the service time: sending, waiting and receiving, without connecting. It is 0 for a request without
+//! an answer, so if a summary has failed requests, only the submetric of expected responses is used.
 
 use std::borrow::Cow;
 
@@ -9,36 +9,36 @@ use beamtune_model::load::LoadResult;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::convert::{self, MILLISECOND_NS, ReportedTimes, SECOND_NS, add_errors, kind};
 use super::document::{Json, number};
 use super::lines::{Columns, Lines, cells};
 use super::points::{self, Points, Request};
-use super::told::{self, MILLISECOND_NS, SECOND_NS, Told, add_errors, kind};
 use super::{ImportError, Tool};
 use crate::tally::ErrorKind;
 
-const SERVICE: &str = "k6 measures service times, from the sending to the answer's end: a user (VU) that waits for an answer sends nothing meanwhile, and how late an iteration of an arrival-rate executor began is not told.";
+const SERVICE: &str = "k6 measures service times, from sending to the end of the answer: a user (VU) that waits for an answer sends nothing else, and k6 does not report how late iterations of arrival-rate executors began.";
 const FAILED: &str =
-    "What k6 counts as failed is not told by kind in a summary: --out json or --out csv tells.";
+    "A summary does not list failed requests by kind: import the file of --out json or --out csv.";
 const WITH_FAILED: &str =
-    "Times are of all requests, and those without an answer count as zero: times are too short by them.";
+    "Times are those of all requests, and requests without an answer count as 0: the times are too short.";
 const NO_FIRST_BYTE: &str =
-    "The time to the first byte is left out: failed requests count as zero in http_req_waiting.";
+    "The time to the first byte is left out: failed requests count as 0 in http_req_waiting.";
 const DROPPED: &str = "dropped_iterations: no user (VU) was free";
 const STEP: &str = "http_req";
 const EXPECTED: &str = "http_req_duration{expected_response:true}";
 
-/// Reads a summary of either kind.
+/// Imports a summary of either kind.
 pub(super) fn summary(json: &Json) -> Result<LoadResult, ImportError> {
-    let mut result = told::blank(Tool::K6);
-    let mut step = told::step(STEP);
+    let mut result = convert::blank(Tool::K6);
+    let mut step = convert::step(STEP);
     let metrics = json.value.get("metrics").ok_or_else(|| json.malformed("/metrics", "metrics"))?;
-    let requests = value(metrics, "http_reqs", "count").and_then(told::count);
+    let requests = value(metrics, "http_reqs", "count").and_then(convert::count);
     let requests = requests.ok_or_else(|| {
-        json.malformed("/metrics/http_reqs", "a count of HTTP requests (other protocols are not read)")
+        json.malformed("/metrics/http_reqs", "a count of HTTP requests (other protocols are not supported)")
     })?;
-    // The rate of requests that are true of it: those that failed.
+    // A rate metric for which "passes" counts the failed requests.
     let failed = match value(metrics, "http_req_failed", "passes") {
-        Some(failed) => told::count(failed)
+        Some(failed) => convert::count(failed)
             .filter(|failed| *failed <= requests)
             .ok_or_else(|| json.malformed("/metrics/http_req_failed", "a count below that of requests"))?,
         None => 0,
@@ -50,7 +50,7 @@ pub(super) fn summary(json: &Json) -> Result<LoadResult, ImportError> {
         failed,
         "http_req_failed: no answer, or one with a status of 400 and more",
     );
-    let dropped = value(metrics, "dropped_iterations", "count").and_then(told::count).unwrap_or_default();
+    let dropped = value(metrics, "dropped_iterations", "count").and_then(convert::count).unwrap_or_default();
     add_errors(&mut step.errors, ErrorKind::Dropped.text(), dropped, DROPPED);
     let exact_s = number(&json.value, &["state", "testRunDurationMs"]).map(|milliseconds| milliseconds / 1e3);
     let by_rate_s = value(metrics, "http_reqs", "rate").map(|rate| requests as f64 / rate);
@@ -64,7 +64,7 @@ pub(super) fn summary(json: &Json) -> Result<LoadResult, ImportError> {
         None => (metrics.get("http_req_duration"), requests),
     };
     step.service =
-        duration.map(|metric| trend(metric, count)).and_then(|told| told.latency(&mut result.remarks));
+        duration.map(|metric| trend(metric, count)).and_then(|times| times.latency(&mut result.remarks));
     result.remarks.push(SERVICE.to_owned());
     if failed > 0 {
         result.remarks.extend([FAILED, NO_FIRST_BYTE].map(str::to_owned));
@@ -73,9 +73,10 @@ pub(super) fn summary(json: &Json) -> Result<LoadResult, ImportError> {
         }
     } else {
         let waiting = metrics.get("http_req_waiting").map(|metric| trend(metric, requests));
-        step.first_byte = waiting.and_then(|told| told.latency(&mut result.remarks));
+        step.first_byte = waiting.and_then(|times| times.latency(&mut result.remarks));
     }
-    if let Some(fails) = value(metrics, "checks", "fails").and_then(told::count).filter(|fails| *fails > 0) {
+    if let Some(fails) = value(metrics, "checks", "fails").and_then(convert::count).filter(|fails| *fails > 0)
+    {
         result.remarks.push(checks(fails));
     }
     result.steps.push(step);
@@ -83,39 +84,39 @@ pub(super) fn summary(json: &Json) -> Result<LoadResult, ImportError> {
 }
 
 fn checks(fails: u64) -> String {
-    format!("{fails} checks of the script failed; which answers they were of is not told.")
+    format!("{fails} checks of the script failed; k6 does not report for which answers.")
 }
 
-/// A value of a metric: --summary-export has it in the metric itself, handleSummary below `values`.
+/// A value of a metric: in the metric itself (--summary-export), or in its `values` (handleSummary).
 fn value(metrics: &Value, metric: &str, key: &str) -> Option<f64> {
     let metric = metrics.get(metric)?;
     number(metric, &["values", key]).or_else(|| number(metric, &[key]))
 }
 
-/// A metric of times, in milliseconds.
-fn trend(metric: &Value, count: u64) -> Told {
+/// Converts a metric of times in milliseconds.
+fn trend(metric: &Value, count: u64) -> ReportedTimes {
     let values = metric.get("values").unwrap_or(metric);
-    let mut told = Told { count, ..Told::default() };
+    let mut times = ReportedTimes { count, ..ReportedTimes::default() };
     for (name, value) in values.as_object().into_iter().flatten() {
         let Some(milliseconds) = value.as_f64() else { continue };
-        let nanoseconds = told::nanoseconds(milliseconds, MILLISECOND_NS);
+        let nanoseconds = convert::nanoseconds(milliseconds, MILLISECOND_NS);
         match name.as_str() {
-            "avg" => told.mean_ns = Some(milliseconds * MILLISECOND_NS),
-            "min" => told.min_ns = nanoseconds,
-            "max" => told.max_ns = nanoseconds,
-            "med" => told.percentile(50.0, nanoseconds),
+            "avg" => times.mean_ns = Some(milliseconds * MILLISECOND_NS),
+            "min" => times.min_ns = nanoseconds,
+            "max" => times.max_ns = nanoseconds,
+            "med" => times.percentile(50.0, nanoseconds),
             name => {
                 let percent = name.strip_prefix("p(").and_then(|name| name.strip_suffix(')')?.parse().ok());
                 if let Some(percent) = percent {
-                    told.percentile(percent, nanoseconds);
+                    times.percentile(percent, nanoseconds);
                 }
             }
         }
     }
-    told
+    times
 }
 
-/// Whether it is a line of --out json.
+/// Whether this is a line of --out json.
 pub(super) fn is_point(line: &str) -> bool {
     serde_json::from_str::<Line<'_>>(line).is_ok_and(|line| matches!(&*line.kind, "Metric" | "Point"))
 }
@@ -130,7 +131,7 @@ struct Line<'a> {
     data: Data<'a>,
 }
 
-/// Of a point; of a metric's definition nothing is read.
+/// The data of a point. The data of a metric's definition are ignored.
 #[derive(Deserialize)]
 struct Data<'a> {
     #[serde(borrow)]
@@ -140,7 +141,7 @@ struct Data<'a> {
     tags: Option<Tags<'a>>,
 }
 
-/// The tags that say what a request was and how it ended.
+/// The tags that describe a request and its outcome.
 #[derive(Deserialize, Default)]
 struct Tags<'a> {
     #[serde(borrow)]
@@ -157,9 +158,9 @@ struct Tags<'a> {
     expected_response: Option<Cow<'a, str>>,
 }
 
-/// Reads the points of --out json.
+/// Imports the points of --out json.
 pub(super) fn points_json(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
-    let mut counted = Counted::default();
+    let mut counts = PointCounts::default();
     let mut cut = None;
     while lines.advance()? {
         let line = match serde_json::from_str::<Line<'_>>(lines.text()) {
@@ -177,16 +178,16 @@ pub(super) fn points_json(lines: &mut Lines<'_>) -> Result<LoadResult, ImportErr
         let at_s = at.and_then(|at| points::instant_s(at.as_nanosecond() as f64 / 1e9));
         let both = at_s.zip(line.data.value);
         let (at_s, value) = both.ok_or_else(|| lines.malformed("a point with its time and value"))?;
-        counted.add(lines, &line.metric, at_s, value, &line.data.tags.unwrap_or_default())?;
+        counts.add(lines, &line.metric, at_s, value, &line.data.tags.unwrap_or_default())?;
     }
-    Ok(counted.finish(cut))
+    Ok(counts.finish(cut))
 }
 
-/// Reads the points of --out csv.
+/// Imports the points of --out csv.
 pub(super) fn points_csv(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     lines.advance()?;
     let columns = Columns::new(lines.text());
-    let mut counted = Counted { has_whole_seconds: true, ..Counted::default() };
+    let mut counts = PointCounts { has_whole_seconds: true, ..PointCounts::default() };
     let mut cut = None;
     while lines.advance()? {
         if lines.is_cut() {
@@ -209,25 +210,25 @@ pub(super) fn points_csv(lines: &mut Lines<'_>) -> Result<LoadResult, ImportErro
             expected_response: cell("expected_response"),
         };
         let metric = columns.cell(&row, "metric_name").unwrap_or_default();
-        counted.add(lines, metric, at_s, value, &tags)?;
+        counts.add(lines, metric, at_s, value, &tags)?;
     }
-    let mut result = counted.finish(cut);
-    // The last second counts as a whole one.
+    let mut result = counts.finish(cut);
+    // The last second counts as a complete one.
     result.length_s += 1.0;
-    result.remarks.push("--out csv has whole seconds, so the length is known to a second.".to_owned());
+    result.remarks.push("--out csv has whole seconds, so the length is exact to a second.".to_owned());
     Ok(result)
 }
 
-/// What was counted of points.
+/// The counts of all points.
 #[derive(Default)]
-struct Counted {
+struct PointCounts {
     points: Points,
     failed_checks: u64,
-    /// Of a point's time only the second is known.
+    /// Whether the times of points are whole seconds.
     has_whole_seconds: bool,
 }
 
-impl Counted {
+impl PointCounts {
     fn add(
         &mut self,
         lines: &Lines<'_>,
@@ -242,24 +243,24 @@ impl Counted {
         };
         match metric {
             "http_req_duration" => {
-                let took = told::nanoseconds(value, MILLISECOND_NS);
+                let took = convert::nanoseconds(value, MILLISECOND_NS);
                 let took_ns = took.ok_or_else(|| lines.malformed("a time in milliseconds"))?;
-                // The time of a point is that of the answer's end.
+                // The time of a point is the end of the answer.
                 let before_s = if self.has_whole_seconds { 0.0 } else { took_ns as f64 / SECOND_NS };
                 let began_s = (at_s - before_s).max(0.0);
-                let words = tags.words();
+                let text = tags.error_text();
                 let outcome =
-                    if tags.is_right() { Ok(took_ns) } else { Err((tags.error_kind(), words.as_str())) };
+                    if tags.is_right() { Ok(took_ns) } else { Err((tags.error_kind(), text.as_str())) };
                 self.points.add(lines, &Request { step: &step(), began_s, ended_s: at_s, outcome })?;
             }
             "http_req_waiting" if tags.is_right() => {
-                if let Some(nanoseconds) = told::nanoseconds(value, MILLISECOND_NS) {
+                if let Some(nanoseconds) = convert::nanoseconds(value, MILLISECOND_NS) {
                     self.points.first_byte(&step(), nanoseconds);
                 }
             }
-            // A counter: of as many as came at once.
+            // A counter, incremented by several at once.
             "dropped_iterations" => {
-                let count = told::count(value).ok_or_else(|| lines.malformed("a count of iterations"))?;
+                let count = convert::count(value).ok_or_else(|| lines.malformed("a count of iterations"))?;
                 self.points.errors(STEP, ErrorKind::Dropped.text(), count, DROPPED);
             }
             "checks" if value == 0.0 => self.failed_checks += 1,
@@ -269,7 +270,7 @@ impl Counted {
     }
 
     fn finish(self, cut: Option<String>) -> LoadResult {
-        let mut result = told::blank(Tool::K6);
+        let mut result = convert::blank(Tool::K6);
         self.points.finish(&mut result);
         result.remarks.extend([SERVICE, points::RIGHT_ANSWERS].map(str::to_owned));
         if self.failed_checks > 0 {
@@ -281,7 +282,7 @@ impl Counted {
 }
 
 impl Tags<'_> {
-    /// Whether the answer is one that was expected; without that tag, by its status.
+    /// Whether the answer was expected; without that tag, whether there was an answer.
     fn is_right(&self) -> bool {
         match self.expected_response.as_deref() {
             Some(expected) => expected == "true",
@@ -289,7 +290,7 @@ impl Tags<'_> {
         }
     }
 
-    /// By k6's codes of errors (<https://grafana.com/docs/k6/latest/javascript-api/error-codes/>).
+    /// The kind of the error, from k6's error codes (<https://grafana.com/docs/k6/latest/javascript-api/error-codes/>).
     fn error_kind(&self) -> &'static str {
         match self.error_code.as_deref().and_then(|code| code.parse::<u32>().ok()) {
             Some(1050) => ErrorKind::Timeout.text(),
@@ -306,7 +307,7 @@ impl Tags<'_> {
         }
     }
 
-    fn words(&self) -> String {
+    fn error_text(&self) -> String {
         match (&self.error, &self.status) {
             (Some(error), _) => error.to_string(),
             (None, Some(status)) => format!("status {status}"),

@@ -1,11 +1,11 @@
-//! The lines of a file, each bounded, with their numbers for what errors say.
+//! The lines of a file, limited in length, with their numbers for errors.
 
 use std::io::{BufRead, Read};
 
 use super::{FOUND_CHARS, ImportError, Tool};
 
-/// The longest line. k6 writes some hundred bytes for a point.
-const LONGEST_LINE_BYTES: u64 = 1024 * 1024;
+/// Maximum length of a line. k6 writes some hundred bytes per point.
+const MAX_LINE_BYTES: u64 = 1024 * 1024;
 
 /// The lines of a file.
 pub(super) struct Lines<'a> {
@@ -24,18 +24,18 @@ impl<'a> Lines<'a> {
         Self { name: name.to_owned(), tool, input, number: 0, bytes, text, is_cut: false }
     }
 
-    /// Goes to the next line; without one it is false. [`Self::text`] is the line then, without its end.
+    /// Reads the next line into [`Self::text`], without its line end. Returns false at the end of the file.
     pub fn advance(&mut self) -> Result<bool, ImportError> {
         self.bytes.clear();
-        let mut limited = self.input.by_ref().take(LONGEST_LINE_BYTES + 1);
+        let mut limited = self.input.by_ref().take(MAX_LINE_BYTES + 1);
         let read = limited.read_until(b'\n', &mut self.bytes);
         let read = read.map_err(|source| ImportError::Read { name: self.name.clone(), source })?;
         if read == 0 {
             return Ok(false);
         }
         self.number += 1;
-        if read as u64 > LONGEST_LINE_BYTES {
-            let limit = format!("{LONGEST_LINE_BYTES} bytes in line {}", self.number);
+        if read as u64 > MAX_LINE_BYTES {
+            let limit = format!("{MAX_LINE_BYTES} bytes in line {}", self.number);
             return Err(ImportError::TooLarge { name: self.name.clone(), tool: self.tool, limit });
         }
         self.is_cut = self.bytes.last() != Some(&b'\n');
@@ -49,22 +49,22 @@ impl<'a> Lines<'a> {
         &self.text
     }
 
-    /// The present line's number, from 1.
+    /// The number of the present line, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether the present line has no end, which every tool writes: it is the last one, and cut off, be it within a number.
+    /// Whether the present line has no line end. All tools write one, so the file was cut off, possibly within a number.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// What is to be said when a file ends in the middle of a line.
+    /// The remark for a file that ends within a line. Callers search remarks for "cut off".
     pub fn cut_remark(&self) -> String {
-        format!("Cut off in line {}: what stands before it was read.", self.number)
+        format!("Cut off in line {}: only the lines before it were imported.", self.number)
     }
 
-    /// The present line is not as it should be.
+    /// An error in the present line.
     pub fn malformed(&self, expected: impl Into<String>) -> ImportError {
         let mut found: String = self.text.chars().take(FOUND_CHARS).collect();
         if found.trim().is_empty() {
@@ -74,19 +74,25 @@ impl<'a> Lines<'a> {
         ImportError::Malformed { name, tool: self.tool, line, expected: expected.into(), found }
     }
 
-    /// The file ended before what must be in it.
+    /// An error for a file that ends too early.
     pub fn ended(&self, expected: impl Into<String>) -> ImportError {
         let (name, line, expected) = (self.name.clone(), self.number + 1, expected.into());
-        ImportError::Malformed { name, tool: self.tool, line, expected, found: "the end".to_owned() }
+        ImportError::Malformed {
+            name,
+            tool: self.tool,
+            line,
+            expected,
+            found: "the end of the file".to_owned(),
+        }
     }
 
-    /// There is more of something than any result has.
+    /// An error for an exceeded limit.
     pub fn too_large(&self, limit: impl Into<String>) -> ImportError {
         ImportError::TooLarge { name: self.name.clone(), tool: self.tool, limit: limit.into() }
     }
 }
 
-/// The cells of a line of comma-separated values, quotes taken away (RFC 4180, without line ends in cells).
+/// The unquoted cells of a line of comma-separated values (RFC 4180, without line ends in cells).
 pub(super) fn cells(line: &str) -> Vec<String> {
     let mut cells = Vec::new();
     let mut cell = String::new();
@@ -107,7 +113,7 @@ pub(super) fn cells(line: &str) -> Vec<String> {
     cells
 }
 
-/// Comma-separated values with a header, cells found by the column's name.
+/// The columns of comma-separated values, from their header.
 pub(super) struct Columns(Vec<String>);
 
 impl Columns {
@@ -115,23 +121,23 @@ impl Columns {
         Self(cells(header))
     }
 
-    /// Their names.
+    /// The names of the columns.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 
-    /// How many cells a line has.
+    /// The number of columns.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The cell of a line below that name.
+    /// The cell of a column.
     pub fn cell<'a>(&self, cells: &'a [String], name: &str) -> Option<&'a str> {
         let index = self.0.iter().position(|column| column == name)?;
         cells.get(index).map(String::as_str)
     }
 
-    /// The number in it; `None` for words, as `N/A`, too.
+    /// The number in the cell of a column; `None` if it is no number, such as `N/A`.
     pub fn number(&self, cells: &[String], name: &str) -> Option<f64> {
         self.cell(cells, name)?.parse().ok().filter(|number: &f64| number.is_finite())
     }
@@ -142,13 +148,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quoted_cells_hold_commas_and_quotes() {
+    fn quoted_cells_may_contain_commas_and_quotes() {
         assert_eq!(cells(r#"GET,"/a,b ""c""",,3"#), ["GET", r#"/a,b "c""#, "", "3"]);
         assert_eq!(cells(""), [""]);
     }
 
     #[test]
-    fn a_line_without_end_is_refused_beyond_its_bound() {
+    fn an_endless_line_is_refused() {
         let endless = std::io::BufReader::new(std::io::repeat(b'x'));
         let mut lines = Lines::new("x", Tool::K6, Box::new(endless));
         assert!(matches!(lines.advance(), Err(ImportError::TooLarge { .. })));

@@ -1,33 +1,33 @@
 //! Locust's CSV (NAME_stats.csv, NAME_stats_history.csv) and its JSON.
 //!
-//! Locust keeps response times rounded to milliseconds, those from 100 ms to two digits (`_log_response_time` in its stats.py),
-//! and counts failed requests among them. The JSON has all of these rounded times, so histograms can be made of it.
+//! Locust rounds response times to milliseconds, and from 100 ms on to two digits (`_log_response_time` in its stats.py). They include
+//! failed requests. The JSON contains all rounded times, from which histograms are built.
 
 use std::collections::BTreeMap;
 
 use beamtune_model::load::{Asked, LoadResult, LoadSecond, LoadStep};
 use serde_json::Value;
 
+use super::convert::{self, MILLISECOND_NS, ReportedTimes, add_errors, kind};
 use super::document::{Json, number};
 use super::lines::{Columns, Lines, cells};
 use super::points::instant_s;
-use super::told::{self, MILLISECOND_NS, Told, add_errors, kind};
 use super::{ImportError, Tool};
 use crate::collect;
 use crate::times::Times;
 
-const SERVICE: &str = "Locust measures service times, from the sending to the answer's end: a user that waits for an answer sends nothing meanwhile.";
-const ROUNDED: &str = "Percentiles are rounded by Locust, to 1 ms below 100 ms and to two digits above: 0 is less than half a millisecond.";
-const FAILED: &str = "Times are of all requests, failed ones too.";
-const KINDS: &str = "Failures are told by kind in NAME_failures.csv only, which is not read.";
-const HISTORY: &str = "Percentiles of the history are of sliding windows of ten seconds and more, so only the median of all is taken.";
-const WORDS: &str = "Locust counts it as a failure";
-/// The longest run, in seconds: more than two days.
-const LONGEST_S: f64 = 200_000.0;
+const SERVICE: &str = "Locust measures service times, from sending to the end of the answer: a user that waits for an answer sends nothing else.";
+const ROUNDED: &str = "Locust rounds percentiles, to 1 ms below 100 ms and to two digits above: 0 is less than half a millisecond.";
+const FAILED: &str = "Times are those of all requests, including failed ones.";
+const KINDS: &str = "Only NAME_failures.csv lists failures by kind, and it is not supported.";
+const HISTORY: &str = "Percentiles of the history are those of sliding windows of ten seconds or more, so only the total median is imported.";
+const FAILURE: &str = "Locust counts it as a failure";
+/// Maximum length of a run in seconds: more than two days.
+const MAX_LENGTH_S: f64 = 200_000.0;
 
-/// Reads NAME_stats.csv.
+/// Imports NAME_stats.csv.
 pub(super) fn stats(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
-    let mut result = told::blank(Tool::Locust);
+    let mut result = convert::blank(Tool::Locust);
     lines.advance()?;
     let columns = Columns::new(lines.text());
     let mut length_s: Option<f64> = None;
@@ -44,7 +44,7 @@ pub(super) fn stats(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
             continue;
         }
         let mut step = step(&columns, &row, requests, failures);
-        let mut told = Told {
+        let mut times = ReportedTimes {
             count: requests,
             min_ns: nanoseconds(&columns, &row, "Min Response Time"),
             mean_ns: columns.number(&row, "Average Response Time").map(|mean| mean * MILLISECOND_NS),
@@ -53,27 +53,27 @@ pub(super) fn stats(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
         };
         for name in columns.names() {
             if let Some(percent) = name.strip_suffix('%').and_then(|percent| percent.parse().ok()) {
-                told.percentile(percent, nanoseconds(&columns, &row, name));
+                times.percentile(percent, nanoseconds(&columns, &row, name));
             }
         }
-        step.service = told.latency(&mut result.remarks);
+        step.service = times.latency(&mut result.remarks);
         bounded(lines, result.steps.len())?;
         result.steps.push(step);
     }
     if !has_all {
-        return Err(lines.ended("a row Aggregated"));
+        return Err(lines.ended("a row \"Aggregated\""));
     }
-    result.length_s = length_s.ok_or_else(|| lines.ended("a rate of requests in the row Aggregated"))?;
+    result.length_s = length_s.ok_or_else(|| lines.ended("a rate of requests in the row \"Aggregated\""))?;
     result.remarks.extend([SERVICE, ROUNDED, FAILED, KINDS].map(str::to_owned));
     Ok(result)
 }
 
-/// Reads NAME_stats_history.csv.
+/// Imports NAME_stats_history.csv.
 pub(super) fn history(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
-    let mut result = told::blank(Tool::Locust);
+    let mut result = convert::blank(Tool::Locust);
     lines.advance()?;
     let columns = Columns::new(lines.text());
-    // Each row has totals until then, so the last one of a name is its sum.
+    // Rows have running totals, so the last row of a name has its sum.
     let mut last: BTreeMap<(String, String), LoadStep> = BTreeMap::new();
     let mut all = None;
     let (mut first_s, mut before, mut users) = (None, None, 0);
@@ -87,22 +87,22 @@ pub(super) fn history(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> 
         let at_s = columns.number(&row, "Timestamp").and_then(instant_s);
         let at_s = at_s.ok_or_else(|| lines.malformed("a time stamp"))?.floor();
         let begin_s = *first_s.get_or_insert(at_s);
-        if !(0.0..=LONGEST_S).contains(&(at_s - begin_s)) {
+        if !(0.0..=MAX_LENGTH_S).contains(&(at_s - begin_s)) {
             return Err(lines.malformed("a time stamp within two days of the first"));
         }
         result.length_s = at_s - begin_s;
         let requests = counted(lines, &columns, &row, "Total Request Count")?;
         let failures = counted(lines, &columns, &row, "Total Failure Count")?.min(requests);
         let mut step = step(&columns, &row, requests, failures);
-        let mut told = Told {
+        let mut times = ReportedTimes {
             count: requests,
             min_ns: nanoseconds(&columns, &row, "Total Min Response Time"),
             mean_ns: columns.number(&row, "Total Average Response Time").map(|mean| mean * MILLISECOND_NS),
             max_ns: nanoseconds(&columns, &row, "Total Max Response Time"),
             percentiles: Vec::new(),
         };
-        told.percentile(50.0, nanoseconds(&columns, &row, "Total Median Response Time"));
-        step.service = told.latency(&mut result.remarks);
+        times.percentile(50.0, nanoseconds(&columns, &row, "Total Median Response Time"));
+        step.service = times.latency(&mut result.remarks);
         if columns.cell(&row, "Name") != Some("Aggregated") {
             let cell = |name| columns.cell(&row, name).unwrap_or_default().to_owned();
             bounded(lines, last.len())?;
@@ -128,23 +128,23 @@ pub(super) fn history(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> 
     }
     if last.is_empty() {
         result.steps.extend(all);
-        result.remarks.push("Without --csv-full-history the requests are told all together.".to_owned());
+        result.remarks.push("Without --csv-full-history all requests are one step.".to_owned());
     } else {
         result.steps.extend(last.into_values());
     }
     if has_gaps {
-        result.remarks.push("Where rows are not a second apart, seconds are missing.".to_owned());
+        result.remarks.push("Seconds are missing where rows are not one second apart.".to_owned());
     }
     result.remarks.extend([SERVICE, ROUNDED, FAILED, KINDS, HISTORY].map(str::to_owned));
     Ok(result)
 }
 
-/// Reads the JSON of --json or --json-file.
+/// Imports the JSON of --json or --json-file.
 pub(super) fn json(json: &Json) -> Result<LoadResult, ImportError> {
-    let mut result = told::blank(Tool::Locust);
+    let mut result = convert::blank(Tool::Locust);
     let entries = json.value.as_array().ok_or_else(|| json.malformed("", "an array of requests"))?;
-    if entries.len() > told::MOST_STEPS {
-        return Err(json.too_large(&format!("{} kinds of requests", told::MOST_STEPS)));
+    if entries.len() > convert::MAX_STEPS {
+        return Err(json.too_large(&format!("{} kinds of requests", convert::MAX_STEPS)));
     }
     let mut seconds: BTreeMap<i64, (u64, u64)> = BTreeMap::new();
     let (mut first_s, mut last_s) = (f64::INFINITY, 0.0_f64);
@@ -152,7 +152,7 @@ pub(super) fn json(json: &Json) -> Result<LoadResult, ImportError> {
         let malformed = |key: &str, expected| json.malformed(&format!("/{index}/{key}"), expected);
         let text = |key| entry.get(key).and_then(Value::as_str).unwrap_or_default();
         let counted =
-            |key| number(entry, &[key]).and_then(told::count).ok_or_else(|| malformed(key, "a count"));
+            |key| number(entry, &[key]).and_then(convert::count).ok_or_else(|| malformed(key, "a count"));
         let requests = counted("num_requests")?;
         let failures = counted("num_failures")?.min(requests);
         let mut step = named(text("method"), text("name"), requests, failures);
@@ -162,21 +162,21 @@ pub(super) fn json(json: &Json) -> Result<LoadResult, ImportError> {
             rounded.ok_or_else(|| malformed("response_times", "times and their counts"))?
         {
             let nanoseconds =
-                milliseconds.parse().ok().and_then(|time| told::nanoseconds(time, MILLISECOND_NS));
-            let both = nanoseconds.zip(count.as_f64().and_then(told::count));
+                milliseconds.parse().ok().and_then(|time| convert::nanoseconds(time, MILLISECOND_NS));
+            let both = nanoseconds.zip(count.as_f64().and_then(convert::count));
             let (nanoseconds, count) =
                 both.ok_or_else(|| malformed("response_times", "times and their counts"))?;
             times.record_many(nanoseconds, count);
         }
         step.service = collect::latency(&times).map(|mut latency| {
-            // These are not rounded.
+            // The extremes and the sum are not rounded.
             let time = |key| number(entry, &[key]);
-            let exact = |key| time(key).and_then(|time| told::nanoseconds(time, MILLISECOND_NS));
+            let exact = |key| time(key).and_then(|time| convert::nanoseconds(time, MILLISECOND_NS));
             latency.min_ns = exact("min_response_time");
             latency.max_ns = exact("max_response_time");
             let mean = time("total_response_time").map(|sum| sum * MILLISECOND_NS / latency.count as f64);
             latency.mean_ns = mean;
-            // A histogram has no zero; it stands for less than half a millisecond here, as in Locust's other files.
+            // The histogram's lowest value is not 0; 0 means less than half a millisecond, as in Locust's other files.
             let zeros = latency.percentiles_ns.values_mut().filter(|nanoseconds| **nanoseconds < 1_000);
             zeros.for_each(|nanoseconds| *nanoseconds = 0);
             latency
@@ -190,7 +190,7 @@ pub(super) fn json(json: &Json) -> Result<LoadResult, ImportError> {
         for (key, is_failure) in [("num_reqs_per_sec", false), ("num_fail_per_sec", true)] {
             for (at, count) in entry.get(key).and_then(Value::as_object).into_iter().flatten() {
                 let at = at.parse().ok().and_then(instant_s).map(|at| at.floor() as i64);
-                let both = at.zip(count.as_f64().and_then(told::count));
+                let both = at.zip(count.as_f64().and_then(convert::count));
                 let (at, count) = both.ok_or_else(|| malformed(key, "seconds and their counts"))?;
                 let (requests, failures) = seconds.entry(at).or_default();
                 *(if is_failure { failures } else { requests }) += count;
@@ -200,8 +200,8 @@ pub(super) fn json(json: &Json) -> Result<LoadResult, ImportError> {
     if entries.is_empty() {
         return Ok(result);
     }
-    if !(0.0..=LONGEST_S).contains(&(last_s - first_s)) {
-        return Err(json.malformed("/0/start_time", "times of begin and end within two days"));
+    if !(0.0..=MAX_LENGTH_S).contains(&(last_s - first_s)) {
+        return Err(json.malformed("/0/start_time", "begin and end within two days"));
     }
     (result.began_unix_s, result.length_s) = (Some(first_s), last_s - first_s);
     let begin = first_s.floor() as i64;
@@ -225,19 +225,19 @@ fn row(lines: &Lines<'_>, columns: &Columns) -> Result<Vec<String>, ImportError>
 }
 
 fn counted(lines: &Lines<'_>, columns: &Columns, row: &[String], name: &str) -> Result<u64, ImportError> {
-    let count = columns.number(row, name).and_then(told::count);
-    count.ok_or_else(|| lines.malformed(format!("a number below \"{name}\"")))
+    let count = columns.number(row, name).and_then(convert::count);
+    count.ok_or_else(|| lines.malformed(format!("a number in column \"{name}\"")))
 }
 
 fn nanoseconds(columns: &Columns, row: &[String], name: &str) -> Option<u64> {
-    columns.number(row, name).and_then(|milliseconds| told::nanoseconds(milliseconds, MILLISECOND_NS))
+    columns.number(row, name).and_then(|milliseconds| convert::nanoseconds(milliseconds, MILLISECOND_NS))
 }
 
 fn bounded(lines: &Lines<'_>, steps: usize) -> Result<(), ImportError> {
-    if steps < told::MOST_STEPS {
+    if steps < convert::MAX_STEPS {
         return Ok(());
     }
-    Err(lines.too_large(format!("{} kinds of requests", told::MOST_STEPS)))
+    Err(lines.too_large(format!("{} kinds of requests", convert::MAX_STEPS)))
 }
 
 fn step(columns: &Columns, row: &[String], requests: u64, failures: u64) -> LoadStep {
@@ -246,8 +246,8 @@ fn step(columns: &Columns, row: &[String], requests: u64, failures: u64) -> Load
 }
 
 fn named(method: &str, name: &str, requests: u64, failures: u64) -> LoadStep {
-    let mut step = told::step(format!("{method} {name}").trim());
+    let mut step = convert::step(format!("{method} {name}").trim());
     step.done = requests.saturating_sub(failures);
-    add_errors(&mut step.errors, kind::OTHER, failures, WORDS);
+    add_errors(&mut step.errors, kind::OTHER, failures, FAILURE);
     step
 }

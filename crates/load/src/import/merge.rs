@@ -1,28 +1,27 @@
-//! Puts results of several generators, which ran at the same time against the same target, together.
+//! Merges the results of several generators that ran at the same time against the same target.
 //!
-//! Counts are added, and times only where all have histograms. Percentiles of parts say nothing of the whole, so nothing is made
-//! of them.
+//! Counts are added, and times if all results have histograms. Percentiles cannot be merged.
 
 use std::collections::BTreeMap;
 
 use beamtune_model::load::{Asked, Generator, Latency, LoadResult, LoadSecond, LoadStep, Traffic};
 
 use super::ImportError;
-use super::told::add_errors;
+use super::convert::add_errors;
 use crate::collect;
 use crate::times::Times;
 
-/// The most results that are merged.
-const MOST_RESULTS: usize = 1000;
+/// Maximum number of results.
+const MAX_RESULTS: usize = 1000;
 
-/// Merges results of one tool; each has its name, which stands in errors.
+/// Merges results of one tool, each with its file name for errors.
 ///
 /// # Errors
-/// [`ImportError::Merge`] if there are none, if they are of different tools, or if times are there without a histogram.
+/// [`ImportError::Merge`] if there are no results, if they are of different tools, or if times have no histogram.
 pub fn merge(results: Vec<(String, LoadResult)>) -> Result<LoadResult, ImportError> {
     let refuse = |reason: String| ImportError::Merge { reason };
-    if results.len() > MOST_RESULTS {
-        return Err(refuse(format!("{} results, and {MOST_RESULTS} at most are taken", results.len())));
+    if results.len() > MAX_RESULTS {
+        return Err(refuse(format!("{} results are more than the maximum of {MAX_RESULTS}", results.len())));
     }
     let mut rest = results.into_iter();
     let Some((first_name, first)) = rest.next() else { return Err(refuse("no results".to_owned())) };
@@ -42,7 +41,7 @@ pub fn merge(results: Vec<(String, LoadResult)>) -> Result<LoadResult, ImportErr
     for (name, result) in &all {
         if let Some((step, kind)) = result.steps.iter().find_map(without_histogram) {
             return Err(refuse(format!(
-                "{name} has percentiles of the {kind} of \"{step}\" and no histogram, and percentiles of parts say nothing of the whole: {}",
+                "{name} has no histogram of the {kind} of \"{step}\", and percentiles cannot be merged: {}",
                 with_histogram(tool(result))
             )));
         }
@@ -50,23 +49,25 @@ pub fn merge(results: Vec<(String, LoadResult)>) -> Result<LoadResult, ImportErr
     Ok(merged(all.into_iter().map(|(_, result)| result).collect()))
 }
 
-/// A tool without its version.
+/// The tool of a result, without its version.
 fn tool(result: &LoadResult) -> &str {
     result.tool.split(' ').next().unwrap_or_default()
 }
 
+/// How to get a result with histograms.
 fn with_histogram(tool: &str) -> &'static str {
     match tool {
-        "k6" => "give the files of --out json or --out csv",
-        "locust" => "give the files of --json-file",
-        "tsung" => "give the files tsung.dump of dumptraffic=\"protocol\"",
-        "gatling" => "give the files simulation.log, if they are text",
-        "h2load" => "give the files of --log-file",
-        "beamtune" => "give results that beamtune wrote of its own loads",
-        _ => "this tool writes none",
+        "k6" => "use the files of --out json or --out csv",
+        "locust" => "use the files of --json-file",
+        "tsung" => "use the files tsung.dump of dumptraffic=\"protocol\"",
+        "gatling" => "use the files simulation.log, if they are text",
+        "h2load" => "use the files of --log-file",
+        "beamtune" => "use results of loads that beamtune itself has driven",
+        _ => "this tool writes no histograms",
     }
 }
 
+/// The times of a step that have no readable histogram: step and kind.
 fn without_histogram(step: &LoadStep) -> Option<(&str, &'static str)> {
     let kinds = [
         ("lag", &step.lag),
@@ -82,7 +83,7 @@ fn without_histogram(step: &LoadStep) -> Option<(&str, &'static str)> {
     })
 }
 
-/// All have histograms.
+/// Merges results whose times all have histograms.
 fn merged(results: Vec<LoadResult>) -> LoadResult {
     let mut steps: Vec<(LoadStep, Vec<LoadStep>)> = Vec::new();
     let began: Option<Vec<f64>> = results.iter().map(|result| result.began_unix_s).collect();
@@ -112,7 +113,7 @@ fn merged(results: Vec<LoadResult>) -> LoadResult {
     match begin_s {
         Some(begin_s) => out.seconds = seconds(&results, begin_s),
         None => out.remarks.push(
-            "When the parts began is not known, so their seconds are left out and they are taken to have begun together."
+            "The start times of the parts are unknown: their seconds are left out, and they are assumed to have started together."
                 .to_owned(),
         ),
     }
@@ -139,7 +140,7 @@ fn merged(results: Vec<LoadResult>) -> LoadResult {
         }
     }
     out.steps = steps.into_iter().map(|(first, others)| merged_step(first, &others)).collect();
-    out.remarks.push(format!("Merged of {parts} results, times by their histograms."));
+    out.remarks.push(format!("Merged from {parts} results, times from their histograms."));
     out
 }
 
@@ -159,20 +160,20 @@ fn asked(results: &[LoadResult]) -> Asked {
 
 fn generator(results: &[LoadResult]) -> Generator {
     let all = || results.iter().map(|result| &result.generator);
-    let sum = |count: fn(&Generator) -> u32| all().fold(0_u32, |sum, of| sum.saturating_add(count(of)));
-    let lags: Vec<&Latency> = all().filter_map(|of| of.own_lag.as_ref()).collect();
+    let sum = |count: fn(&Generator) -> u32| all().fold(0_u32, |sum, one| sum.saturating_add(count(one)));
+    let lags: Vec<&Latency> = all().filter_map(|one| one.own_lag.as_ref()).collect();
     Generator {
-        // Zero is not known, and stays so for all together.
-        processes: if all().all(|of| of.processes > 0) { sum(|of| of.processes) } else { 0 },
-        threads: if all().all(|of| of.threads > 0) { sum(|of| of.threads) } else { 0 },
-        cpu_s: all().map(|of| of.cpu_s).sum(),
+        // 0 means unknown; the sum is unknown if any part is.
+        processes: if all().all(|one| one.processes > 0) { sum(|one| one.processes) } else { 0 },
+        threads: if all().all(|one| one.threads > 0) { sum(|one| one.threads) } else { 0 },
+        cpu_s: all().map(|one| one.cpu_s).sum(),
         own_lag: if lags.len() == results.len() { merged_latency(&lags) } else { None },
-        bound_seconds: sum(|of| of.bound_seconds),
-        judged_seconds: sum(|of| of.judged_seconds),
+        bound_seconds: sum(|one| one.bound_seconds),
+        judged_seconds: sum(|one| one.judged_seconds),
     }
 }
 
-/// `None` unless all tell it.
+/// `None` unless all results have it.
 fn traffic(results: &[LoadResult]) -> Option<Traffic> {
     results.iter().try_fold(Traffic::default(), |sum, result| {
         let one = result.traffic?;
@@ -201,7 +202,7 @@ fn seconds(results: &[LoadResult], begin_s: f64) -> Vec<LoadSecond> {
             sum.errors = sum.errors.saturating_add(one.errors);
             sum.connected = both(sum.connected, one.connected);
             sum.waiting = both(sum.waiting, one.waiting);
-            // There are no histograms of seconds.
+            // Seconds have no histograms, so their percentiles cannot be merged.
             (sum.p50_ns, sum.p99_ns) = (None, None);
             sum.cores = sum.cores.zip(one.cores).map(|(one, other)| one + other);
             sum.bound = sum.bound.take().or_else(|| one.bound.clone());
@@ -233,13 +234,13 @@ fn merged_step(mut step: LoadStep, others: &[LoadStep]) -> LoadStep {
 fn merged_latency(all: &[&Latency]) -> Option<Latency> {
     let mut times = Times::default();
     for latency in all {
-        // Those that cannot be read were refused before.
+        // Unreadable histograms have been refused before.
         if let Ok(part) = Times::from_base64(latency.histogram.as_deref()?) {
             times.add(&part);
         }
     }
     let mut latency = collect::latency(&times)?;
-    // Histograms round; what was measured exactly stays.
+    // Histograms round; exact extremes are kept.
     let extremes =
         |of: fn(&Latency) -> Option<u64>| -> Option<Vec<u64>> { all.iter().copied().map(of).collect() };
     if let Some(min) = extremes(|latency| latency.min_ns) {

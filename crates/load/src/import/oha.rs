@@ -3,19 +3,20 @@
 use beamtune_model::load::{LoadResult, LoadStep};
 use serde_json::Value;
 
+use super::convert::{self, ReportedTimes, SECOND_NS, add_errors, kind};
 use super::document::{Json, number};
-use super::told::{self, SECOND_NS, Told, add_errors, kind};
 use super::{ImportError, Tool};
 use crate::tally::ErrorKind;
 
-const SERVICE: &str = "Taken as service times, from the sending to the answer's end. With --latency-correction they are response times from when a request was due: the file does not tell which.";
-const STATUSES: &str = "Times are of all answers, those with a status of 400 and more too.";
-const HISTOGRAM: &str = "oha's histogram has eleven equal steps, which is too coarse to be merged or to make other percentiles of.";
+const SERVICE: &str = "Times are assumed to be service times, from sending to the end of the answer. With --latency-correction they are response times, from the due time of a request; the file does not say which.";
+const STATUSES: &str = "Times are those of all answers, including statuses of 400 and above.";
+const HISTOGRAM: &str =
+    "oha's histogram has eleven equal steps, which is too coarse for merging or for other percentiles.";
 
-/// Reads it.
+/// Imports a result.
 pub(super) fn read(json: &Json) -> Result<LoadResult, ImportError> {
-    let mut result = told::blank(Tool::Oha);
-    let mut step = told::step("request");
+    let mut result = convert::blank(Tool::Oha);
+    let mut step = convert::step("request");
     let length_s = number(&json.value, &["summary", "total"]).filter(|seconds| (0.0..=1e9).contains(seconds));
     result.length_s = length_s.ok_or_else(|| json.malformed("/summary/total", "a number of seconds"))?;
     let mut all = 0;
@@ -28,14 +29,14 @@ pub(super) fn read(json: &Json) -> Result<LoadResult, ImportError> {
             }
         }
     }
-    for (words, count) in counts(json, "errorDistribution")? {
-        match error_kind(words) {
-            Some(kind) => add_errors(&mut step.errors, kind, count, words),
+    for (message, count) in counts(json, "errorDistribution")? {
+        match error_kind(message) {
+            Some(kind) => add_errors(&mut step.errors, kind, count, message),
             None => result.unfinished += count,
         }
     }
     let received = number(&json.value, &["summary", "totalData"]);
-    step.received_bytes = received.and_then(told::count);
+    step.received_bytes = received.and_then(convert::count);
     times(&json.value, all, &mut step, &mut result);
     result.steps.push(step);
     result.remarks.extend([SERVICE, HISTOGRAM].map(str::to_owned));
@@ -44,14 +45,14 @@ pub(super) fn read(json: &Json) -> Result<LoadResult, ImportError> {
 
 fn times(value: &Value, all: u64, step: &mut LoadStep, result: &mut LoadResult) {
     let nanoseconds =
-        |path: &[&str]| number(value, path).and_then(|seconds| told::nanoseconds(seconds, SECOND_NS));
+        |path: &[&str]| number(value, path).and_then(|seconds| convert::nanoseconds(seconds, SECOND_NS));
     let mean = |path: &[&str]| number(value, path).map(|seconds| seconds * SECOND_NS);
-    // With --stats-success-breakdown those of right answers stand apart, but their mean and extremes do not.
+    // With --stats-success-breakdown there are percentiles of correct answers, but no mean and extremes of them.
     let right = step.done != all && value.get("latencyPercentilesSuccessful").is_some();
     let mut service = if right {
-        Told { count: step.done, ..Told::default() }
+        ReportedTimes { count: step.done, ..ReportedTimes::default() }
     } else {
-        Told {
+        ReportedTimes {
             count: all,
             min_ns: nanoseconds(&["summary", "fastest"]),
             mean_ns: mean(&["summary", "average"]),
@@ -65,7 +66,7 @@ fn times(value: &Value, all: u64, step: &mut LoadStep, result: &mut LoadResult) 
     if !right {
         result.remarks.push(STATUSES.to_owned());
     }
-    let mut first_byte = Told {
+    let mut first_byte = ReportedTimes {
         count: all,
         min_ns: nanoseconds(&["details", "firstByte", "fastest"]),
         mean_ns: mean(&["details", "firstByte", "average"]),
@@ -76,35 +77,35 @@ fn times(value: &Value, all: u64, step: &mut LoadStep, result: &mut LoadResult) 
     step.first_byte = first_byte.latency(&mut result.remarks);
 }
 
-fn percentiles(value: &Value, key: &str, told: &mut Told) {
+fn percentiles(value: &Value, key: &str, times: &mut ReportedTimes) {
     for (name, seconds) in value.get(key).and_then(Value::as_object).into_iter().flatten() {
         let percent = name.strip_prefix('p').and_then(|percent| percent.parse().ok());
-        let nanoseconds = seconds.as_f64().and_then(|seconds| told::nanoseconds(seconds, SECOND_NS));
+        let nanoseconds = seconds.as_f64().and_then(|seconds| convert::nanoseconds(seconds, SECOND_NS));
         if let Some(percent) = percent {
-            told.percentile(percent, nanoseconds);
+            times.percentile(percent, nanoseconds);
         }
     }
 }
 
-/// What oha counted by a word; nothing may be missing, or it would be no error then.
+/// The counts of a distribution, which must exist: a missing one would hide errors.
 fn counts<'a>(json: &'a Json, key: &str) -> Result<Vec<(&'a str, u64)>, ImportError> {
     let path = format!("/{key}");
     let found = json.value.get(key).and_then(Value::as_object);
     let found = found.ok_or_else(|| json.malformed(&path, "counts"))?;
-    if found.len() > told::MOST_STEPS {
-        return Err(json.too_large(&format!("{} kinds", told::MOST_STEPS)));
+    if found.len() > convert::MAX_STEPS {
+        return Err(json.too_large(&format!("{} kinds", convert::MAX_STEPS)));
     }
-    let counts = found.iter().map(|(words, count)| {
-        let count = count.as_f64().and_then(told::count);
-        Ok((words.as_str(), count.ok_or_else(|| json.malformed(&path, "counts"))?))
+    let counts = found.iter().map(|(text, count)| {
+        let count = count.as_f64().and_then(convert::count);
+        Ok((text.as_str(), count.ok_or_else(|| json.malformed(&path, "counts"))?))
     });
     counts.collect()
 }
 
-/// By oha's words; `None`: what was under way at the end.
-fn error_kind(words: &str) -> Option<&'static str> {
-    let words = words.to_ascii_lowercase();
-    if words.contains("deadline") {
+/// The kind of an error, from oha's message; `None` for requests that were pending at the end.
+fn error_kind(message: &str) -> Option<&'static str> {
+    let message = message.to_ascii_lowercase();
+    if message.contains("deadline") {
         return None;
     }
     let kinds = [
@@ -117,5 +118,5 @@ fn error_kind(words: &str) -> Option<&'static str> {
         ("tls", ErrorKind::Tls),
         ("certificate", ErrorKind::Tls),
     ];
-    Some(told::kind_in(&words, &kinds).unwrap_or(kind::OTHER))
+    Some(convert::match_kind(&message, &kinds).unwrap_or(kind::OTHER))
 }

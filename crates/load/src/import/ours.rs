@@ -1,42 +1,42 @@
-//! Results that `beamtune load` wrote (docs/load-result.schema.json), also those that were imported: shown again, or merged.
+//! Results that `beamtune load` wrote (docs/load-result.schema.json), including imported ones, to show again or to merge.
 
 use beamtune_model::load::{Asked, LOAD_RESULT_VERSION, Latency, LoadResult};
 use serde::Deserialize;
 
 use super::ImportError;
+use super::convert;
 use super::document::Json;
-use super::told::MOST;
 use crate::times::Times;
 
-/// The most steps and seconds of a result; what `beamtune load` writes has far fewer steps, and 30 days of seconds.
-const MOST_ENTRIES: usize = 3_000_000;
-/// No count is larger, so that sums of all stay within 64 bits.
-const MOST_COUNT: u64 = MOST as u64;
-/// Thirty thousand years: seconds are counted and told without a look at their size.
-const MOST_SECONDS: f64 = 1e12;
+/// Maximum number of steps and seconds of a result. A load has far fewer steps and at most 30 days of seconds.
+const MAX_ENTRIES: usize = 3_000_000;
+/// Maximum of any count, so that sums stay within 64 bits.
+const MAX_COUNT: u64 = convert::MAX_COUNT as u64;
+/// Maximum of a time in seconds: thirty thousand years. Calculations with larger ones could overflow.
+const MAX_SECONDS: f64 = 1e12;
 
-/// Reads it. What the result says of the generator stays as it is; nothing is added to its remarks.
+/// Imports a result unchanged, without additional remarks.
 pub(super) fn read(json: &Json) -> Result<LoadResult, ImportError> {
     let version = json.value.get("version").and_then(serde_json::Value::as_u64);
     if version.is_some_and(|version| version > u64::from(LOAD_RESULT_VERSION)) {
-        return Err(json.unsupported("a result of a newer beamtune", "read it with that one"));
+        return Err(json.unsupported("a result of a newer beamtune", "upgrade"));
     }
     let result = LoadResult::deserialize(&json.value)
         .map_err(|error| json.malformed("", &format!("a result of beamtune ({error})")))?;
-    if result.steps.len().saturating_add(result.seconds.len()) > MOST_ENTRIES {
-        return Err(json.too_large(&format!("{MOST_ENTRIES} steps and seconds")));
+    if result.steps.len().saturating_add(result.seconds.len()) > MAX_ENTRIES {
+        return Err(json.too_large(&format!("{MAX_ENTRIES} steps and seconds")));
     }
-    match wrong(&result) {
+    match invalid_value(&result) {
         Some((path, expected)) => Err(json.malformed(&path, expected)),
         None => Ok(result),
     }
 }
 
-/// What cannot be in a result: where, and what ought to stand there.
-fn wrong(result: &LoadResult) -> Option<(String, &'static str)> {
-    let counted = |path: &str, count: u64| (count > MOST_COUNT).then(|| (path.to_owned(), "a count"));
+/// The first invalid value of a result: its path, and what was expected.
+fn invalid_value(result: &LoadResult) -> Option<(String, &'static str)> {
+    let counted = |path: &str, count: u64| (count > MAX_COUNT).then(|| (path.to_owned(), "a count"));
     let timed = |path: &str, seconds: Option<f64>| {
-        let is_wrong = seconds.is_some_and(|seconds| !(0.0..=MOST_SECONDS).contains(&seconds));
+        let is_wrong = seconds.is_some_and(|seconds| !(0.0..=MAX_SECONDS).contains(&seconds));
         is_wrong.then(|| (path.to_owned(), "a number of seconds"))
     };
     let asked = match result.asked {
@@ -53,7 +53,7 @@ fn wrong(result: &LoadResult) -> Option<(String, &'static str)> {
         .or_else(|| timed("/generator/cpu_s", generator.cpu_s))
         .or_else(|| {
             let own_lag = generator.own_lag.as_ref()?;
-            wrong_times(own_lag).map(|expected| ("/generator/own_lag".to_owned(), expected))
+            invalid_times(own_lag).map(|expected| ("/generator/own_lag".to_owned(), expected))
         })
         .or_else(|| counted("/unfinished", result.unfinished))
         .or_else(|| {
@@ -61,28 +61,28 @@ fn wrong(result: &LoadResult) -> Option<(String, &'static str)> {
             counted("/traffic/messages", traffic.messages)
                 .or_else(|| counted("/traffic/reconnects", traffic.reconnects))
         })
-        .or_else(|| result.steps.iter().enumerate().find_map(|(index, step)| wrong_step(index, step)))
+        .or_else(|| result.steps.iter().enumerate().find_map(|(index, step)| invalid_step(index, step)))
         .or_else(|| {
             result.seconds.iter().enumerate().find_map(|(index, second)| {
                 let counts = [Some(second.done), Some(second.errors), second.asked];
                 let others = [second.connected, second.waiting];
-                let is_wrong = counts.into_iter().chain(others).flatten().any(|count| count > MOST_COUNT)
-                    || second.second.unsigned_abs() > MOST_COUNT
-                    || second.cores.is_some_and(|cores| !(0.0..=MOST).contains(&cores));
+                let is_wrong = counts.into_iter().chain(others).flatten().any(|count| count > MAX_COUNT)
+                    || second.second.unsigned_abs() > MAX_COUNT
+                    || second.cores.is_some_and(|cores| !(0.0..=convert::MAX_COUNT).contains(&cores));
                 is_wrong.then(|| (format!("/seconds/{index}"), "counts of a second"))
             })
         })
 }
 
-fn wrong_step(index: usize, step: &beamtune_model::load::LoadStep) -> Option<(String, &'static str)> {
+fn invalid_step(index: usize, step: &beamtune_model::load::LoadStep) -> Option<(String, &'static str)> {
     let is_kind = |kind: &str| {
         kind.starts_with(|first: char| first.is_ascii_lowercase())
             && kind.chars().all(|char| char.is_ascii_lowercase() || char == '_')
     };
-    if step.done > MOST_COUNT || step.received_bytes.is_some_and(|bytes| bytes > MOST_COUNT * 1000) {
+    if step.done > MAX_COUNT || step.received_bytes.is_some_and(|bytes| bytes > MAX_COUNT * 1000) {
         return Some((format!("/steps/{index}"), "counts of a step"));
     }
-    if step.errors.iter().any(|(kind, errors)| !is_kind(kind) || errors.count > MOST_COUNT) {
+    if step.errors.iter().any(|(kind, errors)| !is_kind(kind) || errors.count > MAX_COUNT) {
         return Some((format!("/steps/{index}/errors"), "counts of errors by kind"));
     }
     let kinds = [
@@ -92,13 +92,13 @@ fn wrong_step(index: usize, step: &beamtune_model::load::LoadStep) -> Option<(St
         ("first_byte", &step.first_byte),
     ];
     kinds.into_iter().find_map(|(name, latency)| {
-        let expected = wrong_times(latency.as_ref()?)?;
+        let expected = invalid_times(latency.as_ref()?)?;
         Some((format!("/steps/{index}/{name}"), expected))
     })
 }
 
-fn wrong_times(latency: &Latency) -> Option<&'static str> {
-    if latency.count > MOST_COUNT {
+fn invalid_times(latency: &Latency) -> Option<&'static str> {
+    if latency.count > MAX_COUNT {
         return Some("a count of times");
     }
     let histogram = latency.histogram.as_deref()?;

@@ -1,25 +1,26 @@
-//! What RabbitMQ's PerfTest prints: a line each second, and at the end the rates and times of the whole run.
+//! The output of RabbitMQ's PerfTest: a line per second, and at the end the rates and times of the whole run.
 //!
-//! Its words are from the classes of `com.rabbitmq.perf.metrics` of <https://github.com/rabbitmq/rabbitmq-perf-test> (2.19 and later
-//! write `time 1.000 s`, those before `time: 1.000s`).
+//! The format is from the package `com.rabbitmq.perf.metrics` of <https://github.com/rabbitmq/rabbitmq-perf-test> (2.19 and later write
+//! `time 1.000 s`, earlier versions `time: 1.000s`).
 
 use beamtune_model::load::{LoadResult, LoadSecond, LoadStep};
 
+use super::convert::{self, MICROSECOND_NS, MILLISECOND_NS, ReportedTimes, add_errors, kind};
 use super::lines::Lines;
-use super::told::{self, MICROSECOND_NS, MILLISECOND_NS, Told, add_errors, kind};
 use super::{ImportError, Tool};
 
-const DELAY: &str = "The response time of \"receive\" is the consumer latency, from publishing to consuming: two clocks if they ran on two hosts. That of the whole run is of a sample of 1,028 messages that favours the last minutes, that of a second of one of its own.";
+const DELAY: &str = "The response time of \"receive\" is the consumer latency, from publishing to consuming; on two hosts it is a difference of two clocks. The percentiles of the whole run are from a sample of 1,028 messages that favours the last minutes, those of a second from a sample of that second.";
 const CONFIRMS: &str =
     "The response time of \"publish\" is the confirm latency, from publishing to the broker's confirm.";
-const RATES: &str = "Counts are made from rates, which are printed in whole messages a second.";
-/// Seconds of a run: two days.
-const MOST_SECONDS: f64 = 200_000.0;
-/// The times that it prints, and their percent; the first is the shortest one.
+const RATES: &str = "Counts are calculated from rates, which are printed in whole messages per second.";
+/// Maximum length of a run: two days.
+const MAX_SECONDS: f64 = 200_000.0;
+/// The printed times.
 const TIMES: &str = "min/median/75th/95th/99th";
+/// The percentiles among the printed times, which follow the minimum.
 const PERCENTS: [f64; 4] = [50.0, 75.0, 95.0, 99.0];
 
-/// A line that it prints while it runs.
+/// A line that is printed during the run.
 #[derive(Default)]
 struct Line {
     at_s: f64,
@@ -27,13 +28,13 @@ struct Line {
     received: Option<f64>,
     returned: f64,
     nacked: f64,
-    /// Of consumers if it has them, else of confirms.
+    /// Consumer latencies, or else confirm latencies.
     times_ns: Option<[u64; 5]>,
-    /// Whose latencies it has: consumers', confirms'.
+    /// Whether it has consumer latencies and confirm latencies.
     has: [bool; 2],
 }
 
-/// Whether it is such a line.
+/// Whether this is a line that is printed during the run.
 pub(super) fn is_line(line: &str) -> bool {
     parse(line).is_some()
 }
@@ -63,12 +64,12 @@ fn parse(line: &str) -> Option<Line> {
     (found.sent.is_some() || found.received.is_some()).then_some(found)
 }
 
-/// A number as it is written in a locale with a point or a comma.
+/// Parses a number with a decimal point or comma, depending on PerfTest's locale.
 fn number(text: &str) -> Option<f64> {
-    text.replace(',', ".").parse().ok().filter(|number: &f64| (0.0..told::MOST).contains(number))
+    text.replace(',', ".").parse().ok().filter(|number: &f64| (0.0..convert::MAX_COUNT).contains(number))
 }
 
-/// `1109/2913/4100/6200/9830 µs`.
+/// Parses `1109/2913/4100/6200/9830 µs` into nanoseconds.
 fn times(text: &str) -> Option<[u64; 5]> {
     let (values, unit) = text.trim().split_once(' ')?;
     let unit_ns = match unit {
@@ -78,29 +79,29 @@ fn times(text: &str) -> Option<[u64; 5]> {
     };
     let values: Vec<u64> = values
         .split('/')
-        .map(|value| told::nanoseconds(value.parse().ok()?, unit_ns))
+        .map(|value| convert::nanoseconds(value.parse().ok()?, unit_ns))
         .collect::<Option<_>>()?;
     values.try_into().ok()
 }
 
-/// A line of the summary: what it is of, and its value.
+/// A line of the summary: its name and value.
 fn summary(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix("id: ")?.split_once(", ")?.1;
-    let of = |name| rest.strip_prefix(name).map(|value| (name, value.trim()));
-    of("sending rate avg:").or_else(|| of("receiving rate avg:")).or_else(|| {
+    let value_of = |name| rest.strip_prefix(name).map(|value| (name, value.trim()));
+    value_of("sending rate avg:").or_else(|| value_of("receiving rate avg:")).or_else(|| {
         let (name, value) = rest.split_once(TIMES)?;
         matches!(name.trim(), "consumer latency" | "confirm latency").then(|| (name.trim(), value.trim()))
     })
 }
 
-/// Reads it.
+/// Imports the output.
 pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
-    let mut result = told::blank(Tool::PerfTest);
+    let mut result = convert::blank(Tool::PerfTest);
     let (mut sent, mut received, mut errors) = (0.0, 0.0, 0.0);
     let (mut consumer_ns, mut confirm_ns) = (None, None);
     let (mut is_over, mut has) = (false, [false; 2]);
     let mut before_s = 0.0;
-    // With a consumer, a message is done when that has it: it counts once.
+    // With consumers, a message counts once, when it is received.
     let mut is_consumed = false;
     while lines.advance()? {
         if let Some((name, value)) = summary(lines.text()) {
@@ -112,55 +113,55 @@ pub(super) fn read(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
             continue;
         }
         let Some(line) = parse(lines.text()) else { continue };
-        if line.at_s > MOST_SECONDS {
-            return Err(lines.too_large(format!("{MOST_SECONDS} s")));
+        if line.at_s > MAX_SECONDS {
+            return Err(lines.too_large(format!("{MAX_SECONDS} s")));
         }
-        // Where the clock goes back, another test begins in the same output.
+        // If the time goes back, the output contains another run.
         if line.at_s <= before_s {
-            return Err(lines.malformed("a later time: one file for each run"));
+            return Err(lines.malformed("a later time: use one file per run"));
         }
         has = [has[0] | line.has[0], has[1] | line.has[1]];
         let elapsed_s = line.at_s - before_s;
         before_s = line.at_s;
-        let of = |rate: Option<f64>| rate.unwrap_or(0.0) * elapsed_s;
-        sent += of(line.sent);
-        received += of(line.received);
+        let count = |rate: Option<f64>| rate.unwrap_or(0.0) * elapsed_s;
+        sent += count(line.sent);
+        received += count(line.received);
         let wrong = (line.returned + line.nacked) * elapsed_s;
         errors += wrong;
         is_consumed |= line.received.is_some();
-        let done = of(if is_consumed { line.received } else { line.sent });
+        let done = count(if is_consumed { line.received } else { line.sent });
         result.seconds.push(LoadSecond {
             p50_ns: line.times_ns.map(|[_, median, ..]| median),
             p99_ns: line.times_ns.map(|[.., p99]| p99),
-            // Lines stand at the end of their seconds; whole ones, where it was told to print them at longer intervals.
+            // A line belongs to the second before it, even if lines are printed at longer intervals.
             ..LoadSecond::counted(
                 (line.at_s.round() as i64 - 1).max(0),
-                told::count(done).unwrap_or(0),
-                told::count(wrong).unwrap_or(0),
+                convert::count(done).unwrap_or(0),
+                convert::count(wrong).unwrap_or(0),
             )
         });
     }
     result.length_s = before_s;
     result.generator.processes = 1;
-    // The last lines of the summary are of the latencies that the others have.
-    let is_told = |has: bool, times_ns: Option<[u64; 5]>| !has || times_ns.is_some();
-    if !is_over || !is_told(has[0], consumer_ns) || !is_told(has[1], confirm_ns) {
+    // The summary ends with the latencies that the lines had.
+    let is_complete = |has: bool, times_ns: Option<[u64; 5]>| !has || times_ns.is_some();
+    if !is_over || !is_complete(has[0], consumer_ns) || !is_complete(has[1], confirm_ns) {
         result.remarks.push("Cut off before the end of its summary.".to_owned());
     }
     for (name, count, times_ns) in [("publish", sent, confirm_ns), ("receive", received, consumer_ns)] {
-        let count = told::count(count).unwrap_or(0);
+        let count = convert::count(count).unwrap_or(0);
         let is_send = is_consumed && name == "publish";
-        let mut step = LoadStep { done: count, is_send, ..told::step(name) };
+        let mut step = LoadStep { done: count, is_send, ..convert::step(name) };
         if name == "publish" {
-            let wrong = told::count(errors).unwrap_or(0);
+            let wrong = convert::count(errors).unwrap_or(0);
             add_errors(&mut step.errors, kind::OTHER, wrong, "PerfTest: returned or nacked");
         }
-        if let Some([least, percentiles @ ..]) = times_ns {
-            let mut told = Told { count, min_ns: Some(least), ..Told::default() };
+        if let Some([min, percentiles @ ..]) = times_ns {
+            let mut times = ReportedTimes { count, min_ns: Some(min), ..ReportedTimes::default() };
             for (percent, value) in PERCENTS.into_iter().zip(percentiles) {
-                told.percentile(percent, Some(value));
+                times.percentile(percent, Some(value));
             }
-            step.response = told.latency(&mut result.remarks);
+            step.response = times.latency(&mut result.remarks);
             let remark = if name == "publish" { CONFIRMS } else { DELAY };
             result.remarks.push(remark.to_owned());
         }
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_old_and_new_versions_are_read() {
+    fn lines_of_old_and_new_versions_are_parsed() {
         let new = parse("id: test-1, time 2.001 s, sent: 55341 msg/s, returned: 0 msg/s, confirmed: 5 msg/s, nacked: 1.5 msg/s, received: 128229 msg/s, min/median/75th/95th/99th consumer latency: 9494/125465/248148/357311/400685 µs, confirm latency: 1/2/3/4/5 µs").unwrap();
         assert_eq!((new.at_s, new.sent, new.received), (2.001, Some(55_341.0), Some(128_229.0)));
         assert_eq!((new.returned, new.nacked), (0.0, 1.5));
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_is_told_from_the_lines() {
+    fn the_summary_is_distinguished_from_the_lines() {
         let line =
             "id: test-1, consumer latency min/median/75th/95th/99th 133000/150000/170000/180000/190000 µs";
         assert_eq!(summary(line), Some(("consumer latency", "133000/150000/170000/180000/190000 µs")));

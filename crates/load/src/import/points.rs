@@ -1,30 +1,29 @@
-//! Files with a line for each request: what is kept of them is a histogram for each step, and for each second a count and two
-//! percentiles.
+//! Files with a line per request, reduced to a histogram per step, and to counts and two percentiles per second.
 
 use std::collections::{BTreeMap, HashMap};
 
 use beamtune_model::load::{LoadErrors, LoadResult, LoadSecond, LoadStep};
 
 use super::ImportError;
+use super::convert::{self, add_errors};
 use super::lines::Lines;
-use super::told::{self, add_errors};
 use crate::collect;
 use crate::times::Times;
 
-/// Steps that are told apart; a histogram takes some hundred kilobytes.
-const MOST_NAMES: usize = 100;
-/// What the others are called.
+/// Maximum number of distinct steps; a histogram takes some hundred kilobytes.
+const MAX_NAMES: usize = 100;
+/// Name of the step for all further names.
 const OTHERS: &str = "others";
-/// Lines are almost in the order of time: a second is open until one so much later comes.
+/// Lines are nearly ordered by time: a second is closed when a line this much later comes.
 const OPEN_SECONDS: i64 = 60;
-/// The longest run: more than two days.
-const MOST_SECONDS: usize = 200_000;
+/// Maximum length of a run: more than two days.
+const MAX_SECONDS: usize = 200_000;
 
-/// What has to be said of each.
+/// Remark for all results of this kind.
 pub(super) const RIGHT_ANSWERS: &str =
-    "Times are of right answers only, and their percentiles are made from the times of all of them.";
+    "Times are those of correct answers only; percentiles are calculated from all of them.";
 
-/// What was read so far.
+/// The requests so far.
 #[derive(Default)]
 pub(super) struct Points {
     steps: Vec<Step>,
@@ -44,7 +43,7 @@ struct Step {
     done: u64,
     errors: BTreeMap<String, LoadErrors>,
     service: Times,
-    /// What a histogram rounds.
+    /// Exact statistics, which the histogram rounds.
     exact: Option<Exact>,
     first_byte: Times,
 }
@@ -67,21 +66,21 @@ struct Second {
 
 /// One request.
 pub(super) struct Request<'a> {
-    /// Its step.
+    /// Name of its step.
     pub step: &'a str,
-    /// When it was sent, seconds since 1970.
+    /// When it was sent, in seconds since 1970.
     pub began_s: f64,
-    /// When it ended.
+    /// When it ended, in seconds since 1970.
     pub ended_s: f64,
-    /// How long it took, or why it failed: the kind and what was said.
+    /// Service time in nanoseconds, or kind and text of the error.
     pub outcome: Result<u64, (&'a str, &'a str)>,
 }
 
 impl Points {
-    /// Counts a request.
+    /// Adds a request.
     pub fn add(&mut self, lines: &Lines<'_>, request: &Request<'_>) -> Result<(), ImportError> {
-        self.spans(lines, request.began_s)?;
-        self.spans(lines, request.ended_s)?;
+        self.extend_to(lines, request.began_s)?;
+        self.extend_to(lines, request.ended_s)?;
         let second = self.second(lines, request.ended_s.floor() as i64)?;
         match request.outcome {
             Ok(service_ns) => {
@@ -107,28 +106,28 @@ impl Points {
         Ok(())
     }
 
-    /// Counts how long the first byte of an answer took.
+    /// Adds the time to the first byte of an answer.
     pub fn first_byte(&mut self, step: &str, nanoseconds: u64) {
         self.step(step).first_byte.record(nanoseconds);
     }
 
-    /// Counts what went wrong without being a request.
+    /// Adds errors that are no requests.
     pub fn errors(&mut self, step: &str, kind: &str, count: u64, first: &str) {
         add_errors(&mut self.step(step).errors, kind, count, first);
     }
 
-    /// Its steps, seconds, begin and length go into a result.
+    /// Sets the steps, seconds, start and length of a result.
     pub fn finish(mut self, result: &mut LoadResult) {
         self.close(i64::MAX);
         if let Some(first_s) = self.first_s {
             result.began_unix_s = Some(first_s);
             result.length_s = self.last_s - first_s;
         }
-        // Seconds are whole ones of the clock, from the one in which the first request began.
+        // Seconds are those of the clock, from the one in which the first request began.
         let begin = self.first_s.unwrap_or_default().floor() as i64;
         let mut next = begin;
         for (at, second) in self.seconds {
-            // In between nothing came: that is a finding, not a hole.
+            // Seconds without a line had no answers; they are not missing.
             result.seconds.extend((next..at).map(|at| row(at - begin, &Second::default())));
             result.seconds.push(row(at - begin, &second));
             next = at + 1;
@@ -136,24 +135,23 @@ impl Points {
         result.steps.extend(self.steps.into_iter().map(Step::finish));
         if self.has_others {
             result.remarks.push(format!(
-                "Steps beyond the first {MOST_NAMES} stand together as \"{OTHERS}\": give requests names that are few."
+                "Steps beyond the first {MAX_NAMES} are combined as \"{OTHERS}\": use fewer names of requests."
             ));
         }
         if self.has_late {
             result.remarks.push(format!(
-                "Lines came more than {OPEN_SECONDS} s out of their order: their seconds have no percentiles."
+                "Some lines are more than {OPEN_SECONDS} s out of order: their seconds have no percentiles."
             ));
         }
     }
 
-    fn spans(&mut self, lines: &Lines<'_>, at_s: f64) -> Result<(), ImportError> {
+    /// Extends the run to an instant.
+    fn extend_to(&mut self, lines: &Lines<'_>, at_s: f64) -> Result<(), ImportError> {
         let first_s = *self.first_s.get_or_insert(at_s);
         self.first_s = Some(first_s.min(at_s));
         self.last_s = self.last_s.max(at_s);
-        if self.last_s - first_s.min(at_s) > MOST_SECONDS as f64 {
-            return Err(
-                lines.too_large(format!("{MOST_SECONDS} s from its first to line {}", lines.number()))
-            );
+        if self.last_s - first_s.min(at_s) > MAX_SECONDS as f64 {
+            return Err(lines.too_large(format!("{MAX_SECONDS} s from its first to line {}", lines.number())));
         }
         Ok(())
     }
@@ -165,8 +163,8 @@ impl Points {
             self.open_from = Some(at - OPEN_SECONDS);
         }
         let is_late = at < open_from;
-        if self.seconds.len() >= MOST_SECONDS && !self.seconds.contains_key(&at) {
-            return Err(lines.too_large(format!("{MOST_SECONDS} s of requests")));
+        if self.seconds.len() >= MAX_SECONDS && !self.seconds.contains_key(&at) {
+            return Err(lines.too_large(format!("{MAX_SECONDS} s of requests")));
         }
         let second = self.seconds.entry(at).or_default();
         if is_late {
@@ -193,13 +191,13 @@ impl Points {
 
     fn step(&mut self, name: &str) -> &mut Step {
         let mut index = self.indices.get(name).copied();
-        if index.is_none() && self.steps.len() >= MOST_NAMES {
+        if index.is_none() && self.steps.len() >= MAX_NAMES {
             self.has_others = true;
             index = self.indices.get(OTHERS).copied();
         }
         let index = index.unwrap_or_else(|| {
-            let name = if self.steps.len() >= MOST_NAMES { OTHERS } else { name };
-            self.steps.push(Step { name: told::words(name), ..Step::default() });
+            let name = if self.steps.len() >= MAX_NAMES { OTHERS } else { name };
+            self.steps.push(Step { name: convert::shortened(name), ..Step::default() });
             self.indices.insert(name.to_owned(), self.steps.len() - 1);
             self.steps.len() - 1
         });
@@ -237,7 +235,7 @@ fn row(second: i64, counted: &Second) -> LoadSecond {
     }
 }
 
-/// An instant in seconds since 1970, if it can be one.
+/// An instant in seconds since 1970, if the number is a valid one.
 pub(super) fn instant_s(seconds: f64) -> Option<f64> {
     (0.0..=1e11).contains(&seconds).then_some(seconds)
 }

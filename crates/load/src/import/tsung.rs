@@ -1,33 +1,33 @@
-//! Tsung's tsung.log, which it writes every ten seconds, and its tsung.dump of `dumptraffic="protocol"`, which has a line for
-//! each request.
+//! Tsung's tsung.log, which has an entry every ten seconds, and its tsung.dump (`dumptraffic="protocol"`), which has a line per
+//! request.
 //!
 //! A line of tsung.log is `stats: NAME COUNT MEAN STDDEV MAX MIN MEAN_BEFORE COUNT_BEFORE` for times (milliseconds) and
-//! `stats: NAME MORE TOTAL` for counts; maximum and minimum are of the whole run. Means of the parts and their counts make the
-//! exact mean of the whole.
+//! `stats: NAME MORE TOTAL` for counts; maximum and minimum are those of the whole run. The exact mean of the whole run follows from
+//! the means and counts of its parts.
 
 use std::collections::BTreeMap;
 
 use beamtune_model::load::{Latency, LoadResult};
 
+use super::convert::{self, MILLISECOND_NS, ReportedTimes, SECOND_NS, add_errors, kind};
 use super::lines::Lines;
 use super::points::{self, Points, Request};
-use super::told::{self, MILLISECOND_NS, SECOND_NS, Told, add_errors, kind};
 use super::{ImportError, Tool};
 use crate::tally::ErrorKind;
 
-const SERVICE: &str = "Tsung measures service times, from the sending to the answer's end: a user that waits for an answer sends nothing meanwhile, so of an arrival rate only the users' first requests are on time.";
-const STATUSES: &str = "Times are of all answers, those with a status of 400 and more too.";
+const SERVICE: &str = "Tsung measures service times, from sending to the end of the answer: a user that waits for an answer sends nothing else, so with an arrival rate only the first requests of users are on time.";
+const STATUSES: &str = "Times are those of all answers, including statuses of 400 and above.";
 const NO_PERCENTILES: &str = "tsung.log has no percentiles and no seconds: dumptraffic=\"protocol\" writes tsung.dump, which has each request.";
-const BEGIN: &str = "Its length is counted from ten seconds before the first entry, which is how often Tsung writes one unless told otherwise.";
-const OVERLAP: &str = "Transactions, pages and sessions are left out: they are made of the same requests.";
-/// How often Tsung writes, in seconds (dumpstats_interval).
+const BEGIN: &str = "The length is counted from ten seconds before the first entry, Tsung's default interval between entries.";
+const OVERLAP: &str = "Transactions, pages and sessions are left out: they consist of the same requests.";
+/// Tsung's default interval between entries, in seconds (dumpstats_interval).
 const INTERVAL_S: f64 = 10.0;
 
-/// Reads tsung.log.
+/// Imports tsung.log.
 pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
-    let mut result = told::blank(Tool::Tsung);
+    let mut result = convert::blank(Tool::Tsung);
     let (mut first_s, mut last_s) = (None, 0.0);
-    let mut times: BTreeMap<&str, Told> = BTreeMap::new();
+    let mut times: BTreeMap<&str, ReportedTimes> = BTreeMap::new();
     let mut totals: BTreeMap<String, u64> = BTreeMap::new();
     let mut is_over = false;
     while lines.advance()? {
@@ -44,22 +44,22 @@ pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
                 .map(|word| word.parse().ok().filter(|number: &f64| number.is_finite()))
                 .collect();
             let Some(name) = words.first().filter(|_| first_s.is_some()) else {
-                return Err(lines.malformed("stats: NAME and numbers below an entry's time"));
+                return Err(lines.malformed("stats: NAME and numbers, after the time of the entry"));
             };
             if name.starts_with('{') || !is_wanted(name) {
                 continue;
             }
             match numbers.as_deref() {
                 Some([count, mean, _, max, min, mean_before, count_before]) => {
-                    let told = told_of(*count, *mean, *max, *min, *mean_before, *count_before);
-                    let told = told.ok_or_else(|| lines.malformed("counts and times"))?;
-                    times.insert(if *name == "connect" { "connect" } else { "request" }, told);
+                    let reported = reported_times(*count, *mean, *max, *min, *mean_before, *count_before);
+                    let reported = reported.ok_or_else(|| lines.malformed("counts and times"))?;
+                    times.insert(if *name == "connect" { "connect" } else { "request" }, reported);
                 }
                 Some([_, total]) => {
-                    if !totals.contains_key(*name) && totals.len() >= told::MOST_STEPS {
-                        return Err(lines.too_large(format!("{} counters", told::MOST_STEPS)));
+                    if !totals.contains_key(*name) && totals.len() >= convert::MAX_STEPS {
+                        return Err(lines.too_large(format!("{} counters", convert::MAX_STEPS)));
                     }
-                    let total = told::count(*total).ok_or_else(|| lines.malformed("a total"))?;
+                    let total = convert::count(*total).ok_or_else(|| lines.malformed("a total"))?;
                     totals.insert((*name).to_owned(), total);
                 }
                 _ if lines.is_cut() => result.remarks.push(lines.cut_remark()),
@@ -71,20 +71,23 @@ pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     }
     let first_s = first_s.ok_or_else(|| lines.ended("# stats: dump at TIME"))?;
     if !is_over {
-        result.remarks.push("Its end (EndMonitor) is missing: Tsung still ran, or it is cut off.".to_owned());
+        result.remarks.push(
+            "The end of the log (EndMonitor) is missing: Tsung was still running, or the file is cut off."
+                .to_owned(),
+        );
     }
     result.began_unix_s = Some((first_s - INTERVAL_S).max(0.0));
     result.length_s = (last_s - first_s).max(0.0) + INTERVAL_S;
-    let mut connect = told::step("connect");
+    let mut connect = convert::step("connect");
     connect.is_connect = true;
-    let mut request = told::step("request");
+    let mut request = convert::step("request");
     let mut wrong = 0;
     for (name, total) in totals {
         match name.parse::<u16>() {
             Ok(status) if status >= 400 => {
                 wrong += total;
-                let words = format!("status {status}");
-                add_errors(&mut request.errors, ErrorKind::Status.text(), total, &words);
+                let text = format!("status {status}");
+                add_errors(&mut request.errors, ErrorKind::Status.text(), total, &text);
             }
             Ok(_) => {}
             Err(_) if name.starts_with("error_connect") => {
@@ -93,12 +96,13 @@ pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
             Err(_) if name.starts_with("error") => {
                 add_errors(&mut request.errors, error_kind(&name), total, &name);
             }
-            // The other counts, of users, bytes and matches, are no errors.
+            // Other counts (users, bytes, matches) are no errors.
             Err(_) => {}
         }
     }
-    let mut latency =
-        |name| -> Option<Latency> { times.remove(name).and_then(|told| told.latency(&mut result.remarks)) };
+    let mut latency = |name| -> Option<Latency> {
+        times.remove(name).and_then(|reported| reported.latency(&mut result.remarks))
+    };
     connect.service = latency("connect");
     connect.done = connect.service.as_ref().map_or(0, |latency| latency.count);
     request.service = latency("request");
@@ -112,21 +116,28 @@ pub(super) fn log(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
     Ok(result)
 }
 
-/// Of what Tsung counts: requests, connections, statuses and errors.
+/// Whether a counter is of requests, connections, statuses or errors.
 fn is_wanted(name: &str) -> bool {
     matches!(name, "request" | "response_time" | "connect")
         || name.starts_with("error")
         || name.parse::<u16>().is_ok()
 }
 
-fn told_of(count: f64, mean: f64, max: f64, min: f64, mean_before: f64, count_before: f64) -> Option<Told> {
-    let all = told::count(count + count_before)?;
+fn reported_times(
+    count: f64,
+    mean: f64,
+    max: f64,
+    min: f64,
+    mean_before: f64,
+    count_before: f64,
+) -> Option<ReportedTimes> {
+    let all = convert::count(count + count_before)?;
     let mean_ms = (mean * count + mean_before * count_before) / (count + count_before);
-    Some(Told {
+    Some(ReportedTimes {
         count: all,
-        min_ns: told::nanoseconds(min, MILLISECOND_NS),
+        min_ns: convert::nanoseconds(min, MILLISECOND_NS),
         mean_ns: Some(mean_ms * MILLISECOND_NS).filter(|mean| mean.is_finite()),
-        max_ns: told::nanoseconds(max, MILLISECOND_NS),
+        max_ns: convert::nanoseconds(max, MILLISECOND_NS),
         percentiles: Vec::new(),
     })
 }
@@ -145,10 +156,10 @@ fn error_kind(name: &str) -> &'static str {
         ("emfile", ErrorKind::Exhausted),
     ];
     let unknown = if name.starts_with("error_connect") { kind::CONNECT } else { kind::OTHER };
-    told::kind_in(name, &kinds).unwrap_or(unknown)
+    convert::match_kind(name, &kinds).unwrap_or(unknown)
 }
 
-/// A line of tsung.dump. An URL may hold its separator, so what stands behind is counted from the end.
+/// A line of tsung.dump. A URL may contain the separator, so the values after it are counted from the end.
 struct Row<'a> {
     at_s: f64,
     method: &'a str,
@@ -169,13 +180,13 @@ fn row(line: &str) -> Option<Row<'_>> {
     let (_size, status) = (back.next()?, back.next()?);
     // Without an answer there is no status.
     let status = if status.is_empty() { 0 } else { status.parse().ok()? };
-    let took_ns = told::nanoseconds(took_ms, MILLISECOND_NS)?;
+    let took_ns = convert::nanoseconds(took_ms, MILLISECOND_NS)?;
     Some(Row { at_s, method, url: back.next()?, status, took_ns, error, tag })
 }
 
-/// Reads tsung.dump.
+/// Imports tsung.dump.
 pub(super) fn dump(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
-    let mut result = told::blank(Tool::Tsung);
+    let mut result = convert::blank(Tool::Tsung);
     let mut points = Points::default();
     while lines.advance()? {
         if lines.text().starts_with('#') {
@@ -186,15 +197,15 @@ pub(super) fn dump(lines: &mut Lines<'_>) -> Result<LoadResult, ImportError> {
             break;
         }
         let row = row(lines.text())
-            .ok_or_else(|| lines.malformed("the thirteen values of the header, by semicolons"))?;
-        // What a request asks for differs by its query; a tag is what its author calls it.
+            .ok_or_else(|| lines.malformed("the thirteen values of the header, separated by semicolons"))?;
+        // The query is dropped, because it may differ in each request; a tag is the user's own name for the request.
         let path = row.url.split('?').next().unwrap_or_default();
         let named = format!("{} {path}", row.method);
         let step = if row.tag.is_empty() { named.as_str() } else { row.tag };
-        let words = format!("status {}", row.status);
+        let text = format!("status {}", row.status);
         let outcome = match row.status {
             _ if !row.error.is_empty() => Err((error_kind(row.error), row.error)),
-            400.. => Err((ErrorKind::Status.text(), words.as_str())),
+            400.. => Err((ErrorKind::Status.text(), text.as_str())),
             _ => Ok(row.took_ns),
         };
         let began_s = (row.at_s - row.took_ns as f64 / SECOND_NS).max(0.0);
@@ -210,14 +221,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_semicolon_in_an_url_moves_nothing() {
+    fn a_semicolon_in_a_url_does_not_shift_the_values() {
         let row = row("1795236498.5;<0.1.0>;1;get;host;/a;b?c;d;200;160;17.462;tr;;;the tag").unwrap();
         assert_eq!((row.url, row.status, row.took_ns, row.tag), ("/a;b?c;d", 200, 17_462_000, "the tag"));
     }
 
     #[test]
-    fn means_of_parts_make_the_mean_of_the_whole() {
-        let told = told_of(16.0, 2.0, 28.0, 0.5, 5.0, 48.0).unwrap();
-        assert_eq!((told.count, told.mean_ns), (64, Some(4_250_000.0)));
+    fn the_mean_of_the_whole_follows_from_the_means_of_its_parts() {
+        let times = reported_times(16.0, 2.0, 28.0, 0.5, 5.0, 48.0).unwrap();
+        assert_eq!((times.count, times.mean_ns), (64, Some(4_250_000.0)));
     }
 }

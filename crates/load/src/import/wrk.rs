@@ -1,44 +1,43 @@
-//! What wrk and wrk2 print.
+//! The output of wrk and wrk2.
 //!
-//! wrk 4 corrects its latency: for each answer slower than twice the mean distance of a connection's requests, it counts those
-//! that would have been due meanwhile (`stats_correct` in its stats.c). So its percentiles are an estimate of the response time,
-//! and its maximum and the number of requests are measured. wrk2 measures from when a request was due by its rate; with
-//! --u_latency it prints the times from the sending too.
+//! wrk 4 corrects its latency: for each answer slower than twice the mean interval between the requests of a connection, it adds the
+//! requests that would have been due in that time (`stats_correct` in its stats.c). So its percentiles estimate the response time; only
+//! the maximum and the number of requests are measured. wrk2 measures from the due time of a request by its rate; with --u_latency it
+//! also prints the times from sending.
 
 use beamtune_model::load::{Asked, LoadResult};
 
+use super::convert::{self, MILLISECOND_NS, ReportedTimes, add_errors, kind};
 use super::lines::Lines;
-use super::told::{self, MILLISECOND_NS, Told, add_errors, kind};
 use super::{ImportError, Tool};
 use crate::tally::ErrorKind;
 
-const WRK: &str = "wrk estimates response times: it adds answers that would have been due while a connection waited, at the mean distance of its requests. Only max is measured.";
-const WRK2: &str = "wrk2 measures response times from when a request was due by its rate, which it does not print; it forgets those of its first ten seconds in a longer run.";
+const WRK: &str = "wrk estimates response times: it adds answers that would have been due while a connection waited, at the mean interval of its requests. Only max is measured.";
+const WRK2: &str = "wrk2 measures response times from the due time of a request by its rate, which it does not print; in a run of more than ten seconds it drops the times of the first ten.";
 const UNCORRECTED: &str = "Service times are wrk2's uncorrected latency.";
-const CLOSED: &str =
-    "If this was wrk2, say so: without --latency it prints what wrk prints, and its times are measured.";
+const CLOSED: &str = "For a result of wrk2 use --tool wrk2: without --latency its output is that of wrk, but its times are measured.";
 const STATUSES: &str =
-    "Times are of all answers, those with a status of 400 and more too. Body bytes are not told.";
+    "Times are those of all answers, including statuses of 400 and above. Body bytes are not reported.";
 
-/// Which times the lines are of.
+/// The times to which the present lines belong.
 #[derive(Clone, Copy, PartialEq)]
 enum Section {
     Response,
     Uncorrected,
 }
 
-/// Reads it.
+/// Imports the output.
 pub(super) fn read(lines: &mut Lines<'_>, is_wrk2: bool) -> Result<LoadResult, ImportError> {
-    let mut result = told::blank(Tool::Wrk);
-    let mut step = told::step("request");
-    let (mut response, mut uncorrected) = (Told::default(), Told::default());
+    let mut result = convert::blank(Tool::Wrk);
+    let mut step = convert::step("request");
+    let (mut response, mut uncorrected) = (ReportedTimes::default(), ReportedTimes::default());
     let mut section = Section::Response;
     let mut is_wrk2 = is_wrk2;
     let (mut connections, mut requests, mut timeouts, mut is_over) = (None, None, 0, false);
     while lines.advance()? {
         let words: Vec<&str> = lines.text().split_whitespace().collect();
         match words.as_slice() {
-            ["Running", _, "test", "@", target] => result.targets = vec![told::words(target)],
+            ["Running", _, "test", "@", target] => result.targets = vec![convert::shortened(target)],
             [threads, "threads", "and", devices, "connections"] => {
                 result.generator.processes = 1;
                 result.generator.threads = number(threads).ok_or_else(|| lines.malformed("threads"))? as u32;
@@ -50,14 +49,15 @@ pub(super) fn read(lines: &mut Lines<'_>, is_wrk2: bool) -> Result<LoadResult, I
                 section = if is_uncorrected { Section::Uncorrected } else { Section::Response };
             }
             ["Latency", mean, _, max, _] => {
-                // Not a number when nothing was measured.
-                response.mean_ns = told::time(mean).filter(|_| response.mean_ns.is_none());
-                response.max_ns = told::time_ns(max);
+                // `-nan` if nothing was measured.
+                response.mean_ns = convert::time(mean).filter(|_| response.mean_ns.is_none());
+                response.max_ns = convert::time_ns(max);
             }
             [percent, time] if percent.ends_with('%') => {
                 let percent = percent.trim_end_matches('%').parse();
                 let percent: f64 = percent.map_err(|_| lines.malformed("a percentile and its time"))?;
-                let time = told::time_ns(time).ok_or_else(|| lines.malformed("a percentile and its time"))?;
+                let time =
+                    convert::time_ns(time).ok_or_else(|| lines.malformed("a percentile and its time"))?;
                 let times = if section == Section::Response { &mut response } else { &mut uncorrected };
                 if percent >= 100.0 {
                     times.max_ns = Some(time);
@@ -77,11 +77,11 @@ pub(super) fn read(lines: &mut Lines<'_>, is_wrk2: bool) -> Result<LoadResult, I
                 times.count = count;
             }
             [count, "requests", "in", time, _, "read"] => {
-                let length_ns = told::time(time.trim_end_matches(','));
+                let length_ns = convert::time(time.trim_end_matches(','));
                 let both = number(count).zip(length_ns);
                 let (count, length_ns) = both.ok_or_else(|| lines.malformed("N requests in TIME"))?;
                 requests = Some(count);
-                result.length_s = length_ns / told::SECOND_NS;
+                result.length_s = length_ns / convert::SECOND_NS;
             }
             ["Socket", "errors:", "connect", connect, "read", read, "write", write, "timeout", timeout] => {
                 let number = |word: &str| {
@@ -96,7 +96,7 @@ pub(super) fn read(lines: &mut Lines<'_>, is_wrk2: bool) -> Result<LoadResult, I
             }
             ["Non-2xx", "or", "3xx", "responses:", count] => {
                 let count = number(count).ok_or_else(|| lines.malformed("a count of responses"))?;
-                let first = "wrk: an answer's status was 400 or more";
+                let first = "wrk: a status of 400 or above";
                 add_errors(&mut step.errors, ErrorKind::Status.text(), count, first);
                 step.done = count;
             }
@@ -108,8 +108,8 @@ pub(super) fn read(lines: &mut Lines<'_>, is_wrk2: bool) -> Result<LoadResult, I
     if !is_over {
         result.remarks.push("Cut off before its last line: errors may be missing.".to_owned());
     }
-    // Until here it was the number of wrong answers. wrk counts a slow answer as one and as a timeout; wrk2 counts how often
-    // it found a connection waiting.
+    // Until here `done` was the number of wrong answers. In wrk a timeout is also an answer; in wrk2 it is the number of times that a
+    // connection was found waiting.
     let wrong = step.done.saturating_add(if is_wrk2 { 0 } else { timeouts });
     step.done = requests.saturating_sub(wrong);
     if response.count == 0 {
@@ -134,5 +134,5 @@ pub(super) fn read(lines: &mut Lines<'_>, is_wrk2: bool) -> Result<LoadResult, I
 }
 
 fn number(word: &str) -> Option<u64> {
-    word.parse().ok().and_then(told::count)
+    word.parse().ok().and_then(convert::count)
 }

@@ -1,22 +1,22 @@
-//! Replies of HTTP/1.1 (RFC 9112), read piece by piece as they come. No socket, no clock.
+//! HTTP/1.1 requests, and an incremental reader of replies (RFC 9112).
 //!
-//! Heads are parsed by httparse. Bodies are counted and thrown away, unless a check wants them.
+//! Heads are parsed by httparse. Bodies are counted and discarded, unless a check needs them.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
 use std::mem::MaybeUninit;
 
-use super::{Answer, Checks, LOOKED_AT_BYTES, missing_part};
+use super::{Answer, CHECKED_BYTES, Checks, missing_part};
 use crate::tally::ErrorKind;
 use crate::template::{Template, Values};
 
-/// Longest head that is read; browsers and nginx give up between 8 and 256 kB.
-pub(super) const LONGEST_HEAD_BYTES: usize = 64 * 1024;
-/// Most fields of a head.
-pub(super) const MOST_FIELDS: usize = 128;
-/// Longest line with a chunk's size, extensions included, and longest line of a trailer.
-const LONGEST_LINE_BYTES: usize = 16 * 1024;
+/// Maximum size of a head; browsers and nginx allow between 8 and 256 kB.
+pub(super) const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// Maximum number of fields of a head.
+pub(super) const MAX_FIELDS: usize = 128;
+/// Maximum length of a chunk-size line, extensions included, and of a trailer line.
+const MAX_LINE_BYTES: usize = 16 * 1024;
 
 /// The head of a request, without the empty line at its end.
 pub(super) fn head(method: &str, path: &Template, fields: &[(String, Template)]) -> Template {
@@ -31,19 +31,19 @@ pub(super) fn head(method: &str, path: &Template, fields: &[(String, Template)])
     head
 }
 
-/// A request of HTTP/1.1.
+/// An HTTP/1.1 request.
 #[derive(Debug, Clone)]
 pub struct HttpRequest {
     head: Template,
     body: Option<Template>,
     is_head: bool,
-    /// The whole request, if no value is in it.
+    /// The whole request, if it has no placeholders.
     fixed: Option<Box<[u8]>>,
 }
 
 impl HttpRequest {
-    /// From the method, the path with its query, and fields of the head (name and value; `Host` is among them).
-    /// `Content-Length` is put in where there is a body, or where the method usually has one.
+    /// A request with this method, path (with query) and header fields (name and value, including `Host`). Adds `Content-Length` if
+    /// there is a body, or if the method usually has one.
     pub fn new(method: &str, path: &Template, fields: &[(String, Template)], body: Option<Template>) -> Self {
         let head = head(method, path, fields);
         let body = body.or_else(|| matches!(method, "POST" | "PUT" | "PATCH").then(Template::default));
@@ -57,7 +57,7 @@ impl HttpRequest {
         Self { head, body, is_head: method == "HEAD", fixed: fixed.map(Vec::into_boxed_slice) }
     }
 
-    /// The whole request, if it is always the same.
+    /// The whole request, if it has no placeholders.
     pub fn fixed(&self) -> Option<&[u8]> {
         self.fixed.as_deref()
     }
@@ -82,22 +82,22 @@ impl HttpRequest {
     }
 }
 
-/// What about a reply is not HTTP.
+/// A violation of HTTP by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpFault {
-    /// The head is none.
+    /// The head is malformed.
     Head,
     /// The head is longer than 64 kB, or has more than 128 fields.
     LongHead,
-    /// `Content-Length` is no number, or there are two of them.
+    /// `Content-Length` is not a number, or has two different values.
     Length,
-    /// `Transfer-Encoding` ends with another coding than `chunked`.
+    /// The last coding of `Transfer-Encoding` is not `chunked`.
     Coding,
-    /// A chunk's size is none, or a chunk does not end where it should.
+    /// A chunk size is malformed, or a chunk does not end where it should.
     Chunk,
-    /// The peer spoke without having been asked.
+    /// Bytes without a request.
     Unasked,
-    /// The peer changed the protocol, which nobody had asked for.
+    /// Status 101 without a request for it.
     Switch,
     /// The connection ended before the reply.
     Unanswered,
@@ -108,51 +108,52 @@ pub enum HttpFault {
 impl fmt::Display for HttpFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Head => "no HTTP/1 reply",
+            Self::Head => "not an HTTP/1 reply",
             Self::LongHead => "head longer than 64 kB or 128 fields",
             Self::Length => "Content-Length is not one number",
             Self::Coding => "unknown Transfer-Encoding",
             Self::Chunk => "malformed chunk",
             Self::Unasked => "bytes after the reply",
-            Self::Switch => "101 Switching Protocols unasked",
-            Self::Unanswered => "closed before it answered",
+            Self::Switch => "unrequested 101 Switching Protocols",
+            Self::Unanswered => "closed before the answer",
             Self::Cut => "closed within the reply",
         })
     }
 }
 
-/// What of a reply is kept for checks.
+/// What the reader keeps of a reply for checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Wanted {
-    /// The request was HEAD: there is no body, whatever the head says.
+    /// Whether the request was HEAD: the reply has no body, whatever its head says.
     is_head: bool,
-    /// The head's bytes.
+    /// Whether to keep the head.
     head: bool,
-    /// So many bytes of the body's beginning.
+    /// Number of bytes to keep of the body.
     body_bytes: usize,
 }
 
-/// A reply that has come wholly.
+/// A complete reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// Its status.
+    /// Status code.
     pub status: u16,
     /// Whether the connection can be used again.
     pub keeps_alive: bool,
-    /// Bytes of its body, chunks' frames not counted.
+    /// Size of the body in bytes, without chunk framing.
     pub body_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// No request is on its way.
+    /// No request is pending.
     Idle,
     Head,
-    /// So many bytes of the body are missing.
+    /// In a body with this number of bytes left.
     Length(u64),
     ChunkSize,
+    /// In a chunk with this number of bytes left.
     ChunkData(u64),
-    /// The line's end behind a chunk.
+    /// At the line end after a chunk.
     ChunkEnd,
     Trailer,
     UntilClose,
@@ -167,12 +168,12 @@ pub struct Reader {
     kept: Option<Box<Kept>>,
 }
 
-/// What was kept of a reply.
+/// The kept parts of a reply.
 #[derive(Debug, Default)]
 struct Kept {
-    /// Its head, with the empty line.
+    /// The head, with the empty line.
     head: Vec<u8>,
-    /// The beginning of its body.
+    /// The beginning of the body.
     body: Vec<u8>,
 }
 
@@ -184,9 +185,9 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// A request was sent; its reply is to be read.
+    /// Prepares for the reply to a request that is sent.
     pub fn expect(&mut self, is_head: bool, checks: &Checks) {
-        let body_bytes = if checks.body.is_empty() { 0 } else { LOOKED_AT_BYTES };
+        let body_bytes = if checks.body.is_empty() { 0 } else { CHECKED_BYTES };
         self.keep(Wanted { is_head, head: !checks.fields.is_empty(), body_bytes });
     }
 
@@ -201,18 +202,18 @@ impl Reader {
         }
     }
 
-    /// What the reply that has just come means, held against the checks of its request.
+    /// Applies the checks of its request to the last reply.
     pub fn answer(&self, reply: Reply, checks: &Checks) -> Answer {
         let wrong = if allows(checks, reply.status) {
-            self.complaint(checks).map(|complaint| (ErrorKind::Check, Cow::Owned(complaint)))
+            self.failed_check(checks).map(|text| (ErrorKind::Check, Cow::Owned(text)))
         } else {
             Some((ErrorKind::Status, Cow::Owned(format!("status {}", reply.status))))
         };
         Answer { bytes: reply.body_bytes, keeps_alive: reply.keeps_alive, wrong }
     }
 
-    /// What is wrong with a reply whose status is right.
-    fn complaint(&self, checks: &Checks) -> Option<String> {
+    /// The first failed check of fields or body.
+    fn failed_check(&self, checks: &Checks) -> Option<String> {
         if checks.fields.is_empty() && checks.body.is_empty() {
             return None;
         }
@@ -233,8 +234,8 @@ impl Reader {
         missing_part(checks, &kept.body).map(|part| format!("the body does not contain {part:?}"))
     }
 
-    /// Reads on. Gives how many bytes were used, which may be none: the rest has to be given again with more behind it.
-    /// With a reply, what lies behind it was not looked at.
+    /// Reads until the end of a reply. Returns the number of bytes used, which may be 0; the caller passes the unused bytes again, with
+    /// more after them.
     pub fn read(&mut self, input: &[u8]) -> Result<(usize, Option<Reply>), HttpFault> {
         let mut used = 0;
         loop {
@@ -280,14 +281,14 @@ impl Reader {
                 }
             };
             used += took;
-            // A reply without a body is at its end with its head.
+            // A reply without a body ends with its head.
             if self.state == State::Length(0) {
                 return Ok((used, Some(self.done())));
             }
         }
     }
 
-    /// The peer has closed the connection; `unread` of what it sent was not used. A reply, if that is its end.
+    /// Handles the end of the connection; `unread` are the unused bytes. Returns a reply whose body ends with the connection.
     pub fn end(&mut self, unread: &[u8]) -> Result<Option<Reply>, HttpFault> {
         match self.state {
             State::Idle => Ok(None),
@@ -315,15 +316,15 @@ impl Reader {
         }
     }
 
-    /// Reads a head; gives its length, or 0 if more is needed.
+    /// Reads a head. Returns its length, or 0 if it is incomplete.
     fn head(&mut self, input: &[u8]) -> Result<usize, HttpFault> {
-        // Most replies have few fields, and to write 128 empty ones first would cost more than to parse them.
-        let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
+        // Most replies have few fields, and initializing 128 of them would cost more than parsing.
+        let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
         let mut response = httparse::Response::new(&mut []);
         let parser = httparse::ParserConfig::default();
         let length = match parser.parse_response_with_uninit_headers(&mut response, input, &mut fields) {
-            Ok(httparse::Status::Complete(length)) if length <= LONGEST_HEAD_BYTES => length,
-            Ok(httparse::Status::Partial) if input.len() < LONGEST_HEAD_BYTES => return Ok(0),
+            Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD_BYTES => length,
+            Ok(httparse::Status::Partial) if input.len() < MAX_HEAD_BYTES => return Ok(0),
             Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(HttpFault::LongHead),
             Err(_) => return Err(HttpFault::Head),
         };
@@ -332,7 +333,7 @@ impl Reader {
             return Err(HttpFault::Switch);
         }
         if (100..200).contains(&status) {
-            // Said on the way; the reply itself comes behind it.
+            // An interim response; the final one follows.
             return Ok(length);
         }
         self.reply.status = status;
@@ -356,7 +357,7 @@ impl Reader {
     }
 }
 
-/// Whether the status is right.
+/// Whether the checks accept the status.
 fn allows(checks: &Checks, status: u16) -> bool {
     match checks.statuses.as_slice() {
         [] => (200..400).contains(&status),
@@ -370,7 +371,7 @@ enum Framing {
     UntilClose,
 }
 
-/// How long the body is (RFC 9112, 6.3): `Transfer-Encoding` goes before `Content-Length`.
+/// The framing of the body (RFC 9112, 6.3): `Transfer-Encoding` overrides `Content-Length`.
 fn framing(fields: &[httparse::Header<'_>], keeps_alive: &mut bool) -> Result<Framing, HttpFault> {
     let mut length = None;
     let mut is_chunked = false;
@@ -405,11 +406,11 @@ fn framing(fields: &[httparse::Header<'_>], keeps_alive: &mut bool) -> Result<Fr
     })
 }
 
-/// A line without its end, and how many bytes it takes; `None` if its end has not come.
+/// A line without its end, and its length with it; `None` if it is incomplete.
 fn line(input: &[u8]) -> Result<Option<(&[u8], usize)>, HttpFault> {
-    match input.iter().take(LONGEST_LINE_BYTES).position(|byte| *byte == b'\n') {
+    match input.iter().take(MAX_LINE_BYTES).position(|byte| *byte == b'\n') {
         Some(at) => Ok(Some((input[..at].strip_suffix(b"\r").unwrap_or(&input[..at]), at + 1))),
-        None if input.len() >= LONGEST_LINE_BYTES => Err(HttpFault::Chunk),
+        None if input.len() >= MAX_LINE_BYTES => Err(HttpFault::Chunk),
         None => Ok(None),
     }
 }
@@ -419,7 +420,7 @@ fn chunk_size(line: &[u8]) -> Result<u64, HttpFault> {
     number(digits, 16).ok_or(HttpFault::Chunk)
 }
 
-/// A number of digits alone: no sign, no blanks.
+/// A number that consists of digits only: no sign, no white space.
 fn number(digits: &[u8], radix: u32) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -436,7 +437,7 @@ mod tests {
 
     use super::*;
 
-    /// Feeds `input` in pieces that end at `cuts`, as a socket would, then the end.
+    /// Feeds `input` to a reader in pieces that end at `cuts`, as a socket would, then closes.
     fn feed(input: &[u8], cuts: &[usize], wanted: Wanted) -> (Vec<Result<Reply, HttpFault>>, Vec<u8>) {
         let mut reader = Reader::default();
         reader.keep(wanted);
@@ -492,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_end_where_their_head_says() {
+    fn bodies_end_where_the_head_says() {
         check("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, true, "hello");
         check("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", 200, true, "");
         check("HTTP/1.1 200 OK\r\nContent-Length: 3, 3\r\n\r\nabc", 200, true, "abc");
@@ -515,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_on_the_way_is_no_reply() {
+    fn interim_responses_are_skipped() {
         check(
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
             200,
@@ -532,14 +533,14 @@ mod tests {
     }
 
     #[test]
-    fn connections_end_when_one_side_says_so() {
+    fn the_connection_header_decides_about_keep_alive() {
         check("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", 200, false, "x");
         check("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", 200, false, "x");
         check("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n\r\nx", 200, true, "x");
     }
 
     #[test]
-    fn what_is_no_http_is_told_from_it() {
+    fn violations_of_http_are_detected() {
         faulty("220 smtp ready\r\n", HttpFault::Head);
         faulty("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", HttpFault::Length);
         faulty("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", HttpFault::Length);
@@ -563,20 +564,20 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_nobody_asked_for_are_a_fault() {
+    fn bytes_without_a_request_are_a_fault() {
         let mut reader = Reader::default();
         assert_eq!(reader.read(b"HTTP/1.1 408 Request Timeout\r\n\r\n"), Err(HttpFault::Unasked));
     }
 
     #[test]
-    fn forty_fields_are_not_too_many() {
+    fn forty_fields_are_accepted() {
         let fields: String = (0..40).map(|n| format!("X-{n}: y\r\n")).collect();
         check(&format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 1\r\n\r\nx"), 200, true, "x");
     }
 
     proptest! {
         #[test]
-        fn it_does_not_matter_where_the_network_cuts(cuts in proptest::collection::vec(0_usize..250, 0..12)) {
+        fn the_result_does_not_depend_on_how_the_input_is_split(cuts in proptest::collection::vec(0_usize..250, 0..12)) {
             let input = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\nA: b\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!HTTP/1.1 200 OK\r\n\r\nrest";
             let mut cuts = cuts;
             cuts.sort_unstable();
@@ -584,7 +585,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_end_in_a_panic_or_an_endless_loop(input in proptest::collection::vec(any::<u8>(), 0..400), cuts in proptest::collection::vec(0_usize..400, 0..5)) {
+        fn arbitrary_bytes_neither_panic_nor_loop_forever(input in proptest::collection::vec(any::<u8>(), 0..400), cuts in proptest::collection::vec(0_usize..400, 0..5)) {
             let mut whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
             whole.extend_from_slice(&input);
             let mut cuts = cuts;

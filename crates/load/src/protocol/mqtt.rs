@@ -1,13 +1,12 @@
-//! MQTT 3.1.1 and 5.0 as a device speaks it (OASIS, mqtt-v3.1.1 and mqtt-v5.0). No socket, no clock.
+//! The client side of MQTT 3.1.1 and 5.0 (OASIS, mqtt-v3.1.1 and mqtt-v5.0).
 //!
-//! A device has one message under way at a time: so a broker's Receive Maximum, which is at least one, is never exceeded.
-//! What a connection left unacknowledged when it broke is an error of its step and is not sent again; its identifiers are
-//! not used again either until all others were. Topic aliases are not used, and none are allowed to the broker.
+//! A device has one message in flight, so it never exceeds the broker's Receive Maximum, which is at least 1. A message that is not
+//! acknowledged before its connection breaks is an error of its step and is not sent again; its packet identifier is not reused before
+//! all others. The client uses no topic aliases and allows none.
 //!
-//! The packets are our own. An idle connection of mqtt-protocol-core 0.7.9 takes 805 bytes, which would do (here it is 48).
-//! But each message of 64 bytes takes it 5 to 11 allocations, where a device should need none, and 420 to 1,000 ns, where
-//! here it is 70 to 100 ns and the rest of a message's way through the engine and the kernel some 2,000. The tests hold
-//! what is written and read here against that crate.
+//! Packets are parsed and written here because mqtt-protocol-core 0.7.9 is too slow for a load generator: a message of 64 bytes takes
+//! it 5 to 11 allocations (here none) and 420 to 1,000 ns (here 70 to 100 ns), where engine and kernel take some 2,000 ns per message.
+//! Its 805 bytes per idle connection would do (here 48). The tests compare this implementation with that crate.
 
 mod packet;
 mod reason;
@@ -16,20 +15,20 @@ mod write;
 use std::borrow::Cow;
 use std::fmt;
 
-use super::{Answer, Checks, Heard, Sent};
+use super::{Answer, Checks, Heard, SendOutcome};
 use crate::clock::SECOND_NS;
 use crate::tally::ErrorKind;
 use crate::template::{Template, Values};
-use packet::{Connack, Frame, LARGEST_BYTES, Packet, Publish};
+use packet::{Connack, Frame, MAX_PACKET_BYTES, Packet, Publish};
 
 pub use packet::Kind;
 pub use reason::Reason;
 pub use write::{filter_fault, topic_fault};
 
-/// Of what a broker says in its own words, so many characters are told.
-const LONGEST_QUOTE: usize = 200;
+/// Maximum length of a broker's reason string in results.
+const MAX_REASON_CHARS: usize = 200;
 
-/// Which MQTT.
+/// MQTT version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// 3.1.1.
@@ -38,10 +37,10 @@ pub enum Version {
     V5,
 }
 
-/// How sure a message's delivery is.
+/// Quality of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Qos {
-    /// Sent, and done.
+    /// Not acknowledged.
     AtMostOnce = 0,
     /// Acknowledged.
     AtLeastOnce = 1,
@@ -49,60 +48,60 @@ pub enum Qos {
     ExactlyOnce = 2,
 }
 
-/// What opens a session.
+/// The parameters of a CONNECT packet.
 #[derive(Debug, Clone)]
 pub struct MqttConnect {
-    /// Which MQTT.
+    /// MQTT version.
     pub version: Version,
-    /// The client's identifier; brokers end the session of another device that has the same.
+    /// Client identifier. A broker ends the session of another client with the same identifier.
     pub client_id: Template,
-    /// The user's name, if the device gives one.
+    /// User name.
     pub user: Option<Template>,
-    /// Its password. 3.1.1 takes none without a user.
+    /// Password. MQTT 3.1.1 allows none without a user name.
     pub password: Option<Template>,
-    /// After so long without a packet of ours the broker may give the device up; 0: never.
+    /// Keep Alive: the broker may close a connection that is silent for one and a half times as long; 0: never.
     pub keep_alive_seconds: u16,
-    /// Whether the broker forgets an older session of this client.
+    /// Clean Session or Clean Start: whether the broker discards an older session of this client.
     pub is_clean: bool,
-    /// How long MQTT 5 brokers keep the session when the connection has ended. With 3.1.1 a session that is not clean is
-    /// kept for ever.
+    /// How long an MQTT 5 broker keeps the session after the connection has ended. MQTT 3.1.1 keeps a session that is not clean for
+    /// ever.
     pub session_expiry_seconds: u32,
-    /// What the broker publishes if the device goes without saying so.
+    /// The message that the broker publishes if the connection ends without DISCONNECT.
     pub will: Option<Will>,
 }
 
-/// A message that the broker publishes in place of a device that is gone.
+/// A will message.
 #[derive(Debug, Clone)]
 pub struct Will {
-    /// Where.
+    /// Topic.
     pub topic: Template,
-    /// What.
+    /// Payload.
     pub payload: Template,
-    /// How.
+    /// Quality of service.
     pub qos: Qos,
-    /// Whether the broker keeps it for those who subscribe later.
+    /// Whether the broker retains it for later subscribers.
     pub is_retained: bool,
 }
 
-/// What a device sends.
+/// A message of a device.
 #[derive(Debug, Clone)]
 pub enum MqttMessage {
-    /// Publishes; done once it is sent (QoS 0) or acknowledged.
+    /// Publishes; done when sent (QoS 0) or acknowledged.
     Publish {
-        /// Where.
+        /// Topic.
         topic: Template,
-        /// What.
+        /// Payload.
         payload: Template,
-        /// How.
+        /// Quality of service.
         qos: Qos,
-        /// Whether the broker keeps it for those who subscribe later.
+        /// Whether the broker retains it for later subscribers.
         is_retained: bool,
     },
-    /// Subscribes to filters, each with the most that its messages may come with.
+    /// Subscribes to topic filters, each with its maximum QoS.
     Subscribe(Vec<(Template, Qos)>),
-    /// Ends subscriptions.
+    /// Unsubscribes from topic filters.
     Unsubscribe(Vec<Template>),
-    /// Asks whether the broker is there.
+    /// Sends a PINGREQ.
     Ping,
 }
 
@@ -113,35 +112,35 @@ impl MqttMessage {
     }
 }
 
-/// What went wrong with a broker, or with what was to be sent to it.
+/// A violation of MQTT by the broker, a refusal, or a message that cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MqttFault {
-    /// A packet is not what the standard says: which one, and what about it.
+    /// A malformed packet: its kind, and what is wrong.
     Malformed(Kind, &'static str),
     /// A packet that may not come now, or never from a broker.
     Unexpected(Kind),
-    /// A packet of so many bytes.
+    /// A packet of this size in bytes, above the limit.
     Large(u64),
-    /// A reason for each of so many filters was due, and others came.
+    /// This number of reason codes, which is not the number of topic filters.
     Reasons(usize),
-    /// The broker uses an identifier that it has not released.
+    /// The broker reused a packet identifier that it has not released.
     InUse(u16),
-    /// The broker remembers a session that was to be forgotten.
+    /// The broker resumed a session although a clean start was requested.
     SessionPresent,
-    /// The connection was refused, with the broker's own words if it had any.
+    /// The broker refused the connection, with its reason string if it sent one.
     Refused(Reason, Option<Box<str>>),
-    /// The broker ended the connection, and said why.
+    /// The broker sent DISCONNECT, with its reason string if it sent one.
     Disconnected(Reason, Option<Box<str>>),
-    /// The broker closed the connection without a word.
+    /// The broker closed the connection without DISCONNECT.
     Closed,
     /// The broker closed the connection within a packet.
     Cut,
-    /// What was to be sent cannot be.
+    /// A message cannot be sent, for this reason.
     Unsendable(&'static str),
 }
 
 impl MqttFault {
-    /// What kind of error it is.
+    /// The kind of error that it counts as.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Refused(..) | Self::Disconnected(..) => ErrorKind::Status,
@@ -156,11 +155,13 @@ impl fmt::Display for MqttFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(kind, what) => write!(f, "malformed {kind}: {what}"),
-            Self::Unexpected(kind) => write!(f, "{kind} out of place"),
-            Self::Large(bytes) => write!(f, "a packet of {bytes} bytes, more than {LARGEST_BYTES}"),
-            Self::Reasons(count) => write!(f, "{count} reasons for another number of filters"),
-            Self::InUse(id) => write!(f, "identifier {id} used again before it was released"),
-            Self::SessionPresent => f.write_str("CONNACK: a session is present that was to be clean"),
+            Self::Unexpected(kind) => write!(f, "unexpected {kind}"),
+            Self::Large(bytes) => write!(f, "packet of {bytes} bytes, more than {MAX_PACKET_BYTES}"),
+            Self::Reasons(count) => {
+                write!(f, "{count} reason codes, which is not the number of topic filters")
+            }
+            Self::InUse(id) => write!(f, "packet identifier {id} reused before it was released"),
+            Self::SessionPresent => f.write_str("CONNACK: session present despite a clean start"),
             Self::Refused(reason, None) | Self::Disconnected(reason, None) => reason.fmt(f),
             Self::Refused(reason, Some(words)) | Self::Disconnected(reason, Some(words)) => {
                 write!(f, "{reason}: {words}")
@@ -172,7 +173,7 @@ impl fmt::Display for MqttFault {
     }
 }
 
-/// What the session waits for.
+/// The packet that the client waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     Connack,
@@ -180,34 +181,33 @@ enum Awaited {
     Puback,
     Pubrec,
     Pubcomp,
-    /// With a reason for each of so many filters.
+    /// With this number of reason codes.
     Suback(u16),
     Unsuback(u16),
     Pingresp,
 }
 
-/// A client's side of a connection.
+/// The client side of a session.
 #[derive(Debug)]
 pub struct Client {
     version: Version,
     is_clean: bool,
     awaited: Awaited,
-    /// The identifier of what was sent last.
+    /// The last packet identifier.
     id: u16,
-    /// Identifiers of messages of QoS 2 that came and are not released. A broker that has no place for more than its
-    /// peer's Receive Maximum has few of them; more than there are identifiers there cannot be.
+    /// Packet identifiers of received QoS 2 messages that are not released. Usually few; at most all 65,535 identifiers.
     unreleased: Vec<u16>,
     keep_alive_seconds: u16,
-    /// Whether a ping was sent that is no step of the device's, and not answered.
+    /// Whether a keep-alive ping, which is no step of the device, has not been answered.
     awaits_pong: bool,
-    maximum_qos: u8,
+    max_qos: u8,
     is_retain_available: bool,
-    /// The largest packet that the broker takes.
-    largest_bytes: u32,
+    /// The broker's Maximum Packet Size.
+    max_packet_bytes: u32,
 }
 
 impl Client {
-    /// Before its first connection.
+    /// The state before the first connection.
     pub fn new(connect: &MqttConnect) -> Self {
         Self {
             version: connect.version,
@@ -217,14 +217,14 @@ impl Client {
             unreleased: Vec::new(),
             keep_alive_seconds: connect.keep_alive_seconds,
             awaits_pong: false,
-            maximum_qos: 2,
+            max_qos: 2,
             is_retain_available: true,
-            largest_bytes: u32::MAX,
+            max_packet_bytes: u32::MAX,
         }
     }
 
-    /// For its next connection: what belongs to the session and not to the connection stays.
-    pub fn renew(&mut self, connect: &MqttConnect) {
+    /// Resets the state for a new connection, except for what belongs to the session.
+    pub fn reset(&mut self, connect: &MqttConnect) {
         let unreleased = if connect.is_clean { Vec::new() } else { std::mem::take(&mut self.unreleased) };
         *self = Self { id: self.id, unreleased, ..Self::new(connect) };
     }
@@ -245,19 +245,19 @@ impl Client {
         message: &MqttMessage,
         values: &mut Values<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Sent, MqttFault> {
-        let (version, largest_bytes) = (self.version, self.largest_bytes);
+    ) -> Result<SendOutcome, MqttFault> {
+        let (version, max_packet_bytes) = (self.version, self.max_packet_bytes);
         self.awaited = match message {
             MqttMessage::Publish { topic, payload, qos, is_retained } => {
-                if *qos as u8 > self.maximum_qos {
-                    return Err(MqttFault::Unsendable("the broker does not take that QoS"));
+                if *qos as u8 > self.max_qos {
+                    return Err(MqttFault::Unsendable("the broker does not support this QoS"));
                 }
                 if *is_retained && !self.is_retain_available {
                     return Err(MqttFault::Unsendable("the broker does not retain messages"));
                 }
                 let id = if *qos == Qos::AtMostOnce { 0 } else { self.next_id() };
                 let publish = write::Publish { topic, payload, qos: *qos, is_retained: *is_retained, id };
-                write::publish(version, &publish, largest_bytes, values, out)?;
+                write::publish(version, &publish, max_packet_bytes, values, out)?;
                 match qos {
                     Qos::AtMostOnce => Awaited::Nothing,
                     Qos::AtLeastOnce => Awaited::Puback,
@@ -267,7 +267,7 @@ impl Client {
             MqttMessage::Subscribe(filters) => {
                 let count = count(filters)?;
                 let id = self.next_id();
-                write::filters(version, Kind::SUBSCRIBE, id, largest_bytes, out, |out| {
+                write::filters(version, Kind::SUBSCRIBE, id, max_packet_bytes, out, |out| {
                     for (filter, qos) in filters {
                         write::filter(out, filter, values)?;
                         out.push(*qos as u8);
@@ -279,7 +279,7 @@ impl Client {
             MqttMessage::Unsubscribe(filters) => {
                 let count = count(filters)?;
                 let id = self.next_id();
-                write::filters(version, Kind::UNSUBSCRIBE, id, largest_bytes, out, |out| {
+                write::filters(version, Kind::UNSUBSCRIBE, id, max_packet_bytes, out, |out| {
                     filters.iter().try_for_each(|filter| write::filter(out, filter, values))
                 })?;
                 Awaited::Unsuback(count)
@@ -289,7 +289,7 @@ impl Client {
                 Awaited::Pingresp
             }
         };
-        Ok(if self.awaited == Awaited::Nothing { Sent::Done } else { Sent::Awaited })
+        Ok(if self.awaited == Awaited::Nothing { SendOutcome::Done } else { SendOutcome::Awaited })
     }
 
     fn next_id(&mut self) -> u16 {
@@ -298,48 +298,48 @@ impl Client {
     }
 
     /// Writes DISCONNECT, so that the broker does not publish the will.
-    pub fn leave(&mut self, out: &mut Vec<u8>) {
+    pub fn close(&mut self, out: &mut Vec<u8>) {
         if self.awaited != Awaited::Connack {
             write::bare(Kind::DISCONNECT, out);
         }
     }
 
-    /// When a packet must have been sent, the last one having been sent at `last_sent_ns`. A tenth before the broker may
-    /// become impatient, since what is sent takes its time.
+    /// When the next packet must be sent, if the last one was sent at `last_sent_ns`: after nine tenths of the Keep Alive time, because
+    /// a packet takes time to arrive.
     pub fn keep_alive_due(&self, last_sent_ns: u64) -> Option<u64> {
-        let is_asked = self.keep_alive_seconds > 0 && self.awaited != Awaited::Connack;
-        is_asked.then(|| last_sent_ns + u64::from(self.keep_alive_seconds) * (SECOND_NS / 10 * 9))
+        let is_enabled = self.keep_alive_seconds > 0 && self.awaited != Awaited::Connack;
+        is_enabled.then(|| last_sent_ns + u64::from(self.keep_alive_seconds) * (SECOND_NS / 10 * 9))
     }
 
-    /// Writes a ping.
+    /// Writes a keep-alive ping.
     pub fn keep_alive(&mut self, out: &mut Vec<u8>) {
         write::bare(Kind::PINGREQ, out);
         self.awaits_pong = true;
     }
 
-    /// Whether a ping of [`Self::keep_alive`] was not answered yet.
+    /// Whether a keep-alive ping has not been answered yet.
     pub fn awaits_pong(&self) -> bool {
         self.awaits_pong
     }
 
-    /// Reads on, as [`super::Session::read`] does.
+    /// As [`super::Session::read`].
     pub fn read<'a>(
         &mut self,
         input: &'a [u8],
         checks: &Checks,
         out: &mut Vec<u8>,
     ) -> Result<(usize, Heard<'a>), MqttFault> {
-        // A peer that speaks another protocol may never send as much as what it said would mean here.
+        // Checked before the packet is complete, because in another protocol the assumed length may never arrive.
         if self.awaited == Awaited::Connack
             && let Some(first) = input.first()
-            && Kind::of(*first) != Kind::CONNACK
+            && Kind::from_first_byte(*first) != Kind::CONNACK
         {
-            return Err(MqttFault::Unexpected(Kind::of(*first)));
+            return Err(MqttFault::Unexpected(Kind::from_first_byte(*first)));
         }
         let mut used = 0;
-        while let Some(frame) = Frame::first_of(&input[used..])? {
+        while let Some(frame) = Frame::first(&input[used..])? {
             used += frame.length;
-            let heard = self.hear(&frame, checks, out)?;
+            let heard = self.handle(&frame, checks, out)?;
             if heard != Heard::Nothing {
                 return Ok((used, heard));
             }
@@ -347,12 +347,12 @@ impl Client {
         Ok((used, Heard::Nothing))
     }
 
-    /// The broker has closed the connection. It should not without having said so, and 3.1.1 gives it no way to.
+    /// Handles the end of the connection by the broker. It is always a fault; MQTT 3.1.1 has no way to announce it.
     pub fn end(&self, unread: &[u8]) -> MqttFault {
         if unread.is_empty() { MqttFault::Closed } else { MqttFault::Cut }
     }
 
-    fn hear<'a>(
+    fn handle<'a>(
         &mut self,
         frame: &Frame<'a>,
         checks: &Checks,
@@ -362,17 +362,17 @@ impl Client {
         let packet = packet::parse(self.version, frame)?;
         let unexpected = Err(MqttFault::Unexpected(kind));
         match (packet, self.awaited) {
-            (Packet::Connack(connack), Awaited::Connack) => self.connected(&connack),
+            (Packet::Connack(connack), Awaited::Connack) => self.on_connack(&connack),
             (_, Awaited::Connack) | (Packet::Connack(_), _) => unexpected,
-            (Packet::Publish(publish), _) => self.published(&publish, out),
-            (Packet::Disconnect { reason: code, words }, _) => {
-                Err(MqttFault::Disconnected(self.reason(kind, code), quoted(words)))
+            (Packet::Publish(publish), _) => self.on_publish(&publish, out),
+            (Packet::Disconnect { reason: code, reason_string }, _) => {
+                Err(MqttFault::Disconnected(self.reason(kind, code), shortened(reason_string)))
             }
             (Packet::Pingresp, awaited) => {
                 if std::mem::take(&mut self.awaits_pong) {
                     Ok(Heard::Nothing)
                 } else if awaited == Awaited::Pingresp {
-                    Ok(self.answered(kind, &[0], checks))
+                    Ok(self.answer(kind, &[0], checks))
                 } else {
                     unexpected
                 }
@@ -382,18 +382,18 @@ impl Client {
                 if let Some(at) = known {
                     self.unreleased.swap_remove(at);
                 }
-                let is_told = known.is_none() && self.version == Version::V5;
-                let reason = if is_told { reason::PACKET_IDENTIFIER_NOT_FOUND } else { 0 };
+                let is_refused = known.is_none() && self.version == Version::V5;
+                let reason = if is_refused { reason::PACKET_IDENTIFIER_NOT_FOUND } else { 0 };
                 write::acknowledge(Kind::PUBCOMP, id, reason, out);
                 Ok(Heard::Nothing)
             }
-            // What is left acknowledges what was sent last.
+            // All other packets acknowledge the last message.
             (Packet::Acknowledgement { id, .. } | Packet::Filters { id, .. }, _) if id != self.id => {
                 unexpected
             }
             (Packet::Acknowledgement { id, reason }, Awaited::Pubrec) if kind == Kind::PUBREC => {
                 if reason >= reason::FAILURES {
-                    return Ok(self.answered(kind, &[reason], checks));
+                    return Ok(self.answer(kind, &[reason], checks));
                 }
                 write::acknowledge(Kind::PUBREL, id, 0, out);
                 self.awaited = Awaited::Pubcomp;
@@ -403,24 +403,24 @@ impl Client {
                 if (kind, awaited) == (Kind::PUBACK, Awaited::Puback)
                     || (kind, awaited) == (Kind::PUBCOMP, Awaited::Pubcomp) =>
             {
-                Ok(self.answered(kind, &[reason], checks))
+                Ok(self.answer(kind, &[reason], checks))
             }
             (Packet::Filters { reasons, .. }, Awaited::Suback(count)) if kind == Kind::SUBACK => {
-                self.filtered(kind, reasons, count, checks)
+                self.on_filters_acknowledged(kind, reasons, count, checks)
             }
             (Packet::Filters { reasons, .. }, Awaited::Unsuback(count)) if kind == Kind::UNSUBACK => {
-                // That of 3.1.1 says nothing of its filters.
+                // In 3.1.1 it has no reason codes.
                 let count = if self.version == Version::V5 { count } else { 0 };
-                self.filtered(kind, reasons, count, checks)
+                self.on_filters_acknowledged(kind, reasons, count, checks)
             }
             _ => unexpected,
         }
     }
 
-    fn connected<'a>(&mut self, connack: &Connack<'_>) -> Result<Heard<'a>, MqttFault> {
+    fn on_connack<'a>(&mut self, connack: &Connack<'_>) -> Result<Heard<'a>, MqttFault> {
         if connack.reason != 0 {
             let reason = self.reason(Kind::CONNACK, connack.reason);
-            return Err(MqttFault::Refused(reason, quoted(connack.words)));
+            return Err(MqttFault::Refused(reason, shortened(connack.reason_string)));
         }
         if connack.is_session_present && self.is_clean {
             return Err(MqttFault::SessionPresent);
@@ -429,14 +429,14 @@ impl Client {
             self.unreleased = Vec::new();
         }
         self.keep_alive_seconds = connack.keep_alive.unwrap_or(self.keep_alive_seconds);
-        self.maximum_qos = connack.maximum_qos;
+        self.max_qos = connack.max_qos;
         self.is_retain_available = connack.is_retain_available;
-        self.largest_bytes = connack.largest_bytes;
+        self.max_packet_bytes = connack.max_packet_bytes;
         self.awaited = Awaited::Nothing;
         Ok(Heard::Ready)
     }
 
-    fn published<'a>(&mut self, publish: &Publish<'a>, out: &mut Vec<u8>) -> Result<Heard<'a>, MqttFault> {
+    fn on_publish<'a>(&mut self, publish: &Publish<'a>, out: &mut Vec<u8>) -> Result<Heard<'a>, MqttFault> {
         match publish.qos {
             0 => {}
             1 => write::acknowledge(Kind::PUBACK, publish.id, 0, out),
@@ -455,7 +455,7 @@ impl Client {
         Ok(Heard::Message(publish.payload))
     }
 
-    fn filtered<'a>(
+    fn on_filters_acknowledged<'a>(
         &mut self,
         kind: Kind,
         reasons: &[u8],
@@ -465,11 +465,11 @@ impl Client {
         if reasons.len() != usize::from(count) {
             return Err(MqttFault::Reasons(reasons.len()));
         }
-        Ok(self.answered(kind, reasons, checks))
+        Ok(self.answer(kind, reasons, checks))
     }
 
-    /// What was sent last has its answer.
-    fn answered<'a>(&mut self, kind: Kind, reasons: &[u8], checks: &Checks) -> Heard<'a> {
+    /// The answer to the last message.
+    fn answer<'a>(&mut self, kind: Kind, reasons: &[u8], checks: &Checks) -> Heard<'a> {
         self.awaited = Awaited::Nothing;
         let refused = reasons.iter().find(|reason| !allows(checks, **reason));
         let wrong = refused.map(|code| (ErrorKind::Status, Cow::Owned(self.reason(kind, *code).to_string())));
@@ -481,12 +481,12 @@ impl Client {
     }
 }
 
-/// The beginning of a broker's own words.
-fn quoted(words: Option<&str>) -> Option<Box<str>> {
-    words.map(|words| words.chars().take(LONGEST_QUOTE).collect())
+/// The first [`MAX_REASON_CHARS`] of a reason string.
+fn shortened(reason_string: Option<&str>) -> Option<Box<str>> {
+    reason_string.map(|text| text.chars().take(MAX_REASON_CHARS).collect())
 }
 
-/// Whether a reason is right.
+/// Whether the checks accept a reason code.
 fn allows(checks: &Checks, reason: u8) -> bool {
     match checks.statuses.as_slice() {
         [] => reason < reason::FAILURES,
@@ -494,12 +494,12 @@ fn allows(checks: &Checks, reason: u8) -> bool {
     }
 }
 
-/// How many filters there are. None are allowed to be none (mqtt-v5.0, 3.8.3).
+/// The number of topic filters, which must not be 0 (mqtt-v5.0, 3.8.3).
 fn count<T>(filters: &[T]) -> Result<u16, MqttFault> {
     match u16::try_from(filters.len()) {
-        Ok(0) => Err(MqttFault::Unsendable("no filter")),
+        Ok(0) => Err(MqttFault::Unsendable("no topic filter")),
         Ok(count) => Ok(count),
-        Err(_) => Err(MqttFault::Unsendable("more than 65,535 filters")),
+        Err(_) => Err(MqttFault::Unsendable("more than 65,535 topic filters")),
     }
 }
 

@@ -1,8 +1,7 @@
-//! Frames of a protocol that is none of the known ones, straight on TCP: lines, lengths before the payload as Erlang's
-//! `{packet, N}` has them, pieces of one size, or whatever comes. No socket, no clock.
+//! Frames of other protocols directly on TCP: lines, length-prefixed frames as with Erlang's `{packet, N}`, frames of fixed size, or
+//! unframed bytes.
 //!
-//! A frame that has come in one piece is read where it lies; one that the network has cut is put together in the session's
-//! own buffer.
+//! A frame that arrives in one piece is not copied; a split frame is assembled in the session's buffer.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,21 +10,21 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
-use super::{Answer, Checks, Heard, Sent, missing_part};
+use super::{Answer, Checks, Heard, SendOutcome, missing_part};
 use crate::tally::ErrorKind;
 use crate::template::{Template, Values};
 
-/// Longest frame that is read or sent.
-const LONGEST_FRAME_BYTES: usize = 16 * 1024 * 1024;
-/// So much of the buffer is kept when nothing is in it, for each of the many connections.
+/// Maximum size of a frame, received or sent.
+const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
+/// Capacity that an empty buffer keeps. Small, because there are many connections.
 const KEPT_BYTES: usize = 4096;
 
-/// How a stream of bytes is cut into frames.
+/// How a stream of bytes is divided into frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Framing(Cut);
+pub struct Framing(FramingKind);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Cut {
+enum FramingKind {
     Delimiter(Box<[u8]>),
     Length { bytes: usize, is_little_endian: bool },
     Fixed(NonZeroU32),
@@ -33,39 +32,39 @@ enum Cut {
 }
 
 impl Framing {
-    /// Each frame ends with a delimiter, which is not part of it. The error is a sentence's end.
+    /// Frames that end with a delimiter, which is not part of the payload. The error is the end of a sentence.
     pub fn delimiter(delimiter: &[u8]) -> Result<Self, String> {
         if delimiter.is_empty() {
-            return Err("a delimiter has at least one byte, as \"\\n\" has".to_owned());
+            return Err("a delimiter needs at least one byte, such as \"\\n\"".to_owned());
         }
-        Ok(Self(Cut::Delimiter(delimiter.into())))
+        Ok(Self(FramingKind::Delimiter(delimiter.into())))
     }
 
-    /// Before each frame stands how many bytes it has, in 1, 2 or 4 bytes. The error is a sentence's end.
+    /// Frames with a length prefix of 1, 2 or 4 bytes. The error is the end of a sentence.
     pub fn length_prefix(bytes: usize, is_little_endian: bool) -> Result<Self, String> {
         match bytes {
-            1 | 2 | 4 => Ok(Self(Cut::Length { bytes, is_little_endian })),
-            _ => Err(format!("a length stands in 1, 2 or 4 bytes, not in {bytes}")),
+            1 | 2 | 4 => Ok(Self(FramingKind::Length { bytes, is_little_endian })),
+            _ => Err(format!("a length prefix has 1, 2 or 4 bytes, not {bytes}")),
         }
     }
 
-    /// The frames that come have so many bytes each; what is sent is sent as it stands. The error is a sentence's end.
+    /// Received frames have this size; sent payloads are not framed. The error is the end of a sentence.
     pub fn fixed(bytes: u32) -> Result<Self, String> {
         match NonZeroU32::new(bytes) {
-            Some(size) if bytes as usize <= LONGEST_FRAME_BYTES => Ok(Self(Cut::Fixed(size))),
-            _ => Err(format!("a frame has 1 to {LONGEST_FRAME_BYTES} bytes, not {bytes}")),
+            Some(size) if bytes as usize <= MAX_FRAME_BYTES => Ok(Self(FramingKind::Fixed(size))),
+            _ => Err(format!("a frame has 1 to {MAX_FRAME_BYTES} bytes, not {bytes}")),
         }
     }
 
-    /// Whatever comes at once is a frame; what is sent is sent as it stands.
+    /// The bytes of each read are a frame; sent payloads are not framed.
     pub fn none() -> Self {
-        Self(Cut::Any)
+        Self(FramingKind::Any)
     }
 
-    /// Appends a payload to `out` with what belongs before and behind it.
+    /// Appends a framed payload to `out`.
     fn write(&self, out: &mut Vec<u8>, write_payload: impl FnOnce(&mut Vec<u8>)) {
         match &self.0 {
-            Cut::Length { bytes, is_little_endian } => {
+            FramingKind::Length { bytes, is_little_endian } => {
                 let from = out.len();
                 out.extend_from_slice(&[0; 4][..*bytes]);
                 write_payload(out);
@@ -77,41 +76,43 @@ impl Framing {
                     prefix.copy_from_slice(&length.to_be_bytes()[4 - bytes..]);
                 }
             }
-            Cut::Delimiter(delimiter) => {
+            FramingKind::Delimiter(delimiter) => {
                 write_payload(out);
                 out.extend_from_slice(delimiter);
             }
-            Cut::Fixed(_) | Cut::Any => write_payload(out),
+            FramingKind::Fixed(_) | FramingKind::Any => write_payload(out),
         }
     }
 }
 
-/// What is sent.
+/// A message of a device.
 #[derive(Debug, Clone)]
 pub struct RawMessage {
     framing: Arc<Framing>,
     payload: Template,
     is_answered: bool,
-    /// The whole frame, if no value is in it.
+    /// The whole frame, if it has no placeholders.
     fixed: Option<Box<[u8]>>,
 }
 
 impl RawMessage {
-    /// Whether the next frame that comes is its answer.
+    /// Whether the next received frame is its answer.
     pub fn is_answered(&self) -> bool {
         self.is_answered
     }
 
-    /// From a payload, which is framed when it is sent. `is_answered`: the next frame that comes is its answer. The error
-    /// is a sentence's end.
+    /// A message with this payload, which is framed when it is sent. `is_answered`: the next received frame is its answer. The error is
+    /// the end of a sentence.
     pub fn new(payload: Template, framing: &Arc<Framing>, is_answered: bool) -> Result<Self, String> {
-        let most = match framing.0 {
-            Cut::Length { bytes, .. } if bytes < 4 => (1 << (8 * bytes)) - 1,
-            _ => LONGEST_FRAME_BYTES,
+        let max_bytes = match framing.0 {
+            FramingKind::Length { bytes, .. } if bytes < 4 => (1 << (8 * bytes)) - 1,
+            _ => MAX_FRAME_BYTES,
         };
-        let longest = payload.longest_bytes();
-        if longest > most {
-            return Err(format!("the message may have {longest} bytes, and no more than {most} can be sent"));
+        let payload_bytes = payload.max_bytes();
+        if payload_bytes > max_bytes {
+            return Err(format!(
+                "the message can have {payload_bytes} bytes, and at most {max_bytes} can be sent"
+            ));
         }
         let fixed = payload.fixed().map(|payload| {
             let mut frame = Vec::new();
@@ -121,7 +122,7 @@ impl RawMessage {
         Ok(Self { framing: Arc::clone(framing), payload, is_answered, fixed })
     }
 
-    /// The whole frame, if it is always the same.
+    /// The whole frame, if it has no placeholders.
     pub fn fixed(&self) -> Option<&[u8]> {
         self.fixed.as_deref()
     }
@@ -132,7 +133,7 @@ impl RawMessage {
     }
 }
 
-/// What about the frames that come is wrong.
+/// A fault in the received frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawFault {
     /// A frame of more than 16 MiB.
@@ -146,15 +147,15 @@ pub enum RawFault {
 impl fmt::Display for RawFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::LongFrame => "a frame longer than 16 MiB; is the framing right?",
-            Self::Unanswered => "closed before it answered",
+            Self::LongFrame => "a frame longer than 16 MiB; check the framing",
+            Self::Unanswered => "closed before the answer",
             Self::Cut => "closed within a frame",
         })
     }
 }
 
 impl RawFault {
-    /// As what it is counted.
+    /// The kind of error that it counts as.
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::LongFrame => ErrorKind::Protocol,
@@ -163,7 +164,7 @@ impl RawFault {
     }
 }
 
-/// The reader of one connection's frames.
+/// The reader of a connection's frames.
 #[derive(Debug)]
 pub struct Reader {
     framing: Arc<Framing>,
@@ -172,46 +173,46 @@ pub struct Reader {
     assembly: Assembly,
 }
 
-/// A frame that did not come in one piece.
+/// The assembly of a frame that did not arrive in one piece.
 #[derive(Debug, Default)]
 struct Assembly {
-    /// Whether a part of a frame is in the buffer; if not, what is there has been said.
+    /// Whether the buffer holds part of a frame. Otherwise its content was delivered.
     is_within: bool,
-    /// What is missing of a frame whose length is known.
+    /// Bytes missing of a frame of known length.
     missing_bytes: usize,
     buffer: Vec<u8>,
 }
 
-/// Where a frame lies.
+/// The location of a complete frame.
 enum Found<'a> {
     InInput(&'a [u8]),
     InBuffer,
 }
 
 impl Reader {
-    /// For a new connection.
+    /// A reader for a new connection.
     pub fn new(framing: &Arc<Framing>) -> Self {
         Self { framing: Arc::clone(framing), is_awaited: false, assembly: Assembly::default() }
     }
 
-    /// The message was sent.
-    pub fn sent(&mut self, message: &RawMessage) -> Sent {
+    /// Notes that a message was sent.
+    pub fn sent(&mut self, message: &RawMessage) -> SendOutcome {
         self.is_awaited = message.is_answered;
-        if message.is_answered { Sent::Awaited } else { Sent::Done }
+        if message.is_answered { SendOutcome::Awaited } else { SendOutcome::Done }
     }
 
-    /// Reads on, as [`super::Session::read`] does.
+    /// As [`super::Session::read`].
     pub fn read<'a>(&'a mut self, input: &'a [u8], checks: &Checks) -> Result<(usize, Heard<'a>), RawFault> {
         if input.is_empty() {
             return Ok((0, Heard::Nothing));
         }
         let assembly = &mut self.assembly;
         let (used, found) = match &self.framing.0 {
-            Cut::Any => (input.len(), Some(Found::InInput(input))),
-            Cut::Delimiter(delimiter) => assembly.line(input, delimiter)?,
-            Cut::Fixed(size) => assembly.sized(input, 0, size.get() as usize),
-            Cut::Length { .. } if assembly.is_within => assembly.sized(input, 0, 0),
-            Cut::Length { bytes, is_little_endian } => {
+            FramingKind::Any => (input.len(), Some(Found::InInput(input))),
+            FramingKind::Delimiter(delimiter) => assembly.line(input, delimiter)?,
+            FramingKind::Fixed(size) => assembly.sized(input, 0, size.get() as usize),
+            FramingKind::Length { .. } if assembly.is_within => assembly.sized(input, 0, 0),
+            FramingKind::Length { bytes, is_little_endian } => {
                 let Some(prefix) = input.get(..*bytes) else { return Ok((0, Heard::Nothing)) };
                 let digit = |length: usize, byte: &u8| length << 8 | usize::from(*byte);
                 let length = if *is_little_endian {
@@ -219,7 +220,7 @@ impl Reader {
                 } else {
                     prefix.iter().fold(0, digit)
                 };
-                if length > LONGEST_FRAME_BYTES {
+                if length > MAX_FRAME_BYTES {
                     return Err(RawFault::LongFrame);
                 }
                 assembly.sized(input, *bytes, length)
@@ -238,7 +239,7 @@ impl Reader {
         Ok((used, Heard::Answer(Answer { bytes: frame.len() as u64, keeps_alive: true, wrong })))
     }
 
-    /// The peer has closed the connection; `unread` of what it sent was not used.
+    /// Handles the end of the connection; `unread` are the unused bytes.
     pub fn end(&mut self, unread: &[u8]) -> Result<(), RawFault> {
         if self.assembly.is_within || !unread.is_empty() {
             Err(RawFault::Cut)
@@ -249,7 +250,7 @@ impl Reader {
         }
     }
 
-    /// The last frame is not needed any more.
+    /// Releases the buffer of the last frame if it is large.
     pub fn forget(&mut self) {
         if !self.assembly.is_within && self.assembly.buffer.capacity() > KEPT_BYTES {
             self.assembly.buffer = Vec::new();
@@ -258,7 +259,7 @@ impl Reader {
 }
 
 impl Assembly {
-    /// Reads a frame of a known length, which begins behind the first `from` bytes of the input if it has not begun yet.
+    /// Reads a frame of known length. A new frame begins after the first `from` bytes of the input.
     fn sized<'a>(&mut self, input: &'a [u8], from: usize, length: usize) -> (usize, Option<Found<'a>>) {
         if !self.is_within {
             if let Some(frame) = input.get(from..from + length) {
@@ -283,7 +284,7 @@ impl Assembly {
     ) -> Result<(usize, Option<Found<'a>>), RawFault> {
         if !self.is_within {
             if let Some(at) = memmem::find(input, delimiter) {
-                if at > LONGEST_FRAME_BYTES {
+                if at > MAX_FRAME_BYTES {
                     return Err(RawFault::LongFrame);
                 }
                 return Ok((at + delimiter.len(), Some(Found::InInput(&input[..at]))));
@@ -292,12 +293,11 @@ impl Assembly {
             self.is_within = true;
         }
         let held = self.buffer.len();
-        // The network may have cut through the delimiter.
+        // The delimiter may be split between two reads.
         let from = held.saturating_sub(delimiter.len() - 1);
         self.buffer.extend_from_slice(input);
         let at = memmem::find(&self.buffer[from..], delimiter).map(|at| from + at);
-        if at.unwrap_or_else(|| (self.buffer.len() + 1).saturating_sub(delimiter.len())) > LONGEST_FRAME_BYTES
-        {
+        if at.unwrap_or_else(|| (self.buffer.len() + 1).saturating_sub(delimiter.len())) > MAX_FRAME_BYTES {
             return Err(RawFault::LongFrame);
         }
         let Some(at) = at else { return Ok((input.len(), None)) };

@@ -1,7 +1,7 @@
-//! A client's side of WebSocket (RFC 6455). No socket, no clock, no extensions.
+//! The client side of WebSocket (RFC 6455), without extensions.
 //!
-//! A message that has come in one piece is read where it lies; one that was fragmented, or cut by the network, is put
-//! together in the session's own buffer. Pings and goodbyes of the server are answered by the way.
+//! A message that arrives in one piece is not copied; a fragmented or split one is assembled in the session's buffer. Ping and Close
+//! frames of the server are answered automatically.
 
 mod frame;
 #[cfg(test)]
@@ -22,57 +22,57 @@ use frame::{Head, Masks, Opcode};
 use upgrade::Opening;
 pub use upgrade::Upgrade;
 
-/// Longest message that is read.
-const LONGEST_MESSAGE_BYTES: u32 = 16 * 1024 * 1024;
-/// So much of the buffer is kept when nothing is in it, for each of the many connections.
+/// Maximum size of a received message.
+const MAX_MESSAGE_BYTES: u32 = 16 * 1024 * 1024;
+/// Capacity that an empty buffer keeps. Small, because there are many connections.
 const KEPT_BYTES: usize = 4096;
-/// A goodbye without complaint (RFC 6455, 7.4.1).
+/// The close code for a normal closure (RFC 6455, 7.4.1).
 const NORMAL_CLOSURE: u16 = 1000;
 
-/// What about a server is not WebSocket, or how it ended the session.
+/// A violation of WebSocket by the server, or the end of the session by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WebSocketFault {
-    /// The reply to the upgrade is no HTTP.
+    /// The reply to the upgrade is not HTTP.
     Head,
-    /// Its head is longer than 64 kB, or has more than 128 fields.
+    /// The head of the reply is longer than 64 kB, or has more than 128 fields.
     LongHead,
-    /// It has another status than 101.
+    /// The reply has another status than 101.
     Status(u16),
-    /// It does not say that the protocol is WebSocket now.
+    /// The reply lacks `Upgrade: websocket` or `Connection: Upgrade`.
     Upgrade,
-    /// It does not prove that the server has read the key.
+    /// `Sec-WebSocket-Accept` does not match the key.
     Accept,
-    /// It chooses an extension, and none was offered.
+    /// The server selected an extension, but none was offered.
     Extension,
-    /// It chooses a subprotocol that was not offered.
+    /// The server selected a subprotocol that was not offered.
     Subprotocol,
     /// A reserved bit is set.
     Reserved,
-    /// An opcode that stands for nothing.
+    /// An unknown opcode.
     Opcode(u8),
     /// A masked frame.
     Masked,
-    /// A length in more bytes than it needs, or with its first bit set.
+    /// A length that is not in its shortest form, or has its first bit set.
     Length,
     /// A control frame of more than 125 bytes.
     LongControl,
-    /// A control frame in fragments.
+    /// A fragmented control frame.
     FragmentedControl,
-    /// A continuation, and nothing was begun.
+    /// A continuation frame outside a message.
     Continuation,
-    /// A new message within another one.
+    /// A new message within a fragmented one.
     Interleaved,
     /// A message of more than 16 MiB.
     LongMessage,
     /// Text that is not UTF-8.
     Text,
-    /// A goodbye with half a code, or one that must not be sent.
+    /// A Close frame with half a code, or with a code that must not be sent.
     CloseCode,
-    /// The server has said goodbye.
+    /// The server sent a Close frame.
     Closed {
-        /// Its code, if it gave one.
+        /// Its code, if it has one.
         code: Option<u16>,
-        /// Its words, which may be none; what would command a terminal is a question mark.
+        /// Its reason, which may be empty. Control characters are replaced by question marks.
         reason: Box<str>,
     },
     /// The connection ended before the answer.
@@ -84,25 +84,25 @@ pub enum WebSocketFault {
 impl fmt::Display for WebSocketFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Head => "no HTTP/1 reply to the upgrade",
+            Self::Head => "not an HTTP/1 reply to the upgrade",
             Self::LongHead => "head of the upgrade's reply longer than 64 kB or 128 fields",
             Self::Status(status) => return write!(f, "the upgrade was answered with status {status}"),
             Self::Upgrade => {
                 "the upgrade's reply does not say `Upgrade: websocket` and `Connection: Upgrade`"
             }
             Self::Accept => "wrong Sec-WebSocket-Accept",
-            Self::Extension => "an extension that was not offered",
-            Self::Subprotocol => "a subprotocol that was not offered",
+            Self::Extension => "the server selected an extension that was not offered",
+            Self::Subprotocol => "the server selected a subprotocol that was not offered",
             Self::Reserved => "a frame with a reserved bit",
             Self::Opcode(opcode) => return write!(f, "a frame with the unknown opcode {opcode}"),
             Self::Masked => "a masked frame from the server",
-            Self::Length => "a frame whose length is malformed",
+            Self::Length => "a frame with a malformed length",
             Self::LongControl => "a control frame longer than 125 bytes",
             Self::FragmentedControl => "a fragmented control frame",
-            Self::Continuation => "a continuation without a beginning",
-            Self::Interleaved => "a new message before the end of the last",
+            Self::Continuation => "a continuation frame outside a message",
+            Self::Interleaved => "a new message within a fragmented one",
             Self::LongMessage => "a message longer than 16 MiB",
-            Self::Text => "text that is not UTF-8",
+            Self::Text => "invalid UTF-8",
             Self::CloseCode => "a malformed Close frame",
             Self::Closed { code: None, .. } => "the server closed without a code",
             Self::Closed { code: Some(code), reason } if reason.is_empty() => {
@@ -111,14 +111,14 @@ impl fmt::Display for WebSocketFault {
             Self::Closed { code: Some(code), reason } => {
                 return write!(f, "the server closed with code {code}: {reason}");
             }
-            Self::Unanswered => "closed before it answered",
+            Self::Unanswered => "closed before the answer",
             Self::Cut => "closed within a message",
         })
     }
 }
 
 impl WebSocketFault {
-    /// As what it is counted.
+    /// The kind of error that it counts as.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Status(_) => ErrorKind::Status,
@@ -127,7 +127,7 @@ impl WebSocketFault {
         }
     }
 
-    /// The code with which the server is told (RFC 6455, 7.4.1); `None` where it is past that.
+    /// The code of the Close frame for the server (RFC 6455, 7.4.1); `None` if the session has ended.
     fn close_code(&self) -> Option<u16> {
         match self {
             Self::Text => Some(1007),
@@ -138,25 +138,22 @@ impl WebSocketFault {
     }
 }
 
-/// A goodbye, which the server has to answer with its own.
+/// A Close frame, which the server has to answer with one of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Goodbye {
+pub struct CloseFrame {
     payload: Box<[u8]>,
 }
 
-impl Goodbye {
-    /// With a code and words. The error is a sentence's end.
+impl CloseFrame {
+    /// A Close frame with a code and a reason. The error is the end of a sentence.
     pub fn new(code: u16, reason: &str) -> Result<Self, String> {
         if !may_be_sent(code) {
             return Err(format!(
-                "{code} is no code to close with; use 1000 to 1003, 1007 to 1014 or 3000 to 4999"
+                "{code} is not a valid close code; use 1000 to 1003, 1007 to 1014 or 3000 to 4999"
             ));
         }
         if reason.len() > 123 {
-            return Err(format!(
-                "a reason to close has at most 123 bytes, and this one has {}",
-                reason.len()
-            ));
+            return Err(format!("a close reason has at most 123 bytes, and this one has {}", reason.len()));
         }
         Ok(Self { payload: [&code.to_be_bytes(), reason.as_bytes()].concat().into_boxed_slice() })
     }
@@ -164,52 +161,52 @@ impl Goodbye {
 
 #[derive(Debug)]
 enum State {
-    /// Not open yet, or no more.
+    /// Not yet open, or no longer.
     Closed,
     Opening(Box<Opening>),
     Open,
 }
 
-/// What was sent that has an answer.
+/// The answer that the session waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     Nothing,
     Pong,
-    Goodbye,
+    Close,
 }
 
-/// What the message is that was begun and has not ended.
+/// The kind of the incomplete message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Begun {
+enum Incomplete {
     Nothing,
     Text,
     Binary,
 }
 
-/// The present frame, of which only a part has come.
+/// An incomplete frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Partial {
+struct PartialFrame {
     missing_bytes: u32,
     is_final: bool,
 }
 
-/// One connection's session.
+/// The session of one connection.
 #[derive(Debug)]
 pub struct Connection {
     state: State,
     awaited: Awaited,
-    begun: Begun,
-    partial: Option<Partial>,
+    incomplete: Incomplete,
+    partial: Option<PartialFrame>,
     masks: Masks,
-    /// The number of the last ping, which its payload is.
+    /// Number of the last ping, which is its payload.
     pings: u32,
-    /// What has come of a message that did not come in one piece.
+    /// The assembled part of a message that did not arrive in one piece.
     buffer: Vec<u8>,
-    /// So many bytes of it are known to be UTF-8.
+    /// Number of bytes of the buffer that are known to be valid UTF-8.
     valid_bytes: u32,
 }
 
-/// What was read, without the borrow.
+/// What was read, without a borrow of the input.
 enum Step {
     Nothing,
     Ready,
@@ -217,7 +214,7 @@ enum Step {
         bytes: u64,
         keeps_alive: bool,
     },
-    /// A message in one piece: where in the input.
+    /// A message in one piece, at this range of the input.
     Whole(Range<usize>),
     /// A message in the buffer.
     Assembled,
@@ -228,7 +225,7 @@ impl Default for Connection {
         Self {
             state: State::Closed,
             awaited: Awaited::Nothing,
-            begun: Begun::Nothing,
+            incomplete: Incomplete::Nothing,
             partial: None,
             masks: Masks::new(0),
             pings: 0,
@@ -242,7 +239,7 @@ impl Connection {
     /// Writes the request for the upgrade to `out`.
     pub fn open(&mut self, upgrade: &Arc<Upgrade>, values: &mut Values<'_>, out: &mut Vec<u8>) {
         self.masks = Masks::new(values.random.next_u64());
-        self.state = State::Opening(Box::new(Opening::ask(upgrade, values, out)));
+        self.state = State::Opening(Box::new(Opening::start(upgrade, values, out)));
     }
 
     /// Writes a message to `out`; `scratch` is overwritten.
@@ -263,32 +260,32 @@ impl Connection {
         frame::write(opcode, payload, &mut self.masks, out);
     }
 
-    /// Writes a ping to `out`. Its pong is the answer.
+    /// Writes a ping to `out`. Its answer is the pong.
     pub fn ping(&mut self, out: &mut Vec<u8>) {
         self.pings = self.pings.wrapping_add(1);
         self.awaited = Awaited::Pong;
         frame::write(Opcode::Ping, &self.pings.to_be_bytes(), &mut self.masks, out);
     }
 
-    /// Writes a goodbye to `out`. The server's is the answer.
-    pub fn say_goodbye(&mut self, goodbye: &Goodbye, out: &mut Vec<u8>) {
-        self.awaited = Awaited::Goodbye;
-        frame::write(Opcode::Close, &goodbye.payload, &mut self.masks, out);
+    /// Writes a Close frame to `out`. Its answer is the server's Close frame.
+    pub fn close_with(&mut self, frame: &CloseFrame, out: &mut Vec<u8>) {
+        self.awaited = Awaited::Close;
+        frame::write(Opcode::Close, &frame.payload, &mut self.masks, out);
     }
 
-    /// The connection will be closed without waiting for anything more: writes a goodbye to `out`, if it is time for one.
-    pub fn leave(&mut self, out: &mut Vec<u8>) {
-        self.say_why(NORMAL_CLOSURE, out);
+    /// Writes a Close frame to `out` if the session is open. No answer is awaited.
+    pub fn close(&mut self, out: &mut Vec<u8>) {
+        self.write_close(NORMAL_CLOSURE, out);
     }
 
-    fn say_why(&mut self, code: u16, out: &mut Vec<u8>) {
-        if matches!(self.state, State::Open) && self.awaited != Awaited::Goodbye {
+    fn write_close(&mut self, code: u16, out: &mut Vec<u8>) {
+        if matches!(self.state, State::Open) && self.awaited != Awaited::Close {
             frame::write(Opcode::Close, &code.to_be_bytes(), &mut self.masks, out);
         }
         self.state = State::Closed;
     }
 
-    /// Reads on, as [`super::Session::read`] does. After a fault `out` may hold a last word to the server.
+    /// As [`super::Session::read`]. After a fault `out` may hold a Close frame.
     pub fn read<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -309,7 +306,7 @@ impl Connection {
             )),
             Err(fault) => {
                 if let Some(code) = fault.close_code() {
-                    self.say_why(code, out);
+                    self.write_close(code, out);
                 }
                 self.state = State::Closed;
                 Err(fault)
@@ -317,9 +314,10 @@ impl Connection {
         }
     }
 
-    /// The server has closed the connection; `unread` of what it sent was not used.
+    /// Handles the end of the connection by the server; `unread` are the unused bytes.
     pub fn end(&mut self, unread: &[u8]) -> Result<(), WebSocketFault> {
-        let is_within = self.partial.is_some() || self.begun != Begun::Nothing || !unread.is_empty();
+        let is_within =
+            self.partial.is_some() || self.incomplete != Incomplete::Nothing || !unread.is_empty();
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Closed => Ok(()),
             _ if is_within => Err(WebSocketFault::Cut),
@@ -329,16 +327,16 @@ impl Connection {
         }
     }
 
-    /// The last message is not needed any more.
+    /// Releases the buffer of the last message if it is large.
     pub fn forget(&mut self) {
-        if self.begun == Begun::Nothing && self.buffer.capacity() > KEPT_BYTES {
+        if self.incomplete == Incomplete::Nothing && self.buffer.capacity() > KEPT_BYTES {
             self.buffer = Vec::new();
         }
     }
 
     fn step(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(usize, Step), WebSocketFault> {
         match &self.state {
-            // What comes behind a goodbye says nothing.
+            // Bytes after a Close frame are ignored.
             State::Closed => return Ok((input.len(), Step::Nothing)),
             State::Opening(opening) => {
                 let (used, is_reply) = opening.read(input)?;
@@ -377,45 +375,46 @@ impl Connection {
             used += head.head_bytes;
             let whole = used..used + payload_bytes as usize;
             if head.is_final && head.opcode != Opcode::Continuation && whole.end <= input.len() {
-                if self.begun == Begun::Text && std::str::from_utf8(&input[whole.clone()]).is_err() {
+                if self.incomplete == Incomplete::Text && std::str::from_utf8(&input[whole.clone()]).is_err()
+                {
                     return Err(WebSocketFault::Text);
                 }
-                self.begun = Begun::Nothing;
+                self.incomplete = Incomplete::Nothing;
                 return Ok((whole.end, Step::Whole(whole)));
             }
-            self.partial = Some(Partial { missing_bytes: payload_bytes, is_final: head.is_final });
+            self.partial = Some(PartialFrame { missing_bytes: payload_bytes, is_final: head.is_final });
         }
     }
 
-    /// Begins a data frame; how many bytes follow.
+    /// Begins a data frame. Returns the size of its payload.
     fn begin(&mut self, head: Head) -> Result<u32, WebSocketFault> {
-        let begun = match (head.opcode, self.begun) {
-            (Opcode::Continuation, Begun::Nothing) => return Err(WebSocketFault::Continuation),
-            (Opcode::Continuation, begun) => begun,
-            (_, Begun::Text | Begun::Binary) => return Err(WebSocketFault::Interleaved),
-            (Opcode::Text, Begun::Nothing) => Begun::Text,
-            (_, Begun::Nothing) => Begun::Binary,
+        let incomplete = match (head.opcode, self.incomplete) {
+            (Opcode::Continuation, Incomplete::Nothing) => return Err(WebSocketFault::Continuation),
+            (Opcode::Continuation, incomplete) => incomplete,
+            (_, Incomplete::Text | Incomplete::Binary) => return Err(WebSocketFault::Interleaved),
+            (Opcode::Text, Incomplete::Nothing) => Incomplete::Text,
+            (_, Incomplete::Nothing) => Incomplete::Binary,
         };
-        if self.begun == Begun::Nothing {
+        if self.incomplete == Incomplete::Nothing {
             self.buffer.clear();
             self.valid_bytes = 0;
         }
-        self.begun = begun;
-        if head.payload_bytes + self.buffer.len() as u64 > u64::from(LONGEST_MESSAGE_BYTES) {
+        self.incomplete = incomplete;
+        if head.payload_bytes + self.buffer.len() as u64 > u64::from(MAX_MESSAGE_BYTES) {
             return Err(WebSocketFault::LongMessage);
         }
         Ok(head.payload_bytes as u32)
     }
 
-    /// Keeps what has come of a frame; whether the message is whole.
-    fn keep(&mut self, bytes: &[u8], mut partial: Partial) -> Result<bool, WebSocketFault> {
+    /// Adds bytes of a frame to the buffer. Returns whether the message is complete.
+    fn keep(&mut self, bytes: &[u8], mut partial: PartialFrame) -> Result<bool, WebSocketFault> {
         self.buffer.extend_from_slice(bytes);
         partial.missing_bytes -= bytes.len() as u32;
         let is_whole = partial.missing_bytes == 0 && partial.is_final;
-        if self.begun == Begun::Text {
+        if self.incomplete == Incomplete::Text {
             match std::str::from_utf8(&self.buffer[self.valid_bytes as usize..]) {
                 Ok(_) => self.valid_bytes = self.buffer.len() as u32,
-                // The last character may go on in the next piece.
+                // The last character may continue in the next piece.
                 Err(error) if error.error_len().is_none() && !is_whole => {
                     self.valid_bytes += error.valid_up_to() as u32;
                 }
@@ -424,12 +423,12 @@ impl Connection {
         }
         self.partial = (partial.missing_bytes > 0).then_some(partial);
         if is_whole {
-            self.begun = Begun::Nothing;
+            self.incomplete = Incomplete::Nothing;
         }
         Ok(is_whole)
     }
 
-    /// Hears a control frame, and answers it.
+    /// Handles a control frame, and answers it.
     fn control(
         &mut self,
         opcode: Opcode,
@@ -439,14 +438,14 @@ impl Connection {
         let bytes = payload.len() as u64;
         match opcode {
             Opcode::Ping => frame::write(Opcode::Pong, payload, &mut self.masks, out),
-            // Another pong than the awaited one is a sign of life that nobody asked for (RFC 6455, 5.5.3).
+            // Any other pong is an unsolicited heartbeat (RFC 6455, 5.5.3).
             Opcode::Pong if self.awaited == Awaited::Pong && payload == self.pings.to_be_bytes() => {
                 self.awaited = Awaited::Nothing;
                 return Ok(Some(Step::Answer { bytes, keeps_alive: true }));
             }
             Opcode::Close => {
-                let (code, reason) = goodbye(payload)?;
-                if self.awaited == Awaited::Goodbye {
+                let (code, reason) = parse_close(payload)?;
+                if self.awaited == Awaited::Close {
                     self.state = State::Closed;
                     return Ok(Some(Step::Answer { bytes, keeps_alive: false }));
                 }
@@ -460,8 +459,8 @@ impl Connection {
     }
 }
 
-/// The code and the words of a Close frame (RFC 6455, 5.5.1).
-fn goodbye(payload: &[u8]) -> Result<(Option<u16>, &str), WebSocketFault> {
+/// The code and reason of a Close frame (RFC 6455, 5.5.1).
+fn parse_close(payload: &[u8]) -> Result<(Option<u16>, &str), WebSocketFault> {
     match payload {
         [] => Ok((None, "")),
         [high, low, reason @ ..] => {
@@ -476,8 +475,8 @@ fn goodbye(payload: &[u8]) -> Result<(Option<u16>, &str), WebSocketFault> {
     }
 }
 
-/// Whether a code may stand in a Close frame: those of RFC 6455 (7.4) and of IANA's registry of close codes, and those of
-/// libraries and applications. 1005, 1006 and 1015 stand for what no frame says.
+/// Whether a Close frame may contain this code: codes of RFC 6455 (7.4) and of IANA's registry, and those for libraries and
+/// applications. 1005, 1006 and 1015 are reserved for local use.
 fn may_be_sent(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }

@@ -1,4 +1,4 @@
-//! A scenario made ready to run. Each protocol has a file of its own.
+//! Compiles a scenario into a plan. Each protocol has a module.
 
 mod http;
 mod mqtt;
@@ -9,7 +9,7 @@ mod websocket;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{Action, Devices, Scenario, Speech, Step, Target};
+use super::{Action, Devices, ProtocolOptions, Scenario, Step, Target};
 use crate::LoadError;
 use crate::program::{Endpoint, Kind, Op, Plan, Source};
 use crate::protocol::{Checks, Message, Protocol};
@@ -18,15 +18,18 @@ use crate::template::Template;
 pub use tls::SystemTrust;
 
 impl Scenario {
-    /// Makes a plan. `begin_ns` is the instant at which the first device may connect, CLOCK_MONOTONIC; `address_of` gives
-    /// where a target's host and port were found ([`Scenario::targets`] lists them).
+    /// Compiles the scenario. `begin_ns` is the instant from which on devices may connect, CLOCK_MONOTONIC; `address_of` returns the
+    /// resolved address of a target ([`Scenario::targets`]).
+    ///
+    /// # Errors
+    /// If a source address has another IP version than the target, a certificate cannot be used, or a step does not fit its protocol.
     pub fn compile(
         &self,
         begin_ns: u64,
         address_of: &dyn Fn(&Target) -> SocketAddr,
         system_trust: SystemTrust<'_>,
     ) -> Result<Plan, LoadError> {
-        let mut steps = Names { names: Vec::new(), has_prefix: self.kinds.len() > 1 };
+        let mut steps = StepNames { names: Vec::new(), has_prefix: self.kinds.len() > 1 };
         let kinds: Result<Vec<_>, _> = self
             .kinds
             .iter()
@@ -44,14 +47,14 @@ impl Scenario {
     }
 }
 
-/// The names of steps, each once.
-struct Names {
+/// The distinct names of steps.
+struct StepNames {
     names: Vec<String>,
-    /// With several kinds of devices a step's name begins with that of its kind.
+    /// Whether names begin with the kind of devices, because there are several.
     has_prefix: bool,
 }
 
-impl Names {
+impl StepNames {
     fn index(&mut self, kind: &Devices, name: &str) -> usize {
         let name = if self.has_prefix { format!("{}: {name}", kind.name) } else { name.to_owned() };
         self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
@@ -65,7 +68,7 @@ fn compile_kind(
     kind: &Devices,
     address: SocketAddr,
     system_trust: SystemTrust<'_>,
-    names: &mut Names,
+    names: &mut StepNames,
 ) -> Result<Kind, LoadError> {
     if let Some(source) = kind.sources.iter().find(|source| source.is_ipv4() != address.is_ipv4()) {
         return Err(LoadError::SourceFamily { kind: kind.name.clone(), source_ip: *source, address });
@@ -111,7 +114,7 @@ fn compile_kind(
     })
 }
 
-/// Whether the connection is closed behind the steps.
+/// Whether the connection is closed after the steps.
 fn ends_closed(steps: &[Step]) -> bool {
     let ends = steps.iter().rev().find(|step| needs_connection(step));
     ends.is_some_and(|step| match &step.action {
@@ -120,7 +123,7 @@ fn ends_closed(steps: &[Step]) -> bool {
     })
 }
 
-/// The first step that has to do with the connection, and the index of the step of the turn that it is or stands in.
+/// The first action that needs or changes the connection, and the index of the top-level step that contains it.
 fn first(steps: &[Step]) -> Option<(usize, &Action)> {
     let at = steps.iter().position(needs_connection)?;
     match &steps[at].action {
@@ -139,7 +142,7 @@ fn needs_connection(step: &Step) -> bool {
 
 struct Program<'k, 'n> {
     kind: &'k Devices,
-    names: &'n mut Names,
+    names: &'n mut StepNames,
     ops: Vec<Op>,
 }
 
@@ -151,7 +154,7 @@ impl Program<'_, '_> {
         self.all(&kind.on_connect, depth)
     }
 
-    /// `depth` is how many repetitions lie around them.
+    /// `depth` is the number of enclosing repetitions.
     fn all(&mut self, steps: &[Step], depth: usize) -> Result<(), LoadError> {
         steps.iter().try_for_each(|step| self.one(step, depth))
     }
@@ -185,34 +188,34 @@ impl Program<'_, '_> {
     }
 }
 
-/// What a kind of devices speaks.
+/// The protocol of a kind of devices.
 fn protocol(kind: &Devices) -> Result<Protocol, LoadError> {
-    match &kind.speech {
-        Speech::Http { .. } => Ok(Protocol::Http),
-        Speech::WebSocket { path, fields, subprotocols } => {
+    match &kind.protocol {
+        ProtocolOptions::Http { .. } => Ok(Protocol::Http),
+        ProtocolOptions::WebSocket { path, fields, subprotocols } => {
             Ok(websocket::protocol(kind, path, fields, subprotocols))
         }
-        Speech::Mqtt(connect) => Ok(Protocol::Mqtt(connect.clone())),
-        Speech::Raw(framing) => Ok(Protocol::Raw(Arc::new(raw::framing(kind, *framing)?))),
+        ProtocolOptions::Mqtt(connect) => Ok(Protocol::Mqtt(connect.clone())),
+        ProtocolOptions::Raw(framing) => Ok(Protocol::Raw(Arc::new(raw::framing(kind, *framing)?))),
     }
 }
 
-/// What a step sends.
+/// The message that a step sends.
 fn message(kind: &Devices, step: &Step) -> Result<Message, LoadError> {
-    match &kind.speech {
-        Speech::Http { fields } => http::message(kind, fields, step),
-        Speech::WebSocket { .. } => websocket::message(kind, step),
-        Speech::Mqtt(_) => mqtt::message(kind, step),
-        Speech::Raw(framing) => raw::message(kind, *framing, step),
+    match &kind.protocol {
+        ProtocolOptions::Http { fields } => http::message(kind, fields, step),
+        ProtocolOptions::WebSocket { .. } => websocket::message(kind, step),
+        ProtocolOptions::Mqtt(_) => mqtt::message(kind, step),
+        ProtocolOptions::Raw(framing) => raw::message(kind, *framing, step),
     }
 }
 
 fn misplaced(kind: &Devices, step: &Step) -> LoadError {
-    let why = format!("this cannot be done over {}", kind.target.scheme.name());
+    let why = format!("this step is not possible over {}", kind.target.scheme.name());
     LoadError::Unfit { kind: kind.name.clone(), what: step.name.clone(), why }
 }
 
-/// The fields of a request's head: `Host`, those of its kind of devices and its own, which take the place of the kind's.
+/// The header fields of a request: `Host`, those of its kind of devices, and its own, which replace those of the kind.
 fn head(
     kind: &Devices,
     common: &[(String, Template)],

@@ -1,4 +1,4 @@
-//! A kind of devices: where it connects to and what it says of itself there.
+//! Parses a kind of devices: its target, and the options of its protocol.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -8,48 +8,50 @@ use super::keys;
 use super::reader::{Keys, Value};
 use super::steps::{self, Context};
 use super::target::{Family, Target};
-use super::{Devices, Framing, Pem, SharedTable, Speech, Tls, table};
+use super::{Devices, Framing, Pem, ProtocolOptions, SharedTable, Tls, table};
 use crate::clock::SECOND_NS;
 use crate::protocol::mqtt::{MqttConnect, Qos, Version, Will, topic_fault};
 use crate::template::{Table, Template};
 
-/// Most devices of a kind: a hundred times what one machine has ports for.
-const MOST_DEVICES: u64 = 10_000_000;
-/// How long a connection may take: with the first SYN lost, the second comes after a second (RFC 6298, 2.1).
+/// Maximum number of devices of a kind: a hundred times the ports of one machine.
+const MAX_DEVICES: u64 = 10_000_000;
+/// Default timeout of connecting. After a lost SYN the second is sent after a second (RFC 6298, 2.1).
 const CONNECT_TIMEOUT_NS: u64 = 5 * SECOND_NS;
-/// How long an answer may take.
+/// Default timeout of an answer.
 const TIMEOUT_NS: u64 = 10 * SECOND_NS;
-/// How long a device waits after an error.
+/// Default pause after an error.
 const PAUSE_NS: u64 = SECOND_NS;
-/// How often an MQTT client is heard of at least.
+/// Default Keep Alive of MQTT.
 const KEEP_ALIVE_S: u64 = 60;
-/// The longest message of fixed length: what is kept for each device.
-const MOST_FIXED_BYTES: u64 = 1 << 20;
+/// Maximum size of messages of fixed size. Each device may buffer one.
+const MAX_FIXED_BYTES: u64 = 1 << 20;
 
-/// Reads a kind; `at` is where its name stands. `turns` as in [`Context`].
+/// Parses a kind; `at` is the place of its name. `turns` as in [`Context`].
 pub fn read(at: &Range<usize>, value: &Value<'_>, turns: Option<Option<u64>>) -> Option<Devices> {
     let name = value.key;
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_name) {
-        value.book().fault(at.clone(), format!("`{name}`: a name has 1 to 64 letters, digits, `-` or `_`"));
+        value
+            .document()
+            .fault(at.clone(), format!("`{name}`: a name has 1 to 64 letters, digits, `-` or `_`"));
     }
     let mut keys = value.keys(&keys::DEVICES)?;
-    // The name, and not the table: that may be many lines long.
+    // Faults point at the name rather than at the table, which may have many lines.
     keys.at = at.clone();
-    let count = keys.get("count").map_or(Some(1), |value| value.whole(1..=MOST_DEVICES));
+    let count = keys.get("count").map_or(Some(1), |value| value.integer(1..=MAX_DEVICES));
     let table = read_table(&keys);
     let has_table = table.is_some();
     let table = table.flatten();
-    let time = |key, default_ns| keys.get(key).map_or(Some(default_ns), |value| value.some_time_ns());
+    let time = |key, default_ns| keys.get(key).map_or(Some(default_ns), |value| value.positive_duration_ns());
     let connect_timeout_ns = time("connect_timeout", CONNECT_TIMEOUT_NS);
     let timeout_ns = time("timeout", TIMEOUT_NS);
     let pause_ns = time("pause", PAUSE_NS);
     let sources = read_sources(&keys);
 
-    let target = keys.need("target", "`target = \"http://127.0.0.1:8080\"`")?;
+    let target = keys.require("target", "`target = \"http://127.0.0.1:8080\"`")?;
     let place = target.clone();
     let target = target.parsed(Target::parse)?;
-    let speech = read_speech(&keys, &place, &target, &table);
+    let protocol = read_protocol(&keys, &place, &target, &table);
     let tls = if target.scheme.is_secure() {
         read_tls(&keys, &target).map(Some)
     } else {
@@ -57,7 +59,7 @@ pub fn read(at: &Range<usize>, value: &Value<'_>, turns: Option<Option<u64>>) ->
         keys.refuse("tls", &why);
         Some(None)
     };
-    // What is wrong with a table makes every text that uses it wrong.
+    // With a faulty table, all texts that use it would have faults.
     if has_table && table.is_none() {
         return None;
     }
@@ -66,7 +68,7 @@ pub fn read(at: &Range<usize>, value: &Value<'_>, turns: Option<Option<u64>>) ->
         name: name.to_owned(),
         count: count?,
         target,
-        speech: speech?,
+        protocol: protocol?,
         tls: tls?,
         sources: sources?,
         connect_timeout_ns: connect_timeout_ns?,
@@ -77,7 +79,7 @@ pub fn read(at: &Range<usize>, value: &Value<'_>, turns: Option<Option<u64>>) ->
     })
 }
 
-/// The table of values: whether one is named, and what stands in it if that is right.
+/// The table: `None` without one, `Some(None)` if it has faults.
 fn read_table(keys: &Keys<'_>) -> Option<SharedTable> {
     let value = keys.get("table")?;
     let Some((file, bytes)) = value.file() else { return Some(None) };
@@ -92,14 +94,20 @@ fn read_table(keys: &Keys<'_>) -> Option<SharedTable> {
 
 fn read_sources(keys: &Keys<'_>) -> Option<Vec<IpAddr>> {
     let Some(value) = keys.get("sources") else { return Some(Vec::new()) };
-    let parse =
-        |text: &str| text.parse::<IpAddr>().map_err(|_| "an address of this host, as in \"127.0.0.2\"");
+    let parse = |text: &str| {
+        text.parse::<IpAddr>().map_err(|_| "expected an address of this host, as in \"127.0.0.2\"")
+    };
     let sources: Vec<_> = value.list().iter().map(|value| value.parsed(parse)).collect();
     sources.into_iter().collect()
 }
 
-/// The protocol's options; those of others are refused.
-fn read_speech(keys: &Keys<'_>, place: &Value<'_>, target: &Target, table: &SharedTable) -> Option<Speech> {
+/// The options of the protocol; options of other protocols are refused.
+fn read_protocol(
+    keys: &Keys<'_>,
+    place: &Value<'_>,
+    target: &Target,
+    table: &SharedTable,
+) -> Option<ProtocolOptions> {
     let table = table.as_ref();
     let scheme = target.scheme.name();
     let family = target.scheme.family();
@@ -115,34 +123,36 @@ fn read_speech(keys: &Keys<'_>, place: &Value<'_>, target: &Target, table: &Shar
         }
     }
     if family != Family::WebSocket && !matches!(target.path.as_str(), "" | "/") {
-        let advice = if family == Family::Http { "; the path stands in the request" } else { "" };
-        place.fault_within(&format!("`{}`: a target of {scheme} has no path{advice}", target.path));
+        let advice = if family == Family::Http { "; put it into the request" } else { "" };
+        place.fault_within(&format!("`{}`: a target with scheme {scheme} has no path{advice}", target.path));
     }
     let fields = || keys.get("fields").map_or(Some(Vec::new()), |value| read_fields(&value, table));
     match family {
-        Family::Http => Some(Speech::Http { fields: fields()? }),
+        Family::Http => Some(ProtocolOptions::Http { fields: fields()? }),
         Family::WebSocket => {
-            // WebSocket says `Connection: Upgrade`; a request may say `Connection: close`.
+            // The upgrade request has its own `Connection` field, unlike other requests.
             if let Some(entries) = keys.get("fields").and_then(|value| value.entries())
                 && let Some((at, entry)) =
                     entries.iter().find(|(_, e)| e.key.eq_ignore_ascii_case("Connection"))
             {
-                entry.book().fault(at.clone(), format!("`{}` is put in by itself; leave it away", entry.key));
+                let message = format!("`{}` is set automatically; remove it", entry.key);
+                entry.document().fault(at.clone(), message);
             }
             let fields = fields();
             let subprotocols = read_subprotocols(keys);
             let path = if target.path.is_empty() { "/" } else { &target.path };
             let path = Template::parse(path, table).map_err(|why| place.fault_within(&why)).ok();
-            Some(Speech::WebSocket { path: path?, fields: fields?, subprotocols: subprotocols? })
+            Some(ProtocolOptions::WebSocket { path: path?, fields: fields?, subprotocols: subprotocols? })
         }
-        Family::Mqtt => read_mqtt(keys, table).map(|options| Speech::Mqtt(Box::new(options))),
-        Family::Raw => {
-            keys.get("framing").map_or(Some(Framing::None), |value| read_framing(&value)).map(Speech::Raw)
-        }
+        Family::Mqtt => read_mqtt(keys, table).map(|options| ProtocolOptions::Mqtt(Box::new(options))),
+        Family::Raw => keys
+            .get("framing")
+            .map_or(Some(Framing::None), |value| read_framing(&value))
+            .map(ProtocolOptions::Raw),
     }
 }
 
-/// Fields of a head: their names and values.
+/// Header fields: their names and values.
 pub fn read_fields(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Vec<(String, Template)>> {
     let mut fields = Some(Vec::new());
     for (at, value) in value.entries()? {
@@ -156,20 +166,20 @@ pub fn read_fields(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Vec<
     fields
 }
 
-/// The name of a field (RFC 9110, 5.1), of one that is sent or of one that is looked for.
+/// Checks the name of a header field (RFC 9110, 5.1) that is sent or expected.
 pub fn check_field_name(at: &Range<usize>, value: &Value<'_>, is_sent: bool) -> Option<String> {
     let name = value.key;
     let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     if name.is_empty() || !name.chars().all(is_token) {
-        value.book().fault(at.clone(), format!("{name:?} cannot be the name of a field of a head"));
+        value.document().fault(at.clone(), format!("{name:?} is not a valid header field name"));
         return None;
     }
-    // Two lengths, or one that is not the body's, are how requests are smuggled; servers refuse them.
+    // Servers refuse a request with two lengths or a wrong one, because it could be request smuggling.
     let lower = name.to_ascii_lowercase();
     let is_own = matches!(lower.as_str(), "content-length" | "transfer-encoding" | "upgrade")
         || lower.starts_with("sec-websocket-");
     if is_sent && is_own {
-        value.book().fault(at.clone(), format!("`{name}` is put in by itself; leave it away"));
+        value.document().fault(at.clone(), format!("`{name}` is set automatically; remove it"));
         return None;
     }
     Some(name.to_owned())
@@ -181,7 +191,7 @@ fn read_subprotocols(keys: &Keys<'_>) -> Option<Vec<String>> {
         let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         match !text.is_empty() && text.chars().all(is_token) {
             true => Ok(text.to_owned()),
-            false => Err("a name of letters, digits and `-._`"),
+            false => Err("expected a name of letters, digits and `-._`"),
         }
     };
     let names: Vec<_> = value.list().iter().map(|value| value.parsed(parse)).collect();
@@ -201,7 +211,7 @@ fn read_mqtt(devices: &Keys<'_>, table: Option<&Arc<Table>>) -> Option<MqttConne
         .map_or_else(|| Template::parse("beamtune-${device}", None).ok(), |value| value.line(table));
     let text = |key| get(key).map_or(Some(None), |value| value.line(table).map(Some));
     let (user, password) = (text("user"), text("password"));
-    let seconds = |key, default, most| get(key).map_or(Some(default), |value| whole_seconds(&value, most));
+    let seconds = |key, default, max| get(key).map_or(Some(default), |value| whole_seconds(&value, max));
     let keep_alive_s = seconds("keep_alive", KEEP_ALIVE_S, u16::MAX.into());
     let session_expiry_s = seconds("session_expiry", 0, u32::MAX.into());
     let is_clean = get("clean").map_or(Some(true), |value| value.boolean());
@@ -209,7 +219,7 @@ fn read_mqtt(devices: &Keys<'_>, table: Option<&Arc<Table>>) -> Option<MqttConne
 
     if let (Some(keys), Some(Version::V311)) = (&keys, version) {
         keys.refuse("session_expiry", "is for `version = \"5\"`; in 3.1.1 `clean = false` keeps a session");
-        // MQTT 3.1.1, 3.1.2.9: without a user's name there must be no password.
+        // MQTT 3.1.1, 3.1.2.9: no password without a user name.
         if user == Some(None) {
             keys.refuse("password", "needs `user` in MQTT 3.1.1");
         }
@@ -226,12 +236,12 @@ fn read_mqtt(devices: &Keys<'_>, table: Option<&Arc<Table>>) -> Option<MqttConne
     })
 }
 
-/// A time of whole seconds.
-fn whole_seconds(value: &Value<'_>, most: u64) -> Option<u64> {
+/// A duration of whole seconds.
+fn whole_seconds(value: &Value<'_>, max: u64) -> Option<u64> {
     let nanoseconds = value.duration_ns()?;
     let seconds = nanoseconds / SECOND_NS;
-    if nanoseconds % SECOND_NS != 0 || seconds > most {
-        value.fault(format!("`{}` has whole seconds, at most {most}", value.key));
+    if nanoseconds % SECOND_NS != 0 || seconds > max {
+        value.fault(format!("`{}` must be whole seconds, at most {max}", value.key));
         return None;
     }
     Some(seconds)
@@ -240,14 +250,14 @@ fn whole_seconds(value: &Value<'_>, most: u64) -> Option<u64> {
 fn read_will(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Will> {
     let keys = value.keys(&keys::WILL)?;
     let topic =
-        keys.need("topic", "`topic = \"gone/${device}\"`").and_then(|value| read_topic(&value, table));
+        keys.require("topic", "`topic = \"gone/${device}\"`").and_then(|value| read_topic(&value, table));
     let payload = keys.get("payload").map_or(Some(Template::default()), |value| value.template(table));
     let qos = read_qos(&keys);
     let is_retained = keys.get("retain").map_or(Some(false), |value| value.boolean());
     Some(Will { topic: topic?, payload: payload?, qos: qos?, is_retained: is_retained? })
 }
 
-/// A topic to publish under.
+/// A topic to publish to.
 pub fn read_topic(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Template> {
     let text = value.text()?;
     if let Some(why) = topic_fault(text.as_bytes()) {
@@ -257,9 +267,9 @@ pub fn read_topic(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Templ
     value.line(table)
 }
 
-/// A quality of service; 0 unless it is there.
+/// The quality of service; 0 by default.
 pub fn read_qos(keys: &Keys<'_>) -> Option<Qos> {
-    keys.get("qos").map_or(Some(0), |value| value.whole(0..=2)).map(|qos| match qos {
+    keys.get("qos").map_or(Some(0), |value| value.integer(0..=2)).map(|qos| match qos {
         0 => Qos::AtMostOnce,
         1 => Qos::AtLeastOnce,
         _ => Qos::ExactlyOnce,
@@ -274,19 +284,19 @@ fn read_framing(value: &Value<'_>) -> Option<Framing> {
     let order = keys.get("byte_order").map(|value| value.choice(&[("big", false), ("little", true)]));
     match (keys.get("prefix_bytes"), keys.get("fixed_bytes")) {
         (Some(prefix), None) => {
-            let bytes = prefix.whole(1..=4)?;
+            let bytes = prefix.integer(1..=4)?;
             if !bytes.is_power_of_two() {
-                prefix.fault(format!("`prefix_bytes = {bytes}`: there are 1, 2 and 4"));
+                prefix.fault(format!("`prefix_bytes = {bytes}`: use 1, 2 or 4"));
                 return None;
             }
             Some(Framing::Prefix { bytes: bytes as u8, is_little_endian: order.unwrap_or(Some(false))? })
         }
         (None, Some(fixed)) => {
             keys.refuse("byte_order", "is for `prefix_bytes`");
-            Some(Framing::Fixed { bytes: fixed.whole(1..=MOST_FIXED_BYTES)? as u32 })
+            Some(Framing::Fixed { bytes: fixed.integer(1..=MAX_FIXED_BYTES)? as u32 })
         }
         _ => {
-            value.fault("`framing` is \"none\", \"line\", { prefix_bytes = 4 } or { fixed_bytes = 16 }");
+            value.fault("`framing` must be \"none\", \"line\", { prefix_bytes = 4 } or { fixed_bytes = 16 }");
             None
         }
     }
@@ -302,7 +312,7 @@ fn read_tls(devices: &Keys<'_>, target: &Target) -> Option<Tls> {
     let (ca, certificate, key) = (pem("ca"), pem("certificate"), pem("key"));
     let server_name = keys.get("server_name").map_or(Some(target.host.as_str()), |value| value.text());
     if verify == Some(false) {
-        keys.refuse("ca", "has no use with `verify = false`");
+        keys.refuse("ca", "has no effect with `verify = false`");
     }
     let identity = match (certificate?, key?) {
         (Some(certificate), Some(key)) => Some((certificate, key)),
@@ -321,9 +331,9 @@ fn read_tls(devices: &Keys<'_>, target: &Target) -> Option<Tls> {
 
 fn read_pem(value: &Value<'_>) -> Option<Pem> {
     let (file, bytes) = value.file()?;
-    // What it holds is read by who uses it; that it is another format is said here already.
+    // The content is parsed when compiling; another file format is reported here, with its place.
     if !bytes.windows(11).any(|window| window == b"-----BEGIN ") {
-        value.fault(format!("`{} = {file:?}` is no PEM file: it holds no -----BEGIN", value.key));
+        value.fault(format!("`{} = {file:?}` is not a PEM file: it contains no -----BEGIN", value.key));
         return None;
     }
     Some(Pem { file, bytes })

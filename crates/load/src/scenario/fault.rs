@@ -1,39 +1,39 @@
-//! What is wrong with a scenario: where, the offending text, and what would be right.
+//! Faults of a scenario: place, offending text, and what would be right.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Of a line that is shown, in characters.
-const WIDEST: usize = 160;
-/// Faults that are shown: more are those of a file that is no scenario.
-const MOST_SHOWN: usize = 20;
+/// Maximum width of a displayed line, in characters.
+const MAX_COLUMNS: usize = 160;
+/// Maximum number of displayed faults. A file with more is probably not a scenario.
+const MAX_SHOWN: usize = 20;
 
-/// Everything that is wrong with a scenario, in the order of the file; never empty.
+/// All faults of a scenario, in the order of the file; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Faults {
-    /// The file's name, as it was given.
+    /// File name, as the caller gave it.
     pub file: String,
-    /// What is wrong.
+    /// The faults.
     pub faults: Vec<Fault>,
 }
 
-/// One thing that is wrong.
+/// A fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The line, from 1.
+    /// Line, from 1.
     pub line: usize,
-    /// The column, from 1, in characters.
+    /// Column in characters, from 1.
     pub column: usize,
     /// What is wrong, and what would be right.
     pub message: String,
-    /// The line's text.
+    /// Text of the line.
     pub excerpt: String,
-    /// How many characters of it are meant, at least one.
+    /// Number of marked characters, at least 1.
     pub length: usize,
 }
 
 impl Faults {
-    /// From places in a text (ranges of bytes) and what is wrong there.
+    /// From byte ranges of a text and messages.
     pub(super) fn new(file: &str, text: &str, mut found: Vec<(Range<usize>, String)>) -> Self {
         found.sort_by_key(|(at, _)| at.start);
         found.dedup();
@@ -44,7 +44,7 @@ impl Faults {
 
 impl Fault {
     fn new(text: &str, at: &Range<usize>, message: String) -> Self {
-        // What is missing at the end of a file is missing behind its last line.
+        // A fault at the end of the file is shown after its last line.
         let end = text.trim_end_matches(['\n', '\r']).len();
         let start = floor(text, at.start.min(end));
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
@@ -60,7 +60,7 @@ impl Fault {
     }
 }
 
-/// The beginning of the character that a byte belongs to.
+/// The start of the character to which a byte belongs.
 fn floor(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
         at -= 1;
@@ -70,24 +70,24 @@ fn floor(text: &str, mut at: usize) -> usize {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Of a long line what stands around the place.
-        let skipped = self.column.saturating_sub(WIDEST / 2);
+        // Long lines are cut around the fault.
+        let skipped = self.column.saturating_sub(MAX_COLUMNS / 2);
         let before = self.column - 1 - skipped;
-        let shown: String = self.excerpt.chars().skip(skipped).take(WIDEST).collect();
-        // Tabs stay tabs below, so that the mark stands where the text does.
+        let shown: String = self.excerpt.chars().skip(skipped).take(MAX_COLUMNS).collect();
+        // Tabs are kept in the indentation, so that the mark is aligned with the text.
         let indent: String = shown.chars().take(before).map(|c| if c == '\t' { c } else { ' ' }).collect();
-        let mark = "^".repeat(self.length.min(WIDEST - before));
+        let mark = "^".repeat(self.length.min(MAX_COLUMNS - before));
         write!(f, "{}:{}: {}\n    {shown}\n    {indent}{mark}", self.line, self.column, self.message)
     }
 }
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, fault) in self.faults.iter().take(MOST_SHOWN).enumerate() {
+        for (index, fault) in self.faults.iter().take(MAX_SHOWN).enumerate() {
             let separator = if index == 0 { "" } else { "\n" };
             write!(f, "{separator}{}:{fault}", self.file)?;
         }
-        match self.faults.len().saturating_sub(MOST_SHOWN) {
+        match self.faults.len().saturating_sub(MAX_SHOWN) {
             0 => Ok(()),
             more => write!(f, "\n{}: and {more} more", self.file),
         }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_count_characters_and_not_bytes() {
+    fn columns_count_characters() {
         let text = "a = 1\nä = \"ö\" # ü\n";
         let at = text.find("\"ö\"").unwrap();
         let fault = fault(text, at..at + 4);
@@ -114,20 +114,20 @@ mod tests {
     }
 
     #[test]
-    fn a_place_behind_the_end_or_over_several_lines_is_cut_to_a_line() {
-        let behind = fault("a = 1\n\n", 7..7);
-        assert_eq!((behind.line, behind.column, behind.length), (1, 6, 1));
+    fn ranges_beyond_the_end_or_over_several_lines_are_cut_to_a_line() {
+        let at_end = fault("a = 1\n\n", 7..7);
+        assert_eq!((at_end.line, at_end.column, at_end.length), (1, 6, 1));
         let long = fault("a = [\r\n1]", 4..9);
         assert_eq!((long.line, long.column, long.length, long.excerpt.as_str()), (1, 5, 1, "a = ["));
         assert_eq!(fault("", 0..0).line, 1);
     }
 
     #[test]
-    fn of_long_lines_and_of_many_faults_a_part_is_shown() {
+    fn long_lines_and_many_faults_are_shortened() {
         let text = format!("{}\tyes{}", "x".repeat(3000), "z".repeat(3000));
         let shown = fault(&text, 3001..3004).to_string();
         let lines: Vec<&str> = shown.lines().collect();
-        assert_eq!((lines[0], lines[1].len()), ("1:3002: x", 4 + WIDEST), "{shown}");
+        assert_eq!((lines[0], lines[1].len()), ("1:3002: x", 4 + MAX_COLUMNS), "{shown}");
         let at = lines[2].find('^').unwrap();
         assert_eq!((&lines[1][at..at + 3], &lines[2][at..]), ("yes", "^^^"), "{shown}");
         let many = Faults::new("f", &text, (0..30).map(|at| (at..at + 1, at.to_string())).collect());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_stand_in_the_order_of_the_file() {
+    fn faults_are_in_the_order_of_the_file() {
         let found = vec![(3..4, "b".to_owned()), (0..1, "a".to_owned()), (3..4, "b".to_owned())];
         let faults = Faults::new("f.toml", "x\n yz", found);
         assert_eq!(faults.to_string(), "f.toml:1:1: a\n    x\n    ^\nf.toml:2:2: b\n     yz\n     ^");

@@ -1,12 +1,11 @@
-//! Every key that a scenario may hold, by the place where it may stand. The parser takes no others; the schema and the
-//! reference are held against this list.
+//! All keys of a scenario, by table. The parser accepts no others; tests compare the schema and the reference with this list.
 
 /// A table of a scenario.
 #[derive(Debug)]
 pub struct Place {
-    /// What it is: `a step "request"`. Titles of the reference's sections.
+    /// Its title, which is the heading of its section in the reference.
     pub title: &'static str,
-    /// The keys that it may hold.
+    /// Its keys.
     pub keys: &'static [&'static str],
 }
 
@@ -14,32 +13,32 @@ macro_rules! places {
     ($($(#[$doc:meta])* $name:ident = $title:literal: [$($key:literal),*];)*) => {
         $($(#[$doc])* pub const $name: Place = Place { title: $title, keys: &[$($key),*] };)*
 
-        /// All of them, in the reference's order.
+        /// All tables, in the order of the reference.
         pub const PLACES: &[Place] = &[$($name),*];
     };
 }
 
 places! {
-    /// The file itself.
+    /// The root of the file.
     FILE = "the file": ["load", "devices"];
-    /// When what is begun.
+    /// The schedule.
     LOAD = "load": ["rate", "spacing", "ramp", "for", "turns", "connect_within", "rundown", "seed"];
     /// A kind of devices.
     DEVICES = "devices.NAME": [
         "target", "count", "steps", "on_connect", "table", "sources", "connect_timeout", "timeout", "pause", "fields",
         "subprotocols", "mqtt", "framing", "tls"
     ];
-    /// MQTT's options.
+    /// MQTT options.
     MQTT = "mqtt": [
         "version", "client_id", "user", "password", "keep_alive", "clean", "session_expiry", "will"
     ];
-    /// MQTT's last will.
+    /// The MQTT will message.
     WILL = "will": ["topic", "payload", "qos", "retain"];
-    /// How messages are told apart in a stream of bytes.
+    /// The framing of a stream of bytes.
     FRAMING = "framing": ["prefix_bytes", "byte_order", "fixed_bytes"];
-    /// What to trust, and to be trusted by.
+    /// TLS options.
     TLS = "tls": ["verify", "ca", "certificate", "key", "server_name"];
-    /// What an answer must be.
+    /// Conditions for a reply.
     CHECK = "check": ["status", "fields", "body"];
     /// A step.
     CONNECT = "step connect": ["connect", "name"];
@@ -65,6 +64,6 @@ places! {
     CLOSE = "step close": ["close"];
 }
 
-/// The places that are steps; the first key of each is what the step does.
+/// The tables of steps; the first key of each names its action.
 pub const STEPS: &[Place] =
     &[CONNECT, REQUEST, SEND, EXPECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, PING, SLEEP, REPEAT, CLOSE];

@@ -1,27 +1,27 @@
-//! A load without a file: the usual one for a target, written as the scenario that it stands for.
+//! A load without a scenario file: generates the usual scenario for a target.
 
 use super::target::{Family, Target};
-use super::{CONNECTIONS_PER_SECOND, MOST_PER_SECOND, Scenario};
+use super::{CONNECTIONS_PER_S, MAX_RATE_PER_S, Scenario};
 use crate::LoadError;
 use crate::program::seconds_ns;
 use crate::schedule::Spacing;
 
-/// MQTT devices that connect in a second. RabbitMQ 3.10 on OTP 25 takes some 3 ms of CPU for each (`make bench`), and those
-/// that it does not come to in time connect again.
-const MQTT_CONNECTIONS_PER_SECOND: u64 = 200;
+/// Rate at which MQTT devices connect. RabbitMQ 3.10 on OTP 25 needs some 3 ms of CPU per connection (`make bench`), and devices whose
+/// connection times out connect again.
+const MQTT_CONNECTIONS_PER_S: u64 = 200;
 
-/// What the quick form can be told.
+/// Parameters of a load without a scenario file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quick {
-    /// Arrivals in a second: an open load. `None`: closed, each device as fast as it is answered.
+    /// Arrivals per second of an open load. `None`: a closed load, in which each device sends as soon as it is answered.
     pub per_second: Option<f64>,
-    /// How arrivals follow each other.
+    /// The time between arrivals.
     pub spacing: Spacing,
-    /// Connections.
+    /// Number of connections.
     pub devices: u64,
-    /// How long.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// The seed of every choice.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
@@ -35,47 +35,47 @@ impl Scenario {
     /// The usual load for a target:
     ///
     /// - `http`, `https`: GET of the URL's path.
-    /// - `ws`, `wss`: sends a text and waits for a message, as of a server that echoes.
-    /// - `mqtt`, `mqtts`: connects and stays; with a rate, publishes a number at QoS 1, each device under a topic of its own.
+    /// - `ws`, `wss`: sends a text and waits for a message, as from an echo server.
+    /// - `mqtt`, `mqtts`: connects and stays connected; with a rate, publishes a number at QoS 1 to a topic per device.
     /// - `tcp`, `tls`: sends a line and waits for one.
     pub fn quick(url: &str, quick: &Quick) -> Result<Self, LoadError> {
         let text = Self::quick_text(url, quick)?;
         let no_files = |_: &str| Err(std::io::ErrorKind::NotFound.into());
         Self::parse(url, &text, &no_files).map_err(|faults| {
-            // The text is ours, so its lines and columns say nothing to who gave the URL: what can be wrong is a value in it.
+            // The text is generated, so its lines and columns mean nothing to the user; only a placeholder in the URL can be wrong.
             let why: Vec<&str> = faults.faults.iter().map(|fault| fault.message.as_str()).collect();
             refuse("target", url, why.join("; "))
         })
     }
 
-    /// The same, as the file that can be changed and given instead.
+    /// The text of the usual scenario for a target, which can be saved, changed and used as a file.
     pub fn quick_text(url: &str, quick: &Quick) -> Result<String, LoadError> {
         let target = Target::parse(url).map_err(|why| refuse("target", url, why))?;
-        let bound = |what, given: String, is_right: bool, bounds: &str| match is_right {
+        let check = |what, given: String, is_right: bool, bounds: &str| match is_right {
             true => Ok(()),
             false => Err(refuse(what, &given, format!("must be {bounds}"))),
         };
         if let Some(rate) = quick.per_second {
-            let is_right = rate > 0.0 && rate <= MOST_PER_SECOND;
-            bound("rate", rate.to_string(), is_right, "above 0, up to 10000000 in a second")?;
+            let is_right = rate > 0.0 && rate <= MAX_RATE_PER_S;
+            check("rate", rate.to_string(), is_right, "above 0 and at most 10000000 per second")?;
         }
         let devices = quick.devices;
-        bound("devices", devices.to_string(), (1..=10_000_000).contains(&devices), "from 1 to 10000000")?;
+        check("devices", devices.to_string(), (1..=10_000_000).contains(&devices), "from 1 to 10000000")?;
         let seconds = quick.seconds;
         let is_right = seconds.is_finite() && seconds_ns(seconds) >= 1_000_000 && seconds <= 30.0 * 86_400.0;
-        bound("time", format!("{seconds}s"), is_right, "from a millisecond to 30 days")?;
-        bound("seed", quick.seed.to_string(), i64::try_from(quick.seed).is_ok(), "below 2^63")?;
+        check("time", format!("{seconds}s"), is_right, "from a millisecond to 30 days")?;
+        check("seed", quick.seed.to_string(), i64::try_from(quick.seed).is_ok(), "below 2^63")?;
 
         let family = target.scheme.family();
         let is_idle = family == Family::Mqtt && quick.per_second.is_none();
         let per_second = match family {
-            Family::Mqtt => MQTT_CONNECTIONS_PER_SECOND,
-            _ => CONNECTIONS_PER_SECOND,
+            Family::Mqtt => MQTT_CONNECTIONS_PER_S,
+            _ => CONNECTIONS_PER_S,
         };
         let connecting_ms = devices * 1000 / per_second;
         let mut lines = vec!["[load]".to_owned()];
         match quick.per_second {
-            // A number of TOML that is whole has no point, which is how people write rates.
+            // Whole rates are written without a decimal point.
             Some(rate) => {
                 lines.push(format!("rate = {rate}"));
                 if quick.spacing == Spacing::Fixed {
@@ -90,7 +90,7 @@ impl Scenario {
         }
         lines.push(format!("for = \"{seconds}s\""));
         if is_idle {
-            // They sleep to the end, and there is nothing to be waited for.
+            // The devices sleep until the end, so there is nothing to wait for.
             lines.push("rundown = \"0s\"".to_owned());
         }
         lines.push(format!("seed = {}\n", quick.seed));
@@ -127,8 +127,8 @@ fn refuse(what: &'static str, given: &str, why: impl Into<String>) -> LoadError 
     LoadError::Quick { what, given: given.to_owned(), why: why.into() }
 }
 
-/// A text in TOML's basic quotes.
+/// A TOML basic string.
 fn quoted(text: &str) -> String {
-    // JSON's escapes are among TOML's.
+    // TOML supports all escapes of JSON.
     serde_json::Value::from(text).to_string()
 }

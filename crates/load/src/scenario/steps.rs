@@ -1,4 +1,4 @@
-//! What devices do: steps, and whether they can follow each other.
+//! Parses steps, and checks whether they can follow each other.
 
 mod flow;
 mod json;
@@ -17,19 +17,18 @@ use crate::protocol::mqtt::{MqttMessage, filter_fault};
 use crate::template::{Table, Template};
 use flow::Flow;
 
-/// Most of a name in a table of results.
-const LONGEST_NAME: usize = 80;
-/// Most repetitions.
-const MOST_TIMES: u64 = 1_000_000_000;
+/// Maximum length of a step's name, which is shown in tables.
+const MAX_NAME_CHARS: usize = 80;
+/// Maximum number of repetitions.
+const MAX_REPETITIONS: u64 = 1_000_000_000;
 
-/// What steps are read by.
+/// The context in which steps are parsed.
 pub struct Context {
     scheme: Scheme,
     table: SharedTable,
-    /// The same for texts within JSON, made when it is wanted.
+    /// The table with its cells escaped for JSON; created on first use.
     json_table: OnceCell<SharedTable>,
-    /// How often each device goes through its steps at most (`Some(None)`: any number of times); `None`: not known, since
-    /// what says so is wrong.
+    /// Maximum number of turns per device (`Some(None)`: unlimited); `None` if unknown, because `load` has faults.
     turns: Option<Option<u64>>,
 }
 
@@ -48,18 +47,18 @@ impl Context {
     }
 }
 
-/// Reads `on_connect` and `steps` of a kind of devices.
+/// Parses `on_connect` and `steps` of a kind of devices.
 pub fn read_all(keys: &Keys<'_>, context: &Context) -> Option<(Vec<Step>, Vec<Step>)> {
-    let mut setup = Flow::after_connecting();
+    let mut setup = Flow::of_on_connect();
     let on_connect = match keys.get("on_connect") {
         Some(value) => read_steps(&value, context, &mut setup),
         None => Some(Vec::new()),
     };
-    let steps = keys.need("steps", "`steps = [{ request = \"/\" }]`")?;
-    let mut turn = Flow::of_a_turn(setup.deepest());
+    let steps = keys.require("steps", "`steps = [{ request = \"/\" }]`")?;
+    let mut turn = Flow::of_turn(setup.max_depth());
     let read = read_steps(&steps, context, &mut turn);
-    let endless = turn.endless().filter(|_| context.turns.is_some_and(|turns| turns != Some(1)));
-    if let (Some(_), Some(why)) = (&read, turn.end().or(endless)) {
+    let busy_loop = turn.check_busy_loop().filter(|_| context.turns.is_some_and(|turns| turns != Some(1)));
+    if let (Some(_), Some(why)) = (&read, turn.check_next_turn().or(busy_loop)) {
         steps.fault(why);
     }
     Some((on_connect?, read?))
@@ -67,7 +66,7 @@ pub fn read_all(keys: &Keys<'_>, context: &Context) -> Option<(Vec<Step>, Vec<St
 
 fn read_steps(value: &Value<'_>, context: &Context, flow: &mut Flow) -> Option<Vec<Step>> {
     if !value.raw().is_array() {
-        value.fault(format!("`{}` is a list of steps: [{{ request = \"/\" }}, …]", value.key));
+        value.fault(format!("`{}` must be a list of steps: [{{ request = \"/\" }}, …]", value.key));
         return None;
     }
     let values = value.list();
@@ -88,7 +87,7 @@ fn read_step(value: &Value<'_>, context: &Context, flow: &mut Flow) -> Option<St
                 2 => (Action::Ping, "ping"),
                 _ => (Action::Close, "close"),
             };
-        let misplaced = misplaced(name, context.scheme).or_else(|| flow.pass(&action));
+        let misplaced = misplaced(name, context.scheme).or_else(|| flow.add(&action));
         if let Some(why) = misplaced {
             value.fault(format!("`{name}` {why}"));
             return None;
@@ -100,21 +99,21 @@ fn read_step(value: &Value<'_>, context: &Context, flow: &mut Flow) -> Option<St
         return None;
     };
     let names: Vec<&str> = keys::STEPS.iter().map(|place| place.keys[0]).collect();
-    let mut said = keys::STEPS.iter().filter(|place| table.contains_key(place.keys[0]));
-    let Some(place) = said.next() else {
+    let mut actions = keys::STEPS.iter().filter(|place| table.contains_key(place.keys[0]));
+    let Some(place) = actions.next() else {
         let given = table.keys().map(|key| key.get_ref().as_ref());
         let close = given
             .filter(|key| super::reader::closest(key, &names).is_some())
             .min_by_key(|key| names.iter().map(|name| strsim::damerau_levenshtein(key, name)).min());
         match close {
-            Some(key) => value.fault_within(&unknown(&format!("`{key}` is no step"), key, &names)),
-            None => value.fault(format!("a step says what it does: one of {}", names.join(", "))),
+            Some(key) => value.fault_within(&unknown(&format!("unknown step `{key}`"), key, &names)),
+            None => value.fault(format!("a step needs one of {}", names.join(", "))),
         }
         return None;
     };
-    if let Some(other) = said.next() {
+    if let Some(other) = actions.next() {
         let (one, other) = (place.keys[0], other.keys[0]);
-        value.fault(format!("a step does one thing; this one says `{one}` and `{other}`"));
+        value.fault(format!("a step has one action; this one has `{one}` and `{other}`"));
         return None;
     }
     let action = place.keys[0];
@@ -124,14 +123,14 @@ fn read_step(value: &Value<'_>, context: &Context, flow: &mut Flow) -> Option<St
         return None;
     }
     let step = read_action(action, &keys, context, flow)?;
-    if let Some(why) = flow.pass(&step.action) {
+    if let Some(why) = flow.add(&step.action) {
         keys.refuse(action, &why);
         return None;
     }
     Some(step)
 }
 
-/// Why a step cannot be done in a protocol.
+/// Why a step is not possible in a protocol; `None` if it is.
 fn misplaced(action: &str, scheme: Scheme) -> Option<String> {
     let meant: &[Family] = match action {
         "request" => &[Family::Http],
@@ -156,9 +155,9 @@ fn read_action(name: &'static str, keys: &Keys<'_>, context: &Context, flow: &mu
     };
     let mut default_name = name.to_owned();
     let action = match name {
-        "connect" => is_true(&value).map(|()| Action::Connect),
-        "ping" => is_true(&value).map(|()| Action::Ping),
-        "close" => is_true(&value).map(|()| Action::Close),
+        "connect" => require_true(&value).map(|()| Action::Connect),
+        "ping" => require_true(&value).map(|()| Action::Ping),
+        "close" => require_true(&value).map(|()| Action::Close),
         "request" => {
             let request = read_request(&value, keys, context);
             if let Some(text) = value.raw().as_str() {
@@ -167,9 +166,9 @@ fn read_action(name: &'static str, keys: &Keys<'_>, context: &Context, flow: &mu
             request.map(|request| Action::Request(Box::new(request)))
         }
         "send" => read_send(&value, keys, context),
-        // A table, so that a name can stand beside it.
+        // `expect = true` allows a table with a name.
         "expect" if value.raw().is_bool() => {
-            is_true(&value).map(|()| Action::Expect { checks: Checks::default() })
+            require_true(&value).map(|()| Action::Expect { checks: Checks::default() })
         }
         "expect" => {
             read_parts(&value).map(|body| Action::Expect { checks: Checks { body, ..Checks::default() } })
@@ -208,18 +207,19 @@ fn read_action(name: &'static str, keys: &Keys<'_>, context: &Context, flow: &mu
     };
     let name = match own_name {
         Some(name) => name?,
-        None => default_name.chars().take(LONGEST_NAME).collect(),
+        None => default_name.chars().take(MAX_NAME_CHARS).collect(),
     };
     Some(Step { name, action: action? })
 }
 
 fn read_repeat(value: &Value<'_>, keys: &Keys<'_>, context: &Context, flow: &mut Flow) -> Option<Action> {
-    let times = value.whole(1..=MOST_TIMES);
+    let times = value.integer(1..=MAX_REPETITIONS);
     if let Some(why) = flow.begin_repeat() {
         keys.refuse("repeat", &why);
         return None;
     }
-    let steps = keys.need("steps", "what is repeated").and_then(|steps| read_steps(&steps, context, flow));
+    let steps =
+        keys.require("steps", "the steps to repeat").and_then(|steps| read_steps(&steps, context, flow));
     let why = flow.end_repeat(times.unwrap_or(1));
     if let (Some(_), Some(why)) = (&steps, why) {
         keys.refuse("repeat", &why);
@@ -229,17 +229,17 @@ fn read_repeat(value: &Value<'_>, keys: &Keys<'_>, context: &Context, flow: &mut
 }
 
 fn step_name(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.chars().count() > LONGEST_NAME || text.chars().any(char::is_control) {
-        return Err(format!("a name has 1 to {LONGEST_NAME} characters in one line"));
+    if text.is_empty() || text.chars().count() > MAX_NAME_CHARS || text.chars().any(char::is_control) {
+        return Err(format!("a name has 1 to {MAX_NAME_CHARS} characters on one line"));
     }
     Ok(text.to_owned())
 }
 
-fn is_true(value: &Value<'_>) -> Option<()> {
+fn require_true(value: &Value<'_>) -> Option<()> {
     if value.boolean()? {
         return Some(());
     }
-    value.fault(format!("`{} = false`: leave the step away instead", value.key));
+    value.fault(format!("`{} = false`: remove the step instead", value.key));
     None
 }
 
@@ -264,55 +264,55 @@ fn read_request_line(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<(S
     let (method, path) =
         if text.starts_with('/') { ("GET", text) } else { text.split_once(' ').unwrap_or((text, "")) };
     let is_method = !method.is_empty() && method.chars().all(|c| c.is_ascii_uppercase() || c == '-');
-    // CONNECT makes a tunnel of the connection.
+    // CONNECT would turn the connection into a tunnel.
     if !is_method || method == "CONNECT" || !path.starts_with('/') {
         value.fault(format!(
-            "`request = {text:?}`: a method in capitals and a path, as in \"POST /orders\", or a path alone"
+            "`request = {text:?}`: expected a method in capitals and a path, as in \"POST /orders\", or a path"
         ));
         return None;
     }
     if path.chars().any(char::is_whitespace) {
-        value.fault(format!("`request = {text:?}`: a path holds no white space; write %20"));
+        value.fault(format!("`request = {text:?}`: a path cannot contain white space; write %20"));
         return None;
     }
-    let path_at_line = value.line(table)?;
-    // The whole was parsed for its faults' places; what is wanted of it is the path.
-    let path = if path.len() == text.len() { path_at_line } else { Template::parse(path, table).ok()? };
+    // The whole line is parsed first, so that faults have the right place.
+    let line = value.line(table)?;
+    let path = if path.len() == text.len() { line } else { Template::parse(path, table).ok()? };
     Some((method.to_owned(), path))
 }
 
 fn read_send(value: &Value<'_>, keys: &Keys<'_>, context: &Context) -> Option<Action> {
-    let how = keys.get("as").map_or(Some(As::Text), |value| {
-        value.choice(&[("text", As::Text), ("binary", As::Binary), ("hex", As::Hex)])
+    let encoding = keys.get("as").map_or(Some(Encoding::Text), |value| {
+        value.choice(&[("text", Encoding::Text), ("binary", Encoding::Binary), ("hex", Encoding::Hex)])
     });
-    let payload = match how? {
-        As::Hex => Template::literal(value.parsed(hex)?),
-        As::Text | As::Binary => value.template(context.table())?,
+    let payload = match encoding? {
+        Encoding::Hex => Template::literal(value.parsed(hex)?),
+        Encoding::Text | Encoding::Binary => value.template(context.table())?,
     };
-    Some(Action::Send { payload, is_text: how? == As::Text })
+    Some(Action::Send { payload, is_text: encoding? == Encoding::Text })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum As {
+enum Encoding {
     Text,
     Binary,
     Hex,
 }
 
-/// Bytes of hexadecimal digits, with white space between them as one likes.
+/// Parses hexadecimal digits, with optional white space between them.
 fn hex(text: &str) -> Result<Vec<u8>, &'static str> {
-    let wrong = "an even number of hexadecimal digits, as in \"01 ff\"";
+    let wrong = "expected an even number of hexadecimal digits, as in \"01 ff\"";
     let digits: Option<Vec<u32>> =
         text.chars().filter(|c| !c.is_whitespace()).map(|c| c.to_digit(16)).collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0).ok_or(wrong)?;
     Ok(digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
-/// A payload by its own key or by `json`; inside, `None` if neither is there.
+/// A payload, from its own key or from `json`. `Some(None)` if the step has neither.
 fn read_payload(keys: &Keys<'_>, key: &'static str, context: &Context) -> Option<Option<Template>> {
     match (keys.get(key), keys.get("json")) {
         (Some(_), Some(_)) => {
-            keys.refuse("json", &format!("stands beside `{key}`; one of them is enough"));
+            keys.refuse("json", &format!("cannot be combined with `{key}`"));
             None
         }
         (Some(value), None) => value.template(context.table()).map(Some),
@@ -354,7 +354,7 @@ fn read_checks(value: &Value<'_>) -> Option<Checks> {
 /// A status, or a range of them.
 fn read_status(value: &Value<'_>) -> Option<(u16, u16)> {
     if value.raw().is_integer() {
-        let status = value.whole(100..=599)? as u16;
+        let status = value.integer(100..=599)? as u16;
         return Some((status, status));
     }
     let bound = |text: &str| text.parse::<u16>().ok().filter(|status| (100..=599).contains(status));
@@ -364,7 +364,7 @@ fn read_status(value: &Value<'_>) -> Option<(u16, u16)> {
     })
 }
 
-/// A filter of topics.
+/// A topic filter.
 fn read_filter(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Template> {
     let text = value.text()?;
     if let Some(why) = filter_fault(text.as_bytes()) {
@@ -375,22 +375,22 @@ fn read_filter(value: &Value<'_>, table: Option<&Arc<Table>>) -> Option<Template
 }
 
 fn read_sleep(value: &Value<'_>, keys: &Keys<'_>) -> Option<Delay> {
-    let nanoseconds = value.some_time_ns();
-    let share = keys.get("give_or_take").map(|value| value.parsed(units::share));
+    let nanoseconds = value.positive_duration_ns();
+    let jitter = keys.get("give_or_take").map(|value| value.parsed(units::share));
     let exponential = keys.get("exponential").map_or(Some(false), |value| value.boolean());
     if exponential? {
-        keys.refuse("give_or_take", "has no meaning with `exponential`");
+        keys.refuse("give_or_take", "has no effect with `exponential`");
         return Some(Delay::Exponential { nanoseconds: nanoseconds? });
     }
-    Some(Delay::Even { nanoseconds: nanoseconds?, give_or_take: share.unwrap_or(Some(0.0))? })
+    Some(Delay::Uniform { nanoseconds: nanoseconds?, jitter: jitter.unwrap_or(Some(0.0))? })
 }
 
-/// Whether a device waits for something in that step.
+/// Whether a device always waits for something in this step.
 fn waits(action: &Action) -> bool {
     match action {
         Action::Request(_) | Action::Expect { .. } | Action::Ping | Action::Sleep(_) => true,
         Action::Mqtt(message) => message.is_answered(),
-        // A connection may stand already; a repetition has said so itself.
+        // A device may be connected already; the steps of a repetition have been considered on their own.
         Action::Connect | Action::Send { .. } | Action::Repeat { .. } | Action::Close => false,
     }
 }

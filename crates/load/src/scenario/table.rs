@@ -1,27 +1,27 @@
-//! Tables of values from CSV files (RFC 4180), whose first line names the columns.
+//! Tables from CSV files (RFC 4180), whose first line names the columns.
 
 use crate::template::Table;
 
-/// Reads a table. The error says where it is wrong.
+/// Parses a table. The error names the line.
 pub fn read(bytes: &[u8]) -> Result<Table, String> {
-    // Spreadsheets put a byte order mark in front.
+    // Spreadsheets write a byte order mark.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::Headers).from_reader(bytes);
-    let words = |error: csv::Error| error.to_string();
-    let columns: Vec<String> = reader.headers().map_err(words)?.iter().map(str::to_owned).collect();
+    let to_text = |error: csv::Error| error.to_string();
+    let columns: Vec<String> = reader.headers().map_err(to_text)?.iter().map(str::to_owned).collect();
     if columns.iter().all(String::is_empty) {
-        return Err("its first line has to name the columns".to_owned());
+        return Err("the first line must name the columns".to_owned());
     }
     if let Some(index) = (1..columns.len()).find(|index| columns[..*index].contains(&columns[*index])) {
         return Err(format!("two columns are named {:?}", columns[index]));
     }
     let mut rows = Vec::new();
     for record in reader.records() {
-        let record = record.map_err(words)?;
+        let record = record.map_err(to_text)?;
         let line = record.position().map_or(0, csv::Position::line);
-        // In a head of HTTP a line's end in a cell would begin another field.
+        // In an HTTP head, a line break in a cell would begin another field.
         if record.iter().any(|cell| cell.chars().any(char::is_control)) {
-            return Err(format!("line {line}: a cell holds a line's end or another control character"));
+            return Err(format!("line {line}: a cell contains a line break or another control character"));
         }
         rows.push(record.iter().map(str::to_owned).collect());
     }
@@ -31,7 +31,7 @@ pub fn read(bytes: &[u8]) -> Result<Table, String> {
     Ok(Table { columns, rows })
 }
 
-/// The same table, its cells as they stand within a string of JSON.
+/// The table with its cells escaped for JSON strings.
 pub fn escaped_for_json(table: &Table) -> Table {
     let rows = table.rows.iter().map(|row| row.iter().map(|cell| escaped(cell)).collect());
     Table { columns: table.columns.clone(), rows: rows.collect() }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_commas_and_marks_of_spreadsheets_are_read() {
+    fn quotes_commas_and_byte_order_marks_are_parsed() {
         let table = read(b"\xef\xbb\xbfuser, key\r\nanna,\"a,1\"\r\n\"b\"\"b\",\r\n").unwrap();
         assert_eq!(table.columns, ["user", "key"]);
         assert_eq!(table.rows, [["anna", "a,1"], ["b\"b", ""]]);
@@ -55,13 +55,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_refused() {
+    fn invalid_tables_are_refused() {
         for (text, part) in [
-            (&b""[..], "has to name the columns"),
+            (&b""[..], "must name the columns"),
             (b"a,b\n", "no rows"),
             (b"a,a\n1,2\n", "two columns are named \"a\""),
             (b"a,b\n1,2\n3\n", "line: 3"),
-            (b"a\n\"x\ny\"\n", "line 2: a cell holds"),
+            (b"a\n\"x\ny\"\n", "line 2: a cell contains"),
             (b"a\n\xff\n", "UTF-8"),
         ] {
             let error = read(text).unwrap_err();

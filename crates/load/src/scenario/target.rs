@@ -1,10 +1,10 @@
-//! Where devices connect to, as a URL: `https://example.org:8443`.
+//! The target of devices: a URL such as `https://example.org:8443`.
 
 use std::fmt;
 
 use super::reader::closest;
 
-/// Which protocol a URL stands for.
+/// The scheme of a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// HTTP/1.1.
@@ -19,13 +19,13 @@ pub enum Scheme {
     Mqtt,
     /// MQTT over TLS.
     Mqtts,
-    /// Bytes over TCP.
+    /// Frames directly on TCP.
     Tcp,
-    /// Bytes over TLS.
+    /// Frames directly on TLS.
     Tls,
 }
 
-/// Every scheme.
+/// All schemes.
 pub const SCHEMES: [Scheme; 8] = [
     Scheme::Http,
     Scheme::Https,
@@ -38,7 +38,7 @@ pub const SCHEMES: [Scheme; 8] = [
 ];
 
 impl Scheme {
-    /// How it stands in a URL.
+    /// Its name in a URL.
     pub fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -52,7 +52,7 @@ impl Scheme {
         }
     }
 
-    /// What is spoken, whether TLS lies below or not.
+    /// The protocol, with or without TLS.
     pub fn family(self) -> Family {
         match self {
             Self::Http | Self::Https => Family::Http,
@@ -62,12 +62,12 @@ impl Scheme {
         }
     }
 
-    /// Whether TLS lies below.
+    /// Whether the connection uses TLS.
     pub fn is_secure(self) -> bool {
         matches!(self, Self::Https | Self::Wss | Self::Mqtts | Self::Tls)
     }
 
-    /// The port that is meant if none is named (IANA's registry of service names); bytes have none.
+    /// The default port (IANA's registry of service names); tcp and tls have none.
     pub fn default_port(self) -> Option<u16> {
         match self {
             Self::Http | Self::Ws => Some(80),
@@ -79,7 +79,7 @@ impl Scheme {
     }
 }
 
-/// Protocols, whatever lies below.
+/// A protocol, with or without TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// HTTP/1.1.
@@ -88,12 +88,12 @@ pub enum Family {
     WebSocket,
     /// MQTT.
     Mqtt,
-    /// Bytes.
+    /// Frames directly on TCP or TLS.
     Raw,
 }
 
 impl Family {
-    /// The schemes that it is known by.
+    /// Its schemes, as text.
     pub fn schemes(self) -> &'static str {
         match self {
             Self::Http => "http(s)",
@@ -104,21 +104,21 @@ impl Family {
     }
 }
 
-/// A URL, in its parts.
+/// The parts of a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// The protocol.
+    /// Scheme.
     pub scheme: Scheme,
-    /// A name or an address; one of IPv6 without its brackets.
+    /// Host name or address; an IPv6 address without brackets.
     pub host: String,
-    /// The port.
+    /// Port.
     pub port: u16,
-    /// The path with its query, as it stands there: empty, or from its `/` on. May hold values.
+    /// Path with query, unparsed: empty, or beginning with `/`. May contain placeholders.
     pub path: String,
 }
 
 impl Target {
-    /// Reads a URL. The error says what would be right.
+    /// Parses a URL. The error says what would be right.
     pub fn parse(url: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err("a target is a URL: \"http://127.0.0.1:8080\"".to_owned());
@@ -127,35 +127,37 @@ impl Target {
         let Some(scheme) = SCHEMES.into_iter().find(|known| known.name().eq_ignore_ascii_case(scheme)) else {
             let known = names.join(", ");
             return Err(match closest(scheme, &names) {
-                Some(close) => format!("no protocol `{scheme}`; did you mean `{close}`?"),
-                None => format!("no protocol `{scheme}`; there are {known}"),
+                Some(close) => format!("unknown protocol `{scheme}`; did you mean `{close}`?"),
+                None => format!("unknown protocol `{scheme}`; use one of {known}"),
             });
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         if path.contains('#') {
-            return Err("a fragment (`#…`) is never sent; leave it away".to_owned());
+            return Err("a fragment (`#…`) is never sent; remove it".to_owned());
         }
         if path.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err("a path holds no white space; write %20".to_owned());
+            return Err("a path cannot contain white space; write %20".to_owned());
         }
         if authority.contains('@') {
-            return Err("user and password do not stand in the target; give them by their keys".to_owned());
+            return Err(
+                "a target cannot contain user and password; set them in `fields` or `mqtt`".to_owned()
+            );
         }
         let (host, port) = match authority.strip_prefix('[') {
             Some(rest) => {
-                let (host, behind) = rest.split_once(']').ok_or("the address's `[` has no `]`")?;
+                let (host, rest) = rest.split_once(']').ok_or("the address has no closing `]`")?;
                 let address = host.parse::<std::net::Ipv6Addr>();
-                address.map_err(|_| format!("`{host}` is no address of IPv6"))?;
-                match behind.strip_prefix(':') {
+                address.map_err(|_| format!("`{host}` is not an IPv6 address"))?;
+                match rest.strip_prefix(':') {
                     Some(port) => (host, Some(port)),
-                    None if behind.is_empty() => (host, None),
-                    None => return Err(format!("`{behind}` stands between the address and the path")),
+                    None if rest.is_empty() => (host, None),
+                    None => return Err(format!("unexpected `{rest}` after the address")),
                 }
             }
             None => match authority.split_once(':') {
                 Some((_, port)) if port.contains(':') => {
-                    return Err("an address of IPv6 stands in brackets: \"http://[::1]:8080\"".to_owned());
+                    return Err("an IPv6 address needs brackets: \"http://[::1]:8080\"".to_owned());
                 }
                 Some((host, port)) => (host, Some(port)),
                 None => (authority, None),
@@ -165,22 +167,22 @@ impl Target {
             return Err("the host is missing: \"http://127.0.0.1:8080\"".to_owned());
         }
         if !host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':')) {
-            return Err(format!("`{host}` is no name of a host"));
+            return Err(format!("`{host}` is not a host name"));
         }
         let port = match port {
             Some(port) => match port.parse() {
                 Ok(port @ 1..) => port,
-                _ => return Err(format!("`{port}` is no port; there are 1 to 65535")),
+                _ => return Err(format!("`{port}` is not a port (1 to 65535)")),
             },
             None => scheme.default_port().ok_or_else(|| {
-                format!("{} has no usual port: name it, as in ://{host}:9000", scheme.name())
+                format!("{} has no default port: add one, as in ://{host}:9000", scheme.name())
             })?,
         };
         let path = if path.starts_with('?') { format!("/{path}") } else { path.to_owned() };
         Ok(Self { scheme, host: host.to_owned(), port, path })
     }
 
-    /// Host and port as they stand in the field `Host` (RFC 9110, 7.2): the usual port is left away.
+    /// Host and port as in the `Host` field (RFC 9110, 7.2), without the default port.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.scheme.default_port() == Some(self.port) { host } else { format!("{host}:{}", self.port) }
@@ -198,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_come_apart_and_together_again() {
+    fn urls_are_parsed_and_formatted() {
         for (url, host, port, path, shown) in [
             ("http://127.0.0.1:8080", "127.0.0.1", 8080, "", "http://127.0.0.1:8080"),
             ("HTTP://a.b/", "a.b", 80, "/", "http://a.b/"),
@@ -221,25 +223,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_target_is_refused_with_what_would_be_one() {
+    fn invalid_targets_are_refused_with_advice() {
         for (url, part) in [
             ("127.0.0.1:8080", "a target is a URL"),
             ("htpp://h", "did you mean `http`?"),
-            ("gopher://h", "there are http, https"),
+            ("gopher://h", "use one of http, https"),
             ("http://", "the host is missing"),
             ("http://:80", "the host is missing"),
-            ("http://h:0", "`0` is no port"),
-            ("http://h:70000", "`70000` is no port"),
-            ("http://h:", "`` is no port"),
-            ("http://::1/", "in brackets"),
-            ("http://[::1", "no `]`"),
-            ("http://[::g]", "no address of IPv6"),
-            ("http://[::1]80", "`80` stands between"),
-            ("http://u:p@h", "do not stand in the target"),
+            ("http://h:0", "`0` is not a port"),
+            ("http://h:70000", "`70000` is not a port"),
+            ("http://h:", "`` is not a port"),
+            ("http://::1/", "needs brackets"),
+            ("http://[::1", "no closing `]`"),
+            ("http://[::g]", "not an IPv6 address"),
+            ("http://[::1]80", "unexpected `80`"),
+            ("http://u:p@h", "cannot contain user and password"),
             ("http://h/a b", "%20"),
             ("http://h/a#b", "never sent"),
-            ("http://a b/", "no name of a host"),
-            ("tcp://h", "no usual port"),
+            ("http://a b/", "not a host name"),
+            ("tcp://h", "no default port"),
         ] {
             let error = Target::parse(url).unwrap_err();
             assert!(error.contains(part), "{url}: {error}");

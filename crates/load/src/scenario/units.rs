@@ -1,11 +1,11 @@
-//! Numbers with their units, as people write them: `900ms`, `10%`.
+//! Parses numbers with units: `900ms`, `10%`.
 
-/// The longest time that a scenario may name: 30 days.
-pub const LONGEST_NS: u64 = 30 * 24 * 3600 * 1_000_000_000;
+/// Longest duration in a scenario: 30 days.
+pub const MAX_DURATION_NS: u64 = 30 * 24 * 3600 * 1_000_000_000;
 
-/// Nanoseconds of a time with its unit.
+/// Parses a duration with its unit, into nanoseconds.
 pub fn duration_ns(text: &str) -> Result<u64, String> {
-    let example = "a time has a unit: \"900ms\", \"1.5s\", \"2min\", \"1h\"";
+    let example = "a time needs a unit: \"900ms\", \"1.5s\", \"2min\", \"1h\"";
     let (number, unit) = number_and_unit(text).ok_or_else(|| example.to_owned())?;
     let unit_ns = match unit {
         "us" | "µs" => 1e3,
@@ -16,16 +16,16 @@ pub fn duration_ns(text: &str) -> Result<u64, String> {
         "d" => 86_400e9,
         "m" => return Err("\"m\" may be minutes or milliseconds: write \"min\" or \"ms\"".to_owned()),
         "" => return Err(example.to_owned()),
-        _ => return Err(format!("no unit {unit:?}; there are us, ms, s, min, h, d")),
+        _ => return Err(format!("unknown unit {unit:?}; use us, ms, s, min, h or d")),
     };
     let nanoseconds = number * unit_ns;
-    if nanoseconds > LONGEST_NS as f64 {
+    if nanoseconds > MAX_DURATION_NS as f64 {
         return Err("longer than 30 days".to_owned());
     }
     Ok(nanoseconds.round() as u64)
 }
 
-/// A share, 1 is the whole: `10%` is 0.1.
+/// Parses a percentage into a share: `10%` is 0.1.
 pub fn share(text: &str) -> Result<f64, String> {
     match number_and_unit(text) {
         Some((number, "%")) if number <= 100.0 => Ok(number / 100.0),
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_in_every_unit() {
+    fn durations_are_parsed_in_every_unit() {
         for (text, nanoseconds) in [
             ("0s", 0),
             ("250us", 250_000),
@@ -52,21 +52,21 @@ mod tests {
             ("1.5s", 1_500_000_000),
             ("2 min", 120_000_000_000),
             ("1h", 3_600_000_000_000),
-            ("30d", LONGEST_NS),
+            ("30d", MAX_DURATION_NS),
         ] {
             assert_eq!(duration_ns(text), Ok(nanoseconds), "{text}");
         }
     }
 
     #[test]
-    fn what_is_no_time_is_refused_with_what_would_be_one() {
+    fn invalid_durations_are_refused_with_advice() {
         for (text, part) in [
-            ("10", "has a unit"),
-            ("", "has a unit"),
-            ("-1s", "has a unit"),
-            ("1.2.3s", "has a unit"),
+            ("10", "needs a unit"),
+            ("", "needs a unit"),
+            ("-1s", "needs a unit"),
+            ("1.2.3s", "needs a unit"),
             ("5m", "minutes or milliseconds"),
-            ("3 weeks", "no unit \"weeks\""),
+            ("3 weeks", "unknown unit \"weeks\""),
             ("31d", "longer than 30 days"),
             ("99999999999999999999999999d", "longer than 30 days"),
         ] {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_percent() {
+    fn shares_are_percentages() {
         assert_eq!(share("10%"), Ok(0.1));
         assert_eq!(share("0 %"), Ok(0.0));
         assert!(share("101%").unwrap_err().contains("more than"));

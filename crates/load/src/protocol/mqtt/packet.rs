@@ -1,18 +1,17 @@
-//! Packets of MQTT 3.1.1 and 5.0 as a client reads them, without a copy and without taking memory.
+//! A parser of the MQTT 3.1.1 and 5.0 packets that a broker sends. It copies and allocates nothing.
 //!
-//! The numbers and what is allowed where are those of the two standards (OASIS, mqtt-v3.1.1 and mqtt-v5.0, chapters 2 and
-//! 3). Of what a broker may send, all is checked that a packet says about itself; whether it may come now is the session's
-//! matter.
+//! Numbers and rules are those of the standards (OASIS, mqtt-v3.1.1 and mqtt-v5.0, chapters 2 and 3). The parser checks everything
+//! within a packet; the session checks whether the packet may come now.
 
 use std::fmt;
 use std::str;
 
 use super::{MqttFault, Version};
 
-/// The largest packet that is read. MQTT 5 brokers are told so; others may send up to 256 MiB, which no device could want.
-pub const LARGEST_BYTES: u32 = 16 * 1024 * 1024;
+/// Maximum size of a received packet. CONNECT announces it to MQTT 5 brokers; others may send up to 256 MiB, which is a fault here.
+pub const MAX_PACKET_BYTES: u32 = 16 * 1024 * 1024;
 
-/// What kind of packet it is: the upper half of the first byte.
+/// The kind of a packet: the upper half of its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind(pub(super) u8);
 
@@ -32,17 +31,17 @@ impl Kind {
     pub(super) const PINGRESP: Self = Self(13);
     pub(super) const DISCONNECT: Self = Self(14);
 
-    /// What begins with that byte.
-    pub(super) fn of(first: u8) -> Self {
+    /// The kind of a packet with this first byte.
+    pub(super) fn from_first_byte(first: u8) -> Self {
         Self(first >> 4)
     }
 
-    /// The first byte of such a packet, other than a PUBLISH.
+    /// The first byte of a packet other than PUBLISH.
     pub(super) fn first_byte(self) -> u8 {
         self.0 << 4 | self.flags()
     }
 
-    /// The lower half of the first byte, which for all but PUBLISH is fixed.
+    /// The lower half of the first byte, which is fixed for all packets but PUBLISH.
     fn flags(self) -> u8 {
         if matches!(self, Self::PUBREL | Self::SUBSCRIBE | Self::UNSUBSCRIBE) { 2 } else { 0 }
     }
@@ -72,26 +71,27 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A packet's bytes.
+/// The bytes of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     first: u8,
     body: &'a [u8],
-    /// All of it, first byte and length included.
+    /// Total length, including first byte and length field.
     pub length: usize,
 }
 
 impl<'a> Frame<'a> {
-    /// The packet that the input begins with; `None` if it has not come wholly.
-    pub fn first_of(input: &'a [u8]) -> Result<Option<Self>, MqttFault> {
+    /// The first packet of the input; `None` if it is incomplete.
+    pub fn first(input: &'a [u8]) -> Result<Option<Self>, MqttFault> {
         let Some((&first, rest)) = input.split_first() else { return Ok(None) };
-        let malformed = MqttFault::Malformed(Kind::of(first), "its length takes more than 4 bytes");
+        let malformed =
+            MqttFault::Malformed(Kind::from_first_byte(first), "length field longer than 4 bytes");
         let mut length = 0;
         for (at, &byte) in rest.iter().take(4).enumerate() {
             length |= usize::from(byte & 0x7f) << (7 * at);
             if byte & 0x80 == 0 {
                 let whole = 2 + at + length;
-                if whole > LARGEST_BYTES as usize {
+                if whole > MAX_PACKET_BYTES as usize {
                     return Err(MqttFault::Large(whole as u64));
                 }
                 let body = input.get(2 + at..whole);
@@ -101,9 +101,9 @@ impl<'a> Frame<'a> {
         if rest.len() < 4 { Ok(None) } else { Err(malformed) }
     }
 
-    /// What kind of packet it is.
+    /// The kind of the packet.
     pub fn kind(&self) -> Kind {
-        Kind::of(self.first)
+        Kind::from_first_byte(self.first)
     }
 }
 
@@ -117,7 +117,7 @@ pub enum Packet<'a> {
         id: u16,
         reason: u8,
     },
-    /// SUBACK, UNSUBACK: with a reason for each filter, which an UNSUBACK of 3.1.1 lacks.
+    /// SUBACK, UNSUBACK: with a reason code per topic filter, but none in an UNSUBACK of 3.1.1.
     Filters {
         id: u16,
         reasons: &'a [u8],
@@ -125,7 +125,7 @@ pub enum Packet<'a> {
     Pingresp,
     Disconnect {
         reason: u8,
-        words: Option<&'a str>,
+        reason_string: Option<&'a str>,
     },
 }
 
@@ -133,12 +133,12 @@ pub enum Packet<'a> {
 pub struct Connack<'a> {
     pub is_session_present: bool,
     pub reason: u8,
-    pub words: Option<&'a str>,
-    /// In seconds; in place of the one that was asked for.
+    pub reason_string: Option<&'a str>,
+    /// Server Keep Alive in seconds, which overrides the client's.
     pub keep_alive: Option<u16>,
-    pub maximum_qos: u8,
+    pub max_qos: u8,
     pub is_retain_available: bool,
-    pub largest_bytes: u32,
+    pub max_packet_bytes: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,26 +150,26 @@ pub struct Publish<'a> {
     pub payload: &'a [u8],
 }
 
-/// Reads a packet.
+/// Parses a packet.
 pub fn parse<'a>(version: Version, frame: &Frame<'a>) -> Result<Packet<'a>, MqttFault> {
     let kind = frame.kind();
-    if !kind.is_for(version) {
+    if !kind.may_be_received(version) {
         return Err(MqttFault::Unexpected(kind));
     }
     let flags = frame.first & 15;
     let parsed = if kind != Kind::PUBLISH && flags != kind.flags() {
-        Err("its flags are wrong")
+        Err("invalid flags")
     } else {
         let mut body = Bytes(frame.body);
         content(version, kind, flags, &mut body)
-            .and_then(|packet| if body.0.is_empty() { Ok(packet) } else { Err("bytes behind its end") })
+            .and_then(|packet| if body.0.is_empty() { Ok(packet) } else { Err("trailing bytes") })
     };
     parsed.map_err(|what| MqttFault::Malformed(kind, what))
 }
 
 impl Kind {
     /// Whether a broker may send it.
-    fn is_for(self, version: Version) -> bool {
+    fn may_be_received(self, version: Version) -> bool {
         match self {
             Self::CONNACK
             | Self::PUBLISH
@@ -181,16 +181,21 @@ impl Kind {
             | Self::UNSUBACK
             | Self::PINGRESP => true,
             Self::DISCONNECT => version == Version::V5,
-            // AUTH among them: only who asked for it in CONNECT may be sent one.
+            // AUTH included: it may only be sent to a client that requested it in CONNECT.
             _ => false,
         }
     }
 }
 
 /// What is wrong with a packet, as the end of a sentence.
-type Wrong = &'static str;
+type ParseError = &'static str;
 
-fn content<'a>(version: Version, kind: Kind, flags: u8, body: &mut Bytes<'a>) -> Result<Packet<'a>, Wrong> {
+fn content<'a>(
+    version: Version,
+    kind: Kind,
+    flags: u8,
+    body: &mut Bytes<'a>,
+) -> Result<Packet<'a>, ParseError> {
     let is_5 = version == Version::V5;
     Ok(match kind {
         Kind::CONNACK => Packet::Connack(connack(is_5, body)?),
@@ -203,14 +208,14 @@ fn content<'a>(version: Version, kind: Kind, flags: u8, body: &mut Bytes<'a>) ->
             let has_reasons = is_5 || kind == Kind::SUBACK;
             let reasons = if has_reasons { std::mem::take(&mut body.0) } else { &[] };
             if !is_5 && reasons.iter().any(|reason| !matches!(reason, 0..=2 | 0x80)) {
-                return Err("a return code that 3.1.1 does not know");
+                return Err("return code unknown to MQTT 3.1.1");
             }
             Packet::Filters { id, reasons }
         }
         Kind::PINGRESP => Packet::Pingresp,
         Kind::DISCONNECT => {
-            let (reason, words) = reason(body, DISCONNECT_PROPERTIES)?;
-            Packet::Disconnect { reason, words }
+            let (reason, reason_string) = reason(body, DISCONNECT_PROPERTIES)?;
+            Packet::Disconnect { reason, reason_string }
         }
         _ => {
             let id = body.id()?;
@@ -220,53 +225,53 @@ fn content<'a>(version: Version, kind: Kind, flags: u8, body: &mut Bytes<'a>) ->
     })
 }
 
-fn connack<'a>(is_5: bool, body: &mut Bytes<'a>) -> Result<Connack<'a>, Wrong> {
+fn connack<'a>(is_5: bool, body: &mut Bytes<'a>) -> Result<Connack<'a>, ParseError> {
     let flags = body.byte()?;
     let reason = body.byte()?;
     if flags > 1 {
-        return Err("its flags are wrong");
+        return Err("invalid flags");
     }
     if flags == 1 && reason != 0 {
-        return Err("it refuses, and says that a session is present");
+        return Err("session present in a refusal");
     }
     let mut connack = Connack {
         is_session_present: flags == 1,
         reason,
-        words: None,
+        reason_string: None,
         keep_alive: None,
-        maximum_qos: 2,
+        max_qos: 2,
         is_retain_available: true,
-        largest_bytes: u32::MAX,
+        max_packet_bytes: u32::MAX,
     };
     if is_5 {
         properties(body, CONNACK_PROPERTIES, |id, value| match (id, value) {
-            (property::REASON_STRING, Value::Text(words)) => connack.words = Some(words),
+            (property::REASON_STRING, Value::Text(text)) => connack.reason_string = Some(text),
             (property::SERVER_KEEP_ALIVE, Value::Number(seconds)) => {
                 connack.keep_alive = Some(seconds as u16);
             }
-            (property::MAXIMUM_QOS, Value::Number(qos)) => connack.maximum_qos = qos as u8,
+            (property::MAXIMUM_QOS, Value::Number(qos)) => connack.max_qos = qos as u8,
             (property::RETAIN_AVAILABLE, Value::Number(is)) => connack.is_retain_available = is == 1,
-            (property::MAXIMUM_PACKET_SIZE, Value::Number(bytes)) => connack.largest_bytes = bytes,
+            (property::MAXIMUM_PACKET_SIZE, Value::Number(bytes)) => connack.max_packet_bytes = bytes,
             _ => {}
         })?;
     }
     Ok(connack)
 }
 
-fn publish<'a>(is_5: bool, flags: u8, body: &mut Bytes<'a>) -> Result<Publish<'a>, Wrong> {
+fn publish<'a>(is_5: bool, flags: u8, body: &mut Bytes<'a>) -> Result<Publish<'a>, ParseError> {
     let (qos, is_duplicate) = (flags >> 1 & 3, flags & 8 != 0);
     match qos {
-        0 if is_duplicate => return Err("a duplicate of QoS 0"),
+        0 if is_duplicate => return Err("DUP flag with QoS 0"),
         3 => return Err("QoS 3"),
         _ => {}
     }
     let topic = body.text()?;
     if topic.is_empty() {
-        // Of 5: only with a topic alias, which we do not allow.
-        return Err("no topic");
+        // MQTT 5 allows this with a topic alias only, which CONNECT does not permit.
+        return Err("empty topic");
     }
     if topic.contains(['+', '#']) {
-        return Err("a wildcard in its topic");
+        return Err("wildcard in the topic");
     }
     let id = if qos == 0 { 0 } else { body.id()? };
     if is_5 {
@@ -275,9 +280,9 @@ fn publish<'a>(is_5: bool, flags: u8, body: &mut Bytes<'a>) -> Result<Publish<'a
     Ok(Publish { qos, is_duplicate, id, payload: std::mem::take(&mut body.0) })
 }
 
-/// A reason and its properties at the end of a packet of 5; both may be left out, and mean success then.
-fn reason<'a>(body: &mut Bytes<'a>, allowed: u64) -> Result<(u8, Option<&'a str>), Wrong> {
-    let mut words = None;
+/// The reason code and reason string at the end of an MQTT 5 packet. Both are optional; without a reason code it means success.
+fn reason<'a>(body: &mut Bytes<'a>, allowed: u64) -> Result<(u8, Option<&'a str>), ParseError> {
+    let mut reason_string = None;
     if body.0.is_empty() {
         return Ok((0, None));
     }
@@ -285,14 +290,14 @@ fn reason<'a>(body: &mut Bytes<'a>, allowed: u64) -> Result<(u8, Option<&'a str>
     if !body.0.is_empty() {
         properties(body, allowed, |id, value| {
             if let (property::REASON_STRING, Value::Text(text)) = (id, value) {
-                words = Some(text);
+                reason_string = Some(text);
             }
         })?;
     }
-    Ok((reason, words))
+    Ok((reason, reason_string))
 }
 
-/// Identifiers of properties that are looked at or written (mqtt-v5.0, 2.2.2.2).
+/// Identifiers of the properties that are read or written (mqtt-v5.0, 2.2.2.2).
 pub mod property {
     pub const SESSION_EXPIRY_INTERVAL: u8 = 17;
     pub const SERVER_KEEP_ALIVE: u8 = 19;
@@ -309,7 +314,7 @@ pub mod property {
 const REASON_PROPERTIES: u64 = bits(&[31, 38]);
 const DISCONNECT_PROPERTIES: u64 = bits(&[28, 31, 38]);
 const CONNACK_PROPERTIES: u64 = bits(&[17, 18, 19, 21, 22, 26, 28, 31, 33, 34, 36, 37, 38, 39, 40, 41, 42]);
-/// Without the topic alias (35): a client that does not say how many it knows is sent none.
+/// Without the topic alias (35): CONNECT does not set Topic Alias Maximum, so the broker may send none.
 const PUBLISH_PROPERTIES: u64 = bits(&[1, 2, 3, 8, 9, 11, 38]);
 
 const fn bits(ids: &[u8]) -> u64 {
@@ -322,19 +327,19 @@ const fn bits(ids: &[u8]) -> u64 {
     bits
 }
 
-/// A property's value, as far as one is of use.
+/// The value of a property; `Other` if it is not used.
 enum Value<'a> {
     Number(u32),
     Text(&'a str),
     Other,
 }
 
-/// Reads the properties, each of which must be among those allowed.
+/// Parses the properties. `allowed` has one bit per allowed identifier.
 fn properties<'a>(
     body: &mut Bytes<'a>,
     allowed: u64,
     mut each: impl FnMut(u8, Value<'a>),
-) -> Result<(), Wrong> {
+) -> Result<(), ParseError> {
     let length = body.number()?;
     let mut rest = Bytes(body.take(length as usize)?);
     let mut seen = 0_u64;
@@ -342,20 +347,20 @@ fn properties<'a>(
         let id = rest.byte()?;
         let bit = 1_u64.checked_shl(u32::from(id)).unwrap_or(0);
         if id == property::TOPIC_ALIAS {
-            return Err("a topic alias, which was not allowed");
+            return Err("topic alias not allowed");
         }
         if allowed & bit == 0 {
-            return Err("a property that does not belong there");
+            return Err("property not allowed here");
         }
         let may_repeat = matches!(id, property::USER_PROPERTY | property::SUBSCRIPTION_IDENTIFIER);
         if seen & bit != 0 && !may_repeat {
-            return Err("a property twice");
+            return Err("duplicate property");
         }
         seen |= bit;
         let value = match id {
             1 | 36 | 37 | 40 | 41 | 42 => match rest.byte()? {
                 byte @ 0..=1 => Value::Number(u32::from(byte)),
-                _ => return Err("a property out of its range"),
+                _ => return Err("property value out of range"),
             },
             19 | 33 | 34 => Value::Number(u32::from(rest.two()?)),
             2 | 17 | 39 => {
@@ -379,40 +384,40 @@ fn properties<'a>(
             property::RECEIVE_MAXIMUM | property::MAXIMUM_PACKET_SIZE | property::SUBSCRIPTION_IDENTIFIER
         );
         if is_never_zero && matches!(value, Value::Number(0)) {
-            return Err("a property out of its range");
+            return Err("property value out of range");
         }
         each(id, value);
     }
     Ok(())
 }
 
-/// The rest of a body.
+/// The unparsed rest of a body.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
-    fn take(&mut self, bytes: usize) -> Result<&'a [u8], Wrong> {
-        let (taken, rest) = self.0.split_at_checked(bytes).ok_or("it ends too early")?;
+    fn take(&mut self, bytes: usize) -> Result<&'a [u8], ParseError> {
+        let (taken, rest) = self.0.split_at_checked(bytes).ok_or("it is truncated")?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn byte(&mut self) -> Result<u8, Wrong> {
+    fn byte(&mut self) -> Result<u8, ParseError> {
         self.take(1).map(|bytes| bytes[0])
     }
 
-    fn two(&mut self) -> Result<u16, Wrong> {
+    fn two(&mut self) -> Result<u16, ParseError> {
         self.take(2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    fn id(&mut self) -> Result<u16, Wrong> {
+    fn id(&mut self) -> Result<u16, ParseError> {
         match self.two()? {
-            0 => Err("identifier 0"),
+            0 => Err("packet identifier 0"),
             id => Ok(id),
         }
     }
 
-    /// A number of one to four bytes.
-    fn number(&mut self) -> Result<u32, Wrong> {
+    /// A variable byte integer.
+    fn number(&mut self) -> Result<u32, ParseError> {
         let mut number = 0;
         for at in 0..4 {
             let byte = self.byte()?;
@@ -421,18 +426,18 @@ impl<'a> Bytes<'a> {
                 return Ok(number);
             }
         }
-        Err("a number of more than 4 bytes")
+        Err("variable byte integer longer than 4 bytes")
     }
 
-    fn binary(&mut self) -> Result<&'a [u8], Wrong> {
+    fn binary(&mut self) -> Result<&'a [u8], ParseError> {
         let length = self.two()?;
         self.take(usize::from(length))
     }
 
-    fn text(&mut self) -> Result<&'a str, Wrong> {
-        let text = str::from_utf8(self.binary()?).map_err(|_| "text that is not UTF-8")?;
+    fn text(&mut self) -> Result<&'a str, ParseError> {
+        let text = str::from_utf8(self.binary()?).map_err(|_| "invalid UTF-8")?;
         if text.contains('\0') {
-            return Err("a zero character in a text");
+            return Err("NUL character in a string");
         }
         Ok(text)
     }

@@ -1,23 +1,23 @@
-//! Why a broker refused or ended something: the reasons' names.
+//! Names of MQTT reason codes and return codes.
 
 use std::fmt;
 
 use super::Version;
 use super::packet::Kind;
 
-/// From here on, reasons of MQTT 5 are failures; and so is the only one of a SUBACK of 3.1.1.
+/// Reason codes of MQTT 5 from here on are failures, and so is the failure code of a 3.1.1 SUBACK.
 pub const FAILURES: u8 = 0x80;
-/// The only reason that we have to give ourselves.
+/// The only reason code that the client sends.
 pub const PACKET_IDENTIFIER_NOT_FOUND: u8 = 0x92;
 
-/// A reason code and where it stood.
+/// A reason code with its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reason {
-    /// Of which MQTT.
+    /// MQTT version of the code.
     pub version: Version,
-    /// The packet that said it.
+    /// The packet that contained it.
     pub kind: Kind,
-    /// The code: a reason code of 5, or a return code of 3.1.1.
+    /// A reason code of MQTT 5, or a return code of 3.1.1.
     pub code: u8,
 }
 

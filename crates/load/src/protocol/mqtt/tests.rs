@@ -27,13 +27,13 @@ fn with_values<T>(what: impl FnOnce(&mut Values<'_>) -> T) -> T {
     what(&mut Values { device: 7, turn: 0, count: &mut 0, random: &mut random, now_ns: 0 })
 }
 
-fn send(client: &mut Client, message: &MqttMessage) -> Result<(Sent, Vec<u8>), MqttFault> {
+fn send(client: &mut Client, message: &MqttMessage) -> Result<(SendOutcome, Vec<u8>), MqttFault> {
     let mut out = Vec::new();
     let sent = with_values(|values| client.send(message, values, &mut out))?;
     Ok((sent, out))
 }
 
-/// A client whose session the broker has opened.
+/// A client with an open session.
 fn opened(version: Version) -> Client {
     let mut client = Client::new(&connect(version));
     let connack: &[u8] = if version == Version::V5 { b"\x20\x03\0\0\0" } else { b"\x20\x02\0\0" };
@@ -56,9 +56,9 @@ fn subscribe(filters: &[&str]) -> MqttMessage {
     )
 }
 
-/// What a session says and sends of bytes that come in pieces.
+/// Feeds `input` to a client in pieces that end at `cuts`. Returns its events and the bytes that it sends.
 fn feed(client: &mut Client, input: &[u8], cuts: &[usize]) -> (Vec<String>, Vec<u8>) {
-    let (mut said, mut out) = (Vec::new(), Vec::new());
+    let (mut events, mut out) = (Vec::new(), Vec::new());
     let mut held: Vec<u8> = Vec::new();
     let mut from = 0;
     for cut in cuts.iter().copied().chain([input.len()]) {
@@ -70,7 +70,7 @@ fn feed(client: &mut Client, input: &[u8], cuts: &[usize]) -> (Vec<String>, Vec<
                 Ok((used, heard)) => {
                     let is_nothing = heard == Heard::Nothing;
                     if !is_nothing {
-                        said.push(format!("{heard:?}"));
+                        events.push(format!("{heard:?}"));
                     }
                     held.drain(..used);
                     if is_nothing {
@@ -78,13 +78,13 @@ fn feed(client: &mut Client, input: &[u8], cuts: &[usize]) -> (Vec<String>, Vec<
                     }
                 }
                 Err(fault) => {
-                    said.push(fault.to_string());
-                    return (said, out);
+                    events.push(fault.to_string());
+                    return (events, out);
                 }
             }
         }
     }
-    (said, out)
+    (events, out)
 }
 
 fn answer(wrong: Option<&str>) -> String {
@@ -97,7 +97,7 @@ fn message(payload: &[u8]) -> String {
 }
 
 #[test]
-fn connect_is_what_the_standard_says() {
+fn connect_packets_agree_with_the_standard() {
     let mut connect = connect(Version::V5);
     connect.user = Some(Template::literal("anna"));
     connect.password = Some(Template::literal("pw"));
@@ -121,17 +121,17 @@ fn connect_is_what_the_standard_says() {
 
     connect.user = None;
     let refused = with_values(|values| Client::new(&connect).open(&connect, values, &mut out));
-    assert_eq!(refused, Err(MqttFault::Unsendable("MQTT 3.1.1 takes no password without a user")));
+    assert_eq!(refused, Err(MqttFault::Unsendable("MQTT 3.1.1 allows no password without a user name")));
 }
 
 #[test]
-fn a_refused_connection_says_why() {
+fn a_refused_connection_has_its_reason() {
     for (version, bytes, words) in [
         (Version::V311, &b"\x20\x02\0\x05"[..], "CONNACK: not authorized (0x05)"),
         (Version::V311, b"\x20\x02\0\x09", "CONNACK: unknown reason 0x09"),
         (Version::V5, b"\x20\x03\0\x86\0", "CONNACK: bad user name or password (0x86)"),
         (Version::V5, b"\x20\x08\0\x87\x05\x1f\0\x02no", "CONNACK: not authorized (0x87): no"),
-        (Version::V311, b"\x20\x02\x01\0", "CONNACK: a session is present that was to be clean"),
+        (Version::V311, b"\x20\x02\x01\0", "CONNACK: session present despite a clean start"),
     ] {
         let mut client = Client::new(&connect(version));
         let fault = client.read(bytes, &NO_CHECKS, &mut Vec::new()).unwrap_err();
@@ -142,13 +142,13 @@ fn a_refused_connection_says_why() {
 }
 
 #[test]
-fn messages_are_acknowledged_as_their_quality_of_service_asks() {
+fn acknowledgements_complete_messages_of_each_qos() {
     for version in BOTH {
         let mut client = opened(version);
-        assert_eq!(send(&mut client, &publish(Qos::AtMostOnce)).unwrap().0, Sent::Done);
+        assert_eq!(send(&mut client, &publish(Qos::AtMostOnce)).unwrap().0, SendOutcome::Done);
 
         let (sent, bytes) = send(&mut client, &publish(Qos::AtLeastOnce)).unwrap();
-        assert_eq!(sent, Sent::Awaited);
+        assert_eq!(sent, SendOutcome::Awaited);
         let expected: &[u8] = if version == Version::V5 {
             b"\x32\x0d\0\x03a/b\0\x01\0hello"
         } else {
@@ -164,7 +164,7 @@ fn messages_are_acknowledged_as_their_quality_of_service_asks() {
 }
 
 #[test]
-fn what_a_broker_refuses_is_wrong_and_the_connection_goes_on() {
+fn a_refused_message_is_an_error_and_the_connection_stays_open() {
     let mut client = opened(Version::V5);
     send(&mut client, &publish(Qos::AtLeastOnce)).unwrap();
     let wrong = answer(Some("PUBACK: not authorized (0x87)"));
@@ -176,7 +176,7 @@ fn what_a_broker_refuses_is_wrong_and_the_connection_goes_on() {
     let wrong = answer(Some("SUBACK: topic filter invalid (0x8f)"));
     assert_eq!(feed(&mut client, b"\x90\x05\0\x03\0\x01\x8f", &[]), (vec![wrong], vec![]));
     send(&mut client, &MqttMessage::Unsubscribe(vec![Template::literal("b")])).unwrap();
-    // No failure: there was no such subscription.
+    // "No subscription existed" is no failure.
     assert_eq!(feed(&mut client, b"\xb0\x04\0\x04\0\x11", &[]), (vec![answer(None)], vec![]));
 
     let mut client = opened(Version::V311);
@@ -188,7 +188,7 @@ fn what_a_broker_refuses_is_wrong_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_step_may_name_the_reasons_that_are_right() {
+fn checks_can_restrict_the_accepted_reason_codes() {
     let mut client = opened(Version::V5);
     send(&mut client, &publish(Qos::AtLeastOnce)).unwrap();
     let checks = Checks { statuses: vec![(0, 0)], ..Checks::default() };
@@ -197,17 +197,17 @@ fn a_step_may_name_the_reasons_that_are_right() {
 }
 
 #[test]
-fn messages_that_come_are_told_once_and_acknowledged() {
+fn received_messages_are_acknowledged_and_delivered_once() {
     for version in BOTH {
-        // Of 5 with an empty list of properties.
+        // MQTT 5 has a list of properties, here empty.
         let none: &[u8] = if version == Version::V5 { b"\0" } else { b"" };
         let publish = |first: u8, id: &[u8], payload: &[u8]| {
             let body = [b"\0\x01t", id, none, payload].concat();
             [&[first, body.len() as u8], &body[..]].concat()
         };
         let mut client = opened(version);
-        let check = |client: &mut Client, input: &[u8], said: Vec<String>, sent: &[u8]| {
-            assert_eq!(feed(client, input, &[]), (said, sent.to_vec()), "{input:?}");
+        let check = |client: &mut Client, input: &[u8], events: Vec<String>, sent: &[u8]| {
+            assert_eq!(feed(client, input, &[]), (events, sent.to_vec()), "{input:?}");
         };
         check(&mut client, &publish(0x30, b"", b"0"), vec![message(b"0")], b"");
         check(&mut client, &publish(0x33, b"\0\x09", b"1"), vec![message(b"1")], b"\x40\x02\0\x09");
@@ -217,7 +217,7 @@ fn messages_that_come_are_told_once_and_acknowledged() {
         check(&mut client, &publish(0x34, b"\0\x09", b""), vec![message(b"")], b"\x50\x02\0\x09");
         let unknown: &[u8] = if version == Version::V5 { b"\x70\x03\0\x0a\x92" } else { b"\x70\x02\0\x0a" };
         check(&mut client, b"\x62\x02\0\x0a", vec![], unknown);
-        let used = vec!["identifier 9 used again before it was released".to_owned()];
+        let used = vec!["packet identifier 9 reused before it was released".to_owned()];
         check(&mut client, &publish(0x34, b"\0\x09", b"3"), used, b"");
     }
 }
@@ -229,18 +229,18 @@ fn a_session_outlives_its_connection_unless_it_is_clean() {
         let mut client = opened(Version::V311);
         send(&mut client, &publish(Qos::AtLeastOnce)).unwrap();
         assert_eq!(feed(&mut client, b"\x34\x06\0\x01t\0\x09x", &[]).0, [message(b"x")]);
-        client.renew(&connect);
+        client.reset(&connect);
         let connack: &[u8] = if is_clean { b"\x20\x02\0\0" } else { b"\x20\x02\x01\0" };
         assert_eq!(feed(&mut client, connack, &[]).0, ["Ready"]);
         let again = feed(&mut client, b"\x3c\x06\0\x01t\0\x09x", &[]).0;
         assert_eq!(again, if is_clean { vec![message(b"x")] } else { vec![] });
-        // What the last connection left unacknowledged has its identifier still.
+        // The unacknowledged message of the last connection keeps its packet identifier.
         assert_eq!(&send(&mut client, &publish(Qos::AtLeastOnce)).unwrap().1[7..9], b"\0\x02");
     }
 }
 
 #[test]
-fn identifiers_are_never_zero() {
+fn packet_identifiers_are_never_zero() {
     let mut client = opened(Version::V311);
     client.id = u16::MAX;
     let (_, bytes) = send(&mut client, &publish(Qos::AtLeastOnce)).unwrap();
@@ -248,18 +248,21 @@ fn identifiers_are_never_zero() {
 }
 
 #[test]
-fn pings_of_steps_and_those_that_keep_a_connection_are_told_apart() {
+fn keep_alive_pings_and_pings_of_steps_are_distinguished() {
     for version in BOTH {
         let mut client = opened(version);
         let mut out = Vec::new();
         assert_eq!(client.keep_alive_due(1_000), Some(1_000 + 54 * SECOND_NS));
         client.keep_alive(&mut out);
-        assert_eq!(send(&mut client, &MqttMessage::Ping).unwrap(), (Sent::Awaited, b"\xc0\0".to_vec()));
+        assert_eq!(
+            send(&mut client, &MqttMessage::Ping).unwrap(),
+            (SendOutcome::Awaited, b"\xc0\0".to_vec())
+        );
         assert!(out == b"\xc0\0" && client.awaits_pong());
         assert_eq!(feed(&mut client, b"\xd0\0", &[]), (vec![], vec![]));
         assert!(!client.awaits_pong());
         assert_eq!(feed(&mut client, b"\xd0\0", &[]), (vec![answer(None)], vec![]));
-        assert_eq!(feed(&mut client, b"\xd0\0", &[]).0, ["PINGRESP out of place"]);
+        assert_eq!(feed(&mut client, b"\xd0\0", &[]).0, ["unexpected PINGRESP"]);
     }
     let silent = Client { keep_alive_seconds: 0, ..opened(Version::V5) };
     assert_eq!(silent.keep_alive_due(0), None);
@@ -267,7 +270,7 @@ fn pings_of_steps_and_those_that_keep_a_connection_are_told_apart() {
 }
 
 #[test]
-fn what_a_broker_does_not_take_is_not_sent() {
+fn messages_that_the_broker_does_not_support_are_not_sent() {
     let mut client = Client::new(&connect(Version::V5));
     // Server Keep Alive 10, Maximum QoS 1, Retain Available 0, Maximum Packet Size 30.
     let connack = b"\x20\x0f\0\0\x0c\x13\0\x0a\x24\x01\x25\0\x27\0\0\0\x1e";
@@ -283,21 +286,21 @@ fn what_a_broker_does_not_take_is_not_sent() {
     let topic = || Template::literal("t");
     use Qos::{AtLeastOnce, AtMostOnce, ExactlyOnce};
     for (message, what) in [
-        (with(topic(), text(1), ExactlyOnce, false), "the broker does not take that QoS"),
+        (with(topic(), text(1), ExactlyOnce, false), "the broker does not support this QoS"),
         (with(topic(), text(1), AtMostOnce, true), "the broker does not retain messages"),
-        (with(topic(), text(25), AtMostOnce, false), "the packet is larger than the broker takes"),
+        (with(topic(), text(25), AtMostOnce, false), "the packet is larger than the broker allows"),
         (with(text(0), text(1), AtMostOnce, false), "a topic has 1 to 65535 bytes"),
         (
             with(Template::literal("a/+"), text(1), AtMostOnce, false),
-            "`+` is for subscriptions; nothing is published under it",
+            "`+` is for subscriptions; a topic to publish to cannot contain it",
         ),
-        (with(Template::literal("a\0"), text(1), AtMostOnce, false), "a text has a zero character in it"),
-        (with(text(70_000), text(1), AtMostOnce, false), "a text is longer than 65,535 bytes"),
-        (subscribe(&[]), "no filter"),
-        (subscribe(&["ok", ""]), "a filter has 1 to 65535 bytes"),
-        (subscribe(&["a/#/b"]), "nothing stands behind the `#` of a filter"),
-        (subscribe(&["a/b#"]), "a wildcard of a filter stands for a whole level, as in `a/+/b` and `a/#`"),
-        (subscribe(&["+a/b"]), "a wildcard of a filter stands for a whole level, as in `a/+/b` and `a/#`"),
+        (with(Template::literal("a\0"), text(1), AtMostOnce, false), "a string contains a NUL character"),
+        (with(text(70_000), text(1), AtMostOnce, false), "a string is longer than 65,535 bytes"),
+        (subscribe(&[]), "no topic filter"),
+        (subscribe(&["ok", ""]), "a topic filter has 1 to 65535 bytes"),
+        (subscribe(&["a/#/b"]), "`#` must be the last level of a topic filter"),
+        (subscribe(&["a/b#"]), "a wildcard takes a whole level, as in `a/+/b` and `a/#`"),
+        (subscribe(&["+a/b"]), "a wildcard takes a whole level, as in `a/+/b` and `a/#`"),
     ] {
         let mut out = b"before".to_vec();
         let refused = with_values(|values| client.send(&message, values, &mut out));
@@ -312,7 +315,7 @@ fn what_a_broker_does_not_take_is_not_sent() {
 }
 
 #[test]
-fn a_broker_that_ends_the_connection_is_quoted() {
+fn the_reason_of_a_disconnect_is_reported() {
     let mut client = opened(Version::V5);
     let fault = client.read(b"\xe0\x01\x8e", &NO_CHECKS, &mut Vec::new()).unwrap_err();
     assert_eq!(fault.to_string(), "DISCONNECT: session taken over (0x8e)");
@@ -325,99 +328,103 @@ fn a_broker_that_ends_the_connection_is_quoted() {
 }
 
 #[test]
-fn we_say_good_bye_on_a_session_that_stands() {
+fn disconnect_is_sent_on_an_open_session_only() {
     let mut out = Vec::new();
-    Client::new(&connect(Version::V5)).leave(&mut out);
+    Client::new(&connect(Version::V5)).close(&mut out);
     assert_eq!(out, b"");
-    opened(Version::V5).leave(&mut out);
+    opened(Version::V5).close(&mut out);
     assert_eq!(out, b"\xe0\0");
 }
 
 #[test]
-fn malformed_packets_are_told_from_sound_ones() {
+fn malformed_and_unexpected_packets_are_faults() {
     use Version::{V5, V311};
-    // What is under way is the PUBLISH of QoS 2 with the identifier 1.
+    // A PUBLISH of QoS 2 with packet identifier 1 is in flight.
     for (version, bytes, words) in [
-        (V311, &b"\x00\x00"[..], "packet 0 out of place"),
-        (V311, b"\x10\x00", "CONNECT out of place"),
-        (V311, b"\x20\x02\0\0", "CONNACK out of place"),
-        (V5, b"\x20\x03\0\0\0", "CONNACK out of place"),
-        (V311, b"\x82\x00", "SUBSCRIBE out of place"),
-        (V311, b"\xa2\x00", "UNSUBSCRIBE out of place"),
-        (V311, b"\xc0\x00", "PINGREQ out of place"),
-        (V311, b"\xe0\x00", "DISCONNECT out of place"),
-        (V311, b"\xf0\x00", "AUTH out of place"),
-        (V5, b"\xf0\x00", "AUTH out of place"),
-        (V311, b"\x30\xff\xff\xff\xff\x01", "malformed PUBLISH: its length takes more than 4 bytes"),
-        (V311, b"\x30\xff\xff\xff\xff", "malformed PUBLISH: its length takes more than 4 bytes"),
-        (V311, b"\x30\xff\xff\xff\x7f", "a packet of 268435460 bytes, more than 16777216"),
-        (V5, b"\x30\xfc\xff\xff\x07", "a packet of 16777217 bytes, more than 16777216"),
+        (V311, &b"\x00\x00"[..], "unexpected packet 0"),
+        (V311, b"\x10\x00", "unexpected CONNECT"),
+        (V311, b"\x20\x02\0\0", "unexpected CONNACK"),
+        (V5, b"\x20\x03\0\0\0", "unexpected CONNACK"),
+        (V311, b"\x82\x00", "unexpected SUBSCRIBE"),
+        (V311, b"\xa2\x00", "unexpected UNSUBSCRIBE"),
+        (V311, b"\xc0\x00", "unexpected PINGREQ"),
+        (V311, b"\xe0\x00", "unexpected DISCONNECT"),
+        (V311, b"\xf0\x00", "unexpected AUTH"),
+        (V5, b"\xf0\x00", "unexpected AUTH"),
+        (V311, b"\x30\xff\xff\xff\xff\x01", "malformed PUBLISH: length field longer than 4 bytes"),
+        (V311, b"\x30\xff\xff\xff\xff", "malformed PUBLISH: length field longer than 4 bytes"),
+        (V311, b"\x30\xff\xff\xff\x7f", "packet of 268435460 bytes, more than 16777216"),
+        (V5, b"\x30\xfc\xff\xff\x07", "packet of 16777217 bytes, more than 16777216"),
         // PUBLISH
-        (V311, b"\x30\x00", "malformed PUBLISH: it ends too early"),
-        (V311, b"\x30\x02\0\x01", "malformed PUBLISH: it ends too early"),
-        (V311, b"\x30\x02\0\0", "malformed PUBLISH: no topic"),
-        (V5, b"\x30\x03\0\0\0", "malformed PUBLISH: no topic"),
-        (V311, b"\x30\x04\0\x02a\xff", "malformed PUBLISH: text that is not UTF-8"),
+        (V311, b"\x30\x00", "malformed PUBLISH: it is truncated"),
+        (V311, b"\x30\x02\0\x01", "malformed PUBLISH: it is truncated"),
+        (V311, b"\x30\x02\0\0", "malformed PUBLISH: empty topic"),
+        (V5, b"\x30\x03\0\0\0", "malformed PUBLISH: empty topic"),
+        (V311, b"\x30\x04\0\x02a\xff", "malformed PUBLISH: invalid UTF-8"),
         // A surrogate.
-        (V311, b"\x30\x05\0\x03\xed\xa0\x80", "malformed PUBLISH: text that is not UTF-8"),
-        (V311, b"\x30\x04\0\x02a\0", "malformed PUBLISH: a zero character in a text"),
-        (V311, b"\x30\x03\0\x01#", "malformed PUBLISH: a wildcard in its topic"),
-        (V311, b"\x30\x05\0\x03a/+", "malformed PUBLISH: a wildcard in its topic"),
+        (V311, b"\x30\x05\0\x03\xed\xa0\x80", "malformed PUBLISH: invalid UTF-8"),
+        (V311, b"\x30\x04\0\x02a\0", "malformed PUBLISH: NUL character in a string"),
+        (V311, b"\x30\x03\0\x01#", "malformed PUBLISH: wildcard in the topic"),
+        (V311, b"\x30\x05\0\x03a/+", "malformed PUBLISH: wildcard in the topic"),
         (V311, b"\x36\x05\0\x01t\0\x01", "malformed PUBLISH: QoS 3"),
-        (V311, b"\x38\x03\0\x01t", "malformed PUBLISH: a duplicate of QoS 0"),
-        (V311, b"\x32\x05\0\x01t\0\0", "malformed PUBLISH: identifier 0"),
-        (V311, b"\x32\x04\0\x01t\x01", "malformed PUBLISH: it ends too early"),
-        (V5, b"\x30\x03\0\x01t", "malformed PUBLISH: it ends too early"),
-        (V5, b"\x30\x04\0\x01t\x01", "malformed PUBLISH: it ends too early"),
-        (V5, b"\x30\x08\0\x01t\xff\xff\xff\xff\x01", "malformed PUBLISH: a number of more than 4 bytes"),
-        (V5, b"\x30\x07\0\x01t\x03\x23\0\x01", "malformed PUBLISH: a topic alias, which was not allowed"),
-        (V5, b"\x30\x07\0\x01t\x03\x21\0\x01", "malformed PUBLISH: a property that does not belong there"),
-        (V5, b"\x30\x06\0\x01t\x02\xff\x01", "malformed PUBLISH: a property that does not belong there"),
-        (V5, b"\x30\x08\0\x01t\x04\x01\x01\x01\x01", "malformed PUBLISH: a property twice"),
-        (V5, b"\x30\x06\0\x01t\x02\x01\x02", "malformed PUBLISH: a property out of its range"),
-        (V5, b"\x30\x06\0\x01t\x02\x0b\0", "malformed PUBLISH: a property out of its range"),
-        (V5, b"\x30\x08\0\x01t\x04\x03\0\x01\xff", "malformed PUBLISH: text that is not UTF-8"),
-        (V5, b"\x30\x07\0\x01t\x03\x26\0\x01", "malformed PUBLISH: it ends too early"),
+        (V311, b"\x38\x03\0\x01t", "malformed PUBLISH: DUP flag with QoS 0"),
+        (V311, b"\x32\x05\0\x01t\0\0", "malformed PUBLISH: packet identifier 0"),
+        (V311, b"\x32\x04\0\x01t\x01", "malformed PUBLISH: it is truncated"),
+        (V5, b"\x30\x03\0\x01t", "malformed PUBLISH: it is truncated"),
+        (V5, b"\x30\x04\0\x01t\x01", "malformed PUBLISH: it is truncated"),
+        (
+            V5,
+            b"\x30\x08\0\x01t\xff\xff\xff\xff\x01",
+            "malformed PUBLISH: variable byte integer longer than 4 bytes",
+        ),
+        (V5, b"\x30\x07\0\x01t\x03\x23\0\x01", "malformed PUBLISH: topic alias not allowed"),
+        (V5, b"\x30\x07\0\x01t\x03\x21\0\x01", "malformed PUBLISH: property not allowed here"),
+        (V5, b"\x30\x06\0\x01t\x02\xff\x01", "malformed PUBLISH: property not allowed here"),
+        (V5, b"\x30\x08\0\x01t\x04\x01\x01\x01\x01", "malformed PUBLISH: duplicate property"),
+        (V5, b"\x30\x06\0\x01t\x02\x01\x02", "malformed PUBLISH: property value out of range"),
+        (V5, b"\x30\x06\0\x01t\x02\x0b\0", "malformed PUBLISH: property value out of range"),
+        (V5, b"\x30\x08\0\x01t\x04\x03\0\x01\xff", "malformed PUBLISH: invalid UTF-8"),
+        (V5, b"\x30\x07\0\x01t\x03\x26\0\x01", "malformed PUBLISH: it is truncated"),
         // Acknowledgements
-        (V311, b"\x41\x02\0\x01", "malformed PUBACK: its flags are wrong"),
-        (V311, b"\x60\x02\0\x01", "malformed PUBREL: its flags are wrong"),
-        (V311, b"\x40\x01\0", "malformed PUBACK: it ends too early"),
-        (V311, b"\x50\x02\0\0", "malformed PUBREC: identifier 0"),
-        (V311, b"\x50\x03\0\x01\0", "malformed PUBREC: bytes behind its end"),
-        (V5, b"\x50\x05\0\x01\0\0\0", "malformed PUBREC: bytes behind its end"),
-        (V5, b"\x50\x06\0\x01\0\x02\x21\0", "malformed PUBREC: a property that does not belong there"),
-        (V311, b"\x40\x02\0\x01", "PUBACK out of place"),
-        (V311, b"\x70\x02\0\x01", "PUBCOMP out of place"),
-        (V311, b"\x50\x02\0\x02", "PUBREC out of place"),
-        (V311, b"\x50\x02\0\x01\x50\x02\0\x01", "PUBREC out of place"),
-        (V311, b"\x90\x03\0\x01\0", "SUBACK out of place"),
-        (V311, b"\x90\x03\0\x01\x03", "malformed SUBACK: a return code that 3.1.1 does not know"),
-        (V311, b"\xb0\x02\0\x01", "UNSUBACK out of place"),
-        (V311, b"\xb0\x03\0\x01\0", "malformed UNSUBACK: bytes behind its end"),
-        (V311, b"\xd0\x00", "PINGRESP out of place"),
-        (V311, b"\xd0\x01\0", "malformed PINGRESP: bytes behind its end"),
-        (V311, b"\xd1\x00", "malformed PINGRESP: its flags are wrong"),
-        (V5, b"\xe0\x03\0\x01\x11", "malformed DISCONNECT: a property that does not belong there"),
+        (V311, b"\x41\x02\0\x01", "malformed PUBACK: invalid flags"),
+        (V311, b"\x60\x02\0\x01", "malformed PUBREL: invalid flags"),
+        (V311, b"\x40\x01\0", "malformed PUBACK: it is truncated"),
+        (V311, b"\x50\x02\0\0", "malformed PUBREC: packet identifier 0"),
+        (V311, b"\x50\x03\0\x01\0", "malformed PUBREC: trailing bytes"),
+        (V5, b"\x50\x05\0\x01\0\0\0", "malformed PUBREC: trailing bytes"),
+        (V5, b"\x50\x06\0\x01\0\x02\x21\0", "malformed PUBREC: property not allowed here"),
+        (V311, b"\x40\x02\0\x01", "unexpected PUBACK"),
+        (V311, b"\x70\x02\0\x01", "unexpected PUBCOMP"),
+        (V311, b"\x50\x02\0\x02", "unexpected PUBREC"),
+        (V311, b"\x50\x02\0\x01\x50\x02\0\x01", "unexpected PUBREC"),
+        (V311, b"\x90\x03\0\x01\0", "unexpected SUBACK"),
+        (V311, b"\x90\x03\0\x01\x03", "malformed SUBACK: return code unknown to MQTT 3.1.1"),
+        (V311, b"\xb0\x02\0\x01", "unexpected UNSUBACK"),
+        (V311, b"\xb0\x03\0\x01\0", "malformed UNSUBACK: trailing bytes"),
+        (V311, b"\xd0\x00", "unexpected PINGRESP"),
+        (V311, b"\xd0\x01\0", "malformed PINGRESP: trailing bytes"),
+        (V311, b"\xd1\x00", "malformed PINGRESP: invalid flags"),
+        (V5, b"\xe0\x03\0\x01\x11", "malformed DISCONNECT: property not allowed here"),
     ] {
         let mut client = opened(version);
         send(&mut client, &publish(Qos::ExactlyOnce)).unwrap();
         assert_eq!(feed(&mut client, bytes, &[]).0, [words], "{version:?} {bytes:02x?}");
     }
     for (version, bytes, words) in [
-        (V311, &b"\x20\x02\x02\0"[..], "malformed CONNACK: its flags are wrong"),
-        (V311, b"\x21\x02\0\0", "malformed CONNACK: its flags are wrong"),
-        (V311, b"\x20\x01\0", "malformed CONNACK: it ends too early"),
-        (V311, b"\x20\x03\0\0\0", "malformed CONNACK: bytes behind its end"),
-        (V311, b"\x20\x02\x01\x05", "malformed CONNACK: it refuses, and says that a session is present"),
-        (V5, b"\x20\x02\0\0", "malformed CONNACK: it ends too early"),
-        (V5, b"\x20\x06\0\0\x03\x21\0\0", "malformed CONNACK: a property out of its range"),
-        (V5, b"\x20\x08\0\0\x05\x27\0\0\0\0", "malformed CONNACK: a property out of its range"),
-        (V5, b"\x20\x05\0\0\x02\x24\x02", "malformed CONNACK: a property out of its range"),
-        (V311, b"\x30\x03\0\x01t", "PUBLISH out of place"),
-        (V311, b"\xd0\x00", "PINGRESP out of place"),
-        // Said of the first byte alone, whatever follows.
-        (V311, b"H", "PUBACK out of place"),
-        (V311, b"\x6f\xfb\xc8\xfe\xfe\x7f", "PUBREL out of place"),
+        (V311, &b"\x20\x02\x02\0"[..], "malformed CONNACK: invalid flags"),
+        (V311, b"\x21\x02\0\0", "malformed CONNACK: invalid flags"),
+        (V311, b"\x20\x01\0", "malformed CONNACK: it is truncated"),
+        (V311, b"\x20\x03\0\0\0", "malformed CONNACK: trailing bytes"),
+        (V311, b"\x20\x02\x01\x05", "malformed CONNACK: session present in a refusal"),
+        (V5, b"\x20\x02\0\0", "malformed CONNACK: it is truncated"),
+        (V5, b"\x20\x06\0\0\x03\x21\0\0", "malformed CONNACK: property value out of range"),
+        (V5, b"\x20\x08\0\0\x05\x27\0\0\0\0", "malformed CONNACK: property value out of range"),
+        (V5, b"\x20\x05\0\0\x02\x24\x02", "malformed CONNACK: property value out of range"),
+        (V311, b"\x30\x03\0\x01t", "unexpected PUBLISH"),
+        (V311, b"\xd0\x00", "unexpected PINGRESP"),
+        // The first byte decides, whatever follows.
+        (V311, b"H", "unexpected PUBACK"),
+        (V311, b"\x6f\xfb\xc8\xfe\xfe\x7f", "unexpected PUBREL"),
     ] {
         let mut client = Client::new(&connect(version));
         assert_eq!(feed(&mut client, bytes, &[]).0, [words], "{version:?} {bytes:02x?}");
@@ -430,7 +437,7 @@ fn malformed_packets_are_told_from_sound_ones() {
 }
 
 #[test]
-fn a_packet_that_has_not_come_wholly_is_waited_for() {
+fn an_incomplete_packet_is_not_parsed() {
     for version in BOTH {
         let whole: &[u8] =
             if version == Version::V5 { b"\x32\x07\0\x01t\0\x05\0x" } else { b"\x32\x06\0\x01t\0\x05x" };
@@ -448,25 +455,25 @@ fn version() -> impl Strategy<Value = Version> {
 
 proptest! {
     #[test]
-    fn it_does_not_matter_where_the_network_cuts(version in version(), cuts in proptest::collection::vec(0_usize..90, 0..12)) {
+    fn the_result_does_not_depend_on_how_the_input_is_split(version in version(), cuts in proptest::collection::vec(0_usize..90, 0..12)) {
         let input: &[u8] = match version {
             Version::V311 => b"\x50\x02\0\x01\x30\x05\0\x01tab\x32\x06\0\x01t\0\x05c\x34\x06\0\x01t\0\x06d\x62\x02\0\x06\x70\x02\0\x01\x62\x02\0\x06\x90\x03\0\x01\0",
             Version::V5 => b"\x50\x04\0\x01\0\0\x30\x08\0\x01t\x02\x01\x01ab\x32\x07\0\x01t\0\x05\0c\x34\x07\0\x01t\0\x06\0d\x62\x02\0\x06\x70\x03\0\x01\x92\xe0\x02\x8b\0",
         };
         let mut cuts = cuts;
         cuts.sort_unstable();
-        let said = |cuts: &[usize]| {
+        let result = |cuts: &[usize]| {
             let mut client = opened(version);
             send(&mut client, &publish(Qos::ExactlyOnce)).unwrap();
             feed(&mut client, input, cuts)
         };
-        let whole = said(&[]);
+        let whole = result(&[]);
         prop_assert_eq!(whole.0.len(), 5);
-        prop_assert_eq!(said(&cuts), whole);
+        prop_assert_eq!(result(&cuts), whole);
     }
 
     #[test]
-    fn no_bytes_end_in_a_panic(
+    fn arbitrary_bytes_do_not_panic(
         version in version(),
         kinds in proptest::collection::vec((any::<u8>(), proptest::collection::vec(any::<u8>(), 0..40)), 0..6),
         cuts in proptest::collection::vec(0_usize..250, 0..5),
@@ -475,11 +482,11 @@ proptest! {
         let input: Vec<u8> = packets.collect();
         let mut cuts = cuts;
         cuts.sort_unstable();
-        let said = |cuts: &[usize]| {
+        let result = |cuts: &[usize]| {
             let mut client = opened(version);
             send(&mut client, &subscribe(&["a"])).unwrap();
             feed(&mut client, &input, cuts)
         };
-        prop_assert_eq!(said(&cuts), said(&[]));
+        prop_assert_eq!(result(&cuts), result(&[]));
     }
 }

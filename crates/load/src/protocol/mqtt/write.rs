@@ -1,43 +1,43 @@
-//! Packets as a client writes them, straight from templates into the buffer that is sent.
+//! Writes the packets of a client, from templates directly into the output buffer.
 
-use super::packet::{Kind, LARGEST_BYTES, property};
+use super::packet::{Kind, MAX_PACKET_BYTES, property};
 use super::{MqttConnect, MqttFault, Qos, Version};
 use crate::template::{Template, Values};
 
-/// Longest packet that the standards can express.
-const LONGEST_BODY_BYTES: usize = 0x0fff_ffff;
+/// Maximum length of a packet's body in the standards.
+const MAX_BODY_BYTES: usize = 0x0fff_ffff;
 
-/// Appends a packet; nothing if its body cannot be written, or if all is more than `largest_bytes`.
+/// Appends a packet. Appends nothing if its body cannot be written, or if the packet is larger than `max_packet_bytes`.
 pub fn packet(
     out: &mut Vec<u8>,
     first: u8,
-    largest_bytes: u32,
+    max_packet_bytes: u32,
     body: impl FnOnce(&mut Vec<u8>) -> Result<(), MqttFault>,
 ) -> Result<(), MqttFault> {
-    // The length stands before what it is of, and takes one to four bytes itself: room for all, and the body moves down.
-    const ROOM: usize = 5;
+    // The length field has one to four bytes and comes before the body. Space for the longest is reserved, and the body moved afterwards.
+    const MAX_FIXED_HEADER_BYTES: usize = 5;
     let at = out.len();
-    out.extend_from_slice(&[0; ROOM]);
+    out.extend_from_slice(&[0; MAX_FIXED_HEADER_BYTES]);
     let written = body(out);
-    let length = out.len() - at - ROOM;
+    let length = out.len() - at - MAX_FIXED_HEADER_BYTES;
     let mut head = [first, 0, 0, 0, 0];
     let head_bytes = 1 + number(length, &mut head[1..]);
-    let is_too_large = length > LONGEST_BODY_BYTES || head_bytes + length > largest_bytes as usize;
+    let is_too_large = length > MAX_BODY_BYTES || head_bytes + length > max_packet_bytes as usize;
     let written = match written {
-        Ok(()) if is_too_large => Err(MqttFault::Unsendable("the packet is larger than the broker takes")),
+        Ok(()) if is_too_large => Err(MqttFault::Unsendable("the packet is larger than the broker allows")),
         written => written,
     };
     if written.is_err() {
         out.truncate(at);
         return written;
     }
-    out.copy_within(at + ROOM.., at + head_bytes);
+    out.copy_within(at + MAX_FIXED_HEADER_BYTES.., at + head_bytes);
     out.truncate(at + head_bytes + length);
     out[at..at + head_bytes].copy_from_slice(&head[..head_bytes]);
     Ok(())
 }
 
-/// Writes a number of one to four bytes; how many.
+/// Writes a variable byte integer. Returns its length.
 fn number(mut value: usize, into: &mut [u8]) -> usize {
     let mut written = 0;
     for byte in into {
@@ -52,22 +52,22 @@ fn number(mut value: usize, into: &mut [u8]) -> usize {
     written
 }
 
-/// Appends a length of two bytes and what is rendered; gives where that begins.
+/// Appends a template with a two-byte length before it. Returns where the content begins.
 fn binary(out: &mut Vec<u8>, template: &Template, values: &mut Values<'_>) -> Result<usize, MqttFault> {
     let at = out.len();
     out.extend_from_slice(&[0, 0]);
     template.render(values, out);
     let length = u16::try_from(out.len() - at - 2)
-        .map_err(|_| MqttFault::Unsendable("a text is longer than 65,535 bytes"))?;
+        .map_err(|_| MqttFault::Unsendable("a string is longer than 65,535 bytes"))?;
     out[at..at + 2].copy_from_slice(&length.to_be_bytes());
     Ok(at + 2)
 }
 
-/// The same for what must be a text.
+/// As [`binary`], for a string, which must not contain NUL.
 fn text(out: &mut Vec<u8>, template: &Template, values: &mut Values<'_>) -> Result<usize, MqttFault> {
     let at = binary(out, template, values)?;
     if out[at..].contains(&0) {
-        return Err(MqttFault::Unsendable("a text has a zero character in it"));
+        return Err(MqttFault::Unsendable("a string contains a NUL character"));
     }
     Ok(at)
 }
@@ -77,41 +77,41 @@ fn topic(out: &mut Vec<u8>, template: &Template, values: &mut Values<'_>) -> Res
     topic_fault(&out[at..]).map_or(Ok(()), |what| Err(MqttFault::Unsendable(what)))
 }
 
-/// Appends a filter of topics.
+/// Appends a topic filter.
 pub fn filter(out: &mut Vec<u8>, template: &Template, values: &mut Values<'_>) -> Result<(), MqttFault> {
     let at = text(out, template, values)?;
     filter_fault(&out[at..]).map_or(Ok(()), |what| Err(MqttFault::Unsendable(what)))
 }
 
-/// Why nothing can be published there (mqtt-v5.0, 4.7).
+/// Why this is not a topic to publish to (mqtt-v5.0, 4.7); `None` if it is.
 pub fn topic_fault(topic: &[u8]) -> Option<&'static str> {
     match topic.iter().find(|byte| matches!(byte, b'+' | b'#')) {
-        _ if !is_length(topic) => Some("a topic has 1 to 65535 bytes"),
-        Some(b'+') => Some("`+` is for subscriptions; nothing is published under it"),
-        Some(_) => Some("`#` is for subscriptions; nothing is published under it"),
+        _ if !has_valid_length(topic) => Some("a topic has 1 to 65535 bytes"),
+        Some(b'+') => Some("`+` is for subscriptions; a topic to publish to cannot contain it"),
+        Some(_) => Some("`#` is for subscriptions; a topic to publish to cannot contain it"),
         None => None,
     }
 }
 
-/// Why that cannot be subscribed to (mqtt-v5.0, 4.7.1).
+/// Why this is not a topic filter (mqtt-v5.0, 4.7.1); `None` if it is.
 pub fn filter_fault(filter: &[u8]) -> Option<&'static str> {
-    if !is_length(filter) {
-        return Some("a filter has 1 to 65535 bytes");
+    if !has_valid_length(filter) {
+        return Some("a topic filter has 1 to 65535 bytes");
     }
     let mut levels = filter.split(|byte| *byte == b'/').peekable();
     while let Some(level) = levels.next() {
         let has_wildcard = level.iter().any(|byte| matches!(byte, b'+' | b'#'));
         if has_wildcard && level.len() > 1 {
-            return Some("a wildcard of a filter stands for a whole level, as in `a/+/b` and `a/#`");
+            return Some("a wildcard takes a whole level, as in `a/+/b` and `a/#`");
         }
         if level == b"#" && levels.peek().is_some() {
-            return Some("nothing stands behind the `#` of a filter");
+            return Some("`#` must be the last level of a topic filter");
         }
     }
     None
 }
 
-fn is_length(text: &[u8]) -> bool {
+fn has_valid_length(text: &[u8]) -> bool {
     (1..=usize::from(u16::MAX)).contains(&text.len())
 }
 
@@ -119,7 +119,7 @@ fn is_length(text: &[u8]) -> bool {
 pub fn connect(connect: &MqttConnect, values: &mut Values<'_>, out: &mut Vec<u8>) -> Result<(), MqttFault> {
     let is_5 = connect.version == Version::V5;
     if !is_5 && connect.password.is_some() && connect.user.is_none() {
-        return Err(MqttFault::Unsendable("MQTT 3.1.1 takes no password without a user"));
+        return Err(MqttFault::Unsendable("MQTT 3.1.1 allows no password without a user name"));
     }
     packet(out, Kind::CONNECT.first_byte(), u32::MAX, |out| {
         out.extend_from_slice(b"\0\x04MQTT");
@@ -133,10 +133,10 @@ pub fn connect(connect: &MqttConnect, values: &mut Values<'_>, out: &mut Vec<u8>
         );
         out.extend_from_slice(&connect.keep_alive_seconds.to_be_bytes());
         if is_5 {
-            // Both properties have an identifier and four bytes.
+            // Length of the properties: each has an identifier and four bytes.
             out.push(5 + if connect.session_expiry_seconds > 0 { 5 } else { 0 });
             out.push(property::MAXIMUM_PACKET_SIZE);
-            out.extend_from_slice(&LARGEST_BYTES.to_be_bytes());
+            out.extend_from_slice(&MAX_PACKET_BYTES.to_be_bytes());
             if connect.session_expiry_seconds > 0 {
                 out.push(property::SESSION_EXPIRY_INTERVAL);
                 out.extend_from_slice(&connect.session_expiry_seconds.to_be_bytes());
@@ -160,7 +160,7 @@ pub fn connect(connect: &MqttConnect, values: &mut Values<'_>, out: &mut Vec<u8>
     })
 }
 
-/// What a PUBLISH is made of.
+/// The content of a PUBLISH.
 pub struct Publish<'m> {
     pub topic: &'m Template,
     pub payload: &'m Template,
@@ -174,12 +174,12 @@ pub struct Publish<'m> {
 pub fn publish(
     version: Version,
     publish: &Publish<'_>,
-    largest_bytes: u32,
+    max_packet_bytes: u32,
     values: &mut Values<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), MqttFault> {
     let first = Kind::PUBLISH.first_byte() | (publish.qos as u8) << 1 | u8::from(publish.is_retained);
-    packet(out, first, largest_bytes, |out| {
+    packet(out, first, max_packet_bytes, |out| {
         topic(out, publish.topic, values)?;
         if publish.qos != Qos::AtMostOnce {
             out.extend_from_slice(&publish.id.to_be_bytes());
@@ -192,16 +192,16 @@ pub fn publish(
     })
 }
 
-/// Appends a SUBSCRIBE or UNSUBSCRIBE, whose filters `body` writes.
+/// Appends a SUBSCRIBE or UNSUBSCRIBE; `body` writes its topic filters.
 pub fn filters(
     version: Version,
     kind: Kind,
     id: u16,
-    largest_bytes: u32,
+    max_packet_bytes: u32,
     out: &mut Vec<u8>,
     body: impl FnOnce(&mut Vec<u8>) -> Result<(), MqttFault>,
 ) -> Result<(), MqttFault> {
-    packet(out, kind.first_byte(), largest_bytes, |out| {
+    packet(out, kind.first_byte(), max_packet_bytes, |out| {
         out.extend_from_slice(&id.to_be_bytes());
         if version == Version::V5 {
             out.push(0);
@@ -210,7 +210,7 @@ pub fn filters(
     })
 }
 
-/// Appends a PUBACK, PUBREC, PUBREL or PUBCOMP; `reason` other than 0 for MQTT 5 only.
+/// Appends a PUBACK, PUBREC, PUBREL or PUBCOMP. `reason` must be 0 for MQTT 3.1.1.
 pub fn acknowledge(kind: Kind, id: u16, reason: u8, out: &mut Vec<u8>) {
     let [high, low] = id.to_be_bytes();
     if reason == 0 {
@@ -220,7 +220,7 @@ pub fn acknowledge(kind: Kind, id: u16, reason: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a PINGREQ, or a DISCONNECT that says that all is well.
+/// Appends a packet without a body: a PINGREQ, or a DISCONNECT with reason code 0.
 pub fn bare(kind: Kind, out: &mut Vec<u8>) {
     out.extend_from_slice(&[kind.first_byte(), 0]);
 }

@@ -4,7 +4,7 @@ use rand_xoshiro::Xoroshiro128PlusPlus;
 
 use super::*;
 
-/// What was heard, kept.
+/// What a reader reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Event {
     Message(Vec<u8>),
@@ -16,7 +16,7 @@ fn messages(payloads: &[&[u8]]) -> Vec<Event> {
     payloads.iter().map(|payload| Event::Message(payload.to_vec())).collect()
 }
 
-/// Feeds a reader as the engine does: what was not used comes again with more behind it. Then the end.
+/// Feeds `input` to a reader in pieces that end at `cuts`, as the engine does, then closes.
 fn feed(reader: &mut Reader, input: &[u8], cuts: &[usize], checks: &Checks) -> Vec<Event> {
     let (mut events, mut held, mut from) = (Vec::new(), Vec::new(), 0);
     for cut in cuts.iter().copied().chain([input.len()]) {
@@ -37,13 +37,13 @@ fn feed(reader: &mut Reader, input: &[u8], cuts: &[usize], checks: &Checks) -> V
                     events.push(Event::Answer(answer));
                     used
                 }
-                Ok((_, Heard::Ready)) => panic!("it was ready from the beginning"),
+                Ok((_, Heard::Ready)) => panic!("a raw session is ready from the start"),
                 Err(fault) => {
                     events.push(Event::Fault(fault));
                     return events;
                 }
             };
-            assert!(used > 0, "it would go on for ever");
+            assert!(used > 0, "endless loop");
             reader.forget();
             held.drain(..used);
         }
@@ -52,14 +52,14 @@ fn feed(reader: &mut Reader, input: &[u8], cuts: &[usize], checks: &Checks) -> V
     events
 }
 
-/// Hears `input` whole and cut everywhere.
+/// Checks the events of `input`, whole and cut at every place.
 fn check(framing: &Framing, input: &[u8], events: &[Event]) {
     let framing = Arc::new(framing.clone());
     let every: Vec<usize> = (0..input.len()).collect();
     let cuts = (0..input.len()).map(|cut| vec![cut]).chain([every]);
     for cuts in cuts {
-        let heard = feed(&mut Reader::new(&framing), input, &cuts, &Checks::default());
-        assert_eq!(heard, events, "{framing:?}, cut at {cuts:?}");
+        let found = feed(&mut Reader::new(&framing), input, &cuts, &Checks::default());
+        assert_eq!(found, events, "{framing:?}, cut at {cuts:?}");
     }
 }
 
@@ -88,7 +88,7 @@ fn lines_end_with_their_delimiter() {
 }
 
 #[test]
-fn lengths_stand_before_the_payload() {
+fn length_prefixes_delimit_frames() {
     check(&prefixed(1, false), b"\x02ab\x00\x01c", &messages(&[b"ab", b"", b"c"]));
     check(&prefixed(2, false), b"\x00\x02ab\x00\x00", &messages(&[b"ab", b""]));
     check(&prefixed(2, true), b"\x02\x00ab\x01\x00c", &messages(&[b"ab", b"c"]));
@@ -99,7 +99,7 @@ fn lengths_stand_before_the_payload() {
 }
 
 #[test]
-fn pieces_of_one_size_are_cut_by_it() {
+fn frames_of_fixed_size_are_delimited_by_it() {
     check(&Framing::fixed(3).unwrap(), b"onetwo", &messages(&[b"one", b"two"]));
     check(
         &Framing::fixed(3).unwrap(),
@@ -109,18 +109,18 @@ fn pieces_of_one_size_are_cut_by_it() {
 }
 
 #[test]
-fn without_framing_whatever_comes_is_a_message() {
+fn without_framing_each_read_is_a_message() {
     let framing = Arc::new(Framing::none());
     let events = feed(&mut Reader::new(&framing), b"onetwo", &[3], &Checks::default());
     assert_eq!(events, messages(&[b"one", b"two"]));
 }
 
 #[test]
-fn a_frame_beyond_the_bound_is_refused() {
+fn a_frame_above_the_maximum_size_is_refused() {
     check(&prefixed(4, false), b"\x01\0\0\x01", &[Event::Fault(RawFault::LongFrame)]);
     check(&prefixed(4, true), b"\0\0\0\x80", &[Event::Fault(RawFault::LongFrame)]);
-    // The last byte might be the first half of the delimiter.
-    let long = vec![b'x'; LONGEST_FRAME_BYTES + 2];
+    // The last byte could be the first half of the delimiter.
+    let long = vec![b'x'; MAX_FRAME_BYTES + 2];
     for input in [long.clone(), [&long[1..], b"\r\n"].concat()] {
         for cuts in [&[][..], &[9]] {
             let events = feed(&mut Reader::new(&Arc::new(lines())), &input, cuts, &Checks::default());
@@ -129,21 +129,21 @@ fn a_frame_beyond_the_bound_is_refused() {
     }
     let mut reader = Reader::new(&Arc::new(lines()));
     let longest = [&long[2..], b"\r\n"].concat();
-    let events = feed(&mut reader, &longest, &[9, LONGEST_FRAME_BYTES + 1], &Checks::default());
-    assert!(matches!(&events[..], [Event::Message(frame)] if frame.len() == LONGEST_FRAME_BYTES));
-    assert_eq!(reader.assembly.buffer.capacity(), 0, "what was large is given back");
+    let events = feed(&mut reader, &longest, &[9, MAX_FRAME_BYTES + 1], &Checks::default());
+    assert!(matches!(&events[..], [Event::Message(frame)] if frame.len() == MAX_FRAME_BYTES));
+    assert_eq!(reader.assembly.buffer.capacity(), 0, "a large buffer is released");
 }
 
 #[test]
-fn a_framing_that_cannot_be_is_told() {
+fn invalid_framings_are_refused() {
     assert!(Framing::delimiter(b"").unwrap_err().contains("at least one byte"));
-    assert!(Framing::length_prefix(3, false).unwrap_err().contains("1, 2 or 4 bytes, not in 3"));
+    assert!(Framing::length_prefix(3, false).unwrap_err().contains("1, 2 or 4 bytes, not 3"));
     assert!(Framing::fixed(0).unwrap_err().contains("not 0"));
     assert!(Framing::fixed(u32::MAX).is_err());
 }
 
 #[test]
-fn what_is_sent_is_framed() {
+fn sent_payloads_are_framed() {
     for (framing, expected) in [
         (lines(), &b"n5\r\n"[..]),
         (prefixed(1, false), b"\x02n5"),
@@ -155,15 +155,15 @@ fn what_is_sent_is_framed() {
         (Framing::none(), b"n5"),
     ] {
         let framing = Arc::new(framing);
-        let changing = RawMessage::new(Template::parse("n${device}", None).unwrap(), &framing, true).unwrap();
-        assert_eq!((changing.fixed(), &send(&changing)[..]), (None, expected));
-        let steady = RawMessage::new(Template::literal("n5"), &framing, true).unwrap();
-        assert_eq!((steady.fixed(), &send(&steady)[..]), (Some(expected), expected));
+        let rendered = RawMessage::new(Template::parse("n${device}", None).unwrap(), &framing, true).unwrap();
+        assert_eq!((rendered.fixed(), &send(&rendered)[..]), (None, expected));
+        let fixed = RawMessage::new(Template::literal("n5"), &framing, true).unwrap();
+        assert_eq!((fixed.fixed(), &send(&fixed)[..]), (Some(expected), expected));
     }
 }
 
 #[test]
-fn a_message_whose_length_does_not_fit_is_told() {
+fn a_message_that_exceeds_its_length_prefix_is_refused() {
     for (bytes, text, fits) in [
         (1, "x".repeat(255), true),
         (1, "x".repeat(256), false),
@@ -177,13 +177,13 @@ fn a_message_whose_length_does_not_fit_is_told() {
         let message = RawMessage::new(payload, &Arc::new(prefixed(bytes, false)), true);
         assert_eq!(message.is_ok(), fits, "{text:.20}");
         if let Err(error) = message {
-            assert!(error.contains("no more than"), "{error}");
+            assert!(error.contains("at most"), "{error}");
         }
     }
 }
 
 #[test]
-fn the_next_frame_is_the_answer_if_so_said() {
+fn the_next_frame_is_the_answer_to_an_answered_message() {
     let framing = Arc::new(lines());
     let message = |is_answered| RawMessage::new(Template::literal("ask"), &framing, is_answered).unwrap();
     let checks = Checks { body: vec!["OK".to_owned()], ..Checks::default() };
@@ -193,19 +193,19 @@ fn the_next_frame_is_the_answer_if_so_said() {
     };
 
     let mut reader = Reader::new(&framing);
-    assert_eq!(reader.sent(&message(false)), Sent::Done);
+    assert_eq!(reader.sent(&message(false)), SendOutcome::Done);
     assert_eq!(feed(&mut reader, b"OK\r\n", &[], &checks), messages(&[b"OK"]));
 
-    assert_eq!(reader.sent(&message(true)), Sent::Awaited);
+    assert_eq!(reader.sent(&message(true)), SendOutcome::Awaited);
     let mut expected = vec![answer(5, None)];
     expected.extend(messages(&[b"more"]));
     assert_eq!(feed(&mut reader, b"OK 12\r\nmore\r\n", &[2, 6], &checks), expected);
 
-    assert_eq!(reader.sent(&message(true)), Sent::Awaited);
+    assert_eq!(reader.sent(&message(true)), SendOutcome::Awaited);
     let expected = [answer(5, Some("the answer does not contain \"OK\""))];
     assert_eq!(feed(&mut reader, b"ERROR\r\n", &[], &checks), expected);
 
-    assert_eq!(reader.sent(&message(true)), Sent::Awaited);
+    assert_eq!(reader.sent(&message(true)), SendOutcome::Awaited);
     assert_eq!(feed(&mut reader, b"", &[], &checks), [Event::Fault(RawFault::Unanswered)]);
 }
 
@@ -220,7 +220,7 @@ fn framings() -> impl Strategy<Value = Framing> {
 
 proptest! {
     #[test]
-    fn it_does_not_matter_where_the_network_cuts(
+    fn the_result_does_not_depend_on_how_the_input_is_split(
         framing in framings(),
         input in proptest::collection::vec(0_u8..3, 0..200),
         cuts in proptest::collection::vec(0_usize..200, 0..12),
@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_sent_is_read_back(
+    fn sent_frames_are_read_back(
         is_little_endian in any::<bool>(),
         bytes in prop_oneof![Just(1_usize), Just(2), Just(4)],
         payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..256), 0..6),
@@ -245,12 +245,12 @@ proptest! {
             stream.extend(send(&message));
         }
         let payloads: Vec<&[u8]> = payloads.iter().map(Vec::as_slice).collect();
-        let heard = feed(&mut Reader::new(&framing), &stream, &[], &Checks::default());
-        prop_assert_eq!(heard, messages(&payloads));
+        let found = feed(&mut Reader::new(&framing), &stream, &[], &Checks::default());
+        prop_assert_eq!(found, messages(&payloads));
     }
 
     #[test]
-    fn no_bytes_end_in_a_panic_or_an_endless_loop(
+    fn arbitrary_bytes_neither_panic_nor_loop_forever(
         framing in framings(),
         input in proptest::collection::vec(any::<u8>(), 0..400),
     ) {

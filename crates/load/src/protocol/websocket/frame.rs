@@ -1,45 +1,45 @@
-//! Frames of WebSocket (RFC 6455, section 5): the heads of a server's, and whole ones of a client's.
+//! WebSocket frames (RFC 6455, section 5): parses the heads of a server's frames, and writes a client's frames.
 
 use super::WebSocketFault;
 
-/// Longest payload of a control frame (RFC 6455, 5.5).
-const LONGEST_CONTROL_BYTES: u64 = 125;
+/// Maximum payload of a control frame (RFC 6455, 5.5).
+const MAX_CONTROL_BYTES: u64 = 125;
 
-/// What a frame is (RFC 6455, 5.2).
+/// The opcode of a frame (RFC 6455, 5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opcode {
-    /// Goes on with the message that was begun.
+    /// Continues a fragmented message.
     Continuation = 0x0,
-    /// Begins a message of text.
+    /// Begins a text message.
     Text = 0x1,
-    /// Begins a message of bytes.
+    /// Begins a binary message.
     Binary = 0x2,
-    /// Says goodbye.
+    /// Closes the session.
     Close = 0x8,
-    /// Asks for a pong.
+    /// Requests a pong.
     Ping = 0x9,
     /// Answers a ping.
     Pong = 0xA,
 }
 
-/// What stands before a frame's payload.
+/// The head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// Whether the message ends with it.
+    /// Whether the frame ends its message.
     pub is_final: bool,
-    /// What it is.
+    /// The opcode.
     pub opcode: Opcode,
-    /// Bytes of the head itself.
+    /// Size of the head in bytes.
     pub head_bytes: usize,
-    /// Bytes behind it.
+    /// Size of the payload in bytes.
     pub payload_bytes: u64,
 }
 
-/// Reads the head of a server's frame; `None` if more of it has to come.
+/// Parses the head of a server's frame; `None` if it is incomplete.
 pub fn head(input: &[u8]) -> Result<Option<Head>, WebSocketFault> {
     let Some(&first) = input.first() else { return Ok(None) };
     if first & 0x70 != 0 {
-        // They belong to extensions, and none was agreed upon.
+        // Reserved for extensions, of which none was negotiated.
         return Err(WebSocketFault::Reserved);
     }
     let opcode = match first & 0x0F {
@@ -61,10 +61,10 @@ pub fn head(input: &[u8]) -> Result<Option<Head>, WebSocketFault> {
         return Err(WebSocketFault::Masked);
     }
     let short = u64::from(second & 0x7F);
-    if is_control && short > LONGEST_CONTROL_BYTES {
+    if is_control && short > MAX_CONTROL_BYTES {
         return Err(WebSocketFault::LongControl);
     }
-    let (head_bytes, payload_bytes, least) = match (short, &input[2..]) {
+    let (head_bytes, payload_bytes, min_bytes) = match (short, &input[2..]) {
         (126, [a, b, ..]) => (4, u64::from(u16::from_be_bytes([*a, *b])), 126),
         (127, [a, b, c, d, e, f, g, h, ..]) => {
             (10, u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h]), 1 << 16)
@@ -72,24 +72,24 @@ pub fn head(input: &[u8]) -> Result<Option<Head>, WebSocketFault> {
         (126 | 127, _) => return Ok(None),
         _ => (2, short, 0),
     };
-    // The first bit of a length of eight bytes is zero.
-    if payload_bytes < least || payload_bytes >> 63 != 0 {
+    // The first bit of an eight-byte length must be zero.
+    if payload_bytes < min_bytes || payload_bytes >> 63 != 0 {
         return Err(WebSocketFault::Length);
     }
     Ok(Some(Head { is_final, opcode, head_bytes, payload_bytes }))
 }
 
-/// Where masking keys come from: a xorshift generator (Marsaglia 2003).
+/// A generator of masking keys: xorshift (Marsaglia 2003).
 ///
-/// RFC 6455 wants keys that nobody can foresee, so that a page in a browser cannot make a proxy see a request that it
-/// chose. Here the user chooses all bytes anyway.
+/// RFC 6455 requires unpredictable keys, so that a web page cannot choose the bytes that a proxy sees. Here the user chooses all bytes
+/// anyway.
 #[derive(Debug, Clone, Copy)]
 pub struct Masks(u32);
 
 impl Masks {
-    /// Any seed does.
+    /// A generator with any seed.
     pub fn new(seed: u64) -> Self {
-        // From zero the generator would never leave.
+        // A state of zero would stay zero.
         Self((seed >> 32) as u32 | 1)
     }
 
@@ -101,7 +101,7 @@ impl Masks {
     }
 }
 
-/// Appends a whole frame of a client's to `out`.
+/// Appends a client's frame to `out`.
 pub fn write(opcode: Opcode, payload: &[u8], masks: &mut Masks, out: &mut Vec<u8>) {
     out.reserve(14 + payload.len());
     out.push(0x80 | opcode as u8);
@@ -123,7 +123,7 @@ pub fn write(opcode: Opcode, payload: &[u8], masks: &mut Masks, out: &mut Vec<u8
     mask(&mut out[from..], key);
 }
 
-/// Masks, or unmasks: eight bytes at a time, of which the compiler makes sixteen or more.
+/// Masks or unmasks, eight bytes at a time, which the compiler vectorizes to sixteen or more.
 pub fn mask(payload: &mut [u8], [a, b, c, d]: [u8; 4]) {
     let key = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
     let (words, rest) = payload.as_chunks_mut::<8>();

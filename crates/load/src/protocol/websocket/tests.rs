@@ -1,5 +1,5 @@
-//! What a client has to bear and to refuse, after the cases that the Autobahn test suite documents for clients. Each is
-//! heard in one piece and cut at every place.
+//! What a client must accept and refuse, following the client cases of the Autobahn test suite. Each case is read in one piece and cut
+//! at every place.
 
 use std::io::Cursor;
 
@@ -11,7 +11,7 @@ use tungstenite::{Message as Peer, WebSocket};
 
 use super::*;
 
-/// What was heard, kept.
+/// What a session reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Event {
     Message(Vec<u8>),
@@ -23,12 +23,12 @@ fn message(payload: impl Into<Vec<u8>>) -> Event {
     Event::Message(payload.into())
 }
 
-/// A session that is open.
+/// An open session.
 fn open() -> Connection {
     Connection { state: State::Open, masks: Masks::new(1 << 40), ..Connection::default() }
 }
 
-/// A frame of a server's: the first byte as it is, then the shortest form of the length.
+/// A server's frame with this first byte, and the length in its shortest form.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     match payload.len() {
@@ -52,12 +52,12 @@ const BINARY: u8 = FINAL | 2;
 const CLOSE: u8 = FINAL | 8;
 const PING: u8 = FINAL | 9;
 const PONG: u8 = FINAL | 10;
-const TEXT_BEGUN: u8 = 1;
-const BINARY_BEGUN: u8 = 2;
-const GOES_ON: u8 = 0;
-const ENDS: u8 = FINAL;
+const TEXT_START: u8 = 1;
+const BINARY_START: u8 = 2;
+const MIDDLE: u8 = 0;
+const END: u8 = FINAL;
 
-/// Feeds a session as the engine does: what was not used comes again with more behind it.
+/// Feeds `input` to a session in pieces that end at `cuts`, as the engine does. Returns events, output and unused bytes.
 fn feed(connection: &mut Connection, input: &[u8], cuts: &[usize]) -> (Vec<Event>, Vec<u8>, Vec<u8>) {
     let (mut events, mut out, mut held, mut from) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for cut in cuts.iter().copied().chain([input.len()]) {
@@ -75,7 +75,7 @@ fn feed(connection: &mut Connection, input: &[u8], cuts: &[usize]) -> (Vec<Event
                             let Answer { bytes, keeps_alive, .. } = answer;
                             events.push(Event::Answer { bytes, keeps_alive });
                         }
-                        Heard::Ready => panic!("it was open already"),
+                        Heard::Ready => panic!("the session was open already"),
                         Heard::Nothing => {}
                     }
                     (used, is_nothing)
@@ -90,17 +90,17 @@ fn feed(connection: &mut Connection, input: &[u8], cuts: &[usize]) -> (Vec<Event
             if is_nothing {
                 break;
             }
-            assert!(used > 0, "it would go on for ever");
+            assert!(used > 0, "endless loop");
         }
     }
     (events, out, held)
 }
 
-/// The frames of a client's bytes: first byte and payload.
+/// Parses a client's frames: first byte and payload.
 fn client_frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut frames = Vec::new();
     while let [first, second, rest @ ..] = bytes {
-        assert_eq!(second & 0x80, 0x80, "a client masks");
+        assert_eq!(second & 0x80, 0x80, "a client's frames are masked");
         let (length, rest) = match second & 0x7F {
             126 => (u16::from_be_bytes(rest[..2].try_into().unwrap()) as usize, &rest[2..]),
             127 => (u64::from_be_bytes(rest[..8].try_into().unwrap()) as usize, &rest[8..]),
@@ -115,8 +115,8 @@ fn client_frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     frames
 }
 
-/// Hears `frames` whole and cut everywhere.
-fn check(name: &str, frames: &[Vec<u8>], events: &[Event], said: &[(u8, &[u8])]) {
+/// Checks the events of `frames` and the frames sent, whole and cut at every place.
+fn check(name: &str, frames: &[Vec<u8>], events: &[Event], sent: &[(u8, &[u8])]) {
     let input = frames.concat();
     let every: Vec<usize> = (0..input.len()).collect();
     let mut cuts: Vec<Vec<usize>> = vec![vec![], every];
@@ -126,21 +126,21 @@ fn check(name: &str, frames: &[Vec<u8>], events: &[Event], said: &[(u8, &[u8])])
         cuts.extend((1..4).map(|part| vec![input.len() * part / 4]));
     }
     for cuts in cuts {
-        let (heard, out, _) = feed(&mut open(), &input, &cuts);
-        assert_eq!(heard, events, "{name}, cut at {:.60}", format!("{cuts:?}"));
+        let (found, out, _) = feed(&mut open(), &input, &cuts);
+        assert_eq!(found, events, "{name}, cut at {:.60}", format!("{cuts:?}"));
         let frames = client_frames(&out);
         let frames: Vec<(u8, &[u8])> = frames.iter().map(|(first, payload)| (*first, &payload[..])).collect();
-        assert_eq!(frames, said, "{name}, cut at {:.60}", format!("{cuts:?}"));
+        assert_eq!(frames, sent, "{name}, cut at {:.60}", format!("{cuts:?}"));
     }
 }
 
-/// Hears `frames`, and is told `fault`; the last word has `code`.
+/// Checks that `frames` are refused with `fault`, and that a Close frame with `code` is sent.
 fn refuses(name: &str, frames: &[Vec<u8>], fault: WebSocketFault, code: u16) {
     check(name, frames, &[Event::Fault(fault)], &[(CLOSE, &code.to_be_bytes())]);
 }
 
 #[test]
-fn messages_of_every_form_of_length_are_heard() {
+fn messages_with_every_form_of_length_are_read() {
     for length in [0, 1, 125, 126, 127, 128, 65_535, 65_536, 70_000] {
         let payload = vec![b'*'; length];
         check("text", &[frame(TEXT, &payload)], &[message(payload.clone())], &[]);
@@ -150,7 +150,7 @@ fn messages_of_every_form_of_length_are_heard() {
 }
 
 #[test]
-fn pings_are_answered_with_what_they_say() {
+fn pings_are_answered_with_their_payload() {
     let long = [0xFE; 125];
     check("empty", &[frame(PING, b"")], &[], &[(PONG, b"")]);
     check("text", &[frame(PING, b"hello")], &[], &[(PONG, b"hello")]);
@@ -163,7 +163,7 @@ fn pings_are_answered_with_what_they_say() {
         &[],
         &[(PONG, b"1"), (PONG, b"2"), (PONG, b"3")],
     );
-    check("a pong that nobody asked for", &[frame(PONG, b"x"), frame(PING, b"1")], &[], &[(PONG, b"1")]);
+    check("an unsolicited pong", &[frame(PONG, b"x"), frame(PING, b"1")], &[], &[(PONG, b"1")]);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn reserved_bits_and_opcodes_are_refused() {
     }
     check(
         "after a message and a ping",
-        &[frame(TEXT, b"ok"), frame(PING, b"1"), frame(TEXT | 0x40, b"x"), frame(TEXT, b"unheard")],
+        &[frame(TEXT, b"ok"), frame(PING, b"1"), frame(TEXT | 0x40, b"x"), frame(TEXT, b"ignored")],
         &[message("ok"), Event::Fault(WebSocketFault::Reserved)],
         &[(PONG, b"1"), (CLOSE, &1002_u16.to_be_bytes())],
     );
@@ -197,57 +197,57 @@ fn frames_that_a_server_must_not_send_are_refused() {
     refuses("first bit", &[vec![TEXT, 127, 0x80, 0, 0, 0, 0, 1, 0, 0]], WebSocketFault::Length, 1002);
     refuses("a ping in fragments", &[frame(0x9, b"x")], WebSocketFault::FragmentedControl, 1002);
     refuses("a pong in fragments", &[frame(0xA, b"x")], WebSocketFault::FragmentedControl, 1002);
-    refuses("a goodbye in fragments", &[frame(0x8, b"")], WebSocketFault::FragmentedControl, 1002);
+    refuses("a Close frame in fragments", &[frame(0x8, b"")], WebSocketFault::FragmentedControl, 1002);
 }
 
 #[test]
-fn fragments_make_a_message_and_control_frames_may_stand_between() {
-    check("two", &[frame(TEXT_BEGUN, b"frag"), frame(ENDS, b"ment")], &[message("fragment")], &[]);
+fn fragments_form_a_message_with_control_frames_between_them() {
+    check("two", &[frame(TEXT_START, b"frag"), frame(END, b"ment")], &[message("fragment")], &[]);
     check(
         "a ping between",
-        &[frame(TEXT_BEGUN, b"frag"), frame(PING, b"p"), frame(ENDS, b"ment")],
+        &[frame(TEXT_START, b"frag"), frame(PING, b"p"), frame(END, b"ment")],
         &[message("fragment")],
         &[(PONG, b"p")],
     );
     check(
         "pings and empty fragments",
         &[
-            frame(BINARY_BEGUN, b""),
+            frame(BINARY_START, b""),
             frame(PING, b"1"),
-            frame(GOES_ON, &[0xFF]),
-            frame(GOES_ON, b""),
+            frame(MIDDLE, &[0xFF]),
+            frame(MIDDLE, b""),
             frame(PING, b"2"),
-            frame(ENDS, b""),
+            frame(END, b""),
             frame(BINARY, b"next"),
         ],
         &[message([0xFF]), message("next")],
         &[(PONG, b"1"), (PONG, b"2")],
     );
-    check("all empty", &[frame(TEXT_BEGUN, b""), frame(GOES_ON, b""), frame(ENDS, b"")], &[message("")], &[]);
-    refuses("an end of nothing", &[frame(ENDS, b"x")], WebSocketFault::Continuation, 1002);
-    refuses("a middle of nothing", &[frame(GOES_ON, b"x")], WebSocketFault::Continuation, 1002);
+    check("all empty", &[frame(TEXT_START, b""), frame(MIDDLE, b""), frame(END, b"")], &[message("")], &[]);
+    refuses("an end outside a message", &[frame(END, b"x")], WebSocketFault::Continuation, 1002);
+    refuses("a middle outside a message", &[frame(MIDDLE, b"x")], WebSocketFault::Continuation, 1002);
     refuses(
         "a message within",
-        &[frame(TEXT_BEGUN, b"frag"), frame(TEXT, b"ment")],
+        &[frame(TEXT_START, b"frag"), frame(TEXT, b"ment")],
         WebSocketFault::Interleaved,
         1002,
     );
     refuses(
         "a beginning within",
-        &[frame(TEXT_BEGUN, b"frag"), frame(BINARY_BEGUN, b"x")],
+        &[frame(TEXT_START, b"frag"), frame(BINARY_START, b"x")],
         WebSocketFault::Interleaved,
         1002,
     );
     check(
         "an end too many",
-        &[frame(TEXT_BEGUN, b"a"), frame(ENDS, b"b"), frame(ENDS, b"c")],
+        &[frame(TEXT_START, b"a"), frame(END, b"b"), frame(END, b"c")],
         &[message("ab"), Event::Fault(WebSocketFault::Continuation)],
         &[(CLOSE, &1002_u16.to_be_bytes())],
     );
 }
 
 #[test]
-fn text_is_utf_8_wherever_it_is_cut() {
+fn text_is_valid_wherever_it_is_cut() {
     for text in [
         "κόσμε",
         "Hello-µ@ßöäüàá-UTF-8!!",
@@ -257,18 +257,18 @@ fn text_is_utf_8_wherever_it_is_cut() {
         let bytes = text.as_bytes();
         check("whole", &[frame(TEXT, bytes)], &[message(text)], &[]);
         for cut in 0..=bytes.len() {
-            let fragments = [frame(TEXT_BEGUN, &bytes[..cut]), frame(PING, b""), frame(ENDS, &bytes[cut..])];
+            let fragments = [frame(TEXT_START, &bytes[..cut]), frame(PING, b""), frame(END, &bytes[cut..])];
             check("in two fragments", &fragments, &[message(text)], &[(PONG, b"")]);
         }
-        let mut fragments: Vec<_> = bytes.iter().map(|byte| frame(GOES_ON, &[*byte])).collect();
-        fragments[0][0] = TEXT_BEGUN;
-        fragments.push(frame(ENDS, b""));
+        let mut fragments: Vec<_> = bytes.iter().map(|byte| frame(MIDDLE, &[*byte])).collect();
+        fragments[0][0] = TEXT_START;
+        fragments.push(frame(END, b""));
         check("byte by byte", &fragments, &[message(text)], &[]);
     }
 }
 
 #[test]
-fn text_that_is_not_utf_8_is_refused_and_bytes_may_be_anything() {
+fn invalid_utf_8_is_refused_in_text_and_accepted_in_binary_messages() {
     for bytes in [
         &b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80\x65\x64"[..],
         b"\xff",
@@ -288,7 +288,7 @@ fn text_that_is_not_utf_8_is_refused_and_bytes_may_be_anything() {
     ] {
         refuses("whole", &[frame(TEXT, bytes)], WebSocketFault::Text, 1007);
         for cut in 0..=bytes.len() {
-            let fragments = [frame(TEXT_BEGUN, &bytes[..cut]), frame(ENDS, &bytes[cut..])];
+            let fragments = [frame(TEXT_START, &bytes[..cut]), frame(END, &bytes[cut..])];
             refuses("in two fragments", &fragments, WebSocketFault::Text, 1007);
         }
         check("as bytes", &[frame(BINARY, bytes)], &[message(bytes)], &[]);
@@ -296,13 +296,13 @@ fn text_that_is_not_utf_8_is_refused_and_bytes_may_be_anything() {
 }
 
 #[test]
-fn text_is_refused_before_its_end_has_come() {
+fn invalid_text_is_refused_before_its_end() {
     let (events, _, _) = feed(&mut open(), &[TEXT, 126, 0x10, 0, b'a', 0xF4, 0x90], &[]);
     assert_eq!(events, [Event::Fault(WebSocketFault::Text)]);
 }
 
 #[test]
-fn a_goodbye_is_answered_and_ends_the_session() {
+fn a_close_frame_is_answered_and_ends_the_session() {
     let closed = |code, reason: &str| Event::Fault(WebSocketFault::Closed { code, reason: reason.into() });
     check("without a code", &[frame(CLOSE, b"")], &[closed(None, "")], &[(CLOSE, b"")]);
     let codes =
@@ -317,27 +317,27 @@ fn a_goodbye_is_answered_and_ends_the_session() {
         check("words", &[frame(CLOSE, &payload)], &[closed(Some(1000), reason)], &[(CLOSE, &payload[..2])]);
     }
     check(
-        "words that would command a terminal",
+        "control characters",
         &[frame(CLOSE, b"\x03\xe8a\x1b[2Jb")],
         &[closed(Some(1000), "a?[2Jb")],
         &[(CLOSE, &[0x03, 0xE8])],
     );
     check(
-        "nothing behind it counts",
+        "frames after it are ignored",
         &[frame(CLOSE, &[0x03, 0xE8]), frame(PING, b"x"), frame(TEXT, b"x")],
         &[closed(Some(1000), "")],
         &[(CLOSE, &[0x03, 0xE8])],
     );
     check(
         "within a message",
-        &[frame(TEXT_BEGUN, b"a"), frame(CLOSE, &[0x03, 0xE9])],
+        &[frame(TEXT_START, b"a"), frame(CLOSE, &[0x03, 0xE9])],
         &[closed(Some(1001), "")],
         &[(CLOSE, &[0x03, 0xE9])],
     );
 }
 
 #[test]
-fn a_goodbye_that_is_malformed_is_refused() {
+fn malformed_close_frames_are_refused() {
     for code in [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535] {
         refuses("code", &[frame(CLOSE, &u16::to_be_bytes(code))], WebSocketFault::CloseCode, 1002);
     }
@@ -347,22 +347,20 @@ fn a_goodbye_that_is_malformed_is_refused() {
 }
 
 #[test]
-fn a_message_beyond_the_bound_is_refused_at_its_head() {
+fn a_message_above_the_maximum_size_is_refused_at_its_head() {
     let mut head = vec![BINARY, 127];
-    head.extend_from_slice(&(u64::from(LONGEST_MESSAGE_BYTES) + 1).to_be_bytes());
+    head.extend_from_slice(&(u64::from(MAX_MESSAGE_BYTES) + 1).to_be_bytes());
     refuses("one frame", &[head], WebSocketFault::LongMessage, 1009);
 
     let mut connection = open();
-    let mut input = frame(BINARY_BEGUN, &vec![7; LONGEST_MESSAGE_BYTES as usize - 1]);
-    input.extend(frame(ENDS, b"x"));
+    let mut input = frame(BINARY_START, &vec![7; MAX_MESSAGE_BYTES as usize - 1]);
+    input.extend(frame(END, b"x"));
     let (events, _, _) = feed(&mut connection, &input, &[1000]);
-    assert!(
-        matches!(&events[..], [Event::Message(payload)] if payload.len() == LONGEST_MESSAGE_BYTES as usize)
-    );
-    assert_eq!(connection.buffer.capacity(), 0, "what was large is given back");
+    assert!(matches!(&events[..], [Event::Message(payload)] if payload.len() == MAX_MESSAGE_BYTES as usize));
+    assert_eq!(connection.buffer.capacity(), 0, "a large buffer is released");
     let end = input.len() - 3;
     input.truncate(end);
-    input.extend(frame(ENDS, b"xy"));
+    input.extend(frame(END, b"xy"));
     assert_eq!(feed(&mut open(), &input, &[]).0, [Event::Fault(WebSocketFault::LongMessage)]);
 }
 
@@ -375,7 +373,7 @@ fn a_message_in_one_piece_is_not_copied() {
 }
 
 #[test]
-fn a_ping_is_answered_by_its_own_pong_alone() {
+fn only_the_matching_pong_answers_a_ping() {
     let mut connection = open();
     let mut out = Vec::new();
     connection.ping(&mut out);
@@ -389,43 +387,43 @@ fn a_ping_is_answered_by_its_own_pong_alone() {
 }
 
 #[test]
-fn our_goodbye_is_answered_by_the_servers() {
+fn our_close_frame_is_answered_by_the_servers() {
     let mut connection = open();
     let mut out = Vec::new();
-    connection.say_goodbye(&Goodbye::new(4001, "done").unwrap(), &mut out);
+    connection.close_with(&CloseFrame::new(4001, "done").unwrap(), &mut out);
     assert_eq!(client_frames(&out), [(CLOSE, b"\x0f\xa1done".to_vec())]);
-    let input = [frame(TEXT, b"still heard"), frame(CLOSE, &[0x03, 0xE8]), frame(TEXT, b"x")].concat();
+    let input = [frame(TEXT, b"still read"), frame(CLOSE, &[0x03, 0xE8]), frame(TEXT, b"x")].concat();
     let (events, out, _) = feed(&mut connection, &input, &[]);
-    assert_eq!(events, [message("still heard"), Event::Answer { bytes: 2, keeps_alive: false }]);
-    assert_eq!(out, b"", "it is said once");
+    assert_eq!(events, [message("still read"), Event::Answer { bytes: 2, keeps_alive: false }]);
+    assert_eq!(out, b"", "a Close frame is sent once");
     let mut out = Vec::new();
-    connection.leave(&mut out);
+    connection.close(&mut out);
     assert_eq!(out, b"");
 }
 
 #[test]
-fn a_goodbye_that_must_not_be_sent_is_told() {
-    assert!(Goodbye::new(1005, "").unwrap_err().contains("no code to close with"));
-    assert!(Goodbye::new(1000, &"x".repeat(124)).unwrap_err().contains("123 bytes"));
+fn invalid_close_codes_and_reasons_are_refused() {
+    assert!(CloseFrame::new(1005, "").unwrap_err().contains("not a valid close code"));
+    assert!(CloseFrame::new(1000, &"x".repeat(124)).unwrap_err().contains("123 bytes"));
 }
 
 #[test]
-fn who_leaves_says_goodbye_once() {
+fn closing_sends_one_close_frame() {
     let mut connection = open();
     let mut out = Vec::new();
-    connection.leave(&mut out);
-    connection.leave(&mut out);
+    connection.close(&mut out);
+    connection.close(&mut out);
     assert_eq!(client_frames(&out), [(CLOSE, vec![0x03, 0xE8])]);
     let mut out = Vec::new();
-    Connection::default().leave(&mut out);
+    Connection::default().close(&mut out);
     assert_eq!(out, b"");
 }
 
 #[test]
-fn the_end_of_a_connection_is_a_fault_if_something_was_under_way() {
+fn the_end_of_a_connection_is_a_fault_if_something_was_pending() {
     assert_eq!(open().end(b""), Ok(()));
     assert_eq!(open().end(&[TEXT]), Err(WebSocketFault::Cut));
-    for part in [&[TEXT, 5, b'x'][..], &frame(TEXT_BEGUN, b"x")] {
+    for part in [&[TEXT, 5, b'x'][..], &frame(TEXT_START, b"x")] {
         let mut connection = open();
         feed(&mut connection, part, &[]);
         assert_eq!(connection.end(b""), Err(WebSocketFault::Cut));
@@ -451,18 +449,18 @@ fn an_upgrade_that_is_refused_is_counted_as_a_status() {
         (fault.kind(), fault.to_string().as_str()),
         (ErrorKind::Status, "the upgrade was answered with status 503")
     );
-    assert_eq!(out, b"", "nobody is there to hear a frame");
+    assert_eq!(out, b"", "there is no session to close");
     connection.open(&upgrade, &mut values, &mut out);
     assert_eq!(connection.end(b""), Err(WebSocketFault::Unanswered));
 }
 
 #[test]
-fn many_idle_connections_are_small() {
+fn an_idle_connection_is_small() {
     assert!(size_of::<Connection>() <= 64, "{}", size_of::<Connection>());
 }
 
 #[test]
-fn masking_by_words_is_masking_by_bytes() {
+fn masking_by_words_equals_masking_by_bytes() {
     let key = [0x11, 0x22, 0x84, 0xF8];
     for length in 0..70 {
         let payload: Vec<u8> = (0..length).collect();
@@ -475,7 +473,7 @@ fn masking_by_words_is_masking_by_bytes() {
 }
 
 #[test]
-fn sending_takes_no_memory_once_it_is_warm() {
+fn sending_does_not_allocate_after_warm_up() {
     let mut random = Xoroshiro128PlusPlus::seed_from_u64(3);
     let mut values = Values { device: 5, turn: 0, count: &mut 0, random: &mut random, now_ns: 0 };
     let (mut connection, mut scratch, mut out) = (open(), Vec::new(), Vec::new());
@@ -492,14 +490,14 @@ fn sending_takes_no_memory_once_it_is_warm() {
     assert!(keys.len() > 95, "each frame has its own key");
 }
 
-/// What the server of another library reads of a client's bytes.
+/// Parses a client's bytes with the server of tungstenite.
 fn read_by_peer(bytes: Vec<u8>) -> Vec<Peer> {
     let mut socket =
         WebSocket::from_raw_socket(Cursor::new(bytes), Role::Server, Some(WebSocketConfig::default()));
     std::iter::from_fn(|| socket.read().ok()).collect()
 }
 
-/// A message of a server's as it may come: which opcode, and its fragments.
+/// The frames of a server's message: fragments, with control frames between them.
 fn fragments() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let control = prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..20).prop_map(|payload| frame(PING, &payload)),
@@ -514,18 +512,18 @@ fn fragments() -> impl Strategy<Value = Vec<Vec<u8>>> {
         let mut frames = Vec::new();
         let mut from = 0;
         for cut in cuts {
-            frames.push(frame(if frames.is_empty() { opcode } else { GOES_ON }, &payload[from..cut]));
+            frames.push(frame(if frames.is_empty() { opcode } else { MIDDLE }, &payload[from..cut]));
             frames.push(control.clone());
             from = cut;
         }
-        frames.push(frame(FINAL | if frames.is_empty() { opcode } else { GOES_ON }, &payload[from..]));
+        frames.push(frame(FINAL | if frames.is_empty() { opcode } else { MIDDLE }, &payload[from..]));
         frames
     })
 }
 
 proptest! {
     #[test]
-    fn another_library_reads_what_is_sent(
+    fn tungstenite_reads_the_sent_messages(
         is_text in any::<bool>(),
         texts in proptest::collection::vec("[a-zß€😀]{0,200}", 0..8),
     ) {
@@ -543,7 +541,7 @@ proptest! {
     }
 
     #[test]
-    fn it_does_not_matter_where_the_network_cuts(
+    fn the_result_does_not_depend_on_how_the_input_is_split(
         messages in proptest::collection::vec(fragments(), 0..6),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
         damage in proptest::option::of((any::<prop::sample::Index>(), any::<u8>())),
@@ -562,7 +560,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_end_in_a_panic_or_an_endless_loop(input in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_neither_panic_nor_loop_forever(input in proptest::collection::vec(any::<u8>(), 0..400)) {
         let (_, out, _) = feed(&mut open(), &input, &[]);
         client_frames(&out);
     }

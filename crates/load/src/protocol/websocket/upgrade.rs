@@ -1,4 +1,4 @@
-//! The request that makes a connection a WebSocket, and the reply to it (RFC 6455, section 4).
+//! The opening handshake: the upgrade request and its reply (RFC 6455, section 4).
 
 use std::sync::Arc;
 
@@ -7,27 +7,27 @@ use base64::engine::general_purpose::STANDARD;
 use rand_core::Rng;
 
 use super::WebSocketFault;
-use crate::protocol::http::{self, LONGEST_HEAD_BYTES, MOST_FIELDS};
+use crate::protocol::http::{self, MAX_FIELDS, MAX_HEAD_BYTES};
 use crate::template::{Template, Values};
 
-/// What a server puts behind the key before it hashes it (RFC 6455, 1.3).
+/// Appended to the key before hashing (RFC 6455, 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// A key: 16 bytes in Base64.
 const KEY_BYTES: usize = 24;
 /// A hash: 20 bytes in Base64.
 const ACCEPT_BYTES: usize = 28;
 
-/// A request for an upgrade.
+/// An upgrade request.
 #[derive(Debug, Clone)]
 pub struct Upgrade {
-    /// All but the key.
+    /// The request without the key.
     head: Template,
     subprotocols: Vec<String>,
 }
 
 impl Upgrade {
-    /// From the path with its query, fields of the head (name and value; `Host` is among them), and the subprotocols to
-    /// offer, the dearest first. What WebSocket itself needs is put in.
+    /// A request with this path (with query), these header fields (name and value, including `Host`) and the offered subprotocols in
+    /// order of preference. Adds the fields of WebSocket.
     pub fn new(path: &Template, fields: &[(String, Template)], subprotocols: Vec<String>) -> Self {
         let mut head = http::head("GET", path, fields);
         head.push_literal(b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n");
@@ -38,17 +38,17 @@ impl Upgrade {
     }
 }
 
-/// An upgrade that was asked for.
+/// A pending upgrade.
 #[derive(Debug)]
 pub struct Opening {
     upgrade: Arc<Upgrade>,
-    /// What the server must make of the key.
+    /// The expected `Sec-WebSocket-Accept`.
     accept: [u8; ACCEPT_BYTES],
 }
 
 impl Opening {
     /// Appends the request to `out`.
-    pub fn ask(upgrade: &Arc<Upgrade>, values: &mut Values<'_>, out: &mut Vec<u8>) -> Self {
+    pub fn start(upgrade: &Arc<Upgrade>, values: &mut Values<'_>, out: &mut Vec<u8>) -> Self {
         let mut nonce = [0; 16];
         values.random.fill_bytes(&mut nonce);
         let mut key = [0; KEY_BYTES];
@@ -60,7 +60,7 @@ impl Opening {
         Self { upgrade: Arc::clone(upgrade), accept: accept(&key) }
     }
 
-    /// Reads the reply. Gives how many bytes were used, and whether they were the reply.
+    /// Reads the reply. Returns the number of bytes used, and whether the reply is complete.
     pub fn read(&self, input: &[u8]) -> Result<(usize, bool), WebSocketFault> {
         let mut used = 0;
         loop {
@@ -68,11 +68,11 @@ impl Opening {
             if rest.is_empty() {
                 return Ok((used, false));
             }
-            let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+            let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
             let mut response = httparse::Response::new(&mut fields);
             let length = match response.parse(rest) {
-                Ok(httparse::Status::Complete(length)) if length <= LONGEST_HEAD_BYTES => length,
-                Ok(httparse::Status::Partial) if rest.len() < LONGEST_HEAD_BYTES => return Ok((used, false)),
+                Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD_BYTES => length,
+                Ok(httparse::Status::Partial) if rest.len() < MAX_HEAD_BYTES => return Ok((used, false)),
                 Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(WebSocketFault::LongHead),
                 Err(_) => return Err(WebSocketFault::Head),
             };
@@ -82,7 +82,7 @@ impl Opening {
                     self.check(response.headers)?;
                     return Ok((used, true));
                 }
-                // Said on the way; the reply itself comes behind it.
+                // An interim response; the final one follows.
                 Some(100..200) => {}
                 Some(status) => return Err(WebSocketFault::Status(status)),
                 None => return Err(WebSocketFault::Head),
@@ -90,7 +90,7 @@ impl Opening {
         }
     }
 
-    /// Whether the head of a reply with status 101 says what it must.
+    /// Checks the header fields of a reply with status 101.
     fn check(&self, fields: &[httparse::Header<'_>]) -> Result<(), WebSocketFault> {
         let values = |name: &'static str| {
             let named = fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
@@ -107,7 +107,7 @@ impl Opening {
         if values("Sec-WebSocket-Extensions").any(|value| !value.is_empty()) {
             return Err(WebSocketFault::Extension);
         }
-        // A server that knows none of those that were offered may go on without.
+        // A server that supports none of the offered subprotocols may continue without one.
         let mut chosen = values("Sec-WebSocket-Protocol");
         let is_offered = |value: &[u8]| self.upgrade.subprotocols.iter().any(|name| name.as_bytes() == value);
         if chosen.next().is_some_and(|value| !is_offered(value)) || chosen.next().is_some() {
@@ -117,7 +117,7 @@ impl Opening {
     }
 }
 
-/// What a server makes of a key.
+/// The `Sec-WebSocket-Accept` for a key.
 fn accept(key: &[u8; KEY_BYTES]) -> [u8; ACCEPT_BYTES] {
     let mut hash = sha1_smol::Sha1::new();
     hash.update(key);
@@ -127,7 +127,7 @@ fn accept(key: &[u8; KEY_BYTES]) -> [u8; ACCEPT_BYTES] {
     accept
 }
 
-/// Base64 of exactly that length.
+/// Encodes `bytes` as Base64 into `text`, which must have the exact length.
 fn encode(bytes: &[u8], text: &mut [u8]) {
     let written = STANDARD.encode_slice(bytes, text);
     debug_assert_eq!(written, Ok(bytes.len().div_ceil(3) * 4));
@@ -140,11 +140,11 @@ mod tests {
 
     use super::*;
 
-    fn ask(upgrade: Upgrade) -> (Opening, String) {
+    fn start(upgrade: Upgrade) -> (Opening, String) {
         let mut random = Xoroshiro128PlusPlus::seed_from_u64(3);
         let mut values = Values { device: 7, turn: 0, count: &mut 0, random: &mut random, now_ns: 0 };
         let mut out = Vec::new();
-        let opening = Opening::ask(&Arc::new(upgrade), &mut values, &mut out);
+        let opening = Opening::start(&Arc::new(upgrade), &mut values, &mut out);
         (opening, String::from_utf8(out).unwrap())
     }
 
@@ -157,9 +157,9 @@ mod tests {
         Upgrade::new(&path, &fields, vec!["chat.2".to_owned(), "chat.1".to_owned()])
     }
 
-    /// A reply, in which `ACCEPT` stands for what is right.
+    /// Reads a reply, in which `ACCEPT` is replaced by the expected value, whole and cut at every place.
     fn reply(text: &str) -> Result<(usize, bool), WebSocketFault> {
-        let (opening, _) = ask(chat());
+        let (opening, _) = start(chat());
         let text = text.replace("ACCEPT", std::str::from_utf8(&opening.accept).unwrap());
         let whole = opening.read(text.as_bytes());
         for cut in 0..text.len() {
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_the_standard_gives_the_hash_of_the_standard() {
+    fn the_example_of_the_standard_is_reproduced() {
         // RFC 6455, 1.3.
         assert_eq!(&accept(b"dGhlIHNhbXBsZSBub25jZQ=="), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     #[test]
-    fn the_request_says_what_a_server_has_to_know() {
-        let (opening, text) = ask(chat());
+    fn the_request_has_all_required_fields() {
+        let (opening, text) = start(chat());
         let (head, key) = text.split_once("Sec-WebSocket-Key: ").unwrap();
         assert_eq!(
             head,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reply_opens_whatever_its_spelling() {
+    fn valid_replies_are_accepted_in_any_spelling() {
         for text in [
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ACCEPT\r\n\r\n",
             "HTTP/1.1 101 \r\nUPGRADE: WebSocket\r\nconnection: keep-alive, upgrade\r\nsec-websocket-accept:  ACCEPT \r\nSec-WebSocket-Extensions:\r\nSec-WebSocket-Protocol: chat.1\r\n\r\n",
@@ -209,8 +209,8 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_the_reply_is_left() {
-        let (opening, _) = ask(chat());
+    fn bytes_after_the_reply_are_not_used() {
+        let (opening, _) = start(chat());
         let accept = std::str::from_utf8(&opening.accept).unwrap();
         let text = format!(
             "HTTP/1.1 101 OK\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_does_not_open_is_told_with_its_reason() {
+    fn invalid_replies_are_refused_with_the_reason() {
         let with = |fields: &str| format!("HTTP/1.1 101 OK\r\n{fields}\r\n");
         let good = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ACCEPT\r\n";
         for (text, fault) in [
@@ -240,7 +240,7 @@ mod tests {
             (format!("HTTP/1.1 101 OK\r\nX: {}\r\n\r\n", "y".repeat(66_000)), WebSocketFault::LongHead),
             (with(&"X: y\r\n".repeat(200)), WebSocketFault::LongHead),
         ] {
-            let (opening, _) = ask(chat());
+            let (opening, _) = start(chat());
             let text = text.replace("ACCEPT", std::str::from_utf8(&opening.accept).unwrap());
             assert_eq!(opening.read(text.as_bytes()), Err(fault), "{text:.200}");
         }

@@ -1,4 +1,4 @@
-//! Requests of HTTP.
+//! HTTP requests.
 
 use super::{head, misplaced};
 use crate::LoadError;
@@ -7,7 +7,7 @@ use crate::protocol::http::HttpRequest;
 use crate::scenario::{Action, Devices, Step};
 use crate::template::Template;
 
-/// A request; `common` are the fields of each request of its devices.
+/// The message of a request step; `common` are the header fields of all requests of its kind.
 pub fn message(kind: &Devices, common: &[(String, Template)], step: &Step) -> Result<Message, LoadError> {
     let Action::Request(request) = &step.action else { return Err(misplaced(kind, step)) };
     let fields = head(kind, common, &request.fields);

@@ -1,4 +1,4 @@
-//! Packets of MQTT.
+//! MQTT messages.
 
 use super::misplaced;
 use crate::LoadError;
@@ -6,7 +6,7 @@ use crate::protocol::Message;
 use crate::protocol::mqtt::MqttMessage;
 use crate::scenario::{Action, Devices, Step};
 
-/// From [`Action::Mqtt`] and `Ping`.
+/// The message of an [`Action::Mqtt`] or `Ping`.
 pub fn message(kind: &Devices, step: &Step) -> Result<Message, LoadError> {
     match &step.action {
         Action::Mqtt(message) => Ok(Message::Mqtt(message.clone())),

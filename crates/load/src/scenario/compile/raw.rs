@@ -1,4 +1,4 @@
-//! Messages in a stream of bytes.
+//! Frames directly on TCP or TLS.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::protocol::raw::RawMessage;
 use crate::protocol::{Message, raw};
 use crate::scenario::{Action, Devices, Framing, Step};
 
-/// How messages are told apart.
+/// The framing of a kind of devices.
 pub fn framing(kind: &Devices, framing: Framing) -> Result<raw::Framing, LoadError> {
     let framing = match framing {
         Framing::None => Ok(raw::Framing::none()),
@@ -21,7 +21,7 @@ pub fn framing(kind: &Devices, framing: Framing) -> Result<raw::Framing, LoadErr
     framing.map_err(|why| LoadError::Unfit { kind: kind.name.clone(), what: "framing".to_owned(), why })
 }
 
-/// From [`Action::Send`]; what comes back is waited for by a step of its own.
+/// The message of an [`Action::Send`]. It has no answer; replies are awaited by an `expect` step.
 pub fn message(kind: &Devices, framing: Framing, step: &Step) -> Result<Message, LoadError> {
     let Action::Send { payload, .. } = &step.action else { return Err(misplaced(kind, step)) };
     let framing = Arc::new(self::framing(kind, framing)?);

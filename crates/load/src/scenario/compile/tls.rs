@@ -1,4 +1,4 @@
-//! What is trusted and shown where TLS lies below.
+//! TLS client configuration: trusted certificates and the devices' own.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 
 use crate::LoadError;
 use crate::program;
-use crate::scenario::{Devices, Pem, Speech, Tls};
+use crate::scenario::{Devices, Pem, ProtocolOptions, Tls};
 
-/// The certificates that the system trusts; asked for only if a scenario names none.
+/// Returns the certificates that the system trusts. Called only if a scenario names none.
 pub type SystemTrust<'t> = &'t dyn Fn() -> Vec<CertificateDer<'static>>;
 
-/// How TLS is spoken with a kind's target.
+/// The TLS settings of a kind's endpoint.
 pub fn tls(kind: &Devices, tls: &Tls, system: SystemTrust<'_>) -> Result<program::Tls, LoadError> {
     let unfit =
         |what: &str, why: String| LoadError::Unfit { kind: kind.name.clone(), what: what.to_owned(), why };
@@ -25,7 +25,7 @@ pub fn tls(kind: &Devices, tls: &Tls, system: SystemTrust<'_>) -> Result<program
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| unfit("tls", error.to_string()))?;
-    let vouched = if tls.verify {
+    let trusted = if tls.verify {
         let mut roots = RootCertStore::empty();
         let mut named = Vec::new();
         match &tls.ca {
@@ -38,10 +38,10 @@ pub fn tls(kind: &Devices, tls: &Tls, system: SystemTrust<'_>) -> Result<program
                 }
             }
             None => {
-                // Some of a system's certificates are always too odd for somebody; the others do.
+                // Some system certificates may be unparsable; the others suffice.
                 roots.add_parsable_certificates(system());
                 if roots.is_empty() {
-                    let why = "this system trusts no certificates (install ca-certificates); name those to trust in ca = \"FILE.pem\"";
+                    let why = "this system has no trusted certificates: install ca-certificates, or set ca = \"FILE.pem\"";
                     return Err(unfit("tls", why.to_owned()));
                 }
             }
@@ -49,26 +49,26 @@ pub fn tls(kind: &Devices, tls: &Tls, system: SystemTrust<'_>) -> Result<program
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .build()
             .map_err(|error| unfit("tls", error.to_string()))?;
-        Some(Vouched { verifier, named })
+        Some(TrustedCertificates { verifier, named })
     } else {
         None
     };
-    let builder =
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { vouched, provider }));
+    let verifier = CertificateVerifier { trusted, provider };
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = match &tls.identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
             let chain = certificates(certificate).map_err(|why| unfit("tls.certificate", why))?;
             let key = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|error| {
-                unfit("tls.key", format!("{} holds no private key in PEM form: {error}", key.file))
+                unfit("tls.key", format!("{} contains no private key in PEM format: {error}", key.file))
             })?;
             builder
                 .with_client_auth_cert(chain, key)
                 .map_err(|error| unfit("tls.certificate", error.to_string()))?
         }
     };
-    if matches!(kind.speech, Speech::Http { .. } | Speech::WebSocket { .. }) {
-        // Servers of HTTP/2 would take its absence for HTTP/1.1 too, but not all do.
+    if matches!(kind.protocol, ProtocolOptions::Http { .. } | ProtocolOptions::WebSocket { .. }) {
+        // Without ALPN most HTTP/2 servers fall back to HTTP/1.1, but not all.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
     }
     let name = ServerName::try_from(tls.server_name.clone())
@@ -80,31 +80,30 @@ fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.bytes).collect();
     match certificates {
         Ok(certificates) if certificates.is_empty() => {
-            Err(format!("{} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)", pem.file))
+            Err(format!("{} contains no certificate in PEM format (-----BEGIN CERTIFICATE-----)", pem.file))
         }
         Ok(certificates) => Ok(certificates),
-        Err(error) => Err(format!("{} is no sound PEM text: {error}", pem.file)),
+        Err(error) => Err(format!("{} is not valid PEM: {error}", pem.file)),
     }
 }
 
-/// Certificates that are taken: those that somebody vouches for who is trusted, and those that are named themselves. A
-/// self-made one usually is its own authority (`openssl req -x509`), and path building does not take such a one for a server's
-/// (RFC 5280, 4.2.1.9); who names it means it.
+/// Accepted certificates: those with a trusted issuer, and those that the scenario names. A self-signed certificate is usually a CA
+/// certificate (`openssl req -x509`), which path validation rejects for a server (RFC 5280, 4.2.1.9), so it must match by identity.
 #[derive(Debug)]
-struct Vouched {
+struct TrustedCertificates {
     verifier: Arc<WebPkiServerVerifier>,
     named: Vec<CertificateDer<'static>>,
 }
 
-/// Looks at a server's certificate. That it has the key for it is held in either case.
+/// Checks a server's certificate. That the server has its private key is checked in any case.
 #[derive(Debug)]
-struct Verifier {
-    /// `None`: everybody's is taken, since the scenario says `verify = false`.
-    vouched: Option<Vouched>,
+struct CertificateVerifier {
+    /// `None`: any certificate is accepted (`verify = false`).
+    trusted: Option<TrustedCertificates>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -113,7 +112,7 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let Some(Vouched { verifier, named }) = &self.vouched else {
+        let Some(TrustedCertificates { verifier, named }) = &self.trusted else {
             return Ok(ServerCertVerified::assertion());
         };
         if named.contains(end_entity) {

@@ -1,16 +1,16 @@
-//! Whether steps can follow each other: what is sent needs a connection, and nothing may go round without ever waiting.
+//! Checks whether steps can follow each other: sending needs a connection, and no loop may run without waiting.
 
 use super::waits;
-use crate::program::DEEPEST_REPEAT;
+use crate::program::MAX_NESTED_REPEATS;
 use crate::scenario::Action;
 
-/// So many times may be repeated what never waits: more would only fill buffers.
-const MOST_WITHOUT_WAITING: u64 = 1000;
+/// Maximum repetitions of steps that never wait. More would only fill buffers.
+const MAX_REPETITIONS_WITHOUT_WAITING: u64 = 1000;
 
-/// What is known of the connection.
+/// The state of the connection after the steps so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Link {
-    /// Nothing was done yet: the first step says whether a turn connects by itself.
+enum ConnectionState {
+    /// No step has needed a connection yet. Unless the first such step is `connect`, the turn begins connected.
     Fresh,
     Connected,
     Closed,
@@ -19,134 +19,137 @@ enum Link {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct InRepeat(bool);
 
-/// What is known behind the steps that were read so far.
+/// The state after the steps so far.
 #[derive(Debug)]
 pub struct Flow {
-    link: Link,
-    /// Whether the first step that needs a connection was `connect`, and then whether it stood in a repetition.
-    begins_by_connect: Option<InRepeat>,
+    connection: ConnectionState,
+    /// Set if the first step that needs a connection is `connect`: whether it is in a repetition.
+    first_connect: Option<InRepeat>,
     waits: bool,
     /// Whether these are the steps of `on_connect`.
     is_setup: bool,
-    /// How deep repetitions of `on_connect` are nested.
+    /// Nesting of repetitions in `on_connect`.
     setup_depth: usize,
-    repeats: Vec<Outside>,
-    deepest: usize,
+    repeats: Vec<SavedState>,
+    max_depth: usize,
 }
 
-/// What was known where a repetition begins.
+/// The state before a repetition.
 #[derive(Debug)]
-struct Outside {
-    link: Link,
+struct SavedState {
+    connection: ConnectionState,
     waits: bool,
 }
 
 impl Flow {
-    /// For the steps of `on_connect`.
-    pub fn after_connecting() -> Self {
-        Self { is_setup: true, link: Link::Connected, ..Self::of_a_turn(0) }
+    /// The state at the start of `on_connect`.
+    pub fn of_on_connect() -> Self {
+        Self { is_setup: true, connection: ConnectionState::Connected, ..Self::of_turn(0) }
     }
 
-    /// For the steps of a turn; repetitions of `on_connect` are nested so deep.
-    pub fn of_a_turn(setup_depth: usize) -> Self {
+    /// The state at the start of a turn; `setup_depth` is the nesting of repetitions in `on_connect`.
+    pub fn of_turn(setup_depth: usize) -> Self {
         Self {
-            link: Link::Fresh,
-            begins_by_connect: None,
+            connection: ConnectionState::Fresh,
+            first_connect: None,
             waits: false,
             is_setup: false,
             setup_depth,
             repeats: Vec::new(),
-            deepest: 0,
+            max_depth: 0,
         }
     }
 
-    /// How deep repetitions were nested.
-    pub fn deepest(&self) -> usize {
-        self.deepest
+    /// Maximum nesting of repetitions.
+    pub fn max_depth(&self) -> usize {
+        self.max_depth
     }
 
-    /// A step is done. Gives why that cannot be.
-    pub fn pass(&mut self, action: &Action) -> Option<String> {
+    /// Adds a step. Returns why it is not possible here.
+    pub fn add(&mut self, action: &Action) -> Option<String> {
         self.waits |= waits(action);
         match action {
-            Action::Connect if self.is_setup => Some("has been done before `on_connect`".to_owned()),
+            Action::Connect if self.is_setup => {
+                Some("is not allowed in `on_connect`: the device is connected already".to_owned())
+            }
             Action::Connect => {
-                if self.link == Link::Fresh {
-                    self.begins_by_connect = Some(InRepeat(!self.repeats.is_empty()));
+                if self.connection == ConnectionState::Fresh {
+                    self.first_connect = Some(InRepeat(!self.repeats.is_empty()));
                 }
-                let was_connected = self.link == Link::Connected;
-                self.waits |= self.link == Link::Closed;
-                self.link = Link::Connected;
+                let was_connected = self.connection == ConnectionState::Connected;
+                self.waits |= self.connection == ConnectionState::Closed;
+                self.connection = ConnectionState::Connected;
                 if was_connected {
                     Some("comes while the device is connected: put `close` before it".to_owned())
-                } else if self.repeats.len() + self.setup_depth > DEEPEST_REPEAT {
-                    Some(format!("does `on_connect`, which makes repetitions deeper than {DEEPEST_REPEAT}"))
+                } else if self.repeats.len() + self.setup_depth > MAX_NESTED_REPEATS {
+                    Some(format!(
+                        "runs `on_connect`, which nests repetitions deeper than {MAX_NESTED_REPEATS}"
+                    ))
                 } else {
                     None
                 }
             }
-            Action::Close if self.is_setup => Some("cannot stand in `on_connect`".to_owned()),
+            Action::Close if self.is_setup => Some("is not allowed in `on_connect`".to_owned()),
             Action::Close => {
-                let was_closed = self.link == Link::Closed;
-                self.link = Link::Closed;
+                let was_closed = self.connection == ConnectionState::Closed;
+                self.connection = ConnectionState::Closed;
                 was_closed.then(|| "comes while the connection is closed".to_owned())
             }
-            // They need no connection, or have been looked into.
+            // A sleep needs no connection; the steps of a repetition have been checked.
             Action::Sleep(_) | Action::Repeat { .. } => None,
-            _ if self.link == Link::Closed => {
+            _ if self.connection == ConnectionState::Closed => {
                 Some("comes while the connection is closed: put `connect` before it".to_owned())
             }
             _ => {
-                self.link = Link::Connected;
+                self.connection = ConnectionState::Connected;
                 None
             }
         }
     }
 
-    /// A repetition begins, unless it cannot; gives why.
+    /// Begins a repetition. Returns why it is not possible.
     pub fn begin_repeat(&mut self) -> Option<String> {
-        if self.repeats.len() == DEEPEST_REPEAT {
-            return Some(format!("is nested deeper than {DEEPEST_REPEAT} repetitions"));
+        if self.repeats.len() == MAX_NESTED_REPEATS {
+            return Some(format!("is nested deeper than {MAX_NESTED_REPEATS} repetitions"));
         }
-        self.repeats.push(Outside { link: self.link, waits: self.waits });
+        self.repeats.push(SavedState { connection: self.connection, waits: self.waits });
         self.waits = false;
-        self.deepest = self.deepest.max(self.repeats.len());
+        self.max_depth = self.max_depth.max(self.repeats.len());
         None
     }
 
-    /// A repetition ends. Gives why that cannot be.
+    /// Ends a repetition. Returns why it is not possible.
     pub fn end_repeat(&mut self, times: u64) -> Option<String> {
-        let outside = self.repeats.pop()?;
-        // What it must leave, so that it can begin again.
-        let begins = match outside.link {
-            Link::Fresh if self.link == Link::Fresh => Link::Fresh,
-            Link::Fresh if self.begins_by_connect.is_some() => Link::Closed,
-            Link::Fresh => Link::Connected,
-            link => link,
+        let before = self.repeats.pop()?;
+        // The state that the repetition must end with, so that it can run again.
+        let expected = match before.connection {
+            ConnectionState::Fresh if self.connection == ConnectionState::Fresh => ConnectionState::Fresh,
+            ConnectionState::Fresh if self.first_connect.is_some() => ConnectionState::Closed,
+            ConnectionState::Fresh => ConnectionState::Connected,
+            connection => connection,
         };
         let waits = self.waits;
-        self.waits |= outside.waits;
-        if begins != self.link {
-            return Some(match begins {
-                Link::Closed => "begins with `connect`, and has to end with `close`".to_owned(),
-                _ => "begins while the device is connected, and has to end so".to_owned(),
+        self.waits |= before.waits;
+        if expected != self.connection {
+            return Some(match expected {
+                ConnectionState::Closed => "begins with `connect`, so it must end with `close`".to_owned(),
+                _ => "begins connected, so it must end connected".to_owned(),
             });
         }
-        (!waits && times > MOST_WITHOUT_WAITING)
-            .then(|| "never waits: put a `sleep`, or a step that waits for an answer, into it".to_owned())
+        (!waits && times > MAX_REPETITIONS_WITHOUT_WAITING)
+            .then(|| "never waits: add a `sleep`, or a step that waits for an answer".to_owned())
     }
 
-    /// The turn ends. Gives why another cannot begin.
-    pub fn end(&self) -> Option<&'static str> {
-        (self.begins_by_connect == Some(InRepeat(true)) && self.link == Link::Connected)
-            .then_some("a turn begins with `connect` in a repetition, and has to end with `close`")
+    /// Returns why no other turn can follow this one.
+    pub fn check_next_turn(&self) -> Option<&'static str> {
+        (self.first_connect == Some(InRepeat(true)) && self.connection == ConnectionState::Connected)
+            .then_some("a turn begins with `connect` in a repetition, so it must end with `close`")
     }
 
-    /// Gives why turns cannot be done again and again.
-    pub fn endless(&self) -> Option<&'static str> {
-        // A turn that closes its connection waits for the next one.
-        (!self.waits && self.link != Link::Closed).then_some(
-            "a turn never waits: put `{ sleep = \"1s\" }`, or a step that waits for an answer, into it",
-        )
+    /// Returns why repeated turns would be a busy loop.
+    pub fn check_busy_loop(&self) -> Option<&'static str> {
+        // A turn that closes its connection waits for the next connect.
+        (!self.waits && self.connection != ConnectionState::Closed)
+            .then_some("a turn never waits: add `{ sleep = \"1s\" }`, or a step that waits for an answer")
     }
 }

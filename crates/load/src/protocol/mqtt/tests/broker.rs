@@ -1,4 +1,4 @@
-//! What a broker of another make reads of what we send, and what we read of what it sends.
+//! Interoperability with the broker side of mqtt-protocol-core.
 
 use mqtt_protocol_core::mqtt as peer;
 use peer::connection::Event;
@@ -6,7 +6,7 @@ use peer::packet::{GenericPacketTrait, Property, v3_1_1, v5_0};
 
 use super::*;
 
-/// A broker's side of a connection, of another make than ours.
+/// The broker side of a connection in mqtt-protocol-core.
 struct Broker {
     version: Version,
     connection: peer::Connection<peer::role::Server>,
@@ -22,7 +22,7 @@ impl Broker {
         Self { version, connection, received: Vec::new() }
     }
 
-    /// What it sends.
+    /// Collects received packets and returns the bytes to send.
     fn handle(&mut self, events: Vec<Event>) -> Vec<u8> {
         let mut out = Vec::new();
         for event in events {
@@ -101,7 +101,7 @@ fn qos() -> impl Strategy<Value = Qos> {
 
 proptest! {
     #[test]
-    fn a_broker_of_another_make_reads_what_we_connect_with(
+    fn mqtt_protocol_core_reads_our_connect(
         version in version(),
         client_id in "[a-z]{1,200}",
         user in proptest::option::of("[a-zä]{0,90}"),
@@ -111,7 +111,7 @@ proptest! {
         expiry in any::<u32>(),
         will in proptest::option::of(("[a-z/]{1,50}", "[a-z]{0,90}", qos(), any::<bool>())),
     ) {
-        // MQTT 5 allows a password alone (3.1.2.9); the other make does not.
+        // MQTT 5 allows a password alone (3.1.2.9); mqtt-protocol-core does not.
         let password = password.filter(|_| user.is_some());
         let connect = MqttConnect {
             version,
@@ -164,10 +164,10 @@ proptest! {
     }
 
     #[test]
-    fn a_broker_of_another_make_talks_with_us(
+    fn mqtt_protocol_core_exchanges_messages_with_us(
         version in version(),
         topic in "[a-zä/]{1,200}",
-        // Lengths of which the packet's length takes one, two and three bytes.
+        // Sizes for which the length field has one, two and three bytes.
         payload in prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..200),
             proptest::collection::vec(any::<u8>(), 16_000..17_000),
@@ -188,7 +188,7 @@ proptest! {
         let connack = broker.connack(false);
         prop_assert_eq!(feed(&mut client, &connack, &cuts).0, ["Ready"]);
 
-        // We publish, and all is said until the answer has come.
+        // The client publishes; packets are exchanged until the answer has come.
         let mine = MqttMessage::Publish {
             topic: Template::literal(topic.clone()),
             payload: Template::literal(payload.clone()),
@@ -196,14 +196,14 @@ proptest! {
             is_retained,
         };
         let (sent, mut bytes) = send(&mut client, &mine).unwrap();
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         while !bytes.is_empty() {
             let replies = broker.read(&bytes);
             let (more, out) = feed(&mut client, &replies, &cuts);
-            said.extend(more);
+            events.extend(more);
             bytes = out;
         }
-        prop_assert_eq!(said, if sent == Sent::Done { vec![] } else { vec![answer(None)] });
+        prop_assert_eq!(events, if sent == SendOutcome::Done { vec![] } else { vec![answer(None)] });
         let (got_topic, got_payload, got_qos, got_retain) = match &broker.received[1] {
             peer::packet::Packet::V3_1_1Publish(got) => {
                 (got.topic_name(), got.payload().as_slice(), got.qos(), got.retain())
@@ -218,13 +218,13 @@ proptest! {
 
         // The broker publishes.
         let mut bytes = broker.publish(theirs, &topic, &payload);
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         while !bytes.is_empty() {
             let (more, out) = feed(&mut client, &bytes, &cuts);
-            said.extend(more);
+            events.extend(more);
             bytes = broker.read(&out);
         }
-        prop_assert_eq!(said, [message(&payload)]);
+        prop_assert_eq!(events, [message(&payload)]);
 
         let (_, bytes) = send(&mut client, &MqttMessage::Ping).unwrap();
         let pong = broker.read(&bytes);
@@ -232,12 +232,12 @@ proptest! {
         for message in [subscribe(&["a/#", "+/b", "c"]), MqttMessage::Unsubscribe(vec![Template::literal("a/#")])] {
             let (_, bytes) = send(&mut client, &message).unwrap();
             broker.read(&bytes);
-            let told = format!("{:?}", broker.received.last().unwrap());
-            prop_assert!(told.contains("a/#"), "{}", told);
+            let last = format!("{:?}", broker.received.last().unwrap());
+            prop_assert!(last.contains("a/#"), "{}", last);
             client.awaited = Awaited::Nothing;
         }
         let mut out = Vec::new();
-        client.leave(&mut out);
+        client.close(&mut out);
         broker.read(&out);
         prop_assert!(matches!(
             broker.received.last(),
