@@ -1,7 +1,7 @@
-//! A request takes no memory: as many allocations for 20,000 as for 10,000, whatever the protocol.
+//! Requests do not allocate: 20,000 requests cause as many allocations as 10,000, in every protocol.
 //!
-//! Counted is what the generator's own thread asks its allocator for. What a thread tells once a second is new each time, so
-//! a longer run has some more; with TLS below it, rustls allocates for each record. Neither is part of what is held here.
+//! Counts the allocations of the generator's thread. A thread allocates a new report every second, so a longer run has some more. TLS is
+//! not tested, because rustls allocates for each record.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, missing_docs, reason = "tests")]
 
@@ -25,19 +25,19 @@ use beamtune_load::schedule::{Profile, Spacing};
 use beamtune_load::template::Template;
 
 thread_local! {
-    /// Allocations of this thread. It needs neither memory nor a destructor, so the allocator may use it at any time.
+    /// Allocations of this thread. Needs neither an allocation nor a destructor, so the allocator may use it at any time.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 struct Counting;
 
-/// The system's allocator, which counts.
-#[allow(unsafe_code, reason = "an allocator is unsafe by its trait; each call is handed on as it came")]
-// SAFETY: all is done by `System`, which keeps what the trait demands; counting allocates nothing and cannot panic.
+/// The system allocator with a counter.
+#[allow(unsafe_code, reason = "the trait is unsafe; each call is passed on unchanged")]
+// SAFETY: `System` does all the work and fulfils the trait's contract; counting does not allocate and cannot panic.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller keeps the contract of the same function.
+        // SAFETY: the caller fulfils the contract of the same function.
         unsafe { System.alloc(layout) }
     }
 
@@ -68,13 +68,13 @@ static ALLOCATOR: Counting = Counting;
 
 const DEVICES: u64 = 10;
 const REQUESTS: u64 = 10_000;
-/// What a second costs: a tally with its histograms, for every step. How many more of them a run twice as long has depends on
-/// the machine.
-const MOST_A_SPELL: u64 = 30;
-/// Buffers that grow by doubling do so once more.
-const MOST_MORE: u64 = 30;
+/// Maximum allocations for the report of one second: a tally with histograms for every step. The number of additional reports of a run
+/// that is twice as long depends on the host.
+const MAX_PER_REPORT: u64 = 30;
+/// Maximum additional allocations of the longer run: buffers that grow by doubling do so once more.
+const MAX_ADDITIONAL: u64 = 30;
 
-/// Serves each connection by a thread that ends with it.
+/// Starts a server that calls `serve` for each connection, in a thread of its own.
 fn server(serve: fn(TcpStream)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -88,7 +88,7 @@ fn server(serve: fn(TcpStream)) -> SocketAddr {
     address
 }
 
-/// Answers each request, all of which end with an empty line, by a reply in chunks.
+/// Answers each read with a chunked reply.
 fn http(mut stream: TcpStream) {
     let mut bytes = [0; 4096];
     while let Ok(1..) = stream.read(&mut bytes) {
@@ -100,7 +100,7 @@ fn http(mut stream: TcpStream) {
     }
 }
 
-/// The same in two pieces, cut within the head.
+/// Sends each reply in two writes, split within the head.
 fn http_in_pieces(mut stream: TcpStream) {
     let mut bytes = [0; 4096];
     while let Ok(1..) = stream.read(&mut bytes) {
@@ -111,7 +111,7 @@ fn http_in_pieces(mut stream: TcpStream) {
     }
 }
 
-/// Gives back what comes.
+/// Echoes all bytes.
 fn echo(mut stream: TcpStream) {
     let mut bytes = [0; 4096];
     while let Ok(read @ 1..) = stream.read(&mut bytes) {
@@ -130,7 +130,7 @@ fn websocket(stream: TcpStream) {
     }
 }
 
-/// A broker for one device, that publishes to it what it publishes. Packets are short, so their length is one byte.
+/// A broker for one device that sends each of its messages back. Packets are short, so their length is one byte.
 fn mqtt(mut stream: TcpStream) {
     let mut head = [0; 2];
     while stream.read_exact(&mut head).is_ok() {
@@ -143,7 +143,7 @@ fn mqtt(mut stream: TcpStream) {
             1 => vec![0x20, 2, 0, 0],
             // SUBSCRIBE, SUBACK for one filter.
             8 => vec![0x90, 3, packet[0], packet[1], 1],
-            // PUBLISH at QoS 1: its identifier stands behind the topic. PUBACK, and the same as a message of ours.
+            // PUBLISH at QoS 1, with its packet identifier after the topic. PUBACK, and the message itself.
             3 => {
                 let topic = 2 + usize::from(packet[1]);
                 [&[0x40, 2, packet[topic], packet[topic + 1]], &head[..], &packet].concat()
@@ -173,14 +173,14 @@ fn closed(requests: u64) -> Model {
     Model::Closed { ramp_ns: 0, sustain_ns: 60 * SECOND_NS, turns: Some(requests / DEVICES) }
 }
 
-/// As many a second as a run of the fewest has.
+/// An open load of [`REQUESTS`] per second.
 fn open(requests: u64) -> Model {
     let per_second = REQUESTS as f64;
     let sustain_ns = requests * SECOND_NS / REQUESTS;
     Model::Open { profile: Profile { per_second, ramp_ns: 0, sustain_ns }, spacing: Spacing::Poisson }
 }
 
-/// How often this thread allocated, how many right answers it had, and how often it told what it did.
+/// Runs a load in this thread. Returns the numbers of allocations, of correct answers and of reports.
 fn run(address: SocketAddr, protocol: &Protocol, ops: &[Op], once: usize, model: Model) -> (u64, u64, u64) {
     let mut all = vec![Op::Connect { step: 0 }];
     all.extend_from_slice(ops);
@@ -201,32 +201,32 @@ fn run(address: SocketAddr, protocol: &Protocol, ops: &[Op], once: usize, model:
     let start_ns = now_ns() + connect_ns;
     let plan =
         Plan { kinds: vec![kind], steps, model, seed: 1, start_ns, connect_ns, rundown_ns: 60 * SECOND_NS };
-    let (mut done, mut errors, mut spells) = (0, 0, 0);
+    let (mut done, mut errors, mut reports) = (0, 0, 0);
     let before = ALLOCATIONS.get();
-    engine::run(&plan, Share { index: 0, of: 1 }, &AtomicBool::new(false), &mut |spell| {
-        done += spell.tally.steps[2].as_ref().map_or(0, |step| step.done());
-        errors += spell.tally.errors();
-        spells += 1;
+    engine::run(&plan, Share { index: 0, of: 1 }, &AtomicBool::new(false), &mut |second| {
+        done += second.tally.steps[2].as_ref().map_or(0, |step| step.done());
+        errors += second.tally.errors();
+        reports += 1;
     })
     .unwrap();
     let allocations = ALLOCATIONS.get() - before;
     assert_eq!(errors, 0);
-    (allocations, done, spells)
+    (allocations, done, reports)
 }
 
-/// Step 2 is what a turn sends; `once` operations before it are done once for each connection.
+/// Compares a run with one of twice as many requests. Step 2 is the request of a turn; the first `once` operations run once per connection.
 fn check(serve: fn(TcpStream), protocol: &Protocol, ops: &[Op], once: usize, model: fn(u64) -> Model) {
     let address = server(serve);
-    let (few, done, short) = run(address, protocol, ops, once, model(REQUESTS));
+    let (short, done, short_reports) = run(address, protocol, ops, once, model(REQUESTS));
     assert!(done * 10 >= REQUESTS * 9, "{done}");
-    let (many, twice, long) = run(address, protocol, ops, once, model(2 * REQUESTS));
+    let (long, twice, long_reports) = run(address, protocol, ops, once, model(2 * REQUESTS));
     assert!(twice * 10 >= done * 19, "{twice} after {done}");
-    let more = MOST_MORE + MOST_A_SPELL * long.saturating_sub(short);
+    let additional = MAX_ADDITIONAL + MAX_PER_REPORT * long_reports.saturating_sub(short_reports);
     assert!(
-        many <= few + more,
-        "{few} allocations for {done} requests in {short} spells, {many} for {twice} in {long}"
+        long <= short + additional,
+        "{short} allocations for {done} requests and {short_reports} reports, {long} for {twice} and {long_reports}"
     );
-    assert!(few > 0, "the counter does not count");
+    assert!(short > 0, "the counter does not count");
 }
 
 fn get(path: &str) -> Message {
@@ -235,12 +235,12 @@ fn get(path: &str) -> Message {
 }
 
 #[test]
-fn a_request_of_http_takes_no_memory() {
+fn an_http_request_does_not_allocate() {
     check(http, &Protocol::Http, &[send(2, get("/"))], 0, closed);
 }
 
 #[test]
-fn a_request_of_http_with_values_and_checks_takes_no_memory() {
+fn an_http_request_with_placeholders_and_checks_does_not_allocate() {
     let checks = Checks {
         statuses: vec![(200, 204)],
         fields: vec![("x-name".to_owned(), "some".to_owned())],
@@ -251,17 +251,17 @@ fn a_request_of_http_with_values_and_checks_takes_no_memory() {
 }
 
 #[test]
-fn a_reply_in_pieces_takes_no_memory() {
+fn a_reply_in_two_parts_does_not_allocate() {
     check(http_in_pieces, &Protocol::Http, &[send(2, get("/"))], 0, closed);
 }
 
 #[test]
-fn an_arrival_takes_no_memory() {
+fn an_arrival_does_not_allocate() {
     check(http, &Protocol::Http, &[send(2, get("/"))], 0, open);
 }
 
 #[test]
-fn a_message_of_websocket_takes_no_memory() {
+fn a_websocket_message_does_not_allocate() {
     let fields = [("Host".to_owned(), Template::literal("localhost"))];
     let upgrade = Upgrade::new(&text("/"), &fields, Vec::new());
     let message = Message::WebSocket { is_text: true, payload: text("7 ${device} ${count}") };
@@ -269,7 +269,7 @@ fn a_message_of_websocket_takes_no_memory() {
 }
 
 #[test]
-fn a_line_takes_no_memory() {
+fn a_line_does_not_allocate() {
     let framing = Arc::new(Framing::delimiter(b"\n").unwrap());
     let message =
         Message::Raw(Box::new(RawMessage::new(text("7 ${device} ${count}"), &framing, false).unwrap()));
@@ -277,7 +277,7 @@ fn a_line_takes_no_memory() {
 }
 
 #[test]
-fn a_message_of_mqtt_takes_no_memory() {
+fn an_mqtt_message_does_not_allocate() {
     let connect = MqttConnect {
         version: Version::V311,
         client_id: text("${device}"),

@@ -1,5 +1,4 @@
-//! Devices that speak WebSocket and frames straight on TCP, against real servers on this host: what was sent, heard and
-//! counted.
+//! WebSocket and frames directly on TCP, against servers on this host.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, missing_docs, reason = "tests")]
 
@@ -14,7 +13,7 @@ use beamtune_load::clock::{SECOND_NS, now_ns};
 use beamtune_load::engine::{self, Share};
 use beamtune_load::program::{Endpoint, Kind, Model, Op, Plan};
 use beamtune_load::protocol::raw::{Framing, RawMessage};
-use beamtune_load::protocol::websocket::{Goodbye, Upgrade};
+use beamtune_load::protocol::websocket::{CloseFrame, Upgrade};
 use beamtune_load::protocol::{Checks, Message, Protocol};
 use beamtune_load::schedule::{Profile, Spacing};
 use beamtune_load::tally::{ErrorKind, StepTally, Tally};
@@ -22,12 +21,12 @@ use beamtune_load::template::Template;
 use beamtune_load::times::Times;
 use tungstenite::Message as Frame;
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
-use tungstenite::protocol::CloseFrame;
+use tungstenite::protocol::CloseFrame as ServerCloseFrame;
 
-/// A server on this host; each connection has a thread, and what that found out.
+/// A server on this host with a thread per connection, which returns what it observed.
 struct Server<T> {
     address: SocketAddr,
-    is_over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     acceptor: JoinHandle<Vec<JoinHandle<T>>>,
 }
 
@@ -35,12 +34,12 @@ impl<T: Send + 'static> Server<T> {
     fn start(serve: fn(TcpStream) -> T) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let until = Arc::clone(&is_over);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
         let acceptor = std::thread::spawn(move || {
             let mut connections = Vec::new();
             for stream in listener.incoming() {
-                if until.load(Ordering::SeqCst) {
+                if stopped.load(Ordering::SeqCst) {
                     break;
                 }
                 let stream = stream.unwrap();
@@ -49,18 +48,18 @@ impl<T: Send + 'static> Server<T> {
             }
             connections
         });
-        Self { address, is_over, acceptor }
+        Self { address, stop, acceptor }
     }
 
-    /// What each connection found out.
+    /// Stops the server and returns what each connection observed.
     fn stop(self) -> Vec<T> {
-        self.is_over.store(true, Ordering::SeqCst);
+        self.stop.store(true, Ordering::SeqCst);
         TcpStream::connect(self.address).unwrap();
         self.acceptor.join().unwrap().into_iter().map(|connection| connection.join().unwrap()).collect()
     }
 }
 
-/// Devices of a kind, their steps, and where their turns begin.
+/// Devices that connect and then do turns of `ops`.
 fn kind(address: SocketAddr, protocol: Protocol, devices: u64, ops: Vec<Op>) -> Kind {
     Kind {
         name: "device".to_owned(),
@@ -76,10 +75,10 @@ fn kind(address: SocketAddr, protocol: Protocol, devices: u64, ops: Vec<Op>) -> 
 }
 
 fn run(kinds: Vec<Kind>, sustain_ns: u64, turns: Option<u64>) -> Vec<StepTally> {
-    run_by(kinds, Model::Closed { ramp_ns: 0, sustain_ns, turns })
+    run_model(kinds, Model::Closed { ramp_ns: 0, sustain_ns, turns })
 }
 
-fn run_by(kinds: Vec<Kind>, model: Model) -> Vec<StepTally> {
+fn run_model(kinds: Vec<Kind>, model: Model) -> Vec<StepTally> {
     let steps = 8;
     let plan = Plan {
         kinds,
@@ -92,7 +91,7 @@ fn run_by(kinds: Vec<Kind>, model: Model) -> Vec<StepTally> {
     };
     let mut all = Tally::new(steps);
     let share = Share { index: 0, of: 1 };
-    engine::run(&plan, share, &AtomicBool::new(false), &mut |spell| all.add(&spell.tally)).unwrap();
+    engine::run(&plan, share, &AtomicBool::new(false), &mut |second| all.add(&second.tally)).unwrap();
     all.steps.into_iter().map(|step| step.map(|step| *step).unwrap_or_default()).collect()
 }
 
@@ -104,7 +103,7 @@ fn send(step: usize, message: Message) -> Op {
     Op::Send { step, message, checks: Box::default() }
 }
 
-fn say(step: usize, is_text: bool, payload: &str) -> Op {
+fn send_websocket(step: usize, is_text: bool, payload: &str) -> Op {
     send(step, Message::WebSocket { is_text, payload: text(payload) })
 }
 
@@ -112,7 +111,7 @@ fn containing(part: &str) -> Box<Checks> {
     Box::new(Checks { body: vec![part.to_owned()], ..Checks::default() })
 }
 
-/// How often each step was done; nothing may have gone wrong.
+/// How often each step was done. Panics if there were errors.
 fn done(steps: &[StepTally]) -> Vec<u64> {
     for step in steps {
         assert_eq!(step.errors.iter().collect::<Vec<_>>(), []);
@@ -126,10 +125,10 @@ fn websocket() -> Protocol {
     Protocol::WebSocket(Arc::new(upgrade))
 }
 
-/// Echoes messages of WebSocket; gives the path, how many messages came, and the code of the goodbye.
+/// Echoes WebSocket messages. Returns the path, the number of messages, and the code of the client's Close frame.
 fn echo(stream: TcpStream) -> (String, u64, Option<u16>) {
     let (mut path, mut messages, mut code) = (String::new(), 0, None);
-    // The signature is the library's.
+    // The library defines the signature.
     #[allow(clippy::result_large_err)]
     let on_request = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
         path = request.uri().path().to_owned();
@@ -139,10 +138,10 @@ fn echo(stream: TcpStream) -> (String, u64, Option<u16>) {
     let mut socket = tungstenite::accept_hdr(stream, on_request).unwrap();
     while let Ok(frame) = socket.read() {
         match frame {
-            Frame::Close(goodbye) => code = goodbye.map(|goodbye| goodbye.code.into()),
+            Frame::Close(close) => code = close.map(|close| close.code.into()),
             Frame::Text(_) | Frame::Binary(_) => {
                 messages += 1;
-                // Nobody waits for it any more once the device has left.
+                // Fails if the device has closed.
                 let _ = socket.send(frame);
             }
             _ => {}
@@ -152,17 +151,17 @@ fn echo(stream: TcpStream) -> (String, u64, Option<u16>) {
 }
 
 #[test]
-fn websocket_messages_come_back_and_are_counted_once_each() {
+fn each_websocket_message_is_counted_once() {
     let server = Server::start(echo);
     let ops = vec![
         Op::Connect { step: 0 },
-        say(1, true, "number ${device}, κόσμε"),
+        send_websocket(1, true, "number ${device}, κόσμε"),
         Op::Expect { step: 2, checks: containing("κόσμε") },
-        // More than is read at once, so that the network cuts it.
-        say(3, false, "${hex:300000}"),
+        // Larger than one read.
+        send_websocket(3, false, "${hex:300000}"),
         Op::Expect { step: 4, checks: Box::default() },
         send(5, Message::WebSocketPing),
-        send(6, Message::WebSocketClose(Goodbye::new(4000, "done").unwrap())),
+        send(6, Message::WebSocketClose(CloseFrame::new(4000, "done").unwrap())),
         Op::Next,
     ];
     let steps = run(vec![kind(server.address, websocket(), 3, ops)], 60 * SECOND_NS, Some(2));
@@ -176,11 +175,11 @@ fn websocket_messages_come_back_and_are_counted_once_each() {
 }
 
 #[test]
-fn a_device_that_closes_says_goodbye() {
+fn a_closing_device_sends_a_close_frame() {
     let server = Server::start(echo);
     let ops = vec![
         Op::Connect { step: 0 },
-        say(1, true, "x"),
+        send_websocket(1, true, "x"),
         Op::Expect { step: 2, checks: Box::default() },
         Op::Close,
         Op::Next,
@@ -191,17 +190,17 @@ fn a_device_that_closes_says_goodbye() {
 }
 
 #[test]
-fn a_server_that_says_goodbye_is_heard_by_who_waits() {
+fn a_close_frame_of_the_server_fails_the_waiting_step() {
     let server = Server::start(|stream| {
         let mut socket = tungstenite::accept(stream).unwrap();
         socket.send(Frame::Ping(vec![1].into())).unwrap();
         socket.send(Frame::text("not this")).unwrap();
-        socket.close(Some(CloseFrame { code: 1011.into(), reason: "out of order".into() })).unwrap();
-        let mut heard = Vec::new();
+        socket.close(Some(ServerCloseFrame { code: 1011.into(), reason: "out of order".into() })).unwrap();
+        let mut received = Vec::new();
         while let Ok(frame) = socket.read() {
-            heard.push(frame);
+            received.push(frame);
         }
-        heard
+        received
     });
     let ops =
         vec![Op::Connect { step: 0 }, Op::Expect { step: 1, checks: containing("only this") }, Op::Next];
@@ -210,19 +209,22 @@ fn a_server_that_says_goodbye_is_heard_by_who_waits() {
     let steps = run(vec![kind(server.address, protocol, 1, ops)], 60 * SECOND_NS, Some(1));
     let errors: Vec<_> = steps[1].errors.iter().collect();
     assert_eq!(errors, [(ErrorKind::Closed, 1, "the server closed with code 1011: out of order")]);
-    let [heard] = &server.stop()[..] else { panic!("one connection") };
-    assert_eq!(heard[0], Frame::Pong(vec![1].into()));
-    assert!(matches!(&heard[1], Frame::Close(Some(goodbye)) if u16::from(goodbye.code) == 1011), "{heard:?}");
+    let [received] = &server.stop()[..] else { panic!("one connection") };
+    assert_eq!(received[0], Frame::Pong(vec![1].into()));
+    assert!(
+        matches!(&received[1], Frame::Close(Some(close)) if u16::from(close.code) == 1011),
+        "{received:?}"
+    );
 }
 
 #[test]
-fn an_upgrade_that_is_refused_is_an_error_of_the_connection() {
+fn a_refused_upgrade_is_an_error_of_the_connect_step() {
     let server = Server::start(|mut stream| {
         let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
         while head.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
         stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno").unwrap();
     });
-    let ops = vec![Op::Connect { step: 0 }, say(1, true, "x"), Op::Next];
+    let ops = vec![Op::Connect { step: 0 }, send_websocket(1, true, "x"), Op::Next];
     let steps = run(vec![kind(server.address, websocket(), 2, ops)], 60 * SECOND_NS, Some(1));
     let errors: Vec<_> = steps[0].errors.iter().collect();
     assert_eq!(errors, [(ErrorKind::Status, 2, "the upgrade was answered with status 403")]);
@@ -238,7 +240,7 @@ fn raw(step: usize, framing: &Arc<Framing>, payload: &str, is_answered: bool) ->
     send(step, Message::Raw(Box::new(RawMessage::new(text(payload), framing, is_answered).unwrap())))
 }
 
-/// Echoes lines byte by byte, `twice` twice; gives how many came.
+/// Echoes lines, the line `twice` two times. Returns the number of lines.
 fn echo_lines(mut stream: TcpStream) -> u64 {
     stream.set_nodelay(true).unwrap();
     let mut count = 0;
@@ -252,18 +254,18 @@ fn echo_lines(mut stream: TcpStream) -> u64 {
 }
 
 #[test]
-fn frames_on_tcp_are_answered_expected_and_checked() {
+fn frames_on_tcp_are_checked_as_answers_and_as_messages() {
     let server = Server::start(echo_lines);
     let framing = lines();
-    let wanting = |step, payload, part| match raw(step, &framing, payload, true) {
+    let checked = |step, payload, part| match raw(step, &framing, payload, true) {
         Op::Send { step, message, .. } => Op::Send { step, message, checks: containing(part) },
         other => other,
     };
     let ops = vec![
         Op::Connect { step: 0 },
-        wanting(1, "number ${device}", "number"),
-        wanting(2, "always the same", "something else"),
-        // The first is the answer, the second a message.
+        checked(1, "number ${device}", "number"),
+        checked(2, "always the same", "something else"),
+        // The first echo is the answer, the second a message.
         raw(3, &framing, "twice", true),
         Op::Expect { step: 4, checks: containing("twice") },
         raw(5, &framing, "unanswered ${count}", false),
@@ -281,8 +283,8 @@ fn frames_on_tcp_are_answered_expected_and_checked() {
 }
 
 #[test]
-fn who_waits_for_what_was_sent_was_due_with_it() {
-    // 20 ms for each line and one device: 50 in a second, where 100 are due.
+fn an_expect_step_is_due_with_the_send_before_it() {
+    // 20 ms per line and one device: 50 per second, with 100 due.
     let server = Server::start(|mut stream| {
         for line in BufReader::new(stream.try_clone().unwrap()).lines() {
             let Ok(line) = line else { break };
@@ -299,37 +301,37 @@ fn who_waits_for_what_was_sent_was_due_with_it() {
     ];
     let profile = Profile { per_second: 100.0, ramp_ns: 0, sustain_ns: SECOND_NS };
     let model = Model::Open { profile, spacing: Spacing::Fixed };
-    let steps = run_by(vec![kind(server.address, Protocol::Raw(framing), 1, ops)], model);
+    let steps = run_model(vec![kind(server.address, Protocol::Raw(framing), 1, ops)], model);
     server.stop();
     assert_eq!(done(&steps), [1, 100, 100, 0, 0, 0, 0, 0]);
-    let longest_ns = |times: &Times| times.histogram().max();
-    let lag_ns = longest_ns(&steps[1].lag);
+    let max_ns = |times: &Times| times.histogram().max();
+    let lag_ns = max_ns(&steps[1].lag);
     assert!(lag_ns > SECOND_NS / 2, "{lag_ns}");
-    let [response_ns, service_ns] = [&steps[2].response, &steps[2].service].map(longest_ns);
+    let [response_ns, service_ns] = [&steps[2].response, &steps[2].service].map(max_ns);
     assert!(response_ns > lag_ns, "{response_ns} {lag_ns}");
     assert!(service_ns < response_ns, "{service_ns} {response_ns}");
 }
 
 #[test]
-fn a_device_that_never_waits_leaves_the_others_their_turn() {
+fn a_device_that_never_waits_does_not_starve_others() {
     let server = Server::start(echo_lines);
     let framing = lines();
     let protocol = Protocol::Raw(framing.clone());
-    let steady = vec![Op::Connect { step: 0 }, raw(1, &framing, "on and on", false), Op::Next];
+    let greedy = vec![Op::Connect { step: 0 }, raw(1, &framing, "on and on", false), Op::Next];
     let polite = vec![Op::Connect { step: 2 }, raw(3, &framing, "and me?", true), Op::Next];
     let kinds =
-        vec![kind(server.address, protocol.clone(), 1, steady), kind(server.address, protocol, 1, polite)];
-    // It has no turns that would end it: that this returns is due to the end of the time.
+        vec![kind(server.address, protocol.clone(), 1, greedy), kind(server.address, protocol, 1, polite)];
+    // The number of turns is unlimited, so the run ends by its time.
     let counts = done(&run(kinds, SECOND_NS / 2, None));
     assert!(counts[1] > 64 && counts[3] > 1, "{counts:?}");
-    let heard = server.stop();
-    assert!(heard.contains(&counts[3]), "{heard:?} {counts:?}");
-    // What was handed to the system when the device was closed may not have arrived.
-    assert!(heard.iter().all(|count| *count <= counts[1].max(counts[3])), "{heard:?} {counts:?}");
+    let received = server.stop();
+    assert!(received.contains(&counts[3]), "{received:?} {counts:?}");
+    // Lines in the socket buffer when the device closed may not have arrived.
+    assert!(received.iter().all(|count| *count <= counts[1].max(counts[3])), "{received:?} {counts:?}");
 }
 
 #[test]
-fn a_large_message_is_done_when_the_socket_has_taken_all_of_it() {
+fn a_large_message_is_done_when_it_is_sent_completely() {
     let server = Server::start(|mut stream| {
         let mut count = 0;
         let mut length = [0; 4];
@@ -348,8 +350,8 @@ fn a_large_message_is_done_when_the_socket_has_taken_all_of_it() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_is_told_after_its_time() {
-    // The system accepts in its name, and nobody reads.
+fn a_peer_that_does_not_read_causes_a_timeout() {
+    // The kernel accepts connections, and nobody reads.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let framing = Arc::new(Framing::length_prefix(4, false).unwrap());
     let ops = vec![Op::Connect { step: 0 }, raw(1, &framing, &"x".repeat(15 << 20), false), Op::Next];
@@ -357,12 +359,12 @@ fn a_peer_that_does_not_read_is_told_after_its_time() {
     kind.timeout_ns = SECOND_NS / 10;
     let steps = run(vec![kind], 60 * SECOND_NS, Some(1));
     let errors: Vec<_> = steps[1].errors.iter().collect();
-    assert_eq!(errors, [(ErrorKind::Timeout, 1, "the peer did not take it in time")]);
+    assert_eq!(errors, [(ErrorKind::Timeout, 1, "the peer did not read the message in time")]);
     assert_eq!(steps[1].done(), 0);
 }
 
 #[test]
-fn a_server_that_pings_without_end_and_reads_nothing_is_given_up() {
+fn a_server_that_pings_forever_and_never_reads_is_dropped() {
     let server = Server::start(|stream| {
         let mut stream = tungstenite::accept(stream).unwrap().get_ref().try_clone().unwrap();
         let pings = [&[0x89, 125][..], &[b'x'; 125]].concat().repeat(100);
@@ -381,9 +383,9 @@ fn a_server_that_pings_without_end_and_reads_nothing_is_given_up() {
     let protocol = Protocol::WebSocket(Arc::new(Upgrade::new(&text("/"), &fields, Vec::new())));
     let steps = run(vec![kind(server.address, protocol, 1, ops)], 60 * SECOND_NS, Some(1));
     let errors: Vec<_> = steps[1].errors.iter().collect();
-    let words = "the peer asks for ever more, and takes none of the answers";
-    assert_eq!(errors, [(ErrorKind::Unsendable, 1, words)]);
-    // What sockets hold comes on top.
+    let message = "the peer keeps sending requests (such as pings) and reads no replies";
+    assert_eq!(errors, [(ErrorKind::Unsendable, 1, message)]);
+    // Plus the socket buffers.
     let sent = server.stop()[0];
     assert!((16 << 20..64 << 20).contains(&sent), "{sent}");
 }

@@ -1,4 +1,4 @@
-//! Devices that speak HTTP with targets that behave well, and with such as do not.
+//! HTTP devices against correct and misbehaving servers.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
@@ -23,12 +23,12 @@ use rustix::net::{AddressFamily, SocketType};
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 #[test]
-fn every_device_goes_through_its_steps() {
+fn every_device_runs_all_its_steps() {
     let server = Server::answering(OK);
     let ops = vec![
         Op::Begin { counter: 0 },
         Op::Send { step: 1, message: get("/${device}/${count}"), checks: Box::default() },
-        Op::Sleep(Delay::Even { nanoseconds: 1_000_000, give_or_take: 0.5 }),
+        Op::Sleep(Delay::Uniform { nanoseconds: 1_000_000, jitter: 0.5 }),
         Op::Repeat { counter: 0, times: 3, back_to: 2 },
         Op::Send { step: 2, message: get("/end"), checks: Box::default() },
         Op::Close,
@@ -46,7 +46,7 @@ fn every_device_goes_through_its_steps() {
 }
 
 #[test]
-fn connections_that_the_target_closes_are_made_anew() {
+fn closed_connections_are_opened_again() {
     let server = Server::answering(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     let result = run_plan(&get_plan(server.address, 2, 5));
     assert_eq!((result.steps[1].done, result.errors()), (10, 0));
@@ -54,22 +54,22 @@ fn connections_that_the_target_closes_are_made_anew() {
 }
 
 #[test]
-fn an_idle_connection_that_the_target_closes_is_no_error() {
+fn closing_an_idle_connection_is_no_error() {
     let server = Server::start(|mut stream| {
         read_head(&mut stream);
         let _ = stream.write_all(OK);
     });
     let ops = vec![
         Op::Send { step: 1, message: get("/"), checks: Box::default() },
-        // The end comes while it sleeps.
-        Op::Sleep(Delay::Even { nanoseconds: SECOND_NS / 5, give_or_take: 0.0 }),
+        // The server closes during the sleep.
+        Op::Sleep(Delay::Uniform { nanoseconds: SECOND_NS / 5, jitter: 0.0 }),
     ];
     let result = run_plan(&plan(server.address, ops, 1, 3));
     assert_eq!((result.steps[1].done, result.errors()), (3, 0), "{:?}", errors_of(&result, 1));
 }
 
 #[test]
-fn arrivals_are_served_on_time_by_devices_that_are_connected_before() {
+fn devices_connect_before_the_first_arrival() {
     let server = Server::answering(OK);
     let mut plan = get_plan(server.address, 10, 1);
     let profile = Profile { per_second: 500.0, ramp_ns: 0, sustain_ns: 2 * SECOND_NS };
@@ -87,8 +87,8 @@ fn arrivals_are_served_on_time_by_devices_that_are_connected_before() {
 }
 
 #[test]
-fn a_target_that_serves_too_slowly_makes_arrivals_wait_and_no_lag_of_the_generator() {
-    // 20 ms for each request and one connection: 50 a second, where 100 are asked.
+fn a_slow_target_delays_arrivals_and_is_not_the_generators_own_lag() {
+    // 20 ms per request and one connection: 50 per second, with 100 requested.
     let server = Server::start(|mut stream| {
         while read_head(&mut stream) {
             std::thread::sleep(Duration::from_millis(20));
@@ -104,56 +104,56 @@ fn a_target_that_serves_too_slowly_makes_arrivals_wait_and_no_lag_of_the_generat
     let result = run_plan(&plan);
     let step = &result.steps[1];
     assert_eq!((step.done, result.errors()), (200, 0), "{:?}", errors_of(&result, 1));
-    // Whatever seconds are taken for the generator's fault on a busy machine: the target's slowness is in none.
+    // A busy host may make some seconds generator-bound, but the target's slowness does not.
     let all = result.seconds.iter().filter(|second| second.p99_ns.is_some());
     assert!(all.clone().count() > 3);
     assert!(all.filter_map(|second| second.waiting).max().unwrap() >= 50);
-    // Half of the arrivals have waited for the target far longer than for the generator.
+    // Half of the arrivals waited far longer for the target than for the generator.
     let median = |times: &Option<beamtune_model::load::Latency>| times.as_ref()?.percentile_ns("p50");
-    let (lag_ns, waited_ns) = (median(&result.generator.own_lag).unwrap(), median(&step.response).unwrap());
-    assert!(lag_ns < waited_ns / 10, "{lag_ns} of {waited_ns}");
-    let response_ns = result.seconds.iter().filter_map(|second| second.p99_ns).max().unwrap();
-    assert!(response_ns > SECOND_NS, "{response_ns}");
+    let (lag_ns, response_ns) = (median(&result.generator.own_lag).unwrap(), median(&step.response).unwrap());
+    assert!(lag_ns < response_ns / 10, "{lag_ns} of {response_ns}");
+    let max_p99_ns = result.seconds.iter().filter_map(|second| second.p99_ns).max().unwrap();
+    assert!(max_p99_ns > SECOND_NS, "{max_p99_ns}");
 }
 
 #[test]
-fn answers_are_held_against_their_checks() {
+fn answers_are_checked() {
     let server =
         Server::answering(b"HTTP/1.1 201 Created\r\nX-Kind: small\r\nContent-Length: 5\r\n\r\nhello");
-    let words = |checks: Checks| {
+    let error = |checks: Checks| {
         let result = run_plan(&checked(server.address, checks));
-        errors_of(&result, 1).pop().map(|(kind, count, words)| format!("{kind} {count}: {words}"))
+        errors_of(&result, 1).pop().map(|(kind, count, first)| format!("{kind} {count}: {first}"))
     };
     let fields = |name: &str, part: &str| vec![(name.to_owned(), part.to_owned())];
-    assert_eq!(words(Checks::default()), None);
+    assert_eq!(error(Checks::default()), None);
     assert_eq!(
-        words(Checks { statuses: vec![(200, 200)], ..Checks::default() }),
+        error(Checks { statuses: vec![(200, 200)], ..Checks::default() }),
         Some("status 1: status 201".to_owned())
     );
     assert_eq!(
-        words(Checks {
+        error(Checks {
             fields: fields("x-kind", "small"),
             body: vec!["ell".to_owned()],
             ..Checks::default()
         }),
         None
     );
-    let wrong = words(Checks { fields: fields("X-Kind", "large"), ..Checks::default() });
+    let wrong = error(Checks { fields: fields("X-Kind", "large"), ..Checks::default() });
     assert_eq!(wrong.as_deref(), Some("check 1: X-Kind does not contain \"large\""));
-    let wrong = words(Checks { fields: fields("X-None", ""), ..Checks::default() });
+    let wrong = error(Checks { fields: fields("X-None", ""), ..Checks::default() });
     assert_eq!(wrong.as_deref(), Some("check 1: X-None is not in the head"));
-    let wrong = words(Checks { body: vec!["bye".to_owned()], ..Checks::default() });
+    let wrong = error(Checks { body: vec!["bye".to_owned()], ..Checks::default() });
     assert_eq!(wrong.as_deref(), Some("check 1: the body does not contain \"bye\""));
 }
 
-/// Runs one device once against a target, and tells its only error.
+/// Runs one device for one turn and returns its only error.
 fn error_with(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     let server = Server::start(serve);
     only_error(&get_plan(server.address, 1, 1))
 }
 
-/// The same with a target that the device waits for in vain.
-fn error_in_vain(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
+/// As [`error_with`], with a short timeout.
+fn timeout_error_with(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     let server = Server::start(serve);
     let mut plan = get_plan(server.address, 1, 1);
     plan.kinds[0].timeout_ns = SECOND_NS / 2;
@@ -168,18 +168,18 @@ fn only_error(plan: &Plan) -> String {
 }
 
 #[test]
-fn targets_that_misbehave_are_told_apart() {
+fn misbehaving_targets_have_distinct_errors() {
     let error = error_with(|mut stream| {
         read_head(&mut stream);
     });
-    assert_eq!(error, "closed: closed before it answered");
+    assert_eq!(error, "closed: closed before the answer");
     let error = error_with(|mut stream| {
         read_head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhel");
     });
     assert_eq!(error, "closed: closed within the reply");
     let error = error_with(|stream| {
-        // Closed with unread bytes, a socket is reset.
+        // Closing a socket with unread bytes resets the connection.
         let mut stream = stream;
         let mut byte = [0];
         let _ = std::io::Read::read(&mut stream, &mut byte);
@@ -190,8 +190,8 @@ fn targets_that_misbehave_are_told_apart() {
         let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
         wait_for_end(&mut stream);
     });
-    assert_eq!(error, "protocol: no HTTP/1 reply");
-    let error = error_in_vain(|mut stream| {
+    assert_eq!(error, "protocol: not an HTTP/1 reply");
+    let error = timeout_error_with(|mut stream| {
         read_head(&mut stream);
         wait_for_end(&mut stream);
     });
@@ -199,23 +199,23 @@ fn targets_that_misbehave_are_told_apart() {
 }
 
 #[test]
-fn an_answer_that_never_ends_ends_in_time() {
-    // A byte now and then, and a body without end.
+fn an_endless_answer_times_out() {
+    // An endless head, and an endless body.
     for endless in [&b"X: y\r\n"[..], &b"\r\n\r\n0123456789"[..]] {
-        let error = error_in_vain(move |mut stream| {
+        let error = timeout_error_with(move |mut stream| {
             read_head(&mut stream);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
             while stream.write_all(endless).is_ok() {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        assert_eq!(error, "timeout: the answer did not end in time");
+        assert_eq!(error, "timeout: the answer was not complete in time");
     }
 }
 
 #[test]
-fn a_target_that_is_not_there_is_refused_and_asked_again_with_pauses() {
-    // Bound, so that nobody else gets the port, and not listening.
+fn a_refused_connection_is_retried_after_a_pause() {
+    // Bound, so that no other process gets the port, but not listening.
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
@@ -226,8 +226,8 @@ fn a_target_that_is_not_there_is_refused_and_asked_again_with_pauses() {
 }
 
 #[test]
-fn a_target_that_takes_no_connections_ends_in_time() {
-    // A listener whose queue is full does not answer any more (tcp(7), listen(2)).
+fn a_target_that_accepts_no_connections_causes_a_timeout() {
+    // A listener with a full queue does not answer (tcp(7), listen(2)).
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     rustix::net::listen(&listener, 0).unwrap();
@@ -241,7 +241,7 @@ fn a_target_that_takes_no_connections_ends_in_time() {
 }
 
 #[test]
-fn the_wish_to_stop_gives_the_result_so_far() {
+fn stopping_returns_the_result_so_far() {
     let server = Server::answering(OK);
     let plan = get_plan(server.address, 2, u64::MAX);
     let stop = AtomicBool::new(false);
@@ -259,18 +259,18 @@ fn the_wish_to_stop_gives_the_result_so_far() {
 }
 
 #[test]
-fn a_stall_within_a_second_is_the_generators_own() {
+fn a_stall_of_the_generator_makes_its_second_generator_bound() {
     const STALL_MS: u64 = 300;
     let server = Server::answering(OK);
     let mut plan = get_plan(server.address, 2, u64::MAX);
     plan.model = Model::Closed { ramp_ns: 0, sustain_ns: 3 * SECOND_NS, turns: None };
     let mut collector = Collector::new(&plan, 1);
     let stop = AtomicBool::new(false);
-    engine::run(&plan, Share { index: 0, of: 1 }, &stop, &mut |spell| {
-        let is_first = spell.second == 0;
-        collector.add(0, spell, &mut |_, _| {});
+    engine::run(&plan, Share { index: 0, of: 1 }, &stop, &mut |second| {
+        let is_first = second.second == 0;
+        collector.add(0, second, &mut |_, _| {});
         if is_first {
-            // Who is told of a second is told by the thread itself: it is away, early in the next one.
+            // The generator's thread calls this closure, so it stalls early in the next second.
             std::thread::sleep(Duration::from_millis(STALL_MS));
         }
     })
@@ -280,6 +280,6 @@ fn a_stall_within_a_second_is_the_generators_own() {
     let stalled_ms: u64 =
         bound.split_whitespace().rev().nth(1).unwrap_or_default().parse().unwrap_or_default();
     assert!(bound.starts_with("a thread of the generator did not run"), "{bound}");
-    // It may have meant to wait for a tenth of a second of it.
+    // A tenth of a second of the stall may have been an intended wait.
     assert!(stalled_ms >= STALL_MS - 100, "{bound}");
 }

@@ -1,4 +1,4 @@
-//! Results of real tools (fixtures/load/import) read as results of ours.
+//! Imports results of real tools (fixtures/load/import).
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn imported(name: &str) -> LoadResult {
     read(name, &bytes(name)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Every file of results; the README and what is refused are none.
+/// All supported result files, without the README and the file that is refused.
 fn fixtures() -> Vec<String> {
     let mut names = Vec::new();
     for tool in std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()) {
@@ -47,7 +47,7 @@ fn errors(step: &LoadStep) -> Vec<(&str, u64)> {
     step.errors.iter().map(|(kind, errors)| (kind.as_str(), errors.count)).collect()
 }
 
-/// Percentiles by name, in nanoseconds.
+/// Percentiles: names and nanoseconds.
 fn percentiles(latency: &Option<Latency>) -> Vec<(&str, u64)> {
     let latency = latency.as_ref().expect("times");
     latency.percentiles_ns.iter().map(|(name, nanoseconds)| (name.as_str(), *nanoseconds)).collect()
@@ -58,19 +58,19 @@ fn extremes(latency: &Option<Latency>) -> (u64, Option<u64>, Option<u64>) {
     (latency.count, latency.min_ns, latency.max_ns)
 }
 
-fn has_remark(result: &LoadResult, words: &str) -> bool {
-    result.remarks.iter().any(|remark| remark.contains(words))
+fn has_remark(result: &LoadResult, part: &str) -> bool {
+    result.remarks.iter().any(|remark| remark.contains(part))
 }
 
 #[test]
-fn perftests_seconds_and_summary_are_read() {
+fn perftest_seconds_and_summary_are_imported() {
     let result = imported("perftest/confirms.txt");
     assert_eq!((result.tool.as_str(), result.length_s), ("perf-test", 6.001));
     let (publish, receive) = (step(&result, "publish"), step(&result, "receive"));
-    // 6 seconds of 1,000 messages that go to both consumers' queues.
+    // 6 seconds of 1,000 messages per second, each to the queues of both consumers.
     assert!((5_990..6_030).contains(&publish.done), "{}", publish.done);
     assert!((11_980..12_060).contains(&receive.done), "{}", receive.done);
-    assert_eq!(result.done(), receive.done, "a message that was received counts once");
+    assert_eq!(result.done(), receive.done, "a received message counts once");
     let names = [("p50", 567_000), ("p75", 731_000), ("p95", 3_033_000), ("p99", 5_109_000)];
     assert_eq!(percentiles(&receive.response), names);
     assert_eq!(publish.response.as_ref().and_then(|times| times.percentile_ns("p99")), Some(3_765_000));
@@ -81,7 +81,7 @@ fn perftests_seconds_and_summary_are_read() {
 }
 
 #[test]
-fn wrk_prints_corrected_times_which_are_no_service_times() {
+fn corrected_times_of_wrk_are_response_times() {
     let result = imported("wrk/latency.txt");
     assert_eq!(result.targets, ["http://127.0.0.1:18431/"]);
     assert_eq!((result.length_s, result.asked), (3.0, Asked::Closed { devices: 10 }));
@@ -95,7 +95,7 @@ fn wrk_prints_corrected_times_which_are_no_service_times() {
 }
 
 #[test]
-fn wrk_without_latency_has_no_percentiles_and_errors_have_their_kinds() {
+fn wrk_without_latency_has_error_kinds_but_no_percentiles() {
     let result = imported("wrk/no-latency.txt");
     let request = step(&result, "request");
     assert_eq!((request.done, errors(request)), (0, vec![("status", 293_895)]));
@@ -107,7 +107,7 @@ fn wrk_without_latency_has_no_percentiles_and_errors_have_their_kinds() {
 }
 
 #[test]
-fn wrk2_measures_from_the_schedule_and_tells_both_times_if_asked() {
+fn wrk2_has_response_times_and_with_an_option_service_times() {
     let result = imported("wrk2/latency.txt");
     assert_eq!((result.tool.as_str(), result.asked), ("wrk2", Asked::Unknown));
     let request = step(&result, "request");
@@ -126,19 +126,19 @@ fn wrk2_measures_from_the_schedule_and_tells_both_times_if_asked() {
 }
 
 #[test]
-fn wrk2_without_latency_is_known_by_its_name_only() {
+fn wrk2_without_latency_must_be_named() {
     let text = bytes("wrk/no-latency.txt");
     let named = read_from("x", text.as_slice(), Some(Tool::Wrk2)).unwrap();
     assert_eq!((named.tool.as_str(), named.asked), ("wrk2", Asked::Unknown));
     let refused = read_from("x", text.as_slice(), Some(Tool::K6)).unwrap_err().to_string();
     assert!(
-        refused.starts_with("x: not of k6, but of wrk; of k6 are read: JSON of --summary-export"),
+        refused.starts_with("x: a result of wrk, not of k6; supported files of k6: JSON of --summary-export"),
         "{refused}"
     );
 }
 
 #[test]
-fn h2load_has_no_percentiles_but_in_its_log() {
+fn only_the_log_of_h2load_has_percentiles() {
     let result = imported("h2load/requests.txt");
     assert_eq!((result.length_s, result.asked), (0.00909, Asked::Closed { devices: 5 }));
     let request = step(&result, "request");
@@ -157,16 +157,16 @@ fn h2load_has_no_percentiles_but_in_its_log() {
 }
 
 #[test]
-fn h2load_counts_wrong_statuses_and_leaves_its_warm_up_out() {
+fn h2load_statuses_are_errors_and_its_warm_up_is_left_out() {
     let result = imported("h2load/duration.txt");
     assert!((result.length_s - 3.0).abs() < 0.01, "{}", result.length_s);
     let request = step(&result, "request");
     assert_eq!((request.done, errors(request)), (0, vec![("status", 147_743)]));
-    assert_eq!(result.steps.len(), 1, "connections of the warm-up are told as 0us");
+    assert_eq!(result.steps.len(), 1, "h2load prints 0us for connections of the warm-up");
 }
 
 #[test]
-fn k6_summaries_of_both_kinds_are_read() {
+fn both_k6_summary_formats_are_imported() {
     let result = imported("k6/summary-export.json");
     assert!((result.length_s - 4.004).abs() < 0.001);
     let request = step(&result, "http_req");
@@ -183,7 +183,7 @@ fn k6_summaries_of_both_kinds_are_read() {
 }
 
 #[test]
-fn what_k6_dropped_is_an_error() {
+fn dropped_iterations_of_k6_are_errors() {
     let result = imported("k6/dropped.json");
     let request = step(&result, "http_req");
     assert_eq!((request.done, errors(request)), (6, vec![("dropped", 15)]));
@@ -191,7 +191,7 @@ fn what_k6_dropped_is_an_error() {
 }
 
 #[test]
-fn k6_points_of_both_kinds_say_the_same() {
+fn k6_points_as_json_and_csv_are_equal() {
     let (json, csv) = (imported("k6/out.json"), imported("k6/out.csv"));
     for result in [&json, &csv] {
         let right = step(result, "GET http://127.0.0.1:18431/");
@@ -206,7 +206,7 @@ fn k6_points_of_both_kinds_say_the_same() {
 }
 
 #[test]
-fn locust_is_read_of_all_three_files() {
+fn all_three_locust_files_are_imported() {
     let result = imported("locust/stats.csv");
     let root = step(&result, "GET /");
     assert_eq!((root.done, root.errors.len()), (327, 0));
@@ -226,12 +226,16 @@ fn locust_is_read_of_all_three_files() {
     let root = step(&result, "GET /");
     assert_eq!((root.done, extremes(&root.service)), (386, (386, Some(136_975), Some(26_959_780))));
     let expected = [("p50", 0), ("p75", 1_000_447), ("p90", 4_001_791), ("p99", 27_000_831)];
-    assert_eq!(percentiles(&root.service), expected, "rounded by Locust, then to a thousandth");
+    assert_eq!(
+        percentiles(&root.service),
+        expected,
+        "rounded by Locust, then by the histogram to a thousandth"
+    );
     assert_eq!((result.seconds[1].done, result.seconds[1].errors), (82, 13));
 }
 
 #[test]
-fn tsung_is_read_of_its_log_and_of_its_dump() {
+fn tsung_log_and_dump_are_imported() {
     let result = imported("tsung/tsung.log");
     let request = step(&result, "request");
     assert_eq!((request.done, errors(request)), (26, vec![("status", 26)]));
@@ -250,7 +254,7 @@ fn tsung_is_read_of_its_log_and_of_its_dump() {
 }
 
 #[test]
-fn gatling_is_read_of_every_file_that_is_text() {
+fn all_gatling_text_files_are_imported() {
     for name in ["gatling/stats.json", "gatling/stats.js"] {
         let result = imported(name);
         assert_eq!((result.length_s, result.steps.len()), (4.0, 3), "{name}");
@@ -272,11 +276,11 @@ fn gatling_is_read_of_every_file_that_is_text() {
 
     let name = "gatling/simulation-binary.log";
     let refused = read(name, &bytes(name)).unwrap_err().to_string();
-    assert!(refused.ends_with("give js/stats.js of its report"), "{refused}");
+    assert!(refused.ends_with("import js/stats.js of its report"), "{refused}");
 }
 
 #[test]
-fn oha_is_read_with_its_errors_by_kind() {
+fn oha_errors_have_kinds() {
     let result = imported("oha/requests.json");
     let request = step(&result, "request");
     assert_eq!((request.done, request.received_bytes), (300, Some(3600)));
@@ -295,7 +299,7 @@ fn oha_is_read_with_its_errors_by_kind() {
 }
 
 #[test]
-fn emqtt_bench_is_read_by_counter_and_second() {
+fn emqtt_bench_has_counts_by_counter_and_second() {
     let result = imported("emqtt-bench/pub.txt");
     let publish = step(&result, "publish");
     assert_eq!((result.length_s, publish.done, errors(publish)), (5.0, 150, vec![("other", 1)]));
@@ -313,22 +317,25 @@ fn emqtt_bench_is_read_by_counter_and_second() {
 }
 
 #[test]
-fn nobody_tells_its_own_lag_and_every_result_says_so() {
+fn imported_results_have_no_own_lag_and_say_so() {
     for name in fixtures() {
         let result = imported(&name);
         assert_eq!(result.generator.own_lag, None, "{name}");
         assert_eq!(result.generator.judged_seconds, 0, "{name}");
         assert!(result.steps.iter().all(|step| step.lag.is_none()), "{name}");
-        assert!(has_remark(&result, "lag of the generator"), "{name}");
+        assert!(has_remark(&result, "the generator's own lag"), "{name}");
         let unknown = |second: &LoadSecond| second.asked.is_none() && second.cores.is_none();
         assert!(result.seconds.iter().all(unknown), "{name}");
     }
 }
 
 #[test]
-fn what_is_not_known_names_what_is() {
+fn an_unknown_format_is_refused_with_the_supported_ones() {
     let refused = read("notes.txt", b"dear diary").unwrap_err().to_string();
-    assert!(refused.starts_with("notes.txt: not recognised. Results are read of beamtune ("), "{refused}");
+    assert!(
+        refused.starts_with("notes.txt: not recognised as a load result; supported are beamtune ("),
+        "{refused}"
+    );
     for tool in Tool::ALL {
         assert!(refused.contains(tool.name()), "{tool}");
         assert_eq!(Tool::named(tool.name()), Some(tool));
@@ -344,26 +351,26 @@ fn errors_name_the_line_and_what_was_expected() {
     let refused = read("log", text.as_bytes()).unwrap_err();
     let ImportError::Malformed { line, expected, found, .. } = refused else { panic!("{refused}") };
     assert_eq!((line, expected.starts_with("microseconds since 1970")), (3, true));
-    assert!(found.contains('\u{1b}'), "whoever prints it cleans it");
+    assert!(found.contains('\u{1b}'), "the code that prints it must sanitize it");
 }
 
 #[test]
-fn what_is_cut_off_is_refused_or_said() {
+fn truncated_files_are_refused_or_have_a_remark() {
     for name in fixtures() {
         let whole = bytes(&name);
         let result = imported(&name);
         for part in 1..20 {
             let cut = &whole[..whole.len() * part / 20];
             if let Ok(partial) = read(&name, cut) {
-                // Nothing tells that a file with a line for each request ended between two of them. Behind the numbers of
-                // stats.js stand functions. What has sums at its end must not pass for the whole.
+                // Not detectable: a file with a line per request that ends between two lines, and stats.js that ends in the functions
+                // after its numbers. A file with totals at its end must not pass as complete.
                 let is_by_line =
                     ["k6/out", "stats_history", "tsung", "simulation", "log.tsv", "emqtt-bench", "stats.js"];
-                let is_said = partial.remarks.iter().any(|remark| {
-                    ["Cut off", "is missing", "cut off"].iter().any(|words| remark.contains(words))
+                let has_remark = partial.remarks.iter().any(|remark| {
+                    ["Cut off", "is missing", "cut off"].iter().any(|part| remark.contains(part))
                 });
                 assert!(
-                    is_said
+                    has_remark
                         || is_by_line.iter().any(|part| name.contains(part) && !name.ends_with("stats.json")),
                     "{name} cut at {part}/20: {partial:#?}"
                 );
@@ -374,7 +381,7 @@ fn what_is_cut_off_is_refused_or_said() {
 }
 
 #[test]
-fn results_with_histograms_are_merged_and_others_refused() {
+fn only_results_with_histograms_are_merged() {
     let pair = |name: &str| vec![(name.to_owned(), imported(name)), (format!("{name}.2"), imported(name))];
     let merged = merge(pair("h2load/log.tsv")).unwrap();
     let request = step(&merged, "request");
@@ -392,7 +399,7 @@ fn results_with_histograms_are_merged_and_others_refused() {
     }
     for name in ["wrk/latency.txt", "wrk2/latency.txt", "k6/summary-export.json", "oha/requests.json"] {
         let refused = merge(pair(name)).unwrap_err().to_string();
-        assert!(refused.contains("percentiles of parts say nothing of the whole"), "{refused}");
+        assert!(refused.contains("percentiles cannot be merged"), "{refused}");
     }
     let mixed = vec![pair("k6/out.json").remove(0), pair("h2load/log.tsv").remove(0)];
     assert!(merge(mixed).unwrap_err().to_string().contains("measure differently"));
@@ -400,8 +407,8 @@ fn results_with_histograms_are_merged_and_others_refused() {
 }
 
 #[test]
-fn a_file_of_many_requests_is_read_without_keeping_them() {
-    // Three hours, one request each second, written while it is read.
+fn a_file_with_many_requests_is_read_as_a_stream() {
+    // Three hours with one request per second, generated while the file is read.
     struct Hours {
         second: u64,
         line: Vec<u8>,
@@ -425,7 +432,7 @@ fn a_file_of_many_requests_is_read_without_keeping_them() {
 }
 
 #[test]
-fn times_beyond_all_runs_are_refused() {
+fn a_run_that_is_too_long_is_refused() {
     let text = "1795236498000000\t200\t5\n1895236498000000\t200\t5\n";
     assert!(matches!(read("x", text.as_bytes()), Err(ImportError::TooLarge { .. })));
 }
@@ -454,7 +461,7 @@ fn every_imported_result_fits_the_schema() {
 }
 
 #[test]
-fn a_result_of_ours_fits_the_schema_and_a_wrong_one_does_not() {
+fn a_result_of_beamtune_fits_the_schema_and_an_invalid_one_does_not() {
     let latency = Some(Latency {
         count: 3,
         min_ns: Some(1),
@@ -527,26 +534,26 @@ fn a_result_of_ours_fits_the_schema_and_a_wrong_one_does_not() {
     }
 }
 
-/// Bytes of a fixture of which some are others, some are missing and some are there twice.
+/// Bytes of a fixture with some bytes changed, deleted or repeated.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let names = fixtures();
     let change = (any::<prop::sample::Index>(), 0..4_u8, any::<u8>(), 1..40_usize);
     (prop::sample::select(names), prop::collection::vec(change, 1..8)).prop_map(|(name, changes)| {
         let mut bytes = bytes(&name);
-        for (place, what, byte, length) in changes {
+        for (place, change, byte, length) in changes {
             if bytes.is_empty() {
                 break;
             }
             let at = place.index(bytes.len());
             let end = (at + length).min(bytes.len());
-            match what {
+            match change {
                 0 => bytes[at] = byte,
                 1 => drop(bytes.drain(at..end)),
                 2 => {
                     let again = bytes[at..end].to_vec();
                     bytes.splice(at..at, again);
                 }
-                // Numbers become large ones.
+                // Makes numbers large.
                 _ => bytes[at..end]
                     .iter_mut()
                     .filter(|byte| byte.is_ascii_digit())
@@ -557,8 +564,8 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What must hold of whatever was read.
-fn hold(bytes: &[u8]) {
+/// Checks the invariants of every result and error.
+fn check_invariants(bytes: &[u8]) {
     for tool in [None, Some(Tool::Wrk2)] {
         match read_from("x", bytes, tool) {
             Ok(result) => {
@@ -576,17 +583,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn no_damage_makes_it_panic(bytes in damaged()) {
-        hold(&bytes);
+    fn damaged_files_cause_no_panic(bytes in damaged()) {
+        check_invariants(&bytes);
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), head in 0..12_usize) {
+    fn random_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), head in 0..12_usize) {
         let heads: [&[u8]; 12] = [
             b"", b"{\"metrics\":{", b"[{", b"Type,Name,Request Count\n", b"Timestamp,User Count,Type,Name\n",
             b"# stats: dump at 5\nstats: ", b"#date;pid;id;\n", b"var stats = {numberOfRequests:", b"RUN\t",
             b"Running 1s test @ x\n", b"starting benchmark...\nrequests: ", b"metric_name,timestamp,metric_value\n",
         ];
-        hold(&[heads[head], &bytes].concat());
+        check_invariants(&[heads[head], &bytes].concat());
     }
 }

@@ -1,4 +1,4 @@
-//! Devices that speak MQTT 3.1.1 and 5.0 with mosquitto, and with brokers that misbehave.
+//! MQTT 3.1.1 and 5.0 devices against mosquitto and misbehaving brokers.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,12 +29,12 @@ use beamtune_load::tally::{ErrorKind, Tally};
 use beamtune_load::template::Template;
 use tempfile::TempDir;
 
-const BOTH: [Version; 2] = [Version::V311, Version::V5];
+const VERSIONS: [Version; 2] = [Version::V311, Version::V5];
 const MILLISECOND_NS: u64 = SECOND_NS / 1000;
-/// How long anything may take that is to happen.
-const LONGEST_NS: u64 = 20 * SECOND_NS;
+/// Time limit for everything that a test expects to happen.
+const MAX_WAIT_NS: u64 = 20 * SECOND_NS;
 
-/// A broker of the test's own, which ends with it.
+/// A mosquitto broker; stops when dropped.
 struct Mosquitto {
     child: Child,
     address: SocketAddr,
@@ -42,7 +42,7 @@ struct Mosquitto {
 }
 
 impl Mosquitto {
-    /// Starts one that lets everybody in, or only who gives the password; or says why the test is skipped.
+    /// Starts a broker that requires this user and password, if any. `None` if mosquitto is not installed and the test is skipped.
     fn start(user: Option<(&str, &str)>) -> Option<Self> {
         let Some(program) =
             ["/usr/sbin/mosquitto", "/usr/bin/mosquitto"].into_iter().find(|p| Path::new(p).exists())
@@ -70,7 +70,7 @@ impl Mosquitto {
         }
         std::fs::write(&file, lines).unwrap();
         let mut child = Command::new(program).arg("-c").arg(&file).stderr(Stdio::null()).spawn().unwrap();
-        let until = Instant::now() + Duration::from_nanos(LONGEST_NS);
+        let until = Instant::now() + Duration::from_nanos(MAX_WAIT_NS);
         while TcpStream::connect(address).is_err() {
             assert!(child.try_wait().unwrap().is_none() && Instant::now() < until, "mosquitto did not start");
             thread::sleep(Duration::from_millis(10));
@@ -86,15 +86,15 @@ impl Drop for Mosquitto {
     }
 }
 
-/// Below those that the kernel gives to whoever asks for any, so that nobody is given one of them by chance.
+/// Below the kernel's ephemeral ports, so that no connection gets one of them.
 const PORTS: std::ops::Range<u32> = 27_000..29_900;
-/// How far the ports of one process of tests are from those of the next: more than any asks for.
-const PORTS_EACH: u32 = 101;
+/// Distance between the first ports of two test processes: more than any process needs.
+const PORTS_PER_PROCESS: u32 = 101;
 
-/// An address at which nobody listens, and that no other test is given.
+/// An address that no process listens on and no other test gets.
 fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(PORTS_EACH) % PORTS.len() as u32;
+    let first = std::process::id().wrapping_mul(PORTS_PER_PROCESS) % PORTS.len() as u32;
     let address = |_| {
         let next = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u32;
         SocketAddr::from((Ipv4Addr::LOCALHOST, (PORTS.start + next) as u16))
@@ -119,8 +119,8 @@ fn connect(version: Version, client_id: &str) -> MqttConnect {
     }
 }
 
-/// A client whose session the broker keeps.
-fn lasting(version: Version, client_id: &str) -> MqttConnect {
+/// A client with a persistent session.
+fn persistent(version: Version, client_id: &str) -> MqttConnect {
     MqttConnect { is_clean: false, session_expiry_seconds: 60, ..connect(version, client_id) }
 }
 
@@ -132,7 +132,7 @@ fn subscribe(filter: &str, qos: Qos) -> MqttMessage {
     MqttMessage::Subscribe(vec![(text(filter), qos)])
 }
 
-/// Devices whose steps are tried out; step 0 is the connection, and each that is added has the next number.
+/// A script for devices. Step 0 is the connection; each added step gets the next number.
 struct Script {
     connect: MqttConnect,
     devices: u64,
@@ -152,8 +152,8 @@ impl Script {
             ops: vec![Op::Connect { step: 0 }],
             steps: 1,
             body: 1,
-            timeout_ns: LONGEST_NS,
-            model: Model::Closed { ramp_ns: 0, sustain_ns: LONGEST_NS, turns: Some(1) },
+            timeout_ns: MAX_WAIT_NS,
+            model: Model::Closed { ramp_ns: 0, sustain_ns: MAX_WAIT_NS, turns: Some(1) },
             connect_ns: 0,
         }
     }
@@ -178,7 +178,7 @@ impl Script {
     }
 
     fn sleep(self, nanoseconds: u64) -> Self {
-        self.op(Op::Sleep(Delay::Even { nanoseconds, give_or_take: 0.0 }))
+        self.op(Op::Sleep(Delay::Uniform { nanoseconds, jitter: 0.0 }))
     }
 
     fn run(mut self, address: SocketAddr) -> Tally {
@@ -190,7 +190,7 @@ impl Script {
             protocol: Protocol::Mqtt(Box::new(self.connect)),
             ops: self.ops,
             body: self.body,
-            connect_timeout_ns: LONGEST_NS,
+            connect_timeout_ns: MAX_WAIT_NS,
             timeout_ns: self.timeout_ns,
             pause_ns: 10 * MILLISECOND_NS,
         };
@@ -201,22 +201,22 @@ impl Script {
             seed: 1,
             start_ns: now_ns() + self.connect_ns,
             connect_ns: self.connect_ns,
-            rundown_ns: LONGEST_NS,
+            rundown_ns: MAX_WAIT_NS,
         };
         let mut all = Tally::new(self.steps);
         let stop = AtomicBool::new(false);
-        engine::run(&plan, Share { index: 0, of: 1 }, &stop, &mut |spell| all.add(&spell.tally)).unwrap();
+        engine::run(&plan, Share { index: 0, of: 1 }, &stop, &mut |second| all.add(&second.tally)).unwrap();
         all
     }
 }
 
-/// What went wrong: the step, the kind and the first one's words.
+/// Errors: step, kind and first text.
 fn errors(tally: &Tally) -> Vec<(usize, ErrorKind, String)> {
     let steps = tally.steps.iter().enumerate();
     steps
         .flat_map(|(index, step)| step.iter().map(move |step| (index, step)))
         .flat_map(|(index, step)| {
-            step.errors.iter().map(move |(kind, _, words)| (index, kind, words.to_owned()))
+            step.errors.iter().map(move |(kind, _, first)| (index, kind, first.to_owned()))
         })
         .collect()
 }
@@ -226,12 +226,12 @@ fn done(tally: &Tally) -> Vec<u64> {
 }
 
 #[test]
-fn messages_of_every_quality_of_service_come_back() {
+fn messages_of_every_qos_are_delivered() {
     let Some(broker) = Mosquitto::start(None) else { return };
-    for version in BOTH {
+    for version in VERSIONS {
         let mut script = Script::new(connect(version, "echo-${device}"));
         script.devices = 3;
-        script.model = Model::Closed { ramp_ns: 0, sustain_ns: LONGEST_NS, turns: Some(5) };
+        script.model = Model::Closed { ramp_ns: 0, sustain_ns: MAX_WAIT_NS, turns: Some(5) };
         let script = script
             .send(subscribe("echo/${device}/+", Qos::ExactlyOnce))
             .send(publish("echo/${device}/a", "zero ${turn}", Qos::AtMostOnce))
@@ -251,12 +251,12 @@ fn messages_of_every_quality_of_service_come_back() {
 }
 
 #[test]
-fn a_large_message_comes_back() {
+fn a_large_message_is_delivered() {
     let Some(broker) = Mosquitto::start(None) else { return };
-    for version in BOTH {
+    for version in VERSIONS {
         let payload = "0123456789abcdef".repeat(200_000);
         let large = publish("large", &payload, Qos::ExactlyOnce);
-        // More than a socket takes at once, and nobody answers.
+        // Larger than the socket buffer, without an answer.
         let larger = publish("nobody", &payload.repeat(5), Qos::AtMostOnce);
         let script = Script::new(connect(version, "large")).send(subscribe("large", Qos::ExactlyOnce));
         let script = script.send(large).expect("0123456789abcdef").send(larger).send(MqttMessage::Ping);
@@ -267,11 +267,11 @@ fn a_large_message_comes_back() {
 }
 
 #[test]
-fn a_lasting_session_gets_what_came_while_its_device_was_away() {
+fn a_persistent_session_delivers_messages_from_before_the_connection() {
     let Some(broker) = Mosquitto::start(None) else { return };
-    for version in BOTH {
+    for version in VERSIONS {
         for qos in [Qos::AtLeastOnce, Qos::ExactlyOnce] {
-            let away = || lasting(version, &format!("away-{version:?}-{qos:?}"));
+            let away = || persistent(version, &format!("away-{version:?}-{qos:?}"));
             let topic = format!("{version:?}/{qos:?}");
             let tally = Script::new(away()).send(subscribe(&topic, qos)).run(broker.address);
             assert_eq!(errors(&tally), []);
@@ -286,11 +286,11 @@ fn a_lasting_session_gets_what_came_while_its_device_was_away() {
 }
 
 #[test]
-fn a_will_is_delivered_for_a_device_that_failed_and_not_for_one_that_closed() {
+fn a_will_is_delivered_only_if_the_device_failed() {
     let Some(broker) = Mosquitto::start(None) else { return };
-    for version in BOTH {
+    for version in VERSIONS {
         let topic = format!("wills/{version:?}");
-        let watcher = || lasting(version, &format!("watcher-{version:?}"));
+        let watcher = || persistent(version, &format!("watcher-{version:?}"));
         let with_will = |payload: &str| MqttConnect {
             will: Some(Will {
                 topic: text(&topic),
@@ -302,7 +302,7 @@ fn a_will_is_delivered_for_a_device_that_failed_and_not_for_one_that_closed() {
         };
         let tally = Script::new(watcher()).send(subscribe(&topic, Qos::AtLeastOnce)).run(broker.address);
         assert_eq!(errors(&tally), []);
-        // By a step, and with the end of the run.
+        // Closed by a step, and by the end of the run.
         let closed = Script::new(with_will("closed")).send(MqttMessage::Ping).op(Op::Close);
         assert_eq!(errors(&closed.run(broker.address)), []);
         let ended = Script::new(with_will("ended")).send(MqttMessage::Ping);
@@ -318,9 +318,9 @@ fn a_will_is_delivered_for_a_device_that_failed_and_not_for_one_that_closed() {
 }
 
 #[test]
-fn a_wrong_password_is_refused_and_the_right_one_is_not() {
+fn a_wrong_password_is_refused() {
     let Some(broker) = Mosquitto::start(Some(("anna", "right"))) else { return };
-    for (version, words) in
+    for (version, message) in
         [(Version::V311, "CONNACK: not authorized (0x05)"), (Version::V5, "CONNACK: not authorized (0x87)")]
     {
         let with = |password: &str| MqttConnect {
@@ -329,21 +329,21 @@ fn a_wrong_password_is_refused_and_the_right_one_is_not() {
             ..connect(version, "a")
         };
         let tally = Script::new(with("wrong")).run(broker.address);
-        assert_eq!(errors(&tally), [(0, ErrorKind::Status, words.to_owned())]);
+        assert_eq!(errors(&tally), [(0, ErrorKind::Status, message.to_owned())]);
         let tally = Script::new(with("right")).send(MqttMessage::Ping).run(broker.address);
         assert_eq!((errors(&tally), done(&tally)), (vec![], vec![1, 1]));
     }
 }
 
 #[test]
-fn a_device_that_sleeps_waits_or_is_free_keeps_its_connection() {
+fn sleeping_waiting_and_free_devices_keep_their_connections() {
     let Some(broker) = Mosquitto::start(None) else { return };
-    // The broker gives a device up after one and a half seconds without a packet.
+    // The broker disconnects a device after 1.5 s without a packet.
     let impatient = |version, id: &str| MqttConnect { keep_alive_seconds: 1, ..connect(version, id) };
     let long_ns = 2_500 * MILLISECOND_NS;
     let broker = &broker;
     thread::scope(|scope| {
-        for version in BOTH {
+        for version in VERSIONS {
             scope.spawn(move || {
                 let script = Script::new(impatient(version, &format!("sleeps-{version:?}")));
                 let script = script.sleep(long_ns).send(publish("a", "x", Qos::AtLeastOnce));
@@ -357,7 +357,7 @@ fn a_device_that_sleeps_waits_or_is_free_keeps_its_connection() {
                 let tally = script.run(broker.address);
                 assert_eq!(
                     errors(&tally),
-                    [(1, ErrorKind::Timeout, "the answer did not end in time".to_owned())]
+                    [(1, ErrorKind::Timeout, "the answer was not complete in time".to_owned())]
                 );
             });
             scope.spawn(move || {
@@ -375,34 +375,33 @@ fn a_device_that_sleeps_waits_or_is_free_keeps_its_connection() {
 }
 
 #[test]
-fn an_idle_connection_that_ends_is_an_error() {
+fn a_closed_idle_connection_is_an_error() {
     let Some(broker) = Mosquitto::start(None) else { return };
-    for version in BOTH {
+    for version in VERSIONS {
         let mut script = Script::new(connect(version, "the same")).sleep(SECOND_NS);
         script.devices = 2;
-        // The second one begins while the first one sleeps, and the broker gives it the session. Mosquitto 2.0 does not say so.
-        script.model = Model::Closed { ramp_ns: SECOND_NS, sustain_ns: LONGEST_NS, turns: Some(1) };
-        let words = "closed without DISCONNECT".to_owned();
-        assert_eq!(errors(&script.run(broker.address)), [(0, ErrorKind::Closed, words)]);
+        // The second device connects while the first one sleeps and takes over its session. Mosquitto 2.0 sends no DISCONNECT.
+        script.model = Model::Closed { ramp_ns: SECOND_NS, sustain_ns: MAX_WAIT_NS, turns: Some(1) };
+        let message = "closed without DISCONNECT".to_owned();
+        assert_eq!(errors(&script.run(broker.address)), [(0, ErrorKind::Closed, message)]);
     }
 }
 
-/// A broker that takes one connection, answers CONNECT, says what it is told to, and then only listens; gives what it
-/// heard.
-fn deaf(says: &'static [u8]) -> (SocketAddr, JoinHandle<Vec<u8>>) {
+/// A broker that accepts one connection, sends `reply` once, and then only reads. Returns what it received.
+fn silent_broker(reply: &'static [u8]) -> (SocketAddr, JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let thread = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut buffer = [0; 4096];
         let length = stream.read(&mut buffer).unwrap();
-        let mut heard = buffer[..length].to_vec();
-        stream.write_all(says).unwrap();
+        let mut received = buffer[..length].to_vec();
+        stream.write_all(reply).unwrap();
         loop {
             match stream.read(&mut buffer) {
-                Ok(0) => return heard,
-                Ok(length) => heard.extend_from_slice(&buffer[..length]),
-                Err(error) if error.kind() == IoError::ConnectionReset => return heard,
+                Ok(0) => return received,
+                Ok(length) => received.extend_from_slice(&buffer[..length]),
+                Err(error) if error.kind() == IoError::ConnectionReset => return received,
                 Err(error) => panic!("{error}"),
             }
         }
@@ -411,74 +410,74 @@ fn deaf(says: &'static [u8]) -> (SocketAddr, JoinHandle<Vec<u8>>) {
 }
 
 #[test]
-fn a_broker_that_does_not_answer_a_ping_is_given_up() {
+fn a_broker_that_answers_no_ping_is_dropped() {
     for model in [
-        Model::Closed { ramp_ns: 0, sustain_ns: LONGEST_NS, turns: Some(1) },
+        Model::Closed { ramp_ns: 0, sustain_ns: MAX_WAIT_NS, turns: Some(1) },
         Model::Open {
             profile: Profile { per_second: 1.0, ramp_ns: 0, sustain_ns: SECOND_NS },
             spacing: Spacing::Fixed,
         },
     ] {
-        let (address, heard) = deaf(b"\x20\x02\0\0");
+        let (address, broker) = silent_broker(b"\x20\x02\0\0");
         let mut script = Script::new(MqttConnect { keep_alive_seconds: 1, ..connect(Version::V311, "a") });
         script.timeout_ns = 100 * MILLISECOND_NS;
         script.model = model;
         let is_open = matches!(model, Model::Open { .. });
         if is_open {
-            // Free, and given up before an arrival comes.
+            // The device is free and drops the connection before an arrival.
             script.connect_ns = 1_500 * MILLISECOND_NS;
             script = script.send(publish("a", "x", Qos::AtMostOnce));
         } else {
-            script = script.sleep(LONGEST_NS);
+            script = script.sleep(MAX_WAIT_NS);
         }
         let tally = script.run(address);
-        let words = "no answer to a ping in time".to_owned();
-        // The arrival comes when the broker has gone.
+        let message = "no answer to a ping in time".to_owned();
+        // The arrival comes after the broker has stopped.
         let errors = errors(&tally);
-        assert!(errors.contains(&(0, ErrorKind::Timeout, words)), "{is_open}: {errors:?}");
-        let heard = heard.join().unwrap();
-        assert!(heard.ends_with(b"\xc0\0"), "{heard:?}");
+        assert!(errors.contains(&(0, ErrorKind::Timeout, message)), "{is_open}: {errors:?}");
+        let received = broker.join().unwrap();
+        assert!(received.ends_with(b"\xc0\0"), "{received:?}");
     }
 }
 
 #[test]
-fn a_device_is_no_faster_than_a_broker_that_takes_nothing() {
+fn a_device_stops_at_a_broker_that_reads_nothing() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    let (over, is_over) = mpsc::channel::<()>();
+    let (stop, stopped) = mpsc::channel::<()>();
     let broker = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"\x20\x02\0\0").unwrap();
-        is_over.recv().unwrap_err();
+        stopped.recv().unwrap_err();
     });
     let large = publish("a", &"x".repeat(1_000_000), Qos::AtMostOnce);
     let mut script = Script::new(connect(Version::V311, "a")).send(large);
     script.timeout_ns = 100 * MILLISECOND_NS;
     script.ops.push(Op::Repeat { counter: 0, times: 1_000, back_to: 1 });
     let tally = script.run(address);
-    drop(over);
+    drop(stop);
     broker.join().unwrap();
-    let words = "the peer did not take it in time".to_owned();
-    assert_eq!(errors(&tally), [(1, ErrorKind::Timeout, words)]);
+    let message = "the peer did not read the message in time".to_owned();
+    assert_eq!(errors(&tally), [(1, ErrorKind::Timeout, message)]);
     assert!(done(&tally)[1] < 100);
 }
 
 #[test]
-fn what_ends_a_connection_is_told_in_the_protocols_words() {
-    for (says, step, kind, words) in [
-        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], 0, ErrorKind::Protocol, "PUBACK out of place"),
-        (b"\x20\x03\0\0\0\x30\x02\0\0", 1, ErrorKind::Protocol, "malformed PUBLISH: no topic"),
+fn protocol_errors_name_the_packet() {
+    for (reply, step, kind, message) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], 0, ErrorKind::Protocol, "unexpected PUBACK"),
+        (b"\x20\x03\0\0\0\x30\x02\0\0", 1, ErrorKind::Protocol, "malformed PUBLISH: empty topic"),
         (
             b"\x20\x03\0\0\0\x30\xfc\xff\xff\x07",
             1,
             ErrorKind::Protocol,
-            "a packet of 16777217 bytes, more than 16777216",
+            "packet of 16777217 bytes, more than 16777216",
         ),
         (b"\x20\x03\0\0\0\xe0\x01\x8b", 1, ErrorKind::Status, "DISCONNECT: server shutting down (0x8b)"),
     ] {
-        let (address, heard) = deaf(says);
+        let (address, broker) = silent_broker(reply);
         let tally = Script::new(connect(Version::V5, "a")).expect("x").run(address);
-        assert_eq!(errors(&tally), [(step, kind, words.to_owned())]);
-        heard.join().unwrap();
+        assert_eq!(errors(&tally), [(step, kind, message.to_owned())]);
+        broker.join().unwrap();
     }
 }

@@ -52,7 +52,7 @@ fn a_tool_can_be_named_where_its_text_does_not_tell() {
     let file = fixture("wrk/no-latency.txt");
     let result = result_of(&import(&[&file], &["--tool", "wrk2", "--json"]));
     assert_eq!(result.tool, "wrk2");
-    import(&[&file], &["--tool", "oha"]).assert_refused(&["no-latency.txt: not of oha, but of wrk"]);
+    import(&[&file], &["--tool", "oha"]).assert_refused(&["no-latency.txt: a result of wrk, not of oha"]);
     let unknown = import(&[&file], &["--tool", "ab"]);
     assert!(unknown.stderr.contains("no tool \"ab\"; there are beamtune, k6, "), "{}", unknown.stderr);
 }
@@ -66,7 +66,7 @@ fn what_cannot_be_read_or_merged_is_said() {
     import(&[&file], &[]).assert_refused(&["notes.txt: not recognised", "k6 ("]);
     let (one, other) = (fixture("wrk/latency.txt"), fixture("oha/requests.json"));
     import(&[&one, &other], &[]).assert_refused(&["cannot be merged", "which measure differently"]);
-    import(&[&one, &one], &[]).assert_refused(&["percentiles of parts say nothing of the whole"]);
+    import(&[&one, &one], &[]).assert_refused(&["percentiles cannot be merged"]);
 }
 
 /// A load of a hundred requests a second, whose result is kept.
@@ -99,7 +99,7 @@ fn kept_results_are_shown_again_and_added_up_by_their_histograms() {
     let of_first = step(&first, "GET /").service.as_ref().expect("times");
     assert!(service.count > of_first.count && service.max_ns >= of_first.max_ns);
     assert_eq!(both.generator.processes, 2);
-    assert!(both.remarks.iter().any(|remark| remark == "Merged of 2 results, times by their histograms."));
+    assert!(both.remarks.iter().any(|remark| remark == "Merged from 2 results, times from their histograms."));
 }
 
 #[test]
@@ -113,12 +113,12 @@ fn a_kept_result_that_was_changed_is_refused_with_its_place() {
         std::fs::write(&file, changed.to_string()).expect("written");
         import(&[&file], &[]).assert_refused(words);
     };
-    refused("/version", 2.into(), &["a result of a newer beamtune is not read"]);
-    refused("/steps/1/done", u64::MAX.into(), &["counts of a step at /steps/1 expected"]);
+    refused("/version", 2.into(), &["a result of a newer beamtune is not supported"]);
+    refused("/steps/1/done", u64::MAX.into(), &["expected counts of a step at /steps/1"]);
     refused(
         "/steps/1/service/histogram",
         "SElTVA==".into(),
-        &["as beamtune writes it at /steps/1/service expected"],
+        &["expected a histogram as beamtune writes it at /steps/1/service"],
     );
     refused("/seconds", "none".into(), &["a result of beamtune (invalid type"]);
 }

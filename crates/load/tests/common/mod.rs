@@ -1,4 +1,4 @@
-//! Targets that behave as a test wants, and plans against them.
+//! Servers whose behaviour a test defines, and plans for them.
 
 #![allow(dead_code)]
 
@@ -17,7 +17,7 @@ use beamtune_load::run;
 use beamtune_load::template::Template;
 use beamtune_model::load::LoadResult;
 
-/// A server with a thread for each connection; ended when dropped.
+/// A server with a thread per connection; stops when dropped.
 pub struct Server {
     pub address: SocketAddr,
     listener: TcpListener,
@@ -26,7 +26,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves each connection by `serve`, until that returns.
+    /// Calls `serve` for each connection.
     pub fn start(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -48,7 +48,7 @@ impl Server {
         Self { address, listener, stop, thread: Some(thread) }
     }
 
-    /// Answers each request, which must end with an empty line, by the same bytes.
+    /// Sends `answer` for each request. Requests must end with an empty line.
     pub fn answering(answer: &'static [u8]) -> Self {
         Self::start(move |mut stream| while read_head(&mut stream) && stream.write_all(answer).is_ok() {})
     }
@@ -57,7 +57,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Who accepts is woken with an error; a connection of ours could want a port that is not there.
+        // Wakes the accepting thread with an error. A connection could do so too, but may find no free port.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -65,7 +65,7 @@ impl Drop for Server {
     }
 }
 
-/// Reads up to an empty line; false at the end.
+/// Reads up to an empty line; `false` at the end of the stream.
 pub fn read_head(stream: &mut TcpStream) -> bool {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -89,10 +89,10 @@ pub fn get(path: &str) -> Message {
     Message::Http(Box::new(HttpRequest::new("GET", &Template::parse(path, None).unwrap(), &fields, None)))
 }
 
-/// How long anything may take that is to happen, on a busy machine.
-const LONGEST_NS: u64 = 20 * SECOND_NS;
+/// Time limit for everything that a test expects to happen, long enough for a busy host.
+const MAX_WAIT_NS: u64 = 20 * SECOND_NS;
 
-/// One device that connects, and goes through `ops` so often.
+/// Devices that connect and do `turns` turns of `ops`.
 pub fn plan(address: SocketAddr, ops: Vec<Op>, devices: u64, turns: u64) -> Plan {
     let mut all = vec![Op::Connect { step: 0 }];
     all.extend(ops);
@@ -104,22 +104,22 @@ pub fn plan(address: SocketAddr, ops: Vec<Op>, devices: u64, turns: u64) -> Plan
         protocol: Protocol::Http,
         ops: all,
         body: 1,
-        connect_timeout_ns: LONGEST_NS,
-        timeout_ns: LONGEST_NS,
+        connect_timeout_ns: MAX_WAIT_NS,
+        timeout_ns: MAX_WAIT_NS,
         pause_ns: SECOND_NS / 100,
     };
     Plan {
         kinds: vec![kind],
         steps: vec!["connect".to_owned(), "get".to_owned(), "other".to_owned()],
-        model: Model::Closed { ramp_ns: 0, sustain_ns: LONGEST_NS, turns: Some(turns) },
+        model: Model::Closed { ramp_ns: 0, sustain_ns: MAX_WAIT_NS, turns: Some(turns) },
         seed: 1,
         start_ns: now_ns(),
         connect_ns: 0,
-        rundown_ns: LONGEST_NS,
+        rundown_ns: MAX_WAIT_NS,
     }
 }
 
-/// A request for `/` as the only step.
+/// Devices with a request for `/` as their only step.
 pub fn get_plan(address: SocketAddr, devices: u64, turns: u64) -> Plan {
     let get = Op::Send { step: 1, message: get("/"), checks: Box::default() };
     plan(address, vec![get], devices, turns)
@@ -133,7 +133,7 @@ pub fn run_plan(plan: &Plan) -> LoadResult {
     run::run(plan, 2, &AtomicBool::new(false), Run::default(), &mut |_, _| {}).unwrap()
 }
 
-/// Errors of a step as (kind, count, words).
+/// Errors of a step: kind, count and first text.
 pub fn errors_of(result: &LoadResult, step: usize) -> Vec<(String, u64, String)> {
     let errors = result.steps[step].errors.iter();
     errors.map(|(kind, errors)| (kind.clone(), errors.count, errors.first.clone())).collect()

@@ -1,5 +1,4 @@
-//! Scenarios: the examples and the reference are held against the parser and the schema, what is wrong is said where it
-//! stands, and what is right becomes the plan that was meant.
+//! Scenarios: the examples and the reference against the parser and the schema, positions and texts of errors, and compiled plans.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
 mod faulty;
@@ -12,7 +11,7 @@ use std::path::PathBuf;
 
 use beamtune_load::scenario::{Faults, Scenario};
 
-/// A path of the repository.
+/// A path in the repository.
 fn repository(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
@@ -21,7 +20,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(repository(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The files that scenarios of these tests name.
+/// The files that the scenarios of these tests name.
 fn files(name: &str) -> io::Result<Vec<u8>> {
     match name {
         "users.csv" => std::fs::read(repository("fixtures/load/users.csv")),
@@ -35,10 +34,10 @@ fn parse(text: &str) -> Result<Scenario, Faults> {
     Scenario::parse("a.toml", text, &files)
 }
 
-/// The examples: their names and texts.
+/// Names and texts of the examples.
 fn examples() -> Vec<(String, String)> {
-    let folder = std::fs::read_dir(repository("fixtures/load")).expect("the examples");
-    let names = folder.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"));
+    let folder = std::fs::read_dir(repository("fixtures/load")).expect("fixtures/load exists");
+    let names = folder.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"));
     let examples: Vec<_> = names
         .filter(|name| name.ends_with(".toml"))
         .map(|name| (read(&format!("fixtures/load/{name}")), name))

@@ -1,4 +1,4 @@
-//! What a scenario becomes.
+//! Plans that scenarios compile to.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use beamtune_load::clock::SECOND_NS;
 use beamtune_load::program::{Delay, Model, Op, Plan};
 use beamtune_load::protocol::Message;
 use beamtune_load::protocol::mqtt::{MqttMessage, Qos, Version};
-use beamtune_load::scenario::{Action, Framing, Scenario, Speech};
+use beamtune_load::scenario::{Action, Framing, ProtocolOptions, Scenario};
 use beamtune_load::template::Values;
 use rand_core::SeedableRng;
 use rand_xoshiro::Xoroshiro128PlusPlus;
@@ -22,9 +22,9 @@ fn compiled(text: &str) -> Plan {
     scenario.compile(5 * SECOND_NS, &|_| here, &Vec::new).unwrap()
 }
 
-/// The operations in few words: `1` is the step's index.
-fn words(plan: &Plan) -> Vec<String> {
-    let word = |op: &Op| match op {
+/// The operations as text, with the index of their step.
+fn operations(plan: &Plan) -> Vec<String> {
+    let operation = |op: &Op| match op {
         Op::Connect { step } => format!("connect {step}"),
         Op::Send { step, .. } => format!("send {step}"),
         Op::Expect { step, .. } => format!("expect {step}"),
@@ -34,16 +34,16 @@ fn words(plan: &Plan) -> Vec<String> {
         Op::Close => "close".to_owned(),
         Op::Next => "next".to_owned(),
     };
-    plan.kinds[0].ops.iter().map(word).collect()
+    plan.kinds[0].ops.iter().map(operation).collect()
 }
 
-/// What the n-th operation sends.
-fn sent(plan: &Plan, op: usize, device: u64) -> String {
-    let Op::Send { message: Message::Http(request), .. } = &plan.kinds[0].ops[op] else { panic!("{plan:?}") };
+/// The HTTP request of an operation.
+fn request(plan: &Plan, op: usize, device: u64) -> String {
+    let Op::Send { message: Message::Http(message), .. } = &plan.kinds[0].ops[op] else { panic!("{plan:?}") };
     let mut random = Xoroshiro128PlusPlus::seed_from_u64(1);
     let mut values = Values { device, turn: 0, count: &mut 0, random: &mut random, now_ns: 0 };
     let mut out = Vec::new();
-    request.render(&mut values, &mut Vec::new(), &mut out);
+    message.render(&mut values, &mut Vec::new(), &mut out);
     String::from_utf8(out).unwrap()
 }
 
@@ -52,7 +52,7 @@ fn http(steps: &str) -> String {
 }
 
 #[test]
-fn a_hundred_thousand_devices_take_a_dozen_lines() {
+fn a_hundred_thousand_devices_need_at_most_twelve_lines() {
     let text = read("fixtures/load/http-devices.toml");
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     assert!(lines.count() <= 12, "{text}");
@@ -61,15 +61,15 @@ fn a_hundred_thousand_devices_take_a_dozen_lines() {
     assert_eq!((kind.devices, kind.endpoint.address.to_string().as_str()), (100_000, HERE));
     let Model::Closed { ramp_ns, turns: Some(1), .. } = plan.model else { panic!("{:?}", plan.model) };
     assert_eq!(ramp_ns, 60 * SECOND_NS);
-    assert_eq!(words(&plan), ["connect 0", "begin 0", "send 1", "sleep", "repeat 0 100 2", "next"]);
+    assert_eq!(operations(&plan), ["connect 0", "begin 0", "send 1", "sleep", "repeat 0 100 2", "next"]);
     assert_eq!(kind.body, 1);
     assert_eq!(plan.steps, ["connect", "GET /meter/${device}"]);
-    assert!(matches!(kind.ops[3], Op::Sleep(Delay::Even { nanoseconds: 900_000_000, give_or_take: 0.1 })));
-    assert_eq!(sent(&plan, 2, 7), "GET /meter/7 HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n");
+    assert!(matches!(kind.ops[3], Op::Sleep(Delay::Uniform { nanoseconds: 900_000_000, jitter: 0.1 })));
+    assert_eq!(request(&plan, 2, 7), "GET /meter/7 HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n");
 }
 
 #[test]
-fn an_open_load_connects_its_devices_before_it_begins() {
+fn an_open_load_connects_its_devices_before_the_schedule_begins() {
     let plan = compiled(&read("fixtures/load/http-open.toml"));
     let Model::Open { profile, .. } = plan.model else { panic!("{:?}", plan.model) };
     assert_eq!(
@@ -82,7 +82,7 @@ fn an_open_load_connects_its_devices_before_it_begins() {
     assert_eq!(checks.statuses, [(200, 200), (201, 201)]);
     assert_eq!(checks.fields, [("Content-Type".to_owned(), "json".to_owned())]);
     assert_eq!(checks.body, ["\"id\""]);
-    let text = sent(&plan, 1, 2);
+    let text = request(&plan, 1, 2);
     let body = r#"{"user":"O'Neil, \"Tip\"","items":[1,2]}"#;
     assert!(text.starts_with("POST /orders?item="), "{text}");
     let rest = format!(
@@ -94,14 +94,14 @@ fn an_open_load_connects_its_devices_before_it_begins() {
 }
 
 #[test]
-fn fields_of_a_request_take_the_place_of_those_of_its_devices() {
+fn fields_of_a_request_replace_those_of_the_device() {
     let text = http("{ request = \"DELETE /x\", fields = { host = \"other\", A = \"2\" } }")
         + "\nfields = { a = \"1\", B = \"3\" }";
-    assert_eq!(sent(&compiled(&text), 1, 0), "DELETE /x HTTP/1.1\r\nB: 3\r\nhost: other\r\nA: 2\r\n\r\n");
+    assert_eq!(request(&compiled(&text), 1, 0), "DELETE /x HTTP/1.1\r\nB: 3\r\nhost: other\r\nA: 2\r\n\r\n");
 }
 
 #[test]
-fn connections_belong_to_turns_only_where_these_close_them() {
+fn a_connection_lasts_longer_than_a_turn_unless_the_turn_closes_it() {
     let request = "{ request = \"/\" }";
     let sleep = "{ sleep = \"1s\" }";
     for (steps, expected, body) in [
@@ -129,19 +129,19 @@ fn connections_belong_to_turns_only_where_these_close_them() {
         ),
     ] {
         let plan = compiled(&http(&steps));
-        assert_eq!(words(&plan).join(", "), expected, "{steps}");
+        assert_eq!(operations(&plan).join(", "), expected, "{steps}");
         assert_eq!(plan.kinds[0].body, body, "{steps}");
     }
 }
 
 #[test]
-fn what_is_done_after_connecting_is_done_after_each_of_them() {
+fn on_connect_runs_after_every_connect() {
     let text =
         http("{ request = \"/a\" }, \"close\", { connect = true, name = \"again\" }, { request = \"/b\" }")
             + "\non_connect = [{ request = \"/login\", name = \"login\" }]";
     let plan = compiled(&text);
     assert_eq!(
-        words(&plan),
+        operations(&plan),
         ["connect 0", "send 1", "send 2", "close", "connect 3", "send 1", "send 4", "next"]
     );
     assert_eq!(plan.steps, ["connect", "login", "GET /a", "again", "GET /b"]);
@@ -149,7 +149,7 @@ fn what_is_done_after_connecting_is_done_after_each_of_them() {
 }
 
 #[test]
-fn steps_of_one_name_are_counted_together_and_those_of_two_kinds_apart() {
+fn steps_are_counted_by_kind_and_name() {
     let kind =
         "target = \"http://h\"\nsteps = [{ request = \"/\" }, { request = \"/x\", name = \"GET /\" }]\n";
     let text = format!("[load]\nfor = \"1s\"\n[devices.b]\n{kind}[devices.a]\n{kind}");
@@ -172,10 +172,10 @@ fn example(name: &str) -> Scenario {
 }
 
 #[test]
-fn options_and_steps_of_websocket_are_kept() {
+fn websocket_options_and_steps_are_parsed() {
     let scenario = example("websocket-chat.toml");
     let kind = &scenario.kinds[0];
-    let Speech::WebSocket { subprotocols, fields, .. } = &kind.speech else { panic!("{kind:?}") };
+    let ProtocolOptions::WebSocket { subprotocols, fields, .. } = &kind.protocol else { panic!("{kind:?}") };
     assert_eq!(subprotocols, &["chat.v2", "chat.v1"]);
     assert_eq!(fields[0].0, "Cookie");
     assert_eq!((kind.on_connect.len(), kind.steps.len(), kind.timeout_ns), (2, 4, 5 * SECOND_NS));
@@ -189,14 +189,14 @@ fn options_and_steps_of_websocket_are_kept() {
 }
 
 #[test]
-fn options_and_steps_of_mqtt_are_kept() {
+fn mqtt_options_and_steps_are_parsed() {
     let scenario = example("mqtt-sensors.toml");
-    let Speech::Mqtt(sensor) = &scenario.kinds[0].speech else { panic!("{scenario:?}") };
+    let ProtocolOptions::Mqtt(sensor) = &scenario.kinds[0].protocol else { panic!("{scenario:?}") };
     let will = sensor.will.as_ref().unwrap();
     assert_eq!((sensor.version, sensor.keep_alive_seconds, sensor.is_clean), (Version::V311, 120, true));
     assert_eq!((will.qos, will.is_retained), (Qos::AtLeastOnce, true));
     let panel = &scenario.kinds[1];
-    let Speech::Mqtt(options) = &panel.speech else { panic!("{scenario:?}") };
+    let ProtocolOptions::Mqtt(options) = &panel.protocol else { panic!("{scenario:?}") };
     assert_eq!(
         (options.version, options.session_expiry_seconds, options.is_clean),
         (Version::V5, 3600, false)
@@ -209,7 +209,7 @@ fn options_and_steps_of_mqtt_are_kept() {
 }
 
 #[test]
-fn framings_are_kept() {
+fn framings_are_parsed() {
     for (framing, expected) in [
         ("\"none\"", Framing::None),
         ("\"line\"", Framing::Line),
@@ -224,22 +224,22 @@ fn framings_are_kept() {
             "[load]\nfor = \"1s\"\n[devices.d]\ntarget = \"tcp://h:1\"\nframing = {framing}\nsteps = [\"expect\"]"
         );
         let scenario = parse(&text).unwrap();
-        let Speech::Raw(framing) = scenario.kinds[0].speech else { panic!("{scenario:?}") };
+        let ProtocolOptions::Raw(framing) = scenario.kinds[0].protocol else { panic!("{scenario:?}") };
         assert_eq!(framing, expected);
     }
 }
 
 #[test]
-fn keys_of_tls_are_never_shown() {
+fn tls_keys_are_not_shown() {
     let text = "[load]\nfor = \"1s\"\n[devices.d]\ntarget = \"https://h\"\ntls = { certificate = \"ca.pem\", key = \"ca.pem\" }\nsteps = [{ request = \"/\" }]";
     let shown = format!("{:?}", parse(text).unwrap());
     assert!(shown.contains("Pem(\"ca.pem\", 27 bytes)"), "{shown}");
 }
 
 #[test]
-fn a_step_of_another_protocol_is_no_plan() {
+fn a_step_of_another_protocol_is_refused() {
     let mut scenario = parse(&http("{ request = \"/\" }")).unwrap();
     scenario.kinds[0].steps[0].action = Action::Ping;
     let error = scenario.compile(0, &|_| HERE.parse().unwrap(), &Vec::new).unwrap_err();
-    assert_eq!(error.to_string(), "devices.d: GET /: this cannot be done over http");
+    assert_eq!(error.to_string(), "devices.d: GET /: this step is not possible over http");
 }

@@ -1,4 +1,4 @@
-//! Loads without a file.
+//! Loads without a scenario file.
 
 use beamtune_load::LoadError;
 use beamtune_load::clock::SECOND_NS;
@@ -14,7 +14,7 @@ fn quick(url: &str, options: &Quick) -> Scenario {
 }
 
 #[test]
-fn with_a_rate_the_path_is_asked_for_by_arrivals() {
+fn a_rate_makes_an_open_load_of_get_requests() {
     let options = Quick { per_second: Some(2000.0), spacing: Spacing::Fixed, seed: 9, ..Quick::default() };
     let scenario = quick("http://127.0.0.1:8080/a?b=\"${device}\"", &options);
     let Model::Open { profile, spacing } = scenario.load.model else { panic!("{scenario:?}") };
@@ -26,7 +26,7 @@ fn with_a_rate_the_path_is_asked_for_by_arrivals() {
 }
 
 #[test]
-fn without_a_rate_each_device_is_as_fast_as_it_is_answered() {
+fn without_a_rate_the_load_is_closed() {
     let scenario = quick("http://h", &Quick { seconds: 1.5, ..Quick::default() });
     let model = Model::Closed { ramp_ns: 0, sustain_ns: 3 * SECOND_NS / 2, turns: None };
     assert_eq!(scenario.load.model, model);
@@ -35,7 +35,7 @@ fn without_a_rate_each_device_is_as_fast_as_it_is_answered() {
 }
 
 #[test]
-fn idle_devices_connect_bit_by_bit_and_stay_to_the_end() {
+fn idle_devices_connect_in_a_ramp_and_stay_connected() {
     let scenario = quick("mqtt://127.0.0.1", &Quick { devices: 15_000, seconds: 60.0, ..Quick::default() });
     let Model::Closed { ramp_ns, sustain_ns, turns: None } = scenario.load.model else {
         panic!("{scenario:?}")
@@ -49,7 +49,7 @@ fn idle_devices_connect_bit_by_bit_and_stay_to_the_end() {
 }
 
 #[test]
-fn every_protocol_has_its_usual_load_and_it_is_a_scenario_that_can_be_kept() {
+fn every_protocol_has_a_default_scenario_that_fits_the_schema() {
     for scheme in SCHEMES {
         for per_second in [None, Some(0.5), Some(1e7)] {
             let url = format!("{}://h:99", scheme.name());
@@ -63,11 +63,11 @@ fn every_protocol_has_its_usual_load_and_it_is_a_scenario_that_can_be_kept() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_the_name_of_what_was_given() {
+fn errors_name_the_option() {
     let quick = Quick::default;
     for (url, options, part) in [
         ("h:80", quick(), "target h:80: a target is a URL"),
-        ("http://h/${devise}", quick(), "`${devise}` is no known value"),
+        ("http://h/${devise}", quick(), "`${devise}` is unknown"),
         ("mqtt://h/a", quick(), "has no path"),
         ("http://h", Quick { per_second: Some(0.0), ..quick() }, "rate 0: must be above 0"),
         ("http://h", Quick { per_second: Some(f64::NAN), ..quick() }, "rate NaN: must be"),
@@ -83,7 +83,7 @@ fn what_is_wrong_is_told_with_the_name_of_what_was_given() {
 
 proptest! {
     #[test]
-    fn what_is_within_its_bounds_is_always_read(
+    fn values_within_their_bounds_are_accepted(
         rate in prop::option::of(1e-6..1e7_f64), devices in 1..10_000_000_u64, seconds in 0.001..2_592_000.0_f64,
         seed in 0..i64::MAX as u64, path in "/[a-z\"'\\\\{}%=?&.$]{0,12}",
     ) {

@@ -11,16 +11,16 @@ fn schema() -> Value {
     serde_json::from_str(&read("docs/load-scenario.schema.json")).expect("JSON")
 }
 
-/// What the schema has against a scenario.
-fn objections(name: &str, text: &str) -> Vec<String> {
+/// Errors of a scenario according to the schema.
+fn schema_errors(name: &str, text: &str) -> Vec<String> {
     let value: Value = toml::from_str(text).expect(name);
     let schema = jsonschema::validator_for(&schema()).expect("a schema");
     schema.iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
 pub fn assert_fits_the_schema(name: &str, text: &str) {
-    let objections = objections(name, text);
-    assert!(objections.is_empty(), "{name}: {objections:#?}");
+    let schema_errors = schema_errors(name, text);
+    assert!(schema_errors.is_empty(), "{name}: {schema_errors:#?}");
 }
 
 #[test]
@@ -48,13 +48,13 @@ fn the_schema_refuses_what_the_parser_refuses() {
     ] {
         let text = whole.replace(right, wrong);
         assert_ne!(text, whole);
-        assert!(!objections(wrong, &text).is_empty(), "the schema takes {text}");
-        assert!(parse(&text).is_err(), "the parser takes {text}");
+        assert!(!schema_errors(wrong, &text).is_empty(), "the schema accepts {text}");
+        assert!(parse(&text).is_err(), "the parser accepts {text}");
     }
 }
 
 #[test]
-fn every_example_is_read_and_fits_the_schema() {
+fn every_example_is_parsed_and_fits_the_schema() {
     for (name, text) in examples() {
         parse(&text).unwrap_or_else(|faults| panic!("{name}: {faults}"));
         assert_fits_the_schema(&name, &text);
@@ -64,23 +64,23 @@ fn every_example_is_read_and_fits_the_schema() {
 
 #[test]
 fn the_examples_together_use_every_key() {
-    // These are shown by the reference alone: they contradict others, or name files that an example cannot bring along.
-    let elsewhere = ["verify", "ca", "certificate", "key", "prefix_bytes", "byte_order", "fixed_bytes"];
+    // Only the reference shows these: they contradict other keys, or name files that the examples do not have.
+    let exceptions = ["verify", "ca", "certificate", "key", "prefix_bytes", "byte_order", "fixed_bytes"];
     let all: String = examples().into_iter().map(|(_, text)| text).collect();
-    for key in PLACES.iter().flat_map(|place| place.keys).filter(|key| !elsewhere.contains(key)) {
-        let is_used = [
+    for key in PLACES.iter().flat_map(|place| place.keys).filter(|key| !exceptions.contains(key)) {
+        let forms = [
             format!("\"{key}\""),
             format!("{key} = "),
             format!(".{key}]"),
             format!("[{key}]"),
             format!("[{key}."),
         ];
-        assert!(is_used.iter().any(|use_of| all.contains(use_of)), "no example uses `{key}`");
+        assert!(forms.iter().any(|form| all.contains(form)), "no example uses `{key}`");
     }
 }
 
 #[test]
-fn the_schema_knows_the_keys_that_the_parser_knows() {
+fn the_schema_has_the_keys_of_the_parser() {
     let schema = schema();
     for place in PLACES {
         let node = match place.title {
@@ -95,7 +95,7 @@ fn the_schema_knows_the_keys_that_the_parser_knows() {
     }
 }
 
-/// The keys that stand in the first column of each section's table.
+/// The keys in the first column of each section's table.
 fn keys_of_the_page() -> BTreeMap<String, Vec<String>> {
     let mut sections: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut title = String::new();
@@ -106,7 +106,7 @@ fn keys_of_the_page() -> BTreeMap<String, Vec<String>> {
             title = heading.to_owned();
         } else if let Some(row) = line.strip_prefix("| `") {
             let cells = line.matches(" | ").count() + 1;
-            // The table of values, and not of keys, has two columns.
+            // Tables of keys have three columns, the table of placeholders has two.
             if cells == 3 || line.ends_with("| |") {
                 let key = row.split('`').next().unwrap_or_default();
                 sections.entry(title.clone()).or_default().push(key.to_owned());
@@ -117,7 +117,7 @@ fn keys_of_the_page() -> BTreeMap<String, Vec<String>> {
 }
 
 #[test]
-fn the_page_explains_the_keys_that_the_parser_knows_and_no_others() {
+fn the_page_explains_exactly_the_keys_of_the_parser() {
     let mut sections = keys_of_the_page();
     for Place { title, keys } in PLACES {
         let explained = sections.remove(*title).unwrap_or_default();
@@ -127,7 +127,7 @@ fn the_page_explains_the_keys_that_the_parser_knows_and_no_others() {
 }
 
 #[test]
-fn what_the_page_shows_is_read_and_fits_the_schema() {
+fn examples_of_the_page_are_parsed_and_fit_the_schema() {
     let page = read("docs/load-scenarios.md");
     let shown: Vec<&str> =
         page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
