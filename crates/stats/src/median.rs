@@ -10,7 +10,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     (!sorted.is_empty()).then(|| median_of_sorted(&sorted))
 }
 
-/// The median of sorted values. Panics if there are none.
+/// The median of sorted values. Panics without values.
 pub(crate) fn median_of_sorted(sorted: &[f64]) -> f64 {
     sorted[(sorted.len() - 1) / 2].midpoint(sorted[sorted.len() / 2])
 }

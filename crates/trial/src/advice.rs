@@ -60,7 +60,7 @@ fn flags(remedy: &Remedy) -> Option<Vec<String>> {
     (is_plain && settings.iter().all(|setting| setting.entry.is_some())).then_some(words)
 }
 
-/// The knob and level of a remedy; adds a knob if there is none.
+/// The knob and level of a remedy; adds a knob if none matches.
 fn find_or_add(knobs: &mut Vec<Knob>, remedy: &Remedy, words: Vec<String>) -> (usize, usize) {
     find(knobs, &words).unwrap_or_else(|| {
         knobs.push(Knob { name: remedy.entry.clone(), levels: vec![Vec::new(), words], ordered: false });

@@ -33,7 +33,7 @@ struct Block<'t> {
 /// All blocks of a study, in the order in which they began.
 pub(crate) struct Blocks<'t> {
     blocks: Vec<Block<'t>>,
-    /// Name of the quantity that decides. A trial without it does not count.
+    /// Name of the quantity that decides. A trial without it is invalid.
     objective: &'t str,
 }
 
@@ -169,7 +169,7 @@ pub(crate) enum SelfComparison {
     NeedsMore,
     /// No difference was found.
     Passed,
-    /// A difference was found although there is none.
+    /// A false alarm: a difference between equal settings was found.
     Failed,
 }
 

@@ -1,8 +1,8 @@
 //! Compares two settings: does B differ from A, and by how much.
 //!
-//! First A is compared with itself. That measures the noise of this host, and ends the study if the method finds a difference where
-//! there is none. Then pairs of A and B follow, in random order and each trial with a fresh VM, until a planned look decides
-//! ([`beamtune_stats::sequential`]). A block with a trial that does not count is run again.
+//! First A is compared with itself. That measures the noise of this host, and ends the study if the method finds a difference
+//! between equal settings. Then pairs of A and B follow, in random order and each trial with a fresh VM, until a planned look decides
+//! ([`beamtune_stats::sequential`]). A block with an invalid trial is run again.
 //!
 //! [`next`] and [`judge`] are functions of the question and of the trials that have ended, so an interrupted comparison continues as
 //! if it had not been interrupted.

@@ -41,7 +41,7 @@ pub struct Seen<'a> {
     pub seconds: &'a [Second],
 }
 
-/// The reasons for which a trial does not count; empty if it counts.
+/// The reasons why a trial is invalid; empty if it is valid.
 pub fn gate(seen: &Seen<'_>) -> Vec<Invalid> {
     let mut reasons = Vec::new();
     let mut invalid = |kind, why: String| reasons.push(Invalid { kind, why });

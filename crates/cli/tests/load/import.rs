@@ -99,7 +99,9 @@ fn kept_results_are_shown_again_and_added_up_by_their_histograms() {
     let of_first = step(&first, "GET /").service.as_ref().expect("times");
     assert!(service.count > of_first.count && service.max_ns >= of_first.max_ns);
     assert_eq!(both.generator.processes, 2);
-    assert!(both.remarks.iter().any(|remark| remark == "Merged from 2 results, times from their histograms."));
+    assert!(
+        both.remarks.iter().any(|remark| remark == "Merged from 2 results, times from their histograms.")
+    );
 }
 
 #[test]

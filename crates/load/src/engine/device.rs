@@ -78,7 +78,7 @@ pub struct Device {
     pub wake_ns: u64,
     /// When it last wrote to the socket.
     pub written_ns: u64,
-    /// Deadline for the answer to a keep-alive ping; [`NEVER_NS`] if there is none.
+    /// Deadline for the answer to a keep-alive ping; [`NEVER_NS`] without a ping.
     pub pong_ns: u64,
     pub random: Xoroshiro128PlusPlus,
     pub fd: Option<OwnedFd>,

@@ -109,7 +109,7 @@ impl ReportedTimes {
         }
     }
 
-    /// Converts the times for a result; `None` if there are none. Percentiles with too few values are left out, with a remark.
+    /// Converts the times for a result; `None` if the tool reports no times. Percentiles with too few values are left out, with a remark.
     pub fn latency(self, remarks: &mut Vec<String>) -> Option<Latency> {
         let has_times = self.min_ns.is_some()
             || self.mean_ns.is_some()
