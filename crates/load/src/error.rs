@@ -49,7 +49,7 @@ pub enum LoadError {
     },
     /// Too few local ports for the connections to one address.
     #[error(
-        "{devices} connections between two addresses need one local port each, and there are {ports} (net.ipv4.ip_local_port_range): give {sources} addresses of this host with --source, or use fewer connections"
+        "{devices} connections need as many local ports, but only {ports} are available (net.ipv4.ip_local_port_range): give {sources} addresses of this host with --source, or use fewer connections"
     )]
     Ports {
         /// Connections.
