@@ -1,8 +1,8 @@
-//! The agent: the small Erlang module that is put into the node, and the terms that are exchanged with it.
+//! The agent: the Erlang module that is injected into the node, and the terms exchanged with it.
 //!
-//! `docs/agent-protocol.md` defines the terms, `agent/` holds the source. Two builds of it lie in this
-//! library, made by `scripts/agent-build.sh`; which one a node can load depends on its release, and must be
-//! known beforehand, because a refused one makes the node print a report into its log.
+//! `docs/agent-protocol.md` defines the terms, `agent/` holds the source. This crate embeds two builds of the
+//! agent, made by `scripts/agent-build.sh`. The node's OTP release decides which one it can load; the client must choose
+//! beforehand, because a node logs an error report about a beam that it cannot load.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::etf::{Document, Pid, Term, TermError, Value};
 use crate::explicit::Explicit;
 use crate::message::Spawn;
 
-/// The version of the protocol that this client speaks.
+/// The protocol version of this client.
 pub const PROTOCOL: i64 = 1;
 
-/// The oldest release whose loader takes what OTP 25's compiler writes without options.
+/// The oldest release whose loader accepts what OTP 25's compiler writes by default.
 const FIRST_RELEASE_OF_NEW_BEAM: u32 = 25;
 
 const BEAM_BEFORE_25: &[u8] = include_bytes!("../../../agent/prebuilt/agent-r23.beam");
@@ -23,17 +23,18 @@ const BEAM_SINCE_25: &[u8] = include_bytes!("../../../agent/prebuilt/agent-r25.b
 const KEEPER: &[u8] = include_bytes!("../../../agent/prebuilt/keeper.etf");
 const NAME: &str = include_str!("../../../agent/prebuilt/name");
 
-/// The agent's module on the node; it bears a hash of its source.
+/// Name of the agent's module on the node; it contains a hash of the source.
 pub fn module() -> &'static str {
     NAME.trim_ascii()
 }
 
-/// What a client asks of the agent for the time of its session.
+/// Options of a client's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// The agent leaves when it has heard nothing for so long: 1 s to 1 h.
+    /// The agent leaves when it receives nothing for this long: 1 s to 1 h.
     pub lease: Duration,
-    /// Millionths of one core that scans may cost; those that would cost more are thinned. 100 to 1,000,000.
+    /// CPU budget of the scans, in millionths of one core: 100 to 1,000,000. Scans that would cost more are spread over several
+    /// samples.
     pub budget_ppm: u32,
 }
 
@@ -43,7 +44,7 @@ impl Default for Terms {
     }
 }
 
-/// What is to be spawned on a node of that release so that the agent comes to run there. `client` is told.
+/// The process to spawn on a node of that release so that it runs the agent. The agent reports to `client`.
 pub(crate) fn injection(otp_release: u32, client: &Pid, terms: Terms) -> Spawn<'static> {
     let beam = if otp_release < FIRST_RELEASE_OF_NEW_BEAM { BEAM_BEFORE_25 } else { BEAM_SINCE_25 };
     let options = Value::Map(vec![
@@ -51,7 +52,7 @@ pub(crate) fn injection(otp_release: u32, client: &Pid, terms: Terms) -> Spawn<'
         (Value::atom("budget_ppm"), Value::from(u64::from(terms.budget_ppm))),
     ]);
     let binding = |name, value| Value::tuple([Value::atom(name), value]);
-    // The keeper's variables; an orddict, so their order matters.
+    // The keeper's variables: an orddict, so they must be sorted.
     let bindings = [
         binding("Beam", Value::binary(beam)),
         binding("Client", Value::from(client)),
@@ -65,65 +66,65 @@ pub(crate) fn injection(otp_release: u32, client: &Pid, terms: Terms) -> Spawn<'
     }
 }
 
-/// Something that the agent can read.
+/// An item that the agent can read. Numbers are sizes of top lists, or of random samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item {
-    /// What is true for the life of the VM.
+    /// Properties that hold until the VM ends.
     Facts,
     /// Microstate accounting.
     Msacc,
     /// Scheduler wall time.
     SchedulerWallTime,
-    /// Run queues.
+    /// Run queue lengths.
     RunQueues,
     /// Counters of the whole VM.
     Statistics,
     /// `erlang:memory/0`.
     Memory,
-    /// Processes, ports, atoms, tables.
+    /// Numbers of processes, ports, atoms and tables.
     Counts,
     /// Poll sets.
     CheckIo,
-    /// Reductions and queue lengths of all processes; so many of the first are named.
+    /// Scan of all processes: reductions and queue lengths, with the top processes by each.
     Procs(u32),
-    /// A closer look at the processes that stand out.
+    /// Details of the top processes.
     Processes(u32),
     /// ETS tables.
     Ets(u32),
     /// Ports.
     Ports(u32),
-    /// What the VM has told by itself.
+    /// System monitor events.
     Events,
-    /// Distribution channels.
+    /// Distribution connections.
     Dist,
-    /// Traces that are on.
+    /// Active traces.
     Traces,
     /// Allocators.
     Allocators,
-    /// Who starts processes.
+    /// Which processes start new ones.
     Spawns,
-    /// How the newest atoms begin.
+    /// Common prefixes of the newest atoms.
     Atoms,
-    /// Where processes stand that wait; so many are chosen by chance.
+    /// Call stacks of waiting processes: a random sample of this size, and the blocking processes.
     Stands(u32),
-    /// Where those run that do the most, for the closer looks.
+    /// Samples the call stacks of the busiest processes; reported by `Processes`.
     Ran,
-    /// Looks at some processes that do something, for the messages that they get.
+    /// Samples the messages that some active processes receive; reported by `Messages`.
     Weigh,
-    /// Why processes ended, since it was told last.
+    /// Exit reasons of processes since the last report.
     Crashes,
-    /// What these weigh, since it was told last.
+    /// Sizes of messages that `Weigh` has sampled since the last report.
     Messages,
-    /// Rows of the tables that grow.
+    /// Sizes of growing tables.
     TableGrowth,
     /// RabbitMQ's own totals.
     Broker,
-    /// Its queues and clients that stand out.
+    /// RabbitMQ's top queues and clients.
     BrokerClients,
 }
 
 impl Item {
-    /// Its name in the protocol.
+    /// The item's name in the protocol.
     pub fn name(self) -> &'static str {
         match self {
             Item::Facts => "facts",
@@ -167,7 +168,7 @@ impl Item {
     }
 }
 
-/// The files of the node's host that are wanted, as an item.
+/// The item that reads files of the node's host.
 pub(crate) fn host_item(files: &[FileAsk]) -> Value<'static> {
     let text = |text: &String| Value::binary(text.clone().into_bytes());
     let ask = |ask: &FileAsk| match ask {
@@ -183,8 +184,8 @@ pub(crate) fn host_item(files: &[FileAsk]) -> Value<'static> {
     Value::tuple([Value::atom("host"), Value::Map(vec![(Value::atom("ask"), asks)])])
 }
 
-/// The request for a sample; `item_timeout` is what the agent gives each item that has no limit of its own. Files come behind
-/// the other items, and those that are asked for by name last, because they take longest.
+/// The request for a sample. `item_timeout` is the limit of each item without its own. Files come after the other items, and
+/// explicit items last, because they take longest.
 pub(crate) fn sample_request(
     client: &Pid,
     seq: u64,
@@ -204,12 +205,12 @@ pub(crate) fn sample_request(
     ])
 }
 
-/// Keeps the lease while an answer is long in coming.
+/// The request that renews the lease while an answer takes long.
 pub(crate) fn renew_request(client: &Pid) -> Value<'static> {
     Value::tuple([Value::atom("renew"), Value::from(client)])
 }
 
-/// The farewell.
+/// The request that ends the session.
 pub(crate) fn leave_request(client: &Pid) -> Value<'static> {
     Value::tuple([Value::atom("leave"), Value::from(client)])
 }
@@ -218,93 +219,94 @@ pub(crate) fn milliseconds(duration: Duration) -> Value<'static> {
     Value::Integer(duration.as_millis().min(u32::MAX.into()) as i128)
 }
 
-/// What the agent says.
+/// A message from the agent.
 #[derive(Debug)]
-pub enum Word {
-    /// It runs, or has taken us in.
+pub enum AgentMessage {
+    /// The agent runs, and has accepted us as a client.
     Joined(Joined),
     /// A sample.
     Sample(Answer),
-    /// It is at the sample before, and has not begun this one.
+    /// The request was refused, because the agent still works on an earlier one.
     Busy {
-        /// The request that is not done.
+        /// The refused request.
         seq: u64,
     },
-    /// We have left; others may share it still.
+    /// We have left.
     Left {
-        /// Clients that it still serves.
+        /// Number of clients that the agent still serves.
         remaining: u64,
     },
-    /// It could not read our request.
+    /// Our request was malformed.
     BadRequest(String),
-    /// A word of another version.
+    /// A message of another protocol version.
     Unknown,
 }
 
-/// The agent's welcome.
+/// The agent's answer to joining.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {
     /// The process that takes requests.
     pub agent: Pid,
-    /// Another client was there already.
+    /// Whether other clients use the agent too.
     pub shared: bool,
-    /// Microstate accounting was on before the first client came: somebody else measures, too.
+    /// Whether microstate accounting was on before the first client joined: then somebody else uses it too.
     pub msacc_was_on: bool,
 }
 
-/// A sample as it came.
+/// An undecoded sample.
 #[derive(Debug)]
 pub struct Answer {
     content: Document,
-    /// The request.
+    /// Sequence number of the request.
     pub seq: u64,
-    /// When the first item was begun, VM monotonic time in nanoseconds.
+    /// Begin of the first item, VM monotonic time in nanoseconds.
     pub begin_ns: i64,
-    /// When the last one was done.
+    /// End of the last item, VM monotonic time in nanoseconds.
     pub end_ns: i64,
-    /// The wall clock of the node's host then, microseconds since 1970.
+    /// The wall clock of the node's host at the end, microseconds since 1970.
     pub os_system_us: Option<i64>,
 }
 
 /// One item of an [`Answer`].
 #[derive(Debug, Clone, Copy)]
 pub struct Reading<'a> {
-    /// Its name.
+    /// Name of the item.
     pub item: &'a str,
-    /// How it went.
+    /// Its value, or why it has none.
     pub status: Status<'a>,
-    /// When it was begun, VM monotonic time in nanoseconds.
+    /// When reading it began, VM monotonic time in nanoseconds.
     pub begin_ns: i64,
-    /// Wall time that it took, in microseconds.
+    /// Wall time that reading it took, in microseconds.
     pub cost_us: i64,
 }
 
-/// How the reading of an item went.
+/// Outcome of reading an item.
 #[derive(Debug, Clone, Copy)]
 pub enum Status<'a> {
-    /// Its value, a map.
+    /// The value, a map.
     Done(Term<'a>),
-    /// The release or build does not have it.
+    /// The OTP release or build does not have it.
     Unsupported,
-    /// Why it failed.
+    /// Error text.
     Failed(&'a str),
-    /// It was given up after its time; the process that was being read is named where it is known.
+    /// The time limit passed; with the process that was being read, if known.
     TimedOut(Option<&'a str>),
-    /// It was not tried, because others before it had timed out.
+    /// Not tried, because earlier items had timed out.
     Skipped,
 }
 
-impl Word {
-    /// Reads a message of the agent.
-    pub(crate) fn parse(content: Document) -> Result<Word, TermError> {
+impl AgentMessage {
+    /// Parses a message from the agent.
+    pub(crate) fn parse(content: Document) -> Result<AgentMessage, TermError> {
         let mut elements = content.root().tuple()?;
         let mut next = || {
-            elements
-                .next()
-                .ok_or(TermError::Malformed { what: "a word of the agent that is too short", offset: 0 })
+            elements.next().ok_or(TermError::Malformed {
+                what: "a message of the agent with too few elements",
+                offset: 0,
+            })
         };
         if !next()?.is_atom("beamtune") {
-            return Ok(Word::Unknown);
+            return Ok(AgentMessage::Unknown);
         }
         match next()?.as_atom()? {
             "joined" => {
@@ -312,11 +314,11 @@ impl Word {
                 let protocol = map.field("protocol")?;
                 if protocol.as_i64()? != PROTOCOL {
                     return Err(TermError::OutOfRange {
-                        expected: "the version of the protocol that this client speaks",
+                        expected: "this client's version of the protocol",
                         offset: protocol.offset(),
                     });
                 }
-                Ok(Word::Joined(Joined {
+                Ok(AgentMessage::Joined(Joined {
                     agent: map.field("agent")?.as_pid()?,
                     shared: map.field("shared")?.as_bool()?,
                     msacc_was_on: map.field("msacc_was_on")?.as_bool()?,
@@ -328,17 +330,17 @@ impl Word {
                 let (begin_ns, end_ns) = (map.field("begin_ns")?.as_i64()?, map.field("end_ns")?.as_i64()?);
                 if end_ns < begin_ns {
                     return Err(TermError::OutOfRange {
-                        expected: "an end after the beginning",
+                        expected: "an end that is not before the beginning",
                         offset: map.offset(),
                     });
                 }
                 let os_system_us = map.get("os_system_us")?.map(Term::as_i64).transpose()?;
-                Ok(Word::Sample(Answer { content, seq, begin_ns, end_ns, os_system_us }))
+                Ok(AgentMessage::Sample(Answer { content, seq, begin_ns, end_ns, os_system_us }))
             }
-            "busy" => Ok(Word::Busy { seq: next()?.as_u64()? }),
-            "left" => Ok(Word::Left { remaining: next()?.field("remaining")?.as_u64()? }),
-            "bad_request" => Ok(Word::BadRequest(next()?.as_str()?.to_owned())),
-            _ => Ok(Word::Unknown),
+            "busy" => Ok(AgentMessage::Busy { seq: next()?.as_u64()? }),
+            "left" => Ok(AgentMessage::Left { remaining: next()?.field("remaining")?.as_u64()? }),
+            "bad_request" => Ok(AgentMessage::BadRequest(next()?.as_str()?.to_owned())),
+            _ => Ok(AgentMessage::Unknown),
         }
     }
 }
@@ -349,12 +351,12 @@ impl Answer {
         Ok(map)
     }
 
-    /// What the agent has cost so far.
+    /// The agent's own cost so far.
     pub fn cost(&self) -> Result<Term<'_>, TermError> {
         self.map()?.field("agent")
     }
 
-    /// The items in the order of the request; one that is malformed is an error in its place.
+    /// The items in the order of the request; a malformed item is an error in its place.
     pub fn readings(&self) -> Result<impl Iterator<Item = Result<Reading<'_>, TermError>>, TermError> {
         Ok(self.map()?.field("items")?.list()?.map(Reading::parse))
     }
@@ -384,8 +386,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::etf::Limits;
 
-    fn word(value: Value<'_>) -> Result<Word, TermError> {
-        Word::parse(Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap())
+    fn parse(value: Value<'_>) -> Result<AgentMessage, TermError> {
+        AgentMessage::parse(Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap())
     }
 
     pub(crate) fn map(pairs: &[(&'static str, Value<'static>)]) -> Value<'static> {
@@ -404,9 +406,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_word_of_the_agent_is_understood() {
+    fn each_message_of_the_agent_is_parsed() {
         let tagged = |tag: &'static str, rest: &[Value<'static>]| {
-            word(Value::tuple([&[Value::atom("beamtune"), Value::atom(tag)], rest].concat()))
+            parse(Value::tuple([&[Value::atom("beamtune"), Value::atom(tag)], rest].concat()))
         };
         let welcome = |protocol: i64| {
             map(&[
@@ -416,39 +418,45 @@ pub(crate) mod tests {
                 ("msacc_was_on", Value::from(false)),
             ])
         };
-        let Ok(Word::Joined(joined)) = tagged("joined", &[welcome(PROTOCOL)]) else { panic!() };
+        let Ok(AgentMessage::Joined(joined)) = tagged("joined", &[welcome(PROTOCOL)]) else { panic!() };
         assert_eq!(joined, Joined { agent: pid(), shared: true, msacc_was_on: false });
         assert!(tagged("joined", &[welcome(PROTOCOL + 1)]).unwrap_err().to_string().contains("version"));
-        assert!(matches!(tagged("busy", &[Value::from(7u64), Value::from(6u64)]), Ok(Word::Busy { seq: 7 })));
+        assert!(matches!(
+            tagged("busy", &[Value::from(7u64), Value::from(6u64)]),
+            Ok(AgentMessage::Busy { seq: 7 })
+        ));
         let left = map(&[("remaining", Value::from(2u64))]);
-        assert!(matches!(tagged("left", &[left]), Ok(Word::Left { remaining: 2 })));
+        assert!(matches!(tagged("left", &[left]), Ok(AgentMessage::Left { remaining: 2 })));
         assert!(matches!(
             tagged("bad_request", &[Value::binary(&b"why"[..])]),
-            Ok(Word::BadRequest(why)) if why == "why"
+            Ok(AgentMessage::BadRequest(why)) if why == "why"
         ));
-        assert!(matches!(tagged("news", &[]), Ok(Word::Unknown)));
-        assert!(matches!(word(Value::tuple([Value::atom("other"), Value::atom("x")])), Ok(Word::Unknown)));
+        assert!(matches!(tagged("news", &[]), Ok(AgentMessage::Unknown)));
+        assert!(matches!(
+            parse(Value::tuple([Value::atom("other"), Value::atom("x")])),
+            Ok(AgentMessage::Unknown)
+        ));
         for malformed in [
             tagged("sample", &[]),
             tagged("sample", &[Value::atom("x"), map(&[])]),
             tagged("joined", &[map(&[])]),
             tagged("left", &[Value::list([])]),
-            word(Value::list([])),
-            word(Value::tuple([])),
+            parse(Value::list([])),
+            parse(Value::tuple([])),
         ] {
             malformed.unwrap_err();
         }
     }
 
     #[test]
-    fn an_answer_that_ends_before_it_begins_is_refused() {
+    fn answer_that_ends_before_it_begins_is_an_error() {
         let times = map(&[("begin_ns", Value::from(2i64)), ("end_ns", Value::from(1i64))]);
         let tuple = [Value::atom("beamtune"), Value::atom("sample"), Value::from(1u64), times];
-        assert!(matches!(word(Value::tuple(tuple)), Err(TermError::OutOfRange { .. })));
+        assert!(matches!(parse(Value::tuple(tuple)), Err(TermError::OutOfRange { .. })));
     }
 
     #[test]
-    fn each_status_of_an_item_is_told_apart() {
+    fn each_item_status_is_parsed() {
         let item = |status: &'static str, value| {
             let times = [Value::from(1i64), Value::from(2i64)];
             let [begin, cost] = times;
@@ -465,7 +473,7 @@ pub(crate) mod tests {
             item("else", map(&[])),
             Value::list([]),
         ];
-        let Ok(Word::Sample(answer)) = word(answer(items, map(&[]))) else { panic!() };
+        let Ok(AgentMessage::Sample(answer)) = parse(answer(items, map(&[]))) else { panic!() };
         let found: Vec<_> = answer.readings().unwrap().map(|reading| reading.map(|it| it.status)).collect();
         assert!(matches!(
             found.as_slice(),
@@ -483,7 +491,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_release_gets_the_beam_that_it_can_load() {
+    fn beam_is_chosen_by_otp_release() {
         let beam = |release| {
             let spawn = injection(release, &pid(), Terms::default());
             let [_, Value::List(bindings)] = spawn.arguments.as_slice() else { panic!() };

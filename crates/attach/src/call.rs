@@ -1,9 +1,8 @@
-//! Calling a function on the node, and waiting for what it returns.
+//! Calls a function on the node and waits for its result.
 //!
-//! The node is asked to spawn `erpc:execute_call/4`, which calls the function and ends with the result as its
-//! exit reason; a link brings that back. So nothing depends on the node's one `rex` process, which may be
-//! busy, and nothing is left there if we are gone. Source: lib/kernel/src/erpc.erl (`call/5`), the same in
-//! OTP 23 to 29.
+//! The node spawns `erpc:execute_call/4`, which calls the function and ends with the result as its exit reason,
+//! and a link delivers that to us. So calls do not depend on the node's single `rex` process, which may be busy,
+//! and leave nothing behind if we are gone. Source: lib/kernel/src/erpc.erl (`call/5`), the same in OTP 23 to 29.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +11,15 @@ use crate::error::{AttachError, printable};
 use crate::etf::{Document, Reference, Term, TermError, Value};
 use crate::message::{self, Message, Spawn};
 
-/// Why nothing can be started.
+/// The error of a spawn when the process table is full.
 pub(crate) const TABLE_FULL: &str = "system_limit";
-/// Each time in vain may be a line in the log of the node.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Pause before a failed spawn is repeated. Each failure may add a line to the node's log.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 impl Connection {
-    /// Calls `module:function(arguments...)` in a new process of the node. Yields what it returns.
+    /// Calls `module:function(arguments...)` in a new process of the node, and returns its result.
     ///
-    /// At the deadline the answer is given up; the function itself runs to its end. Where the process table is full, a place in it is waited
-    /// for until then.
+    /// At the deadline, the call fails, but the function on the node runs on. If the process table is full, retries until the deadline.
     pub fn call(
         &mut self,
         module: &str,
@@ -48,12 +46,12 @@ impl Connection {
                 _ => false,
             })?;
             match answer {
-                // Nothing was started, so it can be asked for again: where clients come and go, places in the table become free.
+                // Nothing was spawned, so it is safe to retry: entries of the table become free as processes end.
                 Message::SpawnReply { result: Err(reason), .. } if reason == TABLE_FULL => {
-                    if Instant::now() + ASK_AGAIN >= deadline {
+                    if Instant::now() + RETRY_PAUSE >= deadline {
                         return Err(AttachError::ProcessTableFull { node: self.node().to_string() });
                     }
-                    std::thread::sleep(ASK_AGAIN);
+                    std::thread::sleep(RETRY_PAUSE);
                     self.send(&spawn, deadline)?;
                 }
                 Message::SpawnReply { result: Err(reason), .. } => {
@@ -81,8 +79,8 @@ enum Outcome {
     Failed(String),
 }
 
-/// `{Reference, return, Value}`, `{Reference, throw | exit, Reason}`, `{Reference, error, Reason, Stack}`, or
-/// the reason for which the process was ended from outside.
+/// Parses `{Reference, return, Value}`, `{Reference, throw | exit, Reason}`, `{Reference, error, Reason, Stack}`, or
+/// any other reason, if the process was killed.
 fn outcome(reason: Term<'_>, reference: &Reference) -> Result<Outcome, TermError> {
     let ours = reason.tuple().ok().filter(|elements| {
         elements

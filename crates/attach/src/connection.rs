@@ -1,4 +1,4 @@
-//! The connection: the sans-IO parts joined to a blocking socket, each step with a deadline.
+//! The connection: joins the sans-IO protocols to a blocking socket. Each step has a deadline.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,15 +20,15 @@ use crate::message::Message;
 use crate::stream::{Stream, Unsent};
 use crate::tls::{Session, Tls};
 
-/// What a connection may take.
+/// Limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// For the TCP connection and the handshake together. The node gives up after 7 s (net_setuptime), and is then
-    /// tried again.
+    /// Time for the TCP connection and the handshake together. The node gives up after 7 s (net_setuptime); then we
+    /// retry.
     pub setup_timeout: Duration,
-    /// For all of attaching, the agent's loading included.
+    /// Time for attaching, which includes loading the agent.
     pub attach_timeout: Duration,
-    /// Bounds of what the node sends.
+    /// Bounds on data that the node sends.
     pub limits: Limits,
 }
 
@@ -38,41 +38,42 @@ impl Default for Settings {
     }
 }
 
-/// Two attempts on a node that gives up because its own processes wait too long for a scheduler: 9 s were seen where 26
-/// processes fight for one lock.
+/// Time for two attempts. A node gives up if its own processes wait too long for a scheduler: 9 s were measured on one where
+/// 26 processes contend for one lock.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// That, and a minute for the agent to load.
+/// [`SETUP_TIMEOUT`], and a minute for loading the agent.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(80);
 
-/// A node that closes the connection after this time has not refused us, but was too slow for itself.
+/// A node that closes the connection only after this time did not refuse us, but timed out itself.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// A TCP connection that has not come about in this time is tried anew: a lost packet is sent again after 1 s and 3 s.
-const ANEW_AFTER: Duration = Duration::from_secs(4);
+/// Time after which a TCP connection attempt is restarted. TCP retransmits a lost SYN after 1 s and 3 s.
+const CONNECT_RETRY_AFTER: Duration = Duration::from_secs(4);
 
-/// Messages that nobody has asked for yet are kept up to this number, and up to the memory of twice as many bytes as the
-/// largest one that is accepted has; beyond, the oldest are dropped.
-const MOST_WAITING: usize = 1_000;
+/// Maximum number of received messages that are kept until they are asked for. Their memory is limited, too: to twice
+/// [`Limits::bytes`]. Beyond, the oldest are dropped.
+const MAX_KEPT_MESSAGES: usize = 1_000;
 
-/// So many names of ours there are, `beamtune_1@HOST` and so on: so many can be connected at once, as many as the agent
-/// takes, and so many atoms a node gets from any number of attaches. It is never asked to make a name up: each would be
-/// another atom, and for the first one it loads crypto.
+/// Number of our names, `beamtune_1@HOST` and so on. It limits the simultaneous connections, to as many as the agent
+/// accepts, and the atoms that any number of attaches create on a node. We do not use dynamic names: each would be
+/// another atom, and for the first one the node loads crypto.
 const OWN_NAMES: u32 = 8;
 
-/// So long a name is waited for when others have them all, because some may just be leaving.
-const FOR_A_NAME: Duration = Duration::from_secs(2);
+/// Time to wait for a free name when others use all of them, since some may be leaving.
+const NAME_WAIT: Duration = Duration::from_secs(2);
 
-/// The shortest pause meanwhile; up to three times that, so that those who wait do not all come at once again.
+/// Shortest pause between attempts to get a name. The longest is three times that, so that waiting clients do not retry
+/// simultaneously.
 const NAME_PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes read at once.
-const PIECE: usize = 64 * 1024;
+/// Size of one read.
+const READ_BYTES: usize = 64 * 1024;
 
 /// A connection to a node; dropping it closes it.
 ///
-/// The node drops a connection on which it has heard nothing for `net_ticktime` (60 s by default, asked four
-/// times). Its ticks are answered while [`Connection::receive`] or [`Connection::pump`] runs, so one of them
+/// The node drops a connection on which it has received nothing for `net_ticktime` (60 s by default, with a tick each
+/// quarter). Ticks are answered while [`Connection::receive`] or [`Connection::pump`] runs, so one of them
 /// must be called every 15 s or so.
 #[derive(Debug)]
 pub struct Connection {
@@ -80,15 +81,15 @@ pub struct Connection {
     established: Established,
     splitter: Splitter,
     limits: Limits,
-    /// With the bytes of memory of each.
+    /// Messages and the memory of each, in bytes.
     arrived: VecDeque<(Message, usize)>,
     arrived_bytes: usize,
-    /// When the socket was last asked for more.
+    /// When the socket was last read.
     last_read: Option<Instant>,
-    /// Set when part of a frame was written, or the peer has broken the protocol: nothing can follow.
+    /// Set after a partial write, or if the peer has broken the protocol: nothing can follow.
     unusable: Option<String>,
-    /// Tells our processes and references from those of the connection before: the node may give the same name and
-    /// creation again, while it is still busy forgetting us.
+    /// Distinguishes our pids and references from those of an earlier connection: this one may have the same name and
+    /// creation while the node is still cleaning up after the other.
     salt: u32,
     next_process: u32,
     next_reference: u64,
@@ -96,8 +97,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and shakes hands, under one of our own names. If all of them are in use there, one is waited for, but not
-    /// for long. With `tls`, over TLS.
+    /// Connects and does the handshake under one of our own names, over TLS if `tls` is given. If all names are in use on the
+    /// node, waits a short time for one.
     pub fn open(
         located: &Located,
         cookie: &Found,
@@ -113,17 +114,17 @@ impl Connection {
         loop {
             match attempt.open_as_any() {
                 Ok(Some(connection)) => return Ok(connection),
-                Ok(None) if begin.elapsed() > FOR_A_NAME || attempt.deadline.passed() => return Err(taken()),
+                Ok(None) if begin.elapsed() > NAME_WAIT || attempt.deadline.passed() => return Err(taken()),
                 Ok(None) => are_taken = true,
-                // The time was over in the middle of another attempt.
+                // The deadline passed during another attempt.
                 Err(AttachError::TimedOut { .. }) if are_taken => return Err(taken()),
-                // In a crowd somebody may have been met under each name: once more.
+                // With many clients, each name may have been in use when it was tried: retry once.
                 Err(error @ AttachError::ClosedEarly { .. })
                     if tls.is_none() && closed.is_none() && !attempt.deadline.passed() =>
                 {
                     closed = Some(error);
                 }
-                // What was met before says more than that it is gone now.
+                // The earlier error says more than that the node is gone now.
                 Err(error @ AttachError::Unreachable { .. }) => return Err(closed.unwrap_or(error)),
                 Err(error) => return Err(error),
             }
@@ -136,41 +137,40 @@ impl Connection {
         &self.established.node
     }
 
-    /// What the handshake agreed on.
+    /// The result of the handshake.
     pub fn established(&self) -> &Established {
         &self.established
     }
 
-    /// When something of the node has last arrived, if only a tick: one comes each quarter of its `net_ticktime`, whatever
-    /// its processes do.
+    /// When data last arrived from the node. Ticks arrive each quarter of its `net_ticktime`, whatever its processes do.
     pub fn heard(&self) -> Instant {
         self.heard
     }
 
-    /// A pid of ours that was not used before.
+    /// A new pid of ours.
     pub fn new_pid(&mut self) -> Pid {
         let id = self.next_process;
-        // 15 bits suffice, and fit every release.
+        // 15 bits fit every release.
         self.next_process = if id >= 0x7FFF { 1 } else { id + 1 };
         Pid {
             node: self.established.own_name.clone(),
             id,
-            // 13 bits, likewise.
+            // 13 bits fit every release.
             serial: self.salt >> 19,
             creation: self.established.own_creation,
         }
     }
 
-    /// A reference of ours that was not used before.
+    /// A new reference of ours.
     pub fn new_reference(&mut self) -> Reference {
         self.next_reference += 1;
         let number = self.next_reference;
-        // The first word may use 18 bits, the others 32.
+        // The first word has 18 bits, the others 32.
         let words = vec![(number & 0x3_FFFF) as u32, (number >> 18) as u32, self.salt];
         Reference { node: self.established.own_name.clone(), creation: self.established.own_creation, words }
     }
 
-    /// Writes a frame that [`crate::message`] has made.
+    /// Writes a frame made by [`crate::message`].
     pub fn send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), AttachError> {
         self.write(frame, Deadline::at(deadline))
     }
@@ -180,7 +180,7 @@ impl Connection {
         self.receive_matching(deadline, |_| true)
     }
 
-    /// The next message that `wanted` picks. The others stay for later calls.
+    /// The next message that `wanted` accepts. The others are kept for later calls.
     pub fn receive_matching(
         &mut self,
         deadline: Instant,
@@ -205,7 +205,7 @@ impl Connection {
         }
     }
 
-    /// Takes in what has arrived and answers ticks, until `until`; messages stay for [`Connection::receive`].
+    /// Reads from the socket and answers ticks until `until`; messages are kept for [`Connection::receive`].
     pub fn pump(&mut self, until: Instant) -> Result<(), AttachError> {
         let deadline = Deadline::at(until);
         while self.read(deadline)? {}
@@ -214,21 +214,21 @@ impl Connection {
 
     /// Reads once. `false` if the deadline has passed.
     ///
-    /// Behind a deadline it is done once, for what has come in time and is still to be fetched: callers that wait for one
-    /// message among many come again with the same deadline, and whoever floods us must not keep them beyond it.
+    /// After a deadline there is one more read, for data that arrived in time. A second call with the same deadline reads
+    /// nothing: callers that wait for one message among many would otherwise be kept beyond it by a flood of messages.
     fn read(&mut self, deadline: Deadline) -> Result<bool, AttachError> {
         self.check_usable()?;
         if self.last_read.is_some_and(|last| deadline.is_before(last)) {
             return Ok(false);
         }
         self.last_read = Some(Instant::now());
-        let mut piece = [0; PIECE];
+        let mut piece = [0; READ_BYTES];
         match self.stream.read(&mut piece, deadline) {
             Ok(0) => Err(self.lost("it closed the connection".to_owned())),
             Ok(length) => {
                 self.heard = Instant::now();
                 self.accept(piece.get(..length).unwrap_or_default(), deadline)?;
-                // Whoever sends without pause must not keep us beyond the deadline.
+                // A peer that sends without pause must not keep us beyond the deadline.
                 Ok(!deadline.passed())
             }
             Err(error) if is_timeout(&error) => Ok(false),
@@ -258,11 +258,11 @@ impl Connection {
     }
 
     fn keep(&mut self, message: Message) {
-        // Not those on the wire: a list of empty lists takes sixteen times as many here.
+        // In memory, not on the wire: a list of empty lists takes sixteen times as much here.
         let bytes = message.memory_bytes();
         self.arrived.push_back((message, bytes));
         self.arrived_bytes += bytes;
-        while self.arrived.len() > MOST_WAITING || self.arrived_bytes > 2 * self.limits.bytes {
+        while self.arrived.len() > MAX_KEPT_MESSAGES || self.arrived_bytes > 2 * self.limits.bytes {
             let Some((_, bytes)) = self.arrived.pop_front() else { return };
             self.arrived_bytes -= bytes;
         }
@@ -305,7 +305,7 @@ impl Connection {
     }
 }
 
-/// How a connection is tried to be opened.
+/// Parameters of connection attempts.
 struct Attempt<'a> {
     located: &'a Located,
     cookie: &'a Found,
@@ -315,27 +315,27 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Under the first of our names that is free; `None` if none is.
+    /// Connects under a free name of ours; `None` if all are in use.
     fn open_as_any(&self) -> Result<Option<Connection>, AttachError> {
-        // Not always the same first, because the node may not yet have noticed that whoever had it has gone.
+        // Starts with a random name, because the node may not yet have noticed that the last user of a name has gone.
         let first = random() % OWN_NAMES;
         let (mut taken, mut closed) = (false, None);
         for turn in 0..OWN_NAMES {
             let name = format!("beamtune_{}", 1 + (first + turn) % OWN_NAMES);
-            // Small ones had a meaning of their own (net_kernel avoids 0 to 3).
+            // Small creations had special meanings (net_kernel avoids 0 to 3).
             let own = OwnName::Ours { name, creation: random().max(4) };
             let begin = Instant::now();
             match self.open_as(own) {
                 Err(AttachError::NameTaken { .. } | AttachError::Busy { .. }) => taken = true,
                 Err(error @ AttachError::ClosedEarly { .. }) if !self.deadline.passed() => {
                     let slow = begin.elapsed() > SLOW;
-                    // OTP 23 does not say so by itself.
+                    // OTP 23 closes the connection without a TLS alert.
                     if closed.is_none() && !slow && self.tls.is_none() && self.speaks_tls() {
                         return Err(AttachError::TlsNeeded { peer: self.located.label.clone() });
                     }
-                    // A node that has the name already, and is just asking another newcomer whether he is the same, sends
-                    // us away without a word (dist_util, already_pending). With TLS it may as well be our certificate, and
-                    // each attempt a line in the node's log.
+                    // A node that has a connection with this name, and is just asking another new one whether it is the same,
+                    // closes ours without an answer (dist_util, already_pending). With TLS the reason may also be our
+                    // certificate, and each attempt adds a line to the node's log.
                     if self.tls.is_some() && !taken && !slow {
                         return Err(error);
                     }
@@ -370,7 +370,7 @@ impl Attempt<'_> {
                         after: self.settings.setup_timeout,
                     });
                 }
-                // A peer that closes while our bytes are still under way resets the connection.
+                // A peer that closes while our bytes are in transit resets the connection, which is an error here.
                 end => return Err(closed(&stream, &handshake, end.err().as_ref())),
             };
             if let Some(done) = handshake.receive(piece.get(..length).unwrap_or_default())? {
@@ -396,14 +396,14 @@ impl Attempt<'_> {
         Ok(connection)
     }
 
-    /// Shakes hands for TLS.
+    /// Does the TLS handshake.
     fn secure(&self, tls: &Tls, socket: TcpStream) -> Result<Session, AttachError> {
         let mut session = tls.greet(socket, self.located, self.deadline)?;
-        // A node without TLS waits for the rest of what it takes for a long packet, and closes after 7 s.
+        // A node without TLS takes our bytes for the begin of a long packet, waits for the rest, and closes after 7 s.
         if !session.is_answered(self.deadline.at_most(SLOW)) && self.speaks_plain() {
             return Err(AttachError::TlsUnexpected { peer: self.located.label.clone() });
         }
-        session.shake_hands(self.deadline)?;
+        session.complete_handshake(self.deadline)?;
         Ok(session)
     }
 
@@ -420,29 +420,29 @@ impl Attempt<'_> {
         })
     }
 
-    /// Whether the peer answers a plain handshake. Nothing secret is in the packet that asks.
+    /// Whether the peer answers a handshake without TLS. Our packet contains nothing secret.
     fn speaks_plain(&self) -> bool {
         let output = self.handshake(OwnName::OfNode, Lengths::Two).take_output();
         let mut answer = [0; 3];
-        let asked = connect(self.located, self.deadline).map(Stream::Plain).map(|mut stream| {
+        let answered = connect(self.located, self.deadline).map(Stream::Plain).map(|mut stream| {
             exchange(&mut stream, &output, &mut answer, self.deadline.at_most(SLOW)).unwrap_or_default()
         });
-        asked.is_ok_and(|length| length > 2) && answer[2] == b's'
+        answered.is_ok_and(|length| length > 2) && answer[2] == b's'
     }
 
     /// Whether the peer answers in TLS.
     fn speaks_tls(&self) -> bool {
         let deadline = self.deadline.at_most(SLOW);
-        let asked = connect(self.located, deadline)
-            .and_then(|socket| Tls::of_a_stranger().greet(socket, self.located, deadline));
-        asked.is_ok_and(|mut session| session.is_answered(deadline))
+        let greeted = connect(self.located, deadline)
+            .and_then(|socket| Tls::probe().greet(socket, self.located, deadline));
+        greeted.is_ok_and(|mut session| session.is_answered(deadline))
     }
 }
 
-/// What it means that the peer has closed the connection now, or that it has failed.
+/// The error for a connection that the peer has closed, or that has failed, during the handshake.
 fn closed(stream: &Stream, handshake: &Handshake, error: Option<&std::io::Error>) -> AttachError {
     match (handshake.closed(), stream) {
-        // A node that refuses our certificate can say so behind the end of the TLS handshake.
+        // A node may refuse our certificate after the end of the TLS handshake.
         (early @ AttachError::ClosedEarly { .. }, Stream::Tls(session)) => {
             session.refusal(error).unwrap_or(early)
         }
@@ -450,11 +450,11 @@ fn closed(stream: &Stream, handshake: &Handshake, error: Option<&std::io::Error>
     }
 }
 
-/// Connects to the first address that answers. Begins anew from time to time: TCP by itself doubles its pauses, and would not
-/// notice for long that a cut of the network is over.
+/// Connects to the first address that answers. Restarts from time to time: TCP doubles its retransmission timeout, and would
+/// notice the end of a network outage late.
 fn connect(located: &Located, deadline: Deadline) -> Result<TcpStream, AttachError> {
     loop {
-        match connect_once(located, deadline.at_most(ANEW_AFTER)) {
+        match connect_once(located, deadline.at_most(CONNECT_RETRY_AFTER)) {
             Err(AttachError::TimedOut { .. }) if !deadline.passed() => {}
             Err(AttachError::TimedOut { step, peer, .. }) => {
                 return Err(AttachError::TimedOut { step, peer, after: deadline.given });
@@ -486,7 +486,7 @@ fn connect_once(located: &Located, deadline: Deadline) -> Result<TcpStream, Atta
         return Err(AttachError::TimedOut { step: Step::Connect, peer, after: deadline.given });
     }
     let reason = match &reasons[..] {
-        [] => "it has no address".to_owned(),
+        [] => "no address".to_owned(),
         [(_, only)] => only.to_string(),
         several => {
             let each = several.iter().map(|(address, error)| format!("{address}: {error}"));
@@ -496,7 +496,7 @@ fn connect_once(located: &Located, deadline: Deadline) -> Result<TcpStream, Atta
     Err(AttachError::Unreachable { peer, reason })
 }
 
-/// Writes what there is to say, then reads what there is to hear.
+/// Writes the output, then reads input.
 fn exchange(
     stream: &mut Stream,
     output: &[u8],
@@ -515,7 +515,7 @@ fn random() -> u32 {
     let mut bytes = [0; 4];
     match File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes)) {
         Ok(()) => u32::from_be_bytes(bytes),
-        // Without the device, the keys that the standard library's hash tables take from the kernel.
+        // Without the device: the standard library seeds its hash tables with random numbers of the kernel.
         Err(_) => RandomState::new().hash_one(bytes) as u32,
     }
 }

@@ -1,11 +1,9 @@
-//! The cookie: the secret that all nodes of a cluster share, and where a node's is found.
+//! The cookie, the shared secret of a cluster, and how to find a node's.
 //!
-//! Nothing here reads a file by itself: [`places`] lists where to look, from plain data about the node's
-//! process, in the order in which the node itself would have; [`find`] looks there through a function that it
-//! is given.
+//! [`places`] lists the places to look, from plain data about the node's process, in the order of OTP; [`find`] looks
+//! there. File access is injected.
 //!
-//! How OTP decides: lib/kernel/src/auth.erl (`init_cookie/0`, `read_cookie/0`), tried on OTP 23, 25, 27 and
-//! 29.
+//! OTP's order: lib/kernel/src/auth.erl (`init_cookie/0`, `read_cookie/0`), tested on OTP 23, 25, 27 and 29.
 
 use std::fmt;
 use std::io;
@@ -14,15 +12,15 @@ use std::path::{Path, PathBuf};
 use crate::error::{AttachError, printable};
 use crate::process::Process;
 
-/// A cookie. Its text leaves it only as bytes for a digest; it cannot be printed.
+/// A cookie. It is never printed; its bytes are only used in digests.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cookie(Vec<u8>);
 
 impl Cookie {
-    /// A cookie from its text; `origin` says in an error where the text was found.
+    /// A cookie from its text; errors name `origin` as the place where it was found.
     pub fn new(text: &str, origin: &str) -> Result<Cookie, AttachError> {
         let bad = |reason| AttachError::BadCookie { origin: origin.to_owned(), reason };
-        // Erlang digests an atom's characters as bytes, so only Latin-1 is possible.
+        // Erlang digests the atom's characters as bytes, which limits them to Latin-1.
         let bytes: Option<Vec<u8>> = text.chars().map(|character| u8::try_from(character).ok()).collect();
         match bytes {
             Some(bytes) if bytes.is_empty() => Err(bad("it is empty")),
@@ -32,8 +30,8 @@ impl Cookie {
         }
     }
 
-    /// A cookie from the content of a cookie file, read as `auth:read_cookie/2` does: printable ASCII, and
-    /// behind it nothing but white space.
+    /// A cookie from the content of a cookie file, as `auth:read_cookie/2` reads it: printable ASCII, followed
+    /// by white space only.
     fn from_file(content: &[u8], origin: &str) -> Result<Cookie, AttachError> {
         let end = content.iter().position(|byte| !(b' '..=b'~').contains(byte)).unwrap_or(content.len());
         let (text, rest) = content.split_at(end);
@@ -57,7 +55,7 @@ impl fmt::Debug for Cookie {
     }
 }
 
-/// What the user gave, and where our own user's cookie lies.
+/// The user's own cookie settings.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
     /// `--cookie-file`.
@@ -73,20 +71,20 @@ pub struct Given {
 /// A place where a cookie may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// It is known already.
+    /// A cookie that is known already.
     Text {
-        /// The cookie, or why it is none.
+        /// The cookie.
         cookie: Cookie,
-        /// For messages.
+        /// Where it was found, for messages.
         origin: String,
     },
-    /// It may be in a file.
+    /// A file that may hold it.
     File {
         /// The file.
         path: PathBuf,
-        /// Who can read it, for messages.
+        /// A user who can read it, for messages.
         owner: String,
-        /// Whether it is an error if the file is not there.
+        /// Whether a missing file is an error.
         required: bool,
     },
 }
@@ -96,12 +94,12 @@ pub enum Place {
 pub struct Found {
     /// The cookie.
     pub cookie: Cookie,
-    /// For messages.
+    /// Where it was found, for messages.
     pub origin: String,
 }
 
-/// Where to look, first place first. Without a process (the node was named, or is elsewhere) the user's own
-/// cookie file is the last place.
+/// The places to look, in order. Without a process (the target is a name, or on another host), the user's own
+/// cookie file comes last.
 pub fn places(given: &Given, process: Option<&Process>) -> Result<Vec<Place>, AttachError> {
     if let Some(file) = &given.file {
         return Ok(vec![Place::File { path: file.clone(), owner: "its owner".to_owned(), required: true }]);
@@ -125,14 +123,14 @@ pub fn places(given: &Given, process: Option<&Process>) -> Result<Vec<Place>, At
         places.push(Place::Text { cookie: Cookie::new(text, &origin)?, origin });
     }
     let file = |path: PathBuf| Place::File {
-        path: process.seen_from_here(&path),
+        path: process.path_from_here(&path),
         owner: process.owner.clone(),
         required: false,
     };
     if let Some(release) = process.variable("RELEASE_ROOT") {
         places.push(file(Path::new(release).join("releases/COOKIE")));
     }
-    // erlexec hands the home on as a flag; that one is what the node looks at.
+    // erlexec passes the home directory as a flag, which the node uses.
     let home = process
         .flag_values("home")
         .into_iter()
@@ -144,8 +142,8 @@ pub fn places(given: &Given, process: Option<&Process>) -> Result<Vec<Place>, At
     Ok(places)
 }
 
-/// Looks at each place in turn, with `read` as what reads a file. A file that is not there is passed over;
-/// one that cannot be read is an error, because the node's cookie is probably in it.
+/// Looks at each place in turn; `read` reads a file. Missing files are skipped. A file that cannot be read is an error,
+/// because it probably holds the node's cookie.
 pub fn find(
     places: &[Place],
     mut read: impl FnMut(&Path) -> io::Result<Vec<u8>>,
@@ -185,9 +183,9 @@ fn home_files(home: Option<&Path>, config_home: Option<&Path>) -> impl Iterator<
     in_home.into_iter().chain(config.map(|config| config.join("erlang/.erlang.cookie")))
 }
 
-/// The cookie that a VM takes from its command line. It does so only if `-setcookie COOKIE` stands there
-/// exactly once; of two, none counts, and the cookie file decides. `-setcookie NODE COOKIE` is for other
-/// nodes (OTP 23 lets that one spoil the other, too; it is not told apart here).
+/// The cookie that a VM takes from its command line: only if `-setcookie COOKIE` occurs exactly once. If it occurs twice,
+/// the cookie file decides. `-setcookie NODE COOKIE` is for other nodes (on OTP 23 it counts as a second occurrence, too,
+/// which is ignored here).
 fn from_arguments(process: &Process) -> Option<String> {
     let own: Vec<_> =
         process.flag_values("setcookie").into_iter().filter(|values| values.len() <= 1).collect();

@@ -1,18 +1,18 @@
-//! EPMD's protocol, without its sockets: who is registered on a host, and at which port.
+//! EPMD's protocol, without its sockets: the nodes registered on a host, and their ports.
 //!
-//! EPMD tells the distribution port of each node by the part of its name before the `@`. It answers anybody
-//! and anybody may register any name there, so an answer is a hint: only the handshake proves who listens.
+//! EPMD maps the part of a node's name before the `@` to its distribution port. It answers anybody, and anybody
+//! may register any name, so an answer is only a hint: the handshake proves which node listens.
 //! Source: "Distribution Protocol" in the ERTS User's Guide, section "EPMD Protocol".
 
 use beamtune_model::text::is_hidden;
 
 use crate::error::{AttachError, printable};
 
-/// EPMD's port, unless `ERL_EPMD_PORT` says otherwise.
+/// EPMD's port, unless `ERL_EPMD_PORT` is set.
 pub const DEFAULT_PORT: u16 = 4369;
 
-/// Bytes of an answer that are accepted: some 20,000 names; EPMD itself writes at most 3 kB for one.
-pub const MOST_BYTES: usize = 1 << 20;
+/// Maximum size of an answer: some 20,000 names; EPMD writes at most 3 kB for one.
+pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 const NAMES_REQUEST: u8 = 110;
 const PORT_REQUEST: u8 = 122;
@@ -27,7 +27,7 @@ pub struct Registered {
     pub port: u16,
 }
 
-/// EPMD's answer to the question for one name.
+/// EPMD's answer to a [`port_request`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortAnswer {
     /// The name is not registered.
@@ -41,8 +41,7 @@ pub enum PortAnswer {
     },
 }
 
-/// The port to ask, from the content of `ERL_EPMD_PORT` (in our environment, or in that of the node's
-/// process).
+/// EPMD's port by the value of `ERL_EPMD_PORT`, from our environment or from that of the node's process.
 pub fn port(environment: Option<&str>) -> Result<u16, AttachError> {
     match environment {
         None | Some("") => Ok(DEFAULT_PORT),
@@ -53,14 +52,14 @@ pub fn port(environment: Option<&str>) -> Result<u16, AttachError> {
     }
 }
 
-/// The question for all names. EPMD closes the connection behind its answer.
+/// The request for all names. EPMD closes the connection after its answer.
 pub fn names_request() -> Vec<u8> {
     vec![0, 1, NAMES_REQUEST]
 }
 
-/// The question for one name's port.
+/// The request for one name's port.
 pub fn port_request(name: &str) -> Vec<u8> {
-    // The name comes from a parsed target and is at most 255 characters long.
+    // A parsed target's name has at most 255 characters.
     let length = u16::try_from(name.len() + 1).unwrap_or(u16::MAX);
     let mut request = length.to_be_bytes().to_vec();
     request.push(PORT_REQUEST);
@@ -70,8 +69,8 @@ pub fn port_request(name: &str) -> Vec<u8> {
 
 /// Reads the whole answer to [`names_request`].
 pub fn parse_names(answer: &[u8]) -> Result<Vec<Registered>, &'static str> {
-    let text = answer.get(4..).ok_or("the list of names breaks off")?;
-    let text = std::str::from_utf8(text).map_err(|_| "the list of names is no UTF-8")?;
+    let text = answer.get(4..).ok_or("the list of names is truncated")?;
+    let text = std::str::from_utf8(text).map_err(|_| "the list of names is not UTF-8")?;
     text.lines().map(|line| parse_name(line).ok_or("a line of the list names no node")).collect()
 }
 
@@ -87,8 +86,7 @@ pub fn parse_port(answer: &[u8]) -> Result<Option<PortAnswer>, &'static str> {
     match *answer {
         [] | [PORT_ANSWER] => Ok(None),
         [PORT_ANSWER, 0, ref rest @ ..] => match *rest {
-            // Port, node type, protocol, highest and lowest version; name and extra follow and say nothing
-            // new.
+            // Port, node type, protocol, highest and lowest version; name and extra follow, and are not needed.
             [p1, p0, _, _, h1, h0, ..] => match u16::from_be_bytes([p1, p0]) {
                 0 => Err("the port is 0"),
                 port => Ok(Some(PortAnswer::Port { port, highest_version: u16::from_be_bytes([h1, h0]) })),
@@ -107,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_names_is_read_line_by_line() {
+    fn name_list_is_parsed_by_line() {
         fn check(text: &[u8], expect: Result<&[(&str, u16)], &'static str>) {
             let answer = [b"\0\0\x11\x11", text].concat();
             let expect = expect.map(|names| {
@@ -124,12 +122,12 @@ mod tests {
         check(b"name a at port 65536\n", Err("a line of the list names no node"));
         check(b"name a\x1b[2J at port 1\n", Err("a line of the list names no node"));
         check(b"HTTP/1.1 400 Bad Request\n", Err("a line of the list names no node"));
-        check(b"name \xFF at port 1\n", Err("the list of names is no UTF-8"));
-        assert_eq!(parse_names(b"\0\0"), Err("the list of names breaks off"));
+        check(b"name \xFF at port 1\n", Err("the list of names is not UTF-8"));
+        assert_eq!(parse_names(b"\0\0"), Err("the list of names is truncated"));
     }
 
     #[test]
-    fn a_port_is_read_as_soon_as_it_has_come() {
+    fn port_is_parsed_as_soon_as_it_is_complete() {
         let whole = [119, 0, 0x64, 0x48, 77, 0, 0, 6, 0, 5, 0, 1, b'a', 0, 0];
         for end in 0..8 {
             assert_eq!(parse_port(&whole[..end]), Ok(None), "{end} bytes");
@@ -146,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_as_the_protocol_has_them() {
+    fn requests_follow_the_protocol() {
         assert_eq!(names_request(), [0, 1, 110]);
         assert_eq!(port_request("ab"), [0, 3, 122, b'a', b'b']);
     }
 
     #[test]
-    fn the_port_of_epmd_comes_from_the_environment() {
+    fn epmd_port_comes_from_the_environment() {
         assert_eq!(port(None).unwrap(), 4369);
         assert_eq!(port(Some("")).unwrap(), 4369);
         assert_eq!(port(Some("4370")).unwrap(), 4370);

@@ -1,7 +1,7 @@
-//! Items that are read only when somebody asks for them by name, because they take long, or disturb the node.
+//! Explicit items: read only on request, because they take long or disturb the node.
 //!
-//! They are asked for once, with [`crate::source::NodeSource::ask_once`], and come with the next closer look as rows of that
-//! sample. `docs/agent-protocol.md` says what each of them does to a node.
+//! [`crate::source::NodeSource::ask_once`] requests them once; they arrive with the next detailed sample, as rows of that
+//! sample. `docs/agent-protocol.md` says how each of them affects the node.
 
 use std::time::Duration;
 
@@ -12,97 +12,97 @@ use crate::sample::locks::refusal;
 /// Their names in the protocol.
 pub(crate) const NAMES: &[&str] = &["carriers", "allocations", "code_memory", "holders", "collect", "locks"];
 
-/// How long an item may have: what the agent takes.
-const LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(600);
+/// Time limits that the agent accepts for an item.
+const ITEM_LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(600);
 
-/// How long locks may be counted: what the agent takes.
-const COUNTED: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+/// Periods that the agent accepts for counting locks.
+const COUNT_PERIODS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(600);
 
-/// How long collecting their counts may take besides: at least, usually, at most.
-const COLLECTED: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(30), Duration::from_secs(120)];
+/// Time allowed for reading the lock counts after they were counted: minimum, default, maximum.
+const READ_TIMES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(30), Duration::from_secs(120)];
 
-/// How much longer than its limit the agent waits for an item before it gives it up, and a little for the way.
+/// The agent's own grace beyond an item's limit before it gives up, plus the round trip.
 const GRACE: Duration = Duration::from_secs(4);
 
-/// Instances that an estimate names; no VM has so many.
-const MOST_SKIPPED: usize = 16_384;
+/// Maximum of allocator instances read from an estimate; no VM has this many.
+const MAX_SKIPPED: usize = 16_384;
 
-/// An item, with the time that it may take on the node.
+/// An explicit item and its time limit on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explicit {
-    /// What is to be read or done.
+    /// What to read or do.
     pub what: What,
-    /// What does not get its turn in that time is told as such. 50 ms to 10 minutes.
+    /// Time limit, 50 ms to 10 minutes. The rows say what was not reached in that time.
     pub limit: Duration,
 }
 
-/// What can be asked for.
+/// The kinds of explicit items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum What {
-    /// What is in the carriers: [`beamtune_model::CarrierRow`].
+    /// Contents of the carriers: [`beamtune_model::CarrierRow`].
     Carriers(Walk),
-    /// What that would cost; tells no rows. See [`crate::source::NodeSource::estimate_walk`].
+    /// An estimate of what `Carriers` would cost; yields no rows. See [`crate::source::NodeSource::estimate_walk`].
     WalkCost(Walk),
-    /// By whom blocks were allocated, and for what: [`beamtune_model::AllocationRow`]. Costs what walking the carriers of these
-    /// allocators costs; unsupported where none has tags.
+    /// Blocks by allocating function and type: [`beamtune_model::AllocationRow`]. Costs as much as walking the carriers of these
+    /// allocators; unsupported where no allocator has tags (`+M<S>atags`).
     Allocations {
-        /// Where they are looked for.
+        /// The carriers to walk.
         walk: Walk,
-        /// So many of the largest are told. 1 to 1,000.
+        /// Number of the largest rows to report, 1 to 1,000.
         top: u32,
     },
-    /// Code by application ([`beamtune_model::CodeRow`]), and persistent terms. For this the VM stands still: 0.25 ms for a thousand
-    /// modules, and until each scheduler is between two processes. Not done where a scheduler does not answer at once.
+    /// Code by application ([`beamtune_model::CodeRow`]), and persistent terms. Stops all schedulers for 0.25 ms per thousand
+    /// modules, after waiting until each is between two processes. Not done if a scheduler does not answer at once.
     CodeMemory {
-        /// So many applications are told. 1 to 200.
+        /// Number of applications to report, 1 to 200.
         top: u32,
     },
-    /// Who holds binaries: [`beamtune_model::HolderRow`]. Finding them looks at all processes from outside (a second for a million of
-    /// them); then each is asked for a list of its references, which holds it for 0.1 to 0.3 s if there are a million.
+    /// Processes that hold binaries: [`beamtune_model::HolderRow`]. Finding them reads all processes from outside (1 s per million
+    /// processes); then each process lists its references, which occupies it for 0.1 to 0.3 s per million references.
     Holders {
-        /// These processes, by their pids (`<0.123.0>`) or registered names; empty: those that refer to the most.
+        /// The processes, by pid (`<0.123.0>`) or registered name; empty: those that refer to the most bytes.
         pids: Vec<String>,
-        /// So many are asked where none are named. 1 to 50.
+        /// Number of processes to ask if none are named, 1 to 50.
         top: u32,
     },
-    /// **Changes the node**: collects the garbage of processes, one after the other. [`beamtune_model::CollectionRow`] and
+    /// **Changes the node**: garbage-collects processes, one after the other. [`beamtune_model::CollectionRow`] and
     /// [`beamtune_model::CollectRow`].
     Collect(Collect),
-    /// Which locks are waited for, on an emulator that counts them: [`beamtune_model::LockSession`] and [`beamtune_model::LockRow`].
-    /// **Sets the node's counts of locks to nothing**, and for that time what is counted; any other emulator is left as it is, and
-    /// there is a gap that says so.
+    /// Lock contention, on an emulator with lock counting: [`beamtune_model::LockSession`] and [`beamtune_model::LockRow`].
+    /// **Resets the node's lock counters**, and changes for that period which locks are counted. Any other emulator is left
+    /// untouched, and a gap says so.
     Locks(Locks),
-    /// What that would cost; tells no rows. See [`crate::source::NodeSource::estimate_locks`].
+    /// An estimate of what `Locks` would cost; yields no rows. See [`crate::source::NodeSource::estimate_locks`].
     LocksCost(Locks),
 }
 
-/// Categories of locks, as the VM names them (`lcnt_category_map` in erl_bif_info.c, OTP 23 to 29).
+/// Lock categories, as the VM names them (`lcnt_category_map` in erl_bif_info.c, OTP 23 to 29).
 pub const LOCK_CATEGORIES: [&str; 8] =
     ["allocator", "db", "debug", "distribution", "generic", "io", "process", "scheduler"];
 
-/// Which locks are counted, and for how long.
+/// Which locks to count, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Locks {
-    /// Those of these [categories](LOCK_CATEGORIES); empty: of all but `process`, of which there are five for each process, and
-    /// `debug`.
+    /// Their [categories](LOCK_CATEGORIES); empty: all but `debug` and `process` (the latter has five locks per process).
     pub categories: Vec<String>,
-    /// For how long. 100 ms to 10 minutes.
+    /// Period of counting, 100 ms to 10 minutes.
     pub length: Duration,
-    /// So many single locks are told of those that were waited for the longest. 1 to 2,000.
+    /// Number of single locks to report, those with the longest waits, 1 to 2,000.
     pub top: u32,
-    /// Nothing is counted where the counts may need a larger address space than this, in bytes, or half of what the host has left.
+    /// Count nothing if the counts may need more address space than this, in bytes, or half of the host's available memory.
     pub max_bytes: u64,
 }
 
 impl Locks {
-    /// Those that are few, with the 200 that stand out the most, and no more than 1 GiB.
+    /// The default categories, 200 single locks, and at most 1 GiB.
     pub fn new(length: Duration) -> Locks {
         Locks { categories: Vec::new(), length, top: 200, max_bytes: 1 << 30 }
     }
 
     fn length(&self) -> Duration {
-        self.length.clamp(*COUNTED.start(), *COUNTED.end())
+        self.length.clamp(*COUNT_PERIODS.start(), *COUNT_PERIODS.end())
     }
 
     fn parameters(&self) -> Vec<(Value<'static>, Value<'static>)> {
@@ -118,40 +118,40 @@ impl Locks {
     }
 }
 
-/// Whose garbage is collected, and when that is to stop.
+/// Which processes to garbage-collect, and when to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collect {
-    /// Whose.
+    /// The processes.
     pub whom: Whom,
-    /// So many are collected between two pauses, in which others have their turn. 1 to 1,000.
+    /// Number of processes to collect between two pauses, 1 to 1,000.
     pub batch: u32,
-    /// How long these are. 1 ms to 1 s.
+    /// Length of a pause, in which other processes run. 1 ms to 1 s.
     pub pause: Duration,
-    /// It stops when a process has to wait longer than this for a scheduler. 1 ms to 1 min.
+    /// Stop when a process waits longer than this for a scheduler. 1 ms to 1 min.
     pub latency_limit: Duration,
-    /// Processes with a larger heap than this are left out: a collection needs room for a second one, and takes long. In bytes.
+    /// Skip processes with a larger heap than this, in bytes: their collection takes long, and needs room for a second heap.
     pub max_heap_bytes: u64,
-    /// So many of those that gave back the most are told. 1 to 100.
+    /// Number of processes to report, those that freed the most, 1 to 100.
     pub top: u32,
 }
 
-/// Processes to be collected.
+/// Processes to garbage-collect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Whom {
-    /// These, by their pids (`<0.123.0>`) or registered names; at most 1,000.
+    /// These, by pid (`<0.123.0>`) or registered name; at most 1,000.
     Named(Vec<String>),
-    /// The largest ones, and some chosen by chance.
+    /// The largest ones, and a random sample.
     Sample {
-        /// Thousandths of all processes.
+        /// Share of all processes, in permille.
         permille: u32,
-        /// No more than these. 1 to 100,000.
+        /// Maximum number, 1 to 100,000.
         most: u32,
     },
 }
 
 impl Collect {
-    /// With limits that a busy node does not notice: 10 at a time with 10 ms between them, heaps of at most 256 MiB, and an end as
-    /// soon as a process has to wait for 50 ms.
+    /// Limits that a busy node does not notice: batches of 10, pauses of 10 ms, heaps of at most 256 MiB, and a stop as soon as
+    /// a process waits for 50 ms.
     pub fn new(whom: Whom) -> Collect {
         let (pause, latency_limit) = (Duration::from_millis(10), Duration::from_millis(50));
         Collect { whom, batch: 10, pause, latency_limit, max_heap_bytes: 256 << 20, top: 20 }
@@ -181,18 +181,18 @@ fn names(names: &[String]) -> Value<'static> {
     Value::List(names.iter().map(|name| Value::binary(name.clone().into_bytes())).collect())
 }
 
-/// Which carriers are walked.
+/// Which carriers to walk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Walk {
-    /// Those of these allocators (`eheap_alloc`); empty: of all.
+    /// Their allocators (`eheap_alloc`); empty: all.
     pub allocators: Vec<String>,
-    /// Before ERTS 15.1 (OTP 27.1), a walk through large pools of carriers leaves the VM's own count of pooled carriers wrong
-    /// until the node is started anew. So there they are left out, unless this is true.
+    /// Whether to walk large carrier pools before ERTS 15.1 (OTP 27.1), where this leaves the VM's own count of pooled carriers
+    /// wrong until the node restarts.
     pub pools: bool,
 }
 
 impl Explicit {
-    /// With the time that is usual for it.
+    /// An item with its default time limit.
     pub fn new(what: What) -> Explicit {
         let limit = match &what {
             What::Carriers(_)
@@ -202,27 +202,27 @@ impl Explicit {
             | What::LocksCost(_) => Duration::from_secs(10),
             What::Collect(_) => Duration::from_secs(30),
             What::CodeMemory { .. } => Duration::from_secs(5),
-            What::Locks(locks) => locks.length() + COLLECTED[1],
+            What::Locks(locks) => locks.length() + READ_TIMES[1],
         };
         Explicit { what, limit }
     }
 
-    /// After so long it has been answered, or given up.
-    pub(crate) fn patience(&self) -> Duration {
+    /// Time after which the agent has answered or given up.
+    pub(crate) fn answer_timeout(&self) -> Duration {
         self.limit().saturating_add(GRACE)
     }
 
     fn limit(&self) -> Duration {
         match &self.what {
             What::Locks(locks) => {
-                let [least, _, most] = COLLECTED.map(|collected| locks.length() + collected);
-                self.limit.clamp(least, most)
+                let [min, _, max] = READ_TIMES.map(|reading| locks.length() + reading);
+                self.limit.clamp(min, max)
             }
-            _ => self.limit.clamp(*LIMITS.start(), *LIMITS.end()),
+            _ => self.limit.clamp(*ITEM_LIMITS.start(), *ITEM_LIMITS.end()),
         }
     }
 
-    /// As the agent takes it.
+    /// The item as a term of the protocol.
     pub(crate) fn to_value(&self) -> Value<'static> {
         let (name, mut parameters) = match &self.what {
             What::Carriers(walk) => ("carriers", walk.parameters()),
@@ -230,18 +230,18 @@ impl Explicit {
                 let only = (Value::atom("estimate"), Value::from(true));
                 ("carriers", walk.parameters().into_iter().chain([only]).collect())
             }
-            What::Allocations { walk, top: most } => {
-                ("allocations", walk.parameters().into_iter().chain([top(*most)]).collect())
+            What::Allocations { walk, top: count } => {
+                ("allocations", walk.parameters().into_iter().chain([top(*count)]).collect())
             }
-            What::Holders { pids, top: most } => {
+            What::Holders { pids, top: count } => {
                 let pids = (!pids.is_empty()).then(|| (Value::atom("pids"), names(pids)));
-                ("holders", pids.into_iter().chain([top(*most)]).collect())
+                ("holders", pids.into_iter().chain([top(*count)]).collect())
             }
             What::Collect(collect) => ("collect", collect.parameters()),
-            What::CodeMemory { top: most } => ("code_memory", vec![top(*most)]),
+            What::CodeMemory { top: count } => ("code_memory", vec![top(*count)]),
             What::Locks(locks) => ("locks", locks.parameters()),
             What::LocksCost(locks) => {
-                // The agent takes no limit that is below the time for which it would count.
+                // The agent rejects a limit below the period of counting.
                 let only = [
                     (Value::atom("estimate"), Value::from(true)),
                     (Value::atom("for_ms"), Value::from(100u64)),
@@ -255,8 +255,8 @@ impl Explicit {
     }
 }
 
-fn top(most: u32) -> (Value<'static>, Value<'static>) {
-    (Value::atom("top"), Value::from(u64::from(most)))
+fn top(count: u32) -> (Value<'static>, Value<'static>) {
+    (Value::atom("top"), Value::from(u64::from(count)))
 }
 
 impl Walk {
@@ -269,40 +269,40 @@ impl Walk {
     }
 }
 
-/// What a walk through carriers would cost the node.
+/// Estimated cost of a carrier walk to the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WalkCost {
-    /// Instances of allocators that would be walked.
+    /// Allocator instances that would be walked.
     pub instances: u64,
     /// Their carriers.
     pub carriers: u64,
-    /// The size of these, in bytes.
+    /// Total size of the carriers, in bytes.
     pub bytes: u64,
-    /// Blocks in them that would be looked at, used ones and free ones.
+    /// Blocks in them that would be visited, used and free.
     pub blocks: u64,
-    /// How long it would take, one instance after the other.
+    /// Duration of the walk, one instance after the other.
     pub takes: Duration,
-    /// How long at most one scheduler would be held in one go.
+    /// Longest time for which one scheduler would be occupied without a pause.
     pub holds: Duration,
-    /// The instance by which that was measured, such as `ll_alloc/0`; `None` if there was no cheap one, so that only experience with
-    /// other nodes stands behind it.
+    /// The instance on which the estimate was calibrated, such as `ll_alloc/0`; `None` if no instance was cheap enough, so that the
+    /// estimate relies on measurements of other nodes.
     pub measured_by: Option<String>,
-    /// What would be left out.
+    /// Carriers that would be left out.
     pub skipped: Vec<SkippedCarriers>,
 }
 
-/// Carriers of an instance that would not be walked.
+/// Carriers of one allocator instance that would not be walked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SkippedCarriers {
     /// The allocator.
     pub allocator: String,
     /// Its instance.
     pub instance: u64,
-    /// Why, as in [`beamtune_model::CarrierRow::skipped`].
+    /// The reason, as in [`beamtune_model::CarrierRow::skipped`].
     pub why: String,
-    /// Carriers.
+    /// Number of carriers.
     pub carriers: u64,
-    /// Their size, in bytes.
+    /// Their total size, in bytes.
     pub bytes: u64,
 }
 
@@ -315,7 +315,7 @@ impl WalkCost {
             Some(name) => Some(format!("{}/{}", name.as_str()?, measured.field("instance")?.as_u64()?)),
             None => None,
         };
-        let skipped = value.field("skipped")?.list()?.take(MOST_SKIPPED).map(SkippedCarriers::read);
+        let skipped = value.field("skipped")?.list()?.take(MAX_SKIPPED).map(SkippedCarriers::read);
         Ok(WalkCost {
             instances: number("instances")?,
             carriers: number("carriers")?,
@@ -329,43 +329,44 @@ impl WalkCost {
     }
 }
 
-/// What the agent says of an emulator that counts no locks.
+/// The agent's answer on an emulator without lock counting.
 const NOT_LCNT: &str = "not_lcnt";
 
-/// What counting locks would cost the node.
+/// Estimated cost of lock counting to the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocksCost {
-    /// Why they would not be counted, in the protocol's word: `not_lcnt`, `copy_save`, `no_answer`. What is said below is then 0 where it
-    /// is not known.
+    /// Why locks would not be counted, as the protocol names it: `not_lcnt`, `copy_save`, `no_answer`. Unknown numbers below are
+    /// then 0.
     pub refused: Option<String>,
-    /// Locks that would be counted, about.
+    /// Approximate number of locks that would be counted.
     pub locks: u64,
     /// Processes of the node.
     pub processes: u64,
-    /// Tables of the node.
+    /// ETS tables of the node.
     pub tables: u64,
-    /// What collecting their counts would take of memory for a moment, in bytes, about.
+    /// Approximate memory that reading the counts takes for a moment, in bytes.
     pub bytes: u64,
-    /// What it would take of address space, in bytes; [`Locks::max_bytes`] is the most that is allowed.
+    /// Address space that it reserves, in bytes; limited by [`Locks::max_bytes`].
     pub reserved_bytes: u64,
-    /// What the host and the node's control groups have left, in bytes; `None` where that cannot be read.
+    /// Memory available in the host and the node's control groups, in bytes; `None` if it cannot be read.
     pub available_bytes: Option<u64>,
 }
 
 impl LocksCost {
-    /// True where the emulator is one that counts locks, whether or not it can be asked to now.
+    /// Whether the emulator supports lock counting, even if it is refused now.
     pub fn can_count(&self) -> bool {
         self.refused.as_deref() != Some(NOT_LCNT)
     }
 
-    /// Why they would not be counted, and what to do about it; `None`: they would.
+    /// Why locks would not be counted, and what to do about it; `None` if they would be.
     pub fn why_not(&self) -> Option<String> {
-        self.refused.as_deref().map(|told| refusal(told).1)
+        self.refused.as_deref().map(|outcome| refusal(outcome).1)
     }
 
     /// Reads the agent's answer.
     pub(crate) fn read(value: Term<'_>) -> Result<LocksCost, TermError> {
-        let refused = Some(value.field("told")?.as_atom()?).filter(|told| *told != "ok").map(str::to_owned);
+        let outcome = value.field("told")?.as_atom()?;
+        let refused = (outcome != "ok").then(|| outcome.to_owned());
         let Some(estimate) = value.get("estimate")? else {
             return Ok(LocksCost { refused, ..LocksCost::default() });
         };
@@ -401,8 +402,8 @@ mod tests {
     use super::*;
     use crate::etf::{Document, Limits};
 
-    /// An item's name, and its parameters in an order of their own.
-    fn plain(item: Term<'_>) -> (String, Vec<String>) {
+    /// An item's name and its sorted parameters.
+    fn name_and_parameters(item: Term<'_>) -> (String, Vec<String>) {
         let [name, parameters] = item.tuple_of().unwrap();
         let mut pairs: Vec<_> =
             parameters.map().unwrap().map(|(key, value)| format!("{key} {value}")).collect();
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_what_real_agents_have_answered() {
+    fn requests_equal_those_of_the_fixtures() {
         let walk = Walk { allocators: vec!["binary_alloc".to_owned(), "ets_alloc".to_owned()], pools: true };
         let everywhere = Walk { allocators: Vec::new(), ..walk.clone() };
         let whom = Whom::Sample { permille: 1_000, most: 50 };
@@ -427,22 +428,22 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../agent/fixtures/request-sample-asked.etf");
         let fixture = Document::decode(std::fs::read(path).unwrap(), 0, Limits::default()).unwrap();
         let [_, _, _, items, _] = fixture.root().tuple_of().unwrap();
-        let expect: Vec<_> = items.list().unwrap().map(plain).collect();
+        let expect: Vec<_> = items.list().unwrap().map(name_and_parameters).collect();
         let names: Vec<_> = expect.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, NAMES);
         for (what, expect) in asked.into_iter().zip(expect) {
             let value = Explicit::new(what).to_value();
             let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
-            assert_eq!(plain(document.root()), expect);
+            assert_eq!(name_and_parameters(document.root()), expect);
         }
     }
 
     #[test]
-    fn limits_are_those_that_the_agent_takes() {
+    fn limits_are_clamped_to_those_that_the_agent_accepts() {
         let check = |limit, expect| {
             let explicit = Explicit { what: What::CodeMemory { top: 1 }, limit };
             assert_eq!(explicit.limit(), Duration::from_millis(expect));
-            assert_eq!(explicit.patience(), Duration::from_millis(expect) + GRACE);
+            assert_eq!(explicit.answer_timeout(), Duration::from_millis(expect) + GRACE);
         };
         check(Duration::ZERO, 50);
         check(Duration::from_secs(7), 7_000);
@@ -452,9 +453,9 @@ mod tests {
             explicit.limit = Duration::from_millis(limit);
             let value = explicit.to_value();
             let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
-            let (_, parameters) = plain(document.root());
-            for told in [format!("for_ms {}", expect[0]), format!("limit_ms {}", expect[1])] {
-                assert!(parameters.contains(&told), "{told} of {parameters:?}");
+            let (_, parameters) = name_and_parameters(document.root());
+            for parameter in [format!("for_ms {}", expect[0]), format!("limit_ms {}", expect[1])] {
+                assert!(parameters.contains(&parameter), "{parameter} in {parameters:?}");
             }
         };
         check(0, 0, [100, 1_100]);
@@ -464,11 +465,11 @@ mod tests {
     }
 
     #[test]
-    fn what_counting_locks_costs_is_asked_without_counting() {
+    fn lock_cost_is_requested_without_counting() {
         let locks = Locks { categories: vec!["db".to_owned()], ..Locks::new(Duration::from_secs(90)) };
         let value = Explicit::new(What::LocksCost(locks)).to_value();
         let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
-        let (name, parameters) = plain(document.root());
+        let (name, parameters) = name_and_parameters(document.root());
         let expect = [
             "categories [<<\"db\">>]",
             "estimate true",
@@ -481,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_counting_locks_is_read_as_it_is() {
+    fn lock_cost_is_read_and_negative_numbers_are_errors() {
         let map = |pairs: &[(&'static str, Value<'static>)]| {
             Value::Map(pairs.iter().map(|(key, value)| (Value::atom(*key), value.clone())).collect())
         };
@@ -489,7 +490,7 @@ mod tests {
             let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
             LocksCost::read(document.root())
         };
-        let told = |told| ("told", Value::atom(told));
+        let outcome = |outcome| ("told", Value::atom(outcome));
         let keys = ["locks", "processes", "tables", "bytes", "reserved_bytes"];
         let estimate = |numbers: [i64; 5]| {
             let pairs: Vec<_> = keys.into_iter().zip(numbers.map(Value::from)).collect();
@@ -504,25 +505,26 @@ mod tests {
             reserved_bytes: 70_000,
             available_bytes: None,
         };
-        assert_eq!(read(map(&[told("ok"), estimate([500, 40, 30, 60_000, 70_000])])).unwrap(), expect);
+        assert_eq!(read(map(&[outcome("ok"), estimate([500, 40, 30, 60_000, 70_000])])).unwrap(), expect);
         let refused = Some("copy_save".to_owned());
         assert!(expect.can_count() && expect.why_not().is_none());
         let expect = LocksCost { refused, ..expect };
-        assert_eq!(read(map(&[told("copy_save"), estimate([500, 40, 30, 60_000, 70_000])])).unwrap(), expect);
+        let copy_save = map(&[outcome("copy_save"), estimate([500, 40, 30, 60_000, 70_000])]);
+        assert_eq!(read(copy_save).unwrap(), expect);
         assert!(expect.can_count() && expect.why_not().unwrap().contains("(copy_save, false)"));
         let expect = LocksCost { refused: Some("not_lcnt".to_owned()), ..LocksCost::default() };
-        assert_eq!(read(map(&[told("not_lcnt")])).unwrap(), expect);
+        assert_eq!(read(map(&[outcome("not_lcnt")])).unwrap(), expect);
         assert!(!expect.can_count());
         for place in 0..5 {
             let mut numbers = [1; 5];
             numbers[place] = -1;
-            read(map(&[told("ok"), estimate(numbers)])).unwrap_err();
+            read(map(&[outcome("ok"), estimate(numbers)])).unwrap_err();
         }
         read(map(&[estimate([1; 5])])).unwrap_err();
     }
 
     #[test]
-    fn an_estimate_is_read_as_it_is_and_nothing_in_it_is_negative() {
+    fn walk_cost_is_read_and_negative_numbers_are_errors() {
         let map = |pairs: &[(&'static str, Value<'static>)]| {
             Value::Map(pairs.iter().map(|(key, value)| (Value::atom(*key), value.clone())).collect())
         };

@@ -1,50 +1,50 @@
-//! Frames: how messages lie in the stream of bytes between two nodes, without its socket.
+//! Frames: the unit of the byte stream between two nodes, without its socket.
 //!
-//! A frame is its length in 4 bytes and then as many bytes; one of length 0 is a *tick*, the sign of life
-//! that the other side must answer with a tick of its own, or the node drops the connection after a minute.
+//! A frame is a length in 4 bytes, followed by that many bytes. A frame of length 0 is a *tick*, which the other side
+//! must answer with a tick of its own, or the node drops the connection after a minute.
 //! Source: "Distribution Protocol" in the ERTS User's Guide; net_ticktime in kernel(6).
 
-/// A frame of no content.
+/// The frame of length 0.
 pub const TICK: [u8; 4] = [0; 4];
 
-/// What the stream held.
+/// A frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A sign of life; to be answered with [`TICK`].
+    /// A keep-alive, to be answered with [`TICK`].
     Tick,
     /// The content of a frame.
     Message(Vec<u8>),
 }
 
-/// A frame longer than is accepted; the stream cannot be read any further.
+/// A frame above the size limit; the stream cannot be read any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong {
     /// The announced length in bytes.
     pub bytes: usize,
 }
 
-/// Splits a stream into frames. The memory it takes follows what has come, not what a length promises.
+/// Splits a stream into frames. Its memory grows with the bytes received, not with the announced length.
 #[derive(Debug)]
 pub struct Splitter {
-    most_bytes: usize,
+    max_bytes: usize,
     header: Vec<u8>,
     /// The content so far and its announced length, once the header is complete.
     content: Option<(Vec<u8>, usize)>,
 }
 
 impl Splitter {
-    /// A splitter that refuses frames of more than `most_bytes`.
-    pub fn new(most_bytes: usize) -> Splitter {
-        Splitter { most_bytes, header: Vec::with_capacity(4), content: None }
+    /// A splitter that rejects frames of more than `max_bytes`.
+    pub fn new(max_bytes: usize) -> Splitter {
+        Splitter { max_bytes, header: Vec::with_capacity(4), content: None }
     }
 
-    /// Takes the next frame from `input`, and the bytes that it consists of. `None` if more are needed.
+    /// Consumes the next frame from `input`. `None` if it is not complete yet.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Frame>, TooLong> {
         let Some((content, length)) = &mut self.content else {
             take(input, 4 - self.header.len(), &mut self.header);
             let Ok(header) = <[u8; 4]>::try_from(self.header.as_slice()) else { return Ok(None) };
             let bytes = u32::from_be_bytes(header) as usize;
-            if bytes > self.most_bytes {
+            if bytes > self.max_bytes {
                 return Err(TooLong { bytes });
             }
             self.header.clear();
@@ -64,8 +64,8 @@ impl Splitter {
     }
 }
 
-fn take(input: &mut &[u8], most: usize, into: &mut Vec<u8>) {
-    let (taken, rest) = input.split_at(most.min(input.len()));
+fn take(input: &mut &[u8], max: usize, into: &mut Vec<u8>) {
+    let (taken, rest) = input.split_at(max.min(input.len()));
     into.extend_from_slice(taken);
     *input = rest;
 }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_beyond_the_limit_is_refused_before_memory_is_taken() {
+    fn too_long_frame_is_rejected_before_memory_is_allocated() {
         let mut splitter = Splitter::new(1_000);
         assert_eq!(splitter.next(&mut &[0xFF; 4][..]), Err(TooLong { bytes: 0xFFFF_FFFF }));
         let mut splitter = Splitter::new(1 << 30);
@@ -87,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_out_as_they_went_in_however_the_stream_is_cut(
+        fn frames_survive_any_split_of_the_stream(
             frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20),
             cuts in proptest::collection::vec(1..30usize, 1..200),
         ) {

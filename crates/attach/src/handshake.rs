@@ -1,6 +1,6 @@
-//! The handshake that turns a TCP connection into one between nodes, without its socket.
+//! The distribution handshake, without its socket.
 //!
-//! Version 6 (OTP 23 and later), the connecting side, as a *hidden* node. Over TLS it is the same, but for the lengths.
+//! Version 6 (OTP 23 and later), the connecting side, as a *hidden* node. Over TLS only the length fields differ.
 //!
 //! ```text
 //! we                                   the node
@@ -11,8 +11,8 @@
 //!                         <-------     acknowledgement (digest)
 //! ```
 //!
-//! Both sides prove that they know the cookie. Ours goes over the wire only as an MD5 digest with the node's
-//! challenge, and not before the node's name is the expected one.
+//! Both sides prove that they know the cookie. We send ours only as an MD5 digest with the node's challenge, and only
+//! after the node has given the expected name.
 //! Source: "Distribution Protocol" in the ERTS User's Guide, section "Distribution Handshake";
 //! lib/kernel/src/dist_util.erl.
 
@@ -24,7 +24,7 @@ use md5::{Digest, Md5};
 use crate::cookie::Cookie;
 use crate::error::{AttachError, printable};
 
-/// Capabilities, erts/emulator/beam/dist.h.
+/// Capability flags, erts/emulator/beam/dist.h.
 mod flag {
     pub const EXTENDED_REFERENCES: u64 = 0x4;
     pub const DIST_MONITOR: u64 = 0x8;
@@ -43,7 +43,7 @@ mod flag {
     pub const EXIT_PAYLOAD: u64 = 0x400000;
     pub const HANDSHAKE_23: u64 = 0x1000000;
     pub const UNLINK_ID: u64 = 0x2000000;
-    // The manual of OTP 25 gives bit 36; the code has this one.
+    // OTP 25's manual says bit 36; its code uses this one.
     pub const MANDATORY_25_DIGEST: u64 = 0x4000000;
     pub const SPAWN: u64 = 1 << 32;
     pub const NAME_ME: u64 = 1 << 33;
@@ -51,10 +51,10 @@ mod flag {
     pub const ALIAS: u64 = 1 << 35;
 }
 
-/// What we offer. Not among it:
+/// Our capabilities. Left out are:
 /// - `PUBLISHED`: we stay hidden, out of `nodes()` and of `global`'s cluster;
-/// - `DIST_HDR_ATOM_CACHE` and `FRAGMENTS`: without both, each message comes whole and in one frame, and no
-///   state is kept that a lost message could spoil.
+/// - `DIST_HDR_ATOM_CACHE` and `FRAGMENTS`: without both, each message is one frame, and decoding it needs no
+///   state from earlier ones.
 const OFFERED: u64 = flag::EXTENDED_REFERENCES
     | flag::FUN_TAGS
     | flag::NEW_FUN_TAGS
@@ -70,7 +70,7 @@ const OFFERED: u64 = flag::EXTENDED_REFERENCES
     // Mandatory since OTP 26.
     | flag::V4_NC
     | flag::UNLINK_ID
-    // Both, or the end of a monitored process is never told.
+    // Without both, we are never notified when a monitored process ends.
     | flag::DIST_MONITOR
     | flag::DIST_MONITOR_NAME
     | flag::SMALL_ATOM_TAGS
@@ -79,37 +79,37 @@ const OFFERED: u64 = flag::EXTENDED_REFERENCES
     | flag::SPAWN
     | flag::ALIAS;
 
-/// Bytes of a packet that are accepted in the handshake, as many as 2 bytes of length can say.
-const MOST_PACKET_BYTES: usize = 0xFFFF;
+/// Maximum size of a handshake packet, the largest that a 2-byte length can express.
+const MAX_PACKET_BYTES: usize = 0xFFFF;
 
-/// How we are called.
+/// Our node name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnName {
-    /// As we like.
+    /// A name that we choose.
     Ours {
         /// The name before the `@`.
         name: String,
         /// The incarnation, not 0.
         creation: u32,
     },
-    /// As the node likes ("dynamic name"). It makes up the first name for a host with a random number from crypto: the
-    /// code server loads that module if nobody has used it, and `net_kernel` waits for it, and with it everybody who wants
-    /// to connect. On a node with long run queues that was seen to take longer than 10 s.
+    /// A "dynamic name" that the node chooses. For the first name of a host it needs a random number from crypto: if that
+    /// module is not loaded yet, `net_kernel` waits for the code server, and all connecting nodes wait for `net_kernel`. On a
+    /// node with long run queues this took longer than 10 s.
     OfNode,
 }
 
-/// Which node is expected at the other end.
+/// The node expected at the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
-    /// Any, because only an address is known.
+    /// Any node, because only an address is known.
     Any,
-    /// One with this name before the `@`.
+    /// A node with this name before the `@`.
     Name(String),
-    /// The one with this full name.
+    /// The node with this full name.
     FullName(String),
 }
 
-/// In how many bytes the length of a packet of the handshake stands. (Behind the handshake it is always 4.)
+/// Size of the length field of handshake packets, in bytes. (After the handshake it is always 4.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lengths {
     /// Over TCP (lib/kernel/src/inet_tcp_dist.erl, `gen_listen/3`).
@@ -118,34 +118,34 @@ pub enum Lengths {
     Four,
 }
 
-/// What a handshake needs to know.
+/// Input of a handshake.
 #[derive(Debug)]
 pub struct Parameters {
     /// The peer as error messages call it.
     pub peer: String,
-    /// Which node it must turn out to be.
+    /// The node that we expect.
     pub expected: Expected,
     /// Our name before the `@`.
     pub own: OwnName,
-    /// The part of our name behind the `@`. The node's own host is a good choice: it passes the node's list
-    /// of allowed hosts if any does, and being always the same, it needs no new atom.
+    /// The part of our name after the `@`. Best is the node's own host: it passes the node's list of allowed hosts if any
+    /// does, and since it is always the same, it needs no new atom.
     pub host: String,
-    /// How packets are framed.
+    /// Size of the length fields.
     pub lengths: Lengths,
     /// The shared secret.
     pub cookie: Cookie,
-    /// Where the cookie was found, for the message that says that it is wrong.
+    /// Where the cookie was found, for the error if it is rejected.
     pub cookie_origin: String,
     /// A random number.
     pub challenge: u32,
 }
 
-/// What both sides have agreed on.
+/// The result of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Established {
     /// The node's full name.
     pub node: Arc<str>,
-    /// The node's incarnation: another value at the same name is another life.
+    /// The node's incarnation: it changes with each start of a node of that name.
     pub creation: u32,
     /// Our full name.
     pub own_name: Arc<str>,
@@ -173,31 +173,31 @@ enum State {
 impl Handshake {
     /// Starts a handshake; its first bytes are in the output.
     pub fn new(parameters: Parameters) -> Handshake {
-        let (flags, creation, called) = match &parameters.own {
+        let (flags, creation, own_name) = match &parameters.own {
             OwnName::Ours { name, creation } => (OFFERED, *creation, format!("{name}@{}", parameters.host)),
             OwnName::OfNode => (OFFERED | flag::NAME_ME, 0, parameters.host.clone()),
         };
         let mut name = vec![b'N'];
         name.extend(flags.to_be_bytes());
         name.extend(creation.to_be_bytes());
-        name.extend((called.len() as u16).to_be_bytes());
-        name.extend(called.as_bytes());
+        name.extend((own_name.len() as u16).to_be_bytes());
+        name.extend(own_name.as_bytes());
         let mut handshake =
             Handshake { parameters, state: State::Status, input: Vec::new(), output: Vec::new() };
         handshake.send(&name);
         handshake
     }
 
-    /// Bytes to be written to the peer now.
+    /// Takes the bytes to write to the peer now.
     pub fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.output)
     }
 
-    /// Takes in what came from the peer. Yields what was agreed when the handshake is complete, with the
-    /// bytes that came behind it: they are the first messages.
+    /// Processes bytes from the peer. When the handshake is complete, returns its result and the bytes that followed it,
+    /// which belong to the first messages.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Option<(Established, Vec<u8>)>, AttachError> {
         self.input.extend_from_slice(bytes);
-        // A TLS alert record: type 21, version 3.x. As the length of a handshake packet it would be 5,379.
+        // A TLS alert record: type 21, version 3.x. Read as the length of a handshake packet, it would be 5,379.
         let plain = self.parameters.lengths == Lengths::Two;
         if plain && matches!(self.state, State::Status) && matches!(*self.input, [0x15, 0x03, 0..=4, ..]) {
             return Err(AttachError::TlsNeeded { peer: self.parameters.peer.clone() });
@@ -209,7 +209,7 @@ impl Handshake {
             let Some((length, rest)) = self.parameters.lengths.split_off(&self.input) else {
                 return Ok(None);
             };
-            if length > MOST_PACKET_BYTES {
+            if length > MAX_PACKET_BYTES {
                 return Err(self.broken(&format!("a packet of {length} bytes in the handshake")));
             }
             let Some(packet) = rest.get(..length) else { return Ok(None) };
@@ -219,7 +219,7 @@ impl Handshake {
         }
     }
 
-    /// What it means that the peer has closed the connection now.
+    /// The error if the peer closes the connection now.
     pub fn closed(&self) -> AttachError {
         let peer = self.parameters.peer.clone();
         match &self.state {
@@ -245,13 +245,13 @@ impl Handshake {
     fn status(&mut self, packet: &[u8]) -> Result<State, AttachError> {
         let peer = || self.parameters.peer.clone();
         let Some((b's', status)) = packet.split_first() else {
-            return Err(self.broken("no status where one must come"));
+            return Err(self.broken("a packet that is not a status"));
         };
         if let Some(named) = status.strip_prefix(b"named:")
             && self.parameters.own == OwnName::OfNode
         {
             let (name, rest) =
-                text_with_length(named).ok_or_else(|| self.broken("the name for us breaks off"))?;
+                text_with_length(named).ok_or_else(|| self.broken("the name for us is truncated"))?;
             let creation = rest.first_chunk().ok_or_else(|| self.broken("our creation is missing"))?;
             self.check_name(&name)?;
             return Ok(State::Challenge {
@@ -270,9 +270,9 @@ impl Handshake {
             b"not_allowed" => AttachError::NotAllowed { peer: peer() },
             b"alive" => AttachError::NameTaken { peer: peer() },
             b"nok" => AttachError::Busy { peer: peer() },
-            // It has taken our host for our name.
+            // It took our host for our name.
             b"ok" | b"ok_simultaneous" => {
-                AttachError::TooOld { peer: peer(), missing: "it knows no dynamic node names" }
+                AttachError::TooOld { peer: peer(), missing: "no dynamic node names" }
             }
             other => self.broken(&format!("the unknown status {:?}", String::from_utf8_lossy(other))),
         })
@@ -288,7 +288,7 @@ impl Handshake {
         let Some((b'N', rest)) = packet.split_first() else {
             return Err(AttachError::TooOld {
                 peer: self.parameters.peer.clone(),
-                missing: "its handshake is older than version 6",
+                missing: "no distribution handshake version 6",
             });
         };
         let (&flags, rest) = rest.split_first_chunk().ok_or_else(broken)?;
@@ -299,7 +299,7 @@ impl Handshake {
         if u64::from_be_bytes(flags) & flag::SPAWN == 0 {
             return Err(AttachError::TooOld {
                 peer: self.parameters.peer.clone(),
-                missing: "it cannot spawn for other nodes",
+                missing: "no distributed spawn requests",
             });
         }
         let found = match &self.parameters.expected {
@@ -344,7 +344,7 @@ impl Handshake {
         md5.finalize().into()
     }
 
-    /// A node's name is `name@host`; it goes into pids, so it must also be an atom.
+    /// Checks that a node's name is `name@host`, and a valid atom, since it becomes part of pids.
     fn check_name(&self, name: &str) -> Result<(), AttachError> {
         let mut parts = name.split('@').map(str::len);
         let two_parts = parts.next().is_some_and(|part| part > 0)
@@ -353,7 +353,7 @@ impl Handshake {
         if two_parts && name.chars().count() <= 255 && !name.chars().any(is_hidden) {
             return Ok(());
         }
-        Err(self.broken(&format!("a name that no node can have, {name:?}")))
+        Err(self.broken(&format!("the invalid node name {name:?}")))
     }
 
     fn send(&mut self, packet: &[u8]) {
@@ -377,7 +377,7 @@ impl Handshake {
 }
 
 impl Lengths {
-    /// Splits off the length that bytes begin with.
+    /// Splits off the length field at the beginning.
     fn split_off(self, bytes: &[u8]) -> Option<(usize, &[u8])> {
         match self {
             Lengths::Two => {
@@ -390,7 +390,7 @@ impl Lengths {
     }
 }
 
-/// Splits off a text with its length in 2 bytes before it. Nodes write names as Latin-1 or UTF-8.
+/// Splits off a text preceded by a 2-byte length. Nodes write names as Latin-1 or UTF-8.
 fn text_with_length(bytes: &[u8]) -> Option<(String, &[u8])> {
     let (&length, rest) = bytes.split_first_chunk()?;
     let (text, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(length)))?;

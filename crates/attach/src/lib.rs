@@ -1,7 +1,7 @@
-//! Attaching to a node: the distribution client, and the sessions of the agent.
+//! Attaching to a node: the distribution client and the agent's sessions.
 //!
-//! A *node* is a running Erlang VM that listens for other nodes. This crate connects to one as a hidden node
-//! of a made-up name, without an Erlang VM on our side, puts the agent there and asks it for samples:
+//! This crate connects to a running Erlang node as a hidden node, without an Erlang VM on our side, injects the
+//! agent there and requests samples from it:
 //!
 //! ```text
 //! TARGET --target, locate, epmd--> address --tls--> --handshake (cookie)--> Connection --call--> term
@@ -10,12 +10,13 @@
 //! ```
 //!
 //! The protocols are pure: [`etf`] (terms), [`epmd`], [`handshake`], [`frame`], [`message`] and [`agent`]
-//! turn bytes into values and back, know no socket and no clock, and treat all they read as hostile: every
-//! length, count and depth is bounded before memory is taken. [`locate`], [`tls`] and [`connection`] join them to
-//! blocking sockets, where every step has a deadline; [`network`] says in which network those are opened. [`session`]
-//! is the agent on one connection; [`source`] is what a recorder sees of it, over lost connections and restarts of the
-//! VM. [`explicit`] are the items that somebody has to ask for by name. Nothing here reads `/proc` of a node's process, but to enter its network: what is known of it comes in as plain
-//! data ([`process`], [`cookie`]).
+//! turn bytes into values and back, without sockets or clocks. They treat all input as hostile: every
+//! length, count and depth is bounded before memory is allocated. [`locate`], [`tls`] and [`connection`] join them to
+//! blocking sockets, where every step has a deadline; [`network`] selects the network namespace of the sockets.
+//! [`session`] is the agent on one connection. [`source`] is the recorder's view of it, across lost connections and
+//! restarts of the VM. [`explicit`] holds the items that are read only on explicit request. This crate reads `/proc`
+//! of a node's process only to enter its network namespace; all else about the process comes in as plain data
+//! ([`process`], [`cookie`]).
 
 pub mod agent;
 pub mod call;

@@ -1,7 +1,7 @@
-//! From a target to an address: names are resolved and EPMD is asked, each within a deadline.
+//! From a target to an address: resolves names and asks EPMD, within a deadline.
 //!
-//! A host has addresses of both families as a rule, and not all of them lead to the node: an address that drops packets
-//! must not keep the others from being tried.
+//! A host usually has IPv4 and IPv6 addresses, and not all of them reach the node: an address that drops packets must
+//! leave time to try the others.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -16,45 +16,45 @@ use crate::handshake::Expected;
 use crate::network::Network;
 use crate::target::Target;
 
-/// Where the name of this host stands on Linux.
+/// The host name on Linux.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
-/// Where a node of this host is reached. One that listens on all addresses may leave out a family.
+/// Addresses of a node on this host. A node that listens on all addresses may do so in one family only.
 const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// Where a node is looked for.
+/// What is needed to look a node up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Which node.
+    /// The node.
     pub target: Target,
     /// EPMD's port.
     pub epmd_port: u16,
-    /// Where EPMD and the node listen.
+    /// The network namespace in which EPMD and the node listen.
     pub network: Network,
 }
 
-/// Where a node is, and which one must be found there.
+/// The addresses of a node, and its expected name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
-    /// Where the addresses are.
+    /// The network namespace of the addresses.
     pub network: Network,
     /// The addresses to try, in order; never empty.
     pub addresses: Vec<SocketAddr>,
-    /// What the node must call itself.
+    /// The name that the node must have.
     pub expected: Expected,
-    /// What our own name has behind the `@`.
+    /// The host part of our own node name.
     pub host: String,
     /// The node as error messages call it.
     pub label: String,
 }
 
-/// Finds out where a target in our own network is. EPMD is asked at `epmd_port`, unless the target is an address.
+/// Looks up a target in our own network. Asks EPMD at `epmd_port`, unless the target is an address.
 pub fn locate(target: &Target, epmd_port: u16, timeout: Duration) -> Result<Located, AttachError> {
     Route { target: target.clone(), epmd_port, network: Network::Ours }.locate(timeout)
 }
 
 impl Route {
-    /// Finds out where it leads to.
+    /// Looks the node up.
     pub fn locate(&self, timeout: Duration) -> Result<Located, AttachError> {
         let deadline = Deadline::after(timeout);
         let network = &self.network;
@@ -87,20 +87,19 @@ impl Route {
             None => (Expected::Name(name.to_owned()), own_host()),
         };
         let asked = match expected {
-            // A node without a host in its name is meant to be here, whatever this host's name resolves
-            // to.
+            // A target without a host part is on this host, whatever this host's name resolves to.
             Expected::Name(_) => LOOPBACK.map(|address| SocketAddr::new(address, self.epmd_port)).to_vec(),
             _ => resolve(network, &host, self.epmd_port, deadline)?,
         };
         let ask = |address, deadline| ask_for_port(network, address, name, deadline);
-        let (epmd, answer) = first(&asked, deadline, ask)?;
+        let (epmd, answer) = first_answer(&asked, deadline, ask)?;
         match answer {
             PortAnswer::Port { highest_version, .. } if highest_version < 6 => {
-                Err(AttachError::TooOld { peer: label, missing: "its handshake is older than version 6" })
+                Err(AttachError::TooOld { peer: label, missing: "no distribution handshake version 6" })
             }
             PortAnswer::Port { port, .. } => Ok(Located {
                 network: network.clone(),
-                // The node may listen at another of the host's addresses than the EPMD that has answered.
+                // The node may listen at another address of the host than the EPMD that answered.
                 addresses: [epmd]
                     .iter()
                     .chain(asked.iter().filter(|other| **other != epmd))
@@ -122,12 +121,12 @@ impl Route {
     }
 }
 
-/// All nodes that the EPMD of a host knows.
+/// All nodes registered with a host's EPMD.
 pub fn registered(host: &str, epmd_port: u16, timeout: Duration) -> Result<Vec<Registered>, AttachError> {
     registered_in(&Network::Ours, host, epmd_port, timeout)
 }
 
-/// The same in some network.
+/// As [`registered`], in the given network.
 pub fn registered_in(
     network: &Network,
     host: &str,
@@ -137,17 +136,16 @@ pub fn registered_in(
     let deadline = Deadline::after(timeout);
     let addresses = resolve(network, host, epmd_port, deadline)?;
     let ask = |address, deadline| ask_for_names(network, address, deadline);
-    Ok(first(&addresses, deadline, ask)?.1)
+    Ok(first_answer(&addresses, deadline, ask)?.1)
 }
 
-/// What the first address says that says anything. Otherwise the last one's error; if there is no EPMD at any of them,
-/// that with all of them.
-fn first<T>(
+/// The first answer from any of the addresses. If all fail, the last error; if no address has an EPMD, an error that lists all.
+fn first_answer<T>(
     addresses: &[SocketAddr],
     deadline: Deadline,
     mut ask: impl FnMut(SocketAddr, Deadline) -> Result<T, AttachError>,
 ) -> Result<(SocketAddr, T), AttachError> {
-    let mut last = AttachError::UnknownHost { host: String::new(), reason: "it has no address".to_owned() };
+    let mut last = AttachError::UnknownHost { host: String::new(), reason: "no address".to_owned() };
     let (mut down, mut reasons) = (Vec::new(), Vec::new());
     for (index, &address) in addresses.iter().enumerate() {
         match ask(address, deadline.before_others(addresses.len() - index - 1)) {
@@ -175,7 +173,7 @@ fn ask_for_port(
 ) -> Result<PortAnswer, AttachError> {
     let request = epmd::port_request(name);
     ask(network, address, &request, deadline, |answer, complete| match epmd::parse_port(answer)? {
-        None if complete => Err("the answer breaks off"),
+        None if complete => Err("the answer is truncated"),
         answer => Ok(answer),
     })
 }
@@ -190,7 +188,7 @@ fn ask_for_names(
     })
 }
 
-/// Puts a question to EPMD, and reads until `parse` has what it needs; it is told when no more will come.
+/// Sends a request to EPMD and reads until `parse` yields a value. Its second argument is true once the answer is complete.
 fn ask<T>(
     network: &Network,
     address: SocketAddr,
@@ -218,7 +216,7 @@ fn ask<T>(
     loop {
         let length = stream.read(&mut piece).map_err(down)?;
         answer.extend_from_slice(piece.get(..length).unwrap_or_default());
-        if answer.len() > epmd::MOST_BYTES {
+        if answer.len() > epmd::MAX_ANSWER_BYTES {
             return Err(garbled("the answer does not end"));
         }
         if let Some(parsed) = parse(&answer, length == 0).map_err(garbled)? {
@@ -230,7 +228,7 @@ fn ask<T>(
     }
 }
 
-/// The addresses of a host, as they are called in that network.
+/// The addresses of a host in that network.
 fn resolve(
     network: &Network,
     host: &str,
@@ -241,17 +239,17 @@ fn resolve(
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     if *network != Network::Ours {
-        // What a name means there only its own resolver knows, but a node that is looked for in a network is meant to
-        // be where that begins.
+        // Only the namespace's own resolver knows its names, but a node looked up in a namespace is expected on its
+        // loopback interface.
         return Ok(LOOPBACK.map(|address| SocketAddr::new(address, port)).to_vec());
     }
-    // The resolver knows no deadline, so it works in a thread that may be left behind.
+    // The resolver has no timeout, so it runs in a thread that may be abandoned.
     let (sender, receiver) = mpsc::channel();
     let asked = host.to_owned();
     let unknown = |reason| AttachError::UnknownHost { host: printable(host), reason };
     let resolver = thread::Builder::new().spawn(move || {
         let found = (asked.as_str(), port).to_socket_addrs();
-        // Nobody listens any more if the deadline has passed.
+        // The receiver is gone if the deadline has passed.
         let _ = sender.send(found.map(Vec::from_iter));
     });
     resolver.map_err(|error| unknown(error.to_string()))?;
@@ -259,7 +257,7 @@ fn resolve(
     let reason = match receiver.recv_timeout(deadline.left()) {
         Ok(Ok(found)) => {
             addresses = found;
-            "it has no address".to_owned()
+            "no address".to_owned()
         }
         Ok(Err(error)) => error.to_string(),
         Err(_) => {
@@ -270,8 +268,8 @@ fn resolve(
             });
         }
     };
-    // A host that cannot resolve its own name (a container, a laptop off the net) still has its nodes on it,
-    // and one that can may have an EPMD that listens on the loopback interface only, and of one family only.
+    // A host that cannot resolve its own name (a container, an offline laptop) may still run nodes. On one that
+    // can, EPMD may listen on the loopback interface only, and in one address family only.
     if host == "localhost" || host == own_host() {
         for loopback in LOOPBACK.map(|address| SocketAddr::new(address, port)) {
             if !addresses.contains(&loopback) {
@@ -285,7 +283,7 @@ fn resolve(
     Ok(addresses)
 }
 
-/// This host's name up to the first dot, as short node names have it.
+/// This host's name up to the first dot, as in short node names.
 fn own_host() -> String {
     let name = std::fs::read_to_string(HOST_NAME).unwrap_or_default();
     match name.trim().split('.').next() {

@@ -1,12 +1,12 @@
-//! Messages between nodes: what a frame holds once the handshake is over, without a socket.
+//! Messages between connected nodes: the content of frames after the handshake, without a socket.
 //!
-//! A message is a control tuple, whose first element says what it is, and for some a payload: the term that
-//! was sent, or an exit reason. Source: "Distribution Protocol" in the ERTS User's Guide, section "Protocol
+//! A message is a control tuple, whose first element is the operation, and for some operations a payload: the
+//! term sent, or an exit reason. Source: "Distribution Protocol" in the ERTS User's Guide, section "Protocol
 //! between Connected Nodes"; the numbers are in erts/emulator/beam/dist.h.
 
 use crate::etf::{Document, EncodeError, Kind, Limits, Pid, Reference, Term, TermError, Value};
 
-/// The byte before each message on connections without distribution header.
+/// The byte before each message on a connection without distribution headers.
 const PASS_THROUGH: u8 = 112;
 
 mod operation {
@@ -34,7 +34,7 @@ mod operation {
 pub enum Message {
     /// A process sent a term to one of our pids.
     Send {
-        /// The addressee.
+        /// The receiver.
         to: Pid,
         /// The term.
         payload: Document,
@@ -50,33 +50,33 @@ pub enum Message {
     },
     /// A process sent a term to one of our references.
     AliasSend {
-        /// The addressee.
+        /// The receiver.
         alias: Reference,
         /// The term.
         payload: Document,
     },
-    /// A process that is linked to one of our pids has ended.
+    /// A process linked to one of our pids has ended.
     Exit {
         /// The process.
         from: Pid,
         /// Our pid.
         to: Pid,
-        /// Why.
+        /// The exit reason.
         reason: Document,
     },
     /// The answer to a spawn request.
     SpawnReply {
         /// The request.
         request: Reference,
-        /// The new process, or why there is none.
+        /// The new process, or the error.
         result: Result<Pid, String>,
     },
-    /// A link to one of our pids was undone, which the node wants to hear acknowledged.
+    /// A link to one of our pids was removed, which must be acknowledged.
     Unlink {
-        /// The bytes to answer with.
+        /// The frame to answer with.
         acknowledgement: Vec<u8>,
     },
-    /// Anything else, such as a link, a monitor or a new group leader: nothing that we act on.
+    /// Any other operation, such as a link, a monitor or a new group leader; ignored.
     Other {
         /// The control tuple's first element.
         operation: i64,
@@ -84,11 +84,11 @@ pub enum Message {
 }
 
 impl Message {
-    /// Reads the content of a frame.
+    /// Decodes the content of a frame.
     pub fn decode(frame: Vec<u8>, limits: Limits) -> Result<Message, TermError> {
         if frame.first() != Some(&PASS_THROUGH) {
             return Err(TermError::Malformed {
-                what: "a distribution header, which was not agreed on",
+                what: "a distribution header, which was not negotiated",
                 offset: 0,
             });
         }
@@ -97,7 +97,7 @@ impl Message {
         let mut next = || {
             elements
                 .next()
-                .ok_or(TermError::Malformed { what: "a control tuple that is too short", offset: 1 })
+                .ok_or(TermError::Malformed { what: "a control tuple with too few elements", offset: 1 })
         };
         let operation = next()?.as_i64()?;
         let head = match operation {
@@ -136,12 +136,12 @@ impl Message {
                 let id = next()?.as_u64()?;
                 let (from, to) = (next()?.as_pid()?, next()?.as_pid()?);
                 let acknowledgement = unlink_acknowledgement(id, &to, &from)
-                    .map_err(|_| TermError::Malformed { what: "an unlink of no known process", offset: 1 })?;
+                    .map_err(|_| TermError::Malformed { what: "an unlink with invalid pids", offset: 1 })?;
                 return Ok(Message::Unlink { acknowledgement });
             }
             _ => return Ok(Message::Other { operation }),
         };
-        // The reason stands in the control tuple only if the node encoded it before it knew what we can read.
+        // The reason is in the control tuple only if the node encoded it before it knew our capabilities.
         let payload = match operation {
             operation::EXIT | operation::EXIT_TT => control.narrow(last_element)?,
             _ => Document::decode(control.into_bytes(), end, limits)?,
@@ -154,7 +154,7 @@ impl Message {
         })
     }
 
-    /// Bytes of memory that its content takes, nearly.
+    /// Approximate memory that its content takes, in bytes.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Message::Send { payload, .. }
@@ -167,7 +167,7 @@ impl Message {
     }
 }
 
-/// The part of a message that stands in the control tuple, if a payload belongs to it.
+/// The control tuple of a message with a payload.
 enum Head {
     Send { to: Pid },
     RegSend { from: Pid, name: String },
@@ -179,26 +179,26 @@ fn last_element(control: Term<'_>) -> Result<Term<'_>, TermError> {
     control.tuple()?.last().ok_or(TermError::Malformed { what: "an empty control tuple", offset: 1 })
 }
 
-/// A function to be called in a new process of the node.
+/// A function to call in a new process of the node.
 #[derive(Debug)]
 pub struct Spawn<'a> {
     /// Module of the function.
     pub module: &'a str,
-    /// Its name.
+    /// The function's name.
     pub function: &'a str,
     /// Its arguments.
     pub arguments: Vec<Value<'a>>,
 }
 
-/// The frame that asks the node to spawn a process that is linked to our `from`: it ends with us or with the connection, and
-/// we hear of its end. It is not monitored: a process that ends while the connection goes down would make its VM connect to
-/// us again, in order to tell a monitor of ours (`erts_proc_exit_handle_dist_monitor` in erl_process.c, OTP 23 to 29; what it
-/// tells to a link, it does not).
+/// A frame that requests a new process linked to our `from`: the process ends with us or with the connection, and its end is
+/// signalled to us. There is no monitor: if the process ended while the connection goes down, its VM would connect to us again
+/// in order to signal the monitor (`erts_proc_exit_handle_dist_monitor` in erl_process.c, OTP 23 to 29; it does not do so for a
+/// link).
 ///
-/// The process gets `from` as its group leader, so what it prints does not land on the node's terminal. It is
-/// not answered either: a process that prints waits until the connection ends.
+/// The process gets `from` as its group leader, so its output does not appear on the node's terminal. We do not answer
+/// I/O requests: a process that prints blocks until the connection ends.
 pub fn spawn_request(request: &Reference, from: &Pid, spawn: Spawn<'_>) -> Result<Vec<u8>, EncodeError> {
-    // At priority normal it would wait for the whole run queue before its first instruction.
+    // At normal priority, it would wait for the whole run queue before its first instruction.
     let options = [Value::atom("link"), Value::tuple([Value::atom("priority"), Value::atom("high")])];
     let control = Value::tuple([
         Value::from(operation::SPAWN_REQUEST),
@@ -215,14 +215,14 @@ pub fn spawn_request(request: &Reference, from: &Pid, spawn: Spawn<'_>) -> Resul
     frame(&control, Some(&Value::List(spawn.arguments)))
 }
 
-/// The frame that sends a term to a process of the node.
+/// A frame that sends a term to a process of the node.
 pub fn send(from: &Pid, to: &Pid, payload: &Value<'_>) -> Result<Vec<u8>, EncodeError> {
     let control = [Value::from(operation::SEND_SENDER), Value::from(from), Value::from(to)];
     frame(&Value::tuple(control), Some(payload))
 }
 
-/// The frame that sends a term to a registered process of the node. The node knows the name already, or the
-/// message is lost; in either case the name should be a constant, since it becomes an atom there.
+/// A frame that sends a term to a registered process of the node. The name should be a constant, since it becomes
+/// an atom on the node even if it is not registered there.
 pub fn send_to_name(from: &Pid, name: &str, payload: &Value<'_>) -> Result<Vec<u8>, EncodeError> {
     let control = [Value::from(operation::REG_SEND), Value::from(from), Value::atom(""), Value::atom(name)];
     frame(&Value::tuple(control), Some(payload))
@@ -262,14 +262,14 @@ mod tests {
         Reference { node: "b@h".into(), creation: 4, words: vec![1, 2, 3] }
     }
 
-    /// What the node would send: a control tuple and perhaps a payload, without the length.
+    /// Decodes a frame as the node sends it: a control tuple, and a payload if there is one.
     fn message(control: Vec<Value<'_>>, payload: Option<Value<'_>>) -> Result<Message, TermError> {
         let frame = frame(&Value::Tuple(control), payload.as_ref()).unwrap();
         Message::decode(frame[4..].to_vec(), Limits::default())
     }
 
     #[test]
-    fn every_message_that_matters_is_told_from_the_others() {
+    fn each_operation_becomes_its_message() {
         let (from, to, alias) = (pid(1), pid(2), reference());
         let control = |operation: i64, rest: &[Value<'static>]| [&[Value::from(operation)], rest].concat();
         let (a, b, r) = (Value::from(&from), Value::from(&to), Value::from(&alias));
@@ -302,7 +302,7 @@ mod tests {
             assert_eq!(found, from);
             assert!(reason.root().is_atom("yes"));
         }
-        // Anybody on the node can send us what `exit/2` sends: it is nobody's end.
+        // EXIT2 is what any process can send with `exit/2`; no process has ended.
         assert!(matches!(
             message(control(26, &[a.clone(), b.clone()]), yes()),
             Ok(Message::Other { operation: 26 })
@@ -323,24 +323,24 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_protocol_is_an_error() {
+    fn malformed_frame_is_an_error() {
         fn check(frame: &[u8], expect: &str) {
             let error = Message::decode(frame.to_vec(), Limits::default()).unwrap_err();
             assert_eq!(error.to_string(), expect, "{frame:?}");
         }
-        check(&[], "malformed at byte 0: a distribution header, which was not agreed on");
-        check(&[131, 68, 0], "malformed at byte 0: a distribution header, which was not agreed on");
-        check(&[112, 131, 104, 0], "malformed at byte 1: a control tuple that is too short");
-        check(&[112, 131, 104, 1, 97, 22], "malformed at byte 1: a control tuple that is too short");
+        check(&[], "malformed at byte 0: a distribution header, which was not negotiated");
+        check(&[131, 68, 0], "malformed at byte 0: a distribution header, which was not negotiated");
+        check(&[112, 131, 104, 0], "malformed at byte 1: a control tuple with too few elements");
+        check(&[112, 131, 104, 1, 97, 22], "malformed at byte 1: a control tuple with too few elements");
         check(&[112, 131, 104, 3, 97, 22, 106, 106], "expected a pid at byte 7, found a list");
         let send =
             frame(&Value::tuple([Value::from(22i64), Value::from(&pid(1)), Value::from(&pid(2))]), None);
         let send = &send.unwrap()[4..];
-        check(send, "the term breaks off at byte 42");
+        check(send, "the term is truncated at byte 42");
     }
 
     #[test]
-    fn a_spawn_request_is_as_the_protocol_has_it() {
+    fn spawn_request_follows_the_protocol() {
         let spawn = Spawn { module: "m", function: "f", arguments: vec![Value::from(1i64)] };
         let frame = spawn_request(&reference(), &pid(1), spawn).unwrap();
         assert_eq!(frame.len() - 4, u32::from_be_bytes(*frame.first_chunk().unwrap()) as usize);

@@ -1,10 +1,10 @@
-//! The network that sockets are opened in: ours, or that of a process of this host in another network namespace, as a
-//! container has it.
+//! The network namespace in which sockets are opened: ours, or that of another process of this host, such as one in a
+//! container.
 //!
-//! A thread can enter another network namespace, and a socket stays in the one that it was made in (setns(2),
-//! network_namespaces(7)). So each socket there is opened by a thread of its own, which enters, connects and ends; no
-//! other thread of ours is ever elsewhere. The namespace itself is held open for no longer than that: held for
-//! the length of a recording it would keep a container's interfaces alive that has long been removed.
+//! A thread can enter another network namespace, and a socket stays in the namespace that it was created in (setns(2),
+//! network_namespaces(7)). So each such socket is opened by its own thread, which enters, connects and ends; all other
+//! threads stay in our namespace. The namespace is held open only that long: held for a whole recording, it
+//! would keep the interfaces of a removed container alive.
 
 use std::fs::File;
 use std::io;
@@ -18,34 +18,34 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::AttachError;
 
-/// Where sockets are opened.
+/// The network namespace in which sockets are opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Network {
-    /// In the network that we are in.
+    /// Our own.
     #[default]
     Ours,
-    /// In that of a process in another network namespace.
+    /// That of another process.
     Of(Namespace),
 }
 
 /// The network namespace of a process of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
-    /// The process, by its number here.
+    /// Process id on this host.
     pub pid: u32,
-    /// The namespace's own number, as in `net:[4026532281]`: the process's may have been given to another since.
+    /// Inode of the namespace, as in `net:[4026532281]`: the process id may have been reused since.
     pub number: u64,
-    /// Whether the process is in a user namespace of its own, too; for messages.
+    /// Whether the process is also in another user namespace; for messages.
     pub own_users: bool,
 }
 
 impl Network {
-    /// Whether its sockets could be opened.
+    /// Checks that the namespace can be entered.
     pub fn check(&self) -> Result<(), AttachError> {
         self.within(|| ())
     }
 
-    /// Opens a socket there.
+    /// Connects a socket in the namespace.
     pub(crate) fn connect(
         &self,
         address: &SocketAddr,
@@ -54,20 +54,20 @@ impl Network {
         self.within(|| TcpStream::connect_timeout(address, timeout))
     }
 
-    /// Does something there.
-    fn within<T: Send>(&self, act: impl FnOnce() -> T + Send) -> Result<T, AttachError> {
-        let Network::Of(namespace) = self else { return Ok(act()) };
+    /// Runs `action` in the namespace.
+    fn within<T: Send>(&self, action: impl FnOnce() -> T + Send) -> Result<T, AttachError> {
+        let Network::Of(namespace) = self else { return Ok(action()) };
         let closed = |error: &io::Error| namespace.closed(error);
-        let door = namespace.open()?;
+        let file = namespace.open()?;
         thread::scope(|scope| {
             let enter_and_act = || {
-                move_into_link_name_space(door.as_fd(), Some(LinkNameSpaceType::Network))?;
-                Ok(act())
+                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+                Ok(action())
             };
-            let visitor = thread::Builder::new().spawn_scoped(scope, enter_and_act);
-            let joined = visitor.map_err(|error| closed(&error))?.join();
+            let thread = thread::Builder::new().spawn_scoped(scope, enter_and_act);
+            let joined = thread.map_err(|error| closed(&error))?.join();
             joined
-                .unwrap_or_else(|_| Err(io::Error::other("the thread that entered it has failed")))
+                .unwrap_or_else(|_| Err(io::Error::other("the thread that entered it panicked")))
                 .map_err(|error| closed(&error))
         })
     }
@@ -88,7 +88,7 @@ impl Namespace {
         AttachError::NetworkClosed {
             pid: self.pid,
             reason: error.to_string(),
-            // Of the owner of a user namespace nsenter asks no more rights than to enter that first.
+            // The owner of a user namespace needs no privileges if nsenter enters that namespace first.
             nsenter: if self.own_users { "-U --preserve-credentials -n" } else { "-n" },
         }
     }
@@ -99,15 +99,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_has_ended_has_no_network() {
-        // Numbers of processes end below 2^22.
-        let nobody = Network::Of(Namespace { pid: u32::MAX, number: 1, own_users: false });
-        let error = nobody.check().unwrap_err();
+    fn namespace_of_an_ended_process_is_gone() {
+        // Process ids stay below 2^22.
+        let network = Network::Of(Namespace { pid: u32::MAX, number: 1, own_users: false });
+        let error = network.check().unwrap_err();
         assert!(matches!(error, AttachError::NetworkGone { pid: u32::MAX }), "{error}");
     }
 
     #[test]
-    fn another_process_with_the_same_number_is_not_taken_for_the_one_that_was_meant() {
+    fn process_with_a_reused_pid_is_not_entered() {
         let other = Network::Of(Namespace { pid: std::process::id(), number: 1, own_users: false });
         assert!(matches!(other.check().unwrap_err(), AttachError::NetworkGone { .. }));
     }

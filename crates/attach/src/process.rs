@@ -1,16 +1,14 @@
-//! What the process of a node on this host tells about it: its command line and environment, as plain data
-//! that the caller has read.
+//! Command line and environment of a node's process on this host, as plain data that the caller has read.
 
 use std::path::{Path, PathBuf};
 
 use crate::epmd;
 use crate::error::AttachError;
 
-/// What is known of the process of a node on this host.
+/// The operating system process of a node on this host.
 #[derive(Debug, Clone, Default)]
 pub struct Process {
-    /// Its command line, as in `/proc/PID/cmdline`: with the content of vm.args and of `ERL_FLAGS` in it,
-    /// because erlexec has put it there.
+    /// Its command line, as in `/proc/PID/cmdline`. erlexec has inserted the content of vm.args and `ERL_FLAGS`.
     pub arguments: Vec<String>,
     /// Its environment, as in `/proc/PID/environ`.
     pub environment: Vec<(String, String)>,
@@ -20,17 +18,17 @@ pub struct Process {
     pub owner: String,
     /// That user's home.
     pub owner_home: Option<PathBuf>,
-    /// Where its file system is seen from here: `/`, or `/proc/PID/root` for one in a container or chroot.
+    /// Root of its file system as seen from here: `/`, or `/proc/PID/root` in a container or chroot.
     pub root: PathBuf,
 }
 
 impl Process {
-    /// Whether its distribution speaks TLS; asking it over the wire would put a line into its log.
+    /// Whether its distribution uses TLS. Probing over the network would make the node log a line.
     pub fn speaks_tls(&self) -> bool {
         self.flag_values("proto_dist").iter().any(|values| values.iter().any(|value| value.ends_with("_tls")))
     }
 
-    /// The port of the EPMD that it is registered with.
+    /// Port of the EPMD with which it is registered.
     pub fn epmd_port(&self) -> Result<u16, AttachError> {
         epmd::port(self.variable("ERL_EPMD_PORT"))
     }
@@ -40,27 +38,28 @@ impl Process {
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    pub(crate) fn seen_from_here(&self, path: &Path) -> PathBuf {
+    /// A path of the process, as seen from here.
+    pub(crate) fn path_from_here(&self, path: &Path) -> PathBuf {
         let absolute = self.directory.join(path);
         self.root.join(absolute.strip_prefix("/").unwrap_or(&absolute))
     }
 
-    /// The values of each `-FLAG` on the command line, as `init:get_argument/1` sees them: a flag's values
-    /// end at the next word with `-` or `+` before it, and at `-extra` all flags end.
+    /// The values of each `-FLAG` on the command line, as `init:get_argument/1` returns them: a flag's values
+    /// end at the next word that begins with `-` or `+`, and `-extra` ends all flags.
     pub(crate) fn flag_values(&self, flag: &str) -> Vec<Vec<&str>> {
         let mut found: Vec<Vec<&str>> = Vec::new();
-        let mut collecting = false;
+        let mut in_flag = false;
         for argument in &self.arguments {
             if argument == "-extra" {
                 break;
             }
             if argument.starts_with(['-', '+']) {
-                collecting = argument.strip_prefix('-') == Some(flag);
-                if collecting {
+                in_flag = argument.strip_prefix('-') == Some(flag);
+                if in_flag {
                     found.push(Vec::new());
                 }
             } else if let Some(values) = found.last_mut()
-                && collecting
+                && in_flag
             {
                 values.push(argument);
             }
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_read_as_the_vm_reads_them() {
+    fn flags_are_parsed_as_the_vm_does() {
         fn check(line: &str, expect: &[&[&str]]) {
             assert_eq!(process(line).flag_values("flag"), expect, "{line}");
         }
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_tls_is_known_by_its_command_line() {
+    fn tls_is_recognized_by_the_command_line() {
         for (line, expect) in [
             ("-proto_dist inet_tls", true),
             ("-proto_dist inet6_tls", true),
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own_epmd_is_the_one_to_ask() {
+    fn epmd_port_is_that_of_the_process_environment() {
         let environment = vec![("ERL_EPMD_PORT".to_owned(), "4370".to_owned())];
         assert_eq!(Process { environment, ..Process::default() }.epmd_port().unwrap(), 4370);
         assert_eq!(Process::default().epmd_port().unwrap(), 4369);

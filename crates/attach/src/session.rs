@@ -1,16 +1,15 @@
-//! A session: the agent in the node, from the one message that puts it there to its farewell.
+//! A session: the agent in the node, from its injection until it leaves.
 //!
-//! The message carries all that the node needs: the module, and the forms that load it, watch over it and
-//! undo everything. So whenever we die, there is either nothing of ours on the node yet, or something that
-//! notices and cleans up. Nothing of ours stays behind in either case; `docs/agent-protocol.md` has the
-//! details.
+//! Injection is one message. It carries the agent's module, and the forms that load it, monitor it and undo
+//! everything. So whenever we die, the node either holds nothing of ours yet, or holds a process that notices
+//! and cleans up. Details are in `docs/agent-protocol.md`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use beamtune_model::FileAsk;
 
-use crate::agent::{self, Answer, Item, Joined, Terms, Word};
+use crate::agent::{self, AgentMessage, Answer, Item, Joined, Terms};
 use crate::call::TABLE_FULL;
 use crate::connection::Connection;
 use crate::error::{AttachError, printable};
@@ -18,54 +17,54 @@ use crate::etf::{Document, Pid, Reference, TermError, Value};
 use crate::explicit::Explicit;
 use crate::message::{self, Message};
 
-/// How long the agent has to load, the first calls included. Where some 32 processes on four schedulers fight for a table and share two CPUs,
-/// connecting, this, and a recording of 2 s take 8 to 9 s together the first time (OTP 25 to 29), and 20 s on OTP 23, whose code server has
-/// to find `erpc` first, behind all run queues.
+/// Time allowed for the first calls and for loading the agent. On a node where some 32 processes on four schedulers contend for an ETS table
+/// and share two CPUs, connecting, joining and a recording of 2 s take 8 to 9 s the first time (OTP 25 to 29). On OTP 23 they take 20 s: its
+/// code server first has to load `erpc`, behind all run queues.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long one request may wait for room in the connection.
+/// Time for which one request may wait for room in the connection.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the agent gives each item before it gives it up.
+/// Time after which the agent gives up an item.
 pub(crate) const ITEM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The agent at work. Dropping it closes the connection, on which the agent leaves the node.
+/// A running agent and the connection to it. Dropping it closes the connection, upon which the agent leaves the node.
 #[derive(Debug)]
 pub struct Session {
-    line: Line,
+    channel: Channel,
     joined: Joined,
     release: u32,
     clock: VmClock,
-    /// After so long without a word of ours the agent leaves.
+    /// The agent leaves when it receives nothing from us for this long.
     lease: Duration,
 }
 
-/// The connection, and what on it is ours.
+/// The connection, with our address on it.
 #[derive(Debug)]
-struct Line {
+struct Channel {
     connection: Connection,
-    /// The process that was spawned on the node is linked to it; its end is the session's.
+    /// Our pid. The process spawned on the node is linked to it, and the session ends with that process.
     me: Pid,
-    /// What it was spawned by.
+    /// The spawn request.
     request: Reference,
 }
 
-/// At one instant, what our clock and the VM's showed.
+/// Our clock and the VM's at the same instant.
 #[derive(Debug, Clone, Copy)]
 pub struct VmClock {
-    /// Ours.
+    /// Our clock.
     pub at: Instant,
     /// The VM's monotonic time, in nanoseconds.
     pub vm_ns: i64,
 }
 
 impl Session {
-    /// Puts the agent into the node, or joins the one that is there.
+    /// Injects the agent into the node, or joins the agent that is already there.
     pub fn start(connection: Connection, terms: Terms) -> Result<Session, AttachError> {
         Session::start_until(connection, terms, Instant::now() + JOIN_TIMEOUT)
     }
 
-    /// The same, until a deadline if that comes sooner than the agent is usually waited for.
+    /// As [`Session::start`], but gives up at `deadline` if that is earlier than the usual time limit.
     pub fn start_until(
         mut connection: Connection,
         terms: Terms,
@@ -77,14 +76,14 @@ impl Session {
         let (me, request) = (connection.new_pid(), connection.new_reference());
         let spawn = agent::injection(release, &me, terms);
         connection.send(&message::spawn_request(&request, &me, spawn)?, deadline)?;
-        let mut line = Line { connection, me, request };
+        let mut channel = Channel { connection, me, request };
         loop {
-            match line.word(deadline) {
-                Ok(Word::Joined(joined)) => {
-                    return Ok(Session { line, joined, release, clock, lease: terms.lease });
+            match channel.receive(deadline) {
+                Ok(AgentMessage::Joined(joined)) => {
+                    return Ok(Session { channel, joined, release, clock, lease: terms.lease });
                 }
                 Ok(_) => {}
-                // It had a place itself, and the processes that it starts had none.
+                // The session's process could be spawned, but not the agent's.
                 Err(AttachError::AgentEnded { node, reason }) if reason.contains(TABLE_FULL) => {
                     return Err(AttachError::ProcessTableFull { node });
                 }
@@ -98,7 +97,7 @@ impl Session {
 
     /// The node's full name.
     pub fn node(&self) -> &Arc<str> {
-        self.line.connection.node()
+        self.channel.connection.node()
     }
 
     /// The node's OTP release.
@@ -111,23 +110,23 @@ impl Session {
         &self.joined
     }
 
-    /// How the two clocks stood when the session began.
+    /// Both clocks at the beginning of the session.
     pub fn clock(&self) -> VmClock {
         self.clock
     }
 
-    /// The connection, for calls beside the samples.
+    /// The connection, for calls outside of the samples.
     pub fn connection(&mut self) -> &mut Connection {
-        &mut self.line.connection
+        &mut self.channel.connection
     }
 
-    /// Asks for a sample, without waiting for it. No two requests of a session may have the same `seq`, by which answers are told
-    /// apart; `files` are those of the node's host. While the agent is at one request it refuses the next.
+    /// Requests a sample, without waiting for it. `seq` identifies the answer and must be unique in the session; `files` are files
+    /// of the node's host to read. The agent refuses a request while it works on another.
     pub fn request(&mut self, seq: u64, items: &[Item], files: &[FileAsk]) -> Result<(), AttachError> {
         self.request_with(seq, items, files, &[])
     }
 
-    /// The same, with items that are asked for by name.
+    /// As [`Session::request`], with explicit items.
     pub fn request_with(
         &mut self,
         seq: u64,
@@ -135,30 +134,30 @@ impl Session {
         files: &[FileAsk],
         explicit: &[Explicit],
     ) -> Result<(), AttachError> {
-        let request = agent::sample_request(&self.line.me, seq, items, files, explicit, ITEM_TIMEOUT);
+        let request = agent::sample_request(&self.channel.me, seq, items, files, explicit, ITEM_TIMEOUT);
         self.send(&request)
     }
 
-    /// Waits for the sample `seq`. Those of other requests, which came too late, are dropped.
+    /// Waits for the sample `seq`. Late answers to earlier requests are dropped.
     pub fn collect(&mut self, seq: u64, deadline: Instant) -> Result<Answer, AttachError> {
         let node = |session: &Session| session.node().to_string();
         loop {
-            // An item that is asked for by name may take longer than the agent waits for a word of ours.
+            // An explicit item may take longer than the lease.
             let renewal = Instant::now() + self.lease / 3;
-            let word = match self.line.word(deadline.min(renewal)) {
+            let message = match self.channel.receive(deadline.min(renewal)) {
                 Err(AttachError::TimedOut { .. }) if Instant::now() < deadline => {
-                    self.send(&agent::renew_request(&self.line.me))?;
+                    self.send(&agent::renew_request(&self.channel.me))?;
                     continue;
                 }
-                word => word?,
+                message => message?,
             };
-            match word {
-                Word::Sample(answer) if answer.seq == seq => return Ok(answer),
-                Word::Busy { seq: refused } if refused == seq => {
+            match message {
+                AgentMessage::Sample(answer) if answer.seq == seq => return Ok(answer),
+                AgentMessage::Busy { seq: refused } if refused == seq => {
                     return Err(AttachError::AgentBusy { node: node(self) });
                 }
-                Word::BadRequest(reason) => {
-                    let what = format!("the agent does not understand us: {reason}");
+                AgentMessage::BadRequest(reason) => {
+                    let what = format!("the agent rejects the request: {reason}");
                     return Err(AttachError::Protocol { peer: node(self), what: printable(&what) });
                 }
                 _ => {}
@@ -166,15 +165,15 @@ impl Session {
         }
     }
 
-    /// Leaves the node, and waits until all is undone there or others go on using the agent.
+    /// Leaves the node, and waits until everything is undone there, or until the agent answers that other clients still use it.
     pub fn leave(mut self, deadline: Instant) -> Result<(), AttachError> {
-        let request = agent::leave_request(&self.line.me);
+        let request = agent::leave_request(&self.channel.me);
         self.send(&request)?;
         loop {
-            match self.line.word(deadline) {
-                Ok(Word::Left { remaining: 1.. }) => return Ok(()),
+            match self.channel.receive(deadline) {
+                Ok(AgentMessage::Left { remaining: 1.. }) => return Ok(()),
                 Ok(_) => {}
-                // The end of our last process on the node is what we wait for.
+                // Our last process on the node has ended.
                 Err(AttachError::AgentEnded { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -182,22 +181,23 @@ impl Session {
     }
 
     fn send(&mut self, request: &Value<'_>) -> Result<(), AttachError> {
-        let frame = message::send(&self.line.me, &self.joined.agent, request)?;
-        self.line.connection.send(&frame, Instant::now() + SEND_TIMEOUT)
+        let frame = message::send(&self.channel.me, &self.joined.agent, request)?;
+        self.channel.connection.send(&frame, Instant::now() + SEND_TIMEOUT)
     }
 }
 
-impl Line {
-    /// The next word of the agent, or the news of its end.
-    fn word(&mut self, deadline: Instant) -> Result<Word, AttachError> {
+impl Channel {
+    /// The next message of the agent; an error if the agent has ended.
+    fn receive(&mut self, deadline: Instant) -> Result<AgentMessage, AttachError> {
         let node = self.connection.node().to_string();
         loop {
             match self.connection.receive(deadline)? {
                 Message::Send { to, payload } if to == self.me => {
-                    return Word::parse(payload).map_err(|reason| AttachError::BadAnswer { node, reason });
+                    return AgentMessage::parse(payload)
+                        .map_err(|reason| AttachError::BadAnswer { node, reason });
                 }
                 Message::Exit { to, reason, .. } if to == self.me => {
-                    return Err(AttachError::AgentEnded { node, reason: last_words(&reason) });
+                    return Err(AttachError::AgentEnded { node, reason: exit_reason(&reason) });
                 }
                 Message::SpawnReply { request, result: Err(reason) } if request == self.request => {
                     return Err(AttachError::AgentEnded { node, reason: printable(&reason) });
@@ -208,8 +208,8 @@ impl Line {
     }
 }
 
-/// `{beamtune, What, Text}`, or any other exit reason.
-fn last_words(reason: &Document) -> String {
+/// The text of `{beamtune, What, Text}`, or of any other exit reason.
+fn exit_reason(reason: &Document) -> String {
     let term = reason.root();
     match term.tuple_of() {
         Ok([_, what, text]) => {
@@ -220,26 +220,27 @@ fn last_words(reason: &Document) -> String {
     }
 }
 
-/// The OTP release, which says what the node can load.
+/// The OTP release, on which the choice of the beam depends.
 fn release(connection: &mut Connection, deadline: Instant) -> Result<u32, AttachError> {
     let item = vec![Value::atom("otp_release")];
     let answer = connection.call("erlang", "system_info", item, deadline)?;
     let text = answer.root().to_text();
     text.ok().and_then(|text| text.parse().ok()).ok_or_else(|| AttachError::TooOld {
         peer: connection.node().to_string(),
-        missing: "its release is no number",
+        missing: "its OTP release is not a number",
     })
 }
 
-/// Reads the VM's clock a few times. The shortest call tells it best: it was read somewhere in the middle.
+/// Reads the VM's clock a few times and takes the shortest call: the clock was read at some point during the call, so its
+/// error is smallest.
 fn vm_clock(connection: &mut Connection, deadline: Instant) -> Result<VmClock, AttachError> {
     const CALLS: usize = 5;
-    const ENOUGH: Duration = Duration::from_millis(500);
+    const MAX_TIME: Duration = Duration::from_millis(500);
     let begin = Instant::now();
     let mut best: Option<(Duration, VmClock)> = None;
     for _ in 0..CALLS {
         let before = Instant::now();
-        if best.is_some() && before - begin > ENOUGH {
+        if best.is_some() && before - begin > MAX_TIME {
             break;
         }
         let answer =
@@ -247,7 +248,7 @@ fn vm_clock(connection: &mut Connection, deadline: Instant) -> Result<VmClock, A
         let taken = before.elapsed();
         let vm_ns = answer.root().as_i64();
         let vm_ns = vm_ns.map_err(|reason| bad_answer(connection, reason))?;
-        if best.is_none_or(|(least, _)| taken < least) {
+        if best.is_none_or(|(shortest, _)| taken < shortest) {
             best = Some((taken, VmClock { at: before + taken / 2, vm_ns }));
         }
     }

@@ -1,4 +1,4 @@
-//! The node as a source of samples: connected, sampled, lost and found again.
+//! The node as a source of samples, across lost connections and restarts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,15 +20,14 @@ use crate::etf::{Term, TermError};
 use crate::explicit::{Collect, Explicit, Locks, LocksCost, NAMES, Walk, WalkCost, What, Whom};
 use crate::handshake::Expected;
 use crate::locate::{Located, Route};
-use crate::sample::{Identity, Life, Offset, files, identity};
+use crate::sample::{Decoder, Identity, Offset, files, identity};
 use crate::session::{ITEM_TIMEOUT, Session, VmClock};
 use crate::target::Target;
 use crate::tls::Tls;
 use crate::wall::{Trip, WallClock};
 
-/// Read in every sample. The run queues come first, while the agent is not yet busy with the results of other items: its
-/// processes stand in them too.
-const EVERY_TIME: &[Item] = &[
+/// Items of every sample. The run queues come first, before the agent's own processes, which are counted in them, have work.
+const EVERY_SAMPLE: &[Item] = &[
     Item::RunQueues,
     Item::Msacc,
     Item::SchedulerWallTime,
@@ -38,22 +37,22 @@ const EVERY_TIME: &[Item] = &[
     Item::CheckIo,
     Item::Procs(20),
     Item::Events,
-    // Those that `Procs` has found to do the most.
+    // The busiest processes of `Procs`.
     Item::Ran,
-    // New processes that `Procs` has met.
+    // New processes found by `Procs`.
     Item::Broker,
     Item::Crashes,
-    // Tables that `Ets` has found.
+    // Tables found by `Ets`.
     Item::TableGrowth,
-    // It waits between its looks.
+    // Last, because it pauses between its readings.
     Item::Weigh,
 ];
 
-/// Read besides when detail is asked for.
-const IN_DETAIL: &[Item] = &[
-    // It finds queues whose processes `Processes` then names.
+/// Additional items of a detailed sample.
+const DETAIL_ITEMS: &[Item] = &[
+    // Finds queues whose processes `Processes` then names.
     Item::BrokerClients,
-    // Before the closer looks, which those that are waited for have, too, and those that get the heaviest messages.
+    // Before `Processes`, which also covers blocking processes and those that receive the largest messages.
     Item::Stands(200),
     Item::Messages,
     Item::Traces,
@@ -66,44 +65,44 @@ const IN_DETAIL: &[Item] = &[
     Item::Atoms,
 ];
 
-/// Between two searches for a node that was lost.
+/// Pause between two searches for a lost node.
 const SEARCH_PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest pause after a failure that costs the node something: a line in its log, or the loading and
-/// purging of the agent's module. The first such pause is a second, the next ones double.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Longest pause after a failure that costs the node something: a line in its log, or loading and
+/// purging the agent's module. The first such pause is a second, each further one twice as long.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// Numbers of requests that are no samples.
-const FETCHES_FROM: u64 = 1 << 62;
+/// First sequence number of requests that are not samples.
+const FIRST_FETCH_SEQ: u64 = 1 << 62;
 
-/// How long an answer may be on its way here, after the agent has given up what took it too long.
-const ON_THE_WAY: Duration = Duration::from_millis(500);
+/// Time allowed for an answer's way here, after the agent gave up an item that took too long.
+const TRANSIT_TIME: Duration = Duration::from_millis(500);
 
-/// How to get to a node, as often as it takes.
+/// All that is needed to connect to a node, repeatedly.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// Which node, and where it is looked for.
+    /// The node and where to look it up.
     pub route: Route,
-    /// Who knows where it is when it has been started again in a network that was not there before.
+    /// Finds the node after a restart in a new network namespace.
     pub finder: Option<Arc<dyn Finder>>,
     /// The cookie.
     pub cookie: Found,
-    /// What is shown and trusted in TLS; `None` for a node with plain distribution.
+    /// Certificates for TLS; `None` for a node with plain distribution.
     pub tls: Option<Tls>,
     /// Bounds and time limits of the connection.
     pub settings: Settings,
-    /// What is asked of the agent.
+    /// Lease and budget of the agent.
     pub terms: Terms,
 }
 
-/// Finds a node again that has been started again: in a container, its network goes when it ends.
+/// Finds a restarted node: in a container, its network namespace ends with the node.
 pub trait Finder: fmt::Debug + Send + Sync {
-    /// Where the node is now, or why that is not known. It was last heard of at that instant.
+    /// The node's current route, or why it is unknown. `last_heard` is when data last arrived from it.
     fn find(&self, last_heard: Instant) -> Result<Route, String>;
 }
 
 impl Access {
-    /// Connects, without an agent.
+    /// Connects, without injecting the agent.
     pub fn connect(&self) -> Result<Connection, AttachError> {
         self.open(&self.route.locate(self.settings.setup_timeout)?)
     }
@@ -118,31 +117,31 @@ impl Access {
     }
 }
 
-/// A node with our agent in it. When the connection is lost, a thread looks for the node again while the
-/// recorder goes on; what comes in between is a gap.
+/// A node with our agent in it. When the connection is lost, a thread searches for the node while the
+/// recorder goes on and records a gap.
 #[derive(Debug)]
 pub struct NodeSource {
     access: Access,
     link: Link,
     node: String,
-    life: Life,
-    known: Option<Identity>,
-    /// Number of the life of the VM.
+    decoder: Decoder,
+    identity: Option<Identity>,
+    /// Number of the current incarnation of the node.
     incarnation: u32,
-    /// How the clocks lie to each other; `None` until the first request of a session.
+    /// Offset between the clocks; `None` until the first request of a session.
     offset: Option<Offset>,
-    /// Whether the facts of this session have come: they tell whether it is another life of the VM.
-    facts_have_come: bool,
+    /// Whether this session has received the facts: they show whether the node has restarted.
+    has_facts: bool,
     request: Option<Request>,
-    /// Where it is said which files of the node's host are to be read; `None` if the host is read otherwise, or not.
+    /// The files of the node's host to read; `None` if the host is read otherwise or not at all.
     files: Option<Board>,
     fetches: u64,
-    /// What is asked for with the next closer look.
-    once: Vec<Explicit>,
+    /// Explicit items to request with the next detailed sample.
+    explicit: Vec<Explicit>,
     wall: WallClock,
     last_heard: Instant,
-    /// Why the last search did not know where to look.
-    astray: Option<String>,
+    /// Why the finder could not find the node in the last search.
+    search_error: Option<String>,
     /// The last pause after a failure that costs the node something.
     pause: Duration,
 }
@@ -150,9 +149,9 @@ pub struct NodeSource {
 #[derive(Debug)]
 enum Link {
     Session(Box<Session>),
-    /// A thread looks for the node.
+    /// A thread searches for the node.
     Searching(Receiver<Result<Session, AttachError>>),
-    /// Not before this instant.
+    /// The next search begins at this instant.
     SearchAt(Instant),
 }
 
@@ -162,14 +161,14 @@ struct Request {
     sent: Nanos,
     offset: Offset,
     files: Vec<FileAsk>,
-    /// How much longer its answer may take for what is asked for by name.
-    longer: Duration,
-    /// Processes that are to be collected, as they were named.
+    /// Additional time allowed for the answer because of explicit items.
+    extra_time: Duration,
+    /// Processes named for garbage collection.
     named: Vec<String>,
 }
 
 impl NodeSource {
-    /// Connects to the node and puts the agent there.
+    /// Connects to the node and injects the agent.
     pub fn attach(access: Access) -> Result<NodeSource, AttachError> {
         let deadline = Instant::now() + access.settings.attach_timeout;
         let session = Session::start_until(access.connect()?, access.terms, deadline)?;
@@ -177,18 +176,18 @@ impl NodeSource {
             node: session.node().to_string(),
             link: Link::Session(Box::new(session)),
             access,
-            life: Life::default(),
-            known: None,
+            decoder: Decoder::default(),
+            identity: None,
             incarnation: 0,
             offset: None,
-            facts_have_come: false,
+            has_facts: false,
             request: None,
             files: None,
             fetches: 0,
-            once: Vec::new(),
+            explicit: Vec::new(),
             wall: WallClock::default(),
             last_heard: Instant::now(),
-            astray: None,
+            search_error: None,
             pause: Duration::ZERO,
         })
     }
@@ -198,7 +197,7 @@ impl NodeSource {
         &self.node
     }
 
-    /// The session, where there is one at the moment.
+    /// The session, unless the connection is lost.
     pub fn session(&mut self) -> Option<&mut Session> {
         match &mut self.link {
             Link::Session(session) => Some(session),
@@ -206,49 +205,47 @@ impl NodeSource {
         }
     }
 
-    /// Reads the files of the node's host that are wanted on this board with each sample from now on.
+    /// From now on, reads the files requested on this board with each sample.
     pub fn read_files(&mut self, board: Board) {
         self.files = Some(board);
     }
 
-    /// Reads those of a closer look at once, before the first sample. Waits longer than `patience` for an answer that is still being
-    /// made, because until then the agent would refuse that sample.
+    /// Reads the files of a detailed sample now, before the first sample. May wait longer than `patience`, since the agent refuses
+    /// the first sample while it still works on these files.
     pub fn fetch_files(&mut self, patience: Duration) -> Result<(), AttachError> {
         let (Some(board), Link::Session(session)) = (&self.files, &mut self.link) else { return Ok(()) };
         let asks = board.ask(true);
-        // Beyond the numbers of samples: an answer that comes late is not to be taken for one of those.
+        // Beyond the numbers of samples, so that a late answer cannot be mistaken for a sample.
         self.fetches += 1;
-        let seq = FETCHES_FROM + self.fetches;
+        let seq = FIRST_FETCH_SEQ + self.fetches;
         session.request(seq, &[], &asks)?;
-        let answer = session.collect(seq, Instant::now() + patience.max(ITEM_TIMEOUT + ON_THE_WAY))?;
-        if let Some(files) = files::of(&answer, asks) {
-            board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: files.told });
+        let answer = session.collect(seq, Instant::now() + patience.max(ITEM_TIMEOUT + TRANSIT_TIME))?;
+        if let Some(files) = files::read(&answer, asks) {
+            board.tell(FilesTold { span: Span { begin: 0, end: 0 }, told: files.results });
         }
         Ok(())
     }
 
-    /// Asks for these items with the next closer look, and not again. That sample takes as long as they do, up to their limits;
-    /// its instants are those of the other items, which are read before. What they tell are rows of that sample, and gaps where they
-    /// tell nothing. If its answer is lost, they are not asked for again.
+    /// Requests these items once, with the next detailed sample. That sample takes as long as they do, up to their limits; its
+    /// span is that of the other items, which are read first. The results are rows of that sample, or gaps if there is no result.
+    /// If the answer is lost, the items are not requested again.
     pub fn ask_once(&mut self, items: Vec<Explicit>) {
-        self.once = items;
+        self.explicit = items;
     }
 
-    /// What a walk through carriers would cost the node. Walks those of one cheap instance, for at most `limit`.
+    /// Estimates the cost of a carrier walk to the node. Walks the carriers of one cheap instance, for at most `limit`.
     pub fn estimate_walk(&mut self, walk: &Walk, limit: Duration) -> Result<WalkCost, AttachError> {
         let estimate = Explicit { what: What::WalkCost(walk.clone()), limit };
-        self.estimate(&estimate, "a walk through its carriers", |value| {
-            value.field("estimate").and_then(WalkCost::read)
-        })
+        self.estimate(&estimate, "a carrier walk", |value| value.field("estimate").and_then(WalkCost::read))
     }
 
-    /// What counting these locks would cost the node, if it can. Looks at tables from outside, and counts nothing.
+    /// Estimates the cost of lock counting to the node, if its emulator supports it. Reads tables from outside and counts nothing.
     pub fn estimate_locks(&mut self, locks: &Locks, limit: Duration) -> Result<LocksCost, AttachError> {
         let estimate = Explicit { what: What::LocksCost(locks.clone()), limit };
-        self.estimate(&estimate, "counting its locks", LocksCost::read)
+        self.estimate(&estimate, "lock counting", LocksCost::read)
     }
 
-    /// Asks for one item beside the samples, of what something would cost.
+    /// Requests one estimate, outside of the samples.
     fn estimate<T>(
         &mut self,
         estimate: &Explicit,
@@ -256,11 +253,11 @@ impl NodeSource {
         read: impl FnOnce(Term<'_>) -> Result<T, TermError>,
     ) -> Result<T, AttachError> {
         let node = self.node.clone();
-        let Link::Session(session) = &mut self.link else { return Err(self.lost("it is being looked for")) };
+        let Link::Session(session) = &mut self.link else { return Err(self.lost("reconnecting")) };
         self.fetches += 1;
-        let seq = FETCHES_FROM + self.fetches;
+        let seq = FIRST_FETCH_SEQ + self.fetches;
         session.request_with(seq, &[], &[], std::slice::from_ref(estimate))?;
-        let answer = session.collect(seq, Instant::now() + estimate.patience())?;
+        let answer = session.collect(seq, Instant::now() + estimate.answer_timeout())?;
         let bad = |reason| AttachError::BadAnswer { node: node.clone(), reason };
         let failed = |what: String| AttachError::Protocol { peer: node.clone(), what };
         let reading = answer.readings().map_err(bad)?.next();
@@ -268,14 +265,14 @@ impl NodeSource {
             Some(Status::Done(value)) => read(value).map_err(bad),
             Some(Status::Failed(why)) => Err(failed(printable(why))),
             Some(Status::TimedOut(_)) => {
-                Err(failed(format!("finding out what {of} costs took too long: a scheduler hangs")))
+                Err(failed(format!("estimating the cost of {of} took too long: a scheduler hangs")))
             }
-            _ => Err(failed(format!("it cannot tell what {of} costs"))),
+            _ => Err(failed(format!("it cannot estimate the cost of {of}"))),
         }
     }
 
-    /// Takes leave of the node, and waits at most `patience` until all is undone there. Dropping the source
-    /// is as safe, but does not wait.
+    /// Leaves the node, and waits at most `patience` until the agent is gone and everything is restored.
+    /// Dropping the source is as safe, but does not wait.
     pub fn leave(self, patience: Duration) -> Result<(), AttachError> {
         match self.link {
             Link::Session(session) => session.leave(Instant::now() + patience),
@@ -283,8 +280,8 @@ impl NodeSource {
         }
     }
 
-    /// Goes on looking for a node that was lost. Never waits.
-    fn look_for_node(&mut self) -> Result<(), AttachError> {
+    /// Starts or polls the search for a lost node. Never blocks.
+    fn poll_search(&mut self) -> Result<(), AttachError> {
         if let Link::SearchAt(instant) = self.link
             && Instant::now() >= instant
         {
@@ -295,13 +292,13 @@ impl NodeSource {
             Ok(Ok(session)) => {
                 self.link = Link::Session(Box::new(session));
                 self.last_heard = Instant::now();
-                self.astray = None;
+                self.search_error = None;
                 self.offset = None;
-                self.facts_have_come = false;
+                self.has_facts = false;
                 Ok(())
             }
             Ok(Err(error)) => {
-                self.astray = match &error {
+                self.search_error = match &error {
                     AttachError::Lost { reason, .. } => Some(reason.clone()),
                     _ => None,
                 };
@@ -318,7 +315,7 @@ impl NodeSource {
 
     fn search_later(&mut self, error: &AttachError) {
         let pause = match error {
-            // These cost the node nothing.
+            // Failures that cost the node nothing.
             AttachError::Lost { .. }
             | AttachError::EpmdDown { .. }
             | AttachError::NoSuchNode { .. }
@@ -327,7 +324,7 @@ impl NodeSource {
             | AttachError::NetworkGone { .. }
             | AttachError::TimedOut { .. } => SEARCH_PAUSE,
             _ => {
-                self.pause = (2 * self.pause).clamp(Duration::from_secs(1), LONGEST_PAUSE);
+                self.pause = (2 * self.pause).clamp(Duration::from_secs(1), MAX_PAUSE);
                 self.pause
             }
         };
@@ -335,28 +332,28 @@ impl NodeSource {
     }
 
     fn try_request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), AttachError> {
-        self.look_for_node()?;
+        self.poll_search()?;
         let Link::Session(session) = &mut self.link else {
-            return Err(self.lost(self.astray.as_deref().unwrap_or("it is being looked for again")));
+            return Err(self.lost(self.search_error.as_deref().unwrap_or("reconnecting")));
         };
         let offset = *self.offset.get_or_insert_with(|| first_offset(session.clock(), clock));
-        // The facts say how some of the others are to be read, and some of them can change while the VM runs.
-        let facts: &[Item] = if ask.detail || !self.facts_have_come { &[Item::Facts] } else { &[] };
-        let items = [facts, EVERY_TIME, if ask.detail { IN_DETAIL } else { &[] }].concat();
+        // Decoding other items depends on the facts, and some facts can change while the VM runs.
+        let facts: &[Item] = if ask.detail || !self.has_facts { &[Item::Facts] } else { &[] };
+        let items = [facts, EVERY_SAMPLE, if ask.detail { DETAIL_ITEMS } else { &[] }].concat();
         let files = self.files.as_ref().map_or_else(Vec::new, |board| board.ask(ask.detail));
         let sent = clock.now();
-        let once: &[Explicit] = if ask.detail { &self.once } else { &[] };
-        session.request_with(ask.seq, &items, &files, once)?;
-        let longer = once.iter().map(Explicit::patience).sum();
+        let explicit: &[Explicit] = if ask.detail { &self.explicit } else { &[] };
+        session.request_with(ask.seq, &items, &files, explicit)?;
+        let extra_time = explicit.iter().map(Explicit::answer_timeout).sum();
         let named = |item: &Explicit| match &item.what {
             What::Collect(Collect { whom: Whom::Named(names), .. }) => names.clone(),
             _ => Vec::new(),
         };
-        let named = once.iter().flat_map(named).collect();
+        let named = explicit.iter().flat_map(named).collect();
         if ask.detail {
-            self.once.clear();
+            self.explicit.clear();
         }
-        self.request = Some(Request { seq: ask.seq, sent, offset, files, longer, named });
+        self.request = Some(Request { seq: ask.seq, sent, offset, files, extra_time, named });
         Ok(())
     }
 
@@ -367,24 +364,24 @@ impl NodeSource {
         out: &mut SampleBuilder<'_>,
     ) -> Result<Span, AttachError> {
         let (Some(request), Link::Session(session)) = (self.request.take(), &mut self.link) else {
-            return Err(self.lost("nothing was asked of it"));
+            return Err(self.lost("no sample was requested"));
         };
         let left = u64::try_from(deadline.saturating_sub(clock.now())).unwrap_or(0);
         let answer =
-            session.collect(request.seq, Instant::now() + Duration::from_nanos(left) + request.longer)?;
-        let (arrived, wall, looked) = (clock.now(), clock.wall(), clock.now());
+            session.collect(request.seq, Instant::now() + Duration::from_nanos(left) + request.extra_time)?;
+        let (arrived, wall, wall_read) = (clock.now(), clock.wall(), clock.now());
         self.last_heard = Instant::now();
         let offset = request.offset.corrected(request.sent, &answer, arrived);
         self.offset = Some(offset);
-        if session.clock().at.elapsed() > LONGEST_PAUSE {
+        if session.clock().at.elapsed() > MAX_PAUSE {
             self.pause = Duration::ZERO;
         }
         if let Some(found) = identity(&answer) {
-            self.facts_have_come = true;
-            self.recognise(found, clock, out);
+            self.has_facts = true;
+            self.identify(found, clock, out);
         }
         if !request.named.is_empty() {
-            // The rows of a collection name only those that gave something back.
+            // The rows of a collection hold only processes that freed something.
             let names = serde_json::Value::from(request.named.clone()).to_string();
             out.sample.facts.push((facts::COLLECTED.to_owned(), names));
         }
@@ -393,8 +390,8 @@ impl NodeSource {
         if let Some(theirs_us) = answer.os_system_us {
             let ahead = self.wall.add(Trip {
                 sent: request.sent,
-                // We may have been put aside between the looks at the two clocks.
-                arrived: looked,
+                // Our thread may have been off-CPU between the readings of the two clocks.
+                arrived: wall_read,
                 worked: answer.end_ns.saturating_sub(answer.begin_ns),
                 theirs: theirs_us.saturating_mul(1_000),
                 ours: wall,
@@ -403,16 +400,16 @@ impl NodeSource {
             out.metric(&metrics::WALL_AHEAD_ERROR, "", ahead.error);
         }
         let translation = offset.between(request.sent, arrived);
-        // What is asked for by name comes last, and has its own instants.
+        // Explicit items come last, and have their own instants.
         let mut end_ns = explicit_begin_ns(&answer).unwrap_or(answer.end_ns);
-        if let (Some(board), Some(files)) = (&self.files, files::of(&answer, request.files)) {
-            // They come behind the other items, and are another source's.
+        if let (Some(board), Some(files)) = (&self.files, files::read(&answer, request.files)) {
+            // The files come after the other items, and belong to another source.
             end_ns = files.begin_ns;
             let (begin, end) =
                 (translation.to_recorder(files.begin_ns), translation.to_recorder(files.end_ns));
-            board.tell(FilesTold { span: Span { begin, end: end.max(begin) }, told: files.told });
+            board.tell(FilesTold { span: Span { begin, end: end.max(begin) }, told: files.results });
         }
-        self.life
+        self.decoder
             .add(&answer, translation, out)
             .map_err(|reason| AttachError::BadAnswer { node: self.node.clone(), reason })?;
         Ok(Span {
@@ -425,14 +422,14 @@ impl NodeSource {
         AttachError::Lost { node: self.node.clone(), reason: reason.to_owned() }
     }
 
-    /// Announces a life of the VM that was not met before.
-    fn recognise(&mut self, found: Identity, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
-        if self.known.as_ref() == Some(&found) {
+    /// Begins a new incarnation if this is not the VM of the last sample.
+    fn identify(&mut self, found: Identity, clock: &dyn Clock, out: &mut SampleBuilder<'_>) {
+        if self.identity.as_ref() == Some(&found) {
             return;
         }
-        if self.known.is_some() {
+        if self.identity.is_some() {
             self.incarnation += 1;
-            self.life = Life::default();
+            self.decoder = Decoder::default();
         }
         out.sample.tick.incarnation = self.incarnation;
         out.sample.incarnation = Some(Incarnation {
@@ -443,17 +440,17 @@ impl NodeSource {
             mono0: clock.now(),
             wall0: clock.wall(),
         });
-        self.known = Some(found);
+        self.identity = Some(found);
     }
 
-    /// True when not even a tick has come for so long that the agent has left. After a cut of the network TCP alone would
-    /// be silent for as long again as the cut has lasted, up to two minutes, because it doubles its pauses.
+    /// Whether not even a tick arrived for a whole lease, so that the agent has left. After a network outage, TCP itself
+    /// would stay silent for as long as the outage lasted, up to two minutes, because it doubles its retransmission timeout.
     fn is_silent(&mut self) -> bool {
         let lease = self.access.terms.lease;
         self.session().is_some_and(|session| session.connection().heard().elapsed() > lease)
     }
 
-    /// Turns a failure into what the recorder does about it, and forgets a session that is over.
+    /// Classifies a failure for the recorder, and drops a session that is over.
     fn trouble(&mut self, error: AttachError) -> Trouble {
         let kind = match &error {
             AttachError::TimedOut { .. } | AttachError::AgentBusy { .. } => TroubleKind::TimedOut,
@@ -496,7 +493,7 @@ impl Source for NodeSource {
     }
 }
 
-/// When the first of the items that are asked for by name was begun.
+/// When the agent began the first explicit item.
 fn explicit_begin_ns(answer: &Answer) -> Option<i64> {
     let mut readings = answer.readings().ok()?;
     readings.find_map(|reading| {
@@ -504,13 +501,13 @@ fn explicit_begin_ns(answer: &Answer) -> Option<i64> {
     })
 }
 
-/// Looks for the node in a thread of its own: connecting to a node that is just starting can take seconds.
+/// Searches for the node in a new thread: connecting to a node that is just starting can take seconds.
 fn search(access: Access, node: String, last_heard: Instant) -> Link {
     let (sender, receiver) = mpsc::channel();
     let searcher = thread::Builder::new().spawn(move || {
         let session = find_again(&access, &node, last_heard)
             .and_then(|connection| Session::start(connection, access.terms));
-        // If nobody waits any more, the session is dropped, and with it the agent leaves.
+        // If the receiver is gone, dropping the session makes the agent leave.
         let _ = sender.send(session);
     });
     match searcher {
@@ -519,7 +516,7 @@ fn search(access: Access, node: String, last_heard: Instant) -> Link {
     }
 }
 
-/// Connects to the node of that name, and to no other that now has its port.
+/// Connects to the node of that name, not to another that now has its port.
 fn find_again(access: &Access, node: &str, last_heard: Instant) -> Result<Connection, AttachError> {
     let expected = Expected::FullName(node.to_owned());
     match (access.connect_to(expected.clone()), &access.finder) {
@@ -528,7 +525,7 @@ fn find_again(access: &Access, node: &str, last_heard: Instant) -> Result<Connec
             let route = finder.find(last_heard).map_err(lost)?;
             Access { route, ..access.clone() }.connect_to(expected)
         }
-        // A node that was started again listens at another port; EPMD knows which.
+        // A restarted node listens at another port, which EPMD knows.
         (Err(AttachError::Unreachable { .. } | AttachError::NameMismatch { .. }), _)
             if matches!(access.route.target, Target::Address { .. }) =>
         {
@@ -539,7 +536,7 @@ fn find_again(access: &Access, node: &str, last_heard: Instant) -> Result<Connec
     }
 }
 
-/// The recorder's clock minus the VM's, from what both showed when the session began.
+/// The recorder's clock minus the VM's, by the readings at the beginning of the session.
 fn first_offset(vm: VmClock, clock: &dyn Clock) -> Offset {
     let since = i64::try_from(vm.at.elapsed().as_nanos()).unwrap_or(i64::MAX);
     Offset(clock.now().saturating_sub(since).saturating_sub(vm.vm_ns))

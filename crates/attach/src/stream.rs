@@ -1,4 +1,4 @@
-//! What the distribution protocol runs over: a socket, with or without TLS, where every read and write has a deadline.
+//! The transport of the distribution protocol: a socket with or without TLS. Every read and write has a deadline.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -13,16 +13,16 @@ pub(crate) enum Stream {
     Tls(Box<Session>),
 }
 
-/// A failure to write.
+/// A failed write.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     pub error: io::Error,
-    /// Some of it has gone out, or will as soon as there is room: nothing else can follow.
+    /// Some bytes were sent, or will be as soon as there is room: nothing else can follow.
     pub in_part: bool,
 }
 
 impl Stream {
-    /// Reads what there is, at least a byte; 0 is the end.
+    /// Waits for data and reads what is available; 0 at the end of the stream.
     pub fn read(&mut self, into: &mut [u8], deadline: Deadline) -> io::Result<usize> {
         match self {
             Stream::Plain(socket) => Timed { socket, deadline }.read(into),
@@ -30,7 +30,7 @@ impl Stream {
         }
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     pub fn write(&mut self, bytes: &[u8], deadline: Deadline) -> Result<(), Unsent> {
         let mut rest = bytes;
         while !rest.is_empty() {

@@ -1,23 +1,23 @@
-//! TARGET: what a user writes to say which node is meant.
+//! TARGET: the node that a command is pointed at, as the user writes it.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{AttachError, printable};
 
-/// A node, as far as it can be connected to without knowing the host's processes.
+/// A node by name or by address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A node by its name; without a host, one on this host.
+    /// A node by its name; without a host part, a node on this host.
     Node {
-        /// The part before the `@`, which EPMD knows.
+        /// The part before the `@`, which is registered with EPMD.
         name: String,
-        /// The part behind it.
+        /// The part after it.
         host: Option<String>,
     },
-    /// A node by the address of its distribution port; no EPMD is asked.
+    /// A node by the address of its distribution port; EPMD is not needed.
     Address {
-        /// A host's name or address; an IPv6 address without brackets.
+        /// Host name or address; an IPv6 address without brackets.
         host: String,
         /// The port.
         port: u16,
@@ -33,20 +33,20 @@ impl FromStr for Target {
         if text.is_empty() {
             return Err(bad("it is empty"));
         }
-        // The longest atom; a name that is none cannot be a node's.
+        // A node name is an atom, and no atom is longer.
         if text.chars().count() > 255 {
             return Err(bad("it is longer than 255 characters"));
         }
         if text.chars().any(|character| character.is_control() || character.is_whitespace()) {
-            return Err(bad("it has white space or control characters in it"));
+            return Err(bad("it has white space or control characters"));
         }
         if text.contains('/') {
             return Err(bad("it looks like the path of a file"));
         }
         if let Some((name, host)) = text.split_once('@') {
             return match (name, host) {
-                ("", _) => Err(bad("there is no name before the @")),
-                (_, "") => Err(bad("there is no host behind the @")),
+                ("", _) => Err(bad("no name before the @")),
+                (_, "") => Err(bad("no host after the @")),
                 (_, host) if host.contains('@') => Err(bad("it has more than one @")),
                 _ => Ok(Target::Node { name: name.to_owned(), host: Some(host.to_owned()) }),
             };
@@ -56,15 +56,15 @@ impl FromStr for Target {
         };
         let port = match port.parse() {
             Ok(port) if port > 0 => port,
-            _ => return Err(bad("the port is no number from 1 to 65535")),
+            _ => return Err(bad("the port is not a number from 1 to 65535")),
         };
         let host = match host.strip_prefix('[') {
-            Some(host) => host.strip_suffix(']').ok_or(bad("a closing bracket is missing"))?,
-            None if host.contains(':') => return Err(bad("an IPv6 address goes into brackets")),
+            Some(host) => host.strip_suffix(']').ok_or(bad("the closing bracket is missing"))?,
+            None if host.contains(':') => return Err(bad("an IPv6 address needs brackets")),
             None => host,
         };
         if host.is_empty() {
-            return Err(bad("there is no host before the colon"));
+            return Err(bad("no host before the colon"));
         }
         Ok(Target::Address { host: host.to_owned(), port })
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_form_of_target_is_told_from_the_others() {
+    fn each_form_of_target_is_recognized() {
         fn node(name: &str, host: Option<&str>) -> Target {
             Target::Node { name: name.to_owned(), host: host.map(str::to_owned) }
         }
@@ -110,25 +110,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_target_is_refused_with_the_reason() {
+    fn invalid_target_is_an_error_with_the_reason() {
         fn check(text: &str, expect: &str) {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains(expect), "{error}");
             assert!(error.ends_with("give NAME@HOST, NAME or HOST:PORT"), "{error}");
         }
         check("", "it is empty");
-        check("@host", "there is no name before the @");
-        check("name@", "there is no host behind the @");
+        check("@host", "no name before the @");
+        check("name@", "no host after the @");
         check("a@b@c", "it has more than one @");
-        check("host:0", "the port is no number from 1 to 65535");
-        check("host:http", "the port is no number");
-        check("host:65536", "the port is no number");
-        check(":9100", "there is no host before the colon");
-        check("::1:9100", "an IPv6 address goes into brackets");
-        check("[::1:9100", "a closing bracket is missing");
+        check("host:0", "the port is not a number from 1 to 65535");
+        check("host:http", "the port is not a number");
+        check("host:65536", "the port is not a number");
+        check(":9100", "no host before the colon");
+        check("::1:9100", "an IPv6 address needs brackets");
+        check("[::1:9100", "the closing bracket is missing");
         check("./file.rec", "it looks like the path of a file");
         check("a b", "it has white space");
-        check("a\u{1b}[2J", "\"a\\u{1b}[2J\" names no node (it has white space or control characters");
+        check("a\u{1b}[2J", "invalid target \"a\\u{1b}[2J\" (it has white space or control characters)");
         check(&"a".repeat(256), "it is longer than 255 characters");
     }
 

@@ -1,14 +1,14 @@
-//! TLS below the distribution: what is trusted and what is shown, and where both are found.
+//! TLS below the distribution protocol: trusted certificates, our own certificate, and how to find both.
 //!
-//! A node with `-proto_dist inet_tls` or `inet6_tls` is the server. Whether it wants a certificate of ours is its
-//! own affair (`verify_peer` and `fail_if_no_peer_cert`); of ours it checks the issuer, and the host's name only if
+//! A node with `-proto_dist inet_tls` or `inet6_tls` is the TLS server. Its options decide whether it requires a client
+//! certificate (`verify_peer` and `fail_if_no_peer_cert`). It checks that certificate's issuer, and its host name only if
 //! `inet_tls_dist:verify_client/3` is its `verify_fun` or `net_kernel:allow/1` was called (lib/ssl/src/inet_tls_dist.erl).
-//! We always check its certificate, unless we were told not to.
+//! We always check the node's certificate, unless the user disables it.
 //!
-//! For a node on this host everything is found by itself: its options name the file with the certificate that it shows,
-//! and it must show the very same ([`verify`]). For others, [`Given`] says it.
+//! A node on this host needs no options of ours: the node's options name its certificate file, and it must present
+//! exactly that certificate ([`verify`]). For nodes on other hosts, the user gives [`Given`].
 //!
-//! As with the cookie, nothing here reads a file by itself.
+//! As with the cookie, file access is injected.
 
 mod certificate;
 mod files;
@@ -32,48 +32,49 @@ use crate::deadline::Deadline;
 use crate::error::{AttachError, printable};
 use crate::locate::Located;
 pub use find::find;
-use session::Asked;
+use session::ClientCertificate;
 pub(crate) use session::Session;
 use verify::{Trust, Verifier};
 
-/// What the user gave.
+/// The user's TLS settings.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
-    /// That the node speaks TLS.
+    /// Whether the user requests TLS.
     pub wanted: bool,
-    /// A file with certificates to trust in: issuers, or the node's own.
+    /// A file of trusted certificates: CAs, or the node's own.
     pub trusted: Option<PathBuf>,
-    /// A file with the certificate to show.
+    /// A file with our certificate.
     pub certificate: Option<PathBuf>,
-    /// The file with its key, if that is another one.
+    /// A file with our key, if it is not in `certificate`.
     pub key: Option<PathBuf>,
     /// The name that the node's certificate must be for.
     pub server_name: Option<String>,
-    /// Not to check the node's certificate at all.
+    /// Whether to accept any certificate.
     pub unverified: bool,
 }
 
 impl Given {
-    /// Whether TLS is meant: whoever says how, says so.
-    fn is_meant(&self) -> bool {
+    /// Whether to use TLS: any TLS setting implies it.
+    fn requests_tls(&self) -> bool {
         let named = self.trusted.is_some() || self.certificate.is_some() || self.server_name.is_some();
         self.wanted || self.unverified || named
     }
 }
 
-/// What is trusted and shown in connections to one node.
+/// TLS configuration for connections to one node.
 #[derive(Clone)]
 pub struct Tls {
     trust: Arc<Trust>,
-    shown: Option<Arc<CertifiedKey>>,
-    /// The host that the certificate must be for, where it is not the one that is connected to.
+    /// Our certificate and key.
+    own: Option<Arc<CertifiedKey>>,
+    /// The host that the certificate must be for, if it is not the one that we connect to.
     server_name: Option<ServerName<'static>>,
-    /// What of the node's own files could not be used.
+    /// Which of the node's own TLS options and files could not be used, and why.
     remarks: Vec<String>,
 }
 
 impl fmt::Debug for Tls {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
             .field("trust", &self.trust)
@@ -83,12 +84,12 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Trusts whoever answers, to find out who does. Nothing must be said in such a session.
-    pub(crate) fn of_a_stranger() -> Tls {
-        Tls { trust: Arc::new(Trust::anybody()), shown: None, server_name: None, remarks: Vec::new() }
+    /// Accepts any certificate, to find out whether the peer speaks TLS. No data may be sent in such a session.
+    pub(crate) fn probe() -> Tls {
+        Tls { trust: Arc::new(Trust::any()), own: None, server_name: None, remarks: Vec::new() }
     }
 
-    /// Begins a session, with its first message.
+    /// Begins a session by sending the ClientHello.
     pub(crate) fn greet(
         &self,
         socket: TcpStream,
@@ -106,21 +107,21 @@ impl Tls {
         let provider = Arc::new(ring::default_provider());
         let algorithms = provider.signature_verification_algorithms;
         let verifier = Verifier { trust: Arc::clone(&self.trust), algorithms };
-        let asked = Arc::new(Asked::new(self.shown.clone()));
+        let own = Arc::new(ClientCertificate::new(self.own.clone()));
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(failed)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_client_cert_resolver(Arc::clone(&asked) as Arc<_>);
-        // A session is never taken up again: nodes are attached to one at a time, and for long.
+            .with_client_cert_resolver(Arc::clone(&own) as Arc<_>);
+        // Resumption would save nothing: connections are few and long.
         config.resumption = rustls::client::Resumption::disabled();
         let connection = ClientConnection::new(Arc::new(config), name).map_err(failed)?;
-        Session::begin(connection, socket, asked, located, self.remarks.clone(), deadline)
+        Session::begin(connection, socket, own, located, self.remarks.clone(), deadline)
     }
 }
 
-/// What is remarked of a node's options whose file holds `file`.
+/// The remarks on a node's TLS options if their file has the content `file`.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn remarks(process: &crate::process::Process, file: &[u8]) -> Vec<String> {
     options::Options::of(process, |_| Ok(file.to_vec())).remarks

@@ -1,51 +1,50 @@
-//! How far the wall clock of a node's host is from ours, from what it showed while an answer was on its way.
+//! Offset of the wall clock of a node's host from ours, estimated from round trips.
 
 use std::collections::VecDeque;
 
 use beamtune_model::units::{Nanos, SECOND_NS};
 
-/// A shorter round trip tells the clocks better than a later one, as long as neither has drifted: crystals do by some
-/// 50 µs a second at most.
+/// Within this window, a shorter round trip gives a better estimate than a later one: crystals drift by at most some 50 µs a
+/// second.
 const WINDOW_NS: Nanos = 60 * SECOND_NS;
 
-/// More samples than are taken in the window; without bound none is kept.
-const MOST_TRIPS: usize = 600;
+/// Maximum number of round trips kept; more than there are in the window.
+const MAX_TRIPS: usize = 600;
 
-/// The last round trips.
+/// Estimates the offset from the last round trips.
 #[derive(Debug, Default)]
 pub(crate) struct WallClock {
     trips: VecDeque<Trip>,
 }
 
-/// One question and its answer.
+/// One round trip: a request and its answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trip {
-    /// When it was asked, on the recorder's clock.
+    /// When the request was sent, on the recorder's clock.
     pub sent: Nanos,
-    /// When the answer was there, and our wall clock had been looked at.
+    /// When the answer had arrived and our wall clock had been read, on the recorder's clock.
     pub arrived: Nanos,
-    /// How long the node had been at it before it looked at its clock and answered.
+    /// Time for which the node worked before it read its wall clock and answered.
     pub worked: Nanos,
     /// The wall clock of the node's host then, nanoseconds since 1970.
     pub theirs: i64,
-    /// Ours when the answer had arrived.
+    /// Our wall clock when the answer had arrived, nanoseconds since 1970.
     pub ours: i64,
 }
 
-/// What is known of the node's wall clock.
+/// Offset of the node's wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ahead {
-    /// Theirs minus ours.
+    /// Their clock minus ours.
     pub ahead: Nanos,
-    /// By how much that may be wrong: the answer was on its way for some part of the round trip, and which one is not
-    /// known.
+    /// Maximum error of that, half of the transit time: how it divides between request and answer is unknown.
     pub error: Nanos,
 }
 
 impl Trip {
     fn ahead(&self) -> Ahead {
-        let on_the_way = self.arrived.saturating_sub(self.sent).saturating_sub(self.worked).max(0);
-        let error = on_the_way / 2;
+        let transit = self.arrived.saturating_sub(self.sent).saturating_sub(self.worked).max(0);
+        let error = transit / 2;
         let ours = self.ours.saturating_sub(error);
         Ahead { ahead: self.theirs.saturating_sub(ours), error }
     }
@@ -58,15 +57,15 @@ impl Ahead {
 }
 
 impl WallClock {
-    /// Adds a round trip, and gives what the shortest of those within the window says.
+    /// Adds a round trip, and returns the estimate of the shortest one within the window.
     pub fn add(&mut self, trip: Trip) -> Ahead {
         let now = trip.ahead();
-        // Somebody has set one of the clocks: what was measured before is of no use.
+        // One of the clocks was set: earlier measurements are void.
         if self.trips.iter().any(|before| !before.ahead().agrees_with(now)) {
             self.trips.clear();
         }
         self.trips.retain(|before| before.sent > trip.sent.saturating_sub(WINDOW_NS));
-        if self.trips.len() >= MOST_TRIPS {
+        if self.trips.len() >= MAX_TRIPS {
             self.trips.pop_front();
         }
         self.trips.push_back(trip);
@@ -82,14 +81,14 @@ mod tests {
     /// 2023.
     const WALL: i64 = 1_700_000_000_000 * MS;
 
-    /// A node whose clock is ahead by `ahead`: `there` and `back` are how long the messages take.
+    /// A round trip to a node whose clock is ahead by `ahead`; `there` and `back` are transit times.
     fn trip(sent: Nanos, there: Nanos, worked: Nanos, back: Nanos, ahead: Nanos) -> Trip {
         let arrived = sent + there + worked + back;
         Trip { sent, arrived, worked, theirs: WALL + arrived - back + ahead, ours: WALL + arrived }
     }
 
     #[test]
-    fn the_difference_lies_within_its_error_whichever_way_takes_longer() {
+    fn true_offset_is_within_the_error_for_any_asymmetry() {
         for (there, back) in [(0, 100), (50, 50), (100, 0), (99, 1)] {
             let mut clock = WallClock::default();
             let found = clock.add(trip(7 * MS, there * MS, 30 * MS, back * MS, 3_200 * MS));
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_round_trip_of_the_last_minute_counts() {
+    fn shortest_round_trip_of_the_last_minute_counts() {
         let mut clock = WallClock::default();
         let second = |at: i64| at * 1_000 * MS;
         assert_eq!(clock.add(trip(second(0), 20 * MS, 0, 20 * MS, 0)).error, 20 * MS);
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_is_seen_at_once() {
+    fn set_clock_is_noticed_at_once() {
         let mut clock = WallClock::default();
         clock.add(trip(0, MS, 0, MS, 0));
         let found = clock.add(trip(1_000 * MS, 20 * MS, 0, 20 * MS, -5_000 * MS));
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_times_give_a_number_and_no_panic() {
+    fn extreme_times_do_not_panic() {
         let mut clock = WallClock::default();
         for value in [i64::MIN, -1, 0, i64::MAX] {
             for sent in [i64::MIN, 0, i64::MAX] {

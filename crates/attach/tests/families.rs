@@ -1,4 +1,4 @@
-//! Nodes that are reached over IPv6, or over one family only.
+//! Nodes that listen on IPv6, or on one address family only.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -16,15 +16,14 @@ use common::{COOKIE, Otp, PATIENCE, TestNode, connect, found, free_port, on_each
 
 const OVER_IPV6: [&str; 2] = ["-proto_dist", "inet6_tcp"];
 
-/// A node whose name has an IPv6 address in it.
+/// A node with an IPv6 address in its name.
 fn node_over_ipv6(otp: &Otp, arguments: &[&str]) -> TestNode {
     let name = format!("{}@::1", unique_name());
     let own = ["-name", &name, "-setcookie", COOKIE];
     TestNode::start(otp, &name, &[&own[..], &OVER_IPV6, arguments].concat(), &[])
 }
 
-/// One listener of each family. A port that is free for one may be taken for the
-/// other, by a node of a test that runs beside this one.
+/// One listener of each family at the same port. A port that is free in one family may be in use in the other, by another test.
 fn listeners_at_one_port() -> (TcpListener, TcpListener) {
     loop {
         let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -36,7 +35,7 @@ fn listeners_at_one_port() -> (TcpListener, TcpListener) {
 }
 
 #[test]
-fn a_node_over_ipv6_is_connected_to_by_its_name_and_by_its_address() {
+fn ipv6_node_is_reached_by_name_and_by_address() {
     on_each_release(|otp| {
         let node = node_over_ipv6(otp, &[]);
         let port = node.port();
@@ -45,16 +44,16 @@ fn a_node_over_ipv6_is_connected_to_by_its_name_and_by_its_address() {
         drop(connection);
         let connection = connect(&format!("[::1]:{port}"), 1, COOKIE).unwrap();
         assert_eq!(&**connection.node(), node.name);
-        // The address in the label can be read, and typed in.
+        // The label contains the address as a user types it.
         let located = locate(&node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
         assert_eq!(located.label, format!("{} (at [::1]:{port})", node.name));
     });
 }
 
 #[test]
-fn a_node_of_one_family_is_found_at_localhost() {
+fn node_of_one_family_is_found_at_localhost() {
     on_each_release(|otp| {
-        // Not at 127.0.0.1, where another test's node may be at the same port: so it is told one.
+        // Given a port that nobody uses at 127.0.0.1 either: a random one may belong to another test's node there.
         let port = free_port();
         let at = port.to_string();
         let only = ["-kernel", "inet_dist_use_interface", "{0,0,0,0,0,0,0,1}"];
@@ -64,14 +63,14 @@ fn a_node_of_one_family_is_found_at_localhost() {
             AttachError::Unreachable { .. }
         ));
         assert_eq!(&**connect(&format!("localhost:{port}"), 1, COOKIE).unwrap().node(), node.name);
-        // EPMD is asked at both, and the node may be at the other one.
+        // EPMD may answer at the other address than the node's.
         let alive = node.name.split('@').next().unwrap();
         assert_eq!(&**connect(alive, 4369, COOKIE).unwrap().node(), node.name);
     });
 }
 
 #[test]
-fn an_address_that_leads_nowhere_does_not_hide_the_one_that_does() {
+fn dead_address_does_not_prevent_connecting_to_another() {
     on_each_release(|otp| {
         let node = otp.start_with(&OVER_IPV6);
         let located = locate(&node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
@@ -85,7 +84,7 @@ fn an_address_that_leads_nowhere_does_not_hide_the_one_that_does() {
 }
 
 #[test]
-fn every_address_that_was_tried_is_told() {
+fn error_lists_all_addresses_tried() {
     let (first, second) = (free_port(), free_port());
     let located = Located {
         network: Network::Ours,
@@ -106,7 +105,7 @@ fn every_address_that_was_tried_is_told() {
 }
 
 #[test]
-fn an_epmd_that_is_silent_at_one_address_is_asked_at_the_next() {
+fn silent_epmd_is_tried_at_the_next_address() {
     let (silent, talking) = listeners_at_one_port();
     let port = silent.local_addr().unwrap().port();
     let epmd = thread::spawn(move || {
@@ -116,9 +115,9 @@ fn an_epmd_that_is_silent_at_one_address_is_asked_at_the_next() {
         assert_eq!(&question, b"\0\x04znew");
         stream.write_all(b"\x77\0\x12\x34M\0\0\x06\0\x05\0\x03new\0\0").unwrap();
     });
-    // If the silent one had all of the time, none would be left for the other.
+    // The silent address must not use up the time for the other.
     let located = locate(&"new".parse().unwrap(), port, PATIENCE).unwrap();
-    // Where it has answered comes first.
+    // The address that answered comes first.
     let addresses =
         [SocketAddr::from((Ipv6Addr::LOCALHOST, 0x1234)), SocketAddr::from((Ipv4Addr::LOCALHOST, 0x1234))];
     assert_eq!(located.addresses, addresses);

@@ -1,4 +1,4 @@
-//! Connecting to real nodes of each release, and calling functions there.
+//! Connections and calls to real nodes of each release.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -32,7 +32,7 @@ fn system_info(connection: &mut Connection, item: &str) -> Document {
 }
 
 #[test]
-fn a_function_is_called_on_each_release() {
+fn functions_can_be_called() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut connection = node.connect();
@@ -47,7 +47,7 @@ fn a_function_is_called_on_each_release() {
 }
 
 #[test]
-fn calls_that_fail_say_why() {
+fn failed_call_is_an_error_with_the_reason() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut connection = node.connect();
@@ -65,18 +65,18 @@ fn calls_that_fail_say_why() {
         let killed = "Me = self(), spawn(fun() -> exit(Me, kill) end), receive nothing -> ok end";
         let error = try_evaluate(&mut connection, killed).unwrap_err().to_string();
         assert!(error.ends_with("ended with killed"), "{error}");
-        // Too late.
+        // A call past its deadline.
         let sleep = vec![Value::from(60_000i64)];
         let late = connection.call("timer", "sleep", sleep, Instant::now() + SECOND / 5).unwrap_err();
         assert!(matches!(late, AttachError::TimedOut { step: Step::Receive, .. }), "{late}");
-        // The connection is as good as before.
+        // The connection is still usable.
         assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(name));
     });
 }
 
 #[test]
-fn a_place_in_a_full_process_table_is_waited_for() {
-    // For three seconds whatever place becomes free is taken.
+fn call_waits_while_the_process_table_is_full() {
+    // Fills each free entry of the process table for three seconds.
     const FILL: &str = "End = erlang:monotonic_time(millisecond) + 3000,
         Fill = fun Fill() ->
             Left = End - erlang:monotonic_time(millisecond),
@@ -98,7 +98,7 @@ fn a_place_in_a_full_process_table_is_waited_for() {
 }
 
 #[test]
-fn terms_of_every_kind_go_there_and_come_back() {
+fn terms_of_all_types_survive_the_round_trip() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut connection = node.connect();
@@ -125,7 +125,7 @@ fn terms_of_every_kind_go_there_and_come_back() {
         ]);
         let back = call(&mut connection, "lists", "last", vec![Value::list([term.clone()])]);
         assert_eq!(back.root().to_value().unwrap(), term);
-        // What only the node can make.
+        // Terms that only the node can create.
         let check = |connection: &mut Connection, expression: &str, expect: &str| {
             assert_eq!(evaluate(connection, expression).root().to_string(), expect, "{expression}");
         };
@@ -146,7 +146,7 @@ fn terms_of_every_kind_go_there_and_come_back() {
 }
 
 #[test]
-fn we_are_hidden_and_our_names_are_used_again() {
+fn we_are_hidden_and_reuse_our_names() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut watcher = node.connect();
@@ -174,14 +174,14 @@ fn we_are_hidden_and_our_names_are_used_again() {
         };
         let (names, _) = connect_fifty_times(&mut watcher);
         assert!(names.len() <= 8 && names.iter().all(|name| name.starts_with("beamtune_")), "{names:?}");
-        // By now all code on the way is loaded.
+        // By now, all code involved is loaded.
         let (_, new_atoms) = connect_fifty_times(&mut watcher);
         assert!(new_atoms <= 8, "{new_atoms}");
     });
 }
 
 #[test]
-fn when_all_our_names_are_taken_we_wait_for_one_and_the_node_makes_none_up() {
+fn connecting_waits_for_a_free_name() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut connections: Vec<_> = (0..8).map(|_| node.connect()).collect();
@@ -198,7 +198,7 @@ fn when_all_our_names_are_taken_we_wait_for_one_and_the_node_makes_none_up() {
         let refused = node.try_connect(COOKIE).unwrap_err();
         assert!(matches!(refused, AttachError::NamesTaken { names: 8, .. }), "{refused:?}");
         assert_eq!(state(&mut connections[0]), before);
-        // One that leaves meanwhile makes room.
+        // A connection that closes meanwhile frees its name.
         let last = connections.pop();
         let name = node.name.clone();
         let waiting = std::thread::spawn(move || connect(&name, 4369, COOKIE));
@@ -208,7 +208,7 @@ fn when_all_our_names_are_taken_we_wait_for_one_and_the_node_makes_none_up() {
 }
 
 #[test]
-fn a_wrong_cookie_is_called_by_its_name() {
+fn wrong_cookie_is_an_error() {
     on_each_release(|otp| {
         let node = otp.start();
         let error = node.try_connect("another_cookie").unwrap_err();
@@ -226,7 +226,7 @@ fn a_wrong_cookie_is_called_by_its_name() {
 }
 
 #[test]
-fn a_stopped_node_is_a_timeout_with_the_reason() {
+fn stopped_node_is_a_timeout_with_the_reason() {
     on_each_release(|otp| {
         let node = otp.start();
         let located = locate(&node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
@@ -236,7 +236,7 @@ fn a_stopped_node_is_a_timeout_with_the_reason() {
         let error = Connection::open(&located, &found(COOKIE), None, settings).unwrap_err();
         assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
         assert!(error.to_string().contains("is the VM stopped (SIGSTOP"), "{error}");
-        // The same in the middle of a connection, which lives on when the node does.
+        // An established connection times out, and is usable again when the node continues.
         let error = connection.call("erlang", "node", vec![], Instant::now() + SECOND / 5).unwrap_err();
         assert!(matches!(error, AttachError::TimedOut { step: Step::Receive, .. }), "{error:?}");
         node.signal("CONT");
@@ -245,14 +245,14 @@ fn a_stopped_node_is_a_timeout_with_the_reason() {
 }
 
 #[test]
-fn the_end_of_the_node_is_told() {
+fn end_of_the_node_is_an_error() {
     on_each_release(|otp| {
         let mut node = otp.start();
         let mut connection = node.connect();
         node.stop();
         let error = connection.call("erlang", "node", vec![], soon()).unwrap_err();
         assert!(matches!(error, AttachError::Lost { .. }), "{error:?}");
-        // EPMD hears of it in its own time, and then knows no such node.
+        // EPMD notices some time later, and then knows no such node.
         eventually("EPMD's notice", || match node.try_connect(COOKIE).unwrap_err() {
             AttachError::NoSuchNode { .. } => true,
             AttachError::Unreachable { .. } => false,
@@ -261,14 +261,14 @@ fn the_end_of_the_node_is_told() {
     });
 }
 
-/// Thousands, so that some end while the connection still goes down; a single one does so once in a hundred times.
+/// Thousands of processes, so that some end while the connection is still going down: one does so in 1 % of all cases.
 #[test]
-fn a_node_does_not_connect_to_a_client_whose_processes_end_with_it() {
+fn node_does_not_reconnect_to_a_client_that_is_gone() {
     const PROCESSES: usize = 20_000;
     on_each_release(|otp| {
         let node = otp.start();
         let (mut gone, mut stays) = (node.connect(), node.connect());
-        // It ends with a term of several words, as sessions do: ends of one word are told in another way.
+        // Exits with a compound reason, as sessions do: immediate terms are signalled in another way.
         let ends = "process_flag(trap_exit, true), receive {'EXIT', _, _} -> exit({one, reason}) end";
         let forms = Value::list([form(&mut gone, ends).unwrap()]);
         for _ in 0..PROCESSES {
@@ -281,7 +281,7 @@ fn a_node_does_not_connect_to_a_client_whose_processes_end_with_it() {
         eventually("the processes", || processes() > PROCESSES as i64);
         drop(gone);
         eventually("their end", || processes() < PROCESSES as i64 / 100);
-        // What net_kernel has to do for a connection, it has done before it answers.
+        // net_kernel answers after it has handled all earlier connection requests.
         evaluate(&mut stays, "sys:get_state(net_kernel)");
         let resolver = evaluate(&mut stays, "whereis(inet_gethost_native_sup)");
         assert!(resolver.root().is_atom("undefined"), "OTP {}: {}", otp.release, resolver.root());
@@ -289,7 +289,7 @@ fn a_node_does_not_connect_to_a_client_whose_processes_end_with_it() {
 }
 
 #[test]
-fn a_node_with_a_short_name_is_connected_to() {
+fn node_with_a_short_name_is_reached() {
     on_each_release(|otp| {
         let short = unique_name();
         let node = TestNode::start(otp, &short, &["-sname", &short, "-setcookie", COOKIE], &[]);
@@ -297,19 +297,19 @@ fn a_node_with_a_short_name_is_connected_to() {
         let full = connection.node().to_string();
         assert!(full.starts_with(&format!("{short}@")) && !full.contains('.'), "{full}");
         assert!(call(&mut connection, "erlang", "node", vec![]).root().is_atom(&full));
-        // By its full name, too, and not by another host's.
+        // Also by its full name, but not with another host part.
         connect(&full, 4369, COOKIE).unwrap();
         let error = connect(&format!("{short}@127.0.0.1"), 4369, COOKIE).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("the node there is called {full}, not {short}@127.0.0.1: use {full}")
+            format!("the node at this address is {full}, not {short}@127.0.0.1: use {full}")
         );
         drop(node);
     });
 }
 
 #[test]
-fn a_name_that_epmd_does_not_know_is_answered_with_those_that_it_knows() {
+fn unknown_name_is_an_error_with_the_registered_names() {
     on_release(25, |otp| {
         let node = otp.start();
         let error = connect("no_such_node@127.0.0.1", 4369, COOKIE).unwrap_err();
@@ -323,7 +323,7 @@ fn a_name_that_epmd_does_not_know_is_answered_with_those_that_it_knows() {
 }
 
 #[test]
-fn a_node_at_a_known_port_needs_no_epmd() {
+fn node_at_a_known_port_needs_no_epmd() {
     on_each_release(|otp| {
         let port = free_port().to_string();
         let name = format!("{}@127.0.0.1", unique_name());
@@ -335,7 +335,7 @@ fn a_node_at_a_known_port_needs_no_epmd() {
                 &["-kernel", "inet_dist_listen_min", &port, "inet_dist_listen_max", &port],
             ]
             .concat(),
-            // An EPMD that is not there.
+            // No EPMD listens there.
             &[("ERL_EPMD_PORT", &free_port().to_string())],
         );
         let mut connection = connect(&format!("127.0.0.1:{port}"), 1, COOKIE).unwrap();
@@ -345,7 +345,7 @@ fn a_node_at_a_known_port_needs_no_epmd() {
 }
 
 #[test]
-fn the_cookie_of_a_node_on_this_host_is_found_where_the_node_found_it() {
+fn cookie_of_a_node_on_this_host_is_found() {
     on_each_release(|otp| {
         let check = |arguments: &[&str], environment: &[(&str, &str)], origin: &str| {
             let name = format!("{}@127.0.0.1", unique_name());
@@ -366,13 +366,13 @@ fn the_cookie_of_a_node_on_this_host_is_found_where_the_node_found_it() {
         otp.with_file(".erlang.cookie", b"FROM_ITS_HOME\n", |path| {
             let home = Path::new(path).parent().unwrap().to_str().unwrap();
             check(&[], &[("HOME", home)], path);
-            // Two cookies on the line are none.
+            // Two cookies on the command line are ignored.
             check(&["-setcookie", "a", "-setcookie", "b"], &[("HOME", home)], path);
         });
     });
 }
 
-/// An EPMD of its own, ended with the test.
+/// A separate EPMD, ended with the test.
 struct Epmd {
     child: Child,
     port: u16,
@@ -401,7 +401,7 @@ impl Drop for Epmd {
 }
 
 #[test]
-fn an_epmd_at_another_port_is_asked_there() {
+fn epmd_at_another_port_is_found() {
     on_release(25, |otp| {
         let epmd = Epmd::start();
         let name = format!("{}@127.0.0.1", unique_name());
@@ -414,7 +414,7 @@ fn an_epmd_at_another_port_is_asked_there() {
 }
 
 #[test]
-fn an_epmd_that_is_down_is_told_with_the_ways_around_it() {
+fn missing_epmd_is_an_error_with_remedies() {
     let error = connect("any@127.0.0.1", free_port(), COOKIE).unwrap_err();
     assert!(matches!(error, AttachError::EpmdDown { .. }), "{error:?}");
     let text = error.to_string();
@@ -424,13 +424,13 @@ fn an_epmd_that_is_down_is_told_with_the_ways_around_it() {
 }
 
 #[test]
-fn a_port_where_nothing_listens_is_unreachable() {
+fn unused_port_is_unreachable() {
     let error = connect(&format!("127.0.0.1:{}", free_port()), 1, COOKIE).unwrap_err();
     assert!(matches!(error, AttachError::Unreachable { .. }), "{error:?}");
 }
 
 #[test]
-fn a_host_without_address_is_told() {
+fn unknown_host_is_an_error() {
     let error = connect("any@no-such-host.invalid", 4369, COOKIE).unwrap_err();
     assert!(
         matches!(error, AttachError::UnknownHost { .. } | AttachError::TimedOut { step: Step::Resolve, .. }),
@@ -439,7 +439,7 @@ fn a_host_without_address_is_told() {
 }
 
 #[test]
-fn a_node_that_lets_only_some_in_says_so() {
+fn node_that_does_not_allow_us_is_an_error() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut connection = node.connect();
@@ -450,7 +450,7 @@ fn a_node_that_lets_only_some_in_says_so() {
 }
 
 #[test]
-fn ten_megabytes_come_in_one_message() {
+fn ten_megabytes_arrive_in_one_message() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut connection = node.connect();
@@ -474,9 +474,9 @@ fn ten_megabytes_come_in_one_message() {
 }
 
 #[test]
-fn an_idle_connection_lives_on_because_ticks_are_answered() {
+fn ticks_keep_an_idle_connection_open() {
     on_each_release(|otp| {
-        // A tick each second, and the connection is dropped after four without a sign of life.
+        // A tick each second; the connection is dropped after four seconds without one.
         let node = otp.start_with(&["-kernel", "net_ticktime", "4"]);
         let mut connection = node.connect();
         connection.pump(Instant::now() + 7 * SECOND).unwrap();
@@ -485,7 +485,7 @@ fn an_idle_connection_lives_on_because_ticks_are_answered() {
 }
 
 #[test]
-fn a_peer_that_is_no_node_is_told_apart() {
+fn other_peers_are_distinct_errors() {
     use std::io::Write;
     use std::net::TcpListener;
     fn check(says: &'static [u8], expect: impl Fn(&AttachError) -> bool) {

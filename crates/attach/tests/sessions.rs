@@ -1,4 +1,4 @@
-//! The agent in real nodes of each release: sampled, shared, killed, left, and gone without a trace.
+//! The agent in real nodes of each release: sampling, sharing, killing, leaving, and leaving no trace.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -24,16 +24,15 @@ use common::{
     unique_name,
 };
 
-/// An expression that yields whether microstate accounting is on. The VM does not tell (statistics/1 yields
-/// the old counters when it is off), and switching it would change what is to be seen: but only when on, time
-/// is counted.
+/// An expression that tells whether microstate accounting is on. The VM does not say so (statistics/1 returns
+/// the old counters when it is off), and setting the flag would change it. But the counters grow only when it is on.
 const ACCOUNTING_IS_ON: &str = "begin \
     Sum = fun() -> lists:sum([N || #{counters := Counters} <- erlang:statistics(microstate_accounting), \
                                    N <- maps:values(Counters)]) end, \
     Before = Sum(), receive after 2 -> ok end, Sum() > Before \
 end";
 
-/// What of the agent is left on the node, as an Erlang term; `clean` if nothing.
+/// What is left of the agent on the node, as an Erlang term; `clean` if nothing.
 fn traces(connection: &mut Connection) -> String {
     let expression = format!(
         "case {{{ACCOUNTING_IS_ON}, erlang:statistics(scheduler_wall_time), \
@@ -58,7 +57,7 @@ fn assert_clean(connection: &mut Connection) {
 }
 
 #[test]
-fn files_that_are_asked_for_before_the_first_sample_do_not_stand_in_its_way() {
+fn fetching_files_does_not_block_the_first_sample() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);
@@ -66,7 +65,7 @@ fn files_that_are_asked_for_before_the_first_sample_do_not_stand_in_its_way() {
         let ask = FileAsk::Read { path: "/proc/self/stat".to_owned(), max_bytes: 4_096 };
         board.want(vec![ask.clone()], vec![ask.clone()]);
         recorder.source.read_files(board.clone());
-        // The node takes longer than anybody had patience for.
+        // The node takes longer than `patience`.
         node.signal("STOP");
         let source = &mut recorder.source;
         let fetched = std::thread::scope(|scope| {
@@ -77,15 +76,15 @@ fn files_that_are_asked_for_before_the_first_sample_do_not_stand_in_its_way() {
             early.or_else(|_| answer.recv_timeout(PATIENCE))
         });
         fetched.unwrap().unwrap();
-        let told = board.take().unwrap().told.unwrap();
-        assert!(matches!(&told[..], [(asked, FileTold::Content(_))] if *asked == ask), "{told:?}");
+        let results = board.take().unwrap().told.unwrap();
+        assert!(matches!(&results[..], [(found, FileTold::Content(_))] if *found == ask), "{results:?}");
         recorder.sample(false, PATIENCE).unwrap();
     });
 }
 
-/// On an overloaded node each module costs seconds, since whoever finds and reads it waits behind all run queues.
+/// On an overloaded node, loading a module takes seconds, since the code server waits behind all run queues.
 #[test]
-fn nothing_has_to_be_loaded_for_the_agent() {
+fn agent_needs_no_other_modules() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut connection = node.connect();
@@ -94,9 +93,9 @@ fn nothing_has_to_be_loaded_for_the_agent() {
             let name = |entry: Term<'_>| entry.tuple_of::<2>().unwrap()[0].as_atom().unwrap().to_owned();
             all.root().list().unwrap().map(name).collect()
         };
-        // Starting, and being asked for this, loads some, too.
+        // Starting the node, and this request, load some modules, too.
         let mut before = modules();
-        eventually("all that the node itself loads", || {
+        eventually("all modules that the node itself loads", || {
             let last = std::mem::replace(&mut before, modules());
             last == before
         });
@@ -109,19 +108,19 @@ fn nothing_has_to_be_loaded_for_the_agent() {
     });
 }
 
-/// What init tells of the flags that are among those that were told.
-fn init_arguments(connection: &mut Connection, told: &[String]) -> Vec<String> {
+/// The arguments that init reports of the flags in `reported`.
+fn init_arguments(connection: &mut Connection, reported: &[String]) -> Vec<String> {
     let known = evaluate(
         connection,
         "[lists:flatten(lists:join($ , [[$- | atom_to_list(F)] | Vs])) || {F, Vs} <- init:get_arguments()]",
     );
     let flag = |argument: &str| argument.split(' ').next().map(str::to_owned);
-    let is_told = |argument: &String| told.iter().any(|told| flag(told) == flag(argument));
-    known.root().list().unwrap().map(|text| text.to_text().unwrap()).filter(is_told).collect()
+    let is_reported = |argument: &String| reported.iter().any(|other| flag(other) == flag(argument));
+    known.root().list().unwrap().map(|text| text.to_text().unwrap()).filter(is_reported).collect()
 }
 
-/// The first two samples of a recorder. By the clock, a busy machine makes a slice of any process a long one: with such an event
-/// another one begins.
+/// The first two samples of a recorder. On a busy machine any time slice may be long by the wall clock; then retries with a new
+/// recorder.
 fn two_samples(node: &TestNode) -> (Recorder, Sample, Sample) {
     let mut found = None;
     eventually("two samples without a long slice", || {
@@ -139,7 +138,7 @@ fn two_samples(node: &TestNode) -> (Recorder, Sample, Sample) {
 }
 
 #[test]
-fn samples_hold_what_each_release_can_tell() {
+fn samples_hold_all_items_of_the_release() {
     on_each_release(|otp| {
         let node = otp.start();
         let (recorder, first, second) = two_samples(&node);
@@ -148,8 +147,11 @@ fn samples_hold_what_each_release_can_tell() {
             assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
             assert!(sample.events.is_empty(), "{:?}", sample.events);
         }
-        let life = first.incarnation.as_ref().unwrap();
-        assert_eq!((life.id, life.node.as_str(), life.os_pid), (0, node.name.as_str(), Some(node.os_pid())));
+        let found = first.incarnation.as_ref().unwrap();
+        assert_eq!(
+            (found.id, found.node.as_str(), found.os_pid),
+            (0, node.name.as_str(), Some(node.os_pid()))
+        );
         assert!(second.incarnation.is_none() && second.facts.is_empty(), "{:?}", second.facts);
         let fact =
             |key: &str| first.facts.iter().find(|(found, _)| found == key).map(|(_, text)| text.as_str());
@@ -162,13 +164,13 @@ fn samples_hold_what_each_release_can_tell() {
             assert!(!list.is_empty(), "{key}");
             assert!(list.iter().all(|item| !item.contains(COOKIE)), "{key}: {list:?}");
         }
-        let told: Vec<String> = serde_json::from_str(fact(facts::INIT_ARGS).unwrap()).unwrap();
-        assert_eq!(told, init_arguments(&mut node.connect(), &told), "as init tells them");
+        let reported: Vec<String> = serde_json::from_str(fact(facts::INIT_ARGS).unwrap()).unwrap();
+        assert_eq!(reported, init_arguments(&mut node.connect(), &reported), "as init reports them");
         let applications: std::collections::BTreeMap<String, String> =
             serde_json::from_str(fact(facts::APPLICATIONS).unwrap()).unwrap();
         assert!(applications.contains_key("kernel"), "{applications:?}");
         let schedulers: i64 = fact(facts::SCHEDULERS).unwrap().parse().unwrap();
-        // Counters grow, and there is one of each for each scheduler.
+        // Each scheduler has all counters, and they grow.
         for entity in (1..=schedulers).map(|number| format!("scheduler/{number}")) {
             let grows = |group, name| {
                 let before = recorder.value(&first, group, &entity, name).unwrap();
@@ -207,7 +209,7 @@ fn samples_hold_what_each_release_can_tell() {
         );
         assert!(first.processes.iter().any(|process| process.name.as_deref() == Some("code_server")));
         assert!(first.processes.iter().all(|process| process.memory_bytes > 0 && process.t > 0));
-        // Its structure is more than its heap.
+        // The process structure comes on top of the heap.
         let is_whole = |process: &ProcessRow| {
             process.total_bytes.is_some_and(|total| total > process.memory_bytes)
                 && process
@@ -215,7 +217,7 @@ fn samples_hold_what_each_release_can_tell() {
                     .is_some_and(|fragments| (0..process.memory_bytes).contains(&fragments))
         };
         assert!(first.processes.iter().all(is_whole), "{:?}", first.processes);
-        // No series twice in a sample.
+        // No series occurs twice in a sample.
         let mut ids: Vec<_> = first.readings.iter().map(|(id, _)| *id).collect();
         ids.sort();
         ids.dedup();
@@ -230,27 +232,27 @@ fn samples_hold_what_each_release_can_tell() {
 }
 
 #[test]
-fn leaving_leaves_nothing_on_the_node() {
+fn leaving_leaves_no_trace_on_the_node() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut watcher = node.connect();
         let mut recorder = Recorder::attach(&node.name);
         recorder.sample(true, PATIENCE).unwrap();
-        assert!(is_at_work(&mut watcher));
+        assert!(has_agent(&mut watcher));
         recorder.source.leave(PATIENCE).unwrap();
-        // Not eventually, but when `leave` returns.
+        // At once when `leave` returns.
         assert_eq!(traces(&mut watcher), "clean");
     });
 }
 
-/// Whether the agent is on the node; looks without switching anything off.
-fn is_at_work(connection: &mut Connection) -> bool {
+/// Whether the agent is on the node; changes nothing.
+fn has_agent(connection: &mut Connection) -> bool {
     let loaded = format!("erlang:module_loaded('{}')", agent::module());
     evaluate(connection, &loaded).root().as_bool().unwrap()
 }
 
 #[test]
-fn what_the_node_itself_measures_stays_on() {
+fn accounting_that_was_on_stays_on() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut watcher = node.connect();
@@ -259,7 +261,7 @@ fn what_the_node_itself_measures_stays_on() {
         assert!(recorder.source.session().unwrap().joined().msacc_was_on);
         recorder.sample(false, PATIENCE).unwrap();
         recorder.source.leave(PATIENCE).unwrap();
-        assert!(!is_at_work(&mut watcher));
+        assert!(!has_agent(&mut watcher));
         assert!(evaluate(&mut watcher, ACCOUNTING_IS_ON).root().is_atom("true"));
     });
 }
@@ -285,13 +287,13 @@ fn two_clients_share_one_agent() {
     });
 }
 
-/// Tells the process below which node to attach to.
+/// The node to which the client process attaches.
 const NODE_OF_THE_CLIENT: &str = "BEAMTUNE_TEST_NODE";
 
-/// A process of its own, which the test below starts and kills.
+/// Run in a separate process, which the test below starts and kills.
 #[test]
 #[ignore = "the client that another test kills"]
-fn a_client_that_samples_until_it_is_killed() {
+fn client_samples_until_it_is_killed() {
     let Ok(node) = std::env::var(NODE_OF_THE_CLIENT) else { return };
     let mut recorder = Recorder::attach(&node);
     loop {
@@ -300,17 +302,17 @@ fn a_client_that_samples_until_it_is_killed() {
 }
 
 #[test]
-fn whenever_the_client_is_killed_the_node_is_clean_again() {
+fn node_is_clean_after_the_client_is_killed() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut watcher = node.connect();
         let mut longest = Duration::ZERO;
-        let mut at_work = 0;
-        // From before it has connected until it has sampled for a while. How soon one has put its agent there depends on the
-        // machine, so the last ones are killed when they have.
+        let mut with_agent = 0;
+        // Kills clients at any time from before the connection until some time into sampling. How soon the agent is injected
+        // depends on the machine, so the last clients are killed after that.
         for step in 0..50 {
             let mut client = Command::new(std::env::current_exe().unwrap())
-                .args(["--ignored", "--exact", "a_client_that_samples_until_it_is_killed"])
+                .args(["--ignored", "--exact", "client_samples_until_it_is_killed"])
                 .env(NODE_OF_THE_CLIENT, &node.name)
                 .stdout(Stdio::null())
                 .spawn()
@@ -318,7 +320,7 @@ fn whenever_the_client_is_killed_the_node_is_clean_again() {
             let wait = match step {
                 0..40 => 2 * step,
                 _ => {
-                    eventually("the agent", || is_at_work(&mut watcher));
+                    eventually("the agent", || has_agent(&mut watcher));
                     2 * (step - 40)
                 }
             };
@@ -326,21 +328,21 @@ fn whenever_the_client_is_killed_the_node_is_clean_again() {
             client.kill().unwrap();
             let killed = Instant::now();
             client.wait().unwrap();
-            at_work += usize::from(is_at_work(&mut watcher));
+            with_agent += usize::from(has_agent(&mut watcher));
             assert_clean(&mut watcher);
             longest = longest.max(killed.elapsed());
         }
         println!(
-            "OTP {}: {at_work} of 50 killed at work, clean again after at most {longest:?}",
+            "OTP {}: {with_agent} of 50 clients killed with an agent, clean again after at most {longest:?}",
             otp.release
         );
-        assert!(at_work > 0, "no client came so far");
+        assert!(with_agent > 0, "no client had injected its agent");
     });
 }
 
-/// The client's table is gone before its collector hears that it is to end, as happens when a client is killed.
+/// Deletes the client's table before its collector receives the order to end, as happens when a client is killed.
 #[test]
-fn a_collector_without_a_table_leaves_no_process_behind() {
+fn collector_without_a_table_leaves_no_process_behind() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut watcher = node.connect();
@@ -359,7 +361,7 @@ fn a_collector_without_a_table_leaves_no_process_behind() {
 }
 
 #[test]
-fn an_agent_that_was_killed_is_put_there_again() {
+fn killed_agent_is_injected_again() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut watcher = node.connect();
@@ -373,14 +375,14 @@ fn an_agent_that_was_killed_is_put_there_again() {
             };
             evaluate(&mut watcher, &format!("exit({pid}, kill)"));
             let mut gone = None;
-            eventually("the news", || {
+            eventually("the error", || {
                 gone = recorder.sample(false, PATIENCE).err();
                 gone.is_some()
             });
             let gone = gone.unwrap();
             assert_eq!(gone.kind, TroubleKind::Gone, "{victim}: {gone}");
             let sample = recorder.next_sample();
-            // It is still the same life of the VM.
+            // The VM is the same.
             assert!(sample.incarnation.is_none());
             recorder.source.leave(PATIENCE).unwrap();
             assert_clean(&mut watcher);
@@ -389,13 +391,13 @@ fn an_agent_that_was_killed_is_put_there_again() {
 }
 
 #[test]
-fn a_node_that_is_started_again_begins_a_new_life() {
+fn restarted_node_is_a_new_incarnation() {
     on_each_release(|otp| {
         let name = format!("{}@127.0.0.1", unique_name());
         let start = |otp: &Otp| TestNode::start(otp, &name, &["-name", &name, "-setcookie", COOKIE], &[]);
         let mut node = start(otp);
         let by_name = Recorder::attach(&name);
-        // The port is another one after the start.
+        // The port changes with the restart.
         let by_address = Recorder::attach(&format!("127.0.0.1:{}", node.port()));
         let mut recorders = [by_name, by_address];
         for recorder in &mut recorders {
@@ -409,15 +411,15 @@ fn a_node_that_is_started_again_begins_a_new_life() {
         node = start(otp);
         for recorder in &mut recorders {
             let sample = recorder.next_sample();
-            let life = sample.incarnation.unwrap();
-            assert_eq!((life.id, sample.tick.incarnation, life.os_pid), (1, 1, Some(node.os_pid())));
+            let found = sample.incarnation.unwrap();
+            assert_eq!((found.id, sample.tick.incarnation, found.os_pid), (1, 1, Some(node.os_pid())));
             assert!(sample.facts.iter().any(|(key, _)| key == facts::OTP_RELEASE));
         }
     });
 }
 
 #[test]
-fn another_node_at_the_same_port_is_not_taken_for_the_lost_one() {
+fn another_node_at_the_same_port_is_not_sampled() {
     on_release(25, |otp| {
         let port = free_port().to_string();
         let listen = ["-kernel", "inet_dist_listen_min", &port, "inet_dist_listen_max", &port];
@@ -441,7 +443,7 @@ fn another_node_at_the_same_port_is_not_taken_for_the_lost_one() {
 }
 
 #[test]
-fn a_stopped_node_is_a_gap_and_no_more() {
+fn stopped_node_is_only_a_gap() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);
@@ -459,7 +461,7 @@ fn a_stopped_node_is_a_gap_and_no_more() {
 }
 
 #[test]
-fn a_node_that_is_silent_for_longer_than_the_lease_is_looked_for_anew() {
+fn node_silent_for_longer_than_the_lease_is_reconnected() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);
@@ -482,7 +484,7 @@ fn a_node_that_is_silent_for_longer_than_the_lease_is_looked_for_anew() {
 }
 
 #[test]
-fn secrets_of_the_node_stay_there() {
+fn secrets_do_not_leave_the_node() {
     on_each_release(|otp| {
         let node = otp.start_with(&[
             "-kernel",
@@ -501,7 +503,7 @@ fn secrets_of_the_node_stay_there() {
 }
 
 #[test]
-fn the_clocks_are_brought_together_closely() {
+fn clock_offsets_are_within_their_error() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);
@@ -513,12 +515,13 @@ fn the_clocks_are_brought_together_closely() {
             let (vm, after) = (vm.root().as_i64().unwrap(), recorder.clock.now());
             let sample = recorder.sample(false, PATIENCE).unwrap();
             let value = |metric: &Metric| recorder.value(&sample, Group::Agent, "", metric.name).unwrap();
-            // The VM's clock was read between ours; and what of the round trip was no work of the VM's is by how much it can be off.
+            // The VM's clock was read between two readings of ours. The offset's error is at most the transit time: the round trip
+            // without the VM's own work.
             let span = recorder.last_span.unwrap();
             let error = value(&metrics::ROUND_TRIP) - (span.end - span.begin);
-            let (offset, least, most) = (value(&metrics::CLOCK_OFFSET), before - vm, after - vm);
-            assert!(least - error <= offset && offset <= most + error, "{least} {offset} {most} {error}");
-            // It is the same clock, which the node tells in microseconds.
+            let (offset, min, max) = (value(&metrics::CLOCK_OFFSET), before - vm, after - vm);
+            assert!(min - error <= offset && offset <= max + error, "{min} {offset} {max} {error}");
+            // Both hosts have the same wall clock, which the node reports in microseconds.
             let (ahead, error) = (value(&metrics::WALL_AHEAD), value(&metrics::WALL_AHEAD_ERROR));
             assert!(ahead.abs() <= error + 1_000, "{ahead} {error}");
         }
@@ -526,11 +529,11 @@ fn the_clocks_are_brought_together_closely() {
 }
 
 #[test]
-fn a_node_that_cannot_take_the_agent_says_why() {
+fn refused_injection_is_an_error_with_the_reason() {
     on_each_release(|otp| {
         let node = otp.start();
         let mut connection = node.connect();
-        // Somebody else's process bears the agent's name, and answers nothing.
+        // Another process is registered under the agent's name, and does not answer.
         let squat = format!("register('{}', spawn(fun() -> receive stop -> ok end end))", agent::module());
         evaluate(&mut connection, &squat);
         let terms = Terms::default();
@@ -545,7 +548,7 @@ fn a_node_that_cannot_take_the_agent_says_why() {
             );
             evaluate(&mut connection, &waits).root().is_atom("true")
         });
-        // The session's last words are not lost.
+        // The session's exit reason is reported.
         let text = "refused, self(), <<\"no\\e[2J\">>";
         let answer = format!(
             "{{messages, [{{join, S, _, _}}]}} = process_info(whereis('{}'), messages), S ! {{{text}}}",

@@ -393,7 +393,7 @@ fn who_may_not_enter_is_told_what_to_do() {
     }
     let nsenter = format!("nsenter -t {} -n beamtune", container.pid);
     let words =
-        ["has a network of its own", "not permitted", "as root", &nsenter, "docker run --network container:"];
+        ["is in another network namespace", "not permitted", "as root", &nsenter, "docker run --network container:"];
     said.assert_refused(&words);
     let rows = as_nobody(&["nodes", "--json"]).json();
     let row = rows.as_array().into_iter().flatten().find(|row| row["pid"] == container.pid).cloned();

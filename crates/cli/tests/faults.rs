@@ -49,7 +49,7 @@ fn a_frozen_node_is_told_from_an_absent_one() {
         // It was recorded from outside, and that it does not answer is a finding.
         assert_eq!(said.status, Some(1), "{}\n{}", said.stdout, said.stderr);
         assert!(
-            said.stderr.contains("said nothing for") && said.stderr.contains("SIGSTOP"),
+            said.stderr.contains("sent nothing for") && said.stderr.contains("SIGSTOP"),
             "{}",
             said.stderr
         );
@@ -268,7 +268,7 @@ fn a_killed_doctor_leaves_nothing_on_the_node() {
 
 #[test]
 fn unknown_targets_and_options_are_explained() {
-    run(&mut doctor("what is this")).assert_refused(&["names no node"]);
+    run(&mut doctor("what is this")).assert_refused(&["invalid target"]);
     run(beamtune().args(["doctor", "x@y", "--for", "soon"])).assert_refused(&["no length of time"]);
     run(beamtune().args(["lab", "run", &unique("nolab")])).assert_refused(&["beamtune lab list"]);
 }

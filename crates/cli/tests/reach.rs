@@ -114,5 +114,5 @@ fn a_node_without_tls_says_so() {
     let Some(otp) = otp(25) else { return };
     let node = TestNode::start(&otp, &[], "ok");
     doctor(&node.name, &["--tls"])
-        .assert_refused(&["speaks plain distribution, without TLS: leave out --tls"]);
+        .assert_refused(&["does not use TLS: omit --tls"]);
 }

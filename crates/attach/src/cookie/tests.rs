@@ -6,10 +6,9 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Each line was tried with `erlang:get_cookie()` on OTP 25, 27 and 29 (and 23, unless two `-setcookie` stand
-/// there).
+/// Each line was tested with `erlang:get_cookie()` on OTP 25, 27 and 29 (and 23, except lines with two `-setcookie`).
 #[test]
-fn the_command_line_is_read_as_the_node_reads_it() {
+fn command_line_is_parsed_as_the_node_does() {
     fn check(line: &str, expect: Option<&str>) {
         let process = Process { arguments: words(line), ..Process::default() };
         assert_eq!(from_arguments(&process).as_deref(), expect, "{line}");
@@ -50,7 +49,7 @@ fn process(arguments: &str, environment: &[(&str, &str)]) -> Process {
 }
 
 #[test]
-fn the_cookie_of_a_local_process_is_found_where_the_node_found_it() {
+fn cookie_of_a_local_process_is_found_where_the_node_finds_it() {
     fn check(process: &Process, known: &[(&str, io::Result<&str>)], expect: &str, origin: &str) {
         let places = places(&Given::default(), Some(process)).unwrap();
         let found = find(&places, files(known)).unwrap();
@@ -73,7 +72,7 @@ fn the_cookie_of_a_local_process_is_found_where_the_node_found_it() {
     check_with("-home /flag-home", &everything[2..], "flag", "/flag-home/.erlang.cookie");
     check_with("", &everything[2..], "home", "/env-home/.erlang.cookie");
     check_with("", &[], "owner", "/owner/.erlang.cookie");
-    // The second place in a home, since OTP 25.
+    // The second place in a home directory, since OTP 25.
     check(
         &process("-home /h", &[]),
         &[("/h/.config/erlang/.erlang.cookie", Ok("config"))],
@@ -97,7 +96,7 @@ fn the_cookie_of_a_local_process_is_found_where_the_node_found_it() {
 }
 
 #[test]
-fn what_the_user_gives_comes_before_all_else() {
+fn user_settings_take_precedence() {
     let process = process("-setcookie line", &[]);
     let given = Given {
         file: Some("/given".into()),
@@ -111,7 +110,7 @@ fn what_the_user_gives_comes_before_all_else() {
 }
 
 #[test]
-fn without_a_process_our_own_cookie_file_is_taken() {
+fn own_cookie_file_is_used_without_a_process() {
     let given = Given { home: Some("/me".into()), ..Given::default() };
     let places = places(&given, None).unwrap();
     let found = find(&places, files(&[("/me/.erlang.cookie", Ok("mine"))])).unwrap();
@@ -122,7 +121,7 @@ fn without_a_process_our_own_cookie_file_is_taken() {
 }
 
 #[test]
-fn an_unreadable_file_is_named_with_its_owner_and_the_next_step() {
+fn unreadable_file_is_an_error_with_owner_and_next_step() {
     let places = places(&Given::default(), Some(&process("-home /var/lib/rabbitmq", &[]))).unwrap();
     let denied = ("/var/lib/rabbitmq/.erlang.cookie", Err(io::ErrorKind::PermissionDenied.into()));
     let error = find(&places, files(&[denied])).unwrap_err().to_string();
@@ -131,14 +130,14 @@ fn an_unreadable_file_is_named_with_its_owner_and_the_next_step() {
         "the cookie is in /var/lib/rabbitmq/.erlang.cookie, which cannot be read (permission denied): run beamtune \
          as rabbitmq or as root, or give the cookie with --cookie-file FILE or BEAMTUNE_COOKIE"
     );
-    // A file that the user named must be there.
+    // A file that the user gives must exist.
     let given = Given { file: Some("/none".into()), ..Given::default() };
     let error = find(&super::places(&given, None).unwrap(), files(&[])).unwrap_err();
     assert!(matches!(error, AttachError::CookieUnreadable { path, .. } if path == "/none"));
 }
 
 #[test]
-fn a_cookie_file_is_read_as_otp_reads_it() {
+fn cookie_file_is_parsed_as_otp_does() {
     fn check(content: &str, expect: Result<&str, &str>) {
         let cookie = Cookie::from_file(content.as_bytes(), "FILE");
         match (cookie, expect) {
@@ -157,7 +156,7 @@ fn a_cookie_file_is_read_as_otp_reads_it() {
 }
 
 #[test]
-fn a_cookie_is_never_shown() {
+fn cookie_is_never_printed() {
     let cookie = Cookie::new("SECRET", "here").unwrap();
     let found = Found { cookie: cookie.clone(), origin: "here".to_owned() };
     let place = Place::Text { cookie: cookie.clone(), origin: "here".to_owned() };

@@ -1,28 +1,28 @@
-//! The decoder: one pass over untrusted bytes, which yields the tape that [`Term`] reads from.
+//! The decoder: one pass over untrusted bytes, which builds the tape that [`Term`] reads.
 
 use super::{Term, TermError, VERSION, tag};
 
-/// What the decoder accepts; beyond it, it answers with an error and has stored nothing of note.
+/// Limits of the decoder. Input beyond them is an error, found before significant memory is allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the encoded term.
     pub bytes: usize,
-    /// Terms in it, each atom, number and container counted once (a string of bytes counts as one). Each
-    /// costs 16 bytes of memory here.
+    /// Number of subterms: each atom, number and container counts once (and so does a string of bytes). Each
+    /// takes 16 bytes of memory.
     pub terms: usize,
     /// Levels of nesting.
     pub depth: usize,
 }
 
 impl Default for Limits {
-    /// 64 MiB; 4 Mi terms (64 MiB of memory; the allocator tables of 64 schedulers are 50,000); 256 levels
-    /// (the deepest term the agent or a BIF sends has about 10).
+    /// 64 MiB; 4 Mi terms (64 MiB of memory; the allocator tables of 64 schedulers have 50,000); 256 levels
+    /// (the deepest term of the agent or a BIF has about 10).
     fn default() -> Self {
         Limits { bytes: 64 << 20, terms: 4 << 20, depth: 256 }
     }
 }
 
-/// How a term is held. `at` and `len` of its node mean, for each:
+/// The representation of a term on the tape. The meaning of `at` and `len` depends on it:
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// `at`: the tag; `len`: the value, as an `i32`.
@@ -33,25 +33,25 @@ pub(super) enum Form {
     Float,
     /// `at`, `len`: the text, UTF-8, in the bytes.
     Atom,
-    /// `at`, `len`: the text in the side store (a Latin-1 atom, translated).
+    /// `at`, `len`: the text in `stored` (a Latin-1 atom, converted).
     StoredAtom,
     /// `len`: elements; the subtrees follow.
     Tuple,
     /// The empty list.
     Nil,
-    /// `at`, `len`: the elements, a byte each.
+    /// `at`, `len`: the elements, one byte each.
     ByteList,
-    /// `len`: elements, whose subtrees follow, and then the tail's.
+    /// `len`: elements; their subtrees follow, then that of the tail.
     List,
-    /// `len`: pairs; key and value subtrees follow in turn.
+    /// `len`: pairs; key and value subtrees follow, alternating.
     Map,
     /// `at`, `len`: the content.
     Binary,
-    /// `at`, `len`: the content, whose last byte is not whole.
+    /// `at`, `len`: the content, which ends in a partial byte.
     BitString,
     /// `at`: id, serial, creation, 4 bytes each; the node's atom follows.
     Pid,
-    /// `at`: behind the node's atom, which follows.
+    /// `at`: after the node's atom, which follows.
     Port,
     /// `at`: creation and `len` words of 4 bytes; the node's atom follows.
     Reference,
@@ -67,11 +67,11 @@ pub(super) struct Node {
     pub form: Form,
     pub at: u32,
     pub len: u32,
-    /// Index of the first node behind this one's subtree.
+    /// Index of the first node after this one's subtree.
     pub end: u32,
 }
 
-/// A decoded term together with the bytes that it lies in.
+/// A decoded term together with its bytes.
 #[derive(Debug)]
 pub struct Document {
     pub(super) bytes: Vec<u8>,
@@ -86,19 +86,19 @@ impl Document {
     pub fn decode(bytes: Vec<u8>, start: usize, limits: Limits) -> Result<Document, TermError> {
         let (document, end) = Document::decode_prefix(bytes, start, limits)?;
         if end < document.bytes.len() {
-            return Err(TermError::Malformed { what: "bytes behind the end of the term", offset: end });
+            return Err(TermError::Malformed { what: "bytes after the end of the term", offset: end });
         }
         Ok(document)
     }
 
-    /// Decodes the term that begins with the version byte at `start`; bytes may follow. Yields the place
-    /// behind the term, too.
+    /// Decodes the term that begins with the version byte at `start`; bytes may follow. Also returns the offset
+    /// after the term.
     pub fn decode_prefix(
         bytes: Vec<u8>,
         start: usize,
         limits: Limits,
     ) -> Result<(Document, usize), TermError> {
-        // Offsets and counts are kept in 32 bits.
+        // Offsets and counts have 32 bits.
         let limit = limits.bytes.min(u32::MAX as usize / 2);
         if bytes.len() > limit {
             return Err(TermError::TooManyBytes { bytes: bytes.len(), limit });
@@ -110,17 +110,17 @@ impl Document {
         Ok((Document { bytes, nodes, stored, root: 0 }, end))
     }
 
-    /// The term.
+    /// The outermost term.
     pub fn root(&self) -> Term<'_> {
         Term::node(self, self.root)
     }
 
-    /// Bytes of memory that it takes: what came, and the tape, which can be sixteen times as much.
+    /// Memory that it takes, in bytes: the input, and the tape, which can be sixteen times as large.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.nodes.capacity() * size_of::<Node>() + self.stored.capacity()
     }
 
-    /// The same document seen from one of the subterms that `pick` finds; the rest stays in memory.
+    /// The same document with the subterm that `pick` returns as its root; the rest stays in memory.
     pub(crate) fn narrow(
         mut self,
         pick: impl for<'a> FnOnce(Term<'a>) -> Result<Term<'a>, TermError>,
@@ -132,13 +132,13 @@ impl Document {
         Ok(self)
     }
 
-    /// The bytes back, for the next term in them.
+    /// The bytes, for decoding the next term in them.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 }
 
-/// A container whose elements are being read.
+/// A container whose elements are being decoded.
 struct Open {
     node: usize,
     left: u32,
@@ -170,7 +170,7 @@ impl<'a> Decoder<'a> {
                 open.push(Open { node, left });
                 continue;
             }
-            // A term is complete; with it perhaps the containers around it.
+            // A term is complete, and perhaps the containers around it.
             loop {
                 let end = self.nodes.len() as u32;
                 let Some(container) = open.last_mut() else { return Ok(()) };
@@ -186,7 +186,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Reads one term, of a container only its head. Yields how many terms follow as its elements.
+    /// Decodes one term, or the head of a container. Returns the number of elements that follow.
     fn term(&mut self) -> Result<u32, TermError> {
         let offset = self.at;
         match self.byte()? {
@@ -290,7 +290,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn container(&mut self, form: Form, offset: usize, len: u32, terms: u64) -> Result<u32, TermError> {
-        // Every term has at least one byte, so a count beyond the bytes left is a lie.
+        // Every term has at least one byte, so the count cannot exceed the bytes left.
         if terms > (self.bytes.len() - self.at) as u64 {
             return Err(TermError::Truncated { offset: self.bytes.len() });
         }
@@ -334,7 +334,7 @@ impl<'a> Decoder<'a> {
             tag::ATOM_UTF8 => (usize::from(self.u16()?), false),
             tag::SMALL_ATOM_LATIN1 => (usize::from(self.byte()?), true),
             tag::ATOM_LATIN1 => (usize::from(self.u16()?), true),
-            _ => return Err(TermError::Malformed { what: "no atom where only an atom may stand", offset }),
+            _ => return Err(TermError::Malformed { what: "no atom where one is required", offset }),
         };
         let at = self.at;
         let text = self.take(len)?;
@@ -343,7 +343,7 @@ impl<'a> Decoder<'a> {
             len
         } else {
             let Ok(text) = std::str::from_utf8(text) else {
-                return Err(TermError::Malformed { what: "an atom that is no UTF-8", offset: at });
+                return Err(TermError::Malformed { what: "an atom that is not UTF-8", offset: at });
             };
             text.chars().count()
         };

@@ -1,17 +1,17 @@
-//! Writing: [`Value`] is a term of our own, and becomes the bytes that a node reads.
+//! The encoder: [`Value`] is a term of our own, encoded for a node.
 
 use std::borrow::Cow;
 
 use super::{Pid, Reference, VERSION, tag};
 
-/// A term to be sent.
+/// A term to send.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value<'a> {
     /// An integer.
     Integer(i128),
     /// A float; it must be finite.
     Float(f64),
-    /// An atom. The node keeps every new one for ever, so nothing that varies belongs here.
+    /// An atom. The node never frees atoms, so use this only for constants.
     Atom(Cow<'a, str>),
     /// A binary.
     Binary(Cow<'a, [u8]>),
@@ -25,21 +25,21 @@ pub enum Value<'a> {
     Pid(Pid),
     /// A reference.
     Reference(Reference),
-    /// A term that is encoded already, with its version byte.
+    /// An encoded term, with its version byte.
     Encoded(Cow<'a, [u8]>),
 }
 
-/// A [`Value`] that the format cannot hold.
+/// A [`Value`] that the format cannot represent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// An atom may have 255 characters.
-    #[error("an atom of {0} characters cannot be sent, 255 is the most")]
+    /// An atom has at most 255 characters.
+    #[error("cannot encode an atom of {0} characters, the maximum is 255")]
     AtomTooLong(usize),
     /// Lengths have 32 bits.
-    #[error("{0} elements or bytes are too many for one term")]
+    #[error("cannot encode {0} elements or bytes in one term")]
     TooLong(usize),
     /// Erlang has no infinity and no NaN.
-    #[error("a float that is not finite cannot be sent")]
+    #[error("cannot encode a float that is not finite")]
     NotFinite,
 }
 
@@ -64,21 +64,20 @@ impl<'a> Value<'a> {
         Value::List(elements.into())
     }
 
-    /// The bytes of this term, version byte first.
+    /// Encodes this term, version byte first.
     pub fn to_bytes(&self) -> Result<Vec<u8>, EncodeError> {
         let mut bytes = Vec::new();
         self.write(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Appends the bytes of this term, version byte first.
+    /// Appends the encoded term, version byte first.
     pub fn write(&self, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
         bytes.push(VERSION);
         self.write_bare(bytes)
     }
 
-    /// Recursive, which is safe here: the tree is our own, and was built by nesting expressions in our
-    /// source.
+    /// Recursion is safe here: the tree is our own, built by nested expressions in our source.
     fn write_bare(&self, bytes: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self {
             Value::Integer(value) => write_integer(*value, bytes),
@@ -107,8 +106,8 @@ impl<'a> Value<'a> {
                     element.write_bare(bytes)?;
                 }
             }
-            // STRING_EXT, the short form of a list of bytes, is never written: it saves nothing that matters,
-            // and a negative element must not be taken for a byte.
+            // STRING_EXT, the short form of a list of bytes, is not used: it saves little, and negative elements
+            // would have to be excluded.
             Value::List(elements) => {
                 if !elements.is_empty() {
                     bytes.push(tag::LIST);

@@ -1,4 +1,4 @@
-//! Identifiers that outlive the message they came in: they are kept, compared, and sent back.
+//! Identifiers that outlive the message they came in: they are stored, compared and sent back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ pub struct Pid {
     pub creation: u32,
 }
 
-/// A reference: unique in all incarnations of its node.
+/// A reference, unique across the incarnations of its node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reference {
-    /// The node that made it.
+    /// The node that created it.
     pub node: Arc<str>,
     /// Incarnation of the node.
     pub creation: u32,
-    /// The reference's words (1 to 5), as they stand on the wire.
+    /// The reference's words (1 to 5), in wire order.
     pub words: Vec<u32>,
 }
 

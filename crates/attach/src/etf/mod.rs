@@ -1,20 +1,19 @@
-//! Erlang's external term format: terms as bytes on the wire, read and written.
+//! Decoder and encoder of Erlang's external term format.
 //!
-//! What a node sends is hostile until it is proven well-formed, and it may be large: the allocator tables of
-//! a 64-core node are some 700 kB in 50,000 small terms. So the decoder
-//! - walks the bytes once, without recursion, and checks each length against the bytes that are there before
-//!   anything is stored: a count of 4 billion costs nothing, a tower of a million lists is an error;
-//! - leaves the bytes where they are and notes 16 bytes per term on a *tape* (the terms in order, each with
-//!   the place where its subtree ends), so that no atom and no binary is copied to the heap;
-//! - hands out [`Term`], a cheap view that answers with typed errors: what was expected, what was found,
-//!   where.
+//! Data from a node is untrusted, and may be large: the allocator tables of a 64-core node are some 700 kB in
+//! 50,000 small terms. So the decoder
+//! - walks the bytes once, without recursion, and checks each length against the available bytes before anything
+//!   is stored: a count of 4 billion costs nothing, and a million nested lists are an error;
+//! - leaves the bytes in place and records 16 bytes per term on a *tape* (the terms in order, each with the end
+//!   of its subtree), so that no atom or binary is copied to the heap;
+//! - returns [`Term`], a cheap view with typed errors: what was expected, what was found, and where.
 //!
-//! Writing goes the other way through [`Value`], a plain tree, because what is sent is small and our own.
+//! The encoder uses [`Value`], a plain tree, because what we send is small and trusted.
 //!
-//! The format: "External Term Format" in the ERTS User's Guide. All tags that OTP 23 to 29 put on a
-//! connection without atom cache are read. Not read, since the flags of the handshake rule them out: the tags
-//! with a one-byte creation (`PID_EXT`, `PORT_EXT`, `REFERENCE_EXT`, `NEW_REFERENCE_EXT`), floats as text,
-//! atom cache references, compressed terms.
+//! The format: "External Term Format" in the ERTS User's Guide. The decoder supports all tags that OTP 23 to 29
+//! use on a connection without atom cache. Not supported, since our handshake flags rule them out: tags with a
+//! one-byte creation (`PID_EXT`, `PORT_EXT`, `REFERENCE_EXT`, `NEW_REFERENCE_EXT`), floats as text, atom cache
+//! references, compressed terms.
 
 mod decode;
 mod encode;
@@ -59,7 +58,7 @@ mod tag {
     pub const MAP: u8 = b't';
 }
 
-/// What sort of term stands somewhere; a list of bytes and a list of terms are both a list.
+/// The type of a term; a list of bytes and a list of terms are both a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An integer of any size.
@@ -70,13 +69,13 @@ pub enum Kind {
     Atom,
     /// A tuple.
     Tuple,
-    /// A list, empty or improper ones too.
+    /// A list, possibly empty or improper.
     List,
     /// A map.
     Map,
     /// A binary of whole bytes.
     Binary,
-    /// A bit string whose last byte is not whole.
+    /// A bit string that ends in a partial byte.
     BitString,
     /// A process identifier.
     Pid,
@@ -86,7 +85,7 @@ pub enum Kind {
     Reference,
     /// A `fun M:F/A`.
     Export,
-    /// Any other fun; its inside is not read.
+    /// Any other fun; its content is skipped.
     Fun,
 }
 
@@ -109,26 +108,26 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why bytes are no term, or a term is not the one that was expected. Offsets count bytes from the start of
-/// the decoded buffer.
+/// An error in decoding a term, or in its expected form. Offsets are in bytes from the start of the decoded
+/// buffer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TermError {
     /// The bytes end inside a term.
-    #[error("the term breaks off at byte {offset}")]
+    #[error("the term is truncated at byte {offset}")]
     Truncated {
-        /// Where more bytes were needed.
+        /// Where more bytes are needed.
         offset: usize,
     },
     /// More bytes than [`Limits::bytes`].
     #[error("the term has {bytes} bytes, more than the {limit} accepted")]
     TooManyBytes {
-        /// Bytes of the buffer.
+        /// Size of the buffer.
         bytes: usize,
         /// The limit.
         limit: usize,
     },
     /// More terms than [`Limits::terms`].
-    #[error("the term consists of more than the {limit} terms accepted")]
+    #[error("the term has more than the {limit} subterms accepted")]
     TooManyTerms {
         /// The limit.
         limit: usize,
@@ -138,15 +137,15 @@ pub enum TermError {
     TooDeep {
         /// The limit.
         limit: usize,
-        /// Where the first level too many begins.
+        /// Where the limit is exceeded.
         offset: usize,
     },
-    /// A tag that this reader does not know.
+    /// An unsupported tag.
     #[error("unknown tag {tag} at byte {offset}")]
     UnknownTag {
         /// The tag.
         tag: u8,
-        /// Where it stands.
+        /// Where it is.
         offset: usize,
     },
     /// Bytes that no Erlang node writes.
@@ -157,12 +156,12 @@ pub enum TermError {
         /// Where.
         offset: usize,
     },
-    /// A well-formed term of another kind.
+    /// A well-formed term of another type.
     #[error("expected {expected} at byte {offset}, found {found}")]
     Unexpected {
-        /// What the reader wanted.
+        /// The type expected.
         expected: &'static str,
-        /// What stands there.
+        /// The type found.
         found: Kind,
         /// Where.
         offset: usize,
@@ -170,22 +169,22 @@ pub enum TermError {
     /// A tuple of another size.
     #[error("expected a tuple of {expected} elements at byte {offset}, found one of {found}")]
     Arity {
-        /// Elements wanted.
+        /// Number of elements expected.
         expected: usize,
-        /// Elements found.
+        /// Number of elements found.
         found: usize,
         /// Where.
         offset: usize,
     },
-    /// A value outside of what the reader can use.
-    #[error("expected {expected} at byte {offset}, found a value out of its range")]
+    /// A value out of range.
+    #[error("expected {expected} at byte {offset}, found a value out of range")]
     OutOfRange {
-        /// What the reader wanted.
+        /// The range expected.
         expected: &'static str,
         /// Where.
         offset: usize,
     },
-    /// A map without a key that the reader needs.
+    /// A map without a mandatory key.
     #[error("the map at byte {offset} has no key {key}")]
     MissingKey {
         /// The key, an atom.

@@ -1,20 +1,19 @@
-//! A term as Erlang would print it, for messages to people: cut short, and with nothing in it that could
-//! command a terminal.
+//! Displays a term as Erlang prints it, for messages: cut short, and without terminal control characters.
 
 use std::fmt::{self, Write};
 
 use super::{Kind, Term};
 
-/// Characters after which a shown term breaks off.
-const MOST_CHARACTERS: usize = 400;
-/// Levels below which only "..." is shown.
-const MOST_LEVELS: usize = 12;
+/// Maximum number of characters displayed.
+const MAX_CHARACTERS: usize = 400;
+/// Maximum nesting; deeper levels are displayed as "...".
+const MAX_LEVELS: usize = 12;
 
 impl fmt::Display for Term<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = Short { text: String::new() };
-        // An error here only says that the text is long enough.
-        let _ = show(*self, MOST_LEVELS, &mut out);
+        // The only error is that the text has reached its maximum length.
+        let _ = show(*self, MAX_LEVELS, &mut out);
         f.write_str(&out.text)
     }
 }
@@ -32,7 +31,7 @@ struct Short {
 impl Write for Short {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         for character in part.chars() {
-            if self.text.len() >= MOST_CHARACTERS {
+            if self.text.len() >= MAX_CHARACTERS {
                 self.text.push_str("...");
                 return Err(fmt::Error);
             }
@@ -91,7 +90,7 @@ fn show(term: Term<'_>, levels: usize, out: &mut Short) -> fmt::Result {
 
 fn show_list(term: Term<'_>, levels: usize, out: &mut Short) -> fmt::Result {
     let Some((elements, tail)) = term.as_any_list() else { return Ok(()) };
-    // A list of printable code points is text to Erlang's printer, and to people.
+    // As in Erlang's shell, a list of printable code points is displayed as text.
     if elements.len() > 0
         && let Ok(text) = term.to_text()
         && text.chars().all(|character| !character.is_control())

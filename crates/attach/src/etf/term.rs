@@ -1,4 +1,4 @@
-//! Reading: [`Term`] is a view of one term of a [`Document`], and asks it for what is expected there.
+//! [`Term`] is a view of one term of a [`Document`], with accessors for the expected types.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct Term<'a> {
 enum Place {
     /// Index on the tape.
     Node(u32),
-    /// Offset of an element of a list of bytes, which has no node of its own.
+    /// Offset of an element of a list of bytes, which has no node on the tape.
     Byte(u32),
 }
 
@@ -42,7 +42,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// What sort of term this is.
+    /// The type of the term.
     pub fn kind(self) -> Kind {
         match self.form().0 {
             Form::Int | Form::Big => Kind::Integer,
@@ -61,7 +61,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// Where the term's content lies: bytes from the start of the buffer.
+    /// Offset of the term's content, in bytes from the start of the buffer.
     pub fn offset(self) -> usize {
         match self.form() {
             (Form::StoredAtom, ..) => 0,
@@ -159,7 +159,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// A binary that is UTF-8.
+    /// The content of a binary that is UTF-8.
     pub fn as_str(self) -> Result<&'a str, TermError> {
         std::str::from_utf8(self.as_bytes()?)
             .map_err(|_| TermError::OutOfRange { expected: "a binary of UTF-8 text", offset: self.offset() })
@@ -197,7 +197,7 @@ impl<'a> Term<'a> {
         })
     }
 
-    /// The node of a pid or reference: its first child.
+    /// The node name of a pid or reference, which is its first child.
     fn node_name(self) -> Arc<str> {
         let child = Term { place: Place::Node(self.first_child()), ..self };
         Arc::from(child.as_atom().unwrap_or_default())
@@ -211,7 +211,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// The elements of a tuple that must have `N` of them.
+    /// The elements of a tuple of size `N`.
     pub fn tuple_of<const N: usize>(self) -> Result<[Term<'a>; N], TermError> {
         let mut elements = self.tuple()?;
         let found = elements.len();
@@ -227,7 +227,7 @@ impl<'a> Term<'a> {
         Ok(array)
     }
 
-    /// The elements of a proper list, whether it came as terms, as a string of bytes or empty.
+    /// The elements of a proper list, encoded as terms, as a string of bytes, or as the empty list.
     pub fn list(self) -> Result<Elements<'a>, TermError> {
         match self.form() {
             (Form::Nil, ..) => Ok(self.children(0)),
@@ -236,9 +236,9 @@ impl<'a> Term<'a> {
             }
             (Form::List, _, len) => {
                 let elements = self.children(len);
-                let mut behind = elements.clone();
-                behind.left = len + 1;
-                match behind.nth(len as usize) {
+                let mut with_tail = elements.clone();
+                with_tail.left = len + 1;
+                match with_tail.nth(len as usize) {
                     Some(tail) if tail.form().0 == Form::Nil => Ok(elements),
                     _ => Err(self.unexpected("a proper list")),
                 }
@@ -255,18 +255,18 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// What a map holds under an atom, if it holds the key.
+    /// The value of a map under an atom key, if present.
     pub fn get(self, key: &str) -> Result<Option<Term<'a>>, TermError> {
         Ok(self.map()?.find(|(found, _)| found.is_atom(key)).map(|(_, value)| value))
     }
 
-    /// What a map holds under an atom that must be there.
+    /// The value of a map under a mandatory atom key.
     pub fn field(self, key: &'static str) -> Result<Term<'a>, TermError> {
         self.get(key)?.ok_or(TermError::MissingKey { key, offset: self.offset() })
     }
 
-    /// The same term as a value of its own, to be kept or sent back. Ports, funs, bit strings, improper lists
-    /// and integers beyond 127 bits cannot be sent. Recursion goes no deeper than the decoder has allowed.
+    /// A copy of the term, to store or send back. Ports, funs, bit strings, improper lists and integers beyond
+    /// 127 bits cannot be copied. The decoder's limit bounds the recursion.
     pub fn to_value(self) -> Result<Value<'static>, TermError> {
         Ok(match self.kind() {
             Kind::Integer => Value::Integer(self.as_i128()?),
@@ -282,12 +282,12 @@ impl<'a> Term<'a> {
             Kind::Pid => Value::Pid(self.as_pid()?),
             Kind::Reference => Value::Reference(self.as_reference()?),
             Kind::BitString | Kind::Port | Kind::Export | Kind::Fun => {
-                return Err(self.unexpected("a term that can be sent"));
+                return Err(self.unexpected("a term that can be encoded"));
             }
         })
     }
 
-    /// Sign and digits (bytes, least significant first) of a bignum, for showing it.
+    /// Sign and digits (bytes, least significant first) of a bignum, for display.
     pub(super) fn as_big(self) -> Option<(bool, &'a [u8])> {
         match self.form() {
             (Form::Big, at, len) => Some(self.big(at, len)),
@@ -295,7 +295,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// Elements and tail of a list that is not empty.
+    /// Elements and tail of a list, proper or improper.
     pub(super) fn as_any_list(self) -> Option<(Elements<'a>, Option<Term<'a>>)> {
         match self.form() {
             (Form::List, _, len) => {
@@ -351,7 +351,7 @@ impl<'a> Iterator for Elements<'a> {
 
 impl ExactSizeIterator for Elements<'_> {}
 
-/// The pairs of a map, in the order of the wire.
+/// The pairs of a map, in wire order.
 #[derive(Clone)]
 pub struct Pairs<'a> {
     elements: Elements<'a>,
@@ -371,7 +371,7 @@ impl<'a> Iterator for Pairs<'a> {
 
 impl ExactSizeIterator for Pairs<'_> {}
 
-// The decoder has checked every index and range on the tape; what these fall back to is never reached.
+// The decoder has checked all indices and ranges on the tape, so the fallbacks are never reached.
 impl Document {
     fn node(&self, index: u32) -> Node {
         self.nodes.get(index as usize).copied().unwrap_or(Node {

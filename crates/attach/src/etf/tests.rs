@@ -6,9 +6,9 @@ fn decode(bytes: &[u8]) -> Result<Document, TermError> {
     Document::decode(bytes.to_vec(), 0, Limits::default())
 }
 
-/// What `erlang:term_to_binary(Term, [{minor_version, 2}])` writes (OTP 25), and what Erlang prints for it.
+/// Output of `erlang:term_to_binary(Term, [{minor_version, 2}])` (OTP 25), and how Erlang prints the term.
 #[test]
-fn what_erlang_writes_is_read_and_shown_as_erlang_prints_it() {
+fn terms_of_erlang_are_decoded_and_displayed_as_erlang_prints_them() {
     fn check(bytes: &[u8], expect: &str) {
         match decode(bytes) {
             Ok(document) => assert_eq!(document.root().to_string(), expect, "{bytes:?}"),
@@ -49,33 +49,33 @@ fn what_erlang_writes_is_read_and_shown_as_erlang_prints_it() {
 }
 
 #[test]
-fn hostile_bytes_are_refused_with_the_reason() {
+fn malformed_bytes_are_errors_with_the_reason() {
     fn check(bytes: &[u8], expect: &str) {
         match decode(bytes) {
             Ok(document) => panic!("{bytes:?} was read as {}", document.root()),
             Err(error) => assert_eq!(error.to_string(), expect, "{bytes:?}"),
         }
     }
-    check(&[], "the term breaks off at byte 0");
-    check(&[131], "the term breaks off at byte 1");
+    check(&[], "the term is truncated at byte 0");
+    check(&[131], "the term is truncated at byte 1");
     check(&[130, 106], "malformed at byte 0: no version byte 131 before the term");
-    check(&[131, 106, 0], "malformed at byte 2: bytes behind the end of the term");
+    check(&[131, 106, 0], "malformed at byte 2: bytes after the end of the term");
     // Distribution header, fragment, atom cache reference, compressed term, tags with a one-byte creation.
     for tag in [68, 69, 82, 80, 103, 102, 101, 114, 99, 0, 255] {
         check(&[131, tag, 0, 0, 0, 0], &format!("unknown tag {tag} at byte 1"));
     }
     // Counts and lengths of 4 billion.
     for tag in [105, 108, 116, 109, 111] {
-        check(&[131, tag, 255, 255, 255, 255, 0, 0], "the term breaks off at byte 8");
+        check(&[131, tag, 255, 255, 255, 255, 0, 0], "the term is truncated at byte 8");
     }
-    check(&[131, 104, 3, 106, 106], "the term breaks off at byte 5");
+    check(&[131, 104, 3, 106, 106], "the term is truncated at byte 5");
     check(&[131, 112, 0, 0, 0, 3], "malformed at byte 2: a fun's size");
-    check(&[131, 112, 255, 255, 255, 255], "the term breaks off at byte 6");
-    check(&[131, 119, 1, 0xFF], "malformed at byte 3: an atom that is no UTF-8");
+    check(&[131, 112, 255, 255, 255, 255], "the term is truncated at byte 6");
+    check(&[131, 119, 1, 0xFF], "malformed at byte 3: an atom that is not UTF-8");
     let mut long = vec![131, 118, 1, 0];
     long.extend([b'a'; 256]);
     check(&long, "malformed at byte 1: an atom of more than 255 characters");
-    check(&[131, 88, 106, 0, 0], "malformed at byte 2: no atom where only an atom may stand");
+    check(&[131, 88, 106, 0, 0], "malformed at byte 2: no atom where one is required");
     check(&[131, 90, 0, 6, 119, 0], "malformed at byte 1: a reference of more than 5 words");
     check(&[131, 77, 0, 0, 0, 1, 9, 0], "malformed at byte 1: a bit string's length");
     check(&[131, 77, 0, 0, 0, 0, 1], "malformed at byte 1: a bit string's length");
@@ -85,7 +85,7 @@ fn hostile_bytes_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_tower_of_a_million_lists_is_an_error_and_not_a_stack_overflow() {
+fn million_nested_lists_are_an_error_without_stack_overflow() {
     let mut tower = vec![131];
     for _ in 0..1_000_000 {
         tower.extend([104, 1]);
@@ -95,7 +95,7 @@ fn a_tower_of_a_million_lists_is_an_error_and_not_a_stack_overflow() {
 }
 
 #[test]
-fn depth_up_to_the_limit_is_read() {
+fn depth_up_to_the_limit_is_accepted() {
     let mut tower = vec![131];
     for _ in 0..256 {
         tower.extend([104, 1]);
@@ -105,7 +105,7 @@ fn depth_up_to_the_limit_is_read() {
 }
 
 #[test]
-fn many_small_terms_are_bounded_too() {
+fn number_of_terms_is_limited() {
     let mut bytes = vec![131, 108];
     bytes.extend(1_000u32.to_be_bytes());
     bytes.extend([106; 1_001]);
@@ -122,7 +122,7 @@ fn many_small_terms_are_bounded_too() {
 }
 
 #[test]
-fn lists_look_the_same_in_each_of_their_forms() {
+fn all_encodings_of_lists_are_equivalent() {
     fn check(bytes: &[u8], expect: &[i64]) {
         let document = decode(bytes).unwrap();
         let list = document.root().list().unwrap();
@@ -136,7 +136,7 @@ fn lists_look_the_same_in_each_of_their_forms() {
 }
 
 #[test]
-fn integers_of_any_length_are_read_where_they_fit() {
+fn integers_are_read_if_they_fit() {
     fn check(bytes: &[u8], i64_: Option<i64>, u64_: Option<u64>) {
         let document = decode(bytes).unwrap();
         assert_eq!(document.root().as_i64().ok(), i64_);
@@ -156,7 +156,7 @@ fn integers_of_any_length_are_read_where_they_fit() {
 }
 
 #[test]
-fn the_reader_says_what_it_wanted_what_it_found_and_where() {
+fn errors_state_expected_and_found_type_and_offset() {
     // {ok, #{a => <<"x">>}}
     let bytes =
         [131, 104, 2, 119, 2, b'o', b'k', 116, 0, 0, 0, 1, 119, 1, b'a', 109, 0, 0, 0, 1, b'x'].to_vec();
@@ -176,7 +176,7 @@ fn the_reader_says_what_it_wanted_what_it_found_and_where() {
 }
 
 #[test]
-fn improper_lists_are_no_lists_to_the_reader() {
+fn improper_list_is_an_error() {
     let document = decode(&[131, 108, 0, 0, 0, 1, 97, 1, 97, 2]).unwrap();
     assert_eq!(
         document.root().list().map(|_| ()).unwrap_err(),
@@ -185,7 +185,7 @@ fn improper_lists_are_no_lists_to_the_reader() {
 }
 
 #[test]
-fn what_is_shown_is_short_and_commands_no_terminal() {
+fn display_is_short_and_without_control_characters() {
     let escape = Value::tuple([Value::atom("a\u{1b}[2J"), Value::binary(&b"\x1b[31m"[..])]);
     let document = decode(&escape.to_bytes().unwrap()).unwrap();
     assert_eq!(document.root().to_string(), "{'a\\u{1b}[2J',<<5 bytes>>}");
@@ -195,7 +195,7 @@ fn what_is_shown_is_short_and_commands_no_terminal() {
 }
 
 #[test]
-fn negative_numbers_below_a_byte_are_not_sent_as_a_string() {
+fn negative_numbers_are_not_encoded_as_a_string() {
     let list = Value::list([Value::from(-1i64), Value::from(-2i64)]);
     assert_eq!(
         list.to_bytes().unwrap(),
@@ -204,10 +204,10 @@ fn negative_numbers_below_a_byte_are_not_sent_as_a_string() {
 }
 
 #[test]
-fn what_the_format_cannot_hold_is_not_sent() {
+fn unrepresentable_value_is_an_error() {
     assert_eq!(Value::atom("a".repeat(256)).to_bytes(), Err(EncodeError::AtomTooLong(256)));
     assert_eq!(Value::Float(f64::NAN).to_bytes(), Err(EncodeError::NotFinite));
-    // 255 characters of 4 bytes each are an atom.
+    // An atom may have 255 characters of 4 bytes each.
     let wide = "\u{10348}".repeat(255);
     let document = decode(&Value::atom(wide.as_str()).to_bytes().unwrap()).unwrap();
     assert_eq!(document.root().as_atom(), Ok(wide.as_str()));
@@ -237,7 +237,7 @@ fn value() -> impl Strategy<Value = Value<'static>> {
     })
 }
 
-/// Looks at every part of a document, as a reader that knows nothing would.
+/// Visits every part of a document.
 fn walk(term: Term<'_>) -> usize {
     let _ = (term.as_i128(), term.as_f64(), term.as_atom().map(str::len), term.as_bytes().map(<[u8]>::len));
     let _ = (term.as_pid(), term.as_reference(), term.to_text(), term.to_string());
@@ -248,13 +248,13 @@ fn walk(term: Term<'_>) -> usize {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(value in value()) {
+    fn encoded_value_decodes_to_itself(value in value()) {
         let document = decode(&value.to_bytes().unwrap()).unwrap();
         prop_assert_eq!(document.root().to_value().unwrap(), value);
     }
 
     #[test]
-    fn arbitrary_bytes_never_panic_and_never_cost_more_than_their_length(
+    fn arbitrary_bytes_never_panic_and_memory_is_bounded_by_their_length(
         bytes in proptest::collection::vec(any::<u8>(), 0..2_000)
     ) {
         let mut bytes = bytes;
@@ -267,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_term_never_panics(
+    fn damaged_term_never_panics(
         value in value(),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<prop::sample::Index>(),
@@ -284,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn a_term_cut_short_is_an_error(value in value(), cut in any::<prop::sample::Index>()) {
+    fn truncated_term_is_an_error(value in value(), cut in any::<prop::sample::Index>()) {
         let bytes = value.to_bytes().unwrap();
         let cut = cut.index(bytes.len());
         prop_assert!(decode(&bytes[..cut]).is_err());

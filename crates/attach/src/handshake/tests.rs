@@ -50,7 +50,7 @@ fn acknowledgement(digest: [u8; 16]) -> Vec<u8> {
     packet(&[&[b'a'][..], &digest].concat())
 }
 
-/// Feeds a handshake what a peer says; `None` stands for the end of the connection.
+/// Feeds a handshake with the peer's packets; `None` closes the connection.
 fn run(
     own: OwnName,
     expected: Expected,
@@ -71,7 +71,7 @@ fn run(
 }
 
 #[test]
-fn a_node_that_knows_the_cookie_is_connected_to() {
+fn handshake_succeeds_with_the_right_cookie() {
     let check = |own: OwnName, sent: &[u8], status: Vec<u8>, expect: (&str, u32)| {
         let mut handshake = Handshake::new(parameters(own, Expected::FullName("a@h".to_owned())));
         assert_eq!(handshake.take_output(), packet(sent));
@@ -84,10 +84,10 @@ fn a_node_that_knows_the_cookie_is_connected_to() {
         let (established, rest) = handshake.receive(&last).unwrap().unwrap();
         let (own_name, own_creation) = (expect.0.into(), expect.1);
         assert_eq!(established, Established { node: "a@h".into(), creation: 9, own_name, own_creation });
-        // A tick came right behind it.
+        // The tick that followed.
         assert_eq!(rest, [0, 0, 0, 0]);
     };
-    // Hidden, whole messages; the mandatory flags of OTP 25 and 26; then creation, and name or host.
+    // Flags: hidden, no fragments, mandatory flags of OTP 25 and 26; then creation, and name or host.
     let ours = b"N\0\0\0\x0D\x07\x4F\x4F\xBC\x01\x02\x03\x04\0\x03B@h";
     check(self::ours(), ours, ok(), ("B@h", 0x0102_0304));
     check(self::ours(), ours, packet(b"sok_simultaneous"), ("B@h", 0x0102_0304));
@@ -96,7 +96,7 @@ fn a_node_that_knows_the_cookie_is_connected_to() {
 }
 
 #[test]
-fn bytes_may_come_one_by_one() {
+fn bytes_may_arrive_one_by_one() {
     let mut handshake = Handshake::new(parameters(ours(), Expected::Any));
     let says = [ok(), challenge(flag::SPAWN, b"a@h"), acknowledgement(md5("secret7"))].concat();
     let (last, before) = says.split_last().unwrap();
@@ -107,14 +107,14 @@ fn bytes_may_come_one_by_one() {
 }
 
 #[test]
-fn every_answer_but_the_right_one_is_an_error_with_a_next_step() {
+fn wrong_answers_are_errors_with_the_next_step() {
     fn check_as(own: OwnName, says: &[Option<Vec<u8>>], expect: &str) {
         let error = run(own, Expected::FullName("a@h".to_owned()), says).unwrap_err().to_string();
         assert!(error.contains(expect), "{error}\ninstead of {expect}");
     }
     let check = |says: &[Option<Vec<u8>>], expect: &str| check_as(ours(), says, expect);
     let status = |text: &str| [Some(packet(text.as_bytes()))];
-    check(&status("snot_allowed"), "PEER lets only certain nodes connect");
+    check(&status("snot_allowed"), "PEER allows only certain nodes to connect");
     check(&status("salive"), "try again in a minute");
     check(&status("snok"), "try again");
     check(&[Some(named())], "PEER broke the distribution protocol: the unknown status");
@@ -122,31 +122,31 @@ fn every_answer_but_the_right_one_is_an_error_with_a_next_step() {
     let of_node = |text: &str, expect: &str| check_as(OwnName::OfNode, &status(text), expect);
     of_node("sok", "OTP 23 is the oldest release");
     of_node("sok_simultaneous", "OTP 23 is the oldest release");
-    of_node("snamed:", "the name for us breaks off");
+    of_node("snamed:", "the name for us is truncated");
     of_node("snamed:\0\x03X@h\0\0", "our creation is missing");
-    of_node("snamed:\0\x01X\0\0\0\x01", "a name that no node can have, \"X\"");
-    check(&status(""), "no status where one must come");
-    check(&[None], "PEER closed the connection without a word: is that the distribution port");
-    // What a TLS server says to something that is not TLS: alert, fatal, unexpected message.
+    of_node("snamed:\0\x01X\0\0\0\x01", "the invalid node name \"X\"");
+    check(&status(""), "a packet that is not a status");
+    check(&[None], "PEER closed the connection without an answer: is it the distribution port");
+    // A TLS server's answer to data that is not TLS: alert, fatal, unexpected message.
     check(&[Some(vec![21, 3, 3, 0, 2, 2, 10]), None], "PEER speaks TLS");
     check(&[Some(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()), None], "closed the connection in the middle");
     check(&[Some(ok()), None], "closed the connection in the middle of the handshake");
-    check(&[Some(ok()), Some(challenge(0, b"a@h"))], "it cannot spawn for other nodes");
-    check(&[Some(ok()), Some(packet(b"n\0\x05"))], "its handshake is older than version 6");
+    check(&[Some(ok()), Some(challenge(0, b"a@h"))], "no distributed spawn requests");
+    check(&[Some(ok()), Some(packet(b"n\0\x05"))], "no distribution handshake version 6");
     check(&[Some(ok()), Some(packet(b"N\0\x05"))], "a malformed challenge");
     check(
         &[Some(ok()), Some(challenge(flag::SPAWN, b"a@h.example.org"))],
-        "the node there is called a@h.example.org, not a@h: use a@h.example.org",
+        "the node at this address is a@h.example.org, not a@h: use a@h.example.org",
     );
     let known = [Some(ok()), Some(challenge(flag::SPAWN, b"a@h"))];
     let then = |last: Option<Vec<u8>>| [&known[..], &[last]].concat();
-    check(&then(None), "a@h rejects the cookie (from FILE): give the node's own with --cookie-file");
+    check(&then(None), "a@h rejects the cookie (from FILE): give the node's cookie with --cookie-file");
     check(&then(Some(acknowledgement([0; 16]))), "a@h could not prove that it knows the cookie");
     check(&then(Some(packet(b"a"))), "a malformed acknowledgement");
 }
 
 #[test]
-fn the_cookie_is_not_used_before_the_name_is_right() {
+fn cookie_is_not_used_before_the_name_is_checked() {
     let mut handshake = Handshake::new(parameters(ours(), Expected::Name("b".to_owned())));
     handshake.take_output();
     handshake.receive(&ok()).unwrap();
@@ -158,7 +158,7 @@ fn the_cookie_is_not_used_before_the_name_is_right() {
 }
 
 #[test]
-fn a_name_without_host_fits_any_host() {
+fn name_without_host_matches_any_host() {
     let says = [ok(), challenge(flag::SPAWN, b"a@far.away"), acknowledgement(md5("secret7"))].map(Some);
     assert_eq!(&*run(ours(), Expected::Name("a".to_owned()), &says).unwrap().0.node, "a@far.away");
 }

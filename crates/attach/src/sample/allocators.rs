@@ -1,10 +1,10 @@
-//! Allocators: what each instance holds, the segment cache, and kept address space.
+//! Allocators: blocks and carriers of each instance, the mseg segment cache, and reserved address space.
 
 use std::collections::BTreeMap;
 
 use beamtune_model::{Metric, SampleBuilder, metrics};
 
-use super::{list, number, text, words};
+use super::{bounded_text, list, number, text};
 use crate::etf::{Term, TermError};
 
 const MBCS: [&Metric; 4] = [
@@ -29,12 +29,12 @@ const SBCS: [&Metric; 4] = [
 pub(super) fn allocators(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for instance in list(value, "instances")? {
         let [allocator, number, mbcs, pool, sbcs, calls] = instance.tuple_of()?;
-        let entity = format!("{}/{}", words(allocator)?.unwrap_or_default(), number.as_i64()?);
+        let entity = format!("{}/{}", bounded_text(allocator)?.unwrap_or_default(), number.as_i64()?);
         let (mut largest, mut mapped) = (0i64, 0i64);
         for (set, of_set) in [(mbcs, MBCS), (pool, POOL), (sbcs, SBCS)] {
             // {Blocks, BlockBytes, Carriers, CarrierBytes, BlockBytesMax, CarriersMax, CarrierBytesMax, MsegCarriers, MsegBytes}
             let numbers: Vec<i64> = set.tuple()?.map(Term::as_i64).collect::<Result<_, _>>()?;
-            // The VM's count of pooled carriers goes wrong when somebody has them walked before ERTS 15.1: below nothing is no number.
+            // Before ERTS 15.1, a carrier walk leaves the VM's count of pooled carriers wrong, possibly negative.
             for (metric, &value) in of_set.iter().zip(&numbers).filter(|(_, value)| **value >= 0) {
                 out.metric(metric, &entity, value);
             }
@@ -54,23 +54,23 @@ pub(super) fn allocators(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result
         for (metric, &calls) in counted.iter().zip(&calls) {
             out.metric(metric, &entity, calls);
         }
-        if let [_, _, _, asked, _, changed, ..] = calls[..] {
-            out.metric(&metrics::SEGMENTS_ASKED, &entity, asked.saturating_add(changed));
+        if let [_, _, _, mseg_allocs, _, mseg_reallocs, ..] = calls[..] {
+            out.metric(&metrics::SEGMENTS_ASKED, &entity, mseg_allocs.saturating_add(mseg_reallocs));
         }
     }
     let mut foreign = BTreeMap::new();
     for blocks in list(value, "foreign")? {
         let [within, _, bytes] = blocks.tuple_of()?;
-        let sum: &mut i64 = foreign.entry(words(within)?.unwrap_or_default()).or_default();
+        let sum: &mut i64 = foreign.entry(bounded_text(within)?.unwrap_or_default()).or_default();
         *sum = sum.saturating_add(bytes.as_i64()?);
     }
     for (allocator, bytes) in foreign {
-        // Of all its instances together.
+        // Sum over the allocator's instances.
         out.metric(&metrics::FOREIGN_BLOCKS_SIZE, &allocator, bytes);
     }
     for kind in list(value, "fixed")? {
         let [kind, bytes] = kind.tuple_of()?;
-        out.metric(&metrics::FIXED_SIZE, &words(kind)?.unwrap_or_default(), bytes.as_i64()?);
+        out.metric(&metrics::FIXED_SIZE, &bounded_text(kind)?.unwrap_or_default(), bytes.as_i64()?);
     }
     for row in list(value, "mseg")? {
         let [instance, cached, hits, _, _, bytes, _, allocations, _, _, creates, destroys] =
@@ -88,7 +88,7 @@ pub(super) fn allocators(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result
         }
     }
     for area in list(value, "mmap")? {
-        // The VM's own names: default_mmap and literal_mmap, or without the ending.
+        // The VM calls them default_mmap and literal_mmap, or the same without the suffix.
         let kind = text(area, "kind")?.unwrap_or_default();
         let entity = kind.strip_suffix("_mmap").unwrap_or(&kind);
         for (metric, key) in [

@@ -1,23 +1,23 @@
-//! RabbitMQ's own counters of what its clients do.
+//! RabbitMQ's own counters of its queues and clients.
 
 use std::collections::{BTreeMap, HashSet};
 
 use beamtune_model::series::PARTS;
 use beamtune_model::{Metric, SampleBuilder, metrics};
 
-use super::{amount, number, rows, text, words};
+use super::{amount, bounded_text, number, rows, text};
 use crate::etf::{Term, TermError};
 
-/// Queues and clients that come and go have each a name of their own: of more than this no series is begun.
-const MOST_NAMES: usize = 1_000;
+/// Maximum number of queues, clients and connections with series: short-lived ones each have a new name.
+const MAX_NAMES: usize = 1_000;
 
-/// Names of queues, clients and connections that have been told in this life.
+/// Queues, clients and connections that have series in this incarnation.
 #[derive(Debug, Default)]
 pub(super) struct Names(HashSet<String>);
 
 impl Names {
     fn has_room_for(&mut self, entity: &str) -> bool {
-        self.0.contains(entity) || self.0.len() < MOST_NAMES && self.0.insert(entity.to_owned())
+        self.0.contains(entity) || self.0.len() < MAX_NAMES && self.0.insert(entity.to_owned())
     }
 }
 
@@ -76,12 +76,12 @@ const QUEUE: &[Named] = &[
     (&metrics::QUEUE_ACKNOWLEDGED, "acknowledged"),
 ];
 
-/// Sizes and churn; nothing of a node that is no RabbitMQ.
+/// Sizes and churn; empty on a node without RabbitMQ.
 pub(super) fn totals(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     put(value, TOTALS, "", out)
 }
 
-/// Messages, alarms, and the queues and clients that stand out.
+/// Messages, alarms, and the top queues and clients.
 pub(super) fn clients(
     value: Term<'_>,
     names: &mut Names,
@@ -91,7 +91,7 @@ pub(super) fn clients(
     if value.get("queue_rows")?.is_none() {
         return Ok(());
     }
-    // A connection may have several channels for a queue.
+    // A connection may consume a queue on several channels.
     let mut consuming: BTreeMap<String, [i64; 4]> = BTreeMap::new();
     for row in rows(value, "queue_rows")? {
         let Some(name) = text(row, "name")? else { continue };
@@ -131,7 +131,7 @@ pub(super) fn clients(
             "connections" => &metrics::OPENER_CONNECTIONS,
             _ => &metrics::OPENER_CHANNELS,
         };
-        let part = |term| Ok::<_, TermError>(words(term)?.unwrap_or_default());
+        let part = |term| Ok::<_, TermError>(bounded_text(term)?.unwrap_or_default());
         let entity = format!("{}{PARTS}{}", part(name)?, part(user)?);
         if names.has_room_for(&entity) {
             out.metric(metric, &entity, amount(count)?);
@@ -149,8 +149,8 @@ fn put(map: Term<'_>, what: &[Named], entity: &str, out: &mut SampleBuilder<'_>)
     Ok(())
 }
 
-/// As the process of the connection is labelled, and its user.
+/// The label of the connection's process, and the user.
 fn connection(name: Term<'_>, user: Term<'_>) -> Result<String, TermError> {
-    let name = words(name)?.unwrap_or_default();
-    Ok(format!("connection {name}{PARTS}{}", words(user)?.unwrap_or_default()))
+    let name = bounded_text(name)?.unwrap_or_default();
+    Ok(format!("connection {name}{PARTS}{}", bounded_text(user)?.unwrap_or_default()))
 }

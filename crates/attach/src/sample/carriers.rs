@@ -1,32 +1,32 @@
-//! What walks through the carriers have found.
+//! Results of carrier walks.
 
 use std::collections::BTreeMap;
 
 use beamtune_model::units::Nanos;
 use beamtune_model::{AllocationRow, BlockSum, CarrierRow, SampleBuilder, SizeCount};
 
-use super::{amount, list, words};
+use super::{amount, bounded_text, list};
 use crate::etf::{Term, TermError};
 use crate::explicit::SkippedCarriers;
 
-/// Rows that the agent tells at most.
-const MOST_ROWS: usize = 2_000;
-/// Entries of a list within a row: the VM has ten allocators, and the agent asks for fewer sizes.
-const MOST_ENTRIES: usize = 64;
+/// Maximum number of rows that the agent sends.
+const MAX_ROWS: usize = 2_000;
+/// Maximum length of a list within a row: the VM has ten allocators, and the agent requests fewer sizes.
+const MAX_ENTRIES: usize = 64;
 
 pub(super) fn carriers(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    // An answer to the question what it would cost.
+    // An estimate has no rows.
     if value.get("rows")?.is_none() {
         return Ok(());
     }
     let bounds: Vec<i64> =
-        list(value, "free_bounds")?.take(MOST_ENTRIES).map(amount).collect::<Result<_, _>>()?;
-    for row in list(value, "rows")?.take(MOST_ROWS) {
+        list(value, "free_bounds")?.take(MAX_ENTRIES).map(amount).collect::<Result<_, _>>()?;
+    for row in list(value, "rows")?.take(MAX_ROWS) {
         let [allocator, in_pool, single, size_log2, used_tenths, carriers, bytes, unscanned, blocks, free] =
             row.tuple_of()?;
         out.sample.carriers.push(CarrierRow {
             t,
-            allocator: words(allocator)?.unwrap_or_default(),
+            allocator: bounded_text(allocator)?.unwrap_or_default(),
             skipped: None,
             in_pool: in_pool.as_bool()?,
             single: single.as_bool()?,
@@ -35,7 +35,7 @@ pub(super) fn carriers(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -
             carriers: amount(carriers)?,
             bytes: amount(bytes)?,
             unscanned_bytes: amount(unscanned)?,
-            blocks: blocks.list()?.take(MOST_ENTRIES).map(block_sum).collect::<Result<_, _>>()?,
+            blocks: blocks.list()?.take(MAX_ENTRIES).map(block_sum).collect::<Result<_, _>>()?,
             free: sizes(&bounds, free)?,
         });
     }
@@ -58,22 +58,22 @@ fn skipped(value: Term<'_>) -> Result<Skipped, TermError> {
     let mut skipped = Skipped::new();
     for row in list(value, "skipped")? {
         let row = SkippedCarriers::read(row)?;
-        let most = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let saturated = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let (carriers, bytes) = skipped.entry((row.allocator, row.why)).or_default();
-        *carriers = carriers.saturating_add(most(row.carriers));
-        *bytes = bytes.saturating_add(most(row.bytes));
+        *carriers = carriers.saturating_add(saturated(row.carriers));
+        *bytes = bytes.saturating_add(saturated(row.bytes));
     }
     Ok(skipped)
 }
 
 pub(super) fn allocations(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    let bounds: Vec<i64> = list(value, "bounds")?.take(MOST_ENTRIES).map(amount).collect::<Result<_, _>>()?;
-    for row in list(value, "rows")?.take(MOST_ROWS) {
+    let bounds: Vec<i64> = list(value, "bounds")?.take(MAX_ENTRIES).map(amount).collect::<Result<_, _>>()?;
+    for row in list(value, "rows")?.take(MAX_ROWS) {
         let [origin, kind, blocks, bytes, counts] = row.tuple_of()?;
         out.sample.allocations.push(AllocationRow {
             t,
-            origin: words(origin)?.unwrap_or_default(),
-            kind: words(kind)?.unwrap_or_default(),
+            origin: bounded_text(origin)?.unwrap_or_default(),
+            kind: bounded_text(kind)?.unwrap_or_default(),
             skipped: None,
             blocks: amount(blocks)?,
             bytes: amount(bytes)?,
@@ -107,11 +107,11 @@ pub(super) fn allocations(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>
 
 fn block_sum(term: Term<'_>) -> Result<BlockSum, TermError> {
     let [allocator, count, bytes] = term.tuple_of()?;
-    let allocator = words(allocator)?.unwrap_or_default();
+    let allocator = bounded_text(allocator)?.unwrap_or_default();
     Ok(BlockSum { allocator, count: amount(count)?, bytes: amount(bytes)? })
 }
 
-/// A histogram without its empty places. Places with the same bound, of which the VM uses one only, are one.
+/// A histogram without its empty bins. Bins with the same bound, of which the VM uses only one, are merged.
 fn sizes(bounds: &[i64], counts: Term<'_>) -> Result<Vec<SizeCount>, TermError> {
     let mut sizes: Vec<SizeCount> = Vec::new();
     for (&from, count) in bounds.iter().zip(counts.list()?) {

@@ -3,7 +3,7 @@
 use beamtune_model::units::Nanos;
 use beamtune_model::{CodeRow, SampleBuilder, metrics};
 
-use super::{NS_PER_US, amount, rows, words};
+use super::{NS_PER_US, amount, bounded_text, rows};
 use crate::etf::{Term, TermError};
 
 pub(super) fn code(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
@@ -11,7 +11,7 @@ pub(super) fn code(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Re
         let [application, modules, bytes, old_bytes] = row.tuple_of()?;
         out.sample.code.push(CodeRow {
             t,
-            application: words(application)?,
+            application: bounded_text(application)?,
             modules: amount(modules)?,
             bytes: amount(bytes)?,
             old_bytes: amount(old_bytes)?,

@@ -1,41 +1,41 @@
-//! Counters and gauges of the whole VM, its threads and its queues.
+//! Counters and gauges of the whole VM, its threads and its run queues.
 
 use beamtune_model::series::PARTS;
 use beamtune_model::{SampleBuilder, metrics, units};
 
-use super::{Known, MOST_ENTITIES, list, needed, number, rows, text};
+use super::{MAX_ENTITIES, VmFacts, list, number, required, rows, text};
 use crate::etf::{Term, TermError};
 
 /// Microstate accounting: a row of counters per thread, in the order of `states`.
-pub(super) fn msacc(value: Term<'_>, known: Known, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+pub(super) fn msacc(value: Term<'_>, vm: VmFacts, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let states: Vec<&str> = list(value, "states")?.map(Term::as_atom).collect::<Result<_, _>>()?;
     for thread in list(value, "threads")? {
         let [kind, id, counters] = thread.tuple_of()?;
         let entity = format!("{}/{}", kind.as_atom()?, id.as_i64()?);
         for (state, counter) in states.iter().zip(counters.list()?) {
-            let time = units::whole_microseconds(counter.as_i64()?, known.perf_counter_hz);
+            let time = units::whole_microseconds(counter.as_i64()?, vm.perf_counter_hz);
             out.family(&metrics::MSACC, &entity, state, time);
         }
     }
     Ok(())
 }
 
-/// `{Id, Active, Total}`: normal schedulers first, then dirty CPU, then dirty I/O ones.
+/// `{Id, Active, Total}`: normal schedulers first, then dirty CPU, then dirty I/O schedulers.
 pub(super) fn scheduler_wall_time(
     value: Term<'_>,
-    known: Known,
+    vm: VmFacts,
     out: &mut SampleBuilder<'_>,
 ) -> Result<(), TermError> {
     for row in list(value, "rows")? {
         let [id, active, total] = row.tuple_of()?;
         let id = id.as_i64()?;
-        let dirty = id.saturating_sub(known.schedulers);
+        let dirty = id.saturating_sub(vm.schedulers);
         let entity = if dirty <= 0 {
             format!("scheduler/{id}")
-        } else if dirty <= known.dirty_cpu_schedulers {
+        } else if dirty <= vm.dirty_cpu_schedulers {
             format!("dirty_cpu_scheduler/{dirty}")
         } else {
-            format!("dirty_io_scheduler/{}", dirty.saturating_sub(known.dirty_cpu_schedulers))
+            format!("dirty_io_scheduler/{}", dirty.saturating_sub(vm.dirty_cpu_schedulers))
         };
         out.metric(&metrics::SCHEDULER_ACTIVE, &entity, active.as_i64()?);
         out.metric(&metrics::SCHEDULER_TOTAL, &entity, total.as_i64()?);
@@ -43,7 +43,7 @@ pub(super) fn scheduler_wall_time(
     Ok(())
 }
 
-/// One length per normal queue, then the dirty CPU and the dirty I/O queue.
+/// One length per normal run queue, then the dirty CPU and the dirty I/O run queue.
 pub(super) fn run_queues(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let lengths: Vec<i64> = list(value, "lengths")?.map(Term::as_i64).collect::<Result<_, _>>()?;
     let normal = lengths.len().saturating_sub(2);
@@ -70,13 +70,13 @@ pub(super) fn statistics(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result
         (&metrics::IO_INPUT, "io_in_bytes"),
         (&metrics::IO_OUTPUT, "io_out_bytes"),
     ] {
-        out.metric(metric, "", needed(value, key)?);
+        out.metric(metric, "", required(value, key)?);
     }
     Ok(())
 }
 
 pub(super) fn memory(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    for (kind, bytes) in value.map()?.take(MOST_ENTITIES) {
+    for (kind, bytes) in value.map()?.take(MAX_ENTITIES) {
         out.family(&metrics::MEMORY, "", kind.as_atom()?, bytes.as_i64()?);
     }
     Ok(())
@@ -89,16 +89,16 @@ pub(super) fn counts(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
         (&metrics::ATOM_COUNT, "atoms"),
         (&metrics::ETS_COUNT, "ets"),
     ] {
-        out.metric(metric, "", needed(value, key)?);
+        out.metric(metric, "", required(value, key)?);
     }
-    // Not counted where the table of processes is nearly full.
+    // Absent if the process table is nearly full.
     if let Some(spawned) = number(value, "spawned")? {
         out.metric(&metrics::SPAWNED, "", spawned);
     }
     if let Some(mnesia) = value.get("mnesia")? {
-        out.metric(&metrics::MNESIA_COMMITS, "", needed(mnesia, "commits")?);
-        out.metric(&metrics::MNESIA_RESTARTS, "", needed(mnesia, "restarts")?);
-        out.metric(&metrics::MNESIA_FAILURES, "", needed(mnesia, "failures")?);
+        out.metric(&metrics::MNESIA_COMMITS, "", required(mnesia, "commits")?);
+        out.metric(&metrics::MNESIA_RESTARTS, "", required(mnesia, "restarts")?);
+        out.metric(&metrics::MNESIA_FAILURES, "", required(mnesia, "failures")?);
         for (metric, key) in [
             (&metrics::MNESIA_LOG_WRITES, "log_writes"),
             (&metrics::MNESIA_LOG_DUMPED, "log_dumped"),
@@ -112,14 +112,14 @@ pub(super) fn counts(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
     Ok(())
 }
 
-/// Traces that are on, by who they are sent to.
+/// Active traces by tracer.
 pub(super) fn traces(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    out.metric(&metrics::TRACE_SAMPLED, "", needed(value, "sampled")?);
+    out.metric(&metrics::TRACE_SAMPLED, "", required(value, "sampled")?);
     for row in rows(value, "rows")? {
         let tracer = text(row, "tracer")?.unwrap_or_default();
         let session = text(row, "session")?.unwrap_or_default();
         let entity = format!("{tracer}{PARTS}{session}");
-        out.metric(&metrics::TRACED, &entity, needed(row, "traced")?);
+        out.metric(&metrics::TRACED, &entity, required(row, "traced")?);
         out.metric(&metrics::TRACE_NEW, &entity, row.field("new")?.as_bool()?.into());
         for flag in rows(row, "flags")? {
             out.family(&metrics::TRACE_FLAGS, &entity, flag.as_atom()?, 1);

@@ -1,14 +1,14 @@
-//! What the VM has told by itself: slices and collections that took long, heaps that have become large, and processes that
-//! had to wait for a port or for another node.
+//! System monitor events: long time slices and garbage collections, large heaps, and processes that waited for a busy port or
+//! distribution port.
 
 use std::fmt::Write;
 
 use beamtune_model::{Gap, SampleBuilder, Span, TroubleKind, metrics};
 
-use super::{Translation, event, function, needed, rows, text};
+use super::{Translation, event, function, required, rows, text};
 use crate::etf::{Term, TermError};
 
-/// All that are asked for, and the unit of their values.
+/// The monitored kinds, and the unit of their values.
 const KINDS: &[(&str, Value)] = &[
     ("long_schedule", Value::Milliseconds),
     ("long_gc", Value::Milliseconds),
@@ -26,14 +26,14 @@ enum Value {
 
 const NS_PER_MS: i64 = 1_000_000;
 
-/// What is known from sample to sample.
+/// State from sample to sample.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     floods: i64,
 }
 
 impl Events {
-    /// `span` is when the item was read, on the recorder's clock.
+    /// Adds the item, which was read during `span` on the recorder's clock.
     pub fn add(
         &mut self,
         value: Term<'_>,
@@ -51,9 +51,9 @@ impl Events {
                 kind: TroubleKind::Denied,
                 reason: match name {
                     Some(name) => {
-                        format!("the VM's system_monitor belongs to {name} {owner}, and is left to it")
+                        format!("the VM's only system_monitor is in use by {name} {owner}")
                     }
-                    None => format!("the VM's system_monitor belongs to {owner}, and is left to it"),
+                    None => format!("the VM's only system_monitor is in use by {owner}"),
                 },
             });
             return Ok(());
@@ -62,17 +62,17 @@ impl Events {
         for row in rows(value, "rows")? {
             let kind = row.field("kind")?.as_atom()?;
             let Some(at) = KINDS.iter().position(|(known, _)| *known == kind) else { continue };
-            let amount = needed(row, "value")?.max(0);
+            let amount = required(row, "value")?.max(0);
             longest[at] = longest[at].max(amount);
-            let t = clock.to_recorder_earlier(needed(row, "at_ns")?);
+            let t = clock.to_recorder_earlier(required(row, "at_ns")?);
             out.sample.events.push(event(t, kind, &subject(row)?, detail(row, KINDS[at].1, amount)?));
         }
-        // A kind that has not happened yet is not among them.
+        // Kinds without an event so far are absent.
         let mut counted = [(0, 0); KINDS.len()];
         for row in rows(value, "counts")? {
-            let [told, count, sum] = row.tuple_of()?;
-            let told = told.as_atom()?;
-            if let Some(at) = KINDS.iter().position(|(known, _)| *known == told) {
+            let [kind, count, sum] = row.tuple_of()?;
+            let kind = kind.as_atom()?;
+            if let Some(at) = KINDS.iter().position(|(known, _)| *known == kind) {
                 counted[at] = (count.as_i64()?, sum.as_i64()?);
             }
         }
@@ -83,9 +83,9 @@ impl Events {
                 out.metric(&metrics::EVENT_LONGEST, kind, longest.saturating_mul(NS_PER_MS));
             }
         }
-        let floods = needed(value, "floods")?;
+        let floods = required(value, "floods")?;
         if floods > self.floods {
-            let why = "they came so fast that telling them was stopped for a second each time".to_owned();
+            let why = "too many events; monitoring paused for a second or longer each time".to_owned();
             out.sample.events.push(event(span.begin, "event_flood", "", why));
         }
         self.floods = floods;
@@ -93,7 +93,7 @@ impl Events {
     }
 }
 
-/// The process, by its name, label or what it runs, with its pid.
+/// The process: its name, label or call, with its pid.
 fn subject(row: Term<'_>) -> Result<String, TermError> {
     let pid = text(row, "subject")?.unwrap_or_default();
     let name = text(row, "name")?.or(text(row, "label")?).or(called(row, "call")?);

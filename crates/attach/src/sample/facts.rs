@@ -1,16 +1,16 @@
-//! Facts: what is true of the node for the life of its VM.
+//! Facts: properties of the node that hold until its VM ends.
 
 use std::collections::BTreeMap;
 
 use beamtune_model::facts;
 
-use super::{Identity, function, list, needed, number, words};
+use super::{Identity, bounded_text, function, list, number, required};
 use crate::etf::{Kind, Term, TermError};
 
-/// Log handlers that are kept. The agent reports 20 at most.
+/// Maximum number of log handlers; the agent sends at most 20.
 const MAX_LOG_HANDLERS: usize = 20;
 
-/// Facts that are passed on as they come: numbers, names and booleans.
+/// Facts that are copied unchanged: numbers, names and booleans.
 const PLAIN: &[(&str, &str)] = &[
     ("node", facts::NODE_NAME),
     ("otp_release", facts::OTP_RELEASE),
@@ -52,7 +52,7 @@ const PLAIN: &[(&str, &str)] = &[
     ("memory_total_set", facts::MEMORY_TOTAL_SET),
 ];
 
-/// What runs where an application of this name is started.
+/// Products by the name of a running application.
 const PRODUCTS: &[(&str, &str)] = &[
     ("rabbit", "RabbitMQ"),
     ("ejabberd", "ejabberd"),
@@ -66,12 +66,12 @@ const PRODUCTS: &[(&str, &str)] = &[
 
 pub(super) fn identity(value: Term<'_>) -> Result<Identity, TermError> {
     Ok(Identity {
-        boot: format!("creation {} start {}", needed(value, "creation")?, needed(value, "start_ns")?),
+        boot: format!("creation {} start {}", required(value, "creation")?, required(value, "start_ns")?),
         os_pid: number(value, "os_pid")?.and_then(|pid| pid.try_into().ok()),
     })
 }
 
-/// All facts that the agent tells, as the model's text.
+/// All facts of the agent's answer, as text for the model.
 pub(super) fn read(value: Term<'_>) -> Result<BTreeMap<String, String>, TermError> {
     let mut found = BTreeMap::new();
     let mut set = |key: &str, text: Option<String>| {
@@ -82,16 +82,16 @@ pub(super) fn read(value: Term<'_>) -> Result<BTreeMap<String, String>, TermErro
     for (key, fact) in PLAIN {
         set(fact, value.get(key)?.map(plain).transpose()?.flatten());
     }
-    // The model wants native units; the agent tells nanoseconds.
-    let native =
-        i128::from(needed(value, "native_per_s")?) * i128::from(needed(value, "start_ns")?) / 1_000_000_000;
+    // The model uses native units, the agent nanoseconds.
+    let native = i128::from(required(value, "native_per_s")?) * i128::from(required(value, "start_ns")?)
+        / 1_000_000_000;
     set(facts::START_TIME, Some(native.to_string()));
     let texts = |key| {
         list(value, key)?
             .map(|item| Ok(plain(item)?.unwrap_or_default()))
             .collect::<Result<Vec<_>, TermError>>()
     };
-    // Agents of earlier versions do not tell.
+    // Absent in older agents.
     if let Some(nifs) = value.get("nifs")? {
         let functions: Vec<String> = nifs
             .list()?
@@ -141,7 +141,7 @@ pub(super) fn read(value: Term<'_>) -> Result<BTreeMap<String, String>, TermErro
     Ok(found)
 }
 
-/// `{Name, Version, Running}`: those that run.
+/// The running applications out of `{Name, Version, Running}`, with their versions.
 fn applications(value: Term<'_>) -> Result<BTreeMap<String, String>, TermError> {
     let mut applications = BTreeMap::new();
     for application in list(value, "applications")? {
@@ -153,16 +153,16 @@ fn applications(value: Term<'_>) -> Result<BTreeMap<String, String>, TermError> 
     Ok(applications)
 }
 
-/// A number, name, boolean or text; `None` for what is not known.
+/// A number, name, boolean or text; `None` if unknown.
 fn plain(value: Term<'_>) -> Result<Option<String>, TermError> {
     match value.kind() {
         Kind::Integer => Ok(Some(value.as_i128()?.to_string())),
         Kind::Atom if value.is_atom("unknown") => Ok(None),
-        _ => words(value),
+        _ => bounded_text(value),
     }
 }
 
-/// Texts with blanks between them; a single one may come without a list.
+/// Texts joined with spaces; a single one need not be in a list.
 fn joined(value: Term<'_>) -> Result<String, TermError> {
     if value.kind() != Kind::List {
         return Ok(plain(value)?.unwrap_or_default());

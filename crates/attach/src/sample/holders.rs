@@ -1,4 +1,4 @@
-//! Who holds binaries, and what collections that somebody has asked for gave back.
+//! Processes that hold binaries, and results of requested garbage collections.
 
 use beamtune_model::units::Nanos;
 use beamtune_model::{CollectRow, CollectionRow, HolderRow, SampleBuilder, metrics};
@@ -8,13 +8,13 @@ use crate::etf::{Term, TermError};
 
 const NS_PER_MS: i64 = 1_000_000;
 
-/// The amount under a key that must be there.
-fn of(map: Term<'_>, key: &'static str) -> Result<i64, TermError> {
+/// The amount under a mandatory key.
+fn required_amount(map: Term<'_>, key: &'static str) -> Result<i64, TermError> {
     amount(map.field(key)?)
 }
 
-/// The same of one that may be missing.
-fn maybe(map: Term<'_>, key: &str) -> Result<i64, TermError> {
+/// The amount under an optional key, or 0.
+fn optional_amount(map: Term<'_>, key: &str) -> Result<i64, TermError> {
     map.get(key)?.map_or(Ok(0), amount)
 }
 
@@ -30,20 +30,20 @@ pub(super) fn holders(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) ->
             name: text(row, "name")?,
             label: text(row, "label")?,
             initial_call: initial_call(row)?,
-            skipped: text(row, "told")?.filter(|told| told != "ok"),
-            heap_bytes: of(row, "heap_bytes")?,
-            binary_vheap_bytes: of(row, "binary_vheap_bytes")?,
-            references: maybe(row, "references")?,
-            binaries: maybe(row, "binaries")?,
-            bytes: maybe(row, "bytes")?,
-            alone: maybe(row, "alone")?,
-            alone_bytes: maybe(row, "alone_bytes")?,
+            skipped: text(row, "told")?.filter(|outcome| outcome != "ok"),
+            heap_bytes: required_amount(row, "heap_bytes")?,
+            binary_vheap_bytes: required_amount(row, "binary_vheap_bytes")?,
+            references: optional_amount(row, "references")?,
+            binaries: optional_amount(row, "binaries")?,
+            bytes: optional_amount(row, "bytes")?,
+            alone: optional_amount(row, "alone")?,
+            alone_bytes: optional_amount(row, "alone_bytes")?,
         });
     }
-    // Of some that could not be asked, or with too many to tell them apart, it would be less than there is.
+    // Incomplete sums would be too small: where a process could not be asked, or there were too many binaries.
     if value.field("complete")?.as_bool()? {
-        out.metric(&metrics::HELD_BINARIES, "", of(value, "binaries")?);
-        out.metric(&metrics::HELD_BINARIES_SIZE, "", of(value, "bytes")?);
+        out.metric(&metrics::HELD_BINARIES, "", required_amount(value, "binaries")?);
+        out.metric(&metrics::HELD_BINARIES_SIZE, "", required_amount(value, "bytes")?);
     }
     Ok(())
 }
@@ -54,32 +54,32 @@ pub(super) fn collection(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>)
     out.sample.collections.push(CollectionRow {
         t,
         how: text(value, "how")?.unwrap_or_default(),
-        processes: of(value, "processes")?,
-        chosen: of(value, "chosen")?,
-        largest: of(value, "largest")?,
-        rest_bytes: of(value, "rest_bytes")?,
-        collected: of(value, "collected")?,
-        gone: of(value, "gone")?,
-        no_answer: of(value, "no_answer")?,
-        large: of(value, "large")?,
+        processes: required_amount(value, "processes")?,
+        chosen: required_amount(value, "chosen")?,
+        largest: required_amount(value, "largest")?,
+        rest_bytes: required_amount(value, "rest_bytes")?,
+        collected: required_amount(value, "collected")?,
+        gone: required_amount(value, "gone")?,
+        no_answer: required_amount(value, "no_answer")?,
+        large: required_amount(value, "large")?,
         stopped: text(value, "stopped")?.unwrap_or_default(),
-        heap_before: of(value, "heap_before")?,
-        heap_after: of(value, "heap_after")?,
-        binary_before: of(value, "binary_before")?,
-        binary_after: of(value, "binary_after")?,
-        chance: of(chance, "collected")?,
-        chance_heap_kib: of(chance, "heap_kib")?,
-        chance_heap_kib_squares: of(chance, "heap_kib_squares")?,
-        chance_binary_kib: of(chance, "binary_kib")?,
-        chance_binary_kib_squares: of(chance, "binary_kib_squares")?,
+        heap_before: required_amount(value, "heap_before")?,
+        heap_after: required_amount(value, "heap_after")?,
+        binary_before: required_amount(value, "binary_before")?,
+        binary_after: required_amount(value, "binary_after")?,
+        chance: required_amount(chance, "collected")?,
+        chance_heap_kib: required_amount(chance, "heap_kib")?,
+        chance_heap_kib_squares: required_amount(chance, "heap_kib_squares")?,
+        chance_binary_kib: required_amount(chance, "binary_kib")?,
+        chance_binary_kib_squares: required_amount(chance, "binary_kib_squares")?,
         memory_processes_before: number(before, "processes")?,
         memory_processes_after: number(after, "processes")?,
         memory_binary_before: number(before, "binary")?,
         memory_binary_after: number(after, "binary")?,
-        took: of(value, "us")?.saturating_mul(NS_PER_US),
-        longest: of(value, "longest_us")?.saturating_mul(NS_PER_US),
-        late: of(value, "late_ms")?.saturating_mul(NS_PER_MS),
-        queue: of(value, "queue")?,
+        took: required_amount(value, "us")?.saturating_mul(NS_PER_US),
+        longest: required_amount(value, "longest_us")?.saturating_mul(NS_PER_US),
+        late: required_amount(value, "late_ms")?.saturating_mul(NS_PER_MS),
+        queue: required_amount(value, "queue")?,
     });
     for row in rows(value, "rows")? {
         out.sample.collected.push(CollectRow {
@@ -88,11 +88,11 @@ pub(super) fn collection(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>)
             name: text(row, "name")?,
             label: text(row, "label")?,
             initial_call: initial_call(row)?,
-            heap_before: of(row, "heap_before")?,
-            heap_after: of(row, "heap_after")?,
-            binary_before: of(row, "binary_before")?,
-            binary_after: of(row, "binary_after")?,
-            took: of(row, "us")?.saturating_mul(NS_PER_US),
+            heap_before: required_amount(row, "heap_before")?,
+            heap_after: required_amount(row, "heap_after")?,
+            binary_before: required_amount(row, "binary_before")?,
+            binary_after: required_amount(row, "binary_after")?,
+            took: required_amount(row, "us")?.saturating_mul(NS_PER_US),
         });
     }
     Ok(())

@@ -1,19 +1,19 @@
-//! What a lock-counting emulator has counted, and why it has not.
+//! Lock counts of an emulator with lock counting, or why there are none.
 
 use beamtune_model::locks::WAIT_BINS;
 use beamtune_model::{Gap, LockRow, LockSession, SampleBuilder, Span, TroubleKind};
 
-use super::{NS_PER_US, Translation, amount, list, needed, number, words};
+use super::{NS_PER_US, Translation, amount, bounded_text, list, number, required};
 use crate::error::printable;
 use crate::etf::{Term, TermError};
 
-/// Rows that the agent tells at most.
-const MOST_ROWS: usize = 5_000;
-/// Categories: the VM has eight.
-const MOST_CATEGORIES: usize = 64;
+/// Maximum number of rows that the agent sends.
+const MAX_ROWS: usize = 5_000;
+/// Maximum number of lock categories; the VM has eight.
+const MAX_CATEGORIES: usize = 64;
 
-/// What the rows of one lock, or of one class, have in common.
-struct Of {
+/// The common part of all rows of one lock or lock class.
+struct Lock {
     class: String,
     kind: String,
     id: Option<String>,
@@ -27,36 +27,37 @@ pub(super) fn locks(
     clock: Translation,
     out: &mut SampleBuilder<'_>,
 ) -> Result<(), TermError> {
-    let told = value.field("told")?.as_atom()?;
-    if told != "ok" {
-        let (kind, reason) = refusal(told);
+    let outcome = value.field("told")?.as_atom()?;
+    if outcome != "ok" {
+        let (kind, reason) = refusal(outcome);
         let source = "vm.locks".to_owned();
         out.sample.gaps.push(Gap { begin: span.begin, end: span.end, source, kind, reason });
         return Ok(());
     }
-    // An answer to the question what it would cost.
+    // An estimate has no classes.
     if value.get("classes")?.is_none() {
         return Ok(());
     }
-    let t = clock.to_recorder(needed(value, "end_ns")?);
+    let t = clock.to_recorder(required(value, "end_ns")?);
     let mut rows = Vec::new();
     for class in list(value, "classes")? {
         let [class, kind, locks, places] = class.tuple_of()?;
-        let (class, kind) = (words(class)?.unwrap_or_default(), words(kind)?.unwrap_or_default());
-        add(&Of { class, kind, id: None, entity: None, locks: amount(locks)? }, t, places, &mut rows)?;
+        let (class, kind) =
+            (bounded_text(class)?.unwrap_or_default(), bounded_text(kind)?.unwrap_or_default());
+        add(&Lock { class, kind, id: None, entity: None, locks: amount(locks)? }, t, places, &mut rows)?;
     }
     for lock in list(value, "rows")? {
         let [class, kind, id, entity, locks, places] = lock.tuple_of()?;
-        let of = Of {
-            class: words(class)?.unwrap_or_default(),
-            kind: words(kind)?.unwrap_or_default(),
-            id: Some(words(id)?.unwrap_or_default()),
-            entity: words(entity)?,
+        let lock = Lock {
+            class: bounded_text(class)?.unwrap_or_default(),
+            kind: bounded_text(kind)?.unwrap_or_default(),
+            id: Some(bounded_text(id)?.unwrap_or_default()),
+            entity: bounded_text(entity)?,
             locks: amount(locks)?,
         };
-        add(&of, t, places, &mut rows)?;
+        add(&lock, t, places, &mut rows)?;
     }
-    let categories = list(value, "categories")?.take(MOST_CATEGORIES).map(words);
+    let categories = list(value, "categories")?.take(MAX_CATEGORIES).map(bounded_text);
     out.sample.lock_sessions.push(LockSession {
         t,
         length: amount(value.field("duration_us")?)?.saturating_mul(NS_PER_US),
@@ -72,18 +73,18 @@ pub(super) fn locks(
     Ok(())
 }
 
-/// Adds the rows of `[{File, Line, Tries, Collisions, Microseconds, Waits, Bins}]`.
-fn add(of: &Of, t: i64, places: Term<'_>, rows: &mut Vec<LockRow>) -> Result<(), TermError> {
-    for place in places.list()?.take(MOST_ROWS.saturating_sub(rows.len())) {
+/// Adds a row for each `{File, Line, Tries, Collisions, Microseconds, Waits, Bins}`.
+fn add(lock: &Lock, t: i64, places: Term<'_>, rows: &mut Vec<LockRow>) -> Result<(), TermError> {
+    for place in places.list()?.take(MAX_ROWS.saturating_sub(rows.len())) {
         let [file, line, tries, collisions, us, waits, bins] = place.tuple_of()?;
-        let file = words(file)?;
+        let file = bounded_text(file)?;
         rows.push(LockRow {
             t,
-            class: of.class.clone(),
-            kind: of.kind.clone(),
-            id: of.id.clone(),
-            entity: of.entity.clone(),
-            locks: of.locks,
+            class: lock.class.clone(),
+            kind: lock.kind.clone(),
+            id: lock.id.clone(),
+            entity: lock.entity.clone(),
+            locks: lock.locks,
             line: file.is_some().then(|| amount(line)).transpose()?,
             file,
             tries: amount(tries)?,
@@ -96,52 +97,56 @@ fn add(of: &Of, t: i64, places: Term<'_>, rows: &mut Vec<LockRow>) -> Result<(),
     Ok(())
 }
 
-/// What the agent could not do, or what came between.
+/// Restrictions of the result.
 fn remark(value: Term<'_>) -> Result<String, TermError> {
     let mut remarks = Vec::new();
     if value.field("disturbed")?.as_bool()? {
-        remarks.push("somebody else has set another mask meanwhile, or has begun to count anew".to_owned());
+        remarks.push(
+            "another user of lock counting changed the mask or reset the counters meanwhile".to_owned(),
+        );
     }
-    for category in list(value, "left_out")?.take(MOST_CATEGORIES) {
+    for category in list(value, "left_out")?.take(MAX_CATEGORIES) {
         remarks.push(format!(
-            "the locks of the category {} were counted before and are not any more, since counting those of so many processes again \
-             would take 1 kB for each lock; `erts_debug:lcnt_control(mask, Categories)` in its shell does that",
+            "locks of the category {} were counted before and no longer are, since the node has too many processes (1 kB for each \
+             lock); `erts_debug:lcnt_control(mask, Categories)` in the node's shell switches it on",
             printable(category.as_str()?)
         ));
     }
     let unplaced = amount(value.field("unplaced")?)?;
     if unplaced > 0 {
-        remarks.push(format!("{unplaced} counts are of more places in the source than there was room for"));
+        remarks.push(format!(
+            "{unplaced} counts have no source location, since the table of locations was full"
+        ));
     }
     Ok(remarks.join("; "))
 }
 
-/// Why nothing was counted, and what to do about it. `told` is the agent's word for it.
-pub(crate) fn refusal(told: &str) -> (TroubleKind, String) {
-    let (kind, reason) = match told {
+/// Why nothing was counted, and what to do about it. `outcome` is the protocol's `told`.
+pub(crate) fn refusal(outcome: &str) -> (TroubleKind, String) {
+    let (kind, reason) = match outcome {
         "not_lcnt" => (
             TroubleKind::Unsupported,
             "the emulator does not count locks; `beamtune emulator` says how to start the node with one that does",
         ),
         "busy" => {
-            (TroubleKind::Denied, "another beamtune counts the locks of this node just now; try again later")
+            (TroubleKind::Denied, "another beamtune is counting the locks of this node; try again later")
         }
         "copy_save" => (
             TroubleKind::Denied,
-            "somebody has had the node keep the counts of locks that have gone (copy_save), which fills its memory; \
-             `erts_debug:lcnt_control(copy_save, false)` in its shell ends that, then try again",
+            "the node keeps the counts of destroyed locks (copy_save), which fills its memory; end that with \
+             `erts_debug:lcnt_control(copy_save, false)` in the node's shell, then try again",
         ),
         "too_large" => (
             TroubleKind::Denied,
-            "there are more locks than there is memory for their counts; leave out the locks of processes, of which each has five",
+            "too little memory for the counts of all locks; leave out the category process, which has five locks per process",
         ),
-        "limit" => (TroubleKind::TimedOut, "the counts could not be collected in time; allow more time"),
+        "limit" => (TroubleKind::TimedOut, "the counts could not be read in time; allow more time"),
         "no_answer" => (
             TroubleKind::TimedOut,
-            "the node did not begin to count in time, since its dirty CPU schedulers were all taken; try again later",
+            "counting did not begin in time, since all dirty CPU schedulers were busy; try again later",
         ),
-        "lost" => (TroubleKind::Gone, "somebody has ended the process that counts; try again"),
-        other => return (TroubleKind::Denied, format!("it was refused: {}", printable(other))),
+        "lost" => (TroubleKind::Gone, "the counting process was killed; try again"),
+        other => return (TroubleKind::Denied, format!("refused: {}", printable(other))),
     };
     (kind, reason.to_owned())
 }

@@ -1,33 +1,33 @@
-//! What messages weigh that processes were seen to get.
+//! Sizes of messages, sampled as processes receive them.
 
 use beamtune_model::units::Nanos;
 use beamtune_model::{MessageRow, SampleBuilder};
 
-use super::{amount, needed, rows, words};
+use super::{amount, bounded_text, required, rows};
 use crate::etf::{Term, TermError};
 
-/// `{Count, Bytes}` of each size, and `{Pid, Count, Bytes}` of the receivers that got the most.
+/// `{Count, Bytes}` by size, and `{Pid, Count, Bytes}` of the top receivers.
 pub(super) fn messages(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    let look = MessageRow {
+    let totals = MessageRow {
         t,
-        us: needed(value, "us")?,
-        active: needed(value, "active")?,
-        sampled: needed(value, "sampled")?,
+        us: required(value, "us")?,
+        active: required(value, "active")?,
+        sampled: required(value, "sampled")?,
         ..MessageRow::default()
     };
     let sizes = rows(value, "sizes")?.map(|size| {
         let [messages, bytes] = size.tuple_of()?;
-        Ok(MessageRow { messages: amount(messages)?, bytes: amount(bytes)?, ..look.clone() })
+        Ok(MessageRow { messages: amount(messages)?, bytes: amount(bytes)?, ..totals.clone() })
     });
     let mut all = sizes.collect::<Result<Vec<_>, TermError>>()?;
     if all.is_empty() {
-        all.push(look);
+        all.push(totals);
     }
-    all[0].off_heap = needed(value, "off_heap")?;
+    all[0].off_heap = required(value, "off_heap")?;
     for row in rows(value, "rows")? {
         let [pid, messages, bytes] = row.tuple_of()?;
         let (messages, bytes) = (amount(messages)?, amount(bytes)?);
-        all.push(MessageRow { t, pid: words(pid)?, messages, bytes, ..MessageRow::default() });
+        all.push(MessageRow { t, pid: bounded_text(pid)?, messages, bytes, ..MessageRow::default() });
     }
     out.sample.messages.extend(all);
     Ok(())

@@ -1,11 +1,12 @@
-//! From the agent's answers to samples: what each field becomes.
+//! Decodes the agent's answers into samples.
 //!
-//! The agent's counters and gauges go into the sample as they stand. Made here are running totals where the
-//! agent tells differences (of the scans) or single costs (of items), the sums over a round where it reads
-//! all processes in several parts, and of the facts only those are passed on that are new or have changed.
+//! The agent's counters and gauges go into the sample unchanged. Computed here: running totals where the agent
+//! reports differences (scans) or single costs (items), and sums over a round where it reads all processes in
+//! several parts. Facts go into the sample only if they are new or have changed.
 
 mod allocators;
 mod broker;
+mod call_stacks;
 mod carriers;
 mod code;
 mod counters;
@@ -16,7 +17,6 @@ mod holders;
 pub(crate) mod locks;
 mod messages;
 mod processes;
-mod stands;
 mod tables;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -29,7 +29,7 @@ use crate::agent::{Answer, Reading, Status};
 use crate::error::printable;
 use crate::etf::{Kind, Term, TermError};
 
-/// All that is understood.
+/// Items that can be decoded.
 const ITEMS: &[&str] = &[
     "facts",
     "msacc",
@@ -66,65 +66,65 @@ const ITEMS: &[&str] = &[
     "locks",
 ];
 
-/// Entities taken from one list of an answer. 128 schedulers have some 1,500 allocator instances; a longer
-/// list is not an honest node's.
-const MOST_ENTITIES: usize = 16_384;
+/// Maximum number of entities read from one list of an answer. 128 schedulers have some 1,500 allocator instances; a
+/// longer list does not come from an honest node.
+const MAX_ENTITIES: usize = 16_384;
 
-/// Rows about single processes, tables, ports, nodes and events that are taken from one list. The agent tells 200 at most.
-const MOST_ROWS: usize = 1_000;
+/// Maximum number of rows about processes, tables, ports, nodes or events read from one list. The agent sends at most 200.
+const MAX_ROWS: usize = 1_000;
 
-/// Characters of a text that is taken over; the agent cuts its own to fewer.
-const MOST_CHARACTERS: usize = 512;
+/// Maximum number of characters read from a text; the agent cuts its own texts shorter.
+const MAX_CHARACTERS: usize = 512;
 
 const NS_PER_US: i64 = 1_000;
 
-/// What has been learnt of one life of a VM.
+/// Decodes answers; holds the state from answer to answer of one incarnation of the node.
 #[derive(Debug, Default)]
-pub(crate) struct Life {
+pub(crate) struct Decoder {
     facts: BTreeMap<String, String>,
-    known: Option<Known>,
+    vm: Option<VmFacts>,
     scans: processes::Scans,
     events: events::Events,
     cost_ns: HashMap<String, i64>,
-    /// Queues and clients of RabbitMQ.
+    /// RabbitMQ queues and clients that have series.
     names: broker::Names,
-    /// Items that were told to be missing.
-    missing: HashSet<String>,
+    /// Items already reported as unsupported.
+    unsupported: HashSet<String>,
 }
 
-/// Facts that the reading of other items needs.
+/// Facts that are required to decode other items.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct VmFacts {
     schedulers: i64,
     dirty_cpu_schedulers: i64,
     word_bytes: i64,
     perf_counter_hz: i64,
 }
 
-/// What tells one life of a VM from the next.
+/// Identifies one incarnation of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Changes with each start.
+    /// Changes with each start of the VM.
     pub boot: String,
     pub os_pid: Option<u32>,
 }
 
-/// How the VM's clock lies to the recorder's: add it to VM monotonic time.
+/// The recorder's clock minus VM monotonic time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offset(pub Nanos);
 
 impl Offset {
-    /// Corrects an offset by an answer: what began after it was asked for, and ended before it arrived,
-    /// bounds it from both sides. So it follows a VM whose clock is slewed, and an offset that was well
-    /// measured stays as it is.
+    /// Corrects the offset by an answer. The answer began after the request was sent and ended before it
+    /// arrived, which bounds the offset on both sides. So the offset follows a VM whose clock is slewed, and
+    /// stays unchanged while it is consistent.
     pub fn corrected(self, sent: Nanos, answer: &Answer, arrived: Nanos) -> Offset {
-        let least = sent.saturating_sub(answer.begin_ns);
-        let most = arrived.saturating_sub(answer.end_ns);
-        Offset(if least <= most { self.0.clamp(least, most) } else { least / 2 + most / 2 })
+        let min = sent.saturating_sub(answer.begin_ns);
+        let max = arrived.saturating_sub(answer.end_ns);
+        Offset(if min <= max { self.0.clamp(min, max) } else { min / 2 + max / 2 })
     }
 
-    /// The translation of an answer's instants: they lie between the request and the arrival, whatever the node
-    /// says.
+    /// The translation of an answer's instants. The results lie between request and arrival, even if the
+    /// node's times are wrong.
     pub fn between(self, sent: Nanos, arrived: Nanos) -> Translation {
         Translation { offset: self, sent, arrived: arrived.max(sent) }
     }
@@ -143,13 +143,14 @@ impl Translation {
         vm_ns.saturating_add(self.offset.0).clamp(self.sent, self.arrived)
     }
 
-    /// Of what had happened before the answer was asked for; nothing is before the recording's zero.
+    /// As [`Translation::to_recorder`], for an instant that may be before the request. Never negative: nothing is before
+    /// the recording's begin.
     pub fn to_recorder_earlier(self, vm_ns: i64) -> Nanos {
         vm_ns.saturating_add(self.offset.0).min(self.arrived).max(0)
     }
 }
 
-/// Reads the identity out of an answer, if the facts are in it.
+/// The node's identity, if the answer contains the facts.
 pub(crate) fn identity(answer: &Answer) -> Option<Identity> {
     answer.readings().ok()?.find_map(|reading| match reading.ok()? {
         Reading { item: "facts", status: Status::Done(value), .. } => facts::identity(value).ok(),
@@ -157,8 +158,8 @@ pub(crate) fn identity(answer: &Answer) -> Option<Identity> {
     })
 }
 
-impl Life {
-    /// Adds all items of an answer. An item that is missing, or makes no sense, becomes a gap.
+impl Decoder {
+    /// Adds all items of an answer. A missing or malformed item becomes a gap.
     pub fn add(
         &mut self,
         answer: &Answer,
@@ -166,7 +167,7 @@ impl Life {
         out: &mut SampleBuilder<'_>,
     ) -> Result<(), TermError> {
         let added = self.items(answer, clock, out);
-        // An honest node tells nothing twice. What has come before an error is recorded, too.
+        // An honest node sends each series once. Readings before an error are kept.
         let mut seen = HashSet::new();
         out.sample.readings.retain(|(series, _)| seen.insert(*series));
         added
@@ -178,35 +179,35 @@ impl Life {
         clock: Translation,
         out: &mut SampleBuilder<'_>,
     ) -> Result<(), TermError> {
-        let mut all_ns = 0i64;
+        let mut sum_ns = 0i64;
         for reading in answer.readings()?.take(ITEMS.len()) {
             let reading = reading?;
-            // Of a newer agent; there is none, since the agent is the one that we have brought.
+            // We inject the agent ourselves, so no honest node sends other items.
             if !ITEMS.contains(&reading.item) {
                 continue;
             }
             let begin = clock.to_recorder(reading.begin_ns);
             let read_ns = reading.cost_us.max(0).saturating_mul(NS_PER_US);
             let end = clock.to_recorder(reading.begin_ns.saturating_add(read_ns));
-            let between_ns = match (reading.item, &reading.status) {
-                ("procs", Status::Done(value)) => processes::between_ns(*value),
+            let step_ns = match (reading.item, &reading.status) {
+                ("procs", Status::Done(value)) => processes::step_ns(*value),
                 _ => 0,
             };
-            let cost_ns = read_ns.saturating_add(between_ns);
-            all_ns = all_ns.saturating_add(cost_ns);
+            let cost_ns = read_ns.saturating_add(step_ns);
+            sum_ns = sum_ns.saturating_add(cost_ns);
             let total = self.cost_ns.entry(reading.item.to_owned()).or_default();
             *total = total.saturating_add(cost_ns);
             out.metric(&metrics::AGENT_COST, reading.item, *total);
             let trouble = match reading.status {
                 Status::Done(value) => {
-                    let told = self.item(reading.item, value, Span { begin, end }, clock, out);
-                    told.err().map(|error| (TroubleKind::Garbled, error.to_string()))
+                    let added = self.item(reading.item, value, Span { begin, end }, clock, out);
+                    added.err().map(|error| (TroubleKind::Garbled, error.to_string()))
                 }
-                // Told once: it will not change.
-                Status::Unsupported if !self.missing.insert(reading.item.to_owned()) => None,
+                // Reported once, since it cannot change.
+                Status::Unsupported if !self.unsupported.insert(reading.item.to_owned()) => None,
                 Status::Unsupported => Some((
                     TroubleKind::Unsupported,
-                    "this release or build of the VM does not have it".to_owned(),
+                    "not supported by this OTP release or build of the VM".to_owned(),
                 )),
                 Status::Failed(reason) => Some((TroubleKind::Garbled, printable(reason))),
                 Status::TimedOut(stuck_on) => Some((
@@ -217,7 +218,7 @@ impl Life {
                     },
                 )),
                 Status::Skipped => {
-                    Some((TroubleKind::TimedOut, "not tried, because reading hung before it".to_owned()))
+                    Some((TroubleKind::TimedOut, "not tried, because earlier items hung".to_owned()))
                 }
             };
             if let Some((kind, reason)) = trouble {
@@ -230,10 +231,10 @@ impl Life {
                 });
             }
         }
-        self.cost(answer.cost()?, all_ns, out)
+        self.cost(answer.cost()?, sum_ns, out)
     }
 
-    /// Adds one item; `span` is when it was read, on the recorder's clock.
+    /// Adds one item, which was read during `span` on the recorder's clock.
     fn item(
         &mut self,
         item: &str,
@@ -245,8 +246,8 @@ impl Life {
         let t = span.middle();
         match item {
             "facts" => self.facts(value, out),
-            "msacc" => counters::msacc(value, self.known(value)?, out),
-            "scheduler_wall_time" => counters::scheduler_wall_time(value, self.known(value)?, out),
+            "msacc" => counters::msacc(value, self.vm(value)?, out),
+            "scheduler_wall_time" => counters::scheduler_wall_time(value, self.vm(value)?, out),
             "run_queues" => counters::run_queues(value, out),
             "statistics" => counters::statistics(value, out),
             "memory" => counters::memory(value, out),
@@ -254,10 +255,10 @@ impl Life {
             "check_io" => counters::check_io(value, out),
             "procs" => self.scans.procs(value, t, out),
             "events" => self.events.add(value, span, clock, out),
-            "processes" => processes::looks(value, t, self.known(value)?, out),
+            "processes" => processes::details(value, t, self.vm(value)?, out),
             "spawns" => processes::spawns(value, t, out),
             "atoms" => tables::atoms(value, t, out),
-            "stands" => stands::stands(value, t, out),
+            "stands" => call_stacks::waiting(value, t, out),
             "crashes" => processes::exits(value, t, out),
             "messages" => messages::messages(value, t, out),
             "broker" => broker::totals(value, out),
@@ -274,28 +275,28 @@ impl Life {
             "holders" => holders::holders(value, t, out),
             "collect" => holders::collection(value, t, out),
             "locks" => locks::locks(value, span, clock, out),
-            // What these find is told with `processes` and with `messages`.
+            // Their results come with `processes` and `messages`.
             "ran" | "weigh" => Ok(()),
-            // These are for the source of the host.
+            // Decoded by `files`, for the source of the host.
             "host" => Ok(()),
             _ => Ok(()),
         }
     }
 
-    fn known(&self, item: Term<'_>) -> Result<Known, TermError> {
-        self.known
+    fn vm(&self, item: Term<'_>) -> Result<VmFacts, TermError> {
+        self.vm
             .ok_or(TermError::MissingKey { key: "schedulers (the facts are missing)", offset: item.offset() })
     }
 
-    /// Facts that are new or have changed.
+    /// Adds facts that are new or have changed.
     fn facts(&mut self, value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-        self.known = Some(Known {
-            schedulers: needed(value, "schedulers")?,
-            dirty_cpu_schedulers: needed(value, "dirty_cpu_schedulers")?,
-            word_bytes: needed(value, "word_bytes")?,
-            perf_counter_hz: needed(value, "perf_counter_per_s")?,
+        self.vm = Some(VmFacts {
+            schedulers: required(value, "schedulers")?,
+            dirty_cpu_schedulers: required(value, "dirty_cpu_schedulers")?,
+            word_bytes: required(value, "word_bytes")?,
+            perf_counter_hz: required(value, "perf_counter_per_s")?,
         });
-        out.metric(&metrics::SCHEDULERS_ONLINE, "", needed(value, "schedulers_online")?);
+        out.metric(&metrics::SCHEDULERS_ONLINE, "", required(value, "schedulers_online")?);
         if let Some(offset) = number(value, "time_offset_ns")? {
             out.metric(&metrics::TIME_OFFSET, "", offset);
         }
@@ -313,14 +314,14 @@ impl Life {
         Ok(())
     }
 
-    /// What the agent has cost: totals, as the VM itself accounts for it.
-    fn cost(&mut self, cost: Term<'_>, all_ns: i64, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
+    /// Adds the agent's own cost: running totals, as the VM accounts for them.
+    fn cost(&mut self, cost: Term<'_>, sum_ns: i64, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
         let total = self.cost_ns.entry(String::new()).or_default();
-        *total = total.saturating_add(all_ns);
+        *total = total.saturating_add(sum_ns);
         out.metric(&metrics::AGENT_COST, "", *total);
-        // The collector's begin anew when it had to be replaced: that is a counter set back, as anywhere.
+        // A replaced collector starts from zero: a counter reset like any other.
         let reductions =
-            needed(cost, "agent_reductions")?.saturating_add(needed(cost, "collector_reductions")?);
+            required(cost, "agent_reductions")?.saturating_add(required(cost, "collector_reductions")?);
         out.metric(&metrics::AGENT_REDUCTIONS, "", reductions);
         if let Some(memory) = number(cost, "memory_bytes")? {
             out.metric(&metrics::AGENT_MEMORY, "", memory);
@@ -334,7 +335,7 @@ fn event(t: Nanos, kind: &str, subject: &str, detail: String) -> Event {
     Event { t, kind: kind.to_owned(), subject: subject.to_owned(), detail }
 }
 
-/// The number under a key; `None` where the key is absent or holds an atom such as `undefined`.
+/// The number under a key; `None` if the key is absent or holds an atom such as `undefined`.
 fn number(map: Term<'_>, key: &str) -> Result<Option<i64>, TermError> {
     match map.get(key)? {
         Some(value) if value.kind() == Kind::Atom => Ok(None),
@@ -343,8 +344,8 @@ fn number(map: Term<'_>, key: &str) -> Result<Option<i64>, TermError> {
     }
 }
 
-/// The number under a key that must be there.
-fn needed(map: Term<'_>, key: &'static str) -> Result<i64, TermError> {
+/// The number under a mandatory key.
+fn required(map: Term<'_>, key: &'static str) -> Result<i64, TermError> {
     map.field(key)?.as_i64()
 }
 
@@ -352,20 +353,20 @@ fn needed(map: Term<'_>, key: &'static str) -> Result<i64, TermError> {
 fn amount(term: Term<'_>) -> Result<i64, TermError> {
     match term.as_i64()? {
         amount @ 0.. => Ok(amount),
-        _ => Err(TermError::OutOfRange { expected: "no negative number", offset: term.offset() }),
+        _ => Err(TermError::OutOfRange { expected: "a non-negative number", offset: term.offset() }),
     }
 }
 
-/// The text under a key, atom or binary; `None` where it is absent, empty or `undefined`.
+/// The text under a key, atom or binary; `None` if it is absent, empty or `undefined`.
 fn text(map: Term<'_>, key: &str) -> Result<Option<String>, TermError> {
     match map.get(key)? {
-        Some(value) => words(value),
+        Some(value) => bounded_text(value),
         None => Ok(None),
     }
 }
 
-/// A text of bounded length out of an atom or a binary.
-fn words(value: Term<'_>) -> Result<Option<String>, TermError> {
+/// The text of an atom or a binary, cut to a bounded length.
+fn bounded_text(value: Term<'_>) -> Result<Option<String>, TermError> {
     let text = match value.kind() {
         Kind::Atom => match value.as_atom()? {
             "undefined" => return Ok(None),
@@ -373,7 +374,7 @@ fn words(value: Term<'_>) -> Result<Option<String>, TermError> {
         },
         _ => value.as_str()?,
     };
-    let text: String = text.chars().take(MOST_CHARACTERS).collect();
+    let text: String = text.chars().take(MAX_CHARACTERS).collect();
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
 
@@ -382,7 +383,7 @@ fn function(value: Term<'_>) -> Result<Option<String>, TermError> {
     if value.kind() == Kind::Atom {
         return Ok(None);
     }
-    let part = |term| words(term).map(Option::unwrap_or_default);
+    let part = |term| bounded_text(term).map(Option::unwrap_or_default);
     if let Ok([tag, maker]) = value.tuple_of()
         && tag.as_atom().is_ok_and(|tag| tag == "child_of")
     {
@@ -392,14 +393,14 @@ fn function(value: Term<'_>) -> Result<Option<String>, TermError> {
     Ok(Some(format!("{}:{}/{}", part(module)?, part(function)?, arity.as_i64()?)))
 }
 
-/// The list under a key, no longer than is believable.
+/// The list under a key, cut to a plausible length.
 fn list<'a>(map: Term<'a>, key: &'static str) -> Result<impl Iterator<Item = Term<'a>>, TermError> {
-    Ok(map.field(key)?.list()?.take(MOST_ENTITIES))
+    Ok(map.field(key)?.list()?.take(MAX_ENTITIES))
 }
 
-/// The same for rows of names and texts, of which the agent tells only some.
+/// As [`list`], for rows with names and texts, of which the agent sends fewer.
 fn rows<'a>(map: Term<'a>, key: &'static str) -> Result<impl Iterator<Item = Term<'a>>, TermError> {
-    Ok(list(map, key)?.take(MOST_ROWS))
+    Ok(list(map, key)?.take(MAX_ROWS))
 }
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
-//! Processes: the scan of all of them, the closer look at some, and who starts new ones.
+//! Processes: the scan of all, details of the top ones, spawns and exits.
 
 use std::collections::HashSet;
 
 use beamtune_model::units::Nanos;
 use beamtune_model::{ExitRow, ProcessRow, ProcessTick, RanRow, Rank, SampleBuilder, SpawnRow, metrics};
 
-use super::{Known, amount, event, function, needed, number, rows, stands, text, words};
+use super::{VmFacts, amount, bounded_text, call_stacks, event, function, number, required, rows, text};
 use crate::etf::{Term, TermError};
 
-/// Processes that are told to be skipped, in one life of the VM.
-const MOST_SKIPPED: usize = 1_000;
+/// Maximum number of skipped processes reported per incarnation.
+const MAX_SKIPPED: usize = 1_000;
 
-/// What `procs` has read between the samples, beside the item's own time.
-pub(super) fn between_ns(value: Term<'_>) -> i64 {
+/// Time that `procs` has read between the samples, not included in the item's own time.
+pub(super) fn step_ns(value: Term<'_>) -> i64 {
     let step_us = value.get("step_us").ok().flatten().and_then(|step_us| step_us.as_i64().ok());
     step_us.unwrap_or(0).max(0).saturating_mul(1_000)
 }
@@ -32,26 +32,26 @@ pub(super) struct Scans {
 }
 
 impl Scans {
-    /// Reductions and queues of the processes that this part of the scan has read.
+    /// Adds reductions and queues of the processes in this part of the scan.
     pub fn procs(&mut self, value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-        let (total, scanned) = (needed(value, "total")?, needed(value, "scanned")?);
+        let (total, scanned) = (required(value, "total")?, required(value, "scanned")?);
         out.metric(&metrics::SCAN_PROCESSES, "", scanned);
         if total > 0 {
             let coverage = (scanned.saturating_mul(1_000) / total).min(1_000);
             out.metric(&metrics::SCAN_COVERAGE, "", coverage);
         }
-        // None while the list of them is still being made.
+        // 0 while the list of processes is still being built.
         if scanned > 0 {
             self.thinning(total, scanned, t, out);
         }
         match number(value, "delta_reductions")? {
             Some(delta) => {
                 self.reductions = self.reductions.saturating_add(delta.max(0));
-                self.spawned = self.spawned.saturating_add(needed(value, "new")?.max(0));
-                self.exited = self.exited.saturating_add(needed(value, "gone")?.max(0));
+                self.spawned = self.spawned.saturating_add(required(value, "new")?.max(0));
+                self.exited = self.exited.saturating_add(required(value, "gone")?.max(0));
             }
-            // The first round of a collector knows nothing of before: the totals are set back, so that nobody
-            // takes the time that it missed for a time in which nothing happened.
+            // A collector's first round has no earlier values. The totals are reset, so that the time it missed is not
+            // taken for a time without activity.
             None => (self.reductions, self.spawned, self.exited) = (0, 0, 0),
         }
         out.metric(&metrics::SCAN_REDUCTIONS, "", self.reductions);
@@ -60,9 +60,9 @@ impl Scans {
         if number(value, "part")? == Some(1) {
             (self.queued, self.longest, self.nonempty) = (0, 0, 0);
         }
-        self.queued = self.queued.saturating_add(needed(value, "queue_sum")?);
-        self.longest = self.longest.max(needed(value, "queue_max")?);
-        self.nonempty = self.nonempty.saturating_add(needed(value, "queue_nonempty")?);
+        self.queued = self.queued.saturating_add(required(value, "queue_sum")?);
+        self.longest = self.longest.max(required(value, "queue_max")?);
+        self.nonempty = self.nonempty.saturating_add(required(value, "queue_nonempty")?);
         if value.field("last")?.as_bool()? {
             out.metric(&metrics::SCAN_QUEUED, "", self.queued);
             out.metric(&metrics::SCAN_LONGEST_QUEUE, "", self.longest);
@@ -74,16 +74,17 @@ impl Scans {
         }
         for row in rows(value, "top_queues")? {
             let [pid, queue, reductions, status] = row.tuple_of()?;
-            let known = reductions.as_i64().unwrap_or(0);
-            let tick = tick(pid, known, queue.as_i64()?, status)?;
+            // `undefined` in a first round.
+            let reductions = reductions.as_i64().unwrap_or(0);
+            let tick = tick(pid, reductions, queue.as_i64()?, status)?;
             if !out.sample.busiest.iter().any(|other| other.pid == tick.pid) {
                 out.sample.busiest.push(tick);
             }
         }
         for row in rows(value, "skipped")? {
             let [pid, _] = row.tuple_of()?;
-            let pid = words(pid)?.unwrap_or_default();
-            if self.skipped.len() < MOST_SKIPPED && self.skipped.insert(pid.clone()) {
+            let pid = bounded_text(pid)?.unwrap_or_default();
+            if self.skipped.len() < MAX_SKIPPED && self.skipped.insert(pid.clone()) {
                 let detail = "not read for a while, because reading it hung".to_owned();
                 out.sample.events.push(event(t, "process_skipped", &pid, detail));
             }
@@ -91,9 +92,9 @@ impl Scans {
         Ok(())
     }
 
-    /// Tells when scans begin to be thinned, and when they are whole again.
+    /// Adds an event when scans begin to be spread over several samples, and when they are complete again.
     fn thinning(&mut self, total: i64, scanned: i64, t: Nanos, out: &mut SampleBuilder<'_>) {
-        // Processes come and go while they are read.
+        // Processes start and end while they are read.
         let thinned = scanned < total - total / 10;
         if thinned != self.thinned {
             self.thinned = thinned;
@@ -109,7 +110,7 @@ impl Scans {
 
 fn tick(pid: Term<'_>, reductions: i64, queue: i64, status: Term<'_>) -> Result<ProcessTick, TermError> {
     Ok(ProcessTick {
-        pid: words(pid)?.unwrap_or_default().into(),
+        pid: bounded_text(pid)?.unwrap_or_default().into(),
         reductions,
         queue,
         runnable: match status.as_atom()? {
@@ -120,11 +121,11 @@ fn tick(pid: Term<'_>, reductions: i64, queue: i64, status: Term<'_>) -> Result<
     })
 }
 
-/// The closer look at the processes that stand out.
-pub(super) fn looks(
+/// Details of the top processes.
+pub(super) fn details(
     value: Term<'_>,
     t: Nanos,
-    known: Known,
+    vm: VmFacts,
     out: &mut SampleBuilder<'_>,
 ) -> Result<(), TermError> {
     if let Some(bytes) = number(value, "binary_vheap_bytes")? {
@@ -132,10 +133,10 @@ pub(super) fn looks(
     }
     for row in rows(value, "at_work")? {
         let [name, call, how, stack, looks] = row.tuple_of()?;
-        let name = words(name)?.filter(|name| !name.is_empty());
+        let name = bounded_text(name)?.filter(|name| !name.is_empty());
         out.sample.ran.push(RanRow {
             t,
-            stack: stands::stack(stack)?,
+            stack: call_stacks::stack(stack)?,
             looks: amount(looks)?,
             kind: name.map_or_else(|| function(call), |name| Ok(Some(name)))?,
             waits: how.as_atom()? == "ready",
@@ -146,13 +147,13 @@ pub(super) fn looks(
     for row in rows(value, "rows")? {
         let ranks = rows(row, "by")?.map(|rank| Ok(Rank::from_text(rank.as_atom()?)));
         let ranks = ranks.collect::<Result<Vec<_>, TermError>>()?;
-        let of = |key: &str| row.get(key)?.map(function).transpose().map(Option::flatten);
-        let heap_bytes = needed(row, "heap_bytes")?;
+        let call = |key: &str| row.get(key)?.map(function).transpose().map(Option::flatten);
+        let heap_bytes = required(row, "heap_bytes")?;
         let pid = text(row, "pid")?.unwrap_or_default();
         for (places, waits) in [("ran", false), ("stood", true)] {
             for place in rows(row, places)? {
                 let [stack, looks] = place.tuple_of()?;
-                let (stack, looks) = (stands::stack(stack)?, amount(looks)?);
+                let (stack, looks) = (call_stacks::stack(stack)?, amount(looks)?);
                 out.sample.ran.push(RanRow { t, pid: pid.clone(), stack, looks, waits, ..RanRow::default() });
             }
         }
@@ -162,47 +163,47 @@ pub(super) fn looks(
             ranks: ranks.into_iter().flatten().collect(),
             name: text(row, "name")?,
             label: text(row, "label")?,
-            initial_call: of("initial_call")?,
-            current_function: of("current_function")?,
+            initial_call: call("initial_call")?,
+            current_function: call("current_function")?,
             application: text(row, "application")?,
             parent: text(row, "parent")?.or(text(row, "parent_name")?),
             status: text(row, "status")?,
-            reductions: needed(row, "reductions")?,
-            queue: needed(row, "message_queue_len")?,
+            reductions: required(row, "reductions")?,
+            queue: required(row, "message_queue_len")?,
             message_queue_data: text(row, "message_queue_data")?,
             memory_bytes: heap_bytes,
-            total_heap_words: heap_bytes.checked_div(known.word_bytes),
+            total_heap_words: heap_bytes.checked_div(vm.word_bytes),
             binary_bytes: number(row, "binary_vheap_bytes")?,
             minor_gcs: number(row, "minor_gcs")?,
             fullsweep_after: number(row, "fullsweep_after")?,
             min_heap_words: number(row, "min_heap_size_words")?,
             total_bytes: number(row, "memory_bytes")?,
             fragment_bytes: number(row, "fragment_bytes")?,
-            stack: row.get("stack")?.map(stands::stack).transpose()?.unwrap_or_default(),
+            stack: row.get("stack")?.map(call_stacks::stack).transpose()?.unwrap_or_default(),
             priority: text(row, "priority")?,
         });
     }
     Ok(())
 }
 
-/// `{InitialCall, ParentName, ParentCall, Count}`: who started the new processes that the scans met.
+/// `{InitialCall, ParentName, ParentCall, Count}`: parents of the new processes that the scans found.
 pub(super) fn spawns(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    let sampled = needed(value, "sampled")?;
+    let sampled = required(value, "sampled")?;
     for row in rows(value, "calls")? {
         let [call, parent_name, parent_call, count] = row.tuple_of()?;
         out.sample.spawns.push(SpawnRow {
             t,
             what: "process".to_owned(),
             kind: function(call)?.unwrap_or_default(),
-            maker: words(parent_name)?.or(function(parent_call)?),
+            maker: bounded_text(parent_name)?.or(function(parent_call)?),
             count: count.as_i64()?,
             of: sampled,
             bytes: None,
         });
     }
-    // Agents of before do not tell these.
+    // Absent in older agents.
     if value.get("again")?.is_some() {
-        stands::again(value, t, out)?;
+        call_stacks::resampled(value, t, out)?;
     }
     if value.get("given")?.is_some() {
         for row in rows(value, "given")? {
@@ -211,7 +212,7 @@ pub(super) fn spawns(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
                 t,
                 what: "given".to_owned(),
                 kind: function(call)?.unwrap_or_default(),
-                maker: words(giver)?,
+                maker: bounded_text(giver)?,
                 count: count.as_i64()?,
                 of: sampled,
                 bytes: Some(amount(bytes)?),
@@ -221,17 +222,17 @@ pub(super) fn spawns(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
     Ok(())
 }
 
-/// Functions of a stack that are taken from one reason. The agent tells three.
-const MOST_FRAMES: usize = 16;
+/// Maximum number of stack frames read from one exit reason. The agent sends at most three.
+const MAX_FRAMES: usize = 16;
 
-/// Why processes ended.
+/// Exit reasons of processes.
 pub(super) fn exits(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    out.metric(&metrics::EXIT_MONITORED, "", needed(value, "monitored")?);
-    out.metric(&metrics::EXIT_SUPERVISORS, "", needed(value, "supervisors")?);
+    out.metric(&metrics::EXIT_MONITORED, "", required(value, "monitored")?);
+    out.metric(&metrics::EXIT_SUPERVISORS, "", required(value, "supervisors")?);
     for row in rows(value, "rows")? {
         let call = |key: &str| row.get(key)?.map(function).transpose().map(Option::flatten);
         let frames = row.get("stack")?.map(|stack| stack.list()).transpose()?.into_iter().flatten();
-        let stack = frames.take(MOST_FRAMES).map(|frame| {
+        let stack = frames.take(MAX_FRAMES).map(|frame| {
             let [at, line] = frame.tuple_of()?;
             Ok((function(at)?.unwrap_or_default(), amount(line)?))
         });

@@ -1,23 +1,23 @@
-//! ETS tables, ports, new atoms, and the channels to other nodes.
+//! ETS tables, ports, new atoms, and distribution connections.
 
 use std::collections::HashMap;
 
 use beamtune_model::units::Nanos;
 use beamtune_model::{PortRow, SampleBuilder, SpawnRow, TableRow, metrics};
 
-use super::{function, list, needed, number, rows, text, words};
+use super::{bounded_text, function, list, number, required, rows, text};
 use crate::etf::{Term, TermError};
 
-/// Options of a table that are told where they are not at their default.
-const SWITCHES: &[&str] = &["read_concurrency", "write_concurrency", "decentralized_counters", "compressed"];
+/// Table options that are reported unless they have their default.
+const OPTIONS: &[&str] = &["read_concurrency", "write_concurrency", "decentralized_counters", "compressed"];
 
 pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    let scanned = needed(value, "scanned")?;
+    let scanned = required(value, "scanned")?;
     for row in rows(value, "rows")? {
         let table = table(row, t)?;
-        // Of tables that grow: the module that it is of, none where that is not known, and the application that this is of, if any.
+        // Of a growing table: the module that created it (empty if unknown), and the module's application, if any.
         if row.get("module")?.is_some() {
-            let of = |what: &str, maker| SpawnRow {
+            let origin = |what: &str, maker| SpawnRow {
                 t,
                 what: what.to_owned(),
                 kind: table.id.clone(),
@@ -26,9 +26,9 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
                 of: 1,
                 bytes: None,
             };
-            out.sample.spawns.push(of(SpawnRow::TABLE_MODULE, text(row, "module")?));
+            out.sample.spawns.push(origin(SpawnRow::TABLE_MODULE, text(row, "module")?));
             if let Some(application) = text(row, "application")? {
-                out.sample.spawns.push(of(SpawnRow::TABLE_APPLICATION, Some(application)));
+                out.sample.spawns.push(origin(SpawnRow::TABLE_APPLICATION, Some(application)));
             }
         }
         out.sample.tables.push(table);
@@ -39,7 +39,7 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
             what: "ets".to_owned(),
             kind: "table".to_owned(),
             maker: maker(owner)?,
-            count: needed(owner, "tables")?,
+            count: required(owner, "tables")?,
             of: scanned,
             bytes: None,
         });
@@ -50,40 +50,40 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
 fn table(row: Term<'_>, t: Nanos) -> Result<TableRow, TermError> {
     let name = text(row, "name")?.unwrap_or_default();
     let mut options = Vec::new();
-    for &switch in SWITCHES {
-        match text(row, switch)?.as_deref() {
+    for &option in OPTIONS {
+        match text(row, option)?.as_deref() {
             None | Some("false") => {}
-            Some("true") => options.push(switch.to_owned()),
-            Some(other) => options.push(format!("{switch}={other}")),
+            Some("true") => options.push(option.to_owned()),
+            Some(other) => options.push(format!("{option}={other}")),
         }
     }
     Ok(TableRow {
         t,
-        // A named table has no other identity than its name.
+        // A named table is identified by its name.
         id: text(row, "id")?.unwrap_or_else(|| name.clone()),
         name,
         owner: text(row, "owner")?.unwrap_or_default(),
         owner_name: text(row, "owner_name")?,
-        objects: needed(row, "size")?,
-        memory_bytes: needed(row, "memory_bytes")?,
+        objects: required(row, "size")?,
+        memory_bytes: required(row, "memory_bytes")?,
         kind: text(row, "type")?.unwrap_or_default(),
         protection: text(row, "protection")?.unwrap_or_default(),
         options,
     })
 }
 
-/// Rows of single tables, of some of these rows whether they belong to processes that have ended, and what binaries they hold.
+/// Sizes of growing tables; from samples of their objects, how many belong to ended processes, and the binaries that they hold.
 pub(super) fn growth(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    out.metric(&metrics::TABLES_FOLLOWED, "", needed(value, "followed")?);
+    out.metric(&metrics::TABLES_FOLLOWED, "", required(value, "followed")?);
     for row in rows(value, "rows")? {
         let [id, objects, bytes] = row.tuple_of()?;
-        let Some(id) = words(id)? else { continue };
+        let Some(id) = bounded_text(id)? else { continue };
         out.metric(&metrics::TABLE_ROWS, &id, objects.as_i64()?);
         out.metric(&metrics::TABLE_MEMORY, &id, bytes.as_i64()?);
     }
     for row in rows(value, "ended")? {
         let [id, sampled, place, with_pid, ended] = row.tuple_of()?;
-        let Some(id) = words(id)? else { continue };
+        let Some(id) = bounded_text(id)? else { continue };
         let place = match place.as_atom()? {
             "key" => metrics::PID_IS_KEY,
             "in_key" => metrics::PID_IN_KEY,
@@ -95,7 +95,7 @@ pub(super) fn growth(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
         out.metric(&metrics::TABLE_WITH_PID, &id, with_pid.as_i64()?);
         out.metric(&metrics::TABLE_ENDED, &id, ended.as_i64()?);
     }
-    // Only where there are many, and not of an older agent.
+    // Absent where binaries take little memory, and in older agents.
     if value.get("binaries")?.is_some() {
         binaries(value, t, out)?;
     }
@@ -105,7 +105,7 @@ pub(super) fn growth(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
 fn binaries(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "binaries")? {
         let [id, objects, sampled, hidden, count, bytes, referenced, held] = row.tuple_of()?;
-        let Some(id) = words(id)? else { continue };
+        let Some(id) = bounded_text(id)? else { continue };
         out.metric(&metrics::TABLE_BINARY_ROWS, &id, objects.as_i64()?);
         out.metric(&metrics::TABLE_BINARY_SAMPLED, &id, sampled.as_i64()?);
         out.metric(&metrics::TABLE_BINARY_HIDDEN, &id, hidden.as_i64()?);
@@ -120,7 +120,7 @@ fn binaries(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<()
     Ok(())
 }
 
-/// A process by its name, else by what it was started with, else by its pid.
+/// An owner by its name, else by its initial call, else by its pid.
 fn maker(owner: Term<'_>) -> Result<Option<String>, TermError> {
     let call = owner.get("owner_call")?.map(function).transpose()?.flatten();
     Ok(text(owner, "owner_name")?.or(call).or(text(owner, "owner")?))
@@ -133,15 +133,15 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
             id: text(row, "id")?.unwrap_or_default(),
             name: text(row, "kind")?.unwrap_or_default(),
             connected: text(row, "owner")?,
-            input_bytes: needed(row, "in_bytes")?,
-            output_bytes: needed(row, "out_bytes")?,
-            queue_bytes: needed(row, "queue_bytes")?,
+            input_bytes: required(row, "in_bytes")?,
+            output_bytes: required(row, "out_bytes")?,
+            queue_bytes: required(row, "queue_bytes")?,
             os_pid: number(row, "os_pid")?,
         });
     }
-    let scanned = needed(value, "scanned")?;
+    let scanned = required(value, "scanned")?;
     queues(value, scanned, out)?;
-    // Of a part of the ports that says nothing; an older agent does not tell it.
+    // Only meaningful if all ports were read; absent in older agents.
     let is_all = number(value, "part")? == Some(1) && value.field("last")?.as_bool()?;
     if let Some(programs) = number(value, "programs")?.filter(|_| is_all) {
         out.metric(&metrics::PROGRAM_PORTS, "", programs);
@@ -157,22 +157,22 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
             bytes: None,
         });
     };
-    // All are counted by kind, and the largest owners are known besides.
+    // `kinds` counts all ports, `owners` those of the largest owners.
     let mut owned = HashMap::<String, i64>::new();
     for owner in rows(value, "owners")? {
-        // What has ended is among the others, of which no maker is known.
+        // Ports of ended owners count as ports of unknown owners.
         if owner.get("owner_call")?.is_none() {
             continue;
         }
         let kind = text(owner, "kind")?.unwrap_or_default();
-        let count = needed(owner, "ports")?;
+        let count = required(owner, "ports")?;
         let known = owned.entry(kind.clone()).or_default();
         *known = known.saturating_add(count);
         origin(kind, maker(owner)?, count);
     }
     for kind in rows(value, "kinds")? {
         let [kind, count] = kind.tuple_of()?;
-        let kind = words(kind)?.unwrap_or_default();
+        let kind = bounded_text(kind)?.unwrap_or_default();
         let others = count.as_i64()?.saturating_sub(owned.get(&kind).copied().unwrap_or(0));
         if others > 0 {
             origin(kind, None, others);
@@ -181,7 +181,7 @@ pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
     Ok(())
 }
 
-/// What waits in the queues of ports, and whose process has ended of some sockets; not where nothing was read.
+/// Bytes in port queues, and sampled sockets whose peer process has ended; absent if nothing was read.
 fn queues(value: Term<'_>, scanned: i64, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     if let Some(bytes) = number(value, "queue_bytes")? {
         out.metric(&metrics::PORTS_READ, "", scanned);
@@ -194,25 +194,25 @@ fn queues(value: Term<'_>, scanned: i64, out: &mut SampleBuilder<'_>) -> Result<
             (&metrics::SOCKETS_ENDED, "ended"),
             (&metrics::SOCKETS_ENDED_QUEUES, "queue_bytes"),
         ] {
-            out.metric(metric, "", needed(ended, key)?);
+            out.metric(metric, "", required(ended, key)?);
         }
     }
     if let Some(buffers) = value.get("buffers")? {
-        out.metric(&metrics::SOCKETS_PASSIVE, "", needed(buffers, "passive")?);
-        out.metric(&metrics::SOCKET_BUFFERS, "", needed(buffers, "bytes")?);
+        out.metric(&metrics::SOCKETS_PASSIVE, "", required(buffers, "passive")?);
+        out.metric(&metrics::SOCKET_BUFFERS, "", required(buffers, "bytes")?);
     }
     Ok(())
 }
 
-/// `{Beginning, Count}`: of the newest atoms, what several have in common.
+/// `{Prefix, Count}`: common prefixes of the newest atoms.
 pub(super) fn atoms(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    let sampled = needed(value, "sampled")?;
+    let sampled = required(value, "sampled")?;
     for row in rows(value, "beginnings")? {
         let [beginning, count] = row.tuple_of()?;
         out.sample.spawns.push(SpawnRow {
             t,
             what: "atom".to_owned(),
-            kind: words(beginning)?.unwrap_or_default(),
+            kind: bounded_text(beginning)?.unwrap_or_default(),
             maker: None,
             count: count.as_i64()?,
             of: sampled,
@@ -230,17 +230,17 @@ pub(super) fn dist(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Re
             (&metrics::DIST_INPUT, "in_bytes"),
             (&metrics::DIST_OUTPUT, "out_bytes"),
         ] {
-            // Channels of other carriers than TCP do not tell.
+            // Unknown for distribution carriers other than TCP.
             if let Some(bytes) = number(row, key)? {
                 out.metric(metric, &node, bytes);
             }
         }
     }
-    // An agent of an earlier version does not tell.
+    // Absent in older agents.
     if value.get("mnesia")?.is_some() {
         for row in rows(value, "mnesia")? {
             let [node, runs] = row.tuple_of()?;
-            if let Some(node) = words(node)? {
+            if let Some(node) = bounded_text(node)? {
                 out.metric(&metrics::MNESIA_RUNS, &node, runs.as_bool()?.into());
             }
         }
@@ -252,7 +252,7 @@ pub(super) fn dist(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Re
         && let Some(total) = number(unconnected, "total")?
     {
         for node in list(unconnected, "nodes")? {
-            if let Some(node) = words(node)? {
+            if let Some(node) = bounded_text(node)? {
                 out.sample.spawns.push(SpawnRow {
                     t,
                     what: SpawnRow::UNCONNECTED.to_owned(),
@@ -268,27 +268,27 @@ pub(super) fn dist(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Re
     Ok(())
 }
 
-/// Attempts to connect to other nodes, who asked for some of them, and how far these were.
+/// Attempts to connect to other nodes; for a sample of them, the calling processes and the step reached.
 fn attempts(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
-    out.metric(&metrics::CONNECT_LOOKS, "", needed(value, "samples")?);
+    out.metric(&metrics::CONNECT_LOOKS, "", required(value, "samples")?);
     if let Some(samples) = number(value, "again_samples")? {
         out.metric(&metrics::CONNECT_AGAIN, "", samples);
         for again in list(value, "again")? {
             let [node, count] = again.tuple_of()?;
-            if let Some(node) = words(node)? {
+            if let Some(node) = bounded_text(node)? {
                 out.metric(&metrics::CONNECT_AGAIN, &node, count.as_i64()?);
             }
         }
     }
     for row in rows(value, "rows")? {
         let Some(node) = text(row, "node")? else { continue };
-        let attempts = needed(row, "attempts")?;
+        let attempts = required(row, "attempts")?;
         for (metric, count) in [
             (&metrics::CONNECT_ATTEMPTS, attempts),
-            (&metrics::CONNECT_PENDING, needed(row, "samples")?),
-            (&metrics::CONNECT_OUTGOING, needed(row, "out")?),
-            (&metrics::CONNECT_INCOMING, needed(row, "in")?),
-            (&metrics::CONNECT_CALLERS, needed(row, "waiting")?),
+            (&metrics::CONNECT_PENDING, required(row, "samples")?),
+            (&metrics::CONNECT_OUTGOING, required(row, "out")?),
+            (&metrics::CONNECT_INCOMING, required(row, "in")?),
+            (&metrics::CONNECT_CALLERS, required(row, "waiting")?),
             (&metrics::CONNECT_UP, row.field("connected")?.as_bool()?.into()),
         ] {
             out.metric(metric, &node, count);
@@ -300,7 +300,7 @@ fn attempts(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<()
                     t,
                     what: what.to_owned(),
                     kind: node.clone(),
-                    maker: words(maker)?,
+                    maker: bounded_text(maker)?,
                     count: count.as_i64()?,
                     of: attempts,
                     bytes: None,

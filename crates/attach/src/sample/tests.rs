@@ -1,22 +1,22 @@
-mod asked;
 mod broker;
+mod call_stacks;
 mod events;
+mod explicit;
 mod locks;
 mod messages;
-mod stands;
 
 use beamtune_model::{FileAsk, Sample, SeriesTable, Tick};
 use proptest::prelude::*;
 
 use super::*;
-use crate::agent::Word;
+use crate::agent::AgentMessage;
 use crate::agent::tests::{answer, map};
 use crate::etf::{Document, Limits, Value};
 
-/// A recording of what a life makes of answers.
+/// A recording of decoded answers.
 #[derive(Default)]
 struct Recording {
-    life: Life,
+    decoder: Decoder,
     table: SeriesTable,
 }
 
@@ -31,20 +31,20 @@ impl Recording {
 
     fn add_bytes(&mut self, bytes: Vec<u8>, translation: Translation) -> Result<Sample, TermError> {
         let document = Document::decode(bytes, 0, Limits::default()).unwrap();
-        let Word::Sample(answer) = Word::parse(document)? else { panic!("no sample") };
+        let AgentMessage::Sample(answer) = AgentMessage::parse(document)? else { panic!("no sample") };
         let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
         let mut out = SampleBuilder::new(&mut self.table, tick);
-        self.life.add(&answer, translation, &mut out)?;
+        self.decoder.add(&answer, translation, &mut out)?;
         Ok(out.sample)
     }
 
-    /// What a real agent has answered: of `agent/fixtures`, on the agent's own clock.
+    /// Adds a real agent's answer from `agent/fixtures`, on the agent's own clock.
     fn add_fixture(&mut self, name: &str) -> Sample {
         let path = format!("{}/../../agent/fixtures/{name}.etf", env!("CARGO_MANIFEST_DIR"));
         self.add_bytes(std::fs::read(path).unwrap(), Offset(0).between(i64::MIN, i64::MAX)).unwrap()
     }
 
-    /// `group/entity/name=value`, in the order in which they were added, without the agent's own cost.
+    /// `group/entity/name=value` in the order of addition, without the agent's own cost.
     fn readings(&self, sample: &Sample) -> Vec<String> {
         let text = |&(id, value): &(_, i64)| {
             let series = self.table.get(id).unwrap();
@@ -87,11 +87,15 @@ fn call(module: &'static str, name: &'static str, arity: i64) -> Value<'static> 
 }
 
 #[test]
-fn counters_become_series_of_their_threads() {
+fn counters_become_series() {
     let check = |item: Value<'static>, expect: &[&str]| {
         let mut recording = Recording::default();
-        recording.life.known =
-            Some(Known { schedulers: 2, dirty_cpu_schedulers: 1, word_bytes: 8, perf_counter_hz: 3_000_000 });
+        recording.decoder.vm = Some(VmFacts {
+            schedulers: 2,
+            dirty_cpu_schedulers: 1,
+            word_bytes: 8,
+            perf_counter_hz: 3_000_000,
+        });
         let sample = recording.add(vec![item]).unwrap();
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         assert_eq!(recording.readings(&sample), expect);
@@ -158,7 +162,7 @@ fn counters_become_series_of_their_threads() {
 }
 
 #[test]
-fn allocators_are_told_by_instance() {
+fn allocators_become_series_by_instance() {
     let mut recording = Recording::default();
     let set = |from: i64| tuple(&(from..from + 9).collect::<Vec<_>>());
     let [one, two, three] = [1i64, 10, 20].map(set);
@@ -249,7 +253,7 @@ fn procs(part: (i64, bool), scanned: i64, delta: Option<i64>, queues: [i64; 3]) 
 }
 
 #[test]
-fn scans_add_up_and_tell_of_themselves() {
+fn scans_are_summed_over_rounds_and_thinning_is_an_event() {
     let mut recording = Recording::default();
     let mut add = |part, scanned, delta, queues| {
         let sample = recording.add(vec![procs(part, scanned, delta, queues)]).unwrap();
@@ -265,7 +269,7 @@ fn scans_add_up_and_tell_of_themselves() {
         let events: Vec<String> = sample.events.iter().map(|event| event.kind.clone()).collect();
         (found, events, sample.busiest)
     };
-    // The first round knows nothing of before.
+    // The first round has no earlier values.
     let (found, events, busiest) = add((1, true), 100, None, [9, 5, 2]);
     assert_eq!(found, "1000 0 0 9 5 2");
     assert_eq!(events, ["process_skipped"]);
@@ -274,21 +278,21 @@ fn scans_add_up_and_tell_of_themselves() {
         (&*busiest[0].pid, busiest[0].reductions, busiest[0].queue, busiest[0].runnable),
         ("<0.9.0>", 50, 4, Some(true))
     );
-    // A round in two parts: sums are told with the last one.
+    // A round in two parts: the last one completes the sums.
     let (found, events, _) = add((1, false), 60, Some(500), [4, 4, 1]);
     assert_eq!((found.as_str(), events), ("600 500 3 - - -", vec!["agent_thinned".to_owned()]));
     let (found, events, _) = add((2, true), 40, Some(100), [7, 6, 2]);
     assert_eq!((found.as_str(), events.len()), ("400 600 6 11 6 3", 0));
-    // Whole again.
+    // Complete again.
     let (found, events, _) = add((1, true), 100, Some(1), [0, 0, 0]);
     assert_eq!((found.as_str(), events), ("1000 601 9 0 0 0", vec!["agent_thinned".to_owned()]));
-    // A collector that was replaced begins anew, and so do the totals.
+    // A replaced collector starts from zero, and so do the totals.
     let (found, _, _) = add((1, true), 100, None, [0, 0, 0]);
     assert_eq!(found, "1000 0 0 0 0 0");
 }
 
 #[test]
-fn what_could_not_be_read_is_a_gap_with_its_reason() {
+fn unreadable_item_is_a_gap_with_its_reason() {
     let mut recording = Recording::default();
     let stuck = map(&[("stuck_on", binary("<0.1.0>"))]);
     let items = || {
@@ -303,35 +307,35 @@ fn what_could_not_be_read_is_a_gap_with_its_reason() {
         ]
     };
     let sample = recording.add(items()).unwrap();
-    let without_place = |reason: &str| match reason.split_once(" at byte ") {
+    let without_offset = |reason: &str| match reason.split_once(" at byte ") {
         Some((before, after)) => {
             format!("{before}{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
         }
         None => reason.to_owned(),
     };
-    let text = |gap: &Gap| format!("{} {} {}", gap.source, gap.kind, without_place(&gap.reason));
+    let text = |gap: &Gap| format!("{} {} {}", gap.source, gap.kind, without_offset(&gap.reason));
     let gaps: Vec<_> = sample.gaps.iter().map(text).collect();
     assert_eq!(
         gaps,
         [
-            "vm.memory unsupported this release or build of the VM does not have it",
+            "vm.memory unsupported not supported by this OTP release or build of the VM",
             "vm.ets garbled bad\\u{1b}[2J",
             "vm.ports timed_out reading took too long",
             "vm.processes timed_out reading hung on <0.1.0>",
-            "vm.dist timed_out not tried, because reading hung before it",
+            "vm.dist timed_out not tried, because earlier items hung",
             "vm.counts garbled expected an integer, found an atom",
             "vm.scheduler_wall_time garbled the map has no key schedulers (the facts are missing)",
         ]
     );
     // On the recorder's clock.
     assert_eq!((sample.gaps[0].begin, sample.gaps[0].end), (1_002_000, 1_006_000));
-    // What will never be there is told once.
+    // An unsupported item is reported once.
     let again = recording.add(items()).unwrap();
     assert!(!again.gaps.iter().any(|gap| gap.source == "vm.memory") && again.gaps.len() == 6);
 }
 
 #[test]
-fn the_cost_of_the_agent_adds_up_by_item() {
+fn agent_cost_is_summed_by_item() {
     let mut recording = Recording::default();
     let items = || vec![done("memory", &[("total", Value::from(1i64))]), item("dist", "skipped", map(&[]))];
     recording.add(items()).unwrap();
@@ -347,25 +351,25 @@ fn the_cost_of_the_agent_adds_up_by_item() {
 }
 
 #[test]
-fn an_offset_is_kept_within_what_an_answer_proves() {
+fn offset_stays_within_the_bounds_of_an_answer() {
     let value = answer(Vec::new(), cost(0, 0));
     let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
-    let Ok(Word::Sample(answer)) = Word::parse(document) else { panic!() };
+    let Ok(AgentMessage::Sample(answer)) = AgentMessage::parse(document) else { panic!() };
     // The VM worked from -1,000 to 5,000 by its clock.
     let check = |offset: i64, sent: i64, arrived: i64, expect: i64| {
         assert_eq!(Offset(offset).corrected(sent, &answer, arrived).0, expect, "{offset} {sent} {arrived}");
     };
-    // Sent at 9,000: it began at 9,000 at the earliest, so the offset is 10,000 at least.
+    // Sent at 9,000: the answer began at 9,000 at the earliest, so the offset is at least 10,000.
     check(10_500, 9_000, 16_000, 10_500);
     check(9_000, 9_000, 16_000, 10_000);
     check(12_000, 9_000, 16_000, 11_000);
-    // Impossible: a clock was set. Between the two.
+    // Contradictory bounds, because a clock was set: the middle.
     check(0, 10_000, 15_000, 10_500);
     check(i64::MAX, i64::MAX, i64::MIN, -1);
 }
 
 #[test]
-fn no_instant_lies_outside_of_the_request() {
+fn instants_are_clamped_to_the_request() {
     let clock = Offset(100).between(50, 150);
     for (vm_ns, expect) in [(0, 100), (i64::MIN, 50), (i64::MAX, 150), (-60, 50), (60, 150)] {
         assert_eq!(clock.to_recorder(vm_ns), expect);
@@ -373,7 +377,7 @@ fn no_instant_lies_outside_of_the_request() {
 }
 
 #[test]
-fn texts_of_any_length_are_taken_in_part() {
+fn long_texts_are_cut() {
     let mut recording = Recording::default();
     let row = map(&[
         ("id", Value::binary(vec![b'x'; 100_000])),
@@ -392,11 +396,11 @@ fn texts_of_any_length_are_taken_in_part() {
         ],
     );
     let sample = recording.add(vec![ports]).unwrap();
-    assert_eq!(sample.ports[0].id.len(), MOST_CHARACTERS);
+    assert_eq!(sample.ports[0].id.len(), MAX_CHARACTERS);
 }
 
 #[test]
-fn of_ends_it_is_kept_whose_they_were_and_why() {
+fn exits_become_rows_with_parent_and_reason() {
     let call = |module, function| Value::tuple([binary(module), binary(function), Value::from(1i64)]);
     let frame = Value::tuple([call("shop", "buy"), Value::from(33i64)]);
     let common = |reason: &[(&'static str, Value<'static>)]| {
@@ -422,17 +426,17 @@ fn of_ends_it_is_kept_whose_they_were_and_why() {
     let mut recording = Recording::default();
     let sample = recording.add(vec![done("crashes", &pairs)]).unwrap();
     assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
-    let [crash, in_order] = &sample.exits[..] else { panic!("{:?}", sample.exits) };
+    let [crash, normal] = &sample.exits[..] else { panic!("{:?}", sample.exits) };
     assert_eq!(crash.parent_call.as_deref(), Some("supervisor:shop_sup/1"));
     assert_eq!((crash.name.as_deref(), crash.reason.as_deref()), (Some("order_server"), Some("badmatch")));
     assert_eq!((&crash.stack[..], crash.callee.as_deref()), (&[("shop:buy/1".to_owned(), 33)][..], None));
-    assert_eq!((in_order.count, &in_order.reason, &in_order.call), (3, &None, &None));
+    assert_eq!((normal.count, &normal.reason, &normal.call), (3, &None, &None));
     let readings = recording.readings(&sample);
     assert!(readings.contains(&"processes//monitored=5".to_owned()), "{readings:?}");
 }
 
 #[test]
-fn of_new_atoms_it_is_kept_how_they_begin() {
+fn common_prefixes_of_new_atoms_become_rows() {
     let beginnings = Value::list([Value::tuple([binary("cart-"), Value::from(45i64)])]);
     let pairs = [("new", Value::from(400i64)), ("sampled", Value::from(50i64)), ("beginnings", beginnings)];
     let sample = Recording::default().add(vec![done("atoms", &pairs)]).unwrap();
@@ -450,7 +454,7 @@ fn of_new_atoms_it_is_kept_how_they_begin() {
 }
 
 #[test]
-fn of_tables_that_grow_it_is_kept_how_many_rows_are_of_ended_processes() {
+fn objects_of_ended_processes_in_growing_tables_become_series() {
     let row = Value::tuple([binary("carts"), Value::from(500i64), Value::from(64_000i64)]);
     let ended = |id, place| {
         let numbers = [100i64, 90].map(Value::from);
@@ -485,7 +489,7 @@ fn of_tables_that_grow_it_is_kept_how_many_rows_are_of_ended_processes() {
 }
 
 #[test]
-fn of_tables_it_is_kept_what_binaries_they_hold() {
+fn binaries_in_tables_become_series() {
     let numbers = [500i64, 100, 3, 90, 9_000, 900_000, 800_000].map(Value::from);
     let found = |id| Value::tuple([vec![binary(id)], numbers.to_vec()].concat());
     let holder = map(&[
@@ -532,9 +536,10 @@ fn of_tables_it_is_kept_what_binaries_they_hold() {
     }
 }
 
-/// With very many, their list is made beside: until it is there, the agent tells how many there are, and nothing of them.
+/// On a node with very many tables or ports, another process builds their list. Until it is complete, the agent reports only how
+/// many there are.
 #[test]
-fn tables_and_ports_whose_list_is_not_there_yet_tell_nothing() {
+fn tables_and_ports_without_a_list_add_nothing() {
     let mut recording = Recording::default();
     let not_yet = |name, more: &[&'static str]| {
         let numbers = [("total", 40_000i64), ("scanned", 0), ("round", 0), ("part", 0)];
@@ -550,7 +555,7 @@ fn tables_and_ports_whose_list_is_not_there_yet_tell_nothing() {
     assert_eq!(recording.readings(&sample), Vec::<String>::new());
 }
 
-/// Terms that look like an agent's, with anything in the wrong place.
+/// Terms similar to an agent's, with arbitrary values.
 fn anything() -> impl Strategy<Value = Value<'static>> {
     let keys = prop::sample::select(vec![
         "states",
@@ -637,7 +642,7 @@ fn anything() -> impl Strategy<Value = Value<'static>> {
 
 proptest! {
     #[test]
-    fn whatever_the_node_says_nothing_panics(
+    fn arbitrary_answers_never_panic(
         values in proptest::collection::vec(anything(), 1..ITEMS.len() + 1),
         cost in anything(),
     ) {
@@ -649,17 +654,17 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_node_says_of_its_hosts_files_nothing_panics(
-        told in proptest::collection::vec((prop::sample::select(vec!["ok", "cut", "link", "count", "threads", "error"]), anything(), anything()), 0..6),
+    fn arbitrary_host_files_never_panic(
+        results in proptest::collection::vec((prop::sample::select(vec!["ok", "cut", "link", "count", "threads", "error"]), anything(), anything()), 0..6),
         is_pair in proptest::collection::vec(any::<bool>(), 6),
     ) {
-        let told = told.into_iter().zip(is_pair).map(|((tag, one, other), is_pair)| {
+        let results = results.into_iter().zip(is_pair).map(|((tag, one, other), is_pair)| {
             let tag = Value::atom(tag);
             if is_pair { Value::tuple([tag, one]) } else { Value::tuple([tag, one, other]) }
         });
-        let told = done("host", &[("told", Value::List(told.collect()))]);
-        let document = Document::decode(answer(vec![told], cost(1, 1)).to_bytes().unwrap(), 0, Limits::default()).unwrap();
-        let Ok(Word::Sample(answer)) = Word::parse(document) else { panic!("no sample") };
+        let host = done("host", &[("told", Value::List(results.collect()))]);
+        let document = Document::decode(answer(vec![host], cost(1, 1)).to_bytes().unwrap(), 0, Limits::default()).unwrap();
+        let Ok(AgentMessage::Sample(answer)) = AgentMessage::parse(document) else { panic!("no sample") };
         let path = || "/proc/stat".to_owned();
         let asks = vec![
             FileAsk::Read { path: path(), max_bytes: 9 },
@@ -670,22 +675,22 @@ proptest! {
         for rotate in 0..asks.len() {
             let mut asks = asks.clone();
             asks.rotate_left(rotate);
-            let found = files::of(&answer, asks).unwrap().told;
+            let found = files::read(&answer, asks).unwrap().results;
             prop_assert!(found.is_err() || found.is_ok_and(|found| found.len() == 4));
         }
     }
 }
 
 #[test]
-fn what_came_before_a_malformed_item_is_recorded_once() {
+fn readings_before_a_malformed_item_are_kept_once() {
     let mut recording = Recording::default();
     let memory = || done("memory", &[("total", Value::from(3i64))]);
     let value = answer(vec![memory(), memory(), Value::list([])], cost(10, 5));
     let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();
-    let Ok(Word::Sample(answer)) = Word::parse(document) else { panic!("no sample") };
+    let Ok(AgentMessage::Sample(answer)) = AgentMessage::parse(document) else { panic!("no sample") };
     let tick = Tick { t: 0, incarnation: 0, vm: None, host: None, late: 0 };
     let mut out = SampleBuilder::new(&mut recording.table, tick);
-    recording.life.add(&answer, Offset(0).between(0, 1), &mut out).unwrap_err();
+    recording.decoder.add(&answer, Offset(0).between(0, 1), &mut out).unwrap_err();
     let sample = out.sample;
     assert_eq!(recording.readings(&sample), ["memory//total=3"]);
 }

@@ -1,8 +1,7 @@
-//! What a certificate says, for what the library that verifies certificates leaves out: messages, names where the
-//! subject's common name is all there is, and certificates of version 1.
+//! Parses certificates, for what webpki does not offer: messages, host names in the subject's common name, and version 1.
 //!
-//! The certificates that people make for their own nodes are often of that kind (`openssl x509 -req` made version 1 where
-//! no extension was asked for), and OTP takes them: `public_key:pkix_verify_hostname/2` falls back to the common name.
+//! People often make such certificates for their own nodes (`openssl x509 -req` made version 1 certificates if no extension
+//! was requested), and OTP accepts them: `public_key:pkix_verify_hostname/2` falls back to the common name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,26 +19,26 @@ use crate::error::printable;
 /// A certificate.
 #[derive(Debug)]
 pub(super) struct Certificate {
-    /// Whose it is.
+    /// The subject.
     pub subject: String,
-    /// Who has signed it.
+    /// The issuer.
     pub issuer: String,
-    /// Host names and addresses in its extension for them.
+    /// Host names and addresses in the subjectAltName extension.
     pub names: Vec<String>,
     /// The subject's common name.
     common_name: Option<String>,
     not_before: Time,
     not_after: Time,
-    /// It is one that others may be issued with, or does not say.
+    /// Whether it may issue certificates: it says so, or is self-signed and says nothing.
     pub can_issue: bool,
-    /// It is of the oldest version, which has no extensions.
+    /// Whether it is of X.509 version 1, which has no extensions.
     pub is_version_1: bool,
-    /// Its public key.
+    /// The public key.
     pub key: SubjectPublicKeyInfoOwned,
 }
 
 impl Certificate {
-    /// Reads a certificate in DER; `None` if it is none.
+    /// Parses a certificate in DER; `None` if it is malformed.
     pub fn read(der: &[u8]) -> Option<Certificate> {
         let certificate = CertificateInner::<Raw>::from_der(der).ok()?;
         let content = certificate.tbs_certificate();
@@ -67,11 +66,11 @@ impl Certificate {
         })
     }
 
-    /// What is wrong with the time, if it is not within that of the certificate.
-    pub fn out_of_time(&self, now: UnixTime) -> Option<String> {
+    /// Says if the certificate has expired or is not valid yet.
+    pub fn validity_error(&self, now: UnixTime) -> Option<String> {
         let now = now.as_secs();
         if now > self.not_after.to_unix_duration().as_secs() {
-            Some(format!("it has expired at {}", self.not_after.to_date_time()))
+            Some(format!("it expired at {}", self.not_after.to_date_time()))
         } else if now < self.not_before.to_unix_duration().as_secs() {
             Some(format!("it is not valid before {}", self.not_before.to_date_time()))
         } else {
@@ -79,19 +78,19 @@ impl Certificate {
         }
     }
 
-    /// Whether the common name is a host's, which counts only where no other name is in the certificate.
-    pub fn is_commonly_named(&self, host: &ServerName<'_>) -> bool {
+    /// Whether the host is the common name, which counts only if the certificate has no other names.
+    pub fn has_common_name(&self, host: &ServerName<'_>) -> bool {
         let common = self.common_name.as_ref().filter(|_| self.names.is_empty());
         common.is_some_and(|name| name.eq_ignore_ascii_case(&host.to_str()))
     }
 
-    /// The names that it is for.
+    /// All host names and addresses that the certificate is for.
     pub fn all_names(&self) -> Vec<String> {
         if self.names.is_empty() { self.common_name.iter().cloned().collect() } else { self.names.clone() }
     }
 }
 
-/// A name in DER, as it is written; `None` if it is none.
+/// The text of a distinguished name in DER; `None` if it is malformed.
 pub(super) fn distinguished_name(der: &[u8]) -> Option<String> {
     Name::from_der(der).ok().map(|found| name(&found))
 }

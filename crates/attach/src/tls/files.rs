@@ -1,9 +1,9 @@
-//! Certificates and keys in files of PEM text.
+//! Certificates and keys in PEM files.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The certificates in a file, at least one, in their order; an error says what is wrong with it.
+/// The certificates in a file, at least one, in order. The error says what is wrong with the file.
 pub(super) fn certificates(content: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
     match certificates {
@@ -11,18 +11,17 @@ pub(super) fn certificates(content: &[u8]) -> Result<Vec<CertificateDer<'static>
             Err("it holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)".to_owned())
         }
         Ok(certificates) => Ok(certificates),
-        Err(error) => Err(format!("it is no sound PEM text: {error}")),
+        Err(error) => Err(format!("it is not valid PEM: {error}")),
     }
 }
 
 /// The private key in a file.
 pub(super) fn key(content: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    // In the marker of PKCS #8, or in a line behind the marker of the older forms.
+    // In the begin marker of PKCS #8, or in a header line of the older formats.
     if String::from_utf8_lossy(content).contains("ENCRYPTED") {
         return Err(
-            "its private key is encrypted with a password, which beamtune does not ask for: make a copy \
-                    without one (openssl pkey -in FILE -out COPY) that only you can read, and give that with \
-                    --tls-key"
+            "its private key is encrypted with a password, which is not supported: make a copy without a \
+                    password (openssl pkey -in FILE -out COPY) that only you can read, and give it with --tls-key"
                 .to_owned(),
         );
     }
@@ -35,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_file_is_told() {
+    fn errors_name_the_fault_of_the_file() {
         let check = |content: &str, of_certificates: &str, of_key: &str| {
             let error = certificates(content.as_bytes()).unwrap_err();
             assert!(error.contains(of_certificates), "{error}");
@@ -45,10 +44,10 @@ mod tests {
         check("", "holds no certificate", "holds no private key");
         check(
             "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
-            "no sound PEM",
+            "not valid PEM",
             "holds no private key",
         );
-        check("-----BEGIN CERTIFICATE-----\nAAAA\n", "no sound PEM", "holds no private key");
+        check("-----BEGIN CERTIFICATE-----\nAAAA\n", "not valid PEM", "holds no private key");
         let old =
             "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n";
         check(old, "no", "encrypted with a password");

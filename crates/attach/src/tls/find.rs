@@ -1,4 +1,4 @@
-//! What is to be trusted and shown: from the files that the user gave, or from the node's own.
+//! Finds the TLS configuration: from the user's files, or from the node's own.
 
 use std::io;
 use std::path::Path;
@@ -15,31 +15,30 @@ use super::{Given, Tls, files, server_name};
 use crate::error::{AttachError, printable};
 use crate::process::Process;
 
-/// What is to be trusted and shown, from what the user gave and, for a node on this host, from the options of its
-/// process; its name has `host` behind the `@`, where that is known. `read` reads a file. `None` if the node has plain
-/// distribution, as far as is known.
+/// The TLS configuration, from the user's settings and, for a node on this host, from the options of its process. `host` is
+/// the host part of its name, if known; `read` reads a file. `None` if the node, as far as is known, does not use TLS.
 ///
-/// A file that the user gave and that cannot be used is an error; one of the node's is mentioned if connecting fails.
+/// A file of the user that cannot be used is an error. A file of the node is mentioned only if connecting fails.
 pub fn find(
     given: &Given,
     process: Option<&Process>,
     host: Option<&str>,
     read: impl FnMut(&Path) -> io::Result<Vec<u8>>,
 ) -> Result<Option<Tls>, AttachError> {
-    if !given.is_meant() && !process.is_some_and(Process::speaks_tls) {
+    if !given.requests_tls() && !process.is_some_and(Process::speaks_tls) {
         return Ok(None);
     }
     let mut reader = Reader { read, remarks: Vec::new() };
     let options = process.map(|process| Options::of(process, &mut reader.read)).unwrap_or_default();
     let path =
-        |name: &str| process.map(|process| process.seen_from_here(Path::new(name))).unwrap_or_default();
+        |name: &str| process.map(|process| process.path_from_here(Path::new(name))).unwrap_or_default();
 
-    let mut trust = if given.unverified { Trust::anybody() } else { Trust::nobody() };
+    let mut trust = if given.unverified { Trust::any() } else { Trust::none() };
     if let Some(file) = &given.trusted {
         trust.trust(reader.certificates(file)?);
     } else {
         for (own, _) in &options.server.own {
-            // The first is the node's, the others are its issuers.
+            // The first is the node's certificate, the others are its issuers.
             let chain = reader.try_certificates(&path(own));
             chain.into_iter().take(1).for_each(|own| trust.expect(own));
         }
@@ -47,7 +46,7 @@ pub fn find(
             trust.trust(reader.try_certificates(&path(issuers)));
         }
     }
-    let shown = match &given.certificate {
+    let own = match &given.certificate {
         Some(file) => Some(reader.certified_key(file, given.key.as_ref().unwrap_or(file))?),
         None => {
             let pairs = options.client.own.iter().chain(&options.server.own);
@@ -57,16 +56,16 @@ pub fn find(
     };
     let server_name = match (&given.server_name, host) {
         (Some(name), _) => Some(server_name(name)?),
-        // A node's own name may be none that a certificate can be for; what it shows can be trusted all the same.
+        // A node's host part may not be a valid server name; its certificate can be trusted nevertheless.
         (None, host) => host.and_then(|host| server_name(host).ok()),
     };
     let remarks = [options.remarks, reader.remarks].concat();
-    Ok(Some(Tls { trust: Arc::new(trust), shown: shown.map(Arc::new), server_name, remarks }))
+    Ok(Some(Tls { trust: Arc::new(trust), own: own.map(Arc::new), server_name, remarks }))
 }
 
 struct Reader<R> {
     read: R,
-    /// What could not be used of the files that may as well not be there.
+    /// Optional files that could not be used, and why.
     remarks: Vec<String>,
 }
 
@@ -90,7 +89,7 @@ impl<R: FnMut(&Path) -> io::Result<Vec<u8>>> Reader<R> {
                 key,
                 &format!("its private key is not that of the certificate in {}", own.display()),
             )),
-            // What rustls cannot compare, such as a certificate of version 1, the node will.
+            // The node checks what rustls cannot compare, such as a certificate of version 1.
             _ => Ok(pair),
         }
     }

@@ -1,12 +1,11 @@
-//! The TLS options of a node on this host, as far as they name files: what it shows, what it trusts, what it proves
-//! itself with.
+//! The certificate and key files in the TLS options of a node on this host.
 //!
-//! They stand on its command line (`-ssl_dist_opt server_certfile FILE …`) and in the file that `-ssl_dist_optfile` names:
-//! `[{server, Options}, {client, Options}].` A node is the server of those who connect to it and the client of those that
-//! it connects to. Source: "Erlang Distribution over TLS" in the SSL User's Guide; lib/ssl/src/inet_tls_dist.erl,
-//! `get_ssl_options/1`; ssl_dist_sup.erl, `consult/1`.
+//! The options are on the node's command line (`-ssl_dist_opt server_certfile FILE …`) and in the file that
+//! `-ssl_dist_optfile` names: `[{server, Options}, {client, Options}].` A node is the TLS server of nodes that connect to it,
+//! and the client of those that it connects to. Source: "Erlang Distribution over TLS" in the SSL User's Guide;
+//! lib/ssl/src/inet_tls_dist.erl, `get_ssl_options/1`; ssl_dist_sup.erl, `consult/1`.
 //!
-//! Where both are given, OTP 27 and older look into the file only, later ones at both. Here both are listed, the file first.
+//! If both are given, OTP 27 and older use the file only, later releases both. Here both are listed, the file first.
 
 use std::io;
 use std::path::Path;
@@ -15,34 +14,35 @@ use super::term::Term;
 use crate::error::printable;
 use crate::process::Process;
 
-/// What one side's options name. Paths are the node's own, as they were given.
+/// Files in the options of one side. Paths are as the node sees them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Side {
-    /// Files with the certificates that it trusts.
+    /// Files with trusted certificates.
     pub trusted: Vec<String>,
-    /// Files with its own certificate, and with the key where that is another file.
+    /// Files with the side's own certificate, and with the key if that is another file.
     pub own: Vec<(String, Option<String>)>,
 }
 
-/// What a certificate or key can be given by.
-const UNFOLLOWED: [&str; 7] = ["cacertfile", "cacerts", "certfile", "cert", "keyfile", "key", "certs_keys"];
+/// Options that give certificates or keys.
+const CERTIFICATE_OPTIONS: [&str; 7] =
+    ["cacertfile", "cacerts", "certfile", "cert", "keyfile", "key", "certs_keys"];
 
 /// The options of a node.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
     pub server: Side,
     pub client: Side,
-    /// What could not be read or followed, for the message about a connection that fails for it.
+    /// Files and options that could not be used, and why; for the error if the connection fails.
     pub remarks: Vec<String>,
 }
 
 impl Options {
-    /// The options of a node's process, with `read` as what reads a file.
+    /// The options of a node's process; `read` reads a file.
     pub fn of(process: &Process, mut read: impl FnMut(&Path) -> io::Result<Vec<u8>>) -> Options {
         let mut options = Options::default();
-        // Of several, none counts and the node does not start.
+        // A node with more than one does not start.
         if let Some(file) = process.flag_values("ssl_dist_optfile").into_iter().flatten().next() {
-            let path = process.seen_from_here(Path::new(file));
+            let path = process.path_from_here(Path::new(file));
             match read(&path) {
                 Ok(content) => options.add_file(&text(&content), &path),
                 Err(error) => options.remark(&path, &error.to_string()),
@@ -56,23 +56,23 @@ impl Options {
 
     fn add_file(&mut self, text: &str, path: &Path) {
         let term = Term::read(text);
-        let (mut followed, mut remarks) = (false, Vec::new());
+        let (mut has_options, mut remarks) = (false, Vec::new());
         for (name, side) in [("server", &mut self.server), ("client", &mut self.client)] {
             for section in term.values(name) {
-                followed |= matches!(section, Term::List(_));
+                has_options |= matches!(section, Term::List(_));
                 side.add(section);
-                for key in
-                    UNFOLLOWED.iter().filter(|key| section.values(key).any(|value| is_unfollowed(key, value)))
-                {
-                    remarks.push(format!("{key} of {name} is not the plain name of a file"));
+                for key in CERTIFICATE_OPTIONS {
+                    if section.values(key).any(|value| !is_file(key, value)) {
+                        remarks.push(format!("{key} of {name} is not a literal file name"));
+                    }
                 }
             }
         }
         for remark in remarks {
             self.remark(path, &remark);
         }
-        if !followed {
-            self.remark(path, "no list of options for server or client is found in it");
+        if !has_options {
+            self.remark(path, "it holds no list of server or client options");
         }
     }
 
@@ -82,11 +82,11 @@ impl Options {
 }
 
 impl Side {
-    /// Adds what a list of options names.
+    /// Adds the files in a list of options.
     fn add(&mut self, options: &Term) {
         self.trusted.extend(texts(options, "cacertfile"));
         self.own.extend(texts(options, "certfile").next().map(|own| (own, texts(options, "keyfile").next())));
-        // Since OTP 25, in place of the two: several, each a map.
+        // Since OTP 25 instead of the two options: a list of maps.
         for pairs in options.values("certs_keys") {
             let Term::List(pairs) = pairs else { continue };
             for pair in pairs {
@@ -101,9 +101,9 @@ impl Side {
     }
 }
 
-/// Whether an option's value is none that leads to a file: one to be evaluated, or the certificate itself.
-fn is_unfollowed(key: &str, value: &Term) -> bool {
-    matches!(value, Term::Other) || !key.ends_with("file") && key != "certs_keys"
+/// Whether an option's value names a file: it is neither an expression nor the certificate itself.
+fn is_file(key: &str, value: &Term) -> bool {
+    !matches!(value, Term::Other) && (key.ends_with("file") || key == "certs_keys")
 }
 
 fn texts<'t>(options: &'t Term, key: &'t str) -> impl Iterator<Item = String> + 't {
@@ -129,7 +129,7 @@ fn pairs(words: &[&str], side: &str) -> Term {
     Term::List(words.chunks(2).filter_map(pair).collect())
 }
 
-/// The VM takes a file for Latin-1 if it says nothing else; what is valid UTF-8 was hardly meant so.
+/// The VM reads a file without an encoding comment as Latin-1; but valid UTF-8 was probably meant as such.
 fn text(content: &[u8]) -> String {
     match std::str::from_utf8(content) {
         Ok(text) => text.to_owned(),
@@ -167,11 +167,11 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_in_the_file_of_options() {
+    fn files_in_the_option_file_are_found() {
         let found = options(
             "beam -ssl_dist_optfile tls.conf -proto_dist inet_tls",
             Some(
-                "%% what every node here has\n[{server, [{certfile, \"/s.pem\"}, {keyfile, \"/s.key\"},\n\
+                "%% options of all nodes\n[{server, [{certfile, \"/s.pem\"}, {keyfile, \"/s.key\"},\n\
                  {verify_fun, {fun a:b/3, \"}]\"}}, {cacertfile, \"/ca.pem\"}]},\n\
                  {client, [{certs_keys, [#{certfile => \"/c.pem\"}, #{keyfile => <<\"/d.key\">>, certfile => \"/d.pem\"}]}]}].",
             ),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_on_the_command_line() {
+    fn files_on_the_command_line_are_found() {
         let line = "-ssl_dist_opt server_certfile /s.pem server_secure_renegotiate true \
                     -ssl_dist_opt client_cacertfile ca.pem server_keyfile /s.key";
         let found = options(line, None);
@@ -197,22 +197,22 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_remarked() {
+    fn unusable_options_become_remarks() {
         let check = |file: Option<&str>, expect: &[&str]| {
             let remarks = options("-ssl_dist_optfile tls.conf", file).remarks;
             let expect: Vec<_> =
                 expect.iter().map(|what| format!("/proc/7/root/home/node/tls.conf: {what}")).collect();
             assert_eq!(remarks, expect, "{file:?}");
         };
-        let nothing = "no list of options for server or client is found in it";
+        let nothing = "it holds no list of server or client options";
         check(None, &["permission denied"]);
         check(Some(""), &[nothing]);
         check(Some("maps:to_list(x)."), &[nothing]);
         check(
             Some("[{server, [{certfile, f(x)}, {cacerts, [<<1>>]}]}, {client, []}]."),
             &[
-                "cacerts of server is not the plain name of a file",
-                "certfile of server is not the plain name of a file",
+                "cacerts of server is not a literal file name",
+                "certfile of server is not a literal file name",
             ],
         );
     }

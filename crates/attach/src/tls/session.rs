@@ -1,5 +1,5 @@
-//! A TLS session over a socket: driven by hand rather than by rustls' own streams, so that no step outlasts its deadline
-//! however slowly the peer sends, and so that a failure keeps its reason.
+//! A TLS session over a socket. It does not use rustls' streams, so that no step outlasts its deadline however slowly the
+//! peer sends, and so that failures keep their reason.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -23,46 +23,46 @@ use crate::locate::Located;
 pub(crate) struct Session {
     tls: ClientConnection,
     socket: TcpStream,
-    asked: Arc<Asked>,
+    own: Arc<ClientCertificate>,
     /// For messages.
     peer: String,
     remarks: Vec<String>,
-    /// Whether the peer has said anything.
-    heard: bool,
-    /// Whether it will say nothing any more.
+    /// Whether the peer has sent anything.
+    has_received: bool,
+    /// Whether the peer has closed the connection.
     ended: bool,
 }
 
 impl Session {
-    /// Says hello.
+    /// Sends the ClientHello.
     pub(super) fn begin(
         tls: ClientConnection,
         socket: TcpStream,
-        asked: Arc<Asked>,
+        own: Arc<ClientCertificate>,
         located: &Located,
         remarks: Vec<String>,
         deadline: Deadline,
     ) -> Result<Session, AttachError> {
         let peer = located.label.clone();
-        let mut session = Session { tls, socket, asked, peer, remarks, heard: false, ended: false };
+        let mut session = Session { tls, socket, own, peer, remarks, has_received: false, ended: false };
         session.flush(deadline).map_err(|error| session.failed(&error, deadline))?;
         Ok(session)
     }
 
-    /// Whether the peer answers in TLS until then; it can still do so later.
+    /// Whether the peer answers with TLS before the deadline. Consumes nothing.
     pub fn is_answered(&mut self, deadline: Deadline) -> bool {
         let mut first = [0; 2];
         let peeked =
             self.socket.set_read_timeout(Some(deadline.left())).and_then(|()| self.socket.peek(&mut first));
-        // A record of an alert or of the handshake; version 3.x.
+        // An alert or handshake record, version 3.x.
         peeked.is_ok_and(|length| length > 1) && matches!(first, [0x15 | 0x16, 3])
     }
 
-    /// Completes the handshake of TLS.
-    pub fn shake_hands(&mut self, deadline: Deadline) -> Result<(), AttachError> {
+    /// Completes the TLS handshake.
+    pub fn complete_handshake(&mut self, deadline: Deadline) -> Result<(), AttachError> {
         while self.tls.is_handshaking() {
-            let taken = self.take_in(deadline).and_then(|()| self.say(deadline));
-            taken.map_err(|error| self.failed(&error, deadline))?;
+            let exchanged = self.receive(deadline).and_then(|()| self.send(deadline));
+            exchanged.map_err(|error| self.failed(&error, deadline))?;
             if self.ended {
                 return Err(self.failed(&ErrorKind::UnexpectedEof.into(), deadline));
             }
@@ -73,41 +73,41 @@ impl Session {
         Ok(())
     }
 
-    /// Reads what there is, at least a byte; 0 is the end.
+    /// Waits for data and reads what is available; 0 at the end of the stream.
     pub fn read(&mut self, into: &mut [u8], deadline: Deadline) -> io::Result<usize> {
         loop {
             match self.tls.reader().read(into) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Without a farewell, as nodes do it.
+                // Nodes close the connection without a close_notify alert.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 other => return other,
             }
-            self.take_in(deadline)?;
-            // An answer to a change of keys.
-            self.say(deadline)?;
+            self.receive(deadline)?;
+            // The answer to a key update, if there is one.
+            self.send(deadline)?;
             if deadline.passed() && self.tls.wants_read() {
                 return Err(ErrorKind::TimedOut.into());
             }
         }
     }
 
-    /// Writes some bytes, and returns how many when they are with the operating system.
+    /// Writes some bytes to the operating system, and returns how many.
     pub fn write(&mut self, bytes: &[u8], deadline: Deadline) -> io::Result<usize> {
         let written = self.tls.writer().write(bytes)?;
-        self.say(deadline)?;
+        self.send(deadline)?;
         Ok(written)
     }
 
-    /// Writes what there is to say. Where the peer does not listen any more, its last words are the reason.
-    fn say(&mut self, deadline: Deadline) -> io::Result<()> {
+    /// Writes pending TLS records. If the peer has closed the connection, reads its alert, which is the reason.
+    fn send(&mut self, deadline: Deadline) -> io::Result<()> {
         match self.flush(deadline) {
             Err(error) if !is_timeout(&error) => {
                 while !self.ended && !deadline.passed() {
-                    self.take_in(deadline)?;
+                    self.receive(deadline)?;
                 }
                 Err(error)
             }
-            said => said,
+            sent => sent,
         }
     }
 
@@ -121,31 +121,31 @@ impl Session {
     }
 
     /// Reads from the socket once.
-    fn take_in(&mut self, deadline: Deadline) -> io::Result<()> {
+    fn receive(&mut self, deadline: Deadline) -> io::Result<()> {
         let length = self.tls.read_tls(&mut Timed { socket: &self.socket, deadline })?;
-        self.heard |= length > 0;
+        self.has_received |= length > 0;
         self.ended |= length == 0;
         match self.tls.process_new_packets() {
             Ok(_) => Ok(()),
             Err(error) => {
-                // The reason goes to the peer, if that still listens.
+                // Sends our alert to the peer, if it still reads.
                 let _ = self.flush(deadline);
                 Err(io::Error::new(ErrorKind::InvalidData, error))
             }
         }
     }
 
-    /// Why the handshake of TLS has failed.
+    /// The error for a failed TLS handshake.
     fn failed(&self, error: &io::Error, deadline: Deadline) -> AttachError {
         let peer = self.peer.clone();
         if is_timeout(error) {
-            let step = if self.heard { Step::Tls } else { Step::Handshake };
+            let step = if self.has_received { Step::Tls } else { Step::Handshake };
             return AttachError::TimedOut { step, peer, after: deadline.given };
         }
         self.refusal(Some(error)).unwrap_or(AttachError::ClosedEarly { peer, over_tls: true })
     }
 
-    /// What an error, or the end of the connection before any word of the distribution's, says of TLS.
+    /// The TLS reason for an I/O error, or for a connection closed before the distribution handshake.
     pub fn refusal(&self, error: Option<&io::Error>) -> Option<AttachError> {
         let reason =
             error.and_then(|error| error.get_ref()).and_then(|reason| reason.downcast_ref::<Error>());
@@ -164,7 +164,7 @@ impl Session {
             )) => AttachError::TlsTooOld { peer },
             Some(Error::InvalidMessage(_)) if self.tls.is_handshaking() => AttachError::NoTls { peer },
             Some(other) => AttachError::TlsFailed { peer, what: printable(&other.to_string()) },
-            // The alert is lost where the connection was reset because of what we were still saying.
+            // The alert is lost if the connection was reset because we were still sending.
             None => self.certificate_refused("no reason was given")?,
         })
     }
@@ -200,26 +200,26 @@ impl Session {
             | Alert::CertificateUnknown
             | Alert::UnknownCA
             | Alert::AccessDenied => self.certificate_refused(&name).unwrap_or_else(|| {
-                failed("the node finds no common ground: has it a certificate, and which ciphers do its options allow?")
+                failed("no common parameters: does the node have a certificate, and which ciphers do its options allow?")
             }),
-            // OTP 23 says this where its options allow no version that we speak, too.
+            // OTP 23 also sends this if its options allow none of our versions.
             Alert::InsufficientSecurity => failed(
-                "the node finds no cipher that both allow: its options must leave TLS 1.2 or 1.3 (versions), and ciphers of \
-                 these with forward secrecy (ciphers)",
+                "no common cipher: the node's options must allow TLS 1.2 or 1.3 (versions), and ciphers of these with \
+                 forward secrecy (ciphers)",
             ),
-            Alert::UnrecognisedName => failed("the node knows no such name: give --tls-server-name"),
-            _ => failed("the node has refused"),
+            Alert::UnrecognisedName => failed("the node does not accept the server name: give --tls-server-name"),
+            _ => failed("refused by the node"),
         }
     }
 
-    /// That the node wants a certificate, or another one; `None` if it has not asked for any.
+    /// The error if the node requires a certificate, or another one; `None` if it has not requested any.
     fn certificate_refused(&self, why: &str) -> Option<AttachError> {
-        let issuers = self.asked.issuers.get()?.clone();
+        let issuers = self.own.accepted_issuers.get()?.clone();
         let peer = self.peer.clone();
-        Some(match &self.asked.shown {
+        Some(match &self.own.key {
             None => AttachError::CertificateDemanded { peer, issuers, remarks: self.remarks.clone() },
-            Some(shown) => {
-                let read = shown.cert.first().and_then(|own| Certificate::read(own));
+            Some(own) => {
+                let read = own.cert.first().and_then(|own| Certificate::read(own));
                 let (subject, issuer) =
                     read.map_or_else(Default::default, |read| (read.subject, read.issuer));
                 AttachError::CertificateRefused { peer, subject, issuer, issuers, why: why.to_owned() }
@@ -228,31 +228,31 @@ impl Session {
     }
 }
 
-/// The certificate to be shown, and whether the node has asked for one.
+/// Our certificate, and whether the node has requested one.
 #[derive(Debug)]
-pub(super) struct Asked {
-    shown: Option<Arc<CertifiedKey>>,
-    /// Whose certificates the node takes, as far as it says.
-    issuers: OnceLock<Vec<String>>,
+pub(super) struct ClientCertificate {
+    key: Option<Arc<CertifiedKey>>,
+    /// Issuers that the node accepts, as far as it says. Unset until the node requests a certificate.
+    accepted_issuers: OnceLock<Vec<String>>,
 }
 
-impl Asked {
-    pub fn new(shown: Option<Arc<CertifiedKey>>) -> Asked {
-        Asked { shown, issuers: OnceLock::new() }
+impl ClientCertificate {
+    pub fn new(key: Option<Arc<CertifiedKey>>) -> ClientCertificate {
+        ClientCertificate { key, accepted_issuers: OnceLock::new() }
     }
 }
 
-impl ResolvesClientCert for Asked {
+impl ResolvesClientCert for ClientCertificate {
     fn resolve(&self, issuers: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        /// More of them only hide the message.
-        const MOST_ISSUERS: usize = 5;
-        let names = issuers.iter().filter_map(|name| distinguished_name(name)).take(MOST_ISSUERS);
-        // It asks once.
-        let _ = self.issuers.set(names.collect());
-        self.shown.clone()
+        /// More issuers than this hide the message.
+        const MAX_ISSUERS: usize = 5;
+        let names = issuers.iter().filter_map(|name| distinguished_name(name)).take(MAX_ISSUERS);
+        // Called once per session.
+        let _ = self.accepted_issuers.set(names.collect());
+        self.key.clone()
     }
 
     fn has_certs(&self) -> bool {
-        self.shown.is_some()
+        self.key.is_some()
     }
 }

@@ -1,27 +1,27 @@
-//! Reads the Erlang term in a file of options, as far as the names of files go.
+//! Parses the Erlang term in a TLS option file, as far as file names are concerned.
 //!
 //! The VM evaluates such a file as an expression (lib/ssl/src/ssl_dist_sup.erl, `consult/1`). Here nothing is evaluated:
-//! what is no plain term, such as `fun m:f/3` or `filename:join(…)`, becomes [`Term::Other`], and the rest is read on
-//! behind it. So a file is never refused for what is not wanted of it.
+//! an expression such as `fun m:f/3` or `filename:join(…)` becomes [`Term::Other`], and parsing continues after it. So
+//! expressions in options that are not needed do no harm.
 
-/// Terms nest no deeper than this here; what does is [`Term::Other`].
-const DEPTH: usize = 32;
+/// Maximum nesting; deeper terms become [`Term::Other`].
+const MAX_DEPTH: usize = 32;
 
 /// A term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Term {
     Atom(String),
-    /// A string or a binary with a string in it.
+    /// A string, or a binary that consists of a string.
     Text(String),
     List(Vec<Term>),
     Tuple(Vec<Term>),
     Map(Vec<(Term, Term)>),
-    /// A number, or something that would have to be evaluated.
+    /// A number, or an expression that would have to be evaluated.
     Other,
 }
 
 impl Term {
-    /// The term that a text begins with.
+    /// Parses the term at the beginning of a text.
     pub fn read(text: &str) -> Term {
         let mut reader = Reader { rest: text };
         reader.term(0)
@@ -45,11 +45,11 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    /// A term, up to what can stand behind one.
+    /// Parses a term up to the token after it.
     fn term(&mut self, depth: usize) -> Term {
         self.blanks();
         let begin = self.rest;
-        let term = if depth > DEPTH { None } else { self.plain(depth) };
+        let term = if depth > MAX_DEPTH { None } else { self.plain(depth) };
         self.blanks();
         match term {
             Some(term) if self.at_end_of_term() => term,
@@ -61,7 +61,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The plain term that comes next, if it begins like one.
+    /// Parses the next term if it begins like a plain one.
     fn plain(&mut self, depth: usize) -> Option<Term> {
         match self.rest.chars().next()? {
             '{' => self.several('{', '}', depth).map(Term::Tuple),
@@ -70,7 +70,7 @@ impl Reader<'_> {
             '"' => {
                 let mut text = self.quoted('"')?;
                 self.blanks();
-                // Strings side by side are one.
+                // Adjacent strings are one string.
                 while self.rest.starts_with('"') {
                     text.push_str(&self.quoted('"')?);
                     self.blanks();
@@ -99,7 +99,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What stands between two brackets; `None` for a list with a tail of its own, too.
+    /// Parses the elements between two brackets; `None` for an improper list.
     fn several(&mut self, open: char, close: char, depth: usize) -> Option<Vec<Term>> {
         self.rest = self.rest.strip_prefix(open)?;
         let mut items = Vec::new();
@@ -138,7 +138,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What stands between two quotes. `None` for an escape that file names have no use for.
+    /// Parses the text between two quotes; `None` if it contains an escape that file names do not need.
     fn quoted(&mut self, quote: char) -> Option<String> {
         let mut text = String::new();
         let mut chars = self.rest.strip_prefix(quote)?.chars();
@@ -160,7 +160,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Goes to the end of an expression that is not followed: to the comma, bar or bracket behind it.
+    /// Skips an expression, up to the comma, bar or bracket after it.
     fn skip(&mut self) {
         let mut open = 0_usize;
         loop {
@@ -171,7 +171,7 @@ impl Reader<'_> {
             let mut chars = self.rest.chars();
             match chars.next() {
                 None => return,
-                // Of a binary: two of them, and none of them a comparison.
+                // The brackets of a binary, not comparisons.
                 Some('<') if self.rest.starts_with("<<") => {
                     chars.next();
                     open += 1;
@@ -183,7 +183,7 @@ impl Reader<'_> {
                 Some('{' | '[' | '(') => open += 1,
                 Some('}' | ']' | ')') => open = open.saturating_sub(1),
                 Some(quote @ ('"' | '\'')) => {
-                    // To its other end, whatever is escaped in it.
+                    // Up to the closing quote.
                     while let Some(c) = chars.next() {
                         match c {
                             '\\' => drop(chars.next()),
@@ -192,7 +192,7 @@ impl Reader<'_> {
                         }
                     }
                 }
-                // A character: $, is no comma.
+                // A character literal: $, is not a comma.
                 Some('$') if chars.next() == Some('\\') => drop(chars.next()),
                 Some(_) => {}
             }
@@ -204,13 +204,13 @@ impl Reader<'_> {
         let mut chars = self.rest.chars();
         match chars.next() {
             None | Some(',' | '|' | '}' | ']' | ')') => true,
-            // The end of the file's expression; one between digits is not.
+            // The end of the expression, unlike a dot between digits.
             Some('.') => chars.next().is_none_or(|next| next.is_whitespace() || next == '%'),
             _ => false,
         }
     }
 
-    /// White space and comments.
+    /// Skips white space and comments.
     fn blanks(&mut self) {
         loop {
             self.rest = self.rest.trim_start();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_terms_are_read() {
+    fn plain_terms_are_parsed() {
         let check = |from: &str, expect: Term| assert_eq!(Term::read(from), expect, "{from}");
         check("\"/a b/c.pem\" .", text("/a b/c.pem"));
         check(r#""a\"b\\c\n""#, text("a\"b\\c\n"));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_have_to_be_evaluated_is_skipped() {
+    fn expressions_are_skipped() {
         for other in [
             "1",
             "1.5",
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(Term::read(&tower), Term::Other);
         assert_eq!(Term::read(&format!("{tower}{}", "]".repeat(100_000))), {
             let mut expect = Term::Other;
-            for _ in 0..=DEPTH {
+            for _ in 0..=MAX_DEPTH {
                 expect = Term::List(vec![expect]);
             }
             expect
@@ -297,7 +297,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_to_its_end_without_a_panic(text in "[a{}\\[\\]()<>#$\"'\\\\,.=|% \n/1-]{0,60}") {
+        fn arbitrary_text_never_panics(text in "[a{}\\[\\]()<>#$\"'\\\\,.=|% \n/1-]{0,60}") {
             let _ = Term::read(&text);
         }
     }

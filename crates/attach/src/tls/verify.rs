@@ -1,10 +1,10 @@
-//! Whether a certificate that a node shows is to be trusted.
+//! Verifies the certificate of a node.
 //!
-//! It is if the node's own files hold the very same one, or if a certificate that was given to trust in has signed it, or is
-//! it, and it is for the right host and not out of date. The chain is checked by webpki, which is stricter than OTP: a
-//! self-signed certificate, one of version 1 or one that names its host only in the subject's common name is commonly met
-//! where people have made certificates for their nodes by themselves. For these there is the comparison with the whole
-//! certificate: whoever is trusted by name there must have been given byte for byte.
+//! It is trusted if the node's own files hold the same certificate. Otherwise, a trusted certificate must have signed it or
+//! equal it, and it must be in date and for the right host. webpki checks the chain, and is stricter than OTP: it rejects
+//! self-signed certificates, version 1, and host names that are only in the subject's common name. People who make
+//! certificates for their nodes often make such ones. These are trusted only if the very same certificate was given, byte for
+//! byte.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,62 +23,63 @@ use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 use super::certificate::Certificate;
 
-/// Whom to trust.
+/// Trusted certificates.
 #[derive(Debug)]
 pub(super) struct Trust {
     /// Issuers.
     anchors: RootCertStore,
-    /// The same certificates, for where one is shown itself.
+    /// All certificates given, issuers and nodes, for comparison with the one presented.
     given: Vec<CertificateDer<'static>>,
-    /// Those that the node's own files say that it shows. Which host they are for does not matter, nor since when.
+    /// Certificates from the node's own files. Their host and validity period do not matter.
     own: Vec<CertificateDer<'static>>,
-    /// Everybody.
-    anybody: bool,
+    /// Whether any certificate is trusted.
+    any: bool,
 }
 
 impl Trust {
-    /// Trusts in nobody.
-    pub fn nobody() -> Trust {
-        Trust { anchors: RootCertStore::empty(), given: Vec::new(), own: Vec::new(), anybody: false }
+    /// Trusts no certificate.
+    pub fn none() -> Trust {
+        Trust { anchors: RootCertStore::empty(), given: Vec::new(), own: Vec::new(), any: false }
     }
 
-    /// Trusts in whoever answers.
-    pub fn anybody() -> Trust {
-        Trust { anybody: true, ..Trust::nobody() }
+    /// Trusts any certificate.
+    pub fn any() -> Trust {
+        Trust { any: true, ..Trust::none() }
     }
 
-    /// Trusts in certificates and what they have signed.
+    /// Trusts certificates, and those that they have signed.
     pub fn trust(&mut self, certificates: Vec<CertificateDer<'static>>) {
         for certificate in certificates {
-            // webpki takes any anchor for an issuer. Who was given a node's certificate trusts that node, not what its key signs.
+            // webpki accepts any anchor as an issuer. But a user who gives a node's certificate trusts that node only, not
+            // what its key signs.
             if Certificate::read(&certificate).is_some_and(|read| read.can_issue) {
-                // One that webpki cannot read can still be shown itself.
+                // A certificate that webpki cannot read can still be compared.
                 let _ = self.anchors.add(certificate.clone());
             }
             self.given.push(certificate);
         }
     }
 
-    /// Expects the node to show this certificate.
+    /// Trusts the certificate from the node's own files.
     pub fn expect(&mut self, certificate: CertificateDer<'static>) {
         self.own.push(certificate);
     }
 
     fn judge(
         &self,
-        shown: &CertificateDer<'_>,
+        presented: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         host: &ServerName<'_>,
         now: UnixTime,
         algorithms: &WebPkiSupportedAlgorithms,
     ) -> Result<(), Refusal> {
-        if self.anybody || self.own.contains(shown) {
+        if self.any || self.own.contains(presented) {
             return Ok(());
         }
-        let read =
-            Certificate::read(shown).ok_or_else(|| Refusal::unusable("of whomever", "it cannot be read"))?;
-        let parsed = ParsedCertificate::try_from(shown);
-        if !self.given.contains(shown) {
+        let read = Certificate::read(presented)
+            .ok_or_else(|| Refusal::unusable("subject unknown", "it cannot be parsed"))?;
+        let parsed = ParsedCertificate::try_from(presented);
+        if !self.given.contains(presented) {
             let parsed = parsed.as_ref().map_err(|error| Refusal::of(error, &read, intermediates, now))?;
             verify_server_cert_signed_by_trust_anchor(
                 parsed,
@@ -88,11 +89,11 @@ impl Trust {
                 algorithms.all,
             )
             .map_err(|error| Refusal::of(&error, &read, intermediates, now))?;
-        } else if let Some(when) = read.out_of_time(now) {
+        } else if let Some(when) = read.validity_error(now) {
             return Err(Refusal::Outdated { subject: read.subject, when });
         }
-        let named = parsed.is_ok_and(|parsed| verify_server_name(&parsed, host).is_ok());
-        if named || read.is_commonly_named(host) {
+        let is_named = parsed.is_ok_and(|parsed| verify_server_name(&parsed, host).is_ok());
+        if is_named || read.has_common_name(host) {
             Ok(())
         } else {
             Err(Refusal::ForOthers { wanted: host.to_str().into_owned(), names: read.all_names() })
@@ -103,13 +104,13 @@ impl Trust {
 /// Why a certificate is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Nobody who is trusted has signed it.
+    /// No trusted CA has signed it.
     Untrusted { subject: String, issuer: String },
     /// It is for other hosts.
     ForOthers { wanted: String, names: Vec<String> },
-    /// Its time is over, or has not come.
+    /// It has expired, or is not valid yet.
     Outdated { subject: String, when: String },
-    /// It is of a kind that is not followed, or broken.
+    /// It is malformed, or of an unsupported kind.
     Unusable { subject: String, what: String },
 }
 
@@ -126,23 +127,23 @@ impl Refusal {
     ) -> Refusal {
         let subject = certificate.subject.clone();
         match error {
-            // Signed by itself; webpki objects to that it says of itself that it is an issuer.
+            // Self-signed: webpki rejects it because it is marked as an issuer.
             Error::InvalidCertificate(CertificateError::Other(_)) if certificate.issuer == subject => {
                 Refusal::Untrusted { subject, issuer: "itself".to_owned() }
             }
             Error::InvalidCertificate(_) if certificate.is_version_1 => Refusal::unusable(
                 &subject,
-                "it is of version 1 of X.509, which does not say what a certificate may be used for",
+                "it is an X.509 version 1 certificate, which cannot state its permitted uses",
             ),
             Error::InvalidCertificate(CertificateError::BadSignature) => {
                 let issuer = format!(
-                    "{} (not with the key of the one of that name that was given)",
+                    "{} (but not by the key of the given certificate of that name)",
                     certificate.issuer
                 );
                 Refusal::Untrusted { subject, issuer }
             }
             Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                // The one who must be trusted is at the end of what was shown.
+                // The issuer to trust is that of the last certificate in the chain presented.
                 let last = intermediates.iter().rev().find_map(|last| Certificate::read(last));
                 let issuer = last.map_or_else(|| certificate.issuer.clone(), |last| last.issuer);
                 Refusal::Untrusted { subject, issuer }
@@ -153,8 +154,9 @@ impl Refusal {
                 | CertificateError::NotValidYetContext { .. },
             ) => {
                 let chain = intermediates.iter().filter_map(|issuer| Certificate::read(issuer));
-                let outdated = |of: &Certificate| Some((of.subject.clone(), of.out_of_time(now)?));
-                let found = outdated(certificate).or_else(|| chain.into_iter().find_map(|of| outdated(&of)));
+                let outdated = |one: &Certificate| Some((one.subject.clone(), one.validity_error(now)?));
+                let found =
+                    outdated(certificate).or_else(|| chain.into_iter().find_map(|one| outdated(&one)));
                 let (subject, when) =
                     found.unwrap_or_else(|| (subject, "it or one of its issuers is out of date".to_owned()));
                 Refusal::Outdated { subject, when }
@@ -176,7 +178,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Asks a [`Trust`] on behalf of rustls.
+/// Adapts a [`Trust`] to rustls.
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub trust: Arc<Trust>,
@@ -225,8 +227,8 @@ impl ServerCertVerifier for Verifier {
             verify_tls13_signature_with_raw_key(message, &key.into(), signed, &self.algorithms)
         };
         match checked {
-            // OTP 23 takes the first scheme that is offered, whatever the curve of its key. The signature is none the worse
-            // for another length of its hash, and TLS 1.2 allows it.
+            // OTP 23 uses the first scheme offered, whatever the curve of its key. A hash of another length does not weaken the
+            // signature, and TLS 1.2 allows it.
             Err(Error::InvalidCertificate(
                 CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
             )) => self.check_with_bare_key(message, certificate, signed),
@@ -240,8 +242,8 @@ impl ServerCertVerifier for Verifier {
 }
 
 impl Verifier {
-    /// Checks that whoever shows a certificate has its key, where webpki does not read the certificate (one of version 1),
-    /// with all that the scheme of the signature can mean.
+    /// Checks that the peer has the certificate's key, if webpki cannot read the certificate (version 1). Tries all algorithms
+    /// that the signature scheme may stand for.
     fn check_with_bare_key(
         &self,
         message: &[u8],

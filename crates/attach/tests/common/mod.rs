@@ -1,6 +1,6 @@
-//! Real nodes for the tests: of each release that is installed, with unique names, ended with the test.
+//! Real nodes of each installed release, with unique names, ended with the test.
 
-// Each test file compiles this module for itself and uses a part of it.
+// Each test file compiles this module separately and uses a part of it.
 #![allow(dead_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -23,25 +23,25 @@ use beamtune_attach::locate::{locate, registered};
 use beamtune_attach::process::Process;
 use beamtune_attach::{AttachError, Target};
 
-/// The releases that the tests want.
+/// The releases to test.
 pub const RELEASES: [u32; 4] = [23, 25, 27, 29];
 
-/// How long a test waits for what should come at once, on a busy machine.
+/// How long a test waits for what is usually immediate, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The cookie of the test nodes.
 pub const COOKIE: &str = "beamtune_test_cookie";
 
-/// An installed release: the machine's own one, or a chroot.
+/// An installed release: the system's, or one in a chroot.
 #[derive(Clone)]
 pub struct Otp {
     pub release: u32,
     chroot: Option<PathBuf>,
-    /// What is started for `erl`.
+    /// The program to start for `erl`.
     erl: String,
 }
 
-/// Calls `test` for each release that is installed, and says which are not.
+/// Calls `test` for each installed release, and prints which are missing.
 pub fn on_each_release(test: impl Fn(&Otp)) {
     for release in RELEASES {
         match installed(release) {
@@ -54,8 +54,8 @@ pub fn on_each_release(test: impl Fn(&Otp)) {
     }
 }
 
-/// Calls `test` for each release of which BEAMTUNE_LCNT_25 and so on name an erl (as the release's root has it) whose emulator counts
-/// locks.
+/// Calls `test` for each release with a lock-counting emulator: BEAMTUNE_LCNT_25 and so on name its erl, as a path below the
+/// release's root.
 pub fn on_each_lcnt(test: impl Fn(&Otp)) {
     for release in RELEASES {
         let name = format!("BEAMTUNE_LCNT_{release}");
@@ -64,12 +64,12 @@ pub fn on_each_lcnt(test: impl Fn(&Otp)) {
                 println!("OTP {release}");
                 test(&Otp { erl, ..otp });
             }
-            _ => println!("skipped, because {name} names no erl whose emulator counts locks"),
+            _ => println!("skipped, because {name} names no erl with a lock-counting emulator"),
         }
     }
 }
 
-/// Calls `test` for one release, if that is installed.
+/// Calls `test` for one release, if it is installed.
 pub fn on_release(release: u32, test: impl Fn(&Otp)) {
     match installed(release) {
         Some(otp) => test(&otp),
@@ -106,11 +106,11 @@ impl Otp {
         }
     }
 
-    /// Calls `test` with the path, as this release sees it, of a file with that content.
+    /// Calls `test` with the path of a file with that content, as this release sees it.
     pub fn with_file<T>(&self, name: &str, content: &[u8], test: impl FnOnce(&str) -> T) -> T {
         let folder = Folder::new(self);
         folder.write(name, content);
-        test(&folder.seen(name))
+        test(&folder.node_path(name))
     }
 
     /// Starts a node with a long name on the loopback interface.
@@ -118,7 +118,7 @@ impl Otp {
         self.start_with(&[])
     }
 
-    /// The same, with more arguments.
+    /// Starts such a node with more arguments.
     pub fn start_with(&self, arguments: &[&str]) -> TestNode {
         let name = format!("{}@127.0.0.1", unique_name());
         let distribution = ["-name", &name, "-setcookie", COOKIE];
@@ -139,41 +139,41 @@ impl Folder {
         Folder { root, folder }
     }
 
-    /// Writes a file that is nobody else's, as the node wants its cookie file to be.
+    /// Writes a file that only its owner can read, which nodes require of their cookie file.
     pub fn write(&self, name: &str, content: &[u8]) {
         let path = self.path(name);
         std::fs::write(&path, content).expect("a file");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).expect("a file of ours");
     }
 
-    /// Where a file of it is.
+    /// The path of a file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Where a file of it is for the node.
-    pub fn seen(&self, name: &str) -> String {
+    /// The path of a file in it, as the node sees it.
+    pub fn node_path(&self, name: &str) -> String {
         let path = self.path(name);
-        let seen = Path::new("/").join(path.strip_prefix(&self.root).expect("below the root"));
-        seen.to_str().expect("a path of text").to_owned()
+        let path = Path::new("/").join(path.strip_prefix(&self.root).expect("below the root"));
+        path.to_str().expect("a path of text").to_owned()
     }
 }
 
-/// A name that no other test has.
+/// A name that no other test uses.
 pub fn unique_name() -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     format!("bt_attach_{}_{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Below those that the kernel gives to whoever asks for any, so that nobody is given one of them by chance.
+/// Below the ephemeral ports, so that the kernel assigns none of them to anybody.
 const PORTS: std::ops::Range<u32> = 22_100..25_600;
-/// How far the ports of one process of tests are from those of the next: more than any asks for.
-const PORTS_EACH: u32 = 101;
+/// Distance between the ports of two test processes: more than any process uses.
+const PORTS_PER_PROCESS: u32 = 101;
 
-/// A port on the loopback interface at which nothing listens over either family, and that nobody else is given.
+/// A port on the loopback interface at which nothing listens in either address family, and that no other test uses.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(PORTS_EACH) % PORTS.len() as u32;
+    let first = std::process::id().wrapping_mul(PORTS_PER_PROCESS) % PORTS.len() as u32;
     let is_free = |port: &u16| {
         let taken = |error: std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse;
         ["127.0.0.1", "::1"].iter().all(|address| !TcpListener::bind((*address, *port)).is_err_and(taken))
@@ -236,7 +236,7 @@ impl TestNode {
         self.child.id()
     }
 
-    /// The port at which EPMD knows it.
+    /// Its port, as registered with EPMD.
     pub fn port(&self) -> u16 {
         let known = registered("127.0.0.1", 4369, PATIENCE).expect("EPMD answers");
         let alive = self.name.split('@').next();
@@ -248,7 +248,7 @@ impl TestNode {
         let status = Command::new("kill").args([format!("-{signal}"), self.os_pid().to_string()]).status();
         assert!(status.expect("kill runs").success());
         if signal == "STOP" {
-            // The fields behind the command's closing parenthesis begin with the state.
+            // The state is the first field after the command's closing parenthesis.
             let stat = format!("/proc/{}/stat", self.os_pid());
             eventually("the stop", || {
                 let text = std::fs::read_to_string(&stat).expect("a process");
@@ -265,7 +265,7 @@ impl TestNode {
 
     /// Connects to it by its name.
     pub fn connect(&self) -> Connection {
-        self.try_connect(COOKIE).expect("the node is connected to")
+        self.try_connect(COOKIE).expect("a connection")
     }
 
     pub fn try_connect(&self, cookie: &str) -> Result<Connection, AttachError> {
@@ -286,7 +286,7 @@ pub fn connect(target: &str, epmd_port: u16, cookie: &str) -> Result<Connection,
     Connection::open(&located, &found(cookie), None, Settings::default())
 }
 
-/// What `/proc` tells of a node's process.
+/// A node's process, read from `/proc`.
 pub fn process(node: &TestNode) -> Process {
     let folder = Path::new("/proc").join(node.os_pid().to_string());
     let words = |file: &str| {
@@ -310,7 +310,7 @@ pub fn found(cookie: &str) -> Found {
     Found { cookie: Cookie::new(cookie, "the test").expect("a cookie"), origin: "the test".to_owned() }
 }
 
-/// An instant far enough away.
+/// A deadline for what is usually immediate.
 pub fn soon() -> Instant {
     Instant::now() + PATIENCE
 }
@@ -330,7 +330,7 @@ pub fn evaluate(connection: &mut Connection, expression: &str) -> Document {
 }
 
 pub fn try_evaluate(connection: &mut Connection, expression: &str) -> Result<Document, AttachError> {
-    // No functions beyond the node's own; the value alone, without the variables.
+    // Without function handlers; returns the value only, without the bindings.
     let arguments = vec![
         form(connection, expression)?,
         Value::list([]),
@@ -341,7 +341,7 @@ pub fn try_evaluate(connection: &mut Connection, expression: &str) -> Result<Doc
     connection.call("erl_eval", "expr", arguments, soon())
 }
 
-/// An Erlang expression in its abstract form.
+/// The abstract form of an Erlang expression.
 pub fn form(connection: &mut Connection, expression: &str) -> Result<Value<'static>, AttachError> {
     let text = format!("begin {expression} end.");
     let text = Value::List(text.chars().map(|character| Value::from(u64::from(character))).collect());

@@ -1,4 +1,4 @@
-//! A recorder of one node, as little as it can be.
+//! A minimal recorder of one node.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -45,7 +45,7 @@ pub struct Recorder {
     pub clock: TestClock,
     pub table: SeriesTable,
     pub seq: u64,
-    /// When the VM was read last.
+    /// When the VM was last read.
     pub last_span: Option<Span>,
 }
 

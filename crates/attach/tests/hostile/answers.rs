@@ -1,4 +1,4 @@
-//! The agent's answers as a small node would give them, and how to make something else of them.
+//! The agent's answers on a small node, and ways to change them.
 
 #![allow(dead_code, reason = "each of the two test programs uses a part")]
 
@@ -6,7 +6,7 @@ use beamtune_attach::etf::{Pid, Value};
 
 use super::peer::send;
 
-/// A number of more digits than any clock or counter will ever have: 10,000 decimal ones, or nearly so.
+/// A number with nearly 10,000 decimal digits, more than any clock or counter has.
 pub fn huge() -> Value<'static> {
     let digits = vec![0x7F; 4_150];
     let head = [&[131, b'o'][..], &(digits.len() as u32).to_be_bytes(), &[0]].concat();
@@ -37,7 +37,7 @@ fn call(module: &str) -> Value<'static> {
     Value::tuple([text(module), text("init"), int(1)])
 }
 
-/// The pairs of an item that is read in parts, and more.
+/// The value of an item that is read in parts, with `more` pairs.
 fn part(more: &[(&'static str, Value<'static>)]) -> Value<'static> {
     let numbers = [("total", 40), ("scanned", 40), ("round", 1), ("part", 1)];
     let mut pairs: Vec<_> = numbers.map(|(key, number)| (key, int(number))).to_vec();
@@ -46,7 +46,7 @@ fn part(more: &[(&'static str, Value<'static>)]) -> Value<'static> {
     map(&pairs)
 }
 
-/// What a small node answers to one item, as the `n`th sample.
+/// The value of one item on a small node, in the `n`th sample.
 pub fn item(name: &str, n: i64) -> Value<'static> {
     let second = 1_000_000_000;
     match name {
@@ -441,8 +441,7 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
                 ("mmap", Value::list([map(&[("kind", text("default_mmap")), ("os_bytes", int(5))])])),
             ])
         }
-        // Of a node that is taken for one on another host: it is on no Linux that would have these files. At most so many
-        // are asked for.
+        // The scripted node counts as one on another host, which has none of these files. 128 is the most that is requested.
         "host" => {
             let absent = Value::tuple([atom("error"), atom("enoent")]);
             map(&[("told", Value::List(vec![absent; 128]))])
@@ -451,7 +450,7 @@ pub fn item(name: &str, n: i64) -> Value<'static> {
     }
 }
 
-/// Makes something else of every part of a value, the smallest first.
+/// Applies `change` to every part of a value, innermost first.
 pub fn each(
     value: Value<'static>,
     change: &mut impl FnMut(Value<'static>) -> Value<'static>,
@@ -459,7 +458,7 @@ pub fn each(
     let value = match value {
         Value::Tuple(elements) => Value::Tuple(elements.into_iter().map(|e| each(e, change)).collect()),
         Value::List(elements) => Value::List(elements.into_iter().map(|e| each(e, change)).collect()),
-        // Keys are looked for by their name.
+        // Keys stay, because they are looked up by name.
         Value::Map(pairs) => {
             Value::Map(pairs.into_iter().map(|(key, value)| (key, each(value, change))).collect())
         }
@@ -468,12 +467,12 @@ pub fn each(
     change(value)
 }
 
-/// Requests are numbered by the second, but for those in front of the first sample, which have very high numbers.
+/// Time of a request in seconds: its number, except for requests before the first sample, which have very high numbers.
 fn time_of(seq: u64) -> i64 {
     i64::from(seq as u32)
 }
 
-/// The frame that answers a request for a sample with these values of its items.
+/// The frame that answers a sample request with these items.
 pub fn answer(to: &Pid, seq: u64, items: impl IntoIterator<Item = (String, Value<'static>)>) -> Vec<u8> {
     let begin = time_of(seq) * 1_000_000_000;
     let item = |(name, value): (String, Value<'static>)| {
@@ -494,7 +493,7 @@ pub fn answer(to: &Pid, seq: u64, items: impl IntoIterator<Item = (String, Value
     send(to, &word.to_bytes().expect("a term"))
 }
 
-/// The same with what a small node would say, changed by `change`.
+/// As [`answer`], with the items of a small node, changed by `change`.
 pub fn usual_answer(
     to: &Pid,
     seq: u64,

@@ -1,4 +1,4 @@
-//! Whole conversations, up to samples, with nodes that stop in the middle, never stop, or say something else.
+//! Conversations up to samples with nodes that stop in the middle, never stop, or send wrong data.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -26,7 +26,7 @@ fn connect(port: u16, settings: Settings) -> Result<Connection, AttachError> {
     Connection::open(&located, &found(COOKIE), None, settings)
 }
 
-/// Connects, puts the agent there, asks for a sample and takes leave.
+/// Connects, injects the agent, requests a sample and leaves.
 fn visit(port: u16, settings: Settings) -> Result<Answer, AttachError> {
     let mut session = Session::start(connect(port, settings)?, Terms::default())?;
     session.request(1, &[Item::Facts, Item::Memory], &[])?;
@@ -35,7 +35,7 @@ fn visit(port: u16, settings: Settings) -> Result<Answer, AttachError> {
     Ok(answer)
 }
 
-/// A node that stops after so many bytes, whatever it was just saying.
+/// A node that closes the connection after `after` bytes.
 fn node_that_stops(after: usize, written: Arc<AtomicUsize>) -> Server {
     Server::start(move |stream| {
         let mut stream = Cut { stream, left: after, written: Arc::clone(&written) };
@@ -46,7 +46,7 @@ fn node_that_stops(after: usize, written: Arc<AtomicUsize>) -> Server {
 }
 
 #[test]
-fn a_conversation_that_breaks_off_is_told_wherever_it_does() {
+fn connection_lost_at_any_byte_is_an_error() {
     let written = Arc::new(AtomicUsize::new(0));
     let whole = node_that_stops(usize::MAX, Arc::clone(&written));
     visit(whole.port, Settings::default()).unwrap();
@@ -55,7 +55,7 @@ fn a_conversation_that_breaks_off_is_told_wherever_it_does() {
     assert!((500..10_000).contains(&length), "{length} bytes");
     for after in 0..length {
         let node = node_that_stops(after, Arc::default());
-        let error = visit(node.port, Settings::default()).expect_err("it breaks off");
+        let error = visit(node.port, Settings::default()).expect_err("it is cut off");
         assert!(
             matches!(
                 error,
@@ -70,13 +70,13 @@ fn a_conversation_that_breaks_off_is_told_wherever_it_does() {
 }
 
 #[test]
-fn a_real_node_that_is_cut_off_is_told_too() {
+fn connection_lost_to_a_real_node_is_an_error() {
     on_release(25, |otp| {
         let node = otp.start();
         let located = locate(&node.name.parse().unwrap(), 4369, PATIENCE).unwrap();
         let address = located.addresses[0];
-        // What stands between, and lets so many bytes of the node's pass.
-        let between = |most: usize, passed: Arc<AtomicUsize>| {
+        // A proxy that forwards at most `max` bytes from the node.
+        let proxy = |max: usize, passed: Arc<AtomicUsize>| {
             Server::start(move |client| {
                 let node = TcpStream::connect(address).expect("the node");
                 let (mut from, mut to) = (client.try_clone().unwrap(), node.try_clone().unwrap());
@@ -85,55 +85,55 @@ fn a_real_node_that_is_cut_off_is_told_too() {
                     let _ = to.shutdown(std::net::Shutdown::Both);
                 });
                 let mut back =
-                    Cut { stream: client.try_clone().unwrap(), left: most, written: Arc::clone(&passed) };
+                    Cut { stream: client.try_clone().unwrap(), left: max, written: Arc::clone(&passed) };
                 let _ = std::io::copy(&mut &node, &mut back);
                 let _ = client.shutdown(std::net::Shutdown::Both);
                 let _ = upstream.join();
             })
         };
         let passed = Arc::new(AtomicUsize::new(0));
-        let whole = between(usize::MAX, Arc::clone(&passed));
+        let whole = proxy(usize::MAX, Arc::clone(&passed));
         visit(whole.port, Settings::default()).unwrap();
         drop(whole);
         let length = passed.load(Ordering::Relaxed);
         for part in 0..20 {
-            let cut = between(length * part / 20, Arc::default());
+            let cut = proxy(length * part / 20, Arc::default());
             let error = visit(cut.port, Settings::default()).expect_err("it is cut off");
-            // Told by the end of the connection, and not by a deadline.
+            // Reported when the connection ends, not at the deadline.
             assert!(!matches!(error, AttachError::TimedOut { .. }), "after {part}/20: {error:?}");
         }
-        // The node itself is none the worse.
-        visit(between(usize::MAX, Arc::default()).port, Settings::default()).unwrap();
+        // The node is unaffected.
+        visit(proxy(usize::MAX, Arc::default()).port, Settings::default()).unwrap();
     });
 }
 
-/// For a handshake that only time ends.
+/// Time limit for a handshake that never ends.
 const SHORT: Duration = Duration::from_millis(400);
 
-/// Why a handshake is given up; a timeout if only time has ended it.
-fn hangs(setup_timeout: Duration, serve: impl FnMut(TcpStream) + Send + 'static) -> AttachError {
+/// The error of a handshake with a peer.
+fn handshake_error(setup_timeout: Duration, serve: impl FnMut(TcpStream) + Send + 'static) -> AttachError {
     let server = Server::start(serve);
     let settings = Settings { setup_timeout, ..Settings::default() };
     connect(server.port, settings).unwrap_err()
 }
 
 #[test]
-fn a_handshake_without_end_is_given_up() {
-    // A status again and again: only one is a status, the next must be the challenge.
-    let error = hangs(PATIENCE, |mut stream| {
+fn endless_handshake_is_an_error() {
+    // Repeated status packets: after one status, the challenge must follow.
+    let error = handshake_error(PATIENCE, |mut stream| {
         let _ = read_packet(&mut stream);
         repeat(&mut stream, &packet(b"sok"), || {});
     });
     assert!(matches!(error, AttachError::TooOld { .. } | AttachError::Protocol { .. }), "{error:?}");
-    // One of those that say nothing.
-    let error = hangs(PATIENCE, |mut stream| {
+    // Empty packets.
+    let error = handshake_error(PATIENCE, |mut stream| {
         let _ = read_packet(&mut stream);
         repeat(&mut stream, &packet(b""), || {});
     });
     assert!(matches!(error, AttachError::Protocol { .. }), "{error:?}");
     for status in ["nok", "alive"] {
-        // It is always busy, or has always a node of our name.
-        let error = hangs(PATIENCE, move |mut stream| {
+        // The node is always busy, or always has a connection of our name.
+        let error = handshake_error(PATIENCE, move |mut stream| {
             let _ = read_packet(&mut stream);
             let _ = stream.write_all(&packet(format!("s{status}").as_bytes()));
         });
@@ -141,16 +141,16 @@ fn a_handshake_without_end_is_given_up() {
         let is_timeout = matches!(error, AttachError::TimedOut { .. });
         assert!(said.contains("try again") && !is_timeout, "{status}: {said}");
     }
-    // A byte at a time, of an honest handshake.
-    let error = hangs(SHORT, |mut stream| {
+    // A correct handshake in single bytes.
+    let error = handshake_error(SHORT, |mut stream| {
         let _ = read_packet(&mut stream);
         let honest = packet(b"sok");
         let _ = stream.write_all(&honest[..1]);
         repeat(&mut stream, &honest[1..2], || thread::sleep(Duration::from_millis(150)));
     });
     assert!(matches!(error, AttachError::TimedOut { step: Step::Handshake, .. }), "{error:?}");
-    // Accepted, and then nothing.
-    let error = hangs(SHORT, |mut stream| {
+    // A status, and then nothing.
+    let error = handshake_error(SHORT, |mut stream| {
         let _ = read_packet(&mut stream);
         let _ = stream.write_all(&packet(b"sok"));
         super::wait_for_end(stream);
@@ -159,19 +159,19 @@ fn a_handshake_without_end_is_given_up() {
 }
 
 #[test]
-fn the_names_of_nodes_hold_nothing_that_commands_a_terminal() {
+fn node_names_hold_no_control_characters() {
     for name in ["n\u{1b}[2J@h", "n@h\u{9b}2J", "n\u{202e}@h", "n@h\u{200f}", "@h", "n@", "n", "n@h@i"] {
         let server = Server::start(move |mut stream| {
             let _ = shake_hands(&mut stream, name.as_bytes());
         });
         let error = connect(server.port, Settings::default()).unwrap_err();
         let said = error.to_string();
-        assert!(said.contains("a name that no node can have"), "{name:?}: {said}");
+        assert!(said.contains("the invalid node name"), "{name:?}: {said}");
         assert!(!said.chars().any(beamtune_model::text::is_hidden), "{said:?}");
     }
 }
 
-/// A session with a node that floods it with `flood` as soon as a sample is asked for.
+/// The error of a session that the node floods with `flood` as soon as a sample is requested.
 fn flooded(flood: impl Fn(&beamtune_attach::etf::Pid, &mut TcpStream) + Send + 'static) -> AttachError {
     let server = Server::start(move |stream| {
         let mut spray = stream.try_clone().unwrap();
@@ -188,7 +188,7 @@ fn flooded(flood: impl Fn(&beamtune_attach::etf::Pid, &mut TcpStream) + Send + '
     let mut session = Session::start(connection, Terms::default()).unwrap();
     session.request(1, &[Item::Memory], &[]).unwrap();
     let error = session.collect(1, Instant::now() + Duration::from_millis(300)).unwrap_err();
-    // Once more, and the farewell, too. If one did not end with its deadline, the flood would end before, and with it the connection.
+    // Again, and leaving as well. If a call ignored its deadline, it would run until the flood ends, and with it the connection.
     let again = session.collect(1, Instant::now() + Duration::from_millis(100)).unwrap_err();
     assert!(matches!(again, AttachError::TimedOut { .. }), "{again:?}");
     let _ = session.leave(Instant::now() + Duration::from_millis(100)).unwrap_err();
@@ -196,9 +196,9 @@ fn flooded(flood: impl Fn(&beamtune_attach::etf::Pid, &mut TcpStream) + Send + '
 }
 
 #[test]
-fn whoever_floods_a_session_does_not_hold_it() {
+fn flood_does_not_hold_a_session_beyond_the_deadline() {
     let term = |value: Value<'_>| value.to_bytes().unwrap();
-    // To somebody else, to us, and as if it were the agent's, but of another request.
+    // To another pid; to ours; and to ours, like an answer of the agent to another request.
     let stale =
         Value::tuple([Value::atom("beamtune"), Value::atom("busy"), Value::from(9u64), Value::from(9u64)]);
     let unknown = Value::tuple([Value::atom("beamtune"), Value::atom("news")]);
@@ -213,7 +213,7 @@ fn whoever_floods_a_session_does_not_hold_it() {
 }
 
 #[test]
-fn ticks_alone_are_no_answer() {
+fn ticks_are_not_an_answer() {
     let error = flooded(|_, stream| {
         let mut answers = stream.try_clone().unwrap();
         let reader = thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
@@ -224,7 +224,7 @@ fn ticks_alone_are_no_answer() {
 }
 
 #[test]
-fn ticks_that_nobody_reads_the_answers_of_do_not_block() {
+fn unread_tick_answers_do_not_block() {
     let error = flooded(|_, stream| repeat(stream, &[0; 65_536], || {}));
     assert!(
         matches!(
@@ -236,8 +236,8 @@ fn ticks_that_nobody_reads_the_answers_of_do_not_block() {
 }
 
 #[test]
-fn small_messages_of_many_terms_are_kept_by_the_memory_that_they_take() {
-    // A list of empty lists takes a byte of the wire for each of them, and sixteen here.
+fn kept_messages_are_limited_by_their_memory() {
+    // An empty list in a list takes one byte on the wire, and sixteen here.
     let (written, all) = (Arc::new(AtomicUsize::new(0)), 100);
     let counter = Arc::clone(&written);
     let server = Server::start(move |mut stream| {

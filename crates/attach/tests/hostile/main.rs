@@ -1,4 +1,4 @@
-//! Peers that lie, stall and flood: a scripted node that knows the cookie, and a scripted EPMD.
+//! Malicious peers: a scripted node that knows the cookie, and a scripted EPMD, that send wrong data, stall or flood.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -27,14 +27,14 @@ use beamtune_attach::session::Session;
 use common::{COOKIE, PATIENCE, connect, eventually, found, soon};
 use peer::{NAME, Request, challenge, frame, packet, read_packet, repeat, shake_hands, wait_for_end};
 
-/// A server for one connection; `serve` gets it when it is there.
+/// A server that passes one connection to `serve`.
 fn server(serve: impl FnOnce(TcpStream) + Send + 'static) -> (u16, JoinHandle<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     (port, thread::spawn(move || serve(listener.accept().unwrap().0)))
 }
 
-/// Shakes hands as an OTP 25 node would, then plays a part.
+/// Does the handshake of an OTP 25 node, then runs `play`.
 fn node(play: impl FnOnce(TcpStream) + Send + 'static) -> (u16, JoinHandle<()>) {
     server(|mut stream| {
         shake_hands(&mut stream, NAME.as_bytes()).unwrap();
@@ -48,7 +48,7 @@ fn attach(port: u16) -> Connection {
     connection
 }
 
-/// A message to the client's first process.
+/// A message to the client's first pid.
 fn to_client(payload: &Value<'_>) -> Vec<u8> {
     let from = Pid { node: "n@h.i".into(), id: 1, serial: 0, creation: 9 };
     let to = Pid { node: "X@h.i".into(), id: 1, serial: 0, creation: 5 };
@@ -56,7 +56,7 @@ fn to_client(payload: &Value<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn a_node_that_breaks_the_protocol_is_not_listened_to_any_more() {
+fn protocol_violation_makes_the_connection_unusable() {
     fn check(says: Vec<u8>, expect: &str) {
         let (port, peer) = node(move |mut stream| {
             let _ = stream.write_all(&says);
@@ -66,14 +66,14 @@ fn a_node_that_breaks_the_protocol_is_not_listened_to_any_more() {
         let error = connection.receive(soon()).unwrap_err();
         assert!(matches!(error, AttachError::Protocol { .. }), "{error:?}");
         assert!(error.to_string().contains(expect), "{error}\ninstead of {expect}");
-        // And stays refused.
+        // The connection stays unusable.
         assert!(matches!(connection.receive(soon()), Err(AttachError::Lost { .. })));
         drop(connection);
         peer.join().unwrap();
     }
     check(vec![0xFF; 8], "a message of 4294967295 bytes");
-    check(frame(&[131, 68, 0]), "a distribution header, which was not agreed on");
-    check(frame(&[112, 131, 104, 255]), "breaks off");
+    check(frame(&[131, 68, 0]), "a distribution header, which was not negotiated");
+    check(frame(&[112, 131, 104, 255]), "is truncated");
     let mut tower = vec![112, 131, 104, 3, 97, 22];
     tower.extend([104, 1].repeat(100_000));
     tower.push(106);
@@ -81,11 +81,11 @@ fn a_node_that_breaks_the_protocol_is_not_listened_to_any_more() {
     let mut many = vec![112, 131, 108];
     many.extend(5_000_000u32.to_be_bytes());
     many.extend(vec![106; 5_000_001]);
-    check(frame(&many), "more than the 4194304 terms");
+    check(frame(&many), "more than the 4194304 subterms");
 }
 
 #[test]
-fn the_end_of_a_connection_is_told_wherever_it_comes() {
+fn closed_connection_is_an_error_at_any_point() {
     for says in [&b""[..], b"\0\0", b"\0\0\0\x09half"] {
         let (port, peer) = node(move |mut stream| stream.write_all(says).unwrap());
         let error = attach(port).receive(soon()).unwrap_err();
@@ -95,7 +95,7 @@ fn the_end_of_a_connection_is_told_wherever_it_comes() {
 }
 
 #[test]
-fn a_tick_is_answered_with_a_tick() {
+fn ticks_are_answered() {
     let (port, peer) = node(|mut stream| {
         stream.write_all(&[0; 8]).unwrap();
         let mut answer = [1; 8];
@@ -109,7 +109,7 @@ fn a_tick_is_answered_with_a_tick() {
 }
 
 #[test]
-fn a_flood_of_messages_ends_with_the_deadline_and_in_bounded_memory() {
+fn flood_of_messages_keeps_deadline_and_memory_limit() {
     const FLOOD: usize = 100;
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&sent);
@@ -131,7 +131,7 @@ fn a_flood_of_messages_ends_with_the_deadline_and_in_bounded_memory() {
         assert!(matches!(error, AttachError::TimedOut { step: Step::Receive, .. }), "{error:?}");
         sent.load(Ordering::Relaxed) >= FLOOD
     });
-    // Of all the messages that came, those are kept that sixteen megabytes of memory hold.
+    // The last messages are kept, up to sixteen megabytes.
     let kept = std::iter::from_fn(|| connection.receive(start).ok()).take(FLOOD).count();
     assert!((7..=16).contains(&kept), "{kept}");
     drop(connection);
@@ -139,9 +139,9 @@ fn a_flood_of_messages_ends_with_the_deadline_and_in_bounded_memory() {
 }
 
 #[test]
-fn a_peer_that_drips_is_given_up_at_the_deadline() {
+fn slowly_sending_peer_times_out() {
     let (port, peer) = server(|mut stream| {
-        // A byte at a time, each in time, of a packet that never ends.
+        // Single bytes, each before the deadline, of a packet that never ends.
         let _ = stream.write_all(&[0xFF, 0xFF]);
         repeat(&mut stream, b"s", || thread::sleep(Duration::from_millis(20)));
     });
@@ -154,7 +154,7 @@ fn a_peer_that_drips_is_given_up_at_the_deadline() {
 }
 
 #[test]
-fn something_else_at_the_port_cannot_pretend_to_know_the_cookie() {
+fn impostor_without_the_cookie_is_recognized() {
     let (port, peer) = server(|mut stream| {
         read_packet(&mut stream).unwrap();
         stream.write_all(&packet(b"sok")).unwrap();
@@ -169,8 +169,8 @@ fn something_else_at_the_port_cannot_pretend_to_know_the_cookie() {
 }
 
 #[test]
-fn a_node_that_answers_calls_with_nonsense_gets_no_agent() {
-    // It says to each call that the process has ended, with a reason that proves nothing.
+fn node_with_nonsensical_answers_gets_no_agent() {
+    // Answers each call with an exit whose reason is not that of the call.
     let (port, peer) = node(|mut stream| {
         while let Ok(Request::Call { from, .. }) = Request::read(&mut stream) {
             let reason = Value::atom("nonsense").to_bytes().unwrap();
@@ -183,7 +183,7 @@ fn a_node_that_answers_calls_with_nonsense_gets_no_agent() {
 }
 
 #[test]
-fn an_epmd_that_lies_or_stalls_is_told() {
+fn malicious_or_stalled_epmd_is_an_error() {
     fn check_within(
         timeout: Duration,
         serve: impl FnOnce(TcpStream) + Send + 'static,
@@ -211,7 +211,7 @@ fn an_epmd_that_lies_or_stalls_is_told() {
     check(say(b""), |error| matches!(error, AttachError::EpmdGarbled { .. }));
     check(say(&[119, 0, 1]), |error| matches!(error, AttachError::EpmdGarbled { .. }));
     check(say(&[119, 0, 1, 1, 77, 0, 0, 5, 0, 5]), |error| matches!(error, AttachError::TooOld { .. }));
-    // No end, a byte at a time.
+    // Single bytes without end.
     let drip = |mut stream: TcpStream| {
         repeat(&mut stream, &[119], || thread::sleep(Duration::from_millis(20)));
     };

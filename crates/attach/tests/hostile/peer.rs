@@ -1,6 +1,6 @@
-//! Scripted peers: anything at a port, a node that shakes hands, a node with an agent in it whose answers are made up.
+//! Scripted peers: any server, a node that does the handshake, and a node with an agent whose answers are given.
 //!
-//! The tests of the binary compile this file too, so it uses nothing of the other test files.
+//! The tests of the binary also compile this file, so it uses none of the other test files.
 
 #![allow(dead_code, reason = "each of the two test programs uses a part")]
 
@@ -17,13 +17,13 @@ use md5::{Digest, Md5};
 /// The cookie of scripted nodes.
 pub const COOKIE: &str = "beamtune_test_cookie";
 
-/// What scripted nodes are called, unless they say otherwise.
+/// Default name of scripted nodes.
 pub const NAME: &str = "n@h.i";
 
-/// How long a peer goes on that nobody closes. More than any client has patience for.
-const LONGEST: Duration = Duration::from_secs(150);
+/// Lifetime of a peer whose connection nobody closes; longer than any client waits.
+const MAX_TIME: Duration = Duration::from_secs(150);
 
-/// Of OTP 25.
+/// Capability flags of OTP 25.
 const FLAGS: u64 = 0x0F_0749_4FBC;
 
 /// A server for any number of connections, one after the other, until it is dropped.
@@ -62,7 +62,7 @@ impl Drop for Server {
     }
 }
 
-/// A stream that counts what is written, and ends after so many bytes of it.
+/// A stream that counts the bytes written, and ends when none are left.
 pub struct Cut {
     pub stream: TcpStream,
     pub left: usize,
@@ -70,7 +70,7 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// One that does not end.
+    /// A stream without a limit.
     pub fn never(stream: TcpStream) -> Cut {
         Cut { stream, left: usize::MAX, written: Arc::default() }
     }
@@ -99,7 +99,7 @@ impl Read for Cut {
     }
 }
 
-/// A packet of the handshake.
+/// Reads a handshake packet.
 pub fn read_packet(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut length = [0; 2];
     stream.read_exact(&mut length)?;
@@ -112,7 +112,7 @@ pub fn packet(content: &[u8]) -> Vec<u8> {
     [&(content.len() as u16).to_be_bytes(), content].concat()
 }
 
-/// A frame of the time behind the handshake.
+/// A frame, as used after the handshake.
 pub fn frame(content: &[u8]) -> Vec<u8> {
     [&(content.len() as u32).to_be_bytes(), content].concat()
 }
@@ -125,13 +125,13 @@ pub fn read_frame(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// The challenge of a node with that name; of version 6 of the handshake.
+/// The challenge of a node with that name, in handshake version 6.
 pub fn challenge(name: &[u8]) -> Vec<u8> {
     let length = (name.len() as u16).to_be_bytes();
     [b"N", &FLAGS.to_be_bytes()[..], &7u32.to_be_bytes(), &9u32.to_be_bytes(), &length, name].concat()
 }
 
-/// Shakes hands as a node of OTP 25 would.
+/// Does the handshake of an OTP 25 node.
 pub fn shake_hands(stream: &mut (impl Read + Write), name: &[u8]) -> io::Result<()> {
     let ours = read_packet(stream)?;
     if ours.first() != Some(&b'N') {
@@ -147,17 +147,17 @@ pub fn shake_hands(stream: &mut (impl Read + Write), name: &[u8]) -> io::Result<
     stream.write_all(&packet(&[b"a", &digest(theirs)[..]].concat()))
 }
 
-/// Until the other side closes; not for ever, so that a client which is held up fails and does not hang.
+/// Waits until the other side closes, up to a limit, so that a hanging client fails the test.
 pub fn wait_for_end(mut stream: TcpStream) {
-    stream.set_read_timeout(Some(LONGEST)).expect("a limit");
+    stream.set_read_timeout(Some(MAX_TIME)).expect("a limit");
     let _ = io::copy(&mut stream, &mut io::sink());
 }
 
-/// Writes the same again and again until the other side closes, or for as long as [`wait_for_end`] waits. After each time `written`
-/// is called.
+/// Writes `bytes` repeatedly until the other side closes, or until the time limit of [`wait_for_end`]. Calls `written` after each
+/// write.
 pub fn repeat(stream: &mut TcpStream, bytes: &[u8], mut written: impl FnMut()) {
-    let until = Instant::now() + LONGEST;
-    stream.set_write_timeout(Some(LONGEST)).expect("a limit");
+    let until = Instant::now() + MAX_TIME;
+    stream.set_write_timeout(Some(MAX_TIME)).expect("a limit");
     while Instant::now() < until && stream.write_all(bytes).is_ok() {
         written();
     }
@@ -168,38 +168,38 @@ pub fn pid(id: u32) -> Pid {
     Pid { node: NAME.into(), id, serial: 0, creation: 9 }
 }
 
-/// A control message and its payload, both as they are to stand on the wire.
+/// A message from a control tuple and an encoded payload.
 pub fn message(control: &Value<'_>, payload: Option<&[u8]>) -> Vec<u8> {
     frame(&[&[112][..], &control.to_bytes().expect("a term"), payload.unwrap_or_default()].concat())
 }
 
-/// A term, sent to a process of the client.
+/// Sends an encoded term to a process of the client.
 pub fn send(to: &Pid, payload: &[u8]) -> Vec<u8> {
     message(&Value::tuple([Value::from(22i64), Value::from(&pid(1)), Value::from(to)]), Some(payload))
 }
 
-/// The end of a process of the node, for a reason.
+/// The exit signal of a process of the node, with an encoded reason.
 pub fn ended(to: &Pid, reason: &[u8]) -> Vec<u8> {
     let control = [Value::from(24i64), Value::from(&pid(1)), Value::from(to)];
     message(&Value::tuple(control), Some(reason))
 }
 
-/// What a client has asked of the node.
+/// A client's request.
 pub enum Request {
-    /// To call a function; the reference marks the result.
+    /// Calls a function; the reference identifies the result.
     Call { from: Pid, result: Reference, function: String },
-    /// To take the agent in.
+    /// Injects the agent.
     Inject { from: Pid },
-    /// Of the agent: a sample of these items.
+    /// Requests a sample of these items from the agent.
     Sample { from: Pid, seq: u64, items: Vec<String> },
-    /// Of the agent: to let it go.
+    /// Leaves the agent.
     Leave,
-    /// Something else.
+    /// Any other message.
     Other,
 }
 
 impl Request {
-    /// Reads the next one; ticks are passed over.
+    /// Reads the next request; skips ticks.
     pub fn read(stream: &mut impl Read) -> io::Result<Request> {
         loop {
             let content = read_frame(stream)?;
@@ -261,7 +261,7 @@ pub fn returned(from: &Pid, result: &Reference, value: Value<'_>) -> Vec<u8> {
     ended(from, &outcome.to_bytes().expect("a term"))
 }
 
-/// What a node of OTP 25 answers to the two functions that a session begins with.
+/// The results of an OTP 25 node for the two functions that a session calls first.
 pub fn usual(function: &str) -> Value<'static> {
     match function {
         "erlang:system_info" => {
@@ -272,7 +272,7 @@ pub fn usual(function: &str) -> Value<'static> {
     }
 }
 
-/// The agent's first word.
+/// The agent's first message.
 pub fn joined() -> Vec<u8> {
     let welcome = Value::Map(vec![
         (Value::atom("protocol"), Value::from(1i64)),
@@ -283,8 +283,8 @@ pub fn joined() -> Vec<u8> {
     Value::tuple([Value::atom("beamtune"), Value::atom("joined"), welcome]).to_bytes().expect("a term")
 }
 
-/// Plays a node with an agent in it until the client has gone, or the agent has been let go. `sample` makes the frames
-/// that answer a request for one.
+/// Plays a node with an agent until the client disconnects or leaves. `sample` returns the frames that answer a sample
+/// request.
 pub fn serve_agent(
     stream: &mut (impl Read + Write),
     mut sample: impl FnMut(&Pid, u64, &[String]) -> Vec<u8>,

@@ -1,4 +1,4 @@
-//! Terms that no honest node sends: lengths that are not there, towers, atoms of every make, numbers without end.
+//! Terms that no honest node sends: wrong lengths, deep nesting, unusual atoms, huge numbers.
 
 use beamtune_attach::connection::Connection;
 use beamtune_attach::etf::{Document, Value};
@@ -9,7 +9,7 @@ use super::common::{PATIENCE, soon};
 use super::peer::{Request, Server, ended, frame, returned, serve_agent, shake_hands};
 use super::{COOKIE, NAME, found, locate};
 
-/// Calls a function on a node that answers with these bytes as the value.
+/// Calls a function on a node that returns these bytes as the value.
 fn call(value: Vec<u8>) -> Result<Document, AttachError> {
     let server = Server::start(move |mut stream| {
         let _ = shake_hands(&mut stream, NAME.as_bytes());
@@ -26,7 +26,7 @@ fn call(value: Vec<u8>) -> Result<Document, AttachError> {
 }
 
 #[test]
-fn a_length_of_four_gigabytes_is_found_out_at_once() {
+fn length_of_four_gigabytes_is_rejected_at_once() {
     let lengths = [
         (&b"l"[..], "a list"),
         (b"i", "a tuple"),
@@ -40,20 +40,20 @@ fn a_length_of_four_gigabytes_is_found_out_at_once() {
         let error = call([tag, &[0xFF; 4], &[0, 0, 0]].concat()).unwrap_err();
         let said = error.to_string();
         assert!(matches!(error, AttachError::Protocol { .. }), "{what}: {error:?}");
-        assert!(said.contains("breaks off") || said.contains("malformed"), "{what}: {said}");
+        assert!(said.contains("is truncated") || said.contains("malformed"), "{what}: {said}");
     }
 }
 
 #[test]
-fn a_tower_of_ten_million_levels_is_not_climbed() {
-    for storey in [&[104u8, 1][..], &[108, 0, 0, 0, 1], &[116, 0, 0, 0, 1, 106]] {
-        let error = call(storey.repeat(10_000_000)).unwrap_err();
+fn ten_million_levels_of_nesting_are_rejected() {
+    for level in [&[104u8, 1][..], &[108, 0, 0, 0, 1], &[116, 0, 0, 0, 1, 106]] {
+        let error = call(level.repeat(10_000_000)).unwrap_err();
         assert!(error.to_string().contains("nested deeper than the 256 levels"), "{error}");
     }
 }
 
 #[test]
-fn atoms_of_every_make_are_read_or_refused() {
+fn atoms_of_all_encodings_are_read_or_rejected() {
     let atom = |tag: u8, text: &[u8]| {
         let length = match tag {
             b's' | b'w' => vec![text.len() as u8],
@@ -75,11 +75,11 @@ fn atoms_of_every_make_are_read_or_refused() {
         assert!(answer.root().to_string().chars().count() < 500);
     }
     for (bytes, expect) in [
-        (atom(b'w', b"\xC3"), "an atom that is no UTF-8"),
-        (atom(b'v', b"\xED\xA0\x80"), "an atom that is no UTF-8"),
+        (atom(b'w', b"\xC3"), "an atom that is not UTF-8"),
+        (atom(b'v', b"\xED\xA0\x80"), "an atom that is not UTF-8"),
         (atom(b'd', &[b'a'; 256]), "an atom of more than 255 characters"),
         (atom(b'v', "中".repeat(256).as_bytes()), "an atom of more than 255 characters"),
-        // A reference to the cache of atoms, which was not agreed on.
+        // An atom cache reference, which was not negotiated.
         (vec![82, 0], "unknown tag 82"),
     ] {
         let error = call(bytes).unwrap_err();
@@ -88,7 +88,7 @@ fn atoms_of_every_make_are_read_or_refused() {
 }
 
 #[test]
-fn a_number_without_end_is_no_answer_and_no_load() {
+fn huge_number_is_rejected() {
     let answer = call(match huge() {
         Value::Encoded(bytes) => bytes[1..].to_vec(),
         other => panic!("{other:?}"),
@@ -104,7 +104,7 @@ fn a_number_without_end_is_no_answer_and_no_load() {
 }
 
 #[test]
-fn the_reason_of_an_end_is_told_without_what_commands_a_terminal() {
+fn exit_reason_is_shown_without_control_characters() {
     let server = Server::start(|mut stream| {
         let _ = shake_hands(&mut stream, NAME.as_bytes());
         while let Ok(request) = Request::read(&mut stream) {
@@ -126,7 +126,7 @@ fn the_reason_of_an_end_is_told_without_what_commands_a_terminal() {
 }
 
 #[test]
-fn an_operation_that_is_not_known_is_passed_over() {
+fn unknown_operation_is_ignored() {
     let server = Server::start(|mut stream| {
         let _ = shake_hands(&mut stream, NAME.as_bytes());
         let _ = std::io::Write::write_all(&mut stream, &frame(&[112, 131, 104, 1, 97, 99, 1, 2, 3]));
@@ -134,6 +134,6 @@ fn an_operation_that_is_not_known_is_passed_over() {
     });
     let located = locate(&format!("127.0.0.1:{}", server.port).parse().unwrap(), 1, PATIENCE).unwrap();
     let mut connection = Connection::open(&located, &found(COOKIE), None, Settings::default()).unwrap();
-    // An operation that is not known may have a payload of any kind, and is passed over.
+    // Its payload, which is not even a term, is ignored too.
     assert!(connection.receive(soon()).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Certificates of every kind that people have, made by openssl.
+//! Certificates of all common kinds, made by openssl.
 
 use std::process::{Command, Stdio};
 
@@ -16,24 +16,24 @@ impl Pair {
     }
 }
 
-/// What is asked for in a certificate.
-pub struct Wish<'a> {
+/// Properties of a certificate.
+pub struct CertificateRequest<'a> {
     pub subject: &'a str,
-    /// As in openssl's files of extensions; empty for one of version 1.
+    /// As in an openssl extension file; empty for a version 1 certificate.
     pub extensions: &'a str,
     pub days: u32,
     pub rsa: bool,
 }
 
 /// A certificate for the loopback interface.
-pub const LOOPBACK: Wish<'_> = Wish {
+pub const LOOPBACK: CertificateRequest<'_> = CertificateRequest {
     subject: "/O=Test/CN=node",
     extensions: "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1",
     days: 2,
     rsa: false,
 };
 
-/// A node's own certificate, signed by itself: what `openssl req -x509` makes.
+/// A self-signed certificate, as `openssl req -x509` makes it.
 pub fn self_signed(subject: &str) -> Pair {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -56,7 +56,7 @@ pub fn self_signed(subject: &str) -> Pair {
 
 const CURVE: [&str; 4] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
 
-/// An issuer of certificates.
+/// A certificate authority.
 pub struct Issuer(pub Pair);
 
 impl Issuer {
@@ -64,23 +64,41 @@ impl Issuer {
         Issuer(self_signed(&format!("/O=Test/CN={name}")))
     }
 
-    pub fn issue(&self, wish: &Wish<'_>) -> Pair {
+    pub fn issue(&self, request: &CertificateRequest<'_>) -> Pair {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("ca"), &self.0.certificate).unwrap();
         std::fs::write(path("ca.key"), &self.0.key).unwrap();
-        std::fs::write(path("extensions"), wish.extensions).unwrap();
-        let kind: &[&str] = if wish.rsa { &["-newkey", "rsa:2048"] } else { &CURVE };
+        std::fs::write(path("extensions"), request.extensions).unwrap();
+        let kind: &[&str] = if request.rsa { &["-newkey", "rsa:2048"] } else { &CURVE };
         openssl(
             Command::new("openssl")
                 .current_dir(folder.path())
-                .args(["req", "-new", "-nodes", "-subj", wish.subject, "-keyout", "key", "-out", "request"])
+                .args([
+                    "req",
+                    "-new",
+                    "-nodes",
+                    "-subj",
+                    request.subject,
+                    "-keyout",
+                    "key",
+                    "-out",
+                    "request",
+                ])
                 .args(kind),
         );
         let mut command = Command::new("openssl");
         command.current_dir(folder.path()).args(["x509", "-req", "-in", "request", "-out", "certificate"]);
-        command.args(["-CA", "ca", "-CAkey", "ca.key", "-CAcreateserial", "-days", &wish.days.to_string()]);
-        if !wish.extensions.is_empty() {
+        command.args([
+            "-CA",
+            "ca",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            &request.days.to_string(),
+        ]);
+        if !request.extensions.is_empty() {
             command.args(["-extfile", "extensions"]);
         }
         openssl(&mut command);
@@ -91,7 +109,7 @@ impl Issuer {
     }
 }
 
-/// The key with a password on it.
+/// The key, encrypted with a password.
 pub fn encrypted(key: &[u8]) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("plain"), key).unwrap();

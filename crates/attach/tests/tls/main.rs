@@ -1,4 +1,4 @@
-//! Nodes with TLS distribution, of each release: how they are reached, and what is said when they are not.
+//! Connections to nodes with TLS distribution, of each release, and the errors.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -17,7 +17,7 @@ use beamtune_attach::tls::{self, Given, Tls};
 use certificates::Pair;
 use common::{COOKIE, Folder, Otp, PATIENCE, TestNode, found, process, soon, unique_name};
 
-/// Only clients with a certificate of the node's issuer are let in.
+/// Server options that require a client certificate of the node's issuer.
 const DEMANDING: &str =
     "{cacertfile, \"FOLDER/ca.pem\"}, {verify, verify_peer}, {fail_if_no_peer_cert, true}";
 
@@ -27,7 +27,7 @@ struct Secure {
     files: Folder,
 }
 
-/// Starts a node. In `server` and `client`, the further options of both sides, FOLDER stands for that of the files.
+/// Starts a node. `server` and `client` are further options of both sides, in which FOLDER is replaced by the folder of the files.
 fn start(otp: &Otp, pair: &Pair, issuer: &Pair, server: &str, client: &str) -> Secure {
     start_at("127.0.0.1", "inet_tls", otp, pair, issuer, server, client)
 }
@@ -50,7 +50,7 @@ fn start_at(
         comma(server),
         comma(client)
     );
-    let folder = files.seen("");
+    let folder = files.node_path("");
     files.write("options", options.replace("FOLDER", folder.trim_end_matches('/')).as_bytes());
     let name = format!("{}@{host}", unique_name());
     let arguments = [
@@ -61,26 +61,26 @@ fn start_at(
         "-proto_dist",
         protocol,
         "-ssl_dist_optfile",
-        &files.seen("options"),
+        &files.node_path("options"),
     ];
     let node = TestNode::start(otp, &name, &arguments, &[]);
     Secure { node, files }
 }
 
 impl Secure {
-    /// Connects as to a node of another host.
+    /// Connects as to a node on another host.
     fn connect(&self, given: &Given) -> Result<Connection, AttachError> {
         open(&self.node, tls::find(given, None, None, |path| std::fs::read(path))?.as_ref())
     }
 
-    /// Connects as to a node of this host, whose process is known.
+    /// Connects as to a node on this host, using its process.
     fn connect_here(&self, given: &Given) -> Result<Connection, AttachError> {
         let host = self.node.name.split('@').nth(1);
         let tls = tls::find(given, Some(&process(&self.node)), host, |path| std::fs::read(path))?;
         open(&self.node, Some(&tls.expect("TLS is known from the command line")))
     }
 
-    /// The files that a user would give.
+    /// The settings that a user would give.
     fn trusted(&self) -> Given {
         Given { trusted: Some(self.files.path("ca.pem")), ..Given::default() }
     }
@@ -105,7 +105,7 @@ fn assert_says(error: &AttachError, parts: &[&str]) {
     }
 }
 
-/// Files outside of any node's reach.
+/// Writes a file that is not the node's.
 fn file(folder: &tempfile::TempDir, name: &str, content: &[u8]) -> Option<PathBuf> {
     let path = folder.path().join(name);
     std::fs::write(&path, content).unwrap();

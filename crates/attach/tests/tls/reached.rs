@@ -1,19 +1,21 @@
-//! Nodes that are reached.
+//! Successful connections.
 
 use std::time::{Duration, Instant};
 
 use beamtune_attach::etf::Value;
 use beamtune_attach::tls::{self, Given};
 
-use crate::certificates::{Issuer, LOOPBACK, Wish, self_signed};
+use crate::certificates::{CertificateRequest, Issuer, LOOPBACK, self_signed};
 use crate::common::{evaluate, on_each_release, process, soon};
 use crate::{DEMANDING, assert_says, assert_works, file, open, start, start_at};
 #[test]
-fn both_sides_prove_themselves_in_tls_1_2_and_1_3() {
+fn both_sides_authenticate_in_tls_1_2_and_1_3() {
     let issuer = Issuer::new("Test CA");
-    let (node, client) =
-        (issuer.issue(&LOOPBACK), issuer.issue(&Wish { subject: "/CN=client", rsa: true, ..LOOPBACK }));
-    let rsa = issuer.issue(&Wish { rsa: true, ..LOOPBACK });
+    let (node, client) = (
+        issuer.issue(&LOOPBACK),
+        issuer.issue(&CertificateRequest { subject: "/CN=client", rsa: true, ..LOOPBACK }),
+    );
+    let rsa = issuer.issue(&CertificateRequest { rsa: true, ..LOOPBACK });
     let own = tempfile::tempdir().unwrap();
     let certificate = file(&own, "client.pem", &client.certificate);
     let key = file(&own, "client.key", &client.key);
@@ -29,7 +31,7 @@ fn both_sides_prove_themselves_in_tls_1_2_and_1_3() {
 }
 
 #[test]
-fn long_messages_and_ticks_go_through() {
+fn long_messages_and_ticks_work() {
     let issuer = Issuer::new("Test CA");
     let pair = issuer.issue(&LOOPBACK);
     on_each_release(|otp| {
@@ -37,7 +39,7 @@ fn long_messages_and_ticks_go_through() {
             let server = format!("{{versions, ['{version}']}}");
             let secure = start(otp, &pair, &issuer.0, &server, "");
             let mut connection = secure.connect(&secure.trusted()).unwrap();
-            // A tick each second, and the end after four without a sign of life.
+            // A tick each second, and the end of the connection after four seconds without one.
             let changed = evaluate(&mut connection, "net_kernel:set_net_ticktime(4, 0)");
             assert!(changed.root().is_atom("change_initiated"), "{}", changed.root());
             let bytes = 10 * 1024 * 1024;
@@ -59,7 +61,7 @@ fn long_messages_and_ticks_go_through() {
 }
 
 #[test]
-fn a_node_over_ipv6_is_reached() {
+fn ipv6_node_is_reached() {
     let issuer = Issuer::new("Test CA");
     let pair = issuer.issue(&LOOPBACK);
     on_each_release(|otp| {
@@ -69,15 +71,15 @@ fn a_node_over_ipv6_is_reached() {
 }
 
 #[test]
-fn a_node_of_this_host_is_reached_with_its_own_files() {
+fn node_on_this_host_is_reached_with_its_own_files() {
     let issuer = Issuer::new("Test CA");
-    // None of these would do for a node elsewhere.
-    let old = Wish { extensions: "", ..LOOPBACK };
+    // All of these would be rejected for a node on another host.
+    let old = CertificateRequest { extensions: "", ..LOOPBACK };
     let pairs = [
         self_signed("/CN=nobody"),
-        issuer.issue(&Wish { extensions: "subjectAltName=DNS:elsewhere", days: 0, ..LOOPBACK }),
+        issuer.issue(&CertificateRequest { extensions: "subjectAltName=DNS:elsewhere", days: 0, ..LOOPBACK }),
         issuer.issue(&old),
-        issuer.issue(&Wish { rsa: true, ..old }),
+        issuer.issue(&CertificateRequest { rsa: true, ..old }),
     ];
     on_each_release(|otp| {
         for pair in &pairs {
@@ -87,7 +89,7 @@ fn a_node_of_this_host_is_reached_with_its_own_files() {
                 assert_works(secure.connect_here(&Given::default()), &secure.node);
             }
         }
-        // It wants to see a certificate, and has one for its own connections.
+        // The node requires a client certificate, and has one for its own outgoing connections.
         let client = "{certfile, \"FOLDER/node.pem\"}, {keyfile, \"FOLDER/node.pem\"}";
         let secure = start(otp, &issuer.issue(&LOOPBACK), &issuer.0, DEMANDING, client);
         assert_works(secure.connect_here(&Given::default()), &secure.node);
@@ -95,7 +97,7 @@ fn a_node_of_this_host_is_reached_with_its_own_files() {
 }
 
 #[test]
-fn options_on_the_command_line_are_followed() {
+fn options_on_the_command_line_are_used() {
     let pair = self_signed("/CN=node");
     on_each_release(|otp| {
         otp.with_file("node.pem", &pair.together(), |path| {
@@ -107,17 +109,17 @@ fn options_on_the_command_line_are_followed() {
 }
 
 #[test]
-fn a_certificate_that_is_trusted_itself_need_have_no_issuer() {
+fn trusted_node_certificate_needs_no_issuer() {
     let issuer = Issuer::new("Test CA");
     let pairs = [
         self_signed("/CN=127.0.0.1"),
-        issuer.issue(&Wish { subject: "/CN=127.0.0.1", extensions: "", ..LOOPBACK }),
+        issuer.issue(&CertificateRequest { subject: "/CN=127.0.0.1", extensions: "", ..LOOPBACK }),
     ];
     on_each_release(|otp| {
         for pair in &pairs {
             let secure = start(otp, pair, pair, "", "");
             assert_works(secure.connect(&secure.trusted()), &secure.node);
-            // Its name counts all the same.
+            // Its host name is still checked.
             let given = Given { server_name: Some("localhost".to_owned()), ..secure.trusted() };
             let error = secure.connect(&given).unwrap_err();
             assert_says(&error, &["is for 127.0.0.1, not for localhost", "--tls-server-name"]);
@@ -126,9 +128,9 @@ fn a_certificate_that_is_trusted_itself_need_have_no_issuer() {
 }
 
 #[test]
-fn a_chain_of_issuers_is_followed_to_the_one_that_is_trusted() {
+fn chain_is_followed_to_the_trusted_issuer() {
     let root = Issuer::new("Root CA");
-    let middle = Issuer(root.issue(&Wish {
+    let middle = Issuer(root.issue(&CertificateRequest {
         subject: "/CN=Middle CA",
         extensions: "basicConstraints=critical,CA:TRUE",
         ..LOOPBACK
@@ -139,6 +141,6 @@ fn a_chain_of_issuers_is_followed_to_the_one_that_is_trusted() {
         let secure = start(otp, &pair, &root.0, "", "");
         assert_works(secure.connect(&secure.trusted()), &secure.node);
         let error = secure.connect(&Given { wanted: true, ..Given::default() }).unwrap_err();
-        assert_says(&error, &["CN=node,O=Test, is issued by CN=Root CA,O=Test, whom nothing"]);
+        assert_says(&error, &["CN=node,O=Test, is issued by CN=Root CA,O=Test, which is not trusted"]);
     });
 }

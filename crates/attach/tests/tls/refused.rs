@@ -1,4 +1,4 @@
-//! What is said of nodes that cannot be reached, or must not be.
+//! Errors for nodes that cannot or must not be connected to.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -12,16 +12,16 @@ use beamtune_attach::error::Step;
 use beamtune_attach::locate::locate;
 use beamtune_attach::tls::{self, Given};
 
-use crate::certificates::{Issuer, LOOPBACK, Wish, encrypted, self_signed};
+use crate::certificates::{CertificateRequest, Issuer, LOOPBACK, encrypted, self_signed};
 use crate::common::{
     COOKIE, Folder, PATIENCE, evaluate, eventually, found, on_each_release, on_release, process, soon,
 };
 use crate::{DEMANDING, Secure, assert_says, assert_works, file, open, start};
 #[test]
-fn a_certificate_that_is_trusted_itself_vouches_for_no_other() {
+fn trusted_node_certificate_does_not_vouch_for_others() {
     let issuer = Issuer::new("Test CA");
     for extensions in [LOOPBACK.extensions, "basicConstraints=CA:FALSE"] {
-        let trusted = issuer.issue(&Wish { subject: "/CN=trusted", extensions, ..LOOPBACK });
+        let trusted = issuer.issue(&CertificateRequest { subject: "/CN=trusted", extensions, ..LOOPBACK });
         let pair = Issuer(trusted.clone()).issue(&LOOPBACK);
         on_release(25, |otp| {
             let secure = start(otp, &pair, &trusted, "", "");
@@ -32,10 +32,11 @@ fn a_certificate_that_is_trusted_itself_vouches_for_no_other() {
 }
 
 #[test]
-fn a_node_that_lets_only_some_hosts_in_wants_a_certificate_for_one_of_them() {
+fn node_with_allowed_hosts_requires_a_certificate_for_one_of_them() {
     let issuer = Issuer::new("Test CA");
     let pair = issuer.issue(&LOOPBACK);
-    let elsewhere = issuer.issue(&Wish { extensions: "subjectAltName=DNS:elsewhere", ..LOOPBACK });
+    let elsewhere =
+        issuer.issue(&CertificateRequest { extensions: "subjectAltName=DNS:elsewhere", ..LOOPBACK });
     let own = tempfile::tempdir().unwrap();
     let (here, elsewhere) =
         (file(&own, "here.pem", &pair.together()), file(&own, "elsewhere.pem", &elsewhere.together()));
@@ -54,7 +55,7 @@ fn a_node_that_lets_only_some_hosts_in_wants_a_certificate_for_one_of_them() {
 }
 
 #[test]
-fn whoever_answers_is_trusted_on_request_only() {
+fn any_certificate_is_accepted_on_request_only() {
     let stranger = self_signed("/CN=stranger");
     on_each_release(|otp| {
         let secure = start(otp, &stranger, &stranger, "", "");
@@ -67,16 +68,16 @@ fn whoever_answers_is_trusted_on_request_only() {
 }
 
 #[test]
-fn a_certificate_of_an_unknown_issuer_is_refused_with_the_issuers_name() {
+fn unknown_issuer_is_an_error_with_its_name() {
     let (issuer, other) = (Issuer::new("Test CA"), Issuer::new("Test CA"));
     let pair = issuer.issue(&LOOPBACK);
     let own = tempfile::tempdir().unwrap();
     on_each_release(|otp| {
         let secure = start(otp, &pair, &issuer.0, "", "");
-        // Of the same name, but with another key.
+        // An issuer of the same name with another key.
         let other = file(&own, "other.pem", &other.0.certificate);
         for (trusted, more) in
-            [(None, ", whom nothing"), (other, " (not with the key of the one of that name")]
+            [(None, ", which is not trusted"), (other, " (but not by the key of the given certificate")]
         {
             let error = secure.connect(&Given { wanted: true, trusted, ..Given::default() }).unwrap_err();
             assert!(matches!(error, AttachError::CertificateUntrusted { .. }), "{error:?}");
@@ -87,9 +88,9 @@ fn a_certificate_of_an_unknown_issuer_is_refused_with_the_issuers_name() {
 }
 
 #[test]
-fn a_certificate_for_other_hosts_is_refused_with_their_names() {
+fn certificate_for_other_hosts_is_an_error_with_their_names() {
     let issuer = Issuer::new("Test CA");
-    let pair = issuer.issue(&Wish {
+    let pair = issuer.issue(&CertificateRequest {
         extensions: "subjectAltName=DNS:web1.example.org,DNS:*.example.com,IP:10.0.0.1",
         ..LOOPBACK
     });
@@ -106,39 +107,40 @@ fn a_certificate_for_other_hosts_is_refused_with_their_names() {
 }
 
 #[test]
-fn an_expired_certificate_is_refused_with_its_date() {
+fn expired_certificate_is_an_error_with_its_date() {
     let issuer = Issuer::new("Test CA");
-    let pair = issuer.issue(&Wish { days: 0, ..LOOPBACK });
+    let pair = issuer.issue(&CertificateRequest { days: 0, ..LOOPBACK });
     on_each_release(|otp| {
         let secure = start(otp, &pair, &issuer.0, "", "");
-        // It is valid for a second.
-        eventually("the end of its time", || secure.connect(&secure.trusted()).is_err());
+        // The certificate is valid for one second.
+        eventually("its expiry", || secure.connect(&secure.trusted()).is_err());
         let error = secure.connect(&secure.trusted()).unwrap_err();
         assert!(matches!(error, AttachError::CertificateOutdated { .. }), "{error:?}");
-        assert_says(
-            &error,
-            &["CN=node,O=Test: it has expired at 2", "Renew the certificate", "set the clock"],
-        );
+        assert_says(&error, &["CN=node,O=Test: it expired at 2", "Renew the certificate", "set the clock"]);
     });
 }
 
 #[test]
-fn a_certificate_of_version_1_is_refused_with_the_way_around_it() {
+fn version_1_certificate_is_an_error_with_a_remedy() {
     let issuer = Issuer::new("Test CA");
-    let pair = issuer.issue(&Wish { extensions: "", ..LOOPBACK });
+    let pair = issuer.issue(&CertificateRequest { extensions: "", ..LOOPBACK });
     on_each_release(|otp| {
         let secure = start(otp, &pair, &issuer.0, "", "");
         let error = secure.connect(&secure.trusted()).unwrap_err();
         assert!(matches!(error, AttachError::CertificateUnusable { .. }), "{error:?}");
         assert_says(
             &error,
-            &["CN=node,O=Test, cannot be checked: it is of version 1 of X.509", "certfile", "--tls-ca"],
+            &[
+                "CN=node,O=Test, cannot be checked: it is an X.509 version 1 certificate",
+                "certfile",
+                "--tls-ca",
+            ],
         );
     });
 }
 
 #[test]
-fn a_node_that_wants_a_certificate_is_told_from_one_that_refuses_ours() {
+fn required_and_refused_client_certificates_are_distinct_errors() {
     let (issuer, other) = (Issuer::new("Test CA"), Issuer::new("Other CA"));
     let pair = issuer.issue(&LOOPBACK);
     let wrong = other.issue(&LOOPBACK);
@@ -150,7 +152,7 @@ fn a_node_that_wants_a_certificate_is_told_from_one_that_refuses_ours() {
             let secure = start(otp, &pair, &issuer.0, &server, "");
             let error = secure.connect(&secure.trusted()).unwrap_err();
             assert!(matches!(error, AttachError::CertificateDemanded { .. }), "{version}: {error:?}");
-            assert_says(&error, &["wants to see a certificate", "--tls-cert FILE and --tls-key"]);
+            assert_says(&error, &["requires a client certificate", "--tls-cert FILE and --tls-key"]);
             let given = Given { certificate: certificate.clone(), ..secure.trusted() };
             let error = secure.connect(&given).unwrap_err();
             assert!(matches!(error, AttachError::CertificateRefused { .. }), "{version}: {error:?}");
@@ -161,7 +163,7 @@ fn a_node_that_wants_a_certificate_is_told_from_one_that_refuses_ours() {
 }
 
 #[test]
-fn a_node_without_tls_is_told_from_one_with_it() {
+fn tls_on_one_side_only_is_an_error() {
     let pair = self_signed("/CN=node");
     on_each_release(|otp| {
         let begin = Instant::now();
@@ -170,9 +172,9 @@ fn a_node_without_tls_is_told_from_one_with_it() {
             tls::find(&Given { wanted: true, ..Given::default() }, None, None, |path| std::fs::read(path));
         let error = open(&plain, tls.unwrap().as_ref()).unwrap_err();
         assert!(matches!(error, AttachError::TlsUnexpected { .. }), "{error:?}");
-        assert_says(&error, &["without TLS: leave out --tls"]);
-        println!("OTP {}: found out in {:?}", otp.release, begin.elapsed());
-        // And the other way round.
+        assert_says(&error, &["does not use TLS: omit --tls"]);
+        println!("OTP {}: noticed after {:?}", otp.release, begin.elapsed());
+        // The other way round.
         let secure = start(otp, &pair, &pair, "", "");
         let error = secure.node.try_connect(COOKIE).unwrap_err();
         assert!(matches!(error, AttachError::TlsNeeded { .. }), "{error:?}");
@@ -181,21 +183,21 @@ fn a_node_without_tls_is_told_from_one_with_it() {
 }
 
 #[test]
-fn a_node_that_allows_old_versions_only_is_told() {
+fn node_with_old_tls_versions_only_is_an_error() {
     let pair = self_signed("/CN=node");
-    // Later releases know them no more.
+    // Later releases do not support them.
     for release in [23, 25, 27] {
         on_release(release, |otp| {
             let secure = start(otp, &pair, &pair, "{versions, ['tlsv1.1']}", "");
             let error = secure.connect_here(&Given::default()).unwrap_err();
             println!("OTP {release}: {error}");
-            assert_says(&error, &["TLS 1.2 or 1.3", "versions"]);
+            assert_says(&error, &["1.2", "1.3", "versions"]);
         });
     }
 }
 
 #[test]
-fn a_node_that_has_no_common_cipher_is_told() {
+fn no_common_cipher_is_an_error() {
     let pair = self_signed("/CN=node");
     on_each_release(|otp| {
         // Without forward secrecy or authenticated encryption.
@@ -208,7 +210,7 @@ fn a_node_that_has_no_common_cipher_is_told() {
 }
 
 #[test]
-fn a_wrong_cookie_is_told_over_tls_too() {
+fn wrong_cookie_over_tls_is_an_error() {
     let pair = self_signed("/CN=node");
     on_each_release(|otp| {
         let secure = start(otp, &pair, &pair, "", "");
@@ -222,7 +224,7 @@ fn a_wrong_cookie_is_told_over_tls_too() {
 }
 
 #[test]
-fn what_of_the_nodes_own_files_could_not_be_used_is_told() {
+fn unusable_files_of_the_node_are_reported() {
     let issuer = Issuer::new("Test CA");
     let pair = issuer.issue(&LOOPBACK);
     on_each_release(|otp| {
@@ -231,18 +233,24 @@ fn what_of_the_nodes_own_files_could_not_be_used_is_told() {
         files.write("node.pem", &pair.certificate);
         files.write("locked.key", &encrypted(&pair.key));
         files.write("ca.pem", &issuer.0.certificate);
-        let folder = files.seen("");
+        let folder = files.node_path("");
         let options = format!("[{{server, [{{certfile, \"FOLDER/node.pem\"}}, {server}]}}].");
         files.write("options", options.replace("FOLDER", folder.trim_end_matches('/')).as_bytes());
-        let node = otp.start_with(&["-proto_dist", "inet_tls", "-ssl_dist_optfile", &files.seen("options")]);
+        let node =
+            otp.start_with(&["-proto_dist", "inet_tls", "-ssl_dist_optfile", &files.node_path("options")]);
         let secure = Secure { node, files };
         let error = secure.connect_here(&Given::default()).unwrap_err();
         assert!(matches!(error, AttachError::CertificateDemanded { .. }), "{error:?}");
         assert_says(
             &error,
-            &["of its own files: ", "locked.key", "encrypted with a password", "openssl pkey"],
+            &[
+                "in the node's own options and files: ",
+                "locked.key",
+                "encrypted with a password",
+                "openssl pkey",
+            ],
         );
-        // The user has been told what to do.
+        // The remedy that the error names.
         let own = tempfile::tempdir().unwrap();
         let given = Given {
             certificate: Some(secure.files.path("node.pem")),
@@ -254,7 +262,7 @@ fn what_of_the_nodes_own_files_could_not_be_used_is_told() {
 }
 
 #[test]
-fn files_that_the_user_gives_must_be_sound() {
+fn unusable_files_of_the_user_are_errors() {
     let (one, other) = (self_signed("/CN=one"), self_signed("/CN=other"));
     let folder = tempfile::tempdir().unwrap();
     let check = |given: Given, parts: &[&str]| {
@@ -277,11 +285,11 @@ fn files_that_the_user_gives_must_be_sound() {
     let key = file(&folder, "locked.key", &encrypted(&one.key));
     check(Given { certificate, key, ..Given::default() }, &["locked.key", "encrypted with a password"]);
     let name = Some("no name".to_owned());
-    check(Given { server_name: name, ..Given::default() }, &["no certificate can be for \"no name\""]);
+    check(Given { server_name: name, ..Given::default() }, &["invalid server name \"no name\""]);
 }
 
 #[test]
-fn a_stopped_node_is_a_timeout_with_the_reason() {
+fn stopped_node_is_a_timeout_with_the_reason() {
     let pair = self_signed("/CN=node");
     on_each_release(|otp| {
         let secure = start(otp, &pair, &pair, "", "");
@@ -297,7 +305,7 @@ fn a_stopped_node_is_a_timeout_with_the_reason() {
     });
 }
 
-/// Something that listens, and says this after the first word of each client.
+/// A listener that calls `says` after the first byte of each client.
 fn peer(says: impl Fn(&mut TcpStream) + Send + Copy + 'static) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -327,7 +335,7 @@ fn connect_to(target: &str, timeout: Duration) -> AttachError {
 }
 
 #[test]
-fn what_is_no_node_is_told_apart() {
+fn other_peers_are_distinct_errors() {
     let check = |says: &'static [u8], expect: fn(&AttachError) -> bool| {
         let target = peer(move |stream| stream.write_all(says).unwrap());
         let error = connect_to(&target, PATIENCE);
@@ -336,15 +344,15 @@ fn what_is_no_node_is_told_apart() {
     check(b"", |error| matches!(error, AttachError::ClosedEarly { over_tls: true, .. }));
     check(b"HTTP/1.1 400 Bad Request\r\n\r\n", |error| matches!(error, AttachError::NoTls { .. }));
     check(&[0x16, 3, 3, 0, 9, 2], |error| matches!(error, AttachError::ClosedEarly { over_tls: true, .. }));
-    // Alerts: of the version, of anything.
+    // Alerts: protocol_version, internal_error.
     check(&[0x15, 3, 3, 0, 2, 2, 70], |error| matches!(error, AttachError::TlsTooOld { .. }));
     check(&[0x15, 3, 3, 0, 2, 2, 80], |error| matches!(error, AttachError::TlsFailed { .. }));
 }
 
 #[test]
-fn a_peer_that_drips_is_given_up_at_the_deadline() {
+fn slowly_sending_peer_times_out() {
     let target = peer(|stream| {
-        // The beginning of a record, and then a byte at a time, each in time.
+        // The begin of a record, and then single bytes, each before the deadline.
         let mut sent = stream.write_all(&[0x16, 3, 3, 0x40, 0]);
         let until = soon();
         while sent.is_ok() && Instant::now() < until {
@@ -354,5 +362,5 @@ fn a_peer_that_drips_is_given_up_at_the_deadline() {
     });
     let error = connect_to(&target, Duration::from_millis(300));
     assert!(matches!(error, AttachError::TimedOut { step: Step::Tls, .. }), "{error:?}");
-    assert_says(&error, &["has begun TLS but was not ready with it within 0.3 s"]);
+    assert_says(&error, &["began the TLS handshake but did not complete it within 0.3 s"]);
 }

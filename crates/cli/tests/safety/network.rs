@@ -95,7 +95,7 @@ fn cut(otp: &Otp) {
         reasons.join("; ").replace(&node.name, "NODE"),
     );
     assert!(
-        reasons.iter().any(|reason| reason.contains("did not answer") || reason.contains("said nothing")),
+        reasons.iter().any(|reason| reason.contains("did not answer") || reason.contains("sent nothing")),
         "{reasons:#?}"
     );
 

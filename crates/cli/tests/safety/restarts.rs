@@ -45,7 +45,7 @@ fn a_node_that_is_started_again_and_again_is_recorded_each_time() {
         let gaps = gaps(&file);
         assert!(gaps.len() >= restarts, "{gaps:#?}");
         let reasons =
-            ["is lost", "knows no node", "cannot be reached", "looked for again", "closed the connection"];
+            ["is lost", "knows no node", "cannot be reached", "reconnecting", "closed the connection"];
         let unknown: Vec<_> =
             gaps.iter().filter(|gap| !reasons.iter().any(|reason| gap.contains(reason))).collect();
         assert!(unknown.is_empty(), "{unknown:#?}");

@@ -7,7 +7,7 @@ fn number(value: i64) -> Value<'static> {
 }
 
 #[test]
-fn what_rabbitmq_counts_becomes_series_of_queues_and_clients() {
+fn rabbitmq_counters_become_series() {
     let name = "10.0.0.7:4 -> 10.0.0.1:5 - worker";
     let client = |again: i64| {
         let counts = [number(2 * again), number(again), number(5), number(30)];
@@ -62,7 +62,7 @@ fn what_rabbitmq_counts_becomes_series_of_queues_and_clients() {
             "broker_opener/php\u{1f}web/connections=9".to_owned(),
         ]
     );
-    // Of any other node.
+    // A node without RabbitMQ.
     let sample = recording.add(vec![done("broker", &[]), done("broker_clients", &[])]).unwrap();
     assert!(sample.gaps.is_empty() && recording.readings(&sample).is_empty());
 }

@@ -1,4 +1,4 @@
-//! What the VM tells by itself.
+//! System monitor events.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn events(
 }
 
 #[test]
-fn events_are_told_when_they_happened_with_their_process() {
+fn events_have_their_time_and_process() {
     let row = |kind: &'static str, more: &[(&'static str, Value<'static>)]| {
         let mut pairs = vec![
             ("kind", Value::atom(kind)),
@@ -67,13 +67,13 @@ fn events_are_told_when_they_happened_with_their_process() {
     let counts = [("long_schedule", 3, 400), ("long_gc", 1, 120), ("busy_dist_port", 1, 0)];
     let sample = recording.add(vec![events("monitor", 1, rows, &counts)]).unwrap();
     assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
-    let told: Vec<_> = sample
+    let found: Vec<_> = sample
         .events
         .iter()
         .map(|event| (event.t, event.kind.as_str(), event.subject.as_str(), event.detail.as_str()))
         .collect();
     assert_eq!(
-        told,
+        found,
         [
             (600_000, "long_schedule", "app:init/1 (<0.9.0>)", "230 ms from app:loop/0"),
             (600_000, "long_gc", "big (<0.9.0>)", "120 ms, 2 MB of heap"),
@@ -82,7 +82,7 @@ fn events_are_told_when_they_happened_with_their_process() {
                 1_002_000,
                 "event_flood",
                 "",
-                "they came so fast that telling them was stopped for a second each time"
+                "too many events; monitoring paused for a second or longer each time"
             ),
         ]
     );
@@ -103,7 +103,7 @@ fn events_are_told_when_they_happened_with_their_process() {
 }
 
 #[test]
-fn a_system_monitor_of_somebody_else_is_a_gap() {
+fn foreign_system_monitor_is_a_gap() {
     let Value::Tuple(mut item) = events("taken", 0, Vec::new(), &[]) else { panic!("no item") };
     let Some(Value::Map(pairs)) = item.last_mut() else { panic!("no map") };
     pairs.push((Value::atom("owner"), binary("<0.7.0>")));
@@ -112,7 +112,7 @@ fn a_system_monitor_of_somebody_else_is_a_gap() {
     let sample = recording.add(vec![Value::Tuple(item)]).unwrap();
     let gaps: Vec<_> =
         sample.gaps.iter().map(|gap| (gap.source.as_str(), gap.kind, gap.reason.as_str())).collect();
-    let reason = "the VM's system_monitor belongs to sysmon <0.7.0>, and is left to it";
+    let reason = "the VM's only system_monitor is in use by sysmon <0.7.0>";
     assert_eq!(gaps, [("vm.events", TroubleKind::Denied, reason)]);
     assert!(recording.readings(&sample).is_empty());
 }

@@ -1,4 +1,4 @@
-//! Counts of locks: from the agent's terms to rows.
+//! Lock counts: from the agent's terms to rows.
 
 use beamtune_model::{LockRow, LockSession};
 
@@ -52,7 +52,7 @@ fn counted(
 }
 
 #[test]
-fn classes_single_locks_and_the_rest_of_their_name_are_rows() {
+fn classes_and_locks_become_rows() {
     let slots = || vec![place("beam/erl_db_hash.c", [400, 90, 40, 5_000, 38], &[0, 3, 35])];
     let classes = vec![
         class("db_hash_slot", 128, vec![place("", [0, 7, 1, 0, 0], &[]), slots().remove(0)]),
@@ -110,33 +110,33 @@ fn classes_single_locks_and_the_rest_of_their_name_are_rows() {
 }
 
 #[test]
-fn what_came_between_is_a_remark() {
+fn disturbances_are_remarks() {
     let mut recording = Recording::default();
     let mut numbers_of = NUMBERS;
     numbers_of[4].1 = 3;
     let sample = recording.add(vec![counted(&numbers_of, Vec::new(), Vec::new(), true)]).unwrap();
-    let expect = "somebody else has set another mask meanwhile, or has begun to count anew; \
-                  the locks of the category process were counted before and are not any more, since counting those of so many \
-                  processes again would take 1 kB for each lock; `erts_debug:lcnt_control(mask, Categories)` in its shell does that; \
-                  3 counts are of more places in the source than there was room for";
+    let expect = "another user of lock counting changed the mask or reset the counters meanwhile; \
+                  locks of the category process were counted before and no longer are, since the node has too many processes \
+                  (1 kB for each lock); `erts_debug:lcnt_control(mask, Categories)` in the node's shell switches it on; \
+                  3 counts have no source location, since the table of locations was full";
     assert_eq!(sample.lock_sessions[0].remark, expect);
 }
 
 #[test]
-fn why_nothing_was_counted_is_a_gap_with_what_to_do() {
-    for (told, kind, reason) in [
+fn refusal_is_a_gap_with_a_remedy() {
+    for (outcome, kind, reason) in [
         ("not_lcnt", TroubleKind::Unsupported, "beamtune emulator"),
         ("busy", TroubleKind::Denied, "try again"),
         ("copy_save", TroubleKind::Denied, "lcnt_control(copy_save, false)"),
-        ("too_large", TroubleKind::Denied, "leave out the locks of processes"),
+        ("too_large", TroubleKind::Denied, "leave out the category process"),
         ("limit", TroubleKind::TimedOut, "allow more time"),
         ("no_answer", TroubleKind::TimedOut, "dirty CPU schedulers"),
         ("lost", TroubleKind::Gone, "try again"),
-        ("a_word_of_tomorrow", TroubleKind::Denied, "a_word_of_tomorrow"),
+        ("unknown_outcome", TroubleKind::Denied, "unknown_outcome"),
     ] {
         let mut recording = Recording::default();
-        let sample = recording.add(vec![done("locks", &[("told", Value::atom(told))])]).unwrap();
-        let [gap] = &sample.gaps[..] else { panic!("{told}: {:?}", sample.gaps) };
+        let sample = recording.add(vec![done("locks", &[("told", Value::atom(outcome))])]).unwrap();
+        let [gap] = &sample.gaps[..] else { panic!("{outcome}: {:?}", sample.gaps) };
         assert_eq!((gap.source.as_str(), gap.kind), ("vm.locks", kind));
         assert!(gap.reason.contains(reason), "{}", gap.reason);
         assert!(sample.lock_sessions.is_empty() && sample.locks.is_empty());
@@ -144,7 +144,7 @@ fn why_nothing_was_counted_is_a_gap_with_what_to_do() {
 }
 
 #[test]
-fn an_estimate_alone_is_no_session() {
+fn estimate_is_not_a_session() {
     let mut recording = Recording::default();
     let estimate = done("locks", &[("told", Value::atom("ok")), ("estimate", map(&[]))]);
     let sample = recording.add(vec![estimate]).unwrap();
@@ -152,7 +152,7 @@ fn an_estimate_alone_is_no_session() {
 }
 
 #[test]
-fn counts_that_make_no_sense_are_a_gap_and_no_session() {
+fn malformed_counts_are_a_gap() {
     let check = |item: Value<'static>| {
         let mut recording = Recording::default();
         let sample = recording.add(vec![item]).unwrap();
@@ -186,7 +186,7 @@ fn counts_that_make_no_sense_are_a_gap_and_no_session() {
 }
 
 #[test]
-fn of_endless_counts_only_so_many_rows_are_taken() {
+fn row_count_is_limited() {
     let places = || vec![place("beam/erl_db.c", [1, 1, 1, i64::MAX, 1], &[1; 90]); 3_000];
     let classes = vec![class("db_tab", 1, places()), class("db_tab_fix", 1, places())];
     let rows = vec![lock("a", Value::atom("undefined"), 1, places())];
@@ -197,7 +197,7 @@ fn of_endless_counts_only_so_many_rows_are_taken() {
 }
 
 #[test]
-fn counts_that_real_agents_have_told_are_understood() {
+fn fixtures_of_real_agents_are_decoded() {
     for release in [25, 27] {
         let sample = Recording::default().add_fixture(&format!("r{release}-sample-locks"));
         assert!(sample.gaps.is_empty(), "{release}: {:?}", sample.gaps);

@@ -1,10 +1,10 @@
-//! What messages weigh.
+//! Message sizes.
 
 use beamtune_model::MessageRow;
 
 use super::*;
 
-fn told(sizes: &[(i64, i64)], receivers: &[(&'static str, i64, i64)]) -> Value<'static> {
+fn messages(sizes: &[(i64, i64)], receivers: &[(&'static str, i64, i64)]) -> Value<'static> {
     let sizes = sizes.iter().map(|&(count, bytes)| Value::tuple([Value::from(count), Value::from(bytes)]));
     let receivers = receivers
         .iter()
@@ -23,15 +23,15 @@ fn told(sizes: &[(i64, i64)], receivers: &[(&'static str, i64, i64)]) -> Value<'
 }
 
 #[test]
-fn what_messages_weigh_becomes_rows() {
+fn message_sizes_become_rows() {
     let mut recording = Recording::default();
-    let items = vec![told(&[(7, 700), (2, 800_000)], &[("<0.9.0>", 2, 800_000)])];
+    let items = vec![messages(&[(7, 700), (2, 800_000)], &[("<0.9.0>", 2, 800_000)])];
     let sample = recording.add(items).unwrap();
     assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
     let t = sample.messages[0].t;
-    let look = MessageRow { t, us: 12_000, active: 300, sampled: 150, ..MessageRow::default() };
-    let small = MessageRow { messages: 7, bytes: 700, off_heap: 2, ..look.clone() };
-    let large = MessageRow { messages: 2, bytes: 800_000, ..look.clone() };
+    let totals = MessageRow { t, us: 12_000, active: 300, sampled: 150, ..MessageRow::default() };
+    let small = MessageRow { messages: 7, bytes: 700, off_heap: 2, ..totals.clone() };
+    let large = MessageRow { messages: 2, bytes: 800_000, ..totals.clone() };
     let to = MessageRow {
         t,
         pid: Some("<0.9.0>".to_owned()),
@@ -40,15 +40,15 @@ fn what_messages_weigh_becomes_rows() {
         ..MessageRow::default()
     };
     assert_eq!(sample.messages, [small, large, to]);
-    // That nothing came is told as well.
-    let sample = recording.add(vec![told(&[], &[])]).unwrap();
-    let none = MessageRow { t: sample.messages[0].t, off_heap: 2, ..look };
+    // A sample without messages is a row, too.
+    let sample = recording.add(vec![messages(&[], &[])]).unwrap();
+    let none = MessageRow { t: sample.messages[0].t, off_heap: 2, ..totals };
     assert_eq!(sample.messages, [none]);
-    assert!(recording.add(vec![told(&[(1, -5)], &[])]).unwrap().messages.is_empty());
+    assert!(recording.add(vec![messages(&[(1, -5)], &[])]).unwrap().messages.is_empty());
 }
 
 #[test]
-fn what_real_agents_tell_of_messages_is_understood() {
+fn fixtures_of_real_agents_are_decoded() {
     for release in [23, 25, 27, 29] {
         let mut recording = Recording::default();
         recording.add_fixture(&format!("r{release}-sample-facts"));

@@ -1,4 +1,4 @@
-//! Items that are read only when somebody asks for them by name, from real nodes of each release.
+//! Explicit items from real nodes of each release.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "test code")]
 
@@ -13,7 +13,7 @@ use beamtune_model::{AllocationRow, CarrierRow, Group, LockRow, Sample, TroubleK
 use common::recorder::{Recorder, access};
 use common::{Otp, PATIENCE, TestNode, evaluate, eventually, on_each_lcnt, on_each_release};
 
-/// Processes that have had so many binaries of 400 bytes, and keep some tenths of them.
+/// Starts processes that create `each` binaries of 400 bytes and keep some tenths of them.
 fn fragment(node: &TestNode, processes: u32, each: u32, tenths: u32) {
     let expression = format!(
         "Self = self(), \
@@ -31,16 +31,16 @@ fn fragment(node: &TestNode, processes: u32, each: u32, tenths: u32) {
     assert_eq!(made.root().as_u64().unwrap(), u64::from(processes));
 }
 
-fn asked(recorder: &mut Recorder, items: Vec<Explicit>) -> Sample {
+fn request(recorder: &mut Recorder, items: Vec<Explicit>) -> Sample {
     recorder.source.ask_once(items);
     recorder.sample(true, PATIENCE).unwrap()
 }
 
-/// The same, asked until all that should have answered has: on a busy machine a scheduler may be late.
-fn answered(recorder: &mut Recorder, what: &What) -> Sample {
+/// Requests an item until the answer is complete: on a busy machine a scheduler may answer late.
+fn request_complete(recorder: &mut Recorder, what: &What) -> Sample {
     let mut answered = None;
     eventually("an answer in time", || {
-        let sample = asked(recorder, vec![Explicit::new(what.clone())]);
+        let sample = request(recorder, vec![Explicit::new(what.clone())]);
         let mut skipped = sample
             .carriers
             .iter()
@@ -58,7 +58,7 @@ fn bytes<'a>(rows: impl IntoIterator<Item = &'a CarrierRow>) -> i64 {
     rows.into_iter().map(|row| row.bytes).sum()
 }
 
-/// What the VM counts of all its carriers, in bytes.
+/// Size of all carriers as the VM counts them, in bytes.
 fn counted(recorder: &Recorder, sample: &Sample) -> i64 {
     let is_size =
         |name: &str| ["mbcs_carriers_size", "pool_carriers_size", "sbcs_carriers_size"].contains(&name);
@@ -69,7 +69,7 @@ fn counted(recorder: &Recorder, sample: &Sample) -> i64 {
         .sum()
 }
 
-/// What is asked for while the carriers that the VM counts are the same before and after; and how many bytes these are.
+/// Repeats a request until the VM's carriers have the same size before and after; returns its sample and that size, in bytes.
 fn while_steady(recorder: &mut Recorder, mut ask: impl FnMut(&mut Recorder) -> Sample) -> (Sample, i64) {
     let count = |recorder: &mut Recorder| {
         let sample = recorder.sample(true, PATIENCE).unwrap();
@@ -77,7 +77,7 @@ fn while_steady(recorder: &mut Recorder, mut ask: impl FnMut(&mut Recorder) -> S
     };
     let mut found = None;
     let mut before = count(recorder);
-    eventually("carriers that hold still", || {
+    eventually("carriers of constant size", || {
         let sample = ask(recorder);
         let after = count(recorder);
         println!("{before} bytes before, {after} after");
@@ -88,19 +88,19 @@ fn while_steady(recorder: &mut Recorder, mut ask: impl FnMut(&mut Recorder) -> S
 }
 
 #[test]
-fn carriers_are_told_once_and_are_all_that_the_vm_counts() {
+fn carriers_are_reported_once_and_match_the_vms_count() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         fragment(&node, 40, 3_000, 3);
         let mut recorder = Recorder::attach(&node.name);
         let plain = recorder.sample(true, PATIENCE).unwrap();
-        assert!(plain.carriers.is_empty(), "nobody has asked");
+        assert!(plain.carriers.is_empty(), "not requested");
         let all = What::Carriers(Walk::default());
-        let (sample, counted) = while_steady(&mut recorder, |recorder| answered(recorder, &all));
+        let (sample, counted) = while_steady(&mut recorder, |recorder| request_complete(recorder, &all));
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
-        let told = bytes(&sample.carriers);
-        println!("OTP {}: {told} of {counted} bytes", otp.release);
-        assert!((told - counted).abs() < counted / 100, "{told} of {counted} bytes");
+        let reported = bytes(&sample.carriers);
+        println!("OTP {}: {reported} of {counted} bytes", otp.release);
+        assert!((reported - counted).abs() < counted / 100, "{reported} of {counted} bytes");
         let walked: Vec<_> = sample.carriers.iter().filter(|row| row.skipped.is_none()).collect();
         assert!(bytes(walked.iter().copied()) > counted / 4, "{walked:?}");
         let t = sample.carriers[0].t;
@@ -117,18 +117,18 @@ fn carriers_are_told_once_and_are_all_that_the_vm_counts() {
             assert!(row.free.is_sorted_by_key(|size| size.from), "{row:?}");
         }
         let again = recorder.sample(true, PATIENCE).unwrap();
-        assert!(again.carriers.is_empty(), "it was asked once");
+        assert!(again.carriers.is_empty(), "requested once only");
     });
 }
 
 #[test]
-fn what_a_walk_costs_is_known_before() {
+fn cost_of_a_carrier_walk_is_estimated() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         fragment(&node, 20, 6_000, 10);
         let mut recorder = Recorder::attach(&node.name);
         let walk = Walk { pools: true, ..Walk::default() };
-        // On a busy machine the one by which it is measured may be late.
+        // On a busy machine, the instance used for calibration may answer late.
         let mut cost = recorder.source.estimate_walk(&walk, PATIENCE).unwrap();
         eventually("a measurement in time", || {
             let is_measured = cost.measured_by.is_some();
@@ -144,9 +144,9 @@ fn what_a_walk_costs_is_known_before() {
             "{cost:?}"
         );
         assert!(cost.skipped.is_empty() && cost.measured_by.is_some(), "{cost:?}");
-        // The next sample is answered as any other.
+        // The next sample is answered as usual.
         let some = Walk { allocators: vec!["binary_alloc".to_owned()], pools: true };
-        let sample = asked(&mut recorder, vec![Explicit::new(What::Carriers(some.clone()))]);
+        let sample = request(&mut recorder, vec![Explicit::new(What::Carriers(some.clone()))]);
         assert!(sample.carriers.iter().all(|row| row.allocator == "binary_alloc"), "{:?}", sample.carriers);
         let of_some = recorder.source.estimate_walk(&some, PATIENCE).unwrap();
         assert!(of_some.bytes < cost.bytes && of_some.bytes > 0, "{of_some:?} of {cost:?}");
@@ -154,34 +154,35 @@ fn what_a_walk_costs_is_known_before() {
 }
 
 #[test]
-fn a_walk_ends_when_its_time_is_over_and_says_what_it_left_out() {
+fn carrier_walk_ends_at_its_limit_and_reports_skipped_carriers() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         fragment(&node, 100, 4_000, 10);
         let mut recorder = Recorder::attach(&node.name);
         let walk = Walk { pools: true, ..Walk::default() };
         let short = Explicit { what: What::Carriers(walk), limit: Duration::from_millis(50) };
-        let (sample, counted) = while_steady(&mut recorder, |recorder| asked(recorder, vec![short.clone()]));
+        let (sample, counted) =
+            while_steady(&mut recorder, |recorder| request(recorder, vec![short.clone()]));
         let skipped: Vec<_> = sample.carriers.iter().filter(|row| row.skipped.is_some()).collect();
         assert!(skipped.iter().any(|row| row.skipped.as_deref() == Some("limit")), "{:?}", sample.carriers);
-        let told = bytes(&sample.carriers);
-        println!("OTP {}: {told} of {counted} bytes", otp.release);
-        assert!((told - counted).abs() < counted / 100, "{told} of {counted} bytes");
+        let reported = bytes(&sample.carriers);
+        println!("OTP {}: {reported} of {counted} bytes", otp.release);
+        assert!((reported - counted).abs() < counted / 100, "{reported} of {counted} bytes");
     });
 }
 
 #[test]
-fn who_has_allocated_binaries_is_told_of_each_release() {
+fn allocations_of_binaries_are_reported() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         fragment(&node, 10, 3_000, 3);
         let mut recorder = Recorder::attach(&node.name);
         let walk = Walk { pools: true, ..Walk::default() };
-        let sample = answered(&mut recorder, &What::Allocations { walk, top: 5 });
+        let sample = request_complete(&mut recorder, &What::Allocations { walk, top: 5 });
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         let rows: Vec<_> = sample.allocations.iter().filter(|row| row.skipped.is_none()).collect();
         assert!((1..=5).contains(&rows.len()), "{:?}", sample.allocations);
-        // OTP 23 has another name for what a built-in function makes.
+        // OTP 23 uses another type for binaries created by BIFs.
         let is_binary = |row: &&&AllocationRow| {
             row.origin == "system" && ["binary", "drv_binary"].contains(&row.kind.as_str())
         };
@@ -195,11 +196,11 @@ fn who_has_allocated_binaries_is_told_of_each_release() {
 }
 
 #[test]
-fn code_is_told_by_application_of_each_release() {
+fn code_is_reported_by_application() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);
-        let sample = answered(&mut recorder, &What::CodeMemory { top: 50 });
+        let sample = request_complete(&mut recorder, &What::CodeMemory { top: 50 });
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         let of =
             |name: &str| sample.code.iter().find(|row| row.application.as_deref() == Some(name)).unwrap();
@@ -216,8 +217,8 @@ fn code_is_told_by_application_of_each_release() {
     });
 }
 
-/// Processes that do nothing and have next to no heap, of which each holds a binary of its own and all hold the same one; they
-/// have garbage of so many elements. Their pids.
+/// Starts idle processes with small heaps: each holds a binary of its own, and all share one; each has `elements` list elements
+/// of garbage. Returns their pids.
 fn holders(node: &TestNode, processes: u32, elements: u32) -> Vec<String> {
     let expression = format!(
         "Self = self(), Shared = binary:copy(<<1>>, 1000000), \
@@ -235,12 +236,12 @@ fn holders(node: &TestNode, processes: u32, elements: u32) -> Vec<String> {
 }
 
 #[test]
-fn those_who_hold_binaries_are_found_and_what_they_share_is_counted_once() {
+fn binary_holders_are_found_and_shared_binaries_count_once() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         let pids = holders(&node, 8, 10);
         let mut recorder = Recorder::attach(&node.name);
-        let sample = asked(&mut recorder, vec![Explicit::new(What::Holders { pids: Vec::new(), top: 20 })]);
+        let sample = request(&mut recorder, vec![Explicit::new(What::Holders { pids: Vec::new(), top: 20 })]);
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         for pid in &pids {
             let row = sample
@@ -255,21 +256,21 @@ fn those_who_hold_binaries_are_found_and_what_they_share_is_counted_once() {
         let each: i64 = sample.holders.iter().map(|row| row.bytes).sum();
         assert!(together >= 1_800_000 && together <= each - 6_000_000, "{together} of {each}");
         let named = What::Holders { pids: pids[..3].to_vec(), top: 1 };
-        let sample = asked(&mut recorder, vec![Explicit::new(named)]);
+        let sample = request(&mut recorder, vec![Explicit::new(named)]);
         assert_eq!(sample.holders.iter().map(|row| row.pid.clone()).collect::<Vec<_>>(), pids[..3]);
     });
 }
 
 #[test]
-fn collections_are_made_of_those_named_or_of_some_chosen_by_chance() {
+fn named_or_sampled_processes_are_garbage_collected() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         let pids = holders(&node, 300, 5_000);
         let mut recorder = Recorder::attach(&node.name);
-        // Other tests run beside this one.
+        // Other tests run at the same time.
         let calm = |whom| Collect { latency_limit: Duration::from_secs(60), ..Collect::new(whom) };
         let named = Collect { top: 5, ..calm(Whom::Named(pids[..20].to_vec())) };
-        let sample = asked(&mut recorder, vec![Explicit::new(What::Collect(named))]);
+        let sample = request(&mut recorder, vec![Explicit::new(What::Collect(named))]);
         let [row] = &sample.collections[..] else { panic!("{:?}", sample.gaps) };
         assert_eq!((row.how.as_str(), row.stopped.as_str(), row.processes), ("named", "done", 20), "{row:?}");
         assert_eq!((row.collected, sample.collected.len()), (20, 5), "{row:?}");
@@ -284,7 +285,7 @@ fn collections_are_made_of_those_named_or_of_some_chosen_by_chance() {
             assert!(pids[..20].contains(&process.pid) && process.freed() > 0, "{process:?}");
         }
         let some = calm(Whom::Sample { permille: 500, most: 10_000 });
-        let sample = asked(&mut recorder, vec![Explicit::new(What::Collect(some))]);
+        let sample = request(&mut recorder, vec![Explicit::new(What::Collect(some))]);
         let [row] = &sample.collections[..] else { panic!("{:?}", sample.gaps) };
         assert!(row.processes > 300 && (row.chosen - row.processes / 2).abs() < row.processes / 4, "{row:?}");
         assert!(row.collected > 50 && row.largest == row.chosen / 4 && row.rest_bytes > 0, "{row:?}");
@@ -293,7 +294,7 @@ fn collections_are_made_of_those_named_or_of_some_chosen_by_chance() {
 }
 
 #[test]
-fn an_item_that_takes_longer_than_the_lease_is_waited_for() {
+fn item_may_take_longer_than_the_lease() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         let pids = holders(&node, 30, 1_000);
@@ -308,26 +309,26 @@ fn an_item_that_takes_longer_than_the_lease_is_waited_for() {
             ..Collect::new(Whom::Named(pids))
         };
         let begin = Instant::now();
-        // The recorder's patience is for the other items.
+        // The recorder's time limit applies to the other items.
         recorder.source.ask_once(vec![Explicit::new(What::Collect(slow))]);
         let sample = recorder.sample(true, lease).unwrap();
         assert!(begin.elapsed() > lease, "{:?}", begin.elapsed());
         assert_eq!(sample.collections.first().map(|row| row.collected), Some(30), "{:?}", sample.gaps);
-        // The other items were read before.
+        // The other items are read first.
         let vm = recorder.last_span.unwrap();
         assert!(vm.end - vm.begin < lease.as_nanos() as i64 && sample.collections[0].t > vm.end, "{vm:?}");
     });
 }
 
 #[test]
-fn an_emulator_that_counts_no_locks_is_left_alone_and_said_to_be_none() {
+fn emulator_without_lock_counting_is_left_alone() {
     on_each_release(|otp: &Otp| {
         let node = otp.start();
         let mut recorder = Recorder::attach(&node.name);
         let locks = Locks::new(Duration::from_millis(100));
         let cost = recorder.source.estimate_locks(&locks, PATIENCE).unwrap();
         assert_eq!((cost.refused.as_deref(), cost.locks), (Some("not_lcnt"), 0), "{cost:?}");
-        let sample = asked(&mut recorder, vec![Explicit::new(What::Locks(locks))]);
+        let sample = request(&mut recorder, vec![Explicit::new(What::Locks(locks))]);
         assert!(sample.lock_sessions.is_empty() && sample.locks.is_empty());
         let [gap] = &sample.gaps[..] else { panic!("{:?}", sample.gaps) };
         assert_eq!((gap.source.as_str(), gap.kind), ("vm.locks", TroubleKind::Unsupported), "{gap:?}");
@@ -335,10 +336,10 @@ fn an_emulator_that_counts_no_locks_is_left_alone_and_said_to_be_none() {
 }
 
 #[test]
-fn locks_that_are_waited_for_are_told_with_their_table_and_its_owner() {
+fn contended_locks_are_reported_with_table_and_owner() {
     on_each_lcnt(|otp: &Otp| {
         let node = otp.start();
-        // Eight processes count in four keys of one table, all the time.
+        // Eight processes constantly update four counters in one table.
         let expression = "Self = self(), \
              spawn(fun() -> \
                  register(the_counter, self()), \
@@ -354,7 +355,7 @@ fn locks_that_are_waited_for_are_told_with_their_table_and_its_owner() {
         let cost = recorder.source.estimate_locks(&locks, PATIENCE).unwrap();
         assert!(cost.refused.is_none() && cost.locks > 300 && cost.bytes < cost.reserved_bytes, "{cost:?}");
         let few = Locks { top: 5, ..locks };
-        let sample = asked(&mut recorder, vec![Explicit::new(What::Locks(few))]);
+        let sample = request(&mut recorder, vec![Explicit::new(What::Locks(few))]);
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
         let [session] = &sample.lock_sessions[..] else { panic!("{:?}", sample.lock_sessions) };
         assert!(session.remark.is_empty() && session.told <= 5 && session.locks > 300, "{session:?}");
@@ -384,7 +385,7 @@ fn locks_that_are_waited_for_are_told_with_their_table_and_its_owner() {
             categories: LOCK_CATEGORIES.map(str::to_owned).to_vec(),
             ..Locks::new(Duration::from_millis(200))
         };
-        let sample = asked(&mut recorder, vec![Explicit::new(What::Locks(all))]);
+        let sample = request(&mut recorder, vec![Explicit::new(What::Locks(all))]);
         assert!(sample.locks.iter().any(|row| row.class == "proc_main"), "{:?}", sample.gaps);
         assert_eq!(sample.lock_sessions[0].categories, LOCK_CATEGORIES);
     });

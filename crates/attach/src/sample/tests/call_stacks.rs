@@ -1,14 +1,14 @@
-//! Where processes stand.
+//! Call stacks of waiting processes.
 
 use beamtune_model::StandRow;
 
 use super::*;
 
 #[test]
-fn where_processes_stand_becomes_rows() {
+fn call_stacks_become_rows() {
     let mut recording = Recording::default();
     let stack = || Value::list([call("gen", "do_call", 4), call("shop", "buy", 2)]);
-    let wanted = Value::list([
+    let awaited = Value::list([
         Value::tuple([binary("<0.9.0>"), Value::from(6i64)]),
         Value::tuple([binary("other@host"), Value::from(1i64)]),
     ]);
@@ -21,7 +21,7 @@ fn where_processes_stand_becomes_rows() {
                 ("waiting", Value::from(190i64)),
                 (
                     "rows",
-                    Value::list([Value::tuple([stack(), Value::from(7i64), Value::from(2i64), wanted])]),
+                    Value::list([Value::tuple([stack(), Value::from(7i64), Value::from(2i64), awaited])]),
                 ),
                 (
                     "waited_for",
@@ -38,7 +38,7 @@ fn where_processes_stand_becomes_rows() {
         .unwrap();
     assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
     let t = sample.stands[0].t;
-    let many = StandRow {
+    let sampled = StandRow {
         t,
         pid: None,
         status: "waiting".to_owned(),
@@ -49,21 +49,21 @@ fn where_processes_stand_becomes_rows() {
         on: vec![("<0.9.0>".to_owned(), 6), ("other@host".to_owned(), 1)],
         kind: None,
     };
-    let held = StandRow {
+    let blocking = StandRow {
         pid: Some("<0.9.0>".to_owned()),
         status: "running".to_owned(),
         stack: Vec::new(),
         count: 1,
         queued: 3,
         of: 0,
-        on: ["10.0.0.7:5432", "[::1]:80", "<0.10.0>"].map(|who| (who.to_owned(), 1)).to_vec(),
-        ..many.clone()
+        on: ["10.0.0.7:5432", "[::1]:80", "<0.10.0>"].map(|name| (name.to_owned(), 1)).to_vec(),
+        ..sampled.clone()
     };
-    assert_eq!(sample.stands, [many, held]);
+    assert_eq!(sample.stands, [sampled, blocking]);
 }
 
 #[test]
-fn what_has_become_of_new_processes_is_no_part_of_the_sample() {
+fn resampled_new_processes_become_separate_rows() {
     let again = Value::list([Value::tuple([
         call("shop", "cart", 1),
         Value::from(20i64),
@@ -93,7 +93,7 @@ fn what_has_become_of_new_processes_is_no_part_of_the_sample() {
 }
 
 #[test]
-fn what_real_agents_tell_of_where_processes_stand_is_understood() {
+fn fixtures_of_real_agents_are_decoded() {
     for release in [23, 25, 27, 29] {
         let mut recording = Recording::default();
         recording.add_fixture(&format!("r{release}-sample-facts"));
@@ -102,8 +102,8 @@ fn what_real_agents_tell_of_where_processes_stand_is_understood() {
             row.stack.first().is_some_and(|function| function.starts_with("gen_server:loop/"))
         };
         assert!(sample.stands.iter().any(is_idle), "OTP {release}: {:?}", sample.stands);
-        let mut by_chance = sample.stands.iter().filter(|row| row.pid.is_none() && row.kind.is_none());
-        assert!(by_chance.all(|row| row.of > 20 && row.count > 0), "OTP {release}");
+        let mut sampled = sample.stands.iter().filter(|row| row.pid.is_none() && row.kind.is_none());
+        assert!(sampled.all(|row| row.of > 20 && row.count > 0), "OTP {release}");
         let mut again = sample.stands.iter().filter(|row| row.kind.is_some());
         assert!(again.all(|row| row.of >= row.count && row.count > 0), "OTP {release}");
     }

@@ -1,4 +1,4 @@
-//! What is asked for by name: from the agent's terms to rows.
+//! Explicit items: from the agent's terms to rows.
 
 use beamtune_model::{CarrierRow, CollectRow, CollectionRow, HolderRow, SizeCount};
 
@@ -50,7 +50,7 @@ fn walk(
 }
 
 #[test]
-fn carriers_that_are_alike_are_a_row_and_those_left_out_too() {
+fn carrier_groups_and_skipped_carriers_become_rows() {
     let rows =
         vec![carrier([20, 3, 2, 3_000_000, 7], vec![blocks("eheap_alloc", 5, 900_000)], &[1, 2, 0, 4])];
     let left = vec![
@@ -90,7 +90,7 @@ fn carriers_that_are_alike_are_a_row_and_those_left_out_too() {
 }
 
 #[test]
-fn an_answer_that_makes_no_sense_is_a_gap() {
+fn malformed_answer_is_a_gap() {
     let check = |item: Value<'static>| {
         let mut recording = Recording::default();
         let sample = recording.add(vec![item]).unwrap();
@@ -98,7 +98,7 @@ fn an_answer_that_makes_no_sense_is_a_gap() {
         assert_eq!(gaps, [TroubleKind::Garbled], "{:?}", sample.gaps);
     };
     let one = |row| walk(vec![row], &[0], Vec::new(), [0, 0]);
-    // Nothing is negative: neither sizes nor counts, wherever they stand.
+    // No size and no count may be negative.
     for place in 0..5 {
         let mut of = [20, 3, 1, 4_096, 0];
         of[place] = -1;
@@ -115,7 +115,7 @@ fn an_answer_that_makes_no_sense_is_a_gap() {
 }
 
 #[test]
-fn of_endless_lists_only_so_much_is_taken() {
+fn long_lists_are_cut() {
     let one = || {
         let many = vec![blocks("eheap_alloc", 1, i64::MAX); 200];
         carrier([20, 3, 1, i64::MAX, 0], many, &[i64::MAX; 300])
@@ -146,11 +146,11 @@ fn tagged(counts: [i64; 2], sizes: &[i64], unscanned: i64, left: &[i64]) -> Valu
 }
 
 #[test]
-fn tagged_blocks_are_rows_and_what_was_not_seen_of_them_too() {
+fn tagged_and_skipped_blocks_become_rows() {
     let mut recording = Recording::default();
     let sample = recording.add(vec![tagged([7, 900], &[0, 5, 2], 400, &[2, 9, 80])]).unwrap();
     assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
-    let told: Vec<_> = sample
+    let found: Vec<_> = sample
         .allocations
         .iter()
         .map(|row| (row.origin.as_str(), row.kind.as_str(), row.skipped.as_deref(), row.blocks, row.bytes))
@@ -161,7 +161,7 @@ fn tagged_blocks_are_rows_and_what_was_not_seen_of_them_too() {
         ("", "", Some("unscanned"), 0, 400),
         ("", "", Some("rows"), 9, 80),
     ];
-    assert_eq!(told, expect);
+    assert_eq!(found, expect);
     let sizes = [SizeCount { from: 128, count: 5 }, SizeCount { from: 256, count: 2 }];
     assert_eq!(sample.allocations[0].sizes, sizes);
     for garbled in [
@@ -178,9 +178,9 @@ fn tagged_blocks_are_rows_and_what_was_not_seen_of_them_too() {
     }
 }
 
-/// Before ERTS 15.1 the VM counts a pooled carrier too few each time that a walk through them pauses.
+/// Before ERTS 15.1, the VM loses one from its count of pooled carriers each time that a carrier walk pauses.
 #[test]
-fn a_count_of_carriers_below_nothing_is_not_told() {
+fn negative_carrier_count_is_dropped() {
     let set = |carriers: i64| tuple(&[5, 6, carriers, 8, 0, 0, 0, 0, 0]);
     let instance =
         Value::tuple([binary("eheap_alloc"), Value::from(1i64), set(3), set(-2), set(0), tuple(&[1; 9])]);
@@ -189,17 +189,17 @@ fn a_count_of_carriers_below_nothing_is_not_told() {
     let mut recording = Recording::default();
     let sample = recording.add(vec![done("allocators", &pairs)]).unwrap();
     let found = recording.readings(&sample);
-    let told =
+    let has =
         |name: &str| found.iter().any(|text| text.starts_with(&format!("allocator/eheap_alloc/1/{name}=")));
     assert!(
-        told("mbcs_carriers") && told("sbcs_carriers") && told("pool_carriers_size") && told("pool_blocks"),
+        has("mbcs_carriers") && has("sbcs_carriers") && has("pool_carriers_size") && has("pool_blocks"),
         "{found:?}"
     );
-    assert!(!told("pool_carriers"), "{found:?}");
+    assert!(!has("pool_carriers"), "{found:?}");
 }
 
 #[test]
-fn an_estimate_alone_has_no_rows() {
+fn estimate_has_no_rows() {
     let mut recording = Recording::default();
     let sample = recording.add(vec![done("carriers", &[("estimate", map(&[]))])]).unwrap();
     assert!(sample.carriers.is_empty() && sample.gaps.is_empty(), "{:?}", sample.gaps);
@@ -221,7 +221,7 @@ fn code(row: Value<'static>, sums: [i64; 7]) -> Value<'static> {
 }
 
 #[test]
-fn code_is_told_by_application_and_as_sums() {
+fn code_becomes_rows_by_application_and_sums() {
     let row = |name: &'static str, numbers: [i64; 3]| {
         let [modules, bytes, old] = numbers.map(Value::from);
         Value::tuple([binary(name), modules, bytes, old])
@@ -231,12 +231,12 @@ fn code_is_told_by_application_and_as_sums() {
     let mut sample = recording.add(vec![code(row("stdlib", [90, 4_000_000, 70]), sums)]).unwrap();
     assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
     sample.code.extend(recording.add(vec![code(row("", [1, 2, 3]), sums)]).unwrap().code);
-    let told: Vec<_> = sample
+    let found: Vec<_> = sample
         .code
         .iter()
         .map(|row| (row.application.as_deref(), row.modules, row.bytes, row.old_bytes))
         .collect();
-    assert_eq!(told, [(Some("stdlib"), 90, 4_000_000, 70), (None, 1, 2, 3)]);
+    assert_eq!(found, [(Some("stdlib"), 90, 4_000_000, 70), (None, 1, 2, 3)]);
     let expect = [
         "modules=100",
         "size=5000000",
@@ -275,11 +275,11 @@ const HELD: [(&str, i64); 7] = [
     ("alone_bytes", 9_000),
 ];
 
-fn holder(told: &'static str, held: &[(&'static str, i64)]) -> Value<'static> {
+fn holder(outcome: &'static str, held: &[(&'static str, i64)]) -> Value<'static> {
     let mut pairs = numbered(held);
     pairs.extend([
         ("pid", binary("<0.9.0>")),
-        ("told", Value::atom(told)),
+        ("told", Value::atom(outcome)),
         ("name", binary("cache")),
         ("initial_call", call("cache", "init", 1)),
     ]);
@@ -300,7 +300,7 @@ fn held(rows: Vec<Value<'static>>, complete: bool, sums: [i64; 2]) -> Value<'sta
 }
 
 #[test]
-fn holders_are_told_with_what_they_hold_alone() {
+fn binary_holders_become_rows_and_sums() {
     let mut recording = Recording::default();
     let rows = vec![holder("ok", &HELD), holder("no_answer", &HELD[..2])];
     let sample = recording.add(vec![held(rows.clone(), true, [6, 80_000])]).unwrap();
@@ -332,7 +332,7 @@ fn holders_are_told_with_what_they_hold_alone() {
     assert_eq!(sample.holders, [asked, not_asked]);
     let sums = ["processes//held_binaries=6", "processes//held_binaries_size=80000"];
     assert_eq!(recording.readings(&sample), sums);
-    // A sum over less than all is none.
+    // An incomplete sum is dropped.
     let sample = recording.add(vec![held(rows, false, [6, 80_000])]).unwrap();
     assert_eq!((sample.holders.len(), recording.readings(&sample).len()), (2, 0));
     for place in 0..HELD.len() {
@@ -348,7 +348,7 @@ fn holders_are_told_with_what_they_hold_alone() {
         assert!(matches!(&gaps[..], [gap] if gap.kind == TroubleKind::Garbled), "{gaps:?}");
     }
     let many = vec![holder("ok", &HELD); 1_500];
-    assert_eq!(recording.add(vec![held(many, true, [0, 0])]).unwrap().holders.len(), MOST_ROWS);
+    assert_eq!(recording.add(vec![held(many, true, [0, 0])]).unwrap().holders.len(), MAX_ROWS);
 }
 
 const COLLECTED: [(&str, i64); 16] = [
@@ -399,7 +399,7 @@ fn collection(
 }
 
 #[test]
-fn a_collection_is_told_with_why_it_ended_and_who_gave_back_the_most() {
+fn garbage_collection_becomes_rows() {
     let row =
         [("heap_before", 500), ("heap_after", 100), ("binary_before", 60), ("binary_after", 10), ("us", 4)];
     let mut recording = Recording::default();
@@ -476,10 +476,10 @@ fn a_collection_is_told_with_why_it_ended_and_who_gave_back_the_most() {
 }
 
 #[test]
-fn what_real_agents_have_answered_is_understood() {
+fn fixtures_of_real_agents_are_decoded() {
     for release in [23, 25, 27, 29] {
         let sample = Recording::default().add_fixture(&format!("r{release}-sample-asked"));
-        // These emulators count no locks.
+        // These emulators do not count locks.
         let [gap] = &sample.gaps[..] else { panic!("{release}: {:?}", sample.gaps) };
         assert_eq!((gap.source.as_str(), gap.kind), ("vm.locks", TroubleKind::Unsupported), "{release}");
         assert!(sample.carriers.iter().any(|row| row.skipped.is_none() && !row.blocks.is_empty()));
