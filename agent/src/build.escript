@@ -1,9 +1,8 @@
 #!/usr/bin/env escript
 %% Called by scripts/agent-build.sh: build.escript SOURCE_FOLDER OUTPUT_FOLDER HASH
 %%
-%% Everything that could differ between two builds of the same source is kept out: paths (the source and its parts go by
-%% their names without the folder), the keeper's line numbers, and the chunks that the loader does not need (compiler version,
-%% options).
+%% Builds are reproducible. The output has no paths (the source and its parts are named without their folder), no line
+%% numbers of the keeper, and no chunks that the loader does not need (compiler version, options).
 -mode(compile).
 
 main([Source, Out, Hash]) ->
@@ -37,7 +36,7 @@ agent(File, Name, Options) ->
     {ok, {Name, Stripped}} = beam_lib:strip(Beam),
     Stripped.
 
-%% OTP 25's compiler turns error({badrecord, R}) into an instruction that OTP 23 has not, also with the option r23.
+%% OTP 25's compiler turns error({badrecord, R}) into an instruction that OTP 23 does not have, even with the option r23.
 without_badrecord({call, Anno, {remote, _, {atom, _, erlang}, {atom, _, error}} = Error, [{tuple, _, [{atom, _, badrecord}, _]}]}) ->
     {call, Anno, Error, [{atom, Anno, badrecord}]};
 without_badrecord(Tuple) when is_tuple(Tuple) -> list_to_tuple(without_badrecord(tuple_to_list(Tuple)));

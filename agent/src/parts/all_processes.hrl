@@ -1,55 +1,55 @@
 %% `procs': reductions and message queue length of every process, and from these the busiest processes and the longest queues.
-%% Both are read from outside, so no process is woken. What a process did since the last time is found by its place in the list.
+%% Both are read from outside, so no process is woken. The previous value of a process is found by its position in the list.
 
-%% A round takes this many samples, or seconds where samples come faster; fewer where a part would have fewer than READ_AT_ONCE
-%% processes (QUIET_AT_ONCE on a quiet node). The processes that stand out are read in each sample all the same (see tops/2).
+%% A round takes this many samples, or seconds if samples come faster; fewer if a part would have fewer than READ_AT_ONCE
+%% processes (QUIET_AT_ONCE on a quiet node). The top processes are read in each sample nevertheless (see tops/2).
 -define(ROUND_SAMPLES, 3).
 -define(READ_AT_ONCE, 2048).
 -define(QUIET_AT_ONCE, 512).
-%% A node is quiet while all its processes together run fewer reductions than this in a second, some 0.2 % of what one core can. None of
-%% them can be busy then. So a round may take longer: a PATIENCE-th of the seconds since the collector began, within these limits, and
-%% at least so long that a part has no more than MAX_QUIET_PART processes.
+%% A node is quiet while all its processes together run fewer reductions per second than this, some 0.2 % of one core's capacity. None of
+%% them can be busy then. So a round may take longer: 1/PATIENCE of the seconds since the collector began, within these limits, and
+%% long enough that a part has no more than MAX_QUIET_PART processes.
 -define(QUIET_PER_S, 40000).
-%% In a shorter time nothing is known: reductions are counted when a process is scheduled out, and a VM whose CPUs others use may not
-%% have done that even once (judgement).
+%% A shorter period shows nothing: reductions are counted when a process is scheduled out, which may not have happened even once on a
+%% VM whose CPUs are used by others (judgement).
 -define(QUIET_KNOWN_NS, 100000000).
 -define(PATIENCE, 2).
 -define(MIN_QUIET_SAMPLES, 4).
 -define(MAX_QUIET_SAMPLES, 16).
 -define(MAX_QUIET_PART, 50000).
-%% On a quiet node a book of all processes is used this many times as long.
--define(QUIET_BOOK, 5).
-%% A round takes no longer than that even where it costs more than the budget, up to this share of a core (millionths), which is
-%% lower on a quiet node, and higher in the very first round, before which no busy process is known.
+%% On a quiet node, a list table of all processes is used this many times as long.
+-define(QUIET_LIST_FACTOR, 5).
+%% A round takes no longer even if it exceeds the budget, up to this share of a core (millionths), which is lower on a quiet node,
+%% and higher in the very first round, before which no busy process is known.
 -define(ROUND_PPM, 100000).
 -define(QUIET_PPM, 30000).
 -define(FIRST_ROUND_PPM, 300000).
-%% More work than this is not done at once when a sample is asked for, but little by little before the next one: at priority
-%% high it would keep others from a scheduler.
+%% More work than this is not done when a sample is requested, but in steps before the next one: at priority high it would keep
+%% others off a scheduler.
 -define(AT_ONCE_NS, 5000000).
-%% One step of it: about as long as anybody's time slice. A step costs some 0.1 ms besides, since it wakes the collector and the reader.
+%% Length of one step: about that of a time slice. A step costs some 0.1 ms more, since it wakes the collector and the reader.
 -define(READ_NS, 1000000).
-%% A book is used for one second for each so many processes in it, since making it costs as much as reading all of them. The number
-%% of processes does not say whether there are new ones: others end.
+%% A list table is used for one second per this many processes, since building it costs as much as reading all of them. The process
+%% count does not tell whether there are new ones, because others end.
 -define(LISTED_PER_S, 50000).
 
-%% hot: in the very first round, when nothing is known of before, those that have done the most ever.
+%% hot: in the very first round, without earlier values, the processes with the most reductions in total.
 -record(seen, {place, counters, old, old_list, old_place, old_counters, own,
                delta = 0, queue_sum = 0, queue_max = 0, queue_nonempty = 0, new = 0, gone = 0, dead = 0, fresh = [],
-               %% Those that did something: how many, and which of them, by chance; the next one is taken after so many.
+               %% Active processes: number, a random sample of them, and after how many the next one is chosen.
                active = 0, chosen = {0, []}, stride, skip,
                busy, queued, hot}).
 
-%% A part that is small is read when it is asked for. A large one has been read since the last sample, in steps (see step/1).
+%% A small part is read on request. A large one was read since the last sample, in steps (see step/1).
 procs(Top, #state{procs = Procs} = State) ->
     case part(State#state{procs = quiet(Procs#procs{top = Top}, State)}) of
         #state{procs = #procs{seen = none}} = Listing -> {nothing_read(Listing), Listing};
         Read ->
-            {Value, Told} = end_procs(Read),
-            {Value, go_on_before_next(Told)}
+            {Value, Ended} = end_procs(Read),
+            {Value, continue_before_next(Ended)}
     end.
 
-%% Finds out whether the node is quiet.
+%% Determines whether the node is quiet.
 quiet(#procs{did = Before} = Procs, #state{own = Own}) ->
     case now_ns() of
         Now when Before =/= none, Now - element(1, Before) < ?QUIET_KNOWN_NS -> Procs;
@@ -75,18 +75,18 @@ part(#state{procs = #procs{seen = none}} = State) ->
             end
     end;
 part(#state{procs = #procs{round = #round{scanned = 0}}} = State) ->
-    %% No step had its turn yet.
+    %% No step has run yet.
     step(State);
 part(State) ->
     State.
 
-%% The list is still being made.
+%% The answer while the list is still being built.
 nothing_read(#state{procs = #procs{round = Round}}) ->
     Head = unread(Round, erlang:system_info(process_count)),
     Head#{queue_sum => 0, queue_max => 0, queue_nonempty => 0, new => 0, gone => 0, step_us => 0,
           top_reductions => [], top_queues => [], skipped => skipped(now_ns())}.
 
-go_on_before_next(State) ->
+continue_before_next(State) ->
     case min(due(State), (State#state.procs)#procs.round#round.total) * cost(State) > ?AT_ONCE_NS of
         true ->
             case begin_part(State) of
@@ -98,20 +98,20 @@ go_on_before_next(State) ->
 
 cost(#state{procs = #procs{round = #round{cost_ns = Cost}}}) -> Cost.
 
-%% How many processes are to be read in one interval between samples.
+%% Number of processes to read in one interval between samples.
 due(#state{procs = #procs{round = #round{total = Total} = Round} = Procs, interval_ns = Interval} = State) ->
     Budgeted = quota(Round, 45, Interval, State),
-    %% Of a round that takes so many seconds, what is due in this time.
+    %% The number due in Ns of a round that takes Seconds.
     Due = fun(Ns, Seconds) -> Total * Ns div (Seconds * ?FIRST_INTERVAL_NS) + 1 end,
     Within = min(Interval, ?FIRST_INTERVAL_NS),
-    Most = fun(Ppm) -> Interval * Ppm div (1000000 * cost(State)) end,
+    Max = fun(Ppm) -> Interval * Ppm div (1000000 * cost(State)) end,
     case is_first_round(Procs) of
-        true -> max(Budgeted, min(Due(Within, 1), Most(?FIRST_ROUND_PPM)));
+        true -> max(Budgeted, min(Due(Within, 1), Max(?FIRST_ROUND_PPM)));
         false ->
             Samples = round_samples(State),
             AtOnce = case Procs of #procs{quiet = true} -> ?QUIET_AT_ONCE; _ -> ?READ_AT_ONCE end,
             Parts = max(1, min(Samples, (Total + AtOnce - 1) div AtOnce)),
-            max(min(Budgeted, Due(max(Interval, ?FIRST_INTERVAL_NS), Parts)), min(Due(Within, Samples), Most(round_ppm(Procs))))
+            max(min(Budgeted, Due(max(Interval, ?FIRST_INTERVAL_NS), Parts)), min(Due(Within, Samples), Max(round_ppm(Procs))))
     end.
 
 is_first_round(#procs{old = Old, old_counters = OldCounters}) -> Old =/= same andalso OldCounters =:= none.
@@ -124,7 +124,7 @@ round_samples(#state{began_ns = Began, procs = #procs{round = #round{total = Tot
     ByAge = max(?MIN_QUIET_SAMPLES, min(?MAX_QUIET_SAMPLES, (now_ns() - Began) div (?PATIENCE * ?FIRST_INTERVAL_NS))),
     max(ByAge, Total div ?MAX_QUIET_PART).
 
-%% Spreads what is due over most of the time until the next sample; the very first round is done as fast as it may.
+%% Spreads what is due over most of the time until the next sample; the very first round is read as fast as allowed.
 pace(#state{procs = Procs, interval_ns = Interval} = State) ->
     Due = due(State),
     Steps = max(1, Due * cost(State) div ?READ_NS),
@@ -135,7 +135,7 @@ pace(#state{procs = Procs, interval_ns = Interval} = State) ->
             end,
     State#state{procs = Procs#procs{left = Due, pause_ms = max(?STEP_PAUSE_NS, Pause) div 1000000}}.
 
-%% Between samples.
+%% Reads a step between samples.
 step(#state{procs = #procs{left = Left, round = #round{rest = Rest}} = Procs} = State) when Left =< 0; Rest =:= [] ->
     State#state{procs = Procs#procs{pause_ms = infinity}};
 step(#state{procs = #procs{left = Left} = Procs} = State) ->
@@ -149,10 +149,10 @@ scan_some(Count, #state{procs = #procs{round = Round, seen = Seen} = Procs} = St
     {Round1, Seen1, State1} = scan(Round, Count, fun visit/2, Seen, State),
     State1#state{procs = Procs#procs{round = Round1, seen = Seen1}}.
 
-%% Begins the next part, or has a list made first: then `seen' stays `none'.
+%% Begins the next part, or first starts building a list: then `seen' stays `none'.
 begin_part(#state{procs = #procs{round = #round{rest = [], list = List, total = Total, alive = Alive}} = Procs} = State) ->
     case {erlang:system_info(process_count), List} of
-        {Count, _} when Count > ?BOOK ->
+        {Count, _} when Count > ?MAX_LIST ->
             case is_fresh(Procs) of
                 true -> begin_round(List, Total, State);
                 false -> list_beside(procs, State#state{procs = Procs#procs{pause_ms = infinity}})
@@ -165,15 +165,15 @@ begin_part(#state{procs = #procs{round = #round{rest = [], list = List, total = 
 begin_part(#state{procs = #procs{round = Round} = Procs} = State) ->
     begin_seen(State#state{procs = Procs#procs{round = further_part(Round)}}).
 
-%% Whether the book is to be used a while longer.
-is_fresh(#procs{listed_ns = At, quiet = Quiet, round = #round{list = {book, _, _}, total = Total}}) ->
-    Longer = case Quiet of true -> ?QUIET_BOOK; false -> 1 end,
+%% Whether the list table can still be used.
+is_fresh(#procs{listed_ns = At, quiet = Quiet, round = #round{list = {list_table, _, _}, total = Total}}) ->
+    Longer = case Quiet of true -> ?QUIET_LIST_FACTOR; false -> 1 end,
     now_ns() - At < Longer * Total * 1000000000 div ?LISTED_PER_S;
 is_fresh(_) -> false.
 
-%% The list is there: reading begins at once.
-begin_book(Book, Total, #state{procs = Procs} = State) ->
-    pace(begin_round(Book, Total, State#state{procs = Procs#procs{listed_ns = now_ns()}})).
+%% The list table is complete: reading begins at once.
+begin_listed(ListTable, Total, #state{procs = Procs} = State) ->
+    pace(begin_round(ListTable, Total, State#state{procs = Procs#procs{listed_ns = now_ns()}})).
 
 begin_round(List, Total, #state{procs = #procs{round = Round, counters = Counters, marks = Marks} = Procs} = State) ->
     #round{list = Old} = Round,
@@ -183,22 +183,22 @@ begin_round(List, Total, #state{procs = #procs{round = Round, counters = Counter
         true ->
             begin_seen(State#state{procs = Procs#procs{round = Next, marks = [], old = same, old_marks = OldMarks}});
         false ->
-            begin_seen(close_books(Old, State#state{
+            begin_seen(close_lists(Old, State#state{
                 procs = Procs#procs{round = Next, counters = atomics:new(max(1, Total), []), marks = [],
-                                    old = case Old of {book, _, _} -> 1; _ -> Old end, old_list = Old, old_place = 1,
+                                    old = case Old of {list_table, _, _} -> 1; _ -> Old end, old_list = Old, old_place = 1,
                                     old_counters = Counters, old_marks = OldMarks}}))
     end.
 
-%% Closes all books that neither this round nor the one before uses. `processes' may have to begin anew with the new one.
-close_books(Old, #state{procs = #procs{round = #round{list = List}, books = Books} = Procs, heaps = Heaps} = State) ->
-    Kept = lists:usort([Book || {book, _, _} = Book <- [Old, List, Heaps#round.list]]),
-    [close_book(Book) || Book <- Books -- Kept],
-    State#state{procs = Procs#procs{books = Kept}}.
+%% Closes the list tables that neither this round nor the one before uses. `processes' may have to restart its round with the new one.
+close_lists(Old, #state{procs = #procs{round = #round{list = List}, list_tables = ListTables} = Procs, heaps = Heaps} = State) ->
+    Kept = lists:usort([ListTable || {list_table, _, _} = ListTable <- [Old, List, Heaps#round.list]]),
+    [close_list(ListTable) || ListTable <- ListTables -- Kept],
+    State#state{procs = Procs#procs{list_tables = Kept}}.
 
 begin_seen(#state{procs = Procs, own = Own} = State) ->
     #procs{counters = Counters, marks = Marks, old = Old, old_list = OldList, old_place = OldPlace, old_counters = OldCounters,
            top = Top, active = {Active, _}} = Procs,
-    Stride = 1 + Active div ?MOST_RECEIVERS,
+    Stride = 1 + Active div ?MAX_RECEIVERS,
     State#state{procs = Procs#procs{seen = #seen{place = next_place(Marks), counters = Counters, old = Old, old_list = OldList,
                                                  old_place = OldPlace, old_counters = OldCounters, own = Own,
                                                  stride = Stride, skip = chance(Stride),
@@ -212,14 +212,14 @@ end_procs(#state{procs = #procs{round = Round, seen = Scanned} = Procs} = State)
     Now = now_ns(),
     #seen{place = NextPlace, old_place = NextOldPlace} = Seen,
     {Busy, Queued, Watched, Dropped} = tops(Seen, Procs),
-    Told = maps:fold(fun(P, R, M) -> merge(P, R, fun erlang:max/2, M) end, Procs#procs.told, Dropped),
-    {ToldNow, ToldBefore} = case Round#round.rest of [] -> {#{}, Told}; _ -> {Told, Procs#procs.told_before} end,
+    Reported = maps:fold(fun(P, R, M) -> merge(P, R, fun erlang:max/2, M) end, Procs#procs.reported, Dropped),
+    {ReportedNow, ReportedBefore} = case Round#round.rest of [] -> {#{}, Reported}; _ -> {Reported, Procs#procs.reported_before} end,
     {_, Chosen} = Seen#seen.chosen,
     Next = Procs#procs{round = end_part(Seen#seen.dead, Round), marks = [{NextPlace - 1, Now} | Marks],
-                       most = with_longest_queue(Queued, [P || {P, _, _, _} <- lists:sublist(Busy, ?RAN)]),
+                       most = with_longest_queue(Queued, [P || {P, _, _, _} <- lists:sublist(Busy, ?BUSIEST)]),
                        active = {Seen#seen.active * Round#round.total div max(1, Round#round.scanned), Chosen},
                        old = Seen#seen.old, old_place = NextOldPlace, seen = none, pause_ms = infinity, watched = Watched,
-                       told = ToldNow, told_before = ToldBefore},
+                       reported = ReportedNow, reported_before = ReportedBefore},
     Head = head(Round),
     Value = Head#{queue_sum => Seen#seen.queue_sum, queue_max => Seen#seen.queue_max,
                   queue_nonempty => Seen#seen.queue_nonempty, new => Seen#seen.new, gone => Seen#seen.gone,
@@ -235,48 +235,48 @@ end_procs(#state{procs = #procs{round = Round, seen = Scanned} = Procs} = State)
                           since_last_ns => visited_at(NextOldPlace - 1, Procs)}
      end, State#state{procs = note_origins(Seen, note_tops(Busy, Queued, Next), State)}}.
 
-%% And the one with the longest queue, which may wait in the midst of something while messages come.
+%% Adds the process with the longest queue, which may wait outside of its main loop while messages arrive.
 with_longest_queue(Queued, Most) ->
     case lists:reverse(lists:keysort(3, Queued)) of
-        [{Pid, _, Queue, _} | _] when Queue >= ?WORTH_QUEUE -> [Pid | lists:delete(Pid, Most)];
+        [{Pid, _, Queue, _} | _] when Queue >= ?MIN_QUEUE -> [Pid | lists:delete(Pid, Most)];
         _ -> Most
     end.
 
 skipped(Now) -> [{id(P), (Now - Since) div 1000000} || {P, Since} <- left_out()].
 
-%% The top ones of a part: {by reductions, by queue: [{Pid, Delta, Queue, Status}], whom to watch, who is watched no more}.
+%% The top processes of a part: {by reductions, by queue: [{Pid, Delta, Queue, Status}], processes to watch, those no longer watched}.
 %%
-%% Where a round takes several samples, a process that stands out would be seen in each third of them only. So those that did
-%% are asked again in each sample, until others are above them; in the very first round, when nothing is known of before,
-%% those that have done the most ever. What they did until such a look is told once, and not again when the round comes by.
+%% In a round of several samples, a top process would be seen in only one of them. So top processes are watched, that is read again in
+%% each sample, until others are above them; in the very first round, without earlier values, those with the most reductions in
+%% total. The reductions seen while watching are reported once, and not again when the round visits the process.
 tops(#seen{busy = Busy, queued = Queued, hot = Hot, own = Own}, #procs{round = Round, top = Top} = Procs) ->
-    %% So many that there is a book of them are read in one part in the very first round only.
+    %% A list table is read in one part in the very first round only.
     Whole = Round#round.part =:= 1 andalso Round#round.rest =:= [] andalso is_list(Round#round.list),
     Watched = case Whole of true -> #{}; false -> Procs#procs.watched end,
-    Stands = [{P, Base, D, Q} || {D, {P, Q, Base}} <- top_list(Busy)] ++ [{P, Base, D, Q} || {Q, {P, D, Base}} <- top_list(Queued)],
-    Told = maps:merge(Procs#procs.told_before, Procs#procs.told),
-    New = [{P, Base, untold(P, Base, D, Told), Q} || {P, Base, D, Q} <- Stands, not is_map_key(P, Watched)],
+    Tops = [{P, Base, D, Q} || {D, {P, Q, Base}} <- top_list(Busy)] ++ [{P, Base, D, Q} || {Q, {P, D, Base}} <- top_list(Queued)],
+    Reported = maps:merge(Procs#procs.reported_before, Procs#procs.reported),
+    New = [{P, Base, unreported(P, Base, D, Reported), Q} || {P, Base, D, Q} <- Tops, not is_map_key(P, Watched)],
     Met = [{P, Base, 0, 0} || {Base, P} <- top_list(Hot), not Whole, not lists:member(P, Own)],
     Known = [{P, Base, 0, 0} || {P, Base} <- maps:to_list(Watched)],
-    Asked = asked(lists:ukeysort(1, New ++ Known ++ Met), Whole),
-    ByDelta = lists:sublist(lists:reverse(lists:keysort(2, [Row || {_, D, _, _, _} = Row <- Asked, D > 0])), Top),
-    ByQueue = lists:sublist(lists:reverse(lists:keysort(3, [Row || {_, _, Q, _, _} = Row <- Asked, Q > 0])), Top),
-    %% Those of the first round have only just been met: they have another chance.
-    Again = [Row || Row <- Asked, lists:keymember(element(1, Row), 1, Met)],
+    Read = reread(lists:ukeysort(1, New ++ Known ++ Met), Whole),
+    ByDelta = lists:sublist(lists:reverse(lists:keysort(2, [Row || {_, D, _, _, _} = Row <- Read, D > 0])), Top),
+    ByQueue = lists:sublist(lists:reverse(lists:keysort(3, [Row || {_, _, Q, _, _} = Row <- Read, Q > 0])), Top),
+    %% Those of the first round have no delta yet, so they are watched once more.
+    Again = [Row || Row <- Read, lists:keymember(element(1, Row), 1, Met)],
     Rows = fun(List) -> [{P, D, Q, S} || {P, D, Q, S, _} <- List] end,
     Reductions = fun(List) -> maps:from_list([{P, R} || {P, _, _, _, R} <- List, not Whole]) end,
     Stay = Reductions(ByDelta ++ ByQueue ++ Again),
-    {Rows(ByDelta), Rows(ByQueue), Stay, maps:without(maps:keys(Stay), Reductions([R || R <- Asked, is_map_key(element(1, R), Watched)]))}.
+    {Rows(ByDelta), Rows(ByQueue), Stay, maps:without(maps:keys(Stay), Reductions([R || R <- Read, is_map_key(element(1, R), Watched)]))}.
 
-%% What a process did since the round came by, without what was told of it while it was watched.
-untold(Pid, Now, Delta, Told) ->
-    case Told of
+%% A process's reductions since the round's last visit, without those already reported while it was watched.
+unreported(Pid, Now, Delta, Reported) ->
+    case Reported of
         #{Pid := Then} when Now - Then < Delta -> Now - Then;
         _ -> Delta
     end.
 
-%% [{Pid, Delta, Queue, Status, Reductions}]; where the round is whole, only their status is new.
-asked(List, Whole) ->
+%% [{Pid, Delta, Queue, Status, Reductions}]; if the round was read in one part, only the status is new.
+reread(List, Whole) ->
     Ask = fun(Pid, _) -> process_info(Pid, [status, reductions, message_queue_len]) end,
     [case Reading of
          [{_, S}, _, _] when Whole -> {P, D, Q, S, Base};
@@ -285,20 +285,20 @@ asked(List, Whole) ->
          undefined -> {P, D, Q, exiting, Base}
      end || {{P, Base, D, Q}, Reading} <- lists:zip(List, read_all(Ask, [P || {P, _, _, _} <- List]))].
 
-%% Where the next part begins.
+%% The position at which the next part begins.
 next_place([{Visited, _} | _]) -> Visited + 1;
 next_place([]) -> 1.
 
-%% When the round before visited a place.
+%% When the round before visited a position.
 visited_at(Place, #procs{old_marks = Marks}) ->
     case [At || {Visited, At} <- Marks, Visited >= Place] of
         [At | _] -> At;
         [] -> element(2, lists:last(Marks))
     end.
 
-%% Visits some processes of the list. Neither item makes a process run: both are read from outside, unless it runs just now.
-%% With the list of the round before, those that did nothing since and have no message are told as `same'; in the very first
-%% round, those that have done no more than the top ones and have no message.
+%% Visits some processes of the list. Neither item makes a process run: both are read from outside, unless it is running.
+%% With the list of the round before, a process without new reductions or messages is `same'; in the very first round, one
+%% with no more reductions than the top ones and without messages.
 visit(Pids, #seen{old = same, counters = Counters, place = Place} = Seen) ->
     Readings = read_all(fun(Pid, Index) ->
                             case process_info(Pid, [reductions, message_queue_len]) of
@@ -312,10 +312,10 @@ visit(Pids, #seen{old = same, counters = Counters, place = Place} = Seen) ->
                         end, Pids),
     revisit(Pids, Readings, Place, Seen);
 visit(Pids, #seen{old = Old, place = Place, old_place = OldPlace, counters = Counters} = Seen) ->
-    Least = case Seen of #seen{old_counters = none, hot = {0, Lowest, _}} -> Lowest; _ -> -1 end,
+    Lowest = case Seen of #seen{old_counters = none, hot = {0, LowestHot, _}} -> LowestHot; _ -> -1 end,
     Readings = read_all(fun(Pid, Index) ->
                             case process_info(Pid, [reductions, message_queue_len]) of
-                                [{_, Reductions}, {_, 0}] when Reductions =< Least ->
+                                [{_, Reductions}, {_, 0}] when Reductions =< Lowest ->
                                     atomics:put(Counters, Place + Index - 1, Reductions),
                                     same;
                                 [{_, Reductions}, {_, Queue}] -> [Reductions | Queue];
@@ -327,19 +327,19 @@ visit(Pids, #seen{old = Old, place = Place, old_place = OldPlace, counters = Cou
 revisit([_ | Pids], [same | Readings], Place, Seen) ->
     revisit(Pids, Readings, Place + 1, Seen);
 revisit([Pid | Pids], [Reading | Readings], Place, #seen{counters = Counters} = Seen) ->
-    revisit(Pids, Readings, Place + 1, meet(Pid, Reading, Place, atomics:get(Counters, Place), Seen));
+    revisit(Pids, Readings, Place + 1, visited(Pid, Reading, Place, atomics:get(Counters, Place), Seen));
 revisit([], [], Place, Seen) ->
     Seen#seen{place = Place}.
 
 %% A new list. Processes keep their slot in the VM's table while they live, and erlang:processes/0 lists by slot
-%% (erl_ptab.c), so the survivors stand in the same order in the old list: one walk along both finds each one's counter.
+%% (erl_ptab.c), so survivors are in the same order in the old list: one walk along both finds each process's counter.
 compare([Pid | Pids], [Reading | Readings], Place, [Pid | Old], OldPlace, Seen) ->
     Before = atomics:get(Seen#seen.old_counters, OldPlace),
-    compare(Pids, Readings, Place + 1, Old, OldPlace + 1, meet(Pid, Reading, Place, Before, Seen));
+    compare(Pids, Readings, Place + 1, Old, OldPlace + 1, visited(Pid, Reading, Place, Before, Seen));
 compare([Pid | Pids] = All, [Reading | Rest] = Readings, Place, [Other | OldRest] = Old, OldPlace, Seen) ->
-    %% Either Other has ended, or it comes later in the list, and then Pid is new.
+    %% Either Other has ended, or it comes later in the list and Pid is new.
     case has_ended(Other, OldRest, Pid, Pids) of
-        false -> compare(Pids, Rest, Place + 1, Old, OldPlace, meet(Pid, Reading, Place, new, Seen));
+        false -> compare(Pids, Rest, Place + 1, Old, OldPlace, visited(Pid, Reading, Place, new, Seen));
         true -> compare(All, Readings, Place, OldRest, OldPlace + 1, gone(OldPlace, Seen))
     end;
 compare([_ | _] = Pids, Readings, Place, Row, OldPlace, Seen) when is_integer(Row) ->
@@ -347,19 +347,19 @@ compare([_ | _] = Pids, Readings, Place, Row, OldPlace, Seen) when is_integer(Ro
 compare([_ | Pids], [same | Readings], Place, [], OldPlace, Seen) ->
     compare(Pids, Readings, Place + 1, [], OldPlace, Seen);
 compare([Pid | Pids], [Reading | Readings], Place, [], OldPlace, Seen) ->
-    compare(Pids, Readings, Place + 1, [], OldPlace, meet(Pid, Reading, Place, new, Seen));
+    compare(Pids, Readings, Place + 1, [], OldPlace, visited(Pid, Reading, Place, new, Seen));
 compare([], [], Place, Old, OldPlace, Seen) ->
     Seen#seen{place = Place, old = Old, old_place = OldPlace}.
 
-%% At the end of a round: what is left of the old list is not in the new one.
+%% At the end of a round: the rest of the old list is not in the new one.
 rest_gone(#seen{old = [_ | Old], old_place = OldPlace} = Seen) ->
     rest_gone((gone(OldPlace, Seen))#seen{old = Old, old_place = OldPlace + 1});
 rest_gone(#seen{old = Row, old_list = List} = Seen) when is_integer(Row) ->
     rest_gone(Seen#seen{old = turn(Row, List)});
 rest_gone(Seen) -> Seen.
 
-%% Has Other, that stands where Pid is now, ended? The next few of both lists mostly tell. Else it is asked: alive now means
-%% alive when the list was made.
+%% Whether Other, which was at the position of Pid, has ended. The next few elements of both lists mostly show it. If not, it is
+%% checked: alive now means alive when the list was built.
 has_ended(Other, OldRest, Pid, Pids) ->
     case {is_near(Other, Pids, 16), is_near(Pid, OldRest, 16)} of
         {true, _} -> false;
@@ -371,14 +371,14 @@ is_near(Pid, [Pid | _], _) -> true;
 is_near(Pid, [_ | Rest], Left) when Left > 0 -> is_near(Pid, Rest, Left - 1);
 is_near(_, _, _) -> false.
 
-meet(Pid, [Now | Queue], Place, Before, #seen{counters = Counters} = Seen) ->
+visited(Pid, [Now | Queue], Place, Before, #seen{counters = Counters} = Seen) ->
     atomics:put(Counters, Place, Now),
     case Before of
         Now when Queue =:= 0 -> Seen;
         new -> newcomer(Pid, Now, Queue, Seen);
         _ -> note(Pid, Now, Before, Queue, Seen)
     end;
-meet(_, Nothing, Place, Before, #seen{counters = Counters} = Seen) ->
+visited(_, Nothing, Place, Before, #seen{counters = Counters} = Seen) ->
     atomics:put(Counters, Place, -1),
     ended(Nothing, Before, Seen).
 
@@ -388,7 +388,7 @@ newcomer(Pid, Now, Queue, #seen{new = New, fresh = Fresh} = Seen) when New < 20 
     note(Pid, Now, 0, Queue, Seen#seen{new = New + 1, fresh = [Pid | Fresh]});
 newcomer(Pid, Now, Queue, #seen{new = New} = Seen) -> note(Pid, Now, 0, Queue, Seen#seen{new = New + 1}).
 
-%% No answer. One without a counter never was counted as there, so it is not counted as gone.
+%% No answer. A process without a counter was never counted as present, so it is not counted as gone.
 ended(hung, _, Seen) -> Seen;
 ended(undefined, Before, #seen{dead = Dead} = Seen) when Before =:= -1; Before =:= new -> Seen#seen{dead = Dead + 1};
 ended(undefined, _, #seen{dead = Dead, gone = Gone} = Seen) -> Seen#seen{dead = Dead + 1, gone = Gone + 1}.
@@ -411,7 +411,7 @@ did(_, 0, _, _, Seen) -> Seen;
 did(Pid, Delta, Queue, Now, #seen{active = Active, skip = Skip, chosen = {Count, Pids}} = Seen) ->
     Done = Seen#seen{delta = Seen#seen.delta + Delta, busy = top_add(Delta, {Pid, Queue, Now}, Seen#seen.busy), active = Active + 1},
     case Skip of
-        1 when Count < ?MOST_RECEIVERS -> Done#seen{skip = chance(2 * Seen#seen.stride - 1), chosen = {Count + 1, [Pid | Pids]}};
+        1 when Count < ?MAX_RECEIVERS -> Done#seen{skip = chance(2 * Seen#seen.stride - 1), chosen = {Count + 1, [Pid | Pids]}};
         _ -> Done#seen{skip = max(1, Skip - 1)}
     end.
 
@@ -421,12 +421,12 @@ queue(Pid, Delta, Queue, Now, Seen) ->
               queue_nonempty = Seen#seen.queue_nonempty + 1,
               queued = top_add(Queue, {Pid, Delta, Now}, Seen#seen.queued)}.
 
-%% Remembers the top ones for the next `processes'.
+%% Stores the top processes for the next `processes'.
 note_tops(Busy, Queued, #procs{busy = AllBusy, queued = AllQueued} = Procs) ->
     Procs#procs{busy = lists:foldl(fun({P, D, _, _}, M) -> merge(P, D, fun erlang:'+'/2, M) end, AllBusy, Busy),
                 queued = lists:foldl(fun({P, _, Q, _}, M) -> merge(P, Q, fun erlang:max/2, M) end, AllQueued, Queued)}.
 
-%% Into a map that never holds more than 500 keys.
+%% Merges into a map of at most 500 keys.
 merge(Key, Value, Join, Map) ->
     case Map of
         #{Key := Before} -> Map#{Key := Join(Before, Value)};

@@ -14,13 +14,13 @@ allocators() ->
 system_list(Key) ->
     case catch erlang:system_info(Key) of List when is_list(List) -> List; _ -> [] end.
 
-%% {Allocator, Instance, Mbcs, Pool, Sbcs, Calls}; blocks are all that lie in the carriers, foreign ones too.
+%% {Allocator, Instance, Mbcs, Pool, Sbcs, Calls}; blocks are all in the carriers, including foreign ones.
 instance(Allocator, Number, Data) ->
     {bin(Allocator), Number, carriers(mbcs, Data), carriers(mbcs_pool, Data), carriers(sbcs, Data),
      calls(proplists:get_value(calls, Data, []))}.
 
 %% {BlockCount, BlockBytes, Carriers, CarrierBytes, BlockBytesMax, CarriersMax, CarrierBytesMax, MsegCarriers, MsegBytes};
-%% maxima ever, 0 where none are kept (pool).
+%% maxima since the start, 0 if the VM keeps none (pool).
 carriers(Kind, Data) ->
     Set = proplists:get_value(Kind, Data, []),
     Blocks = [Sizes || {_, Sizes} <- proplists:get_value(blocks, Set, [])],
@@ -40,7 +40,7 @@ now_and_max(Key, Set) ->
         false -> {0, 0}
     end.
 
-%% Of the pool's carriers, the VM counts one too few each time that somebody has them walked (before ERTS 15.1), and has no sign.
+%% Before ERTS 15.1, carrier walks decrease the VM's unsigned count of pooled carriers, possibly below 0.
 signed(N) when N >= 1 bsl 63 -> N - (1 bsl 64);
 signed(N) -> N.
 
@@ -59,8 +59,8 @@ foreign(Allocators) ->
                                                                           merge(Key, Size, fun erlang:'+'/2, Map)
                                                                       end, #{}, Blocks))].
 
-%% {Kind, Bytes} of what fix_alloc holds: monitor, link, bif_timer, proc, msg_ref ... Each scheduler tells what it has given out and taken
-%% back, which are sums of all only together, and wrap; erlang:memory/0 asks in the same way.
+%% {Kind, Bytes} in fix_alloc: monitor, link, bif_timer, proc, msg_ref ... Each scheduler reports what it has allocated and freed; only the
+%% sum over all is meaningful, and the numbers wrap. erlang:memory/0 uses the same request.
 fixed() ->
     Ref = make_ref(),
     case catch erlang:system_info({memory_internal, Ref, [fix_alloc]}) of
@@ -72,8 +72,8 @@ fixed(0, _, Sums, 0) -> Sums;
 fixed(0, _, Sums, Mask) -> maps:map(fun(_, Bytes) -> Bytes band Mask end, Sums);
 fixed(Schedulers, Ref, Sums, Mask) ->
     receive
-        {Ref, _, Told} ->
-            Types = [Of || {fix_alloc, _, Data} <- Told, Of <- [lists:keyfind(fix_types, 1, Data)], Of =/= false],
+        {Ref, _, Reply} ->
+            Types = [Of || {fix_alloc, _, Data} <- Reply, Of <- [lists:keyfind(fix_types, 1, Data)], Of =/= false],
             Add = fun({Kind, _, Used}, Map) -> merge(Kind, Used, fun erlang:'+'/2, Map) end,
             Masks = [M || {fix_types, M, _} <- Types],
             fixed(Schedulers - 1, Ref, lists:foldl(Add, Sums, lists:append([element(tuple_size(Of), Of) || Of <- Types])),
@@ -94,7 +94,7 @@ mseg(Number, Data) ->
      Status(segments_size, 2), Status(segments_size, 4), Calls(mseg_alloc), Calls(mseg_dealloc), Calls(mseg_realloc),
      Calls(mseg_create), Calls(mseg_destroy)}.
 
-%% Default and literal memory: #{kind, os_bytes, and of a super carrier total, used (also of its two areas), free segments}.
+%% Default and literal memory: #{kind, os_bytes, and for a super carrier total, used (also of its two areas), free segments}.
 mmap(Kind, Data) ->
     Part = fun(Key, Name) -> proplists:get_value(Name, proplists:get_value(Key, Data, []), []) end,
     Numbers = [{os_bytes, proplists:get_value(used, Part(os, sizes), absent)}]

@@ -1,21 +1,21 @@
-%% `broker' and `broker_clients': RabbitMQ's own counters of what its clients do. They stand in public ETS tables of rabbit_core_metrics
+%% `broker' and `broker_clients': RabbitMQ's own counters of its queues and clients. They are in public ETS tables of rabbit_core_metrics
 %% (3.8 to 4.3: rabbit_core_metrics.hrl); no process of the broker is asked.
 
 %% Larger tables are not read: 1 to 2 us for each row.
 -define(BROKER_ROWS, 20000).
-%% Connections' rows are lists of some hundred words.
+%% Rows of connections are lists of some hundred words.
 -define(BROKER_CONNECTIONS, 5000).
 -define(BROKER_CHUNK, 200).
-%% Queues with the most redeliveries, and those with the most messages, of each so many.
+%% Number of queues with the most redeliveries, and of those with the most messages.
 -define(BROKER_TOP, 10).
-%% Of connections only those with many channels are told.
--define(MANY_CHANNELS, 20).
+%% Minimum number of channels of a reported connection.
+-define(MIN_CHANNELS, 20).
 -define(BROKER_CLIENTS, 3).
-%% How many kinds of clients that were seen opening connections and channels are kept, and told.
+%% Number of kinds of clients opening connections and channels that are kept, and reported.
 -define(OPENERS_KEPT, 50).
 -define(OPENERS, 10).
 
-%% Read each second: a few rows and sizes, and the newest processes, of which some are clients' connections and channels.
+%% Read each second: a few rows and sizes, and the newest processes, some of which are connections and channels of clients.
 broker(#state{procs = #procs{fresh = Fresh}, openers = Before} = State) ->
     case ets:info(connection_churn_metrics, size) of
         undefined -> #{};
@@ -34,7 +34,7 @@ broker(#state{procs = #procs{fresh = Fresh}, openers = Before} = State) ->
             {maps:from_list([{K, V} || {K, V} <- Sizes ++ Counters ++ Logins, is_integer(V)]), State#state{openers = Openers}}
     end.
 
-%% A row for each protocol.
+%% Sums a column over the rows, one for each protocol.
 sum_of(Table, Place) ->
     try lists:sum(ets:select(Table, [{{'_', '_', '$1', '$2'}, [], [case Place of 3 -> '$1'; 4 -> '$2' end]}])) catch error:_ -> undefined end.
 
@@ -56,7 +56,7 @@ row(Table, Key) ->
         _ -> undefined
     end.
 
-%% Whose channel that is: {name of its connection, user}.
+%% The client of a channel: {name of its connection, user}.
 client_of(Channel) ->
     case row(channel_created, Channel) of
         undefined -> undefined;
@@ -67,7 +67,7 @@ client_of(Channel) ->
             end
     end.
 
-%% As RabbitMQ's log and the label of the connection's process have it.
+%% The name as in RabbitMQ's log and in the label of the connection's process.
 client_name(Infos) ->
     Name = bin(value_of(name, Infos)),
     case value_of(user_provided_name, Infos) of
@@ -88,7 +88,7 @@ without_port(Name) ->
         [Address] -> re:replace(hd(binary:split(Address, <<" -> ">>)), ":[0-9]+$", "", [{return, binary}])
     end.
 
-%% What is told of the clients and queues that stand out.
+%% The top clients and queues.
 broker_clients(#state{openers = Openers} = State) ->
     case ets:info(connection_churn_metrics, size) of
         undefined -> #{};
@@ -110,24 +110,24 @@ broker_clients(#state{openers = Openers} = State) ->
             {Consumers, State3} = consumers(Queues, State2),
             {Connections, State4} = fold_rows(connection_metrics, ?BROKER_CONNECTIONS, [{'$1', [], ['$1']}], fun add_connection/2,
                                               {#{}, [], top(?BROKER_TOP)}, State3),
-            Told = [queue_row(Q, proplists:get_value(Q, Deep), Delivered, Consumers) || Q <- Queues],
+            Described = [queue_row(Q, proplists:get_value(Q, Deep), Delivered, Consumers) || Q <- Queues],
             Sums = case Coarse of {Ready, Unacked, _} -> #{ready => Ready, unacked => Unacked}; _ -> #{} end,
             {maps:merge(maps:merge(Sums, connections_of(Connections)),
                         (maps:merge(messages(), alarms()))#{
                             statistics => case rabbit(collect_statistics) of fine -> 2; coarse -> 1; _ -> 0 end,
-                            queue_rows => [Row || #{} = Row <- Told],
+                            queue_rows => [Row || #{} = Row <- Described],
                             openers => [{Kind, Name, User, maps:get(Key, Openers)} || {Kind, Name, User} = Key <- best(Openers, ?OPENERS)]}),
              State4#state{titles = maps:from_list([Title || Queue <- Queues, Title <- title_of(Queue)])}}
     end.
 
-%% Folds what Spec gives of each row, in chunks; `unread' where there is no such table, or too large a one.
-fold_rows(Table, Most, Spec, Add, Acc, State) ->
+%% Folds over the results of Spec for each row, in chunks; `unread' if there is no such table, or it is too large.
+fold_rows(Table, Max, Spec, Add, Acc, State) ->
     case ets:info(Table, size) of
-        Size when is_integer(Size), Size =< Most ->
+        Size when is_integer(Size), Size =< Max ->
             try
-                %% Rows come and go meanwhile; without this some might be met twice.
+                %% Rows are inserted and deleted meanwhile; without this some might be visited twice.
                 ets:safe_fixtable(Table, true),
-                fold_chunks(ets:select(Table, Spec, ?BROKER_CHUNK), Add, Acc, Most, State)
+                fold_chunks(ets:select(Table, Spec, ?BROKER_CHUNK), Add, Acc, Max, State)
             after catch ets:safe_fixtable(Table, false)
             end;
         _ -> {unread, State}
@@ -141,7 +141,7 @@ add_depth({Queue, Ready, Unacked}, {Sum, Pending, Top}) when is_integer(Ready), 
     {Sum + Ready, Pending + Unacked, case Ready + Unacked of 0 -> Top; Depth -> top_add(Depth, {Queue, Ready, Unacked}, Top) end};
 add_depth(_, Acc) -> Acc.
 
-%% Queue => {deliveries, redeliveries, acknowledgements, [{redeliveries, deliveries, acknowledgements, channel}] of the foremost}.
+%% Queue => {deliveries, redeliveries, acknowledgements, [{redeliveries, deliveries, acknowledgements, channel}] of the top channels}.
 add_delivery({Channel, Queue, Delivered, Again, Acked}, Queues) ->
     {D, A, K, Channels} = maps:get(Queue, Queues, {0, 0, 0, []}),
     Foremost = lists:sublist(lists:reverse(lists:sort([{Again, Delivered, Acked, Channel} | Channels])), ?BROKER_CLIENTS),
@@ -160,7 +160,7 @@ add_connection({Pid, Infos}, {States, Blocked, Top}) when is_list(Infos) ->
     Channels = case value_of(channels, Infos) of Count when is_integer(Count) -> Count; _ -> 0 end,
     {case is_atom(Condition) of true -> merge(Condition, 1, fun erlang:'+'/2, States); false -> States end,
      case IsBlocked of true -> lists:sublist([{Pid, Channels} | Blocked], ?BROKER_CLIENTS); false -> Blocked end,
-     if Channels >= ?MANY_CHANNELS -> top_add(Channels, Pid, Top); true -> Top end};
+     if Channels >= ?MIN_CHANNELS -> top_add(Channels, Pid, Top); true -> Top end};
 add_connection(_, Acc) -> Acc.
 
 connections_of(unread) -> #{connection_rows => []};
@@ -196,7 +196,7 @@ queue_row({resource, VHost, queue, Name} = Queue, Depth, Delivered, Consumers) -
                                     {ClientName, User} <- [client_of(Channel)]]});
 queue_row(_, _, _, _) -> undefined.
 
-%% Its process, by Mnesia's table of queues, or what Khepri makes of its own. Before OTP 26.2 a process with a large heap is not asked.
+%% Labels the queue's process, found in Mnesia's table of queues or in Khepri's copy. Before OTP 26.2 a process with a large heap is not asked.
 title_of({resource, VHost, queue, Name} = Queue) ->
     case record_of(Queue) of
         Row when is_pid(element(7, Row)) -> [{element(7, Row), maps:get(label, titled(<<"queue ">>, queue_title(VHost, Name)))}];
@@ -212,19 +212,19 @@ record_of(Queue) ->
         _ -> undefined
     end.
 
-%% What keeps a queue from growing for ever: arguments of its declaration, and policies (amqqueue_v2.hrl).
+%% Limits on a queue's growth: arguments of its declaration, and policies (amqqueue_v2.hrl).
 bounds_of(undefined) -> #{};
 bounds_of(Row) ->
     Arguments = case element(6, Row) of Given when is_list(Given) -> Given; _ -> [] end,
     Definitions = [Definition || Policy <- [element(11, Row), element(12, Row)], is_list(Policy),
                                  Definition <- [value_of(definition, Policy)], is_list(Definition)],
-    Least = fun(Key) ->
+    Min = fun(Key) ->
                 Values = [V || {K, _, V} <- Arguments, K =:= <<"x-", Key/binary>>]
                     ++ [V || Definition <- Definitions, {K, V} <- Definition, K =:= Key],
                 case [V || V <- Values, is_integer(V), V >= 0] of [] -> undefined; Numbers -> lists:min(Numbers) end
             end,
-    maps:from_list([{Told, V * Unit} || {Told, Key, Unit} <- [{ttl_ns, <<"message-ttl">>, 1000000}, {max_length, <<"max-length">>, 1}],
-                                        V <- [Least(Key)], is_integer(V)]).
+    maps:from_list([{Name, V * Unit} || {Name, Key, Unit} <- [{ttl_ns, <<"message-ttl">>, 1000000}, {max_length, <<"max-length">>, 1}],
+                                        V <- [Min(Key)], is_integer(V)]).
 
 unacked_of(Channel) ->
     case row(channel_metrics, Channel) of
@@ -235,7 +235,7 @@ unacked_of(Channel) ->
 queue_title(<<"/">>, Name) -> bin(Name);
 queue_title(VHost, Name) -> cut(<<(bin(Name))/binary, " in vhost ", (bin(VHost))/binary>>, ?NAME_BYTES).
 
-%% Of all protocols and kinds of queues, since 3.9; its function reads a few counters and asks nobody.
+%% Sums over all protocols and kinds of queues, since 3.9; the function reads a few counters and makes no call to a process.
 messages() ->
     Names = [{messages_received_total, published}, {messages_confirmed_total, confirmed}, {messages_unroutable_dropped_total, unroutable},
              {messages_unroutable_returned_total, unroutable}, {messages_delivered_total, delivered},
@@ -249,8 +249,8 @@ messages() ->
     catch _:_ -> #{}
     end.
 
-%% Since 3.10 they stand in groups by type of queue and dead letter strategy; in those of the strategy `disabled' are messages that were
-%% dropped, since their queue has no dead letter exchange.
+%% Since 3.10 in groups by type of queue and dead letter strategy. Those with the strategy `disabled' count dropped messages, since their
+%% queue has no dead letter exchange.
 dead_letters(Groups) ->
     Names = [{messages_dead_lettered_expired_total, dead_lettered_expired}, {messages_dead_lettered_rejected_total, dead_lettered_rejected},
              {messages_dead_lettered_maxlen_total, dead_lettered_maxlen},
@@ -260,7 +260,7 @@ dead_letters(Groups) ->
                        [_ | _] = Counts <- [[N || {Labels, #{Counter := N}} <- Groups, is_integer(N), is_list(Labels),
                                                   not lists:member({dead_letter_strategy, disabled}, Labels)]]]).
 
-%% What the plugin management_agent notes of this node each five seconds.
+%% Values that the plugin management_agent stores for this node each five seconds.
 alarms() ->
     Node = case catch row(node_metrics, node()) of [_ | _] = Infos -> Infos; _ -> [] end,
     Coarse = case catch row(node_coarse_metrics, node()) of [_ | _] = Used -> Used; _ -> [] end,

@@ -1,30 +1,30 @@
-%% `code_memory': how much memory the code of each application takes. Listing the modules stops all schedulers for a moment, so it
-%% is done only where every scheduler answers.
+%% `code_memory': memory of the code of each application. Listing the modules stops all schedulers for a moment, so it is done
+%% only if every scheduler answers.
 
-%% While the code of all modules is listed, or a system_monitor is set, the VM stands still: neither is done where a scheduler does not
-%% answer within this time.
+%% Listing the code of all modules, and setting a system_monitor, stop all schedulers: neither is done if a scheduler does not answer
+%% within this time.
 -define(PROBE_NS, 100000000).
 -define(MAX_MODULES, 100000).
 
-%% The one source of how large each module is lets no other thread run meanwhile, and waits for all of them to come to rest first. With
-%% a scheduler that is inside a long NIF all others would wait for that, so they are asked something else before, which does no harm.
+%% The only source of module sizes blocks all other threads, after waiting until all of them have stopped. If a scheduler is inside a
+%% long NIF, all others would wait for it, so a harmless request to all schedulers comes first.
 code_memory(Top, Params) ->
     Until = until(code_memory, Params),
     schedulers_answer() orelse error(a_scheduler_does_not_answer),
-    case aside(fun() -> loaded(Top) end, Until) of
+    case run_isolated(fun() -> loaded(Top) end, Until) of
         {ok, Value} -> Value;
         Why -> error({not_listed, Why})
     end.
 
-%% This asks all of them, and stops none.
+%% Sends a request to all schedulers, which stops none of them.
 schedulers_answer() ->
     Probe = fun() -> erlang:statistics(garbage_collection) end,
-    case aside(Probe, now_ns() + ?PROBE_NS, [{priority, high}, max_words(?ASIDE_WORDS)]) of
+    case run_isolated(Probe, now_ns() + ?PROBE_NS, [{priority, high}, max_words(?WORKER_HEAP_WORDS)]) of
         {ok, _} -> true;
         _ -> false
     end.
 
-%% Lines of the form `module 123' or `module 123 (45 old)' behind two lines of sums.
+%% Lines of the form `module 123' or `module 123 (45 old)' after two lines of sums.
 loaded(Top) ->
     Begin = now_ns(),
     Text = erlang:system_info(loaded),
@@ -39,7 +39,7 @@ loaded(Top) ->
     #{rows => lists:sublist(Rows, Top), applications => length(Rows), modules => Sum(2), bytes => Sum(3), old_bytes => Sum(4),
       unread => Unread, stopped_us => Stopped div 1000, persistent_terms => Terms, persistent_term_bytes => TermBytes}.
 
-%% From the application controller's own table, see applications/0; the modules that the VM brings are of no application.
+%% From the application controller's own table, see applications/0; preloaded modules count as `erts'.
 applications_of_modules() ->
     Loaded = ets:select(ac_tab, [{{{loaded, '$1'}, '_'}, [], ['$1']}]),
     Brought = maps:from_list([{bin(M), <<"erts">>} || M <- erlang:pre_loaded()]),
@@ -50,7 +50,7 @@ applications_of_modules() ->
                     end
                 end, Brought, Loaded).
 
-%% A name may have spaces, within quotes; the numbers stand at the end. No atom is made of it.
+%% A name may contain spaces within quotes; the numbers are at the end. No atom is created from it.
 add_module(Line, Applications, {Sums, Unread}) ->
     try
         {Name, Size, Old} = case lists:reverse(binary:split(Line, <<" ">>, [global])) of

@@ -1,23 +1,23 @@
-%% `collect': garbage collections that somebody asked for. This is the only item that changes something of the node's own.
+%% `collect': garbage collections on request. This is the only item that changes the node's own processes.
 
-%% How many processes can be chosen at random, and how many of them by size.
+%% Maximum number of processes chosen, and of the largest ones among them.
 -define(MAX_CHOSEN, 100000).
--define(MOST_LARGEST, 250).
-%% Of chosen ones, a hash of so many values decides.
+-define(MAX_LARGEST, 250).
+%% Range of the hash by which processes are chosen at random.
 -define(CHANCES, 134217728).
-%% Blocks that are freed by another scheduler than the one that they belong to are counted until that one has taken them back.
+%% A block freed by another scheduler than its owner counts as used until the owner has handled it.
 -define(FREED_MS, 100).
-%% How long the collector waits for one garbage collection.
+%% Time limit for one garbage collection.
 -define(COLLECTED_MS, 1000).
 
-%% sums: words before and after, of heaps and of binaries; by_chance, while those are collected: how many of them, then what each gave
-%% back of its heap, in whole KiB, and its squares, and the same of binaries.
+%% sums: words before and after, of heaps and of binaries. by_chance, for randomly chosen processes: their number, the heap that each
+%% freed, in whole KiB, sum and sum of squares, and the same of binaries.
 -record(collecting, {until, batch, pause_ms, latency_ms, queue_limit, heap_words, word, top,
                      collected = 0, gone = 0, no_answer = 0, large = 0, sums = {0, 0, 0, 0}, by_chance = none, ns = 0,
                      longest_ns = 0, late_ms = 0, queue = 0}).
 
-%% One process after the other, and others have their turn between batches. This goes on at priority normal: a process collects at the
-%% priority of who has asked for it, and so the collector learns as any other process how long one has to wait.
+%% Collects one process after the other, with pauses between batches. This runs at priority normal: a process is garbage-collected at the
+%% priority of the requesting process, and so the collector measures how long other processes wait for a scheduler.
 collections(Top, Params, State) ->
     Until = until(collect, Params),
     {How, Total, Rest, Largest, ByChance, State1} =
@@ -53,13 +53,13 @@ collections(Top, Params, State) ->
        late_ms => Done#collecting.late_ms, queue => Done#collecting.queue, stopped => Stopped,
        rows => named_rows(Rows, State1)}, State1}.
 
-%% Of all processes so many thousandths, but no more than Most: a quarter of them the largest ones (by heap and binaries), which would
-%% else make a sample say little; the others by chance and in an order of chance, so those that have had their turn when the time is
-%% over are as good a sample as all. None of the rest is larger than the smallest of the largest ones was.
-chosen(Share, Most, Until, #state{own = Own} = State) ->
+%% Chooses a share of all processes (permille), but at most Max: a quarter of them are the largest (by heap and binaries), which would
+%% make a purely random sample imprecise; the others are random and in random order, so that those collected before the deadline are
+%% a fair sample. No other process is larger than the smallest of the largest ones.
+chosen(Share, Max, Until, #state{own = Own} = State) ->
     Seed = erlang:unique_integer(),
     Count = max(1, erlang:system_info(process_count)),
-    Wanted = min(Most, (Count * Share + 999) div 1000),
+    Wanted = min(Max, (Count * Share + 999) div 1000),
     Enough = min(?CHANCES, ?CHANCES * (Wanted + Wanted div 4 + 20) div Count),
     Rank = fun(Pid, {Words, Vheap}, Top) -> top_add(Words + Vheap, Pid, Top);
               (_, _, Top) -> Top
@@ -70,14 +70,14 @@ chosen(Share, Most, Until, #state{own = Own} = State) ->
                  [{Hash, Pid} || Pid <- Pids, Hash <- [erlang:phash2({Pid, Seed}, ?CHANCES)], Hash < Enough] ++ Found}
             end,
     {_, Scanned, {{Left, Lowest, _} = Top, Found}, Next} =
-        each_process(Chunk, {top(max(1, min(?MOST_LARGEST, Wanted div 4))), []}, (now_ns() + Until) div 2, State),
+        each_process(Chunk, {top(max(1, min(?MAX_LARGEST, Wanted div 4))), []}, (now_ns() + Until) div 2, State),
     Largest = [Pid || {_, Pid} <- top_list(Top)],
     Known = maps:from_list([{Pid, []} || Pid <- Largest]),
     Others = [Pid || {_, Pid} <- lists:sort(Found), not maps:is_key(Pid, Known)],
     Rest = case Left of 0 -> Lowest; _ -> 0 end,
     {sample, max(0, Scanned - length(Own)), Rest, Largest, lists:sublist(Others, max(0, Wanted - length(Largest))), Next}.
 
-%% In bytes; nothing where an allocator is disabled.
+%% In bytes; empty if an allocator is disabled.
 memory_now() ->
     try maps:from_list(erlang:memory([total, processes, binary])) catch error:notsup -> #{} end.
 
@@ -103,7 +103,7 @@ collect_all(Pids, #collecting{batch = Batch, until = Until, latency_ms = Latency
             end
     end.
 
-%% How much too late its end comes is how long others have to wait for a scheduler; half a millisecond more or less is none.
+%% The delay of its end is the time for which other processes wait for a scheduler; half a millisecond is ignored.
 pause(#collecting{pause_ms = Pause, late_ms = Late, queue = Queue} = Collecting) ->
     Begin = now_ns(),
     receive after Pause -> ok end,
@@ -112,14 +112,14 @@ pause(#collecting{pause_ms = Pause, late_ms = Late, queue = Queue} = Collecting)
 
 collect_one(Pid, #collecting{until = Until} = Collecting) ->
     case now_ns() >= Until of
-        %% A request that nobody waits for would be done all the same.
+        %% An asynchronous request would still be executed.
         true -> Collecting;
         false -> collect_one(Pid, heaps_of([Pid]), Collecting)
     end.
 
-collect_one(Pid, Heaps, #collecting{until = Until, heap_words = Most} = Collecting) ->
+collect_one(Pid, Heaps, #collecting{until = Until, heap_words = Max} = Collecting) ->
     case Heaps of
-        [{Words, _}] when Words > Most -> Collecting#collecting{large = Collecting#collecting.large + 1};
+        [{Words, _}] when Words > Max -> Collecting#collecting{large = Collecting#collecting.large + 1};
         [{_, _} = Before] ->
             Ref = make_ref(),
             Begin = now_ns(),

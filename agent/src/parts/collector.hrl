@@ -1,13 +1,13 @@
-%% The collector reads the items of one client and holds what is known from sample to sample; its reader asks single processes,
+%% The collector reads the items of one client and holds the state from sample to sample; its reader reads single processes,
 %% tables and ports. The reader may hang (process_info waits for a process inside a NIF), so it holds no state: the collector
-%% watches its cursor, kills it and starts another one.
+%% checks its cursor, and kills and replaces it if it does not move.
 
-%% While a sample is read, the collector pauses after so much work: at priority high it would keep others from a scheduler.
+%% While it reads a sample, the collector pauses after this much work: at priority high it would keep others off the scheduler.
 -define(WORK_NS, 2000000).
-%% 240 kB: a chunk, the stack that it takes to read it, and half of what is left behind.
+%% 240 kB: a chunk, the stack needed to read it, and half of the garbage.
 -define(READER_HEAP_WORDS, 30000).
 
-%% Results: a table of the agent's in which it puts what it has read: {any number that grows, result, when it was there}.
+%% Results: the agent's table for the results: {increasing number, result, when it was ready}.
 start_collector(Budget, Results) ->
     Agent = self(),
     spawn_opt(fun() -> collector(Agent, Budget, Results) end, [link, {priority, high}, {fullsweep_after, 20}]).
@@ -19,7 +19,7 @@ collector(Agent, Budget, Results) ->
         collect(#state{agent = Agent, budget_ppm = Budget, results = Results, features = features(), own = [self()], began_ns = Now, list_again_ns = Now,
                        atoms = erlang:system_info(atom_count), accounted_ns = Now - ?FIRST_INTERVAL_NS})
     catch
-        %% Not `normal': those that are linked to us have to end as well.
+        %% Not `normal', which would not end the processes linked to us.
         exit:given_up -> exit(given_up);
         Class:Reason:Stack -> exit({collector_failed, text({Class, Reason, Stack})})
     end.
@@ -35,11 +35,11 @@ collect(#state{listing = Listing} = State) ->
                                            connecting = next_sample(State#state.connecting)},
                                Items),
             [{_, Reductions}, {_, Memory}] = process_info(self(), [reductions, memory]),
-            %% The reader waits now. These are read from outside; its memory is little more than its heap, but would wake it.
+            %% The reader is idle. Both are read from outside; `memory', little more than its heap, would wake it.
             {ReaderReductions, ReaderMemory} =
                 case process_info(element(1, get(reader)), [reductions, garbage_collection_info]) of
                     [{_, R}, {_, Heaps}] -> {R, heap_words(Heaps) * erlang:system_info(wordsize)};
-                    %% Somebody has killed it.
+                    %% Somebody killed it.
                     undefined -> {0, 0}
                 end,
             State#state.agent ! {finished, self(), #{reductions => Reductions + ReaderReductions,
@@ -49,23 +49,24 @@ collect(#state{listing = Listing} = State) ->
         {listed, Lister, Table, Total} when Lister =:= element(2, Listing) ->
             collect(listed(Lister, Table, Total, State));
         {files, Number, _} ->
-            collect(came_late(Number, State));
+            collect(late_answer(Number, State));
         _ ->
             collect(State)
     after wait_ms(State) ->
         case now_ns() of
-            Now when Now >= State#state.look_ns -> collect(look_between(look_at_connections(State)));
+            Now when Now >= State#state.stacks_ns -> collect(sample_between(sample_connections(State)));
             _ -> collect(step(State))
         end
     end.
 
-%% Until the next step of a part that is read little by little, or until the next look by chance. Atoms are greater than numbers.
-wait_ms(#state{procs = #procs{pause_ms = Pause}, look_ns = infinity}) -> Pause;
-wait_ms(#state{procs = #procs{pause_ms = Pause}, look_ns = At}) -> min(Pause, max(0, (At - now_ns()) div 1000000 + 1)).
+%% Time until the next step of a part that is read between samples, or until the next random sample. Atoms compare greater than
+%% numbers.
+wait_ms(#state{procs = #procs{pause_ms = Pause}, stacks_ns = infinity}) -> Pause;
+wait_ms(#state{procs = #procs{pause_ms = Pause}, stacks_ns = At}) -> min(Pause, max(0, (At - now_ns()) div 1000000 + 1)).
 
 collect_item(Item, #state{results = Results, timeout_ms = Timeout} = Before) ->
     Begin = now_ns(),
-    State = look_at_connections(Before),
+    State = sample_connections(Before),
     Params = case Item of {_, #{} = P} -> P; _ -> #{} end,
     Name = item_name(Item),
     {Status, Value, Next} =
@@ -82,7 +83,7 @@ collect_item(Item, #state{results = Results, timeout_ms = Timeout} = Before) ->
     end,
     rest(Next).
 
-%% Lets others come in after some work.
+%% Pauses after some work, so that others can run.
 rest(#state{rested_ns = Since, paused_ns = Paused} = State) ->
     case now_ns() of
         Now when Now - Since > ?WORK_NS ->
@@ -96,8 +97,8 @@ item_name({Name, _}) when is_atom(Name) -> Name;
 item_name(Name) when is_atom(Name) -> Name;
 item_name(_) -> invalid.
 
-%% The collector keeps its reader, and what to leave out because it hung one, in its process dictionary. The reader's heap has room for
-%% a chunk and what reading it leaves behind, so that it need not grow.
+%% The collector keeps its reader, and what to skip because it hung one, in its process dictionary. The reader's heap has room for
+%% a chunk and the garbage of reading it, so that it need not grow.
 start_reader() ->
     Cursor = atomics:new(1, []),
     Options = [link, {priority, high}, {fullsweep_after, 20}, {min_heap_size, ?READER_HEAP_WORDS}],
@@ -116,8 +117,8 @@ read_each([Element | Rest], Index, Fun, Cursor) ->
     [Result | read_each(Rest, Index + 1, Fun, Cursor)];
 read_each([], _, _, _) -> [].
 
-%% What Fun gives for each element and its place in the list; `hung' for those that are left out, and for all when a second
-%% one hangs (each costs time). Fun runs in the reader: what it refers to is copied.
+%% The results of Fun for each element and its position in the list; `hung' for skipped elements, and for all when a second
+%% one hangs (each costs time). Fun runs in the reader, so its environment is copied.
 read_all(Fun, Elements) -> read_all(Fun, Elements, 1).
 
 read_all(_, [], _) -> [];
@@ -146,14 +147,14 @@ await(Reader, Cursor, Before) ->
     receive
         {Reader, {failed, Why}} -> error({reader_failed, Why});
         {Reader, Results} -> {results, Results}
-    after ?LOOK_MS ->
+    after ?HANG_CHECK_MS ->
         case atomics:get(Cursor, 1) of
             Before when Before > 0 -> {hangs, Before};
             At -> await(Reader, Cursor, At)
         end
     end.
 
-%% [{what, since when}]
+%% [{process, port or table, since when}]
 left_out() ->
     case get(left_out) of
         [_ | _] = Skip ->
@@ -164,11 +165,11 @@ left_out() ->
         _ -> []
     end.
 
-%% What this release can do, found by trying it on ourselves.
+%% Features of this release, found by trying them on ourselves.
 features() ->
     Asks = [{parent, fun() -> process_info(self(), parent) end},
             {label, fun() -> process_info(self(), label) end},
             {dictionary_item, fun() -> process_info(self(), {dictionary, at}) end},
-            %% RabbitMQ runs: its processes note what they are.
+            %% RabbitMQ runs: its processes store their names.
             {process_name, fun() -> true = is_integer(ets:info(connection_churn_metrics, size)) end}],
     [F || {F, Ask} <- Asks, try Ask() of _ -> true catch error:_ -> false end].

@@ -1,40 +1,39 @@
-%% Attempts to connect to other nodes: what net_kernel's table of connections says of them, which has one row for each node. The row is there
-%% and `pending' while an attempt lasts: milliseconds where the node is gone or refuses, net_setuptime where nothing answers. So the table is
-%% looked at with each item of a sample, and in between. net_kernel is not asked.
+%% Attempts to connect to other nodes, from net_kernel's table of connections, which has one row per node. The row exists and is `pending'
+%% during an attempt: for milliseconds if the node is gone or refuses, for net_setuptime if nothing answers. So the table is sampled with
+%% each item of a sample, and in between. net_kernel itself is not called.
 
-%% For how many nodes attempts are counted, how many are reported, and how many rows are taken in a look.
+%% Maximum number of nodes whose attempts are counted, of nodes reported, and of rows read at once.
 -define(ATTEMPTED, 100).
 -define(ATTEMPTED_ROWS, 20).
 -define(PENDING, 20).
-%% A table with more rows is looked at once in a sample.
--define(MANY_NODES, 200).
-%% A connection's number counts the attempts (connection_id of a DistEntry, 24 bits). It begins anew, anywhere, when the VM has forgotten the
-%% node, a minute after its last use: a growth by more than this for each second is none (judgement; an attempt takes 0.5 ms at least).
+%% A table with more rows is sampled once per sample only.
+-define(MAX_SAMPLED_NODES, 200).
+%% A connection's number counts attempts (connection_id of a DistEntry, 24 bits). It restarts at an arbitrary value when the VM has forgotten
+%% the node, a minute after its last use: so a growth by more than this per second is ignored (judgement; an attempt takes at least 0.5 ms).
 -define(ATTEMPTS_PER_S, 3000).
 -define(ATTEMPT_BITS, 16#ffffff).
-%% How many names of those that asked for a connection are kept of a node, and of how many attempts in a sample it is read who asked, and how
-%% far they are.
+%% Maximum number of names of requesting processes kept per node, and number of attempts per sample whose requesting process and step are read.
 -define(ASKERS, 4).
 -define(ASKED_IN_SAMPLE, 2).
-%% After so many readings of `dist' without an attempt a node is forgotten.
+%% A node is removed after this many readings of `dist' without an attempt.
 -define(FORGET_AFTER, 6).
-%% So many nodes must be known for none of them to be named.
+%% With more known nodes, unconnected ones are not listed.
 -define(KNOWN_NODES, 5000).
 
 %% The record `connection' of net_kernel.erl (OTP 23 to 29): node, conn_id, state and owner are the elements 2 to 5, address is the 8th, waiting
-%% the 9th. Of the address only an attempt of this node's own has a protocol (its 4th element). Nobody
-%% waits for an attempt that a message has caused.
+%% the 9th. The address has a protocol (its 4th element) only in attempts by this node. No process waits for an attempt that was caused by
+%% sending a message.
 -define(PENDING_IN(Guard, Asker),
         {'_', [{'=:=', {element, 1, '$_'}, connection}, {'=:=', {element, 4, '$_'}, pending}, {Guard, {element, 9, '$_'}, []}],
          [{{{element, 2, '$_'}, {element, 1, {element, 3, '$_'}}, {'=/=', {element, 4, {element, 8, '$_'}}, undefined},
             {length, {element, 9, '$_'}}, {element, 5, '$_'}, Asker}}]}).
 
-%% {node, number of its connection} of those that are connected.
+%% {node, number of the connection} of connected nodes.
 -define(UP, {'_', [{'=:=', {element, 1, '$_'}, connection}, {'=:=', {element, 4, '$_'}, up}],
              [{{{element, 2, '$_'}, {element, 1, {element, 3, '$_'}}}}]}).
 
-%% With each item, so that it costs next to nothing where nothing is pending; those that are connected once in a sample.
-look_at_connections(#state{connecting = #connecting{looked = Looked} = Connecting} = State) ->
+%% Called with each item, and cheap if nothing is pending; connected nodes are read once per sample.
+sample_connections(#state{connecting = #connecting{looked = Looked} = Connecting} = State) ->
     try
         Rows = pending(Connecting),
         Seen = case Looked of true -> Connecting; false -> connected(Connecting) end,
@@ -42,17 +41,17 @@ look_at_connections(#state{connecting = #connecting{looked = Looked} = Connectin
     catch error:_ -> State
     end.
 
-%% Another number is another connection. Hidden nodes are left out: tools come and go.
+%% A new number is a new connection. Hidden nodes are left out, since tools connect and disconnect.
 connected(#connecting{up = Before, again = {Samples, Counts}} = Connecting) ->
     case ets:info(sys_dist, size) of
-        Rows when is_integer(Rows), Rows > 0, Rows =< ?MANY_NODES ->
+        Rows when is_integer(Rows), Rows > 0, Rows =< ?MAX_SAMPLED_NODES ->
             Visible = nodes(),
             Up = maps:from_list([{Node, Number} || {Node, Number} <- ets:select(sys_dist, [?UP]), lists:member(Node, Visible)]),
             Again = case [Node || {Node, Number} <- maps:to_list(Up), maps:get(Node, Before, Number) =/= Number] of
                         [] -> {Samples, Counts};
                         Nodes -> {Samples + 1, lists:foldl(fun(Node, Map) -> merge(Node, 1, fun erlang:'+'/2, Map) end, Counts, Nodes)}
                     end,
-            Known = case map_size(Before) =< ?MANY_NODES of true -> Before; false -> #{} end,
+            Known = case map_size(Before) =< ?MAX_SAMPLED_NODES of true -> Before; false -> #{} end,
             Connecting#connecting{up = maps:merge(Known, Up), again = Again};
         _ -> Connecting
     end.
@@ -60,10 +59,10 @@ connected(#connecting{up = Before, again = {Samples, Counts}} = Connecting) ->
 next_sample(#connecting{sample = Sample, samples = Samples} = Connecting) ->
     Connecting#connecting{sample = Sample + 1, samples = Samples + 1, looked = false, asked = 0}.
 
-%% Where there are no more rows than nodes that are connected, none is pending.
+%% If there are no more rows than connected nodes, none is pending.
 pending(#connecting{looked = Looked}) ->
     case ets:info(sys_dist, size) of
-        Rows when is_integer(Rows), Rows =< ?MANY_NODES orelse not Looked ->
+        Rows when is_integer(Rows), Rows =< ?MAX_SAMPLED_NODES orelse not Looked ->
             case Rows > length(nodes(connected)) andalso
                  ets:select(sys_dist, [?PENDING_IN('=:=', undefined), ?PENDING_IN('=/=', {element, 1, {hd, {element, 9, '$_'}}})], ?PENDING) of
                 {Found, _} -> [Row || {Node, Number, _, _, _, _} = Row <- Found, is_atom(Node), is_integer(Number)];
@@ -72,7 +71,7 @@ pending(#connecting{looked = Looked}) ->
         _ -> []
     end.
 
-%% The first row of an attempt is counted with all attempts since the last one that was seen.
+%% When a new attempt is seen, all attempts since the last one seen are counted.
 add_pending({Node, Number, IsOut, Waiting, Owner, Asker}, #state{connecting = #connecting{nodes = Known} = Connecting} = State) ->
     case Known of
         #{Node := #attempts{number = Number} = Attempts} -> keep(Node, seen_pending(Waiting, Connecting, Attempts), State);
@@ -94,12 +93,12 @@ seen_pending(Waiting, #connecting{sample = Sample}, #attempts{samples = Samples,
     Attempts#attempts{sample = Sample, samples = Samples + 1, waiting = max(Waiting, Most)}.
 
 attempt(Node, true, Who, More, #attempts{count = Count, out = Out} = Attempts, State) ->
-    look_closer(Node, Who, Attempts#attempts{count = Count + More, out = Out + 1}, State);
+    describe_attempt(Node, Who, Attempts#attempts{count = Count + More, out = Out + 1}, State);
 attempt(Node, _, _, More, #attempts{count = Count, in = In} = Attempts, State) ->
     keep(Node, Attempts#attempts{count = Count + More, in = In + 1}, State).
 
-%% Who asked waits for net_kernel to answer; the owner is the process that sets up the connection.
-look_closer(Node, {Owner, Asker}, #attempts{askers = Askers, steps = Steps} = Attempts,
+%% The requesting process waits for net_kernel's answer; the owner is the process that sets up the connection.
+describe_attempt(Node, {Owner, Asker}, #attempts{askers = Askers, steps = Steps} = Attempts,
             #state{connecting = #connecting{asked = Asked} = Connecting, features = Features} = State) when Asked < ?ASKED_IN_SAMPLE ->
     Found = details(fun({asker, Pid}) -> #{asker => maker(Pid, Features)}; ({owner, Pid}) -> step_of(Pid) end,
                     [{owner, Owner} || is_pid(Owner)] ++ [{asker, Asker} || is_pid(Asker), node(Asker) =:= node()],
@@ -108,9 +107,9 @@ look_closer(Node, {Owner, Asker}, #attempts{askers = Askers, steps = Steps} = At
     Count = fun(Keys, Map) -> lists:foldl(fun(Key, Counts) -> merge(Key, 1, fun erlang:'+'/2, Counts) end, Map, Keys) end,
     keep(Node, Attempts#attempts{askers = Count(Named, Askers), steps = Count([Step || {_, #{step := Step}} <- Found], Steps)},
          State#state{connecting = Connecting#connecting{asked = Asked + 1}});
-look_closer(Node, _, Attempts, State) -> keep(Node, Attempts, State).
+describe_attempt(Node, _, Attempts, State) -> keep(Node, Attempts, State).
 
-%% How far it is: what of these is on its stack, the first one that is.
+%% The step of the connection setup, by the modules on the stack; the first match counts.
 step_of(Pid) ->
     case process_info(Pid, current_stacktrace) of
         {_, Stack} ->
@@ -129,8 +128,8 @@ step_of(Pid) ->
 keep(Node, Attempts, #state{connecting = #connecting{nodes = Known} = Connecting} = State) ->
     State#state{connecting = Connecting#connecting{nodes = Known#{Node => Attempts}}}.
 
-%% With `dist': since it was read before. Nodes with the most attempts first. A single one of another node is none yet: command-line tools have a
-%% new name each time.
+%% Attempts since the last reading of `dist', nodes with the most attempts first. A single incoming attempt is left out, since command-line tools
+%% have a new name each time.
 connecting(#state{connecting = #connecting{nodes = Known, samples = Samples, again = {AgainIn, Again}} = Connecting} = State) ->
     Connected = nodes(connected),
     {Once, Others} = lists:partition(fun({_, Attempts}) -> is_visit(Attempts) end, maps:to_list(Known)),
@@ -153,7 +152,7 @@ reported({Node, #attempts{samples = 0} = Attempts}) -> {Node, Attempts};
 reported({Node, Attempts}) ->
     {Node, Attempts#attempts{count = 0, samples = 0, out = 0, in = 0, waiting = 0, askers = #{}, steps = #{}, quiet = 0}}.
 
-%% Nodes that the VM knows and is not connected to: it remembers a node for a minute, and as long as a pid of it is kept.
+%% Nodes that the VM knows and is not connected to: it remembers a node for a minute, and while a pid of it is referenced.
 unconnected(Connected) ->
     case nodes(known) of
         Known when length(Known) =< ?KNOWN_NODES ->

@@ -1,48 +1,47 @@
 %% `crashes': which processes end with errors, under which parent, and why. One exit monitor for all clients monitors a few processes
-%% that are likely to end: children of a supervisor that does something, new holders of registered names, and new processes that
-%% `procs' has met. Of the reason it keeps an atom and some functions, never a term of the node's.
+%% that are likely to end: children of active supervisors, new holders of registered names, and new processes that `procs' has found.
+%% Of the reason it keeps an atom and some functions, never a term of the node.
 %%
-%% A supervisor without work runs no reductions, which is read from outside. So where nothing ends, nobody is asked anything.
+%% A supervisor without work runs no reductions, which is read from outside. So if nothing ends, no process is asked anything.
 
-%% How many registered names and supervisors are known at most.
+%% Maximum number of known registered names and supervisors.
 -define(MAX_NAMES, 2000).
 -define(MAX_SUPERVISORS, 500).
-%% How many processes are monitored at most, and how many of one parent. When there are as many, one that is older than this is left
-%% for a younger one.
+%% Maximum number of monitored processes, in all and of one parent. Beyond, a process monitored for longer than HELD_MS is replaced by a
+%% new one.
 -define(MAX_MONITORED, 100).
 -define(MAX_CHILDREN, 20).
 -define(HELD_MS, 10000).
-%% process_info(P, links) walks all links of P, at least 0.05 us for each (measured, OTP 25 and 29). A supervisor knows its children
-%% in its heap, some 20 words each: one with a larger heap is left alone.
+%% process_info(P, links) walks all links of P, at least 0.05 us for each (measured, OTP 25 and 29). A supervisor has some 20 words on its
+%% heap for each child: one with a larger heap than this is not asked.
 -define(SUPERVISOR_HEAP_WORDS, 131072).
-%% A supervisor that has run as many reductions has started or lost children, or was asked something. What our own questions cost it
-%% is less.
+%% A supervisor that has run this many reductions has started or lost children, or was called. Our own requests cost it less.
 -define(WORK_REDUCTIONS, 100).
-%% How many supervisors are asked at a time, how often, and after how many questions without another answer not any more.
+%% Number of supervisors asked at once, pause between requests, and number of equal answers after which a supervisor is not asked any more.
 -define(ASKED_AT_ONCE, 3).
 -define(ASK_MS, 25).
 -define(UNCHANGED, 20).
-%% Its work takes at most this part of the time: a thousandth.
+%% The exit monitor's work takes at most 1/REST of the time.
 -define(REST, 1000).
-%% How many registered processes are identified between two rests.
+%% Number of registered processes identified between two rests.
 -define(IDENTIFIED_AT_ONCE, 10).
-%% How many different ends are counted, and of how many names those by `shutdown'.
+%% Maximum number of distinct exits counted, and of distinct names among those with reason `shutdown'.
 -define(MAX_ENDS, 100).
 -define(MAX_SHUT_DOWN, 20).
-%% Words. A reason is copied to who monitors, and may hold anything: one that is larger ends the exit monitor in place of the node.
+%% Words. An exit reason is copied to the monitoring process and may be of any size: a larger one kills the exit monitor instead of
+%% exhausting the node's memory.
 -define(REASONS_HEAP_WORDS, 524288).
 -define(FRAMES, 3).
 -define(REASON_DEPTH, 3).
 
-%% children: those that it had when it was asked last; `none' before.
+%% children: those at the last request; `none' before.
 -record(supervisor, {title, reductions = 0, children = none, unchanged = 0}).
 
-%% by: {name, call} of its parent, by which its end is counted. parent: that one's pid as text.
--record(mortal, {pid, by, parent, title = #{}, heap_limit = 0, is_proc_lib = false, since_ms}).
+%% A monitored process. by: {name, call} of its parent, by which its exit is counted; parent: pid of the parent as text.
+-record(monitored, {pid, by, parent, title = #{}, heap_limit = 0, is_proc_lib = false, since_ms}).
 
-%% names: [{Name, Pid}] as it was last. parents: Pid => {whether it is a supervisor, title}. mortals: by monitor. ends: what is told,
-%% version: changes with it.
--record(exits, {features, names = none, to_identify = [], supervisors = #{}, active = [], parents = #{}, mortals = #{},
+%% names: last [{Name, Pid}]; parents: Pid => title; monitored: by monitor; ends: counted exits; version: changes with them.
+-record(exits, {features, names = none, to_identify = [], supervisors = #{}, active = [], parents = #{}, monitored = #{},
                 pids = #{}, ends = #{}, lost = 0, version = 0, timer = none}).
 
 start_exit_monitor(true, #agent{exit_monitor = none} = Agent) ->
@@ -50,7 +49,7 @@ start_exit_monitor(true, #agent{exit_monitor = none} = Agent) ->
     Agent#agent{exit_monitor = spawn_opt(fun() -> exit_monitor(#exits{features = features()}) end, Options)};
 start_exit_monitor(_, Agent) -> Agent.
 
-%% What has ended since this client asked last.
+%% Exits since this client's last request.
 crashes(#state{exit_monitor = Monitor, ends = {Before, Known}, procs = #procs{fresh = Fresh} = Procs, own = Own} = State)
   when is_pid(Monitor) ->
     Version = case Before of {Monitor, V} -> V; _ -> 0 end,
@@ -63,7 +62,7 @@ crashes(#state{exit_monitor = Monitor, ends = {Before, Known}, procs = #procs{fr
             Rows = [end_row(Key, Count - maps:get(Key, Old, 0), Last) || {Key, {Count, Last}} <- maps:to_list(Ends),
                                                                          Count > maps:get(Key, Old, 0)],
             {Now#{rows => Rows}, Next#state{ends = {{Monitor, New}, maps:map(fun(_, {Count, _}) -> Count end, Ends)}}}
-    after ?LOOK_MS -> error(no_answer)
+    after ?HANG_CHECK_MS -> error(no_answer)
     end;
 crashes(_) -> throw(unsupported).
 
@@ -77,7 +76,7 @@ exit_monitor(Exits) ->
     receive
         {crashes, From, Version, Fresh} ->
             #exits{version = Now, ends = Ends} = Exits,
-            Known = #{monitored => map_size(Exits#exits.mortals), supervisors => map_size(Exits#exits.supervisors),
+            Known = #{monitored => map_size(Exits#exits.monitored), supervisors => map_size(Exits#exits.supervisors),
                       lost => Exits#exits.lost},
             From ! case Version of Now -> {self(), same, Known}; _ -> {self(), Now, Ends, Known} end,
             exit_monitor(ask_later(0, working(names(lists:foldl(fun new_process/2, Exits, Fresh)))));
@@ -93,7 +92,7 @@ ask_later(_, #exits{active = [], to_identify = []} = Exits) -> Exits;
 ask_later(Ms, #exits{timer = none} = Exits) -> Exits#exits{timer = erlang:start_timer(max(?ASK_MS, Ms), self(), ask)};
 ask_later(_, Exits) -> Exits.
 
-%% A name that has another holder than before: that one has ended, and this one may, too.
+%% Finds names with another holder than before: the former holder has ended, and the new one may end, too.
 names(#exits{names = Before} = Exits) ->
     Names = [{Name, Pid} || Name <- lists:sublist(registered(), ?MAX_NAMES), Pid <- [whereis(Name)], is_pid(Pid)],
     case Before of
@@ -107,13 +106,13 @@ names(#exits{names = Before} = Exits) ->
                         lists:sublist(Held, ?MAX_CHILDREN))
     end.
 
-%% Which of the registered processes are supervisors.
+%% Finds the supervisors among the registered processes.
 identify(_, #exits{to_identify = []} = Exits) -> Exits;
 identify(0, Exits) -> Exits;
 identify(Count, #exits{to_identify = [Pid | Rest]} = Exits) ->
     identify(Count - 1, add_supervisor(Pid, as_supervisor(Pid, Exits), Exits#exits{to_identify = Rest})).
 
-%% Its title, if it is one. What a process began with is read from outside.
+%% The title of a process if it is a supervisor. The initial call is read from outside.
 as_supervisor(Pid, #exits{features = Features}) ->
     case process_info(Pid, initial_call) of
         {_, {proc_lib, _, _}} -> supervisor_title(Pid, noted(Pid, Features));
@@ -139,7 +138,7 @@ reductions(Pid) ->
         undefined -> {gone, 0}
     end.
 
-%% Those that have done something since they were read last are asked for their children.
+%% Supervisors that were active since the last check will be asked for their children.
 working(#exits{supervisors = All, active = Active} = Exits) ->
     maps:fold(fun(Pid, #supervisor{reductions = Before} = Supervisor, #exits{supervisors = Some, active = Others} = Now) ->
                   case lists:member(Pid, Active) orelse reductions(Pid) of
@@ -166,19 +165,19 @@ asked(Pid, Children, #supervisor{children = Before, unchanged = Unchanged} = Sup
     #exits{supervisors = All, active = Active} = Exits,
     Now = case Before of Children -> Unchanged + 1; _ -> 0 end,
     Known = Exits#exits{supervisors = All#{Pid := Supervisor#supervisor{children = Children, unchanged = Now}}, active = Active ++ [Pid]},
-    %% At first the youngest ones: they may be here because others have ended.
+    %% The youngest first: they may be replacements of children that have ended.
     New = case Before of none -> Children; _ -> ordsets:subtract(Children, Before) end,
     lists:foldl(fun(Child, E) -> new_child(Child, Pid, Supervisor#supervisor.title, E) end, Known,
                 lists:sublist(lists:reverse(New), ?MAX_CHILDREN)).
 
-%% It does nothing for now. Our own questions are among its reductions.
+%% The supervisor is idle for now. Its reductions include our own requests.
 rests(Pid, Supervisor, #exits{supervisors = All} = Exits) ->
     case reductions(Pid) of
         {gone, _} -> Exits#exits{supervisors = maps:remove(Pid, All)};
         {_, Reductions} -> Exits#exits{supervisors = All#{Pid := Supervisor#supervisor{reductions = Reductions}}}
     end.
 
-%% All that it is linked to, its parent and who else has linked to it among them; `large' where there may be very many.
+%% All processes linked to the supervisor, including its parent and others that have linked to it; `large' if there may be very many.
 children(Pid) ->
     case process_info(Pid, garbage_collection_info) of
         undefined -> gone;
@@ -194,10 +193,10 @@ new_child(Pid, Parent, Title, #exits{features = Features, pids = Pids} = Exits) 
     case is_map_key(Pid, Pids) of
         true -> Exits;
         false ->
-            %% First of all, since it may end at once.
+            %% Before all else, since it may end at once.
             Monitor = monitor(process, Pid),
             case noted(Pid, Features) of
-                %% No child of its own, but its parent, or somebody who has linked to it.
+                %% Not a child, but the supervisor's parent, or a process that has linked to it.
                 #{parent := Other} when is_pid(Other), Other =/= Parent; is_atom(Other), Other =/= undefined, Parent =/= Other ->
                     case is_atom(Other) andalso whereis(Other) =:= Parent of
                         true -> keep(Monitor, Pid, Title, noted(Pid, Features), Exits);
@@ -207,7 +206,7 @@ new_child(Pid, Parent, Title, #exits{features = Features, pids = Pids} = Exits) 
             end
     end.
 
-%% One that was met by chance, or has a name that another one had.
+%% A new process found by `procs', or a new holder of a registered name.
 new_process(Pid, #exits{features = Features, pids = Pids} = Exits) ->
     case is_map_key(Pid, Pids) of
         true -> Exits;
@@ -225,7 +224,7 @@ local(Name) when is_atom(Name), Name =/= undefined -> whereis(Name);
 local(Pid) when is_pid(Pid), node(Pid) =:= node() -> Pid;
 local(_) -> undefined.
 
-%% Who that is; from now on as a supervisor, if it is one.
+%% The title of a parent, which is added to the supervisors if it is one.
 parent(undefined, Exits) -> {unknown, Exits};
 parent(Pid, #exits{supervisors = All, parents = Parents, features = Features} = Exits) ->
     case {All, Parents} of
@@ -257,18 +256,18 @@ keep(Monitor, Pid, Title, Noted, Exits) ->
          end,
     case room(By, Exits) of
         full -> demonitor(Monitor, [flush]), Exits;
-        #exits{mortals = Mortals, pids = Pids} = Room ->
-            {Called, Limit, IsProcLib} = as_told(Pid, Noted),
-            Mortal = #mortal{pid = Pid, by = By, parent = case Title of #{pid := Parent} -> Parent; unknown -> <<>> end,
+        #exits{monitored = Monitored, pids = Pids} = Room ->
+            {Called, Limit, IsProcLib} = described(Pid, Noted),
+            Process = #monitored{pid = Pid, by = By, parent = case Title of #{pid := Parent} -> Parent; unknown -> <<>> end,
                              title = Called, heap_limit = Limit, is_proc_lib = IsProcLib, since_ms = now_ms()},
-            Room#exits{mortals = Mortals#{Monitor => Mortal}, pids = Pids#{Pid => Monitor}}
+            Room#exits{monitored = Monitored#{Monitor => Process}, pids = Pids#{Pid => Monitor}}
     end.
 
 %% {name and call, its own heap limit in words, whether proc_lib started it}
-as_told(_, undefined) -> {#{}, 0, true};
-as_told(Pid, Noted) ->
+described(_, undefined) -> {#{}, 0, true};
+described(Pid, Noted) ->
     Called = case Noted of
-                 %% It has not got so far.
+                 %% proc_lib has not set its initial call yet.
                  #{call := {<<"proc_lib">>, _, _}} -> maps:with([name], Noted);
                  _ -> maps:with([name, call], Noted)
              end,
@@ -282,30 +281,30 @@ as_told(Pid, Noted) ->
         undefined -> {Called, 0, true}
     end.
 
-%% Place for one more of this parent: that of the oldest one, if it is old.
-room(By, #exits{mortals = Mortals} = Exits) ->
-    case [{Since, Monitor} || {Monitor, #mortal{by = B, since_ms = Since}} <- maps:to_list(Mortals), B =:= By] of
+%% Makes room for one more child of this parent by demonitoring the oldest process, if it is old enough.
+room(By, #exits{monitored = Monitored} = Exits) ->
+    case [{Since, Monitor} || {Monitor, #monitored{by = B, since_ms = Since}} <- maps:to_list(Monitored), B =:= By] of
         Others when length(Others) >= ?MAX_CHILDREN -> leave_oldest(Others, Exits);
-        _ when map_size(Mortals) >= ?MAX_MONITORED ->
-            leave_oldest([{Since, Monitor} || {Monitor, #mortal{since_ms = Since}} <- maps:to_list(Mortals)], Exits);
+        _ when map_size(Monitored) >= ?MAX_MONITORED ->
+            leave_oldest([{Since, Monitor} || {Monitor, #monitored{since_ms = Since}} <- maps:to_list(Monitored)], Exits);
         _ -> Exits
     end.
 
-leave_oldest(Mortals, #exits{mortals = All, pids = Pids} = Exits) ->
-    {Since, Monitor} = lists:min(Mortals),
+leave_oldest(Monitored, #exits{monitored = All, pids = Pids} = Exits) ->
+    {Since, Monitor} = lists:min(Monitored),
     case now_ms() - Since > ?HELD_MS of
         true ->
             demonitor(Monitor, [flush]),
-            #{Monitor := #mortal{pid = Pid}} = All,
-            Exits#exits{mortals = maps:remove(Monitor, All), pids = maps:remove(Pid, Pids)};
+            #{Monitor := #monitored{pid = Pid}} = All,
+            Exits#exits{monitored = maps:remove(Monitor, All), pids = maps:remove(Pid, Pids)};
         false -> full
     end.
 
-has_ended(Monitor, Reason, #exits{mortals = Mortals, pids = Pids} = Exits) ->
-    case Mortals of
-        #{Monitor := #mortal{pid = Pid, by = By, parent = Parent, title = Title, heap_limit = Limit} = Mortal} ->
-            Left = Exits#exits{mortals = maps:remove(Monitor, Mortals), pids = maps:remove(Pid, Pids)},
-            case why(Reason, Mortal) of
+has_ended(Monitor, Reason, #exits{monitored = Monitored, pids = Pids} = Exits) ->
+    case Monitored of
+        #{Monitor := #monitored{pid = Pid, by = By, parent = Parent, title = Title, heap_limit = Limit} = Process} ->
+            Left = Exits#exits{monitored = maps:remove(Monitor, Monitored), pids = maps:remove(Pid, Pids)},
+            case why(Reason, Process) of
                 unknown -> Left;
                 in_order -> count({By, in_order(Reason, Title, By, Left), #{}}, {Parent, 0}, Left);
                 Why -> count({By, Title, Why}, {Parent, Limit}, Left)
@@ -313,8 +312,8 @@ has_ended(Monitor, Reason, #exits{mortals = Mortals, pids = Pids} = Exits) ->
         _ -> Exits
     end.
 
-%% `shutdown' is how a supervisor ends the siblings of a child that has failed: the same name again and again is a restart. Of all others
-%% that end in order only the number is of interest.
+%% A supervisor ends the siblings of a failed child with `shutdown': the same name again and again shows restarts. Of other normal exits
+%% only the number matters.
 in_order(shutdown, #{name := Name}, By, #exits{ends = Ends}) when Name =/= <<>> ->
     Named = #{name => Name},
     IsFull = length([Other || {_, #{name := Other}, Why} <- maps:keys(Ends), Why =:= #{}]) >= ?MAX_SHUT_DOWN,
@@ -333,18 +332,18 @@ count(Key, Last, #exits{ends = Ends, lost = Lost, version = Version} = Exits) ->
 
 %%% Reasons ---------------------------------------------------------------------------------------------------
 
-%% `in_order', `unknown' where it had ended before it was monitored, or #{reason, stack, to} as data.
+%% `in_order' for a normal exit, `unknown' if the process had ended before it was monitored, or #{reason, stack, to} as data.
 why(noproc, _) -> unknown;
 why(Reason, _) when Reason =:= normal; Reason =:= shutdown; element(1, Reason) =:= shutdown -> in_order;
-why(Reason, #mortal{is_proc_lib = IsProcLib, heap_limit = Limit}) ->
+why(Reason, #monitored{is_proc_lib = IsProcLib, heap_limit = Limit}) ->
     case try reason(Reason) catch _:_ -> #{reason => <<"?">>, stack => [], to => <<>>} end of
-        %% Without proc_lib nobody is told of an exit that is no exception: it is as good as any other end. It may have been killed
-        %% because its heap became too large.
+        %% Without proc_lib, no report is made of an exit that is not an exception: it counts as normal, unless the process may have
+        %% been killed at its maximum heap size.
         #{stack := []} when not IsProcLib, not (Limit > 0 andalso Reason =:= killed) -> in_order;
         Why -> Why
     end.
 
-%% {timeout, {gen_server, call, [Name | _]}} and the like, from who has called; an exception with its stack; or what exit/1 was given.
+%% A failed call ({timeout, {gen_server, call, [Name | _]}} and the like), an exception with its stack, or the argument of exit/1.
 reason({Reason, {Module, Function, [To | _] = Args}}) when is_atom(Module), Function =:= call orelse Function =:= await ->
     Called = case is_atom(To) andalso whereis(To) of Pid when is_pid(Pid) -> bin(To); _ -> <<>> end,
     #{reason => short(Reason, ?REASON_DEPTH), stack => [{mfa({Module, Function, Args}), 0}], to => Called};
@@ -361,7 +360,7 @@ frame({Module, Function, Arity, Where}) -> {mfa({Module, Function, Arity}), line
 line({line, Line}) when is_integer(Line) -> Line;
 line(_) -> 0.
 
-%% The atom that says what it is; of an exception of Elixir its name. What else is there is data.
+%% The first atom of a reason, or the name of an Elixir exception. All else is data.
 short(Atom, _) when is_atom(Atom) -> bin(Atom);
 short(#{'__struct__' := Name, '__exception__' := true}, _) when is_atom(Name) -> bin(Name);
 short(Tuple, Depth) when is_tuple(Tuple), tuple_size(Tuple) > 0, Depth > 0 -> short(element(1, Tuple), Depth - 1);

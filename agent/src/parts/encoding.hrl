@@ -1,10 +1,10 @@
-%% Terms as data: times, names, pids and texts as the protocol has them. Every name and every text is cut to a bounded length.
+%% Terms as data: times, names, pids and texts of the protocol. Every name and text is cut to a bounded length.
 
 now_ns() -> erlang:monotonic_time(nanosecond).
 
 now_ms() -> erlang:monotonic_time(millisecond).
 
-%% Names and known strings as UTF-8, cut.
+%% Names and strings as UTF-8, cut.
 bin(Atom) when is_atom(Atom) -> cut(atom_to_binary(Atom, utf8), ?NAME_BYTES);
 bin(Binary) when is_binary(Binary) -> cut(Binary, ?NAME_BYTES);
 bin(Text) when is_list(Text) ->
@@ -26,7 +26,7 @@ mfa({Module, Function, Args}) when is_atom(Module), is_atom(Function), is_list(A
     {bin(Module), bin(Function), case catch length(Args) of N when is_integer(N) -> N; _ -> 0 end};
 mfa(_) -> undefined.
 
-%% Any term as a short text: strings as they are, all else as ~p would print it.
+%% Any term as a short text: strings unchanged, other terms as ~p prints them.
 text(Term) ->
     try
         case is_binary(Term) of
@@ -43,7 +43,7 @@ text(Term) ->
 print(Term) ->
     cut(unicode:characters_to_binary(io_lib:format("~0tP", [Term, 20], [{chars_limit, 400}])), ?TEXT_BYTES).
 
-%% At most so many bytes, cut between characters.
+%% Cuts to at most Max bytes, between characters.
 cut(Binary, Max) when byte_size(Binary) =< Max -> Binary;
 cut(Binary, Max) ->
     case binary:at(Binary, Max) of

@@ -1,7 +1,7 @@
-%% Facts: what does not change while the node runs, read once per client.
+%% Facts: properties that do not change while the node runs, read once per client.
 
-%% Nothing here waits for another process or for a scheduler: on an overloaded node each such step takes a third of a second
-%% and more, and without the facts little can be judged of the rest.
+%% Nothing here waits for another process or for a scheduler: on an overloaded node each such step takes a third of a second or
+%% more, and without the facts the other items can hardly be interpreted.
 facts(#state{features = Features}) ->
     Info = fun(Key) -> try erlang:system_info(Key) catch error:_ -> absent end end,
     {fullsweep_after, Fullsweep} = Info(fullsweep_after),
@@ -16,7 +16,7 @@ facts(#state{features = Features}) ->
         #{otp_release => bin(Info(otp_release)), erts_version => bin(Info(version)),
           system_version => string:trim(bin(Info(system_version))),
           system_architecture => bin(Info(system_architecture)),
-          emu_type => told(Info(emu_type)), emu_flavor => told(Info(emu_flavor)), build_type => bin(Info(build_type)),
+          emu_type => emu_text(Info(emu_type)), emu_flavor => emu_text(Info(emu_flavor)), build_type => bin(Info(build_type)),
           word_bytes => Info(wordsize), os_pid => list_to_integer(os:getpid()), os_type => os_type(),
           node => bin(node()), creation => Info(creation),
           start_ns => erlang:convert_time_unit(Info(start_time), native, nanosecond),
@@ -61,8 +61,7 @@ facts(#state{features = Features}) ->
               ++ [<<"processes_iterator">> || erlang:function_exported(erlang, processes_iterator, 0)]},
     maps:filter(fun(_, V) -> V =/= absent end, Facts).
 
-%% NIFs of modules that the VM's own documentation of crashes calls taints: not those that come with the emulator, nor crypto. Some of
-%% each module.
+%% Some NIFs of each module in system_info(taints), which excludes those that come with the emulator; crypto is left out, too.
 -define(NIFS, 20).
 -define(NIFS_OF_ONE, 5).
 
@@ -72,8 +71,8 @@ nifs() ->
     lists:sublist([mfa({M, F, A}) || M <- Modules, M =/= crypto, M =/= asn1rt_nif,
                                      {F, A} <- lists:sublist(Functions(M), ?NIFS_OF_ONE)], ?NIFS).
 
-%% Settings of log handlers that have a process of their own with overload protection (logger_olp): from logger's own table, of which
-%% nothing else is copied out. Keys and form of the configuration are internal to OTP, and the same from 23 to 29.
+%% Settings of log handlers with overload protection (logger_olp), from logger's own table, of which nothing else is copied. Keys and
+%% form of the configuration are internal to OTP, and the same from 23 to 29.
 -define(LOG_HANDLERS, 20).
 
 log_handlers() ->
@@ -89,8 +88,8 @@ log_handlers() ->
      || {Name, Id, Sync, Drop, Flush, Limited, Burst} <- Handlers, is_atom(Name), is_atom(Id), is_boolean(Limited),
         lists:all(IsCount, [Sync, Drop, Flush, Burst])].
 
-told(absent) -> absent;
-told(Atom) -> bin(Atom).
+emu_text(absent) -> absent;
+emu_text(Atom) -> bin(Atom).
 
 os_type() ->
     {Family, Name} = os:type(),
@@ -101,15 +100,15 @@ max_heap(#{size := Words}) -> Words;
 max_heap(Words) when is_integer(Words) -> Words;
 max_heap(_) -> absent.
 
-%% From the application controller's own table: asking the controller itself would wait for it, and it may be
-%% busy starting an application for ever. Only names and versions are copied out.
+%% From the application controller's own table: a call would wait for the controller, which may be blocked by the start of an
+%% application. Only names and versions are copied.
 applications() ->
     Running = ets:select(ac_tab, [{{{application_master, '$1'}, '_'}, [], ['$1']}]),
     Loaded = ets:select(ac_tab, [{{{loaded, '$1'}, '$2'}, [], [{{'$1', {element, 6, '$2'}}}]}]),
     [{bin(App), bin(Version), lists:member(App, Running)} || {App, Version} <- lists:sort(lists:sublist(Loaded, 500))].
 
-%% Of RabbitMQ the share of memory from which it blocks its publishers, or the size, and of how much memory, as it was set when it was
-%% started. No other parameter of an application is read. What is neither a number nor a size stays here.
+%% RabbitMQ's memory high watermark, a share or a size, and the total memory that it refers to, as configured. No other parameters of
+%% applications are read. Values that are neither a number nor a size are not sent.
 watermark({relative, Share}) -> share(Share);
 watermark({absolute, Size}) -> memory_size(Size);
 watermark(Share) -> share(Share).
@@ -131,9 +130,9 @@ memory_size(Text) when is_list(Text); is_binary(Text) ->
     end;
 memory_size(_) -> absent.
 
-%% Those of init, as init:get_arguments/0 would tell them. What is not known to be harmless is left out: other arguments may
-%% hold secrets (-setcookie, application parameters, -eval). Text stays a list here, because OTP 29 refuses some of what OTP
-%% 25's compiler makes of binary patterns.
+%% The flags of init, as init:get_arguments/0 returns them. Only flags known to be harmless are sent: others may hold
+%% secrets (-setcookie, application parameters, -eval). Text stays a list here, because OTP 29 cannot load some of the code that
+%% OTP 25's compiler generates for binary patterns.
 init_args(["-extra" | _]) -> [];
 init_args([[$- | Flag] | Rest]) ->
     {Values, Next} = lists:splitwith(fun([$- | _]) -> false; (_) -> true end, Rest),
@@ -148,8 +147,8 @@ environment(Release) ->
     [{bin(Name), [bin(Word) || Word <- flags(words(Value, [], []))]} || {Name, Value} <- Set(Flags)]
         ++ [{bin(Name), [bin(Value)]} || {Name, Value} <- Set(Numbers)].
 
-%% Of a list of arguments, the emulator's flags with their values, and the harmless ones of the others. What follows `-extra' is the
-%% program's own.
+%% The emulator flags in a list of arguments, with their values, and the harmless ones of the other flags. Arguments after `-extra' are
+%% the program's own.
 flags(["-extra" | _]) -> [];
 flags([[Sign | Name] = Flag | Rest]) when Sign =:= $-; Sign =:= $+ ->
     {Values, Next} = lists:splitwith(fun([C | _]) -> C =/= $- andalso C =/= $+ end, Rest),
@@ -158,7 +157,7 @@ flags([[Sign | Name] = Flag | Rest]) when Sign =:= $-; Sign =:= $+ ->
 flags([_ | Rest]) -> flags(Rest);
 flags([]) -> [].
 
-%% [Values] that may be told, or [].
+%% [Values] if the flag is harmless, or [].
 harmless("kernel", Values) -> [kernel(Values)];
 harmless(Flag, Values) ->
     [Values || lists:member(Flag, ["root", "bindir", "progname", "home", "boot", "config", "name", "sname", "noshell",
@@ -173,7 +172,7 @@ kernel([Key, Value | Rest]) ->
     [Word || lists:member(Key, Known), Word <- [Key, Value]] ++ kernel(Rest);
 kernel(_) -> [].
 
-%% Splits as erlexec does: quotes hold a word together.
+%% Splits words as erlexec does, with quotes.
 words([Quote | Text], Word, Words) when Quote =:= $"; Quote =:= $' ->
     {Quoted, Rest} = lists:splitwith(fun(C) -> C =/= Quote end, Text),
     words(lists:nthtail(min(1, length(Rest)), Rest), lists:reverse(Quoted, Word), Words);

@@ -1,41 +1,42 @@
-%% `spawns' and `atoms': which code creates processes, and what the newest atoms have in common.
-%% Both tell what makes a node grow until it reaches one of the VM's limits.
+%% `spawns' and `atoms': which code creates processes, and common prefixes of the newest atoms.
+%% Both show what makes a node grow until it reaches one of the VM's limits.
 
-%% So many of the newest atoms are looked at, of which so many must begin alike, with so many bytes, for the beginning to be told; and
-%% so many beginnings of one are tried.
+%% Number of the newest atoms read; minimum number of atoms with a common prefix; minimum length of a prefix, in bytes; maximum
+%% number of prefixes tried per atom.
 -define(NEWEST_ATOMS, 50).
--define(FEW_ALIKE, 3).
--define(SHORT_BEGINNING, 2).
--define(MOST_BEGINNINGS, 8).
-%% A process starts with a heap that holds its arguments, which are copied to it (HeapWords of erl_create_process). One that has run so few
-%% reductions, has never been collected and has so many words in its heap was given them: without a collection that heap does not grow.
+-define(MIN_ALIKE, 3).
+-define(MIN_PREFIX_BYTES, 2).
+-define(MAX_PREFIXES, 8).
+%% A process starts with a heap that holds its arguments, which are copied to it (HeapWords of erl_create_process). If it has run at most
+%% this many reductions without a garbage collection, and has at least this many words on its heap, they are its arguments: without a
+%% garbage collection that heap does not grow.
 -define(GIVEN_REDUCTIONS, 1000).
 -define(GIVEN_WORDS, 4096).
-%% How many kinds of processes with such arguments are reported.
+%% Number of kinds of processes with such arguments that are reported.
 -define(GIVEN_KINDS, 5).
-%% How many new processes are kept for `crashes'.
+%% Number of new processes kept for `crashes'.
 -define(FRESH, 20).
-%% How many new processes are looked at again when `spawns' is read, and how many of those that still live then the next time, too.
+%% Number of new processes that are sampled again when `spawns' is read, and of those then alive that are sampled once more.
 -define(AGAIN, 40).
 -define(STILL, 20).
-%% How many rows of these are reported.
+%% Number of rows reported about these.
 -define(AGAIN_ROWS, 20).
 
-%% Asks a few of the new processes, while they still live, what they run and who made them.
+%% Reads initial call and parent of a few new processes while they are still alive.
 note_origins(#seen{new = New, fresh = Fresh}, #procs{origins = Origins} = Procs, #state{features = Features} = State) ->
-    Found = details(fun(Pid) -> came(given_words(Pid), origin(Pid, Features), Pid, Features) end, Fresh, State),
+    Found = details(fun(Pid) -> with_given(given_words(Pid), origin(Pid, Features), Pid, Features) end, Fresh, State),
     Procs#procs{origins = lists:foldl(fun({_, #{origin := O}}, Map) -> merge(O, 1, fun erlang:'+'/2, Map) end, Origins, Found),
                 given = lists:foldl(fun given/2, Procs#procs.given, Found),
                 fresh = lists:sublist(Fresh ++ Procs#procs.fresh, ?FRESH),
                 again = lists:sublist(Procs#procs.again ++ [{Pid, Call} || {Pid, #{origin := #{call := Call}}} <- Found], ?AGAIN),
                 new = Procs#procs.new + New, sampled = Procs#procs.sampled + length(Found)}.
 
-%% What it is, and by whom it was given how many words, if these are many.
-came(_, undefined, _, _) -> undefined;
-came(0, Origin, _, _) -> #{origin => Origin};
-came(Words, Origin, Pid, Features) -> #{origin => Origin, given => {giver(Pid, Origin, Features), Words}}.
+%% Origin of a new process and, if its arguments are large, who gave it how many words.
+with_given(_, undefined, _, _) -> undefined;
+with_given(0, Origin, _, _) -> #{origin => Origin};
+with_given(Words, Origin, Pid, Features) -> #{origin => Origin, given => {giver(Pid, Origin, Features), Words}}.
 
-%% In the reader, before the process is asked anything that it answers itself.
+%% In the reader, before anything is read that the process itself answers.
 given_words(Pid) ->
     case process_info(Pid, [reductions, garbage_collection_info]) of
         [{_, Reductions}, {_, [{old_heap_block_size, 0} | Heaps]}] when Reductions =< ?GIVEN_REDUCTIONS ->
@@ -46,7 +47,7 @@ given_words(Pid) ->
         _ -> 0
     end.
 
-%% Elixir's tasks note who called for them: their parent is a supervisor.
+%% Elixir's tasks store their callers, since their parent is a supervisor.
 giver(Pid, #{name := Name, parent_call := ParentCall}, Features) ->
     Callers = case lists:member(dictionary_item, Features) andalso process_info(Pid, {dictionary, '$callers'}) of
                   {_, [Caller | _]} when is_pid(Caller) -> maker(Caller, Features);
@@ -65,7 +66,7 @@ given({_, #{origin := #{call := Call}, given := {Giver, Words}}}, Given) ->
     Given#{{Call, Giver} => {Count + 1, Sum + Words}};
 given(_, Given) -> Given.
 
-%% What it runs, its parent's name, what its parent runs; `undefined' when it has ended meanwhile.
+%% Initial call, name and initial call of the parent; `undefined' if the process has ended.
 origin(Pid, Features) ->
     case identity(Pid, Features) of
         undefined -> undefined;
@@ -89,32 +90,32 @@ spawns(#state{procs = #procs{origins = Origins, sampled = Sampled, new = New, gi
     {#{new => New, sampled => Sampled, given => Large, calls => lists:sublist(lists:reverse(lists:keysort(4, Calls)), 20), again => Rows},
      State#state{procs = Procs#procs{origins = #{}, sampled = 0, new = 0, given = #{}, again = Still}}}.
 
-%% What has become of those that were new some seconds ago: how many of a kind there were, and where those stand that still live. A process
-%% that has an end is not there any more, or at work; one that nobody ends waits for the next message, and it tells whom it watches.
+%% Samples again the processes that were new some seconds ago: how many of each kind, and the call stacks of those still alive. A process
+%% with a task has ended or is working; a leaked one waits for the next message, and its monitors show what it waits for.
 again(Known, State) ->
-    Looked = [{Pid, Call, Stand} || {{Pid, Call}, Stand} <- details(fun({Pid, _}) -> again(Pid) end, Known, State)],
+    Looked = [{Pid, Call, Sample} || {{Pid, Call}, Sample} <- details(fun({Pid, _}) -> again(Pid) end, Known, State)],
     Kinds = lists:foldl(fun({_, Call, _}, Map) -> merge(Call, 1, fun erlang:'+'/2, Map) end, #{}, Looked),
-    Places = lists:foldl(fun({_, Call, #{status := Status, stack := Stack} = Stand}, Map) ->
+    Places = lists:foldl(fun({_, Call, #{status := Status, stack := Stack} = Sample}, Map) ->
                              Key = {Call, Status},
-                             Map#{Key => add_stand(Stand#{stack := Stack}, maps:get(Key, Map, #{}))}
+                             Map#{Key => add_wait_sample(Sample#{stack := Stack}, maps:get(Key, Map, #{}))}
                          end, #{}, Looked),
     Rows = [{Call, maps:get(Call, Kinds), Status, Stack, N, Queued, best_on(On)}
-            || {{Call, Status}, Stood} <- maps:to_list(Places), {Stack, {N, Queued, On}} <- maps:to_list(Stood)],
+            || {{Call, Status}, Stacks} <- maps:to_list(Places), {Stack, {N, Queued, On}} <- maps:to_list(Stacks)],
     {lists:sublist(lists:reverse(lists:keysort(5, Rows)), ?AGAIN_ROWS),
      lists:sublist([{Pid, Call} || {Pid, Call, #{status := Status}} <- Looked, Status =/= ended], ?STILL)}.
 
 again(Pid) ->
-    case stand(Pid, fun(_) -> true end) of
+    case wait_sample(Pid, fun(_) -> true end) of
         undefined -> #{status => ended, queue => 0, stack => [], on => []};
-        #{has_few := true, on := []} = Stand -> Stand#{on := monitored(Pid)};
-        Stand -> Stand
+        #{has_few := true, on := []} = Sample -> Sample#{on := monitored(Pid)};
+        Sample -> Sample
     end.
 
-%% How the newest atoms since `atoms' was read before begin, which tells what they are made of. What is made from input is data: no
-%% atom is told, but what several have in common.
+%% Common prefixes of the newest atoms since `atoms' was last read, which show what they are made from. Atoms made from input are data, so
+%% only what several have in common is reported.
 %%
-%% Atoms are never freed, so they stand in their table in the order in which they were made, and the VM's own terms may name one by
-%% its place (ATOM_INTERNAL_REF3 in external.c, of 24 bits; badarg where there is none).
+%% Atoms are never freed, so the atom table is in the order of creation, and the VM's own term format can refer to an atom by
+%% its index (ATOM_INTERNAL_REF3 in external.c, 24 bits; badarg if there is no such atom).
 atoms(#state{atoms = Before} = State) ->
     Count = erlang:system_info(atom_count),
     Places = lists:seq(max(Before, Count - ?NEWEST_ATOMS), Count - 1),
@@ -125,22 +126,22 @@ atom_at(Place) when Place < 1 bsl 24 ->
     try [bin(binary_to_term(<<131, 75, Place:24>>))] catch error:badarg -> [] end;
 atom_at(_) -> [].
 
-%% From what each may share, [{Beginning, how many}]: the most frequent one first, of equally frequent ones the longest; then those of the
-%% others.
+%% From the candidate prefixes of each atom, [{Prefix, count}]: the most frequent one first, of equally frequent ones the longest; then
+%% those of the remaining atoms.
 beginnings(Each) ->
     Counts = lists:foldl(fun(Start, Map) -> merge(Start, 1, fun erlang:'+'/2, Map) end, #{}, lists:append(Each)),
-    case lists:sort([{-N, -byte_size(Start), Start} || {Start, N} <- maps:to_list(Counts), N >= ?FEW_ALIKE]) of
+    case lists:sort([{-N, -byte_size(Start), Start} || {Start, N} <- maps:to_list(Counts), N >= ?MIN_ALIKE]) of
         [{N, _, Start} | _] -> [{Start, -N} | beginnings([Starts || Starts <- Each, not lists:member(Start, Starts)])];
         [] -> []
     end.
 
-%% What others may share: up to each separator, and the first letters.
+%% Candidate prefixes: up to each separator, and the first letters.
 starts(Text) ->
     Bytes = binary_to_list(Text),
     Letters = length(lists:takewhile(fun is_letter/1, Bytes)),
     Separated = [End || {End, Byte} <- lists:zip(lists:seq(1, length(Bytes)), Bytes), not is_of_word(Byte)],
-    Ends = [End || End <- lists:usort([Letters | Separated]), End >= ?SHORT_BEGINNING, End < byte_size(Text)],
-    [binary:part(Text, 0, End) || End <- lists:sublist(Ends, ?MOST_BEGINNINGS)].
+    Ends = [End || End <- lists:usort([Letters | Separated]), End >= ?MIN_PREFIX_BYTES, End < byte_size(Text)],
+    [binary:part(Text, 0, End) || End <- lists:sublist(Ends, ?MAX_PREFIXES)].
 
 is_of_word(Byte) -> is_letter(Byte) orelse Byte >= $0 andalso Byte =< $9 orelse Byte > 127.
 

@@ -1,7 +1,7 @@
-%% `holders': which processes keep binaries alive. The garbage collector's count is of references, so it counts a binary twice that
-%% two processes share; each process is therefore asked which binaries it refers to.
+%% `holders': which processes keep binaries alive. The garbage collector counts references, so a binary shared by two processes counts
+%% twice; therefore each process is asked which binaries it refers to.
 
-%% How long one process may take to list its binaries, and how many binaries are told apart.
+%% Time limit for one process to list its binaries, and maximum number of distinct binaries.
 -define(HELD_NS, 2000000000).
 -define(MAX_BINARIES, 500000).
 
@@ -15,7 +15,7 @@ holders(Top, Params, State) ->
             _ -> largest_holders(Top, (now_ns() + Until) div 2, State)
         end,
     {Owner, Table} = binaries_table(),
-    Asked = [{Pid, Heap, asked_binaries(Pid, Table, Until)} || {Pid, Heap} <- Found],
+    Asked = [{Pid, Heap, held_binaries(Pid, Table, Until)} || {Pid, Heap} <- Found],
     Owner ! close,
     Word = erlang:system_info(wordsize),
     Rows = [{Pid, (maps:with([references, binaries, bytes, alone, alone_bytes], Held))#{told => maps:get(told, Held, ok),
@@ -36,7 +36,7 @@ largest_holders(Top, Until, #state{own = Own} = State) ->
     {Total, Scanned, Ranked, Next} = each_process(Chunk, top(Top + length(Own)), Until, State),
     {Total, Scanned, lists:sublist([Found || {_, {Pid, _} = Found} <- top_list(Ranked), not lists:member(Pid, Own)], Top), Next}.
 
-%% Which binaries were seen, so that each is counted once over all processes. It is freed at priority normal.
+%% The binaries seen so far, so that each is counted once over all processes. The table is freed at priority normal.
 binaries_table() ->
     Collector = self(),
     Owner = spawn_opt(fun() ->
@@ -45,11 +45,11 @@ binaries_table() ->
                       end, [link, {priority, high}]),
     receive {Owner, Table} -> {Owner, Table} end.
 
-asked_binaries(Pid, Table, Until) ->
+held_binaries(Pid, Table, Until) ->
     case now_ns() of
         Now when Now >= Until -> #{told => limit};
         Now ->
-            case aside(fun() -> binaries_of(Pid, Table) end, min(Until, Now + ?HELD_NS)) of
+            case run_isolated(fun() -> binaries_of(Pid, Table) end, min(Until, Now + ?HELD_NS)) of
                 {ok, Held} -> Held;
                 late -> #{told => no_answer};
                 large -> #{told => many};
@@ -57,7 +57,7 @@ asked_binaries(Pid, Table, Until) ->
             end
     end.
 
-%% In the process beside, because a list of all references can be long, and because asking may hang.
+%% In a separate process, because a list of all references can be long, and because the call may hang.
 binaries_of(Pid, Table) ->
     case process_info(Pid, binary) of
         {binary, References} ->
@@ -67,7 +67,7 @@ binaries_of(Pid, Table) ->
         undefined -> #{told => gone}
     end.
 
-%% Sorted, so what it refers to more than once stands together. Nobody else holds what has no more references than its own.
+%% Sorted, so equal references are adjacent. A binary that has no other references is held by this process alone.
 count_binaries([{Id, Size, Count} | Rest], Table, Room, Held) ->
     {Others, Next} = lists:splitwith(fun({Other, _, _}) -> Other =:= Id end, Rest),
     Alone = length(Others) + 1 >= Count,

@@ -1,34 +1,34 @@
-%% Files of the node's host, for a client on another host: the same ones that beamtune reads from /proc and from control groups
-%% when it is there itself. One process for all clients reads them, because a read may hang and cannot be ended.
+%% Files of the node's host, for a client on another host: the same that beamtune reads from /proc and control groups on its own host.
+%% One process for all clients reads them, because a read may hang and cannot be aborted.
 
-%% Of the host's files: how many one request may name, how many bytes of one and of all are read, and of how many threads.
+%% Maximum number of files in a request, of bytes of one file and of all, and of threads.
 -define(MAX_ASKS, 128).
 -define(MAX_FILE_BYTES, 262144).
 -define(MAX_FILES_BYTES, 1048576).
 -define(MAX_THREADS, 2000).
-%% What is told of a thread's stat and schedstat (some 300 bytes) at most, and of the end of its status.
+%% Maximum size reported of a thread's stat and schedstat (some 300 bytes), and of the end of its status.
 -define(THREAD_BYTES, 1024).
 -define(STATUS_END_BYTES, 300).
-%% Reading a file hangs when it takes so long; then it is left out for ?SKIP_NS.
+%% A read that takes this long hangs; then the file is skipped for ?SKIP_NS.
 -define(HANG_NS, 1000000000).
-%% What reading the threads may take of the budget (percent), and of CPU for each: three files of some 30 us. What it takes
-%% longer is waiting for a CPU.
+%% Share of the budget for reading threads (percent), and CPU time for each: three files of some 30 us. Any additional time is spent
+%% waiting for a CPU.
 -define(THREADS_SHARE, 25).
 -define(THREAD_NS, 100000).
 
-%% All that is ever read beside what is below the process's own task folder, and below the control groups' mounts.
-%% Everything else is refused, whoever asks. The environment, the command line and the memory of a process are not among
-%% them, nor is any other process.
+%% The complete list of readable files, apart from those below the process's own task directory and below the control group mounts.
+%% All other files are refused to every client. A process's environment, command line and memory are not among them, nor any
+%% other process.
 -define(HOST_FILES, [<<"/proc/stat">>, <<"/proc/meminfo">>, <<"/proc/vmstat">>, <<"/proc/cpuinfo">>,
                      <<"/proc/pressure/cpu">>, <<"/proc/pressure/memory">>, <<"/proc/pressure/io">>,
                      <<"/proc/sys/kernel/hostname">>, <<"/proc/sys/kernel/osrelease">>,
                      <<"/proc/sys/kernel/random/boot_id">>,
                      <<"/proc/self/stat">>, <<"/proc/self/status">>, <<"/proc/self/limits">>, <<"/proc/self/cgroup">>,
                      <<"/proc/self/mountinfo">>, <<"/proc/self/smaps_rollup">>]).
-%% These can have megabytes: a line for each mount, a page for each CPU. The others hold what the kernel has to say of one
-%% thing, and are read in one call. To open, read and close would be three, each of which goes to another scheduler and back
-%% (milliseconds where the CPUs are short), and each file that is opened is monitored by the VM, by a signal to a process that
-%% runs on a dirty scheduler just then: the process that takes such signals was the busiest one of an idle node.
+%% These may have megabytes: a line for each mount, a page for each CPU. The others are small and read in one call. Opening, reading and
+%% closing would be three calls, each of which switches to another scheduler and back (milliseconds if CPUs are scarce). And the VM
+%% monitors each open file, by a signal to a process that runs on a dirty scheduler at that moment: the process that handles such
+%% signals was the busiest one of an idle node.
 -define(LONG_FILES, [<<"/proc/cpuinfo">>, <<"/proc/self/mountinfo">>]).
 -define(HOST_LINKS, [<<"/proc/self/ns/cgroup">>]).
 -define(HOST_FOLDERS, [<<"/proc/self/fd">>]).
@@ -52,12 +52,12 @@ is_group_file(Path) when is_binary(Path), byte_size(Path) =< 4096 ->
         andalso binary:match(Path, <<0>>) =:= nomatch;
 is_group_file(_) -> false.
 
-%% What a collector knows of its filer: the request that is not answered yet, since when, and which thread's turn it is.
+%% A collector's view of its filer: the unanswered request, since when, and the thread at which to continue.
 -record(files, {number = none, asks = [], since_ns, filer, thread = 0}).
 
-%% A read that hangs (a FUSE file system over /proc whose server is stuck, a lock of the kernel) cannot be ended: it keeps its
-%% process, and one of the VM's dirty I/O schedulers. So there is one process that reads, which is never replaced while it
-%% lives, and which nobody waits for longer than for any item.
+%% A read that hangs (a FUSE file system over /proc whose server is stuck, a kernel lock) cannot be aborted: it occupies its
+%% process, and one of the VM's dirty I/O schedulers. So a single process reads, which is never replaced while it is alive, and
+%% for which nobody waits longer than an item's time limit.
 start_filer(true, #agent{filer = none} = Agent) ->
     Cursor = atomics:new(2, []),
     Filer = spawn_opt(fun() -> filer(Cursor, []) end, [link, {priority, high}, {fullsweep_after, 20}]),
@@ -76,15 +76,14 @@ host(#{ask := Asks}, #state{filer = {Filer, Cursor}, files = Files} = State) whe
             Filer ! {files, self(), Number, [with_quota(Ask, Files, State) || Ask <- Asks], State#state.deadline_ns},
             Asked = Files#files{number = Number, asks = Asks, since_ns = Now, filer = Filer},
             receive
-                {files, Number, Told} ->
-                    {#{told => Told}, State#state{files = answered(next_thread(Told, Asked))}}
-            after (State#state.deadline_ns - Now) div 1000000 + ?LOOK_MS ->
+                {files, Number, Results} ->
+                    {#{told => Results}, State#state{files = answered(next_thread(Results, Asked))}}
+            after (State#state.deadline_ns - Now) div 1000000 + ?HANG_CHECK_MS ->
                 {#{told => hung(Asks, Asked, Cursor)}, State#state{files = Asked}}
             end
     end.
 
-%% What hangs is named where it is known, and where it is not only slow, as all is on a machine that is short of CPUs; all others
-%% wait for it.
+%% Marks the file that hangs, if it is known and not merely slow, as all reads are on a host short of CPUs; all others are late.
 hung(Asks, #files{number = Number, asks = Before, since_ns = Since}, Cursor) ->
     Hanging = case atomics:get(Cursor, 2) =:= Number andalso now_ns() - Since > ?HANG_NS of
                   true -> lists:sublist(Before, max(1, atomics:get(Cursor, 1)), 1);
@@ -92,20 +91,20 @@ hung(Asks, #files{number = Number, asks = Before, since_ns = Since}, Cursor) ->
               end,
     [{error, case [Ask] of Hanging -> hung; _ -> late end} || Ask <- Asks].
 
-came_late(Number, #state{files = #files{number = Number} = Files} = State) -> State#state{files = answered(Files)};
-came_late(_, State) -> State.
+late_answer(Number, #state{files = #files{number = Number} = Files} = State) -> State#state{files = answered(Files)};
+late_answer(_, State) -> State.
 
 answered(Files) -> Files#files{number = none, asks = []}.
 
-%% How many threads, and from which one on.
+%% Sets the number of threads to read, and the first one.
 with_quota(threads, #files{thread = From}, #state{budget_ppm = Budget, interval_ns = Interval}) ->
     {threads, max(1, Interval * Budget * ?THREADS_SHARE div (100 * 1000000 * ?THREAD_NS)), From};
 with_quota(all_threads, #files{thread = From}, _) -> {threads, ?MAX_THREADS, From};
 with_quota({threads, _, _}, _, _) -> refused;
 with_quota(Ask, _, _) -> Ask.
 
-next_thread(Told, Files) ->
-    case [Tid || {threads, _, [_ | _] = Read} <- Told, {Tid, _, _, _} <- [lists:last(Read)]] of
+next_thread(Results, Files) ->
+    case [Tid || {threads, _, [_ | _] = Read} <- Results, {Tid, _, _, _} <- [lists:last(Read)]] of
         [] -> Files;
         Tids -> Files#files{thread = lists:last(Tids) + 1}
     end.
@@ -116,9 +115,9 @@ filer(Cursor, LeftOut) ->
         {files, Collector, Number, Asks, Until} ->
             atomics:put(Cursor, 1, 0),
             atomics:put(Cursor, 2, Number),
-            {Told, Slow} = read_files(Asks, 1, Until, ?MAX_FILES_BYTES, Cursor, LeftOut),
+            {Results, Slow} = read_files(Asks, 1, Until, ?MAX_FILES_BYTES, Cursor, LeftOut),
             atomics:put(Cursor, 2, 0),
-            Collector ! {files, Number, Told},
+            Collector ! {files, Number, Results},
             Now = now_ns(),
             filer(Cursor, lists:sublist([S || {_, Since} = S <- Slow, Since + ?SKIP_NS > Now], ?MAX_SKIPPED))
     end.
@@ -127,22 +126,22 @@ read_files([], _, _, _, _, LeftOut) -> {[], LeftOut};
 read_files([Ask | Asks], Index, Until, BytesLeft, Cursor, LeftOut) ->
     atomics:put(Cursor, 1, Index),
     Begin = now_ns(),
-    Told = case is_allowed(Ask) of
-               false -> {error, refused};
-               true ->
-                   case lists:keymember(Ask, 1, LeftOut) of
-                       true -> {error, hung};
-                       false when Begin > Until; BytesLeft =< 0 -> {error, late};
-                       false -> try read_ask(Ask, Until) catch _:_ -> {error, failed} end
-                   end
-           end,
+    Result = case is_allowed(Ask) of
+                 false -> {error, refused};
+                 true ->
+                     case lists:keymember(Ask, 1, LeftOut) of
+                         true -> {error, hung};
+                         false when Begin > Until; BytesLeft =< 0 -> {error, late};
+                         false -> try read_ask(Ask, Until) catch _:_ -> {error, failed} end
+                     end
+             end,
     Took = now_ns() - Begin,
     Slow = case Took > ?HANG_NS of true -> [{Ask, Begin + Took} | LeftOut]; false -> LeftOut end,
-    {Rest, AllSlow} = read_files(Asks, Index + 1, Until, BytesLeft - told_bytes(Told), Cursor, Slow),
-    {[Told | Rest], AllSlow}.
+    {Rest, AllSlow} = read_files(Asks, Index + 1, Until, BytesLeft - result_bytes(Result), Cursor, Slow),
+    {[Result | Rest], AllSlow}.
 
-told_bytes({_, Bytes}) when is_binary(Bytes) -> byte_size(Bytes);
-told_bytes(_) -> 0.
+result_bytes({_, Bytes}) when is_binary(Bytes) -> byte_size(Bytes);
+result_bytes(_) -> 0.
 
 read_ask({read, Path, Most}, _) ->
     Max = min(Most, ?MAX_FILE_BYTES),
@@ -153,7 +152,7 @@ read_ask({read, Path, Most}, _) ->
            end,
     case Read of
         {ok, Bytes} when byte_size(Bytes) > Max -> {cut, binary:part(Bytes, 0, Max)};
-        Told -> Told
+        Result -> Result
     end;
 read_ask({link, Path}, _) ->
     case prim_file:read_link(Path) of
@@ -161,7 +160,7 @@ read_ask({link, Path}, _) ->
         Error -> Error
     end;
 read_ask({count, Path}, _) ->
-    %% Since Linux 6.2 the size of /proc/PID/fd is the number of open files, and 0 before. Counting them would list them all.
+    %% Since Linux 6.2 the size of /proc/PID/fd is the number of open files; before, it is 0. Counting would need a list of all.
     case prim_file:read_file_info(Path) of
         {ok, Info} when element(2, Info) > 0 -> {count, element(2, Info)};
         {ok, _} -> {error, enotsup};
@@ -177,7 +176,7 @@ read_ask({threads, Most, From}, Until) ->
         Error -> Error
     end.
 
-%% As many as there is time for, but one at least. A kernel may have no schedstat.
+%% As many as the time allows, but at least one. A kernel may have no schedstat.
 read_threads([], _) -> [];
 read_threads([Tid | Tids], Until) ->
     File = fun(File) -> prim_file:read_file(lists:concat(["/proc/self/task/", Tid, "/", File])) end,
@@ -193,7 +192,7 @@ read_threads([Tid | Tids], Until) ->
 
 first_bytes(Bytes) -> binary:part(Bytes, 0, min(byte_size(Bytes), ?THREAD_BYTES)).
 
-%% The kernel's own files have no size. Anything else is not what was asked for.
+%% Kernel files have size 0. Any other file is refused.
 read_group_file(Path) ->
     case prim_file:read_file_info(Path) of
         {ok, Info} when element(2, Info) =:= 0, element(3, Info) =:= regular -> prim_file:read_file(Path);

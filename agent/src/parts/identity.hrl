@@ -1,12 +1,11 @@
-%% What a process is: its name, label, initial call and parent, as its users know it.
-%% Everything here runs in the reader, because it asks the process itself.
+%% Identity of a process: name, label, initial call and parent.
+%% Everything here runs in the reader, because the process itself answers.
 
-%% A process dictionary is read (on releases that cannot read one key of it) only of processes whose whole
-%% heap is at most this large, because reading copies all of it.
+%% On releases that cannot read a single key of a process dictionary, it is read only of processes whose whole heap is
+%% at most this large, because reading copies all of it.
 -define(DICTIONARY_HEAP_WORDS, 131072).
 
-%% #{call, parent} and, where there are, name and label: what it runs as its users know it, and who made it.
-%% `undefined' when it has ended. This and all that asks single processes runs in the reader.
+%% #{call, parent} and, if present, name and label: initial call, and parent. `undefined' if the process has ended.
 identity(Pid, Features) ->
     case noted(Pid, Features) of
         #{call := {<<"proc_lib">>, _, _}, parent := Parent} = Identity ->
@@ -17,7 +16,7 @@ identity(Pid, Features) ->
         Identity -> Identity
     end.
 
-%% Who made a process, as its users know it; <<>> where no more is known of that one, either.
+%% Name, label or call of a process's parent; <<>> if that is unknown, too.
 maker(Parent, Features) when is_pid(Parent), node(Parent) =:= node() ->
     case noted(Parent, Features) of
         #{call := {<<"proc_lib">>, _, _}} = Identity -> called(maps:remove(call, Identity));
@@ -26,7 +25,7 @@ maker(Parent, Features) when is_pid(Parent), node(Parent) =:= node() ->
 maker(Name, _) when is_atom(Name), Name =/= undefined -> bin(Name);
 maker(_, _) -> <<>>.
 
-%% The same as identity/2, of this process alone.
+%% As identity/2, without reading the parent.
 noted(Pid, Features) ->
     Parent = [parent || lists:member(parent, Features)],
     case process_info(Pid, [registered_name, initial_call, garbage_collection_info | Parent]) of
@@ -38,8 +37,8 @@ noted(Pid, Features) ->
         undefined -> undefined
     end.
 
-%% What proc_lib noted in the process dictionary; for a process that began with a bare fun, the fun. Where a single
-%% key cannot be read, the dictionary is read of small processes only, because all of it is copied.
+%% Initial call and parent from proc_lib's keys in the process dictionary; for a process that was spawned with a fun, the fun. If a
+%% single key cannot be read, the dictionary is read of small processes only, because all of it is copied.
 notes(Pid, {erlang, apply, 2}, _, Features) ->
     Label = [label || lists:member(label, Features)],
     case process_info(Pid, [current_stacktrace | Label]) of
@@ -78,7 +77,7 @@ notes(Pid, Call, HeapWords, Features) ->
         _ -> #{}
     end.
 
-%% What RabbitMQ's processes note of themselves (rabbit_misc:store_proc_name/2).
+%% Names that RabbitMQ's processes store in their dictionary (rabbit_misc:store_proc_name/2).
 process_title({rabbit_amqqueue_process, {resource, VHost, queue, Name}}) when is_binary(VHost), is_binary(Name) ->
     titled(<<"queue ">>, queue_title(VHost, Name));
 process_title({rabbit_reader, Connection}) when is_binary(Connection) -> titled(<<"connection ">>, Connection);
@@ -100,11 +99,11 @@ label([]) -> #{}.
 heap_words([{old_heap_block_size, Old}, {heap_block_size, Young}, {mbuf_size, Fragments} | _]) ->
     Old + Young + Fragments.
 
-%% Off-heap binaries that it refers to, as the garbage collector counts them.
+%% Virtual binary heap: off-heap binaries that the process refers to, as the garbage collector counts them.
 vheap_words([_, _, _, _, _, _, _, {bin_vheap_size, Young}, _, {bin_old_vheap_size, Old} | _]) ->
     Young + Old.
 
-%% name and what it runs, for owners of tables and ports.
+%% Name and initial call, for owners of tables and ports.
 owner(Pid, Features) ->
     case identity(Pid, Features) of
         undefined -> #{owner => id(Pid)};

@@ -1,8 +1,8 @@
-%% Which function reads which item, and the items that are one call of the VM. docs/agent-protocol.md defines each answer.
+%% Dispatch of items, and items that are one call to the VM. docs/agent-protocol.md defines each answer.
 
-%% With fewer free places in the table of processes none is taken to see how many have been started.
--define(FREE_PLACES, 100).
-%% Microstate accounting is asked for when a window is due: after a WINDOWS-th of the time since the collector began, at most after
+%% With fewer free entries in the process table, no process is spawned to count spawned processes.
+-define(MIN_FREE_PIDS, 100).
+%% A window of microstate accounting is due after 1/WINDOWS of the time since the collector began, but at most after
 %% MAX_WINDOW_PAUSE_NS. Short recordings need many short windows, since they have no time for many long ones.
 -define(WINDOWS, 2).
 -define(MAX_WINDOW_PAUSE_NS, 3000000000).
@@ -23,7 +23,7 @@ read(statistics, _, _) ->
     {{input, In}, {output, Out}} = erlang:statistics(io),
     {Switches, _} = erlang:statistics(context_switches),
     {Runtime, _} = erlang:statistics(runtime),
-    %% Of statistics(wall_clock) somebody else may want to know how much it is since the last call.
+    %% Not statistics(wall_clock): a call resets the time since the last call for everybody else.
     Wall = erlang:convert_time_unit(erlang:monotonic_time() - erlang:system_info(start_time), native, millisecond),
     #{reductions => Reductions, gc_count => Gcs, gc_reclaimed_words => Words, io_in_bytes => In,
       io_out_bytes => Out, context_switches => Switches, runtime_ms => Runtime, wall_ms => Wall};
@@ -35,9 +35,9 @@ read(counts, _, #state{spawned = Before} = State) ->
     Counts = maps:merge(mnesia(),
                         #{processes => Processes, ports => erlang:system_info(port_count),
                           atoms => erlang:system_info(atom_count), ets => erlang:system_info(ets_count)}),
-    %% Where there is no place for it, the VM would tell the log of it.
+    %% If the process table were full, the VM would log the failed spawn.
     case erlang:system_info(process_limit) - Processes of
-        Free when Free < ?FREE_PLACES -> {Counts, State};
+        Free when Free < ?MIN_FREE_PIDS -> {Counts, State};
         _ ->
             Spawned = spawned(spawn_and_await_end(), Before),
             {Counts#{spawned => element(1, Spawned)}, State#state{spawned = Spawned}}
@@ -70,17 +70,18 @@ read(code_memory, Params, _) -> code_memory(bounded(top, Params, 1, 20, 200), Pa
 read(locks, Params, State) -> locks(bounded(top, Params, 1, 200, 2000), Params, State);
 read(_, _, _) -> throw(unsupported).
 
-%% Once it has ended, the VM counts as many processes as before: otherwise `procs', which is read next, would take the difference
-%% for new processes and have all of them listed again. It runs as soon as the collector waits, however long the run queue is.
+%% Awaits its end, so that the VM's process count is the same as before: otherwise `procs', which is read next, would take the
+%% difference for new processes and list all again. At priority max it runs as soon as the collector waits, however long the run
+%% queue is.
 spawn_and_await_end() ->
     {Pid, Monitor} = spawn_opt(fun() -> ok end, [monitor, {priority, max}]),
     receive {'DOWN', Monitor, process, _, _} -> Pid end.
 
-%% How many processes the VM has started, by the pid of a new one. The slots of the process table are given out in turn, and each
-%% makes its number higher by the size of the table when it is used again: so the number of a new pid grows by one for each process
-%% that is started, and by one for each slot that is passed over because its process is alive. A slot that was held for long has a
-%% lower number than its neighbours: the highest one counts. A pid consists of two parts, of which the first one has 15 bits, or 28
-%% where numbers of 60 bits have replaced those of 28.
+%% Number of processes that the VM has spawned, by the pid of a new one. Slots of the process table are assigned in turn, and each
+%% reuse of a slot increases its pid number by the table size: so the number of a new pid grows by one for each spawned process, and
+%% by one for each slot that is skipped because its process is alive. A slot that was occupied for long has a lower number than its
+%% neighbours, so the highest number counts. A pid has two parts: the first has 15 bits, or 28 on releases where pid numbers have 60
+%% bits instead of 28.
 spawned(Pid, {Before, Width}) ->
     Text = term_to_binary(Pid),
     <<First:32, Second:32, _Creation:32>> = binary_part(Text, byte_size(Text), -12),
@@ -93,8 +94,8 @@ spawned(Pid, {Before, Width}) ->
         _ -> {Before, Now}
     end.
 
-%% The keeper has accounting on for a part of the time, in windows, between which the counters stand still. Each window is asked
-%% for by a sample; switching costs as much in a long window as in a short one, so later ones are longer and fewer.
+%% The keeper switches accounting on in windows; between them the counters do not change. A sample requests each window. Switching
+%% costs the same for a long window as for a short one, so later ones are longer and fewer.
 msacc(#state{keeper = Keeper, began_ns = Began, accounted_ns = Last} = State) ->
     Now = now_ns(),
     Due = Now - Last >= min(?MAX_WINDOW_PAUSE_NS, (Now - Began) div ?WINDOWS),

@@ -1,17 +1,17 @@
-%% What a single lock belongs to: the table, process or port that an answer of `locks' names.
+%% The table, process or port of a single lock in an answer of `locks'.
 
-%% The counts as they are told: with what each single lock belongs to, as long as there is time to ask.
-told_locks(#{told := ok, rows := Rows, duration_us := Us, mask := Mask, categories := Categories} = Counted, Ms, State) ->
+%% Adds to the counts the entity of each single lock, within the time limit.
+named_locks(#{told := ok, rows := Rows, duration_us := Us, mask := Mask, categories := Categories} = Counted, Ms, State) ->
     Things = lists:usort([Thing || {Class, Kind, Id, _, _} <- Rows, Thing <- [thing(Class, Kind, Id)], Thing =/= none]),
     Tables = tables_named([Name || {table, Name} <- Things], State),
     Features = State#state.features,
     Known = maps:from_list(details(fun(Thing) -> belongs(Thing, Tables, Features) end, Things, State#state{deadline_ns = now_ns()})),
-    Told = [{Class, Kind, lock_id(Id), maps:get(entity, maps:get(thing(Class, Kind, Id), Known, #{}), undefined), Locks, Places}
+    Named = [{Class, Kind, lock_id(Id), maps:get(entity, maps:get(thing(Class, Kind, Id), Known, #{}), undefined), Locks, Places}
             || {Class, Kind, Id, Locks, Places} <- Rows],
-    %% Somebody else has set another mask, or has begun to count anew.
+    %% Another user of lock counting has changed the mask, or reset the counters.
     Disturbed = Mask =/= Categories orelse Us < Ms * 980,
-    {(maps:without([mask], Counted))#{rows => Told, disturbed => Disturbed}, State};
-told_locks(Counted, _, State) -> {Counted, State}.
+    {(maps:without([mask], Counted))#{rows => Named, disturbed => Disturbed}, State};
+named_locks(Counted, _, State) -> {Counted, State}.
 
 lock_id(Id) when is_integer(Id) -> integer_to_binary(Id);
 lock_id(Id) when is_pid(Id); is_port(Id); is_reference(Id); is_atom(Id) -> id(Id);
@@ -28,12 +28,12 @@ thing(Class, _, Id) when is_atom(Id) ->
     end;
 thing(_, _, _) -> none.
 
-%% #{Name => {how many tables have it, one of them}}. Where there are very many, only what is a table's own name is known.
+%% #{Name => {number of tables with that name, one of them}}. If there are very many tables, only named tables are found.
 tables_named([], _) -> #{};
 tables_named(Names, State) ->
     Wanted = maps:from_list([{Name, {0, none}} || Name <- Names]),
     case erlang:system_info(ets_count) of
-        Count when Count > ?BOOK -> maps:from_list([{Name, {1, Name}} || Name <- Names, ets:info(Name, owner) =/= undefined]);
+        Count when Count > ?MAX_LIST -> maps:from_list([{Name, {1, Name}} || Name <- Names, ets:info(Name, owner) =/= undefined]);
         _ -> tables_named(ets:all(), Wanted, State)
     end.
 
@@ -79,7 +79,7 @@ belongs({table, Name}, Tables, Features) ->
 entity(Text) when Text =:= <<>> -> undefined;
 entity(Text) -> #{entity => cut(Text, ?TEXT_BYTES)}.
 
-%% A process as its users know it: by its name, its label, or what it runs.
+%% A process's name, label or initial call.
 called(#{name := Name}) -> Name;
 called(#{label := Label}) -> Label;
 called(#{call := {Module, Function, Arity}}) -> <<Module/binary, ":", Function/binary, "/", (integer_to_binary(Arity))/binary>>;

@@ -1,35 +1,36 @@
-%% `locks': how often each lock was contended and for how long, on an emulator that counts locks (-emu_type lcnt).
+%% `locks': how often each lock was contended and for how long, on an emulator with lock counting (-emu_type lcnt).
 %% Such an emulator has one set of counters and one mask of counted categories. So one client counts at a time, whatever its
-%% version, and a process that is linked to nobody puts the mask back.
+%% version, and a process without links restores the mask.
 
-%% Locks are counted for at least and at most this long, and for how long by default.
--define(LEAST_COUNTED_MS, 100).
--define(MOST_COUNTED_MS, 600000).
+%% Minimum, maximum and default period of counting.
+-define(MIN_COUNTED_MS, 100).
+-define(MAX_COUNTED_MS, 600000).
 -define(COUNTED_MS, 5000).
-%% There is one set of counters and one mask for all: who counts has this name, in every version.
+%% There is one set of counters and one mask, so the counting process has this registered name, in every version.
 -define(COUNTS_LOCKS, beamtune_counts_locks).
-%% How long the agent waits, when its module is about to be purged, until the mask is back; and a collector, when its time is over.
+%% How long the agent waits for the mask to be restored before its module is purged; and a collector after its time limit.
 -define(MASK_MS, 5000).
 -define(MASK_LATE_MS, 1000).
-%% The counts of more locks than these are added up at priority normal: of so many it takes some 10 ms.
+%% The counts of more locks are added up at priority normal: this many take some 10 ms.
 -define(LOCKS_AT_ONCE, 5000).
-%% Words of the counts of a lock, and of each place in the source in which it was taken: of these there are one to five, and one only for
-%% a lock that was taken nowhere. Then, what adding a lock up leaves behind, about.
+%% Words of the counts of a lock, and of each place in the source where it was taken: one to five places, or one for a lock that was
+%% never taken. Then the approximate garbage of adding up a lock.
 -define(WORDS_OF_LOCK, 7).
 -define(WORDS_OF_PLACE, 48).
--define(LEFT_OF_LOCK, 16).
-%% When it builds them, the VM takes all numbers for large ones, which makes 118 words of a place. What it does not use of that is
-%% address space only. Room for a lock, and for one of a process, most of which do next to nothing; then, in how many words they end.
+-define(GARBAGE_OF_LOCK, 16).
+%% When it builds the counts, the VM reserves space for large integers, 118 words for a place. The unused part is address space
+%% only. Words reserved for a lock, and for a process lock, most of which are idle; then the words used in the end.
 -define(LOCK_ROOM, 400).
 -define(PROCESS_LOCK_ROOM, 200).
 -define(LOCK_WORDS, 150).
 -define(PROCESS_LOCK_WORDS, 80).
-%% What the VM takes for each lock that is counted. Of more processes than these, that is not put back where it was given up.
+%% Memory that the VM needs for each counted lock. With more processes than PROCESSES_PUT_BACK, `process' is not restored in the mask.
 -define(COUNTED_LOCK_BYTES, 1000).
 -define(PROCESSES_PUT_BACK, 8000).
 %% erl_process_lock.h: main, message queue, timers, status, trace.
 -define(LOCKS_OF_PROCESS, 5).
-%% Those of a port, a socket, a table, a table with write_concurrency besides (with `auto', to begin with), a node; those of the VM itself.
+%% Locks of a port, a socket, a table; additional locks of a table with write_concurrency (initially, with `auto'); locks of
+%% a node, and of the VM itself.
 -define(LOCKS_OF_PORT, 3).
 -define(LOCKS_OF_SOCKET, 2).
 -define(LOCKS_OF_TABLE, 2).
@@ -37,19 +38,19 @@
 -define(LOCKS_OF_NODE, 3).
 -define(LOCKS_OF_VM, 1000).
 -define(LOCKS_OF_SCHEDULER, 10).
-%% Those that the locks of all processes share, pix_lock.
+%% Locks shared by all processes, pix_lock.
 -define(LOCKS_FOR_PROCESSES, 1024).
-%% Of more tables than these, those are taken for all.
--define(LOOKED_AT_TABLES, 10000).
-%% Places in the source, of all classes: as many as rows have room. For each: locks, tries, collisions, microseconds, waits, histogram.
+%% With more tables, this many are a sample of all.
+-define(SAMPLED_TABLES_FOR_LOCKS, 10000).
+%% Places in the source, of all classes: as many as fit into the rows. Cells of each: locks, tries, collisions, microseconds, waits, histogram.
 -define(MAX_PLACES, 4000).
 -define(BINS, 30).
 -define(CELLS, (5 + ?BINS)).
 -define(MAX_LOCK_ROWS, 5000).
-%% Of what room there is for single locks, so many thousandths are theirs at most, the rest is for those that they stand out of.
+%% Share of the rows for single locks, in permille; the rest is for the sums of all other locks of the same names.
 -define(SINGLES_PERMILLE, 800).
 
-%% What the emulator returns, in all releases from 23 to 29 (erl_bif_info.c):
+%% The emulator's term, in all releases from 23 to 29 (erl_bif_info.c):
 %%
 %% [{duration, {S, Ns}}, {locks, [{Class, Id, Kind, [{{File, Line}, {Tries, Collisions, {S, Ns, Waits}}, Histogram}]}]}]
 locks(Top, Params, State) ->
@@ -59,7 +60,7 @@ locks(Top, Params, State) ->
     case catch erlang:system_info(lock_counting) of
         true ->
             Look = fun() -> {erts_debug:lcnt_control(copy_save), expected_locks(Categories, erts_debug:lcnt_control(mask))} end,
-            case aside(Look, Until, [{priority, high}, max_words(?ASIDE_WORDS)]) of
+            case run_isolated(Look, Until, [{priority, high}, max_words(?WORKER_HEAP_WORDS)]) of
                 {ok, {true, Expected}} -> #{told => copy_save, estimate => Expected};
                 {ok, {false, Expected}} -> locks_or_cost(Top, Categories, Expected, Params, Until, State);
                 late -> #{told => no_answer};
@@ -68,9 +69,9 @@ locks(Top, Params, State) ->
         _ -> #{told => not_lcnt}
     end.
 
-counted_ms(Params) -> bounded(for_ms, Params, ?LEAST_COUNTED_MS, ?COUNTED_MS, ?MOST_COUNTED_MS).
+counted_ms(Params) -> bounded(for_ms, Params, ?MIN_COUNTED_MS, ?COUNTED_MS, ?MAX_COUNTED_MS).
 
-%% All but those of processes, of which there may be very many, and those of tools.
+%% By default all but `process', which may be very many, and `debug'.
 categories(#{categories := Asked}) when is_list(Asked) ->
     case [C || C <- all_categories(), lists:member(bin(C), Asked)] of
         [] -> error(no_such_category);
@@ -80,7 +81,7 @@ categories(_) -> all_categories() -- [debug, process].
 
 all_categories() -> [allocator, db, debug, distribution, generic, io, process, scheduler].
 
-%% What collecting their counts would cost. How many locks there are is not told before: so it goes by what there is to be locked.
+%% Estimates the cost of reading the counts. The number of locks is unknown in advance, so it is estimated from the objects that have locks.
 expected_locks(Categories, Mask) ->
     Processes = erlang:system_info(process_count),
     Tables = erlang:system_info(ets_count),
@@ -103,7 +104,7 @@ locks_of(io) ->
     ?LOCKS_OF_PORT * erlang:system_info(port_count) + ?LOCKS_OF_SOCKET * maps:get(num_sockets, sockets(), 0);
 locks_of(db) ->
     Tables = ets:all(),
-    Looked = lists:sublist(Tables, ?LOOKED_AT_TABLES),
+    Looked = lists:sublist(Tables, ?SAMPLED_TABLES_FOR_LOCKS),
     Fine = length([T || T <- Looked, Finely <- [ets:info(T, write_concurrency)], Finely =/= false, Finely =/= undefined]),
     Count = length(Tables),
     ?LOCKS_OF_TABLE * Count + ?SLOTS_OF_TABLE * Fine * Count div max(1, length(Looked));
@@ -111,8 +112,8 @@ locks_of(distribution) -> ?LOCKS_OF_NODE * length(nodes(known));
 locks_of(process) -> ?LOCKS_FOR_PROCESSES;
 locks_of(_) -> 0.
 
-%% What the host and the control groups that the VM is in have left, in bytes. A VM that cannot have the memory that it asks for dies, and
-%% one that uses more than its group may have is killed.
+%% Memory available in the host and the VM's control groups, in bytes. A VM whose allocation fails dies, and one that exceeds the limit of
+%% its group is killed.
 available_bytes() ->
     Host = case number_after(<<"MemAvailable:">>, <<"/proc/meminfo">>) of
                unknown -> [];
@@ -122,10 +123,10 @@ available_bytes() ->
                  {ok, Text} -> lists:append([group_left(Line) || Line <- binary:split(Text, <<"\n">>, [global, trim_all])]);
                  _ -> []
              end,
-    %% Any number is less than that.
+    %% Numbers compare less than atoms.
     lists:min([unknown | Host ++ Groups]).
 
-%% NUMBER:CONTROLLERS:PATH, which may hold colons. Where the mount shows a container's own group only, that is all that is found.
+%% NUMBER:CONTROLLERS:PATH, where PATH may contain colons. If the mount shows a container's own group only, just that one is found.
 group_left(Line) ->
     [_, Group] = binary:split(Line, <<":">>),
     [Controllers, Path] = binary:split(Group, <<":">>),
@@ -138,21 +139,21 @@ group_left(Line) ->
         false -> []
     end.
 
-%% The group's folder and all above it. A group outside of those that the VM may see has only the mount.
+%% The group's directory and all above it. For a group outside of the visible ones, only the mount.
 folders(Mount, Path) ->
     Parts = binary:split(Path, <<"/">>, [global, trim_all]),
     Below = case lists:member(<<"..">>, Parts) of true -> []; false -> Parts end,
     lists:foldl(fun(Part, [Folder | _] = Folders) -> [<<Folder/binary, "/", Part/binary>> | Folders] end, [Mount], Below).
 
-%% What a group has of files that nobody has used for long is given up first.
+%% Inactive file pages count as available, since the kernel reclaims them first.
 folders_left(Folders, Limit, Usage, Files) ->
-    [max(0, Most - max(0, Used - Inactive))
+    [max(0, Max - max(0, Used - Inactive))
      || Folder <- Folders,
-        Most <- [number_after(<<>>, <<Folder/binary, Limit/binary>>)], is_integer(Most),
+        Max <- [number_after(<<>>, <<Folder/binary, Limit/binary>>)], is_integer(Max),
         Used <- [number_after(<<>>, <<Folder/binary, Usage/binary>>)], is_integer(Used),
         Inactive <- [case number_after(Files, <<Folder/binary, "/memory.stat">>) of unknown -> 0; Bytes -> Bytes end]].
 
-%% The number in the line that begins with that word; without one, the file's.
+%% The number in the line that begins with that word; without a word, the number that is the whole file.
 number_after(Word, Path) ->
     case prim_file:read_file(Path) of
         {ok, Text} ->
@@ -164,33 +165,33 @@ number_after(Word, Path) ->
 
 locks_or_cost(_, _, Expected, #{estimate := true}, _, _) -> #{told => ok, estimate => Expected};
 locks_or_cost(Top, Categories, #{reserved_bytes := Reserved, new_bytes := New} = Expected, Params, Until, State) ->
-    Most = bounded(max_bytes, Params, 1, 1073741824, 1 bsl 40),
+    Max = bounded(max_bytes, Params, 1, 1073741824, 1 bsl 40),
     case Expected of
-        _ when Reserved > Most -> #{told => too_large, estimate => Expected};
+        _ when Reserved > Max -> #{told => too_large, estimate => Expected};
         #{available_bytes := Available} when Reserved + New > Available div 2 -> #{told => too_large, estimate => Expected};
         _ ->
             Word = erlang:system_info(wordsize),
             Room = [{min_heap_size, Reserved div Word},
-                    %% An `atomics' array counts as a binary, for which else all would be moved.
+                    %% An `atomics' array counts as a binary, which would otherwise cause a garbage collection.
                     {min_bin_vheap_size, 4 * ?MAX_PLACES * ?CELLS},
-                    max_words(max(2 * Reserved, Most) div Word)],
+                    max_words(max(2 * Reserved, Max) div Word)],
             Ms = counted_ms(Params),
             Counted = count_locks(Top, Categories, Room, Ms, Until),
-            told_locks(Counted#{categories => [bin(C) || C <- Categories], estimate => Expected}, Ms, State)
+            named_locks(Counted#{categories => [bin(C) || C <- Categories], estimate => Expected}, Ms, State)
     end.
 
-%% Has the mask set, counts, and has the counts added up in a process beside: they are built where they stay, in a heap that has room
-%% for them and for what adding up leaves behind, so that nothing is ever copied or moved.
+%% Sets the mask, counts, and adds up the counts in a separate process: its heap has room for the counts and for the garbage of adding them
+%% up, so that nothing is ever copied.
 count_locks(Top, Categories, Room, Ms, Until) ->
     Collector = self(),
-    %% Nothing may be printed, so it must not die of an error either.
+    %% A crash would be printed on the node.
     {Holder, Monitor} = spawn_opt(fun() -> catch hold_mask(Collector, Categories, Until) end, [monitor, {priority, high}]),
     {Began, Mask, LeftOut} = await_counting(Holder, Monitor, none, [], Until),
     Collected = case Began of
                     {counting, Before} ->
                         receive
                             {'DOWN', Monitor, process, _, _} -> lost
-                        after Ms -> aside(fun() -> collect_locks(Top, Before) end, Until, [{priority, high} | Room])
+                        after Ms -> run_isolated(fun() -> collect_locks(Top, Before) end, Until, [{priority, high} | Room])
                         end;
                     NotBegun -> NotBegun
                 end,
@@ -205,7 +206,7 @@ count_locks(Top, Categories, Room, Ms, Until) ->
         NotCounted -> #{told => NotCounted}
     end.
 
-%% {{counting, reductions until then} or why not, the mask to be put back, what is not put back}
+%% {{counting, reductions until then} or why not, the mask to restore, categories that are not restored}
 await_counting(Holder, Monitor, Mask, LeftOut, Until) ->
     receive
         {Holder, mask, PutBack, Rest} -> await_counting(Holder, Monitor, PutBack, Rest, Until);
@@ -215,31 +216,31 @@ await_counting(Holder, Monitor, Mask, LeftOut, Until) ->
     after ms_until(Until) -> {no_answer, Mask, LeftOut}
     end.
 
-%% Has the mask put back by who holds it, or does so itself if somebody has ended that one.
+%% Tells the mask holder to restore the mask, or restores it itself if the holder was killed.
 mask_back(Holder, Categories, Mask, Until) ->
     Monitor = monitor(process, Holder),
     Holder ! {self(), counted},
     receive
         {'DOWN', Monitor, process, _, Why} when Why =:= normal; Mask =:= none -> ok;
         {'DOWN', Monitor, process, _, _} ->
-            aside(fun() -> reset_mask(Categories, Mask) end, max(Until, now_ns() + ?MASK_LATE_MS * 1000000))
+            run_isolated(fun() -> reset_mask(Categories, Mask) end, max(Until, now_ns() + ?MASK_LATE_MS * 1000000))
     after max(?MASK_LATE_MS, ms_until(Until)) ->
-        %% It does so when it comes to it.
+        %% The holder does so as soon as it can.
         demonitor(Monitor, [flush])
     end.
 
-%% Sets the mask, begins, and puts the mask back when the client says so or ends, or all of its time is over. Each of these calls runs on
-%% a dirty scheduler, and waits until there is one.
+%% Sets the mask, begins counting, and restores the mask when the client requests it or ends, or at its deadline. Each of these calls runs on
+%% a dirty scheduler, and waits until one is free.
 hold_mask(Client, Categories, Until) ->
     Monitor = monitor(process, Client),
     case catch register(?COUNTS_LOCKS, self()) of
         true ->
             case erts_debug:lcnt_control(copy_save) of
-                %% What it is now counting and then is not would be kept, as that of locks that have gone.
+                %% The counts of categories that are switched off would be kept like those of destroyed locks.
                 true -> Client ! {self(), refused, copy_save};
                 false ->
                     Before = erts_debug:lcnt_control(mask),
-                    %% The client may have given up meanwhile.
+                    %% The client may have given up by now.
                     is_over(Client, Monitor, 0) orelse hold_mask(Client, Monitor, Categories, Before, Until)
             end;
         _ -> Client ! {self(), refused, busy}
@@ -247,7 +248,7 @@ hold_mask(Client, Categories, Until) ->
 
 hold_mask(Client, Monitor, Categories, Before, Until) ->
     PutBack = put_back(Categories, Before),
-    %% Should somebody end this process, the client puts it back.
+    %% If this process is killed, the client restores the mask.
     Client ! {self(), mask, PutBack, Before -- PutBack},
     try
         set_mask(Before, Categories),
@@ -258,8 +259,8 @@ hold_mask(Client, Monitor, Categories, Before, Until) ->
     after reset_mask(Categories, PutBack)
     end.
 
-%% What processes' locks gave up when they were left out lies in carriers of each scheduler, where other blocks keep them; what they are
-%% given anew comes from those of no scheduler. With 100,000 processes the VM would have 500 MB more of the host's memory than before.
+%% The counters freed when `process' is switched off lie in carriers of each scheduler, where other blocks keep the carriers alive; new counters
+%% come from the shared instance. With 100,000 processes, the VM would use 500 MB more memory of the host than before.
 put_back(Categories, Before) ->
     case erlang:system_info(process_count) > ?PROCESSES_PUT_BACK andalso not lists:member(process, Categories) of
         true -> Before -- [process];
@@ -276,11 +277,12 @@ is_over(Client, Monitor, Ms) ->
 
 set_mask(From, To) -> lists:sort(From) =:= lists:sort(To) orelse erts_debug:lcnt_control(mask, To).
 
-%% What somebody else has set meanwhile is his, and stays.
+%% A mask that somebody else has set in the meantime stays.
 reset_mask(Categories, Mask) ->
     lists:sort(erts_debug:lcnt_control(mask)) =:= Categories andalso set_mask(Categories, Mask).
 
-%% A purge ends whoever runs this module: so it is waited for whoever holds the mask. One of another version pays no heed, and need not.
+%% A purge kills all processes that run this module, so it has to wait for the mask holder. A holder of another version ignores the request, and
+%% is not affected.
 mask_is_back() ->
     case whereis(?COUNTS_LOCKS) of
         undefined -> true;
@@ -291,9 +293,9 @@ mask_is_back() ->
     end.
 
 -record(counts, {places = #{}, cells, unplaced = 0}).
--record(longest, {top, least = {0, 0, 0}, count = 0, locks = []}).
+-record(longest, {top, min = {0, 0, 0}, count = 0, locks = []}).
 
-%% In the process beside, at priority high, so that what is counted ends in time. Before: reductions at the beginning.
+%% In the separate process, at priority high, so that the period of counting ends in time. Before: reductions at its beginning.
 collect_locks(Top, Before) ->
     {Reductions, _} = erlang:statistics(reductions),
     Processes = erlang:system_info(process_count),
@@ -304,10 +306,10 @@ collect_locks(Top, Before) ->
     length(Locks) > ?LOCKS_AT_ONCE andalso process_flag(priority, normal),
     (summed(Top, Counts))#{end_ns => End, mask => [bin(C) || C <- Mask], reductions => Reductions - Before, processes => Processes}.
 
-%% What all of it says, as it is told. This alone is what lcnt's own tables are held against.
-summed(Top, Told) ->
-    {_, {S, Ns}} = lists:keyfind(duration, 1, Told),
-    {_, Locks} = lists:keyfind(locks, 1, Told),
+%% Sums of the counts, as reported. The tests compare these with lcnt's own tables.
+summed(Top, Collected) ->
+    {_, {S, Ns}} = lists:keyfind(duration, 1, Collected),
+    {_, Locks} = lists:keyfind(locks, 1, Collected),
     Cells = atomics:new(?MAX_PLACES * ?CELLS, []),
     {Count, Counts, Longest} = add_locks(Locks, 0, #counts{cells = Cells}, #longest{top = Top}),
     Classes = class_rows(Counts),
@@ -320,17 +322,17 @@ summed(Top, Told) ->
     #{duration_us => 1000000 * S + Ns div 1000, locks => Count, unplaced => Counts#counts.unplaced, singles => length(Singles),
       classes => Classes, rows => Rows ++ Rests, cost_bytes => collected_bytes(Count, Counts)}.
 
-%% What the counts were as a term, the list from which the VM has made it, and about what adding them up has left behind. How much of a
-%% heap is used does nobody tell whose it is.
+%% Approximate memory: the counts as a term, the list from which the VM built it, and the garbage of adding them up. A process cannot read
+%% how much of its own heap is used.
 collected_bytes(Locks, #counts{places = Known, cells = Cells}) ->
     Places = lists:sum([atomics:get(Cells, At + 1) || At <- maps:values(Known)]),
-    erlang:system_info(wordsize) * (Locks * (?WORDS_OF_LOCK + ?LEFT_OF_LOCK + 2) + Places * ?WORDS_OF_PLACE + ?MAX_PLACES * ?CELLS).
+    erlang:system_info(wordsize) * (Locks * (?WORDS_OF_LOCK + ?GARBAGE_OF_LOCK + 2) + Places * ?WORDS_OF_PLACE + ?MAX_PLACES * ?CELLS).
 
-%% {how many, sums of all classes by place, those that were waited for the longest}; next to nothing is left behind on the heap.
+%% {number, sums of all classes by place, the locks with the longest waits}; leaves almost no garbage.
 add_locks([{Class, Id, Kind, Places} = Lock | Locks], Index, Counts, Longest) ->
     Added = lists:foldl(fun(Place, C) -> add_place(Class, Kind, Place, C) end, Counts, Places),
     Next = case Id of
-               %% One that has no name of its own is told with its class.
+               %% A lock without an id is counted in its class only.
                [] -> Longest;
                _ -> add_longest(sums(Places, 0, 0, 0), Index, Lock, Longest)
            end,
@@ -357,7 +359,7 @@ add_cells(At, {Tries, Collisions, {_, _, Waits} = Waited}, Histogram, Cells) ->
     atomics:add(Cells, At + 5, Waits),
     Waits > 0 andalso add_bins(tuple_size(Histogram), max(0, ?BINS - tuple_size(Histogram)), Histogram, At + 5, Cells).
 
-%% Where the clock is no better, there are 20, of which the first one is for all below 2^11 ns.
+%% If the clock has no better resolution, there are 20 bins, the first one for all waits below 2^11 ns.
 add_bins(0, _, _, _, _) -> ok;
 add_bins(N, Shift, Histogram, At, Cells) ->
     case element(N, Histogram) of
@@ -366,15 +368,15 @@ add_bins(N, Shift, Histogram, At, Cells) ->
     end,
     add_bins(N - 1, Shift, Histogram, At, Cells).
 
-%% As lcnt does, for each lock and place.
+%% Rounded as lcnt does, for each lock and place.
 waited_us({S, Ns, _}) -> 1000000 * S + Ns div 1000.
 
-%% {waited, collisions, tries} of a lock: by these it stands out.
+%% {waited, collisions, tries} of a lock, by which locks are ranked.
 sums([{_, {Tries0, Collisions0, Waited0}, _} | Places], Waited, Collisions, Tries) ->
     sums(Places, Waited + waited_us(Waited0), Collisions + Collisions0, Tries + Tries0);
 sums([], Waited, Collisions, Tries) -> {Waited, Collisions, Tries}.
 
-add_longest(Sums, _, _, #longest{least = Least} = Longest) when Sums =< Least -> Longest;
+add_longest(Sums, _, _, #longest{min = Min} = Longest) when Sums =< Min -> Longest;
 add_longest(Sums, Index, Lock, #longest{top = Top, count = Count, locks = Locks} = Longest) ->
     Next = Longest#longest{count = Count + 1, locks = [{Sums, Index, Lock} | Locks]},
     case Count > 2 * Top + 100 of
@@ -382,13 +384,13 @@ add_longest(Sums, Index, Lock, #longest{top = Top, count = Count, locks = Locks}
         false -> Next
     end.
 
-%% Only the top ones, highest first.
+%% Keeps only the top locks, highest first.
 longest(#longest{top = Top, locks = Locks} = Longest) ->
     Kept = lists:sublist(lists:reverse(lists:sort(Locks)), Top),
-    Least = case length(Kept) of Top -> element(1, lists:last(Kept)); _ -> Longest#longest.least end,
-    Longest#longest{least = Least, count = length(Kept), locks = Kept}.
+    Min = case length(Kept) of Top -> element(1, lists:last(Kept)); _ -> Longest#longest.min end,
+    Longest#longest{min = Min, count = length(Kept), locks = Kept}.
 
-%% The first ones whose places have room.
+%% The first locks whose places fit.
 fitting([{_, _, {_, _, _, Places}} = Lock | Locks], Room) ->
     case Room - length([P || P <- Places, is_taken(P)]) of
         Left when Left >= 0 -> [Lock | fitting(Locks, Left)];
@@ -400,7 +402,7 @@ fitting_rows([{_, _, _, _, Places} = Row | Rows], Room) when length(Places) =< R
     [Row | fitting_rows(Rows, Room - length(Places))];
 fitting_rows(_, _) -> [].
 
-%% {Class, Kind, Locks, [Place]}: those that were waited for the longest first. One in which nothing was taken is told all the same.
+%% {Class, Kind, Locks, [Place]}, those with the longest waits first. Classes whose locks were never taken are included.
 class_rows(#counts{places = Places, cells = Cells}) ->
     Classes = maps:fold(fun({Class, Kind, File, Line}, At, All) ->
                             [Locks | Numbers] = [atomics:get(Cells, At + N) || N <- lists:seq(1, ?CELLS)],
@@ -431,7 +433,7 @@ row(File, Line, [Tries, Collisions, Us, Waits | Bins]) ->
     Kept = lists:reverse(lists:dropwhile(fun(Count) -> Count =:= 0 end, lists:reverse(Bins))),
     {Named, Line, Tries, Collisions, Us, Waits, Kept}.
 
-%% Several locks may have one name, as the slots of a table have: what is left of the names of those that stand out, by name.
+%% Several locks may have the same name, such as the slots of a table: sums of all other locks with the names of the top ones, by name.
 rests(Singles, Locks) ->
     Names = maps:from_list([{{Class, Id}, true} || {_, _, {Class, Id, Kind, _}} <- Singles, Kind =/= proclock]),
     Alone = maps:from_list([{Index, true} || {_, Index, _} <- Singles]),

@@ -1,10 +1,10 @@
-%% What Mnesia's own tables say of it; its processes are not asked. Both tables are public, and hold a few words for each key read here.
+%% Mnesia's counters, from its own tables; its processes are not asked. Both tables are public, and hold a few words for each key read here.
 
-%% How many nodes of Mnesia are reported at most.
+%% Maximum number of Mnesia nodes reported.
 -define(MNESIA_NODES, 50).
 
-%% Counters of transactions, as mnesia:system_info/1 reads them, and of the log as mnesia_dumper does: writes so far, those before the
-%% last dump was begun, and after how many the next one is. None where Mnesia does not run.
+%% Counters of transactions, as mnesia:system_info/1 reads them, and of the log, as mnesia_dumper does: writes so far, those before the
+%% last dump began, and the threshold for the next one. Empty if Mnesia does not run.
 mnesia() ->
     try [ets:lookup_element(mnesia_stats, C, 2) || C <- [trans_commits, trans_restarts, trans_failures]] of
         [Commits, Restarts, Failures] when is_integer(Commits), is_integer(Restarts), is_integer(Failures) ->
@@ -21,7 +21,7 @@ mnesia_log() ->
     catch error:_ -> #{}
     end.
 
-%% Nodes that have a copy of the schema and that this node is connected to: [{Node, whether Mnesia runs together with it}].
+%% Connected nodes with a copy of the schema: [{Node, whether its Mnesia is connected}].
 mnesia_nodes() ->
     try
         [Current | Copies] = [ets:lookup_element(mnesia_gvar, Key, 2)

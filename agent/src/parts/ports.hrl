@@ -1,6 +1,6 @@
 %% `ports' and `dist': traffic, queues and owners of ports, the sockets among them, and the distribution connections.
 
-%% Of so many sockets of a part, chosen by chance, it is asked whether the process still lives that they are connected to, and more.
+%% Number of random sockets of a part that are checked for an ended owner, and for more.
 -define(SAMPLED_SOCKETS, 100).
 
 -record(ports, {dead = 0, in = 0, out = 0, queue = 0, programs = 0, kinds = #{}, owners = #{}, top, traffic,
@@ -32,14 +32,14 @@ ports(Top, #round{read_ns = Since} = Part, #state{traffic = Traffic, old_traffic
                   kinds => [{Kind, maps:get(Kind, Ports#ports.kinds)} || Kind <- best(Ports#ports.kinds, 20)],
                   owners => [Row#{kind => Kind, ports => maps:get(Key, Owners)} || {{_, Kind} = Key, Row} <- OwnerRows],
                   sockets => sockets(), rows => [with_deltas(Port, Row, Old) || {Port, Row} <- Rows]},
-    Told = maps:merge(Value, sampled(Ports, State1)),
+    Result = maps:merge(Value, sampled(Ports, State1)),
     Last = Round#round.rest =:= [],
-    {case Old of none -> Told; _ -> Told#{since_ns => Since} end,
+    {case Old of none -> Result; _ -> Result#{since_ns => Since} end,
      (list_before_next(ports, Round, State1))#state{ports = end_part(Ports#ports.dead, Round),
                   traffic = case Last of true -> #{}; false -> Ports#ports.traffic end,
                   old_traffic = case Last of true -> Ports#ports.traffic; false -> Old end}}.
 
-%% Ranked by traffic since the round before, and before that, by all.
+%% Ranked by traffic since the round before; in the first round by total traffic.
 add_port(Port, {{_, Kind} = Owner, In, Out, Queue, Programs}, Old, #ports{top = Top, traffic = Traffic, owners = Owners} = All) ->
     {OldIn, OldOut} = port_before(Port, Old),
     Acc = add_socket(is_socket(Kind), Port, All),
@@ -50,16 +50,15 @@ add_port(Port, {{_, Kind} = Owner, In, Out, Queue, Programs}, Old, #ports{top = 
 add_port(_, hung, _, Acc) -> Acc;
 add_port(_, undefined, _, #ports{dead = Dead} = Acc) -> Acc#ports{dead = Dead + 1}.
 
-%% The highest hashes are a choice by chance, another one each time.
+%% The highest hashes are a random sample, another one each time.
 add_socket(false, _, Acc) -> Acc;
 add_socket(true, Port, #ports{sockets = Sockets, chosen = Chosen, seed = Seed} = Acc) ->
     Acc#ports{sockets = Sockets + 1, chosen = top_add(erlang:phash2({Port, Seed}), Port, Chosen)}.
 
 is_socket(Kind) -> Kind =:= <<"tcp_inet">> orelse Kind =:= <<"udp_inet">> orelse Kind =:= <<"sctp_inet">>.
 
-%% A port whose process ends stays open while its driver has something to send (erts_deliver_port_exit in io.c), or where it is not
-%% linked to that process. Which of them are so is asked of some sockets; and where there is much memory of binaries, how large their
-%% receive buffers are.
+%% A port whose owner has ended stays open while its driver has data to send (erts_deliver_port_exit in io.c), or if it is not linked
+%% to the owner. This is checked for a sample of sockets; if binaries take much memory, so is the size of their receive buffers.
 sampled(#ports{sockets = Sockets, chosen = Chosen}, #state{binary_bytes = Binaries} = State) ->
     IsLarge = Binaries >= ?LARGE_BINARIES,
     Found = details(fun(Port) -> socket(Port, IsLarge) end, [Port || {_, Port} <- top_list(Chosen)], State),
@@ -72,7 +71,7 @@ sampled(#ports{sockets = Sockets, chosen = Chosen}, #state{binary_bytes = Binari
         false -> Value
     end.
 
-%% `undefined' of one that has been closed meanwhile.
+%% `undefined' if the socket was closed meanwhile.
 socket(Port, IsLarge) ->
     case erlang:port_info(Port, connected) of
         {_, Owner} ->
@@ -84,9 +83,9 @@ socket(Port, IsLarge) ->
         undefined -> undefined
     end.
 
-%% A connection in passive mode has a receive buffer of this size from when it is read until data have come (tcp_recv in inet_drv.c), and
-%% keeps it when the time-out is over. The driver answers out of its own memory; one that is closed answers einval. Other drivers might
-%% take the question for something else.
+%% A connection in passive mode has a receive buffer of this size from a recv call until data arrive (tcp_recv in inet_drv.c), and
+%% keeps it after a timeout. The driver answers from its own memory; a closed port answers einval. Other drivers might misinterpret the
+%% request.
 buffer(Port) ->
     case erlang:port_info(Port, name) of
         {_, "tcp_inet"} ->
@@ -102,7 +101,7 @@ buffer(Port) ->
         undefined -> undefined
     end.
 
-%% How many programs of the operating system are behind it. Sockets, of which there may be very many, are not asked.
+%% Whether an external program is behind the port (1 or 0). Sockets, which may be very many, are not asked.
 programs("tcp_inet", _) -> 0;
 programs("udp_inet", _) -> 0;
 programs(_, Port) -> case erlang:port_info(Port, os_pid) of {_, OsPid} when is_integer(OsPid) -> 1; _ -> 0 end.
@@ -110,8 +109,8 @@ programs(_, Port) -> case erlang:port_info(Port, os_pid) of {_, OsPid} when is_i
 port_before(_, none) -> {0, 0};
 port_before(Port, Old) -> maps:get(Port, Old, {0, 0}).
 
-%% A spawned program's port is named by its command line, which may hold secrets: only the program is told. Ports of
-%% file descriptors are named "0/1".
+%% The port of an external program is named by its command line, which may hold secrets: only the program is reported. Ports
+%% of file descriptors are named "0/1".
 kind(Name) ->
     case Name -- "0123456789" of
         "/" -> <<"fd">>;
@@ -131,14 +130,14 @@ with_deltas(Port, #{in_bytes := In, out_bytes := Out} = Row, Old) ->
     {OldIn, OldOut} = port_before(Port, Old),
     Row#{delta_in_bytes => In - OldIn, delta_out_bytes => Out - OldOut}.
 
-%% The counts that the socket NIF keeps; nothing is asked of any socket. Not where sockets were never used.
+%% The socket NIF's own counters; no socket is asked. Empty if the module `socket' was never used.
 sockets() ->
     case erlang:module_loaded(socket) andalso catch socket:info() of
         #{counters := Counters} -> maps:filter(fun(_, V) -> is_integer(V) end, Counters);
         _ -> #{}
     end.
 
-%% Through the connection's own port or process: net_kernel is not asked, it may be busy or stuck itself.
+%% From the connection's own port or process; net_kernel is not called, since it may be busy or stuck.
 dist(State) ->
     Hidden = nodes(hidden),
     Nodes = lists:sublist(erlang:system_info(dist_ctrl), 200),
@@ -161,8 +160,8 @@ controller(Pid) ->
         undefined -> #{}
     end.
 
-%% What the distribution sends goes past what the VM counts as a port's output (seen on 23 to 29: that stays at what the
-%% nodes said when they met); the socket's driver counts it. Other drivers might take the question for something else.
+%% The VM does not count what the distribution sends as a port's output (seen on 23 to 29: only the handshake is counted); the
+%% socket's driver does. Other drivers might misinterpret the request.
 traffic("tcp_inet", Port, In, Out) ->
     case catch inet:getstat(Port, [recv_oct, send_oct]) of
         {ok, [{recv_oct, Received}, {send_oct, Sent}]} -> #{in_bytes => Received, out_bytes => Sent};

@@ -1,62 +1,62 @@
-%% `ran': the call stacks of the processes that did the most, and of any that run when they are looked at by chance: what many do together,
-%% none of which does much, or lives long. They are sampled each second and reported with `processes'.
+%% `ran': the call stacks of the busiest processes, and of random running processes, which show work shared by many processes that each
+%% do little or live briefly. They are sampled each second and reported with `processes'.
 
-%% How deep a call stack is read, and how many processes are remembered.
--define(STAND_DEPTH, 8).
--define(RAN_KNOWN, 100).
-%% The pause between two looks by chance at a node that is not quiet: a short recording needs some dozens of looks that see somebody (judgement).
--define(LOOK_PAUSE_NS, 200000000).
-%% After so long without a request nobody asks any more.
--define(LOOKS_END_NS, 3000000000).
-%% How many processes are asked in a look whether they run, at 0.2 us each, and of how many of those that do the stack is read. With 100,
-%% a node with 800 processes that used half a core gave three samples in 10 s (measured).
--define(LOOKED_AT, 400).
-%% For so many others one that was chosen by chance may stand: more, and one look would outweigh all others.
--define(MOST_WEIGHT, 4).
--define(SEEN_AT_WORK, 3).
-%% Up to this many processes, new ones are listed for a look in between.
--define(LISTED_FOR_LOOK, 1000).
-%% What a list costs for each process that the limit allows (0.5 ms of CPU with 262,144, 2 ms with 1,048,576: measured, OTP 23 to 29),
-%% and the share of a core that lists may take (judgement). The time that a list takes says less: others may use the CPU meanwhile.
+%% Depth of a call stack, and number of processes whose stacks are kept.
+-define(STACK_DEPTH, 8).
+-define(MAX_STACK_OWNERS, 100).
+%% Pause between two random samples on a node that is not quiet: a short recording needs some dozens that find a running process (judgement).
+-define(STACKS_PAUSE_NS, 200000000).
+%% Random samples end when there was no request for this long.
+-define(STACKS_END_NS, 3000000000).
+%% Number of processes whose status is read in one random sample, at 0.2 us each, and number of running ones whose stack is read. With 100
+%% instead of 400, a node with 800 processes that used half a core gave three samples in 10 s (measured).
+-define(STATUS_SAMPLE, 400).
+-define(STACK_SAMPLE, 3).
+%% Maximum weight of a randomly chosen process, which stands for others: with more, one sample would outweigh all others.
+-define(MAX_WEIGHT, 4).
+%% Up to this many processes, all are listed for a random sample if there are new ones.
+-define(MAX_LISTED, 1000).
+%% Cost of a list for each process that the limit allows (0.5 ms of CPU with 262,144, 2 ms with 1,048,576: measured, OTP 23 to 29),
+%% and the share of a core that lists may take (judgement). The duration of listing is less reliable, since others may use the CPU.
 -define(LISTING_NS_PER_PLACE, 2).
 -define(LISTING_PPM, 3000).
-%% How many kinds of places are remembered, and reported.
+%% Number of distinct places kept, and reported.
 -define(WORK_KNOWN, 200).
 -define(WORK_ROWS, 40).
 
 ran(#state{procs = #procs{most = Most, quiet = Quiet}, ran = Ran, own = Own} = State) ->
     Seen = details(fun at_work/1, Most, State),
-    Looked = look_by_chance(listed(State) -- Own, State#state{ran = lists:foldl(fun add_ran/2, Ran, Seen)}),
+    Looked = sample_stacks(listed(State) -- Own, State#state{ran = lists:foldl(fun add_ran/2, Ran, Seen)}),
     Begin = now_ns(),
     {#{sampled => length([P || {P, #{how := ran}} <- Seen])},
-     Looked#state{look_ns = case Quiet of true -> infinity; false -> Begin + ?LOOK_PAUSE_NS end, look_until_ns = Begin + ?LOOKS_END_NS}}.
+     Looked#state{stacks_ns = case Quiet of true -> infinity; false -> Begin + ?STACKS_PAUSE_NS end, stacks_until_ns = Begin + ?STACKS_END_NS}}.
 
-%% Some of those that have done something since the round before of `procs'; where there are new ones, of all, as few of these live until
-%% the next sample.
+%% A sample of the processes that were active since the last round of `procs'; all processes if there are new ones, since few of these live
+%% until the next sample.
 listed(#state{procs = #procs{new = New, round = #round{list = List, total = Total}}})
-  when New > 0, is_list(List), Total =< ?LISTED_FOR_LOOK -> List;
+  when New > 0, is_list(List), Total =< ?MAX_LISTED -> List;
 listed(#state{procs = #procs{active = {_, Pids}}}) -> Pids.
 
-look_between(#state{list_again_ns = ListAgain, own = Own, procs = #procs{new = New}} = State) ->
+sample_between(#state{list_again_ns = ListAgain, own = Own, procs = #procs{new = New}} = State) ->
     Begin = now_ns(),
-    Next = Begin + ?LOOK_PAUSE_NS,
-    Again = State#state{look_ns = case Next < State#state.look_until_ns of true -> Next; false -> infinity end, deadline_ns = Begin},
-    case New > 0 andalso Begin >= ListAgain andalso erlang:system_info(process_count) =< ?LISTED_FOR_LOOK of
+    Next = Begin + ?STACKS_PAUSE_NS,
+    Again = State#state{stacks_ns = case Next < State#state.stacks_until_ns of true -> Next; false -> infinity end, deadline_ns = Begin},
+    case New > 0 andalso Begin >= ListAgain andalso erlang:system_info(process_count) =< ?MAX_LISTED of
         true ->
             Rest = erlang:system_info(process_limit) * ?LISTING_NS_PER_PLACE * 1000000 div ?LISTING_PPM,
-            look_by_chance(processes() -- Own, Again#state{list_again_ns = Begin + Rest});
-        false -> look_by_chance(listed(State) -- Own, Again)
+            sample_stacks(processes() -- Own, Again#state{list_again_ns = Begin + Rest});
+        false -> sample_stacks(listed(State) -- Own, Again)
     end.
 
-%% Nobody is busy on a quiet node.
-look_by_chance(_, #state{procs = #procs{quiet = true}} = State) -> State;
-look_by_chance(Pids, #state{features = Features, work = Work, procs = #procs{most = Most}} = State) ->
-    Others = some(?LOOKED_AT, Pids -- Most),
-    %% One of them stands for several.
-    Weight = min(?MOST_WEIGHT, max(1, length(Pids) div max(1, length(Others)))),
+%% No process is busy on a quiet node.
+sample_stacks(_, #state{procs = #procs{quiet = true}} = State) -> State;
+sample_stacks(Pids, #state{features = Features, work = Work, procs = #procs{most = Most}} = State) ->
+    Others = some(?STATUS_SAMPLE, Pids -- Most),
+    %% Each of them stands for several.
+    Weight = min(?MAX_WEIGHT, max(1, length(Pids) div max(1, length(Others)))),
     Chosen = Most ++ Others,
     Running = [{P, How} || {P, How} <- lists:zip(Chosen, read_all(fun runs/2, Chosen)), is_atom(How), How =/= waits, How =/= hung],
-    Seen = details(fun({Pid, How}) -> work(Pid, How, Features) end, some(?SEEN_AT_WORK, Running), State),
+    Seen = details(fun({Pid, How}) -> work(Pid, How, Features) end, some(?STACK_SAMPLE, Running), State),
     State#state{work = lists:foldl(fun({{Pid, _}, Place}, Map) ->
                                        Looks = case lists:member(Pid, Most) of true -> 1; false -> Weight end,
                                        case Map of
@@ -75,8 +75,8 @@ runs(Pid, _) ->
         _ -> waits
     end.
 
-%% What it is, and where it was. It answers when it lets others run, or when it has done its work and waits. Of one that has ended by then,
-%% only that is known.
+%% Identity and call stack. The process answers when it is scheduled out, or when it has finished its work and waits. If it has ended by
+%% then, only that is known.
 work(Pid, How, Features) ->
     case process_info(Pid, [current_function, current_stacktrace]) of
         [{_, Function}, {_, Stack}] ->
@@ -91,7 +91,7 @@ work(Pid, How, Features) ->
 ended() -> #{call => undefined, name => <<>>, how => ran, stack => []}.
 
 %% Most frequent first.
-told_work(Work) ->
+work_rows(Work) ->
     Rows = lists:sublist(lists:reverse(lists:sort([{Count, Place} || {Place, Count} <- maps:to_list(Work)])), ?WORK_ROWS),
     [{Name, Call, How, Stack, Count} || {Count, #{name := Name, call := Call, how := How, stack := Stack}} <- Rows].
 
@@ -99,13 +99,13 @@ add_ran({Pid, #{how := How, stack := Stack}}, Ran) ->
     Place = {How, Stack},
     case Ran of
         #{Pid := #{Place := Count} = Places} -> Ran#{Pid := Places#{Place := Count + 1}};
-        #{Pid := Places} when map_size(Places) < 8 * ?RAN_STACKS -> Ran#{Pid := Places#{Place => 1}};
+        #{Pid := Places} when map_size(Places) < 8 * ?STACKS_PER_PROCESS -> Ran#{Pid := Places#{Place => 1}};
         #{Pid := _} -> Ran;
-        _ when map_size(Ran) < ?RAN_KNOWN -> Ran#{Pid => #{Place => 1}};
+        _ when map_size(Ran) < ?MAX_STACK_OWNERS -> Ran#{Pid => #{Place => 1}};
         _ -> Ran
     end.
 
-%% The status is read from outside. A server that waits in its loop has nothing to do.
+%% The status is read from outside. A server that waits in its main loop is idle.
 at_work(Pid) ->
     case process_info(Pid, status) of
         {_, Status} when Status =:= running; Status =:= runnable; Status =:= waiting ->
@@ -121,10 +121,10 @@ at_work(Pid) ->
         _ -> undefined
     end.
 
-%% Of the stack at most so many functions, the innermost first.
-functions(Stack) -> [mfa({M, F, A}) || {M, F, A, _} <- lists:sublist(Stack, ?STAND_DEPTH)].
+%% The innermost functions of a stack, innermost first.
+functions(Stack) -> [mfa({M, F, A}) || {M, F, A, _} <- lists:sublist(Stack, ?STACK_DEPTH)].
 
-%% A function of the VM's own that was interrupted is not on it.
+%% An interrupted BIF is not part of the stack, but is the current function.
 stack(Function, Stack) ->
     case functions(Stack) of
         [At | _] = Functions ->

@@ -1,15 +1,15 @@
 %% The agent process: clients, their leases, and the time limit of each item.
-%% It never calls anything that may block, so that a request is answered and a lease ends in time whatever a collector does.
+%% It never makes a call that may block, so that it answers requests and ends leases in time whatever a collector does.
 %% The keeper (src/keeper.eval) spawns it and cleans up after it.
 
 -define(PROTOCOL, 1).
 -define(MAX_CLIENTS, 8).
 -define(MAX_ITEMS, 32).
 
-%% One sample under way. items: those that the collector was given last; begun_ns: when it was; done: those read before.
+%% One sample under way. items: those last passed to the collector; begun_ns: when; done: results so far.
 -record(run, {seq, items, done = [], timeout_ms, timer, begin_ns, begun_ns, timeouts = 0}).
 
-%% results: a table in which the collector puts what it has read, so that this is there when an item hangs it. A message for each item
+%% results: a table into which the collector writes its results, so that they survive if an item hangs it. A message for each item
 %% would wake the agent, often on another scheduler (measured, OTP 25, idle node: 34 wake-ups a second with messages, 28 without).
 -record(client, {pid, monitor, session, lease_ms, budget_ppm, seen_ms, collector, results, run = idle, last_ns, restarts = 0,
                  dropped = 0}).
@@ -63,14 +63,14 @@ handle(Request, Agent) when is_tuple(Request), tuple_size(Request) > 1, is_pid(e
 handle(_, Agent) ->
     Agent.
 
-%% The client must be a known one, else the message is dropped.
+%% Drops the message of an unknown client.
 with_client(Pid, #agent{clients = Clients} = Agent, Fun) ->
     case Clients of
         #{Pid := Client} -> Agent#agent{clients = Clients#{Pid := Fun(Client)}};
         _ -> Agent
     end.
 
-%% Messages of a collector that was given up are dropped.
+%% Drops the message of a collector that was replaced.
 with_collector(Collector, #agent{clients = Clients} = Agent, Fun) ->
     case [C || #client{collector = P} = C <- maps:values(Clients), P =:= Collector] of
         [#client{pid = Pid} = Client] -> Agent#agent{clients = Clients#{Pid := Fun(Client)}};
@@ -84,8 +84,8 @@ join(Session, Pid, _, #agent{clients = Clients} = Agent)
 join(Session, Pid, Options, #agent{clients = Clients, keeper = Keeper} = Agent) ->
     Lease = bounded(lease_ms, Options, 1000, 30000, 3600000),
     Budget = bounded(budget_ppm, Options, 100, 10000, 1000000),
-    %% A client's session is linked to it since before it ran its first instruction, and ends with it; the keeper stays,
-    %% and says `gone'. The client itself is never monitored: that could open a connection to a node that is gone.
+    %% A client's session has been linked to it since before its first instruction, and ends with it; the keeper stays, and
+    %% sends `gone'. The client itself is never monitored: that could open a connection to a node that is gone.
     Client = new_collector(#client{pid = Pid, monitor = monitor(process, Session), session = Session, lease_ms = Lease,
                                    budget_ppm = Budget, seen_ms = now_ms(), last_ns = now_ns() - ?FIRST_INTERVAL_NS}),
     erlang:start_timer(Lease, self(), {lease, Pid}),
@@ -104,7 +104,7 @@ leave(Pid, #agent{clients = Clients} = Agent) ->
         _ -> Agent
     end.
 
-%% Forgets a client. The agent ends with its last one.
+%% Removes a client. The agent ends with its last one.
 drop(Pid, Why, #agent{clients = Clients} = Agent) ->
     case maps:take(Pid, Clients) of
         {#client{collector = Collector, results = Results, monitor = Monitor, session = Session}, Rest} ->
@@ -117,14 +117,14 @@ drop(Pid, Why, #agent{clients = Clients} = Agent) ->
         error -> Agent
     end.
 
-%% The keeper was killed. Nobody else is left to clean up, so the agent does what it can from inside: the switch,
-%% and a purge that ends this very process (and its collectors) as users of old code.
+%% The keeper was killed, so the agent has to clean up: it resets the flag, and starts a purge that kills this process and
+%% its collectors as users of old code.
 -spec orphaned(#agent{}) -> no_return().
 orphaned(#agent{ours = Ours}) ->
     atomics:get(Ours, 1) =:= 1 andalso erlang:system_flag(microstate_accounting, false),
     Purge = case mask_is_back() of
                 true -> purge;
-                %% Only when nobody runs it any more.
+                %% A soft purge waits until no process runs the module.
                 false -> soft_purge
             end,
     catch erlang:delete_module(?MODULE),
@@ -151,7 +151,7 @@ start_sample(Seq, Items, Options, Client, Agent) when length(Items) > 0, length(
 start_sample(_, _, _, Client, _) ->
     send({beamtune, bad_request, <<"items must be a list of 1 to 32">>}, Client).
 
-%% Hands the items that are left to the collector.
+%% Passes the remaining items to the collector.
 run(#run{items = Items, timeout_ms = Timeout} = Run, Client,
     #agent{clients = Clients, keeper = Keeper, watcher = Watcher, filer = Filer, exit_monitor = ExitMonitor}) ->
     #client{collector = Collector, last_ns = Last} = Client,
@@ -161,7 +161,7 @@ run(#run{items = Items, timeout_ms = Timeout} = Run, Client,
                                timeout_ms => Timeout, interval_ns => Run#run.begin_ns - Last}},
     timed(Timeout, Client#client{run = Run#run{begun_ns = now_ns()}}).
 
-%% Looks after so long whether an item takes too long.
+%% Starts a timer that checks whether an item takes too long.
 timed(Ms, #client{pid = Pid, run = Run} = Client) ->
     Client#client{run = Run#run{timer = erlang:start_timer(Ms, self(), {item, Pid})}}.
 
@@ -183,7 +183,7 @@ item_timeout(Timer, #client{results = Results, run = #run{timer = Timer, items =
 item_timeout(_, Client, _) ->
     Client.
 
-%% With what its collector has read, the last item first.
+%% Adds the collector's results, the last item first.
 with_results(#client{results = Results, run = #run{items = Items, done = Done, begun_ns = Begun} = Run} = Client) ->
     Read = lists:reverse(ets:tab2list(Results)),
     ets:delete_all_objects(Results),
@@ -191,14 +191,14 @@ with_results(#client{results = Results, run = #run{items = Items, done = Done, b
                                 begun_ns = case Read of [{_, _, Last} | _] -> Last; [] -> Begun end}};
 with_results(Client) -> Client.
 
-%% A collector, in place of the one that was lost, if there was one.
+%% Starts a collector; replaces a lost one.
 new_collector(#client{results = Before, budget_ppm = Budget} = Client) ->
     Before =:= undefined orelse ets:delete(Before),
     Results = ets:new(?MODULE, [ordered_set, public]),
     Client#client{results = Results, collector = start_collector(Budget, Results)}.
 
-%% After a lost collector: the rest of the items, unless this is the second one lost in one sample, when it is likely that
-%% a whole scheduler is stuck and each further item would wait for it too.
+%% After a lost collector, continues with the remaining items. If it is the second one lost in this sample, a whole scheduler is
+%% probably stuck, and all further items, which would hang too, are skipped.
 go_on(Status, Value, Client, Agent) ->
     #client{run = #run{items = Items, done = Done, begun_ns = Since, timeouts = Timeouts} = Run, restarts = Restarts} = Lost = with_results(Client),
     stop_timer(Run),
@@ -213,20 +213,19 @@ go_on(Status, Value, Client, Agent) ->
             finish(#{}, Fresh#client{run = Run#run{items = [], done = lists:reverse(Skipped, Failed)}}, Agent)
     end.
 
-%% Watcher, filer and exit monitor, which serve all clients, where one asks for what they do.
+%% Starts watcher, filer and exit monitor, which serve all clients, if an item needs them.
 start_services(Items, Agent) when length(Items) =< ?MAX_ITEMS ->
     Names = [item_name(Item) || Item <- Items],
     start_exit_monitor(lists:member(crashes, Names),
                        start_filer(lists:member(host, Names), start_watcher(lists:member(events, Names), Agent)));
 start_services(_, Agent) -> Agent.
 
-%% A watcher, a filer, an exit monitor or a collector of ours ended by itself: somebody killed it. Any other exit signal is an order
-%% to end.
+%% A watcher, filer, exit monitor or collector of ours ended: somebody killed it. Any other exit signal is an order to end.
 collector_ended(Pid, _, #agent{watcher = Pid} = Agent) ->
     Agent#agent{watcher = none};
 collector_ended(Pid, _, #agent{filer = {Pid, _}} = Agent) ->
     Agent#agent{filer = none};
-%% One reason was larger than its heap may become.
+%% An exit reason exceeded its maximum heap size.
 collector_ended(Pid, _, #agent{exit_monitor = Pid} = Agent) ->
     Agent#agent{exit_monitor = none};
 collector_ended(Pid, Reason, #agent{clients = Clients} = Agent) ->
@@ -260,7 +259,7 @@ finish(Cost, #client{run = #run{} = Run} = Client, #agent{clients = Clients}) ->
 finish(_, Client, _) ->
     Client.
 
-%% Never waits for the network, never opens a connection.
+%% Never blocks on the network, never opens a connection.
 send(Message, #client{pid = Pid, dropped = Dropped} = Client) ->
     case erlang:send(Pid, Message, [noconnect, nosuspend]) of
         ok -> Client;

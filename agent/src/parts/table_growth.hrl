@@ -1,52 +1,52 @@
-%% `table_growth': rows and memory of the tables that may be growing, in each sample, whether their rows belong to processes that have
-%% ended, and what binaries they hold. Of a row nothing is read but a pid in it, and references to binaries.
+%% `table_growth': number of objects and memory of tables that may be growing, in each sample; whether their objects belong to processes
+%% that have ended; and the binaries that they hold. Of an object, only a pid and references to binaries are read.
 
-%% How many tables are followed besides the largest ones, because they grew the most. Where there are more tables than the second number,
-%% only the largest ones are.
+%% Number of tables that are followed because they grew the most, in addition to the largest ones. With more tables than FOLLOWED_OF,
+%% only the largest ones are followed.
 -define(GROWERS, 10).
 -define(FOLLOWED_OF, 1000).
-%% How many tables with decentralized counters are read each time: all schedulers take part in each.
+%% Number of tables with decentralized counters read each time: all schedulers take part in each.
 -define(SLOW_FOLLOWED, 2).
-%% How many tables are told of, one more for each such time, and how many ever: each becomes series of a recording.
--define(TOLD_TABLES, 20).
+%% Number of tables reported, plus one for each ONE_MORE_NS, up to MAX_REPORTED: each becomes series of a recording.
+-define(REPORTED_TABLES, 20).
 -define(ONE_MORE_NS, 60000000000).
--define(EVER_TOLD, 1000).
-%% Rows are sampled of tables that have got so many more, of each one and of so many tables at most once in such a time, this many of each,
-%% and for this long.
+-define(MAX_REPORTED, 1000).
+%% Objects are sampled from a table that has gained MORE_ROWS: at most once in ROWS_PAUSE_NS from each table and from SAMPLED_TABLES
+%% tables, SAMPLED_ROWS of each, for at most ASKING_NS.
 -define(MORE_ROWS, 20).
 -define(SAMPLED_TABLES, 3).
 -define(ROWS_PAUSE_NS, 10000000000).
 -define(SAMPLED_ROWS, 100).
 -define(ASKING_NS, 5000000).
-%% How many rows say how many elements most have, and with how many at most they are looked at. In a key that is a tuple of so many
-%% elements at most the pid may be one.
+%% Number of objects by which the usual number of elements is found, and the maximum of that. If a key is a tuple of at most KEY_ELEMENTS
+%% elements, the pid may be one of them.
 -define(MEASURED_ROWS, 10).
 -define(ROW_ELEMENTS, 16).
 -define(KEY_ELEMENTS, 4).
 
-%% From so much memory of binaries on, in bytes, it is measured what holds them (judgement: what the smallest nodes have in all).
+%% The holders of binaries are measured from this much binary memory on, in bytes (judgement: the total memory of the smallest nodes).
 -define(LARGE_BINARIES, 32000000).
-%% Binaries are measured in so many tables in each sample, in each table at most once in such a time, and in so many tables, one more for
-%% each ONE_MORE_NS and EVER_TOLD ever, since each becomes series of a recording. Besides the tables that are followed these are the ones
-%% with the most rows, of so many at least.
+%% Binaries are measured in MEASURED_TABLES tables in each sample, in each table at most once in MEASURE_PAUSE_NS, and in EVER_MEASURED
+%% tables in all, plus one for each ONE_MORE_NS, up to MAX_REPORTED, since each becomes series of a recording. Apart from the followed
+%% tables, these are the LARGEST_TABLES ones with the most objects, with at least MIN_ROWS.
 -define(MEASURED_TABLES, 3).
 -define(MEASURE_PAUSE_NS, 60000000000).
 -define(EVER_MEASURED, 100).
--define(MOST_ROWS, 20).
--define(FEWEST_ROWS, 10).
-%% So many rows say in which elements binaries are, of the first so many; of a tuple (a record) of so many elements at most these too, but
-%% no more than so many. So many of these places are measured.
+-define(LARGEST_TABLES, 20).
+-define(MIN_ROWS, 10).
+%% The elements with binaries are found in SEARCHED_ROWS objects, among the first SEARCHED_ELEMENTS elements; if an element is a tuple (a
+%% record) of at most that size, among its elements, too, but at most SEARCHED_INNER of them. MEASURED_PLACES of these are measured.
 -define(SEARCHED_ROWS, 30).
 -define(SEARCHED_ELEMENTS, 8).
 -define(SEARCHED_INNER, 16).
 -define(MEASURED_PLACES, 6).
 
-%% A table that is followed: how many rows it had at first, whether it has ever had more, how many it had when they were sampled (at first
-%% those that it had at first), and when.
+%% A followed table. first: its initial size; grown: whether it was ever larger; sampled, sampled_ns: size when objects were last sampled
+%% (initially `first'), and when.
 -record(followed, {first, grown = false, sampled, sampled_ns = none}).
 
-%% With `ets', which has weighed all tables: which are followed until the next time. Those that grew the most since the last time, and the
-%% largest ones. Before anything is known of growth, `table_growth' finds it out.
+%% Called by `ets', which has measured all tables: selects the tables to follow until the next time, those that grew the most since the last
+%% time and the largest ones. At first, without earlier sizes, `table_growth' measures the growth.
 follow(Ranked, Words, #state{growing = #growing{words = Before} = Growing} = State) ->
     Growers = case {Words, Before} of
                   {none, _} -> [];
@@ -70,22 +70,22 @@ table_growth(State) ->
     {Ended, Next} = rows_of_ended(Read, Admitted, Now),
     Word = erlang:system_info(wordsize),
     Value = #{followed => length(Read), ended => Ended,
-              rows => [{id(Tab), Size, Words * Word} || {Tab, Size, Words} <- Read, is_told(Tab, Next)]},
+              rows => [{id(Tab), Size, Words * Word} || {Tab, Size, Words} <- Read, is_reported(Tab, Next)]},
     State2 = State1#state{growing = Next},
     case State2#state.binary_bytes >= ?LARGE_BINARIES of
         true -> with_binaries(Value, Read, Now, State2);
         false -> {Value, State2}
     end.
 
-%% At the first time after the first `ets'.
+%% Measures the growth once, after the first `ets'.
 first_growth(#state{growing = #growing{is_first = true, words = Before} = Growing} = State) ->
     Tabs = maps:keys(Before),
     Now = lists:zip(Tabs, read_all(fun(Tab, _) -> ets:info(Tab, memory) end, Tabs)),
     State#state{growing = Growing#growing{is_first = false, growers = growers(Now, Before)}};
 first_growth(State) -> State.
 
-%% [{Tab, Rows, Words}]. A table with decentralized counters is asked for all at once, since all schedulers take part each time that its
-%% counters are added up. The agent's own tables are left out.
+%% [{Tab, Size, Words}]. All items of a table with decentralized counters are read in one call, since all schedulers take part each time that
+%% its counters are added up. The agent's own tables are left out.
 sizes(Tabs) ->
     Fast = read_all(fun(Tab, _) ->
                         case {ets:info(Tab, name), ets:info(Tab, decentralized_counters)} of
@@ -104,38 +104,38 @@ sizes(Tabs) ->
 
 grown(Size, #followed{first = First} = Followed) -> Followed#followed{grown = Followed#followed.grown orelse Size > First}.
 
-%% A table is told from when it has grown, as far as there is room for it.
-admit(Read, Rows, #growing{told = Told} = Growing, SinceNs) ->
-    Room = min(?EVER_TOLD, ?TOLD_TABLES + SinceNs div ?ONE_MORE_NS) - map_size(Told),
-    New = [Tab || {Tab, _, _} <- Read, not is_map_key(Tab, Told), #followed{grown = true} <- [maps:get(Tab, Rows)]],
-    Growing#growing{rows = Rows, told = maps:merge(Told, maps:from_list([{Tab, true} || Tab <- lists:sublist(New, max(0, Room))]))}.
+%% A table is reported from when it has grown, if the limit allows one more.
+admit(Read, Rows, #growing{reported = Reported} = Growing, SinceNs) ->
+    Room = min(?MAX_REPORTED, ?REPORTED_TABLES + SinceNs div ?ONE_MORE_NS) - map_size(Reported),
+    New = [Tab || {Tab, _, _} <- Read, not is_map_key(Tab, Reported), #followed{grown = true} <- [maps:get(Tab, Rows)]],
+    Growing#growing{rows = Rows, reported = maps:merge(Reported, maps:from_list([{Tab, true} || Tab <- lists:sublist(New, max(0, Room))]))}.
 
-is_told(Tab, #growing{told = Told}) -> is_map_key(Tab, Told).
+is_reported(Tab, #growing{reported = Reported}) -> is_map_key(Tab, Reported).
 
-%% Of the table that has got the most rows since it was sampled: {[{Id, Sampled, Where, WithPid, Ended}], Growing}.
+%% Samples the table that has gained the most objects since it was sampled: {[{Id, Sampled, Where, WithPid, Ended}], Growing}.
 rows_of_ended(_, #growing{sampled_ns = Sampled} = Growing, _) when length(Sampled) >= ?SAMPLED_TABLES -> {[], Growing};
 rows_of_ended(Read, #growing{rows = Rows, sampled_ns = Sampled} = Growing, Now) ->
     Due = [{Size - Before, Size, Tab} || {Tab, Size, _} <- Read,
-                                         is_told(Tab, Growing), #followed{sampled = Before, sampled_ns = At} <- [maps:get(Tab, Rows)],
+                                         is_reported(Tab, Growing), #followed{sampled = Before, sampled_ns = At} <- [maps:get(Tab, Rows)],
                                          Size - Before >= ?MORE_ROWS, At =:= none orelse Now - At >= ?ROWS_PAUSE_NS],
     case lists:reverse(lists:sort(Due)) of
         [{_, Size, Tab} | _] ->
             Found = [{id(Tab), All, Where, WithPid, Ended} || {All, Where, WithPid, Ended} <- read_all(fun ended/2, [Tab])],
             Followed = (maps:get(Tab, Rows))#followed{sampled = Size, sampled_ns = Now},
-            %% One that may not be read takes no other's turn.
+            %% A table that cannot be read does not count towards the limit.
             {Found, Growing#growing{rows = Rows#{Tab => Followed}, sampled_ns = [Now || _ <- Found] ++ Sampled}};
         [] -> {[], Growing}
     end.
 
-%% In the reader. Rows of a set come in the order of their keys' hashes, so that the first ones are a fair sample; those of an ordered_set
-%% would be the oldest, and in a bag all rows of a key are visited at once, under a lock that keeps writers out: half a million take 0.1 s
-%% (db_select_chunk_hash counts what it has found when a bucket is done: erl_db_hash.c). A compressed table would have to unpack whole rows. Each row that is visited counts as one result, so that
-%% no more than these are visited.
+%% In the reader. The objects of a set come in the order of their keys' hashes, so the first ones are a fair sample. The first ones of an
+%% ordered_set would be the oldest, and in a bag all objects of a key are visited at once, under a lock that blocks writers: half a million
+%% take 0.1 s (db_select_chunk_hash counts its results after each bucket: erl_db_hash.c). A compressed table would have to unpack whole
+%% objects. Each visited object counts as one result, so that no more than these are visited.
 ended(Tab, _) ->
     case [ets:info(Tab, I) || I <- [type, protection, compressed, keypos]] of
         [Type, Protection, false, KeyPos] when Type =:= set, Protection =/= private, is_integer(KeyPos) ->
             Sized = [{'$1', [{'=:=', {size, '$1'}, N}], [N]} || N <- lists:seq(1, ?ROW_ELEMENTS)],
-            %% It may go between any two of these.
+            %% The table may vanish between any two calls.
             try pids_of_rows(Tab, KeyPos, most_frequent([N || N <- select(Tab, Sized, ?MEASURED_ROWS), N > 0]))
             catch error:badarg -> undefined
             end;
@@ -152,8 +152,8 @@ pids_of_rows(Tab, KeyPos, {Elements, _}) when KeyPos =< Elements ->
     end;
 pids_of_rows(_, _, _) -> undefined.
 
-%% Of each row nothing but a pid is copied: a body that referred to the row would copy all of it (matchPushVResult in erl_db_util.c), a guard
-%% does not. In the key first, then within a key that is a tuple, then in another element.
+%% Only a pid is copied from each object: a body that referred to the object would copy all of it (matchPushVResult in erl_db_util.c), a
+%% guard does not. The pid is searched in the key, then within a key that is a tuple, then in other elements.
 pids_in(KeyPos, Elements) ->
     Row = fun(Place, What) -> list_to_tuple([case N of Place -> What; _ -> '_' end || N <- lists:seq(1, Elements)]) end,
     Pid = fun(Head, Where, Place) -> {Head, [{is_pid, '$1'}], [{{{{Where, Place}}, '$1'}}]} end,
@@ -163,19 +163,19 @@ pids_in(KeyPos, Elements) ->
         ++ [{Row(Place, '$1'), element, Place} || Place <- lists:seq(1, Elements), Place =/= KeyPos],
     [Pid(Head, Where, Place) || {Head, Where, Place} <- Heads].
 
-%% The results for the first rows, 0 for those that nothing matches. What would be needed to go on is dropped.
+%% The results for the first objects, 0 for those that do not match. The continuation is dropped.
 select(Tab, Spec, Count) ->
     case ets:select(Tab, Spec ++ [{'_', [], [0]}], Count) of
         {Found, _} -> Found;
         '$end_of_table' -> []
     end.
 
-%% Which tables hold binaries, of a few that have not been measured of late, those with the most rows first.
+%% Measures the binaries in a few tables that were not measured recently, those with the most objects first.
 with_binaries(Value, Read, Now, #state{growing = Growing, features = Features} = State) ->
     #growing{most = Most, measured = Measured, ever_measured = Ever} = Known = most_rows(Growing),
-    Sizes = maps:merge(maps:from_list(Most), maps:from_list([{Tab, Size} || {Tab, Size, _} <- Read, Size >= ?FEWEST_ROWS])),
+    Sizes = maps:merge(maps:from_list(Most), maps:from_list([{Tab, Size} || {Tab, Size, _} <- Read, Size >= ?MIN_ROWS])),
     Old = maps:with(maps:keys(Sizes), Measured),
-    HasRoom = Ever < min(?EVER_TOLD, ?EVER_MEASURED + (Now - State#state.began_ns) div ?ONE_MORE_NS),
+    HasRoom = Ever < min(?MAX_REPORTED, ?EVER_MEASURED + (Now - State#state.began_ns) div ?ONE_MORE_NS),
     Due = [{not is_map_key(Tab, Old), Size, Tab} || {Tab, Size} <- maps:to_list(Sizes),
                                                     case Old of #{Tab := At} -> Now - At >= ?MEASURE_PAUSE_NS; #{} -> HasRoom end],
     Tabs = [Tab || {_, _, Tab} <- lists:sublist(lists:reverse(lists:sort(Due)), ?MEASURED_TABLES)],
@@ -186,14 +186,14 @@ with_binaries(Value, Read, Now, #state{growing = Growing, features = Features} =
      State#state{growing = Known#growing{measured = maps:merge(Old, maps:from_list([{Tab, Now} || Tab <- Tabs])),
                                          ever_measured = Ever + length(Tabs -- maps:keys(Old))}}}.
 
-%% Those with the most rows among all tables that `ets' has weighed, once after each time. In words of memory a table of few large
-%% binaries is small.
+%% The tables with the most objects among all that `ets' has measured, once after each `ets'. Not by memory: a table of few large binaries
+%% is small in words.
 most_rows(#growing{most = unknown, words = Words} = Growing) when is_map(Words) ->
     Tabs = maps:keys(Words),
     Size = fun(Tab, _) -> case ets:info(Tab, decentralized_counters) of false -> ets:info(Tab, size); _ -> undefined end end,
-    Top = lists:foldl(fun({Tab, Rows}, Acc) when is_integer(Rows), Rows >= ?FEWEST_ROWS -> top_add(Rows, Tab, Acc);
+    Top = lists:foldl(fun({Tab, Rows}, Acc) when is_integer(Rows), Rows >= ?MIN_ROWS -> top_add(Rows, Tab, Acc);
                          (_, Acc) -> Acc
-                      end, top(?MOST_ROWS), lists:zip(Tabs, read_all(Size, Tabs))),
+                      end, top(?LARGEST_TABLES), lists:zip(Tabs, read_all(Size, Tabs))),
     Growing#growing{most = [{Tab, Rows} || {Rows, Tab} <- top_list(Top)]};
 most_rows(#growing{most = unknown} = Growing) -> Growing#growing{most = []};
 most_rows(Growing) -> Growing.
@@ -204,16 +204,16 @@ weighed_row(Tab, Features) ->
         _ -> undefined
     end.
 
-%% In the reader: {Rows, Looked, Hidden, Binaries, Bytes, Referenced, Held}, with Looked = 0 where it may not be read. Each binary is copied
-%% as a reference (copy.c), whatever its size; what of a row is no binary, or within a map or a list, is not touched. In a bag all rows of a
-%% key would be visited at once, see ended/2.
+%% In the reader: {Size, Sampled, Hidden, Binaries, Bytes, Referenced, Held}, with Sampled = 0 if the table may not be read. Each binary is
+%% copied as a reference (copy.c), whatever its size; other terms, and binaries within maps and lists, are not touched. In a bag all objects
+%% of a key would be visited at once, see ended/2.
 binaries_in(Tab, _) ->
     case [ets:info(Tab, I) || I <- [name, size, type, protection, compressed]] of
         [Name, Rows, Type, Protection, Compressed] when Name =/= ?MODULE, is_integer(Rows) ->
             case Compressed =:= false andalso Protection =/= private andalso (Type =:= set orelse Type =:= ordered_set) of
                 true ->
                     Measured = try list_to_tuple([Rows | measure(Tab)]) catch error:badarg -> undefined end,
-                    %% What it referred to must not stay for its sake.
+                    %% The reader must not keep the binaries alive.
                     erlang:garbage_collect(),
                     Measured;
                 false -> {Rows, 0, 0, 0, 0, 0, 0}
@@ -233,12 +233,13 @@ measure(Tab) ->
             Inner = [{Head, search(Tab, Head)} || Head <- lists:sublist(Heads, ?SEARCHED_INNER)],
             Hidden = [length([hidden || hidden <- Found]) || {_, Found} <- Tops]
                 ++ [length([Kind || Kind <- Found, Kind =/= 0, Kind =/= binary]) || {_, Found} <- Inner],
-            Looked = lists:max([length(Found) || {_, Found} <- Tops]),
+            Sampled = lists:max([length(Found) || {_, Found} <- Tops]),
             Places = lists:sublist([Head || {Head, Found} <- Tops ++ Inner, lists:member(binary, Found)], ?MEASURED_PLACES),
-            weigh_binaries(Tab, Places, Looked, lists:max(Hidden))
+            weigh_binaries(Tab, Places, Sampled, lists:max(Hidden))
     end.
 
-%% What each of the first rows has in a place: `binary', the size of a small tuple, `hidden' for other terms that may hold binaries, else 0.
+%% The kind of term in one place of each of the first objects: `binary', the size of a small tuple, `hidden' for other terms that may hold
+%% binaries, else 0.
 search(Tab, Head) ->
     select(Tab, [{Head('$1'), [{is_binary, '$1'}], [binary]}]
                ++ [{Head(list_to_tuple(lists:duplicate(Size, '_'))), [], [Size]} || Size <- lists:seq(1, ?SEARCHED_ELEMENTS)]
@@ -247,16 +248,16 @@ search(Tab, Head) ->
 
 tuple_with(Size, Place, What) -> list_to_tuple([case N of Place -> What; _ -> '_' end || N <- lists:seq(1, Size)]).
 
-%% A binary of more than 64 bytes, or a part of such a one, has a count of references. As many of those as are not this process's own share
-%% it, so that what is kept by all rows is not counted for each of them.
-weigh_binaries(_, [], Looked, Hidden) -> [Looked, Hidden, 0, 0, 0, 0];
+%% A binary of more than 64 bytes, and a sub-binary of such a one, has a reference count. The references that are not this process's own
+%% share the binary, so that one that all objects refer to is not counted for each of them.
+weigh_binaries(_, [], Sampled, Hidden) -> [Sampled, Hidden, 0, 0, 0, 0];
 weigh_binaries(Tab, Places, _, Hidden) ->
     erlang:garbage_collect(),
     {binary, Before} = process_info(self(), binary),
     Found = [select(Tab, [{Head('$1'), [{is_binary, '$1'}], ['$1']}], ?SAMPLED_ROWS) || Head <- Places],
     Sizes = [{byte_size(Binary), binary:referenced_byte_size(Binary)} || Rows <- Found, Binary <- Rows, is_binary(Binary)],
     Large = [Size || {_, Whole} = Size <- Sizes, Whole > 64],
-    %% A row of the same bucket that was one too many.
+    %% Frees objects of the last bucket beyond the limit.
     erlang:garbage_collect(),
     {binary, After} = process_info(self(), binary),
     Own = lists:foldl(fun({Id, Whole, References}, Map) ->
@@ -265,11 +266,11 @@ weigh_binaries(Tab, Places, _, Hidden) ->
                       end, #{}, After),
     Held = [Count * Whole div max(1, References - Count)
             || {Id, {Count, Whole, References}} <- maps:to_list(Own), not lists:keymember(Id, 1, Before)],
-    Looked = lists:max([length(Rows) || Rows <- Found]),
+    Sampled = lists:max([length(Rows) || Rows <- Found]),
     {Bytes, Referenced} = lists:unzip(Large),
-    [Looked, Hidden, length(Large), lists:sum(Bytes), lists:sum(Referenced), lists:sum(Held)].
+    [Sampled, Hidden, length(Large), lists:sum(Bytes), lists:sum(Referenced), lists:sum(Held)].
 
-%% Of pids that are this node's and of this life of it, whether each is alive, until the time is over.
+%% For pids of this node and incarnation, whether each is alive, until the time limit.
 alive([Pid | Pids], Known, Until) ->
     Is = case Known of
              #{Pid := Answer} -> Answer;

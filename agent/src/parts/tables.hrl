@@ -1,11 +1,11 @@
 %% `ets': memory of all ETS tables, the largest ones, and their owners.
 
-%% Of how many modules it is remembered of which application they are.
+%% Maximum number of modules whose application is cached.
 -define(KNOWN_MODULES, 100).
 
 -record(tables, {words = 0, top, owners = #{}, slow = [], each = #{}}).
 
-%% A table may vanish between any two calls here: ets:info gives `undefined' then.
+%% A table may vanish between any two calls here: then ets:info returns `undefined'.
 tables(Top, State) ->
     case next_part(tables, State#state.tables, State) of
         {not_yet, Listing} ->
@@ -27,33 +27,33 @@ tables(Top, Part, #state{agent = Agent, large_tables = Large, features = Feature
     Carried = add_all(Old, read_all(Memory, Old), fun rank_table/3, #tables{top = top(Top)}),
     {Round, Found, State1} =
         scan_each(Part, 8, Part#round.total, Weigh, fun(Tab, Reading, Acc) -> add_table(Tab, Reading, Large, Acc) end, Carried, State),
-    %% The size and memory of a table with decentralized counters are added up by all schedulers (1 ms on a busy node):
-    %% these come last and few at a time, others each time.
+    %% All schedulers add up size and memory of a table with decentralized counters (1 ms on a busy node): these come last and few
+    %% at a time, others each time.
     Slow = lists:sublist(rotate(Round#round.number * 16, Found#tables.slow -- Old), 16),
     Tables = add_all(Slow, read_all(Memory, Slow), fun rank_table/3, Found),
     Word = erlang:system_info(wordsize),
     Ranked = top_list(Tables#tables.top),
     Owners = Tables#tables.owners,
-    %% Few tables are read in one part.
+    %% If there are few tables, one part reads them all.
     Each = case Round of
                #round{part = 1, rest = [], total = Total} when Total =< ?FOLLOWED_OF -> Tables#tables.each;
                _ -> none
            end,
     #state{growing = #growing{growers = Growers}} = State2 = follow([Tab || {_, Tab} <- Ranked], Each, State1),
     Others = unique([Tab || Tab <- Growers, not lists:keymember(Tab, 2, Ranked)]),
-    Told = Ranked ++ [{Words, Tab} || {Tab, Words} <- lists:zip(Others, read_all(Memory, Others)), is_integer(Words)],
-    Read = details(fun(Tab) -> table_row(Tab, Features) end, [Tab || {_, Tab} <- Told], State2),
+    Reported = Ranked ++ [{Words, Tab} || {Tab, Words} <- lists:zip(Others, read_all(Memory, Others)), is_integer(Words)],
+    Read = details(fun(Tab) -> table_row(Tab, Features) end, [Tab || {_, Tab} <- Reported], State2),
     {Rows, State3} = lists:mapfoldl(fun({Tab, Row}, S) -> with_module(Tab, Row, lists:member(Tab, Growers), S) end, State2, Read),
     Counts = maps:map(fun(_, {Count, _}) -> Count end, Owners),
     OwnerRows = details(fun(Pid) -> owner(Pid, Features) end, best(Counts, Top), State3),
     Head = head(Round),
     {Head#{memory_bytes => Tables#tables.words * Word, unread => length(Found#tables.slow -- Old) - length(Slow),
-           rows => [Row#{memory_bytes => Words * Word} || {Words, Tab} <- Told, {T, Row} <- Rows, T =:= Tab],
+           rows => [Row#{memory_bytes => Words * Word} || {Words, Tab} <- Reported, {T, Row} <- Rows, T =:= Tab],
            owners => [Row#{tables => Count, memory_bytes => Words * Word}
                       || {Pid, Row} <- OwnerRows, {Count, Words} <- [maps:get(Pid, Owners)]]},
      (list_before_next(tables, Round, State3))#state{tables = Round, large_tables = maps:from_list([{Tab, true} || {_, Tab} <- Ranked])}}.
 
-%% Of a table that grows also by which module it was made, as far as its name or its owner tell, and of which application that is.
+%% Adds the module that created a growing table, as far as its name or owner shows it, and the module's application.
 with_module(Tab, Row, true, State) ->
     case module_of(Row) of
         undefined -> {{Tab, Row#{module => <<>>}}, State};
@@ -63,8 +63,8 @@ with_module(Tab, Row, true, State) ->
     end;
 with_module(Tab, Row, false, State) -> {{Tab, Row}, State}.
 
-%% A module's table often has its name. A supervisor's callback module stands in the place of the function; what any module may be started by says
-%% nothing.
+%% A table often has the name of its module. In a supervisor's call, the callback module is in the place of the function; generic modules that
+%% start others say nothing.
 module_of(#{name := Name} = Row) ->
     Called = case Row of
                  #{owner_call := {<<"supervisor">>, Callback, 1}} -> [Callback];
@@ -82,7 +82,7 @@ loaded_module(Text) ->
     catch error:_ -> []
     end.
 
-%% <<>> of a module that no loaded application has. The lists of modules are read once for each module.
+%% <<>> if no loaded application contains the module. Cached, so the module lists are read once per module.
 application_of(Module, #state{applications = Known} = State) ->
     case Known of
         #{Module := Application} -> {Application, State};

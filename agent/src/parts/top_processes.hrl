@@ -1,18 +1,18 @@
 %% `processes': the processes with the largest heaps, most binaries, most reductions and longest queues, with their details.
 
-%% process_info(P, memory) walks P's links, monitors and messages, and P does nothing else meanwhile: 0.1 us for each monitor
-%% (0.25 us where there are a million of them), 0.02 us for each message. It is not asked where the node has more of the former,
-%% or the process more of the latter.
--define(WALKED_LINKS, 300000).
-%% Of so many processes the collector's numbers are read in each round: 1 us each.
+%% process_info(P, memory) walks P's links, monitors and messages, during which P does not run: 0.1 us for each monitor (0.25 us
+%% if there are a million of them), 0.02 us for each message. It is not read if the node has more links and monitors than this, or
+%% the process more than MAX_WALKED_MESSAGES messages.
+-define(MAX_WALKED_LINKS, 300000).
+%% Up to this many processes, garbage_collection_info of all is read in each round: 1 us each.
 -define(FEW_PROCESSES, 10000).
-%% What one monitor (OTP 23) and either side of a link (OTP 27) take at least, in bytes.
+%% Minimum size of a monitor (OTP 23) and of either side of a link (OTP 27), in bytes.
 -define(MONITOR_BYTES, 120).
 -define(LINK_BYTES, 40).
 
-%% After the first round, in which all are met, a part is a third of the processes, and HEAPS_AT_ONCE at least. On a quiet node it is
-%% a sixth, half of HEAPS_AT_ONCE at least, and QUIET_HEAPS at most. The largest ones are read in each part, and those that do much
-%% are known from `procs'; what else has grown is as likely to be found in half a minute, or in some minutes on a quiet node.
+%% The first round visits all processes; after it, a part is a third of the processes, and at least HEAPS_AT_ONCE. On a quiet node it
+%% is a sixth, at least half of HEAPS_AT_ONCE, and at most QUIET_HEAPS. The largest processes are read in each part, and busy ones
+%% are known from `procs'; others that have grown are found within half a minute, or some minutes on a quiet node.
 -define(HEAPS_AT_ONCE, 2048).
 -define(HEAP_PARTS, 3).
 -define(QUIET_HEAPS, 8192).
@@ -20,8 +20,8 @@
 -record(heaps, {largest, binaries, vheap = 0}).
 
 %% process_info(P, memory) makes each process run to answer, so a scan would wake them all; heap_size (the young heap) and
-%% garbage_collection_info are read from outside, but the latter takes 1 us. So it is read of those with a large young
-%% heap, of a quarter of the others (another one each round), and of the largest ones of earlier parts; of all, where there are few.
+%% garbage_collection_info are read from outside, but the latter takes 1 us. So it is read of processes with a large young
+%% heap, of a quarter of the others (another quarter each round), and of the largest ones of earlier parts; of all, if there are few.
 processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, large = Large, own = Own} = State) ->
     #state{heaps = #round{number = Phase}, features = Features} = State,
     AreFew = erlang:system_info(process_count) =< ?FEW_PROCESSES,
@@ -58,13 +58,13 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
     Rows = details(fun(Pid) -> process_row(Pid, Masters, Features, IsWalked) end, unique([Pid || {Pid, _} <- Why]), State1),
     Head = case Part of not_yet -> unread(Round, erlang:system_info(process_count)); _ -> head(Round) end,
     Title = fun(Pid) -> case State#state.titles of #{Pid := Label} -> #{label => Label}; #{} -> #{} end end,
-    %% What all of them refer to is known when a round ends; the largest ones of earlier parts are read in each part.
+    %% The sum over all processes is complete when a round ends; the largest ones of earlier parts are read in each part.
     OfParts = case Head of #{part := 1} -> 0; _ -> State#state.vheap end + Heaps#heaps.vheap - Carried#heaps.vheap,
     Binaries = case Head of
                    #{last := true} when AreFew -> (OfParts + Carried#heaps.vheap) * erlang:system_info(wordsize);
                    _ -> undefined
                end,
-    {Head#{binary_vheap_bytes => Binaries, at_work => told_work(State#state.work),
+    {Head#{binary_vheap_bytes => Binaries, at_work => work_rows(State#state.work),
            rows => [(maps:merge(Title(Pid), Row))#{by => [B || {P, B} <- Why, P =:= Pid], delta_reductions => maps:get(Pid, Busy, 0),
                          ran => most_of(ran, Pid, State#state.ran), stood => most_of(stood, Pid, State#state.ran)}
                     || {Pid, Row} <- Rows]},
@@ -74,7 +74,7 @@ processes(Top, #state{procs = #procs{busy = Busy, queued = Queued} = Procs, larg
 
 most_of(How, Pid, Ran) ->
     Stacks = maps:from_list([{Stack, Count} || {{As, Stack}, Count} <- maps:to_list(maps:get(Pid, Ran, #{})), As =:= How]),
-    [{Stack, maps:get(Stack, Stacks)} || Stack <- best(Stacks, ?RAN_STACKS)].
+    [{Stack, maps:get(Stack, Stacks)} || Stack <- best(Stacks, ?STACKS_PER_PROCESS)].
 
 most_heaps(#round{number = 1, total = Total}, _) -> Total;
 most_heaps(#round{total = Total}, #procs{quiet = true}) ->
@@ -82,7 +82,7 @@ most_heaps(#round{total = Total}, #procs{quiet = true}) ->
 most_heaps(#round{total = Total}, _) ->
     max(?HEAPS_AT_ONCE, Total div ?HEAP_PARTS + 1).
 
-%% A round begins with the list that is known.
+%% A round begins with the known list.
 part_of_heaps(#state{heaps = #round{rest = []} = Round} = State) ->
     case known_processes(State) of
         {List, Total} -> next_round(List, Total, Round);
@@ -90,25 +90,25 @@ part_of_heaps(#state{heaps = #round{rest = []} = Round} = State) ->
     end;
 part_of_heaps(#state{heaps = Round}) -> further_part(Round).
 
-%% {list or book, how many}: what `procs' has, where it is good, or would cost much to make; `not_yet' while that is being made.
+%% {list or list table, total}: that of `procs', if it is valid or expensive to build; `not_yet' while it is being built.
 known_processes(#state{procs = #procs{round = #round{alive = Alive, list = List, total = Total}}}) ->
     case {List, erlang:system_info(process_count)} of
-        {{book, _, _}, _} -> {List, Total};
+        {{list_table, _, _}, _} -> {List, Total};
         {_, Alive} -> {List, Total};
-        {_, Count} when Count > ?BOOK -> not_yet;
+        {_, Count} when Count > ?MAX_LIST -> not_yet;
         _ ->
             All = processes(),
             {All, length(All)}
     end.
 
-%% Whether links and monitors of all processes are so few that walking those of one holds it up for a moment only. How many they are
-%% is not known where +MFe false has switched their allocator off.
+%% Whether all processes together have so few links and monitors that walking those of one takes a moment only. Their number is
+%% unknown if +MFe false has disabled their allocator.
 may_walk() ->
     case fixed() of
         [] -> false;
         Fixed ->
             Count = fun(Kind, Each) -> proplists:get_value(Kind, Fixed, 0) div Each end,
-            Count(<<"monitor">>, ?MONITOR_BYTES) + Count(<<"link">>, ?LINK_BYTES) =< ?WALKED_LINKS
+            Count(<<"monitor">>, ?MONITOR_BYTES) + Count(<<"link">>, ?LINK_BYTES) =< ?MAX_WALKED_LINKS
     end.
 
 %% {words of heap, words of binaries}
@@ -136,18 +136,18 @@ best(Map, N) ->
 process_row(Pid, Masters, Features, IsWalked) ->
     Word = erlang:system_info(wordsize),
     Waiting = process_info(Pid, [message_queue_len, garbage_collection_info]),
-    Walked = case Waiting of [{_, Messages} | _] when IsWalked, Messages =< ?WALKED_MESSAGES -> [memory]; _ -> [] end,
+    Walked = case Waiting of [{_, Messages} | _] when IsWalked, Messages =< ?MAX_WALKED_MESSAGES -> [memory]; _ -> [] end,
     Items = [priority, reductions, message_queue_len, message_queue_data, trap_exit, group_leader,
              garbage_collection, garbage_collection_info, current_function, current_stacktrace | Walked],
-    %% The status alone, and first: that is read from outside. The other items make the process run to answer, and on some
-    %% releases it then says of itself that it runs. It may take its messages then, so the queue is what it was before.
+    %% The status is read separately and first, from outside. The other items make the process run to answer, and on some releases
+    %% it then reports itself as running. It may take its messages then, so the queue length is that read before.
     case {process_info(Pid, status), identity(Pid, Features), process_info(Pid, Items)} of
         {{_, Status}, #{call := Call, parent := Parent} = Identity,
          [{_, Priority}, {_, Reductions}, {_, QueueNow}, {_, QueueData}, {_, TrapExit}, {_, Leader}, {_, Gc},
           {_, HeapsNow}, {_, Function}, {_, Stack} | Memory]} ->
             {Queue, Heaps} = case QueueData of
                                  on_heap -> {element(2, hd(Waiting)), element(2, lists:last(Waiting))};
-                                 %% What is beside the heap is told with what waits now.
+                                 %% With messages outside of the heap, `memory' matches the current queue.
                                  off_heap -> {QueueNow, HeapsNow}
                              end,
             Beside = [{memory_bytes, Bytes + (heap_words(Heaps) - heap_words(HeapsNow)) * Word} || {memory, Bytes} <- Memory],

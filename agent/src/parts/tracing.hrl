@@ -1,18 +1,18 @@
-%% `traces': who is sent traces of processes, and of which ones. Functions are not asked: most are not traced, and of those that are
-%% nobody is sent anything unless the process that calls them is traced, too.
+%% `traces': tracers of processes, and the processes that they trace. Functions are not read: most are not traced, and trace patterns have
+%% no effect unless the calling process is traced, too.
 
-%% How many processes are asked besides those that do the most. Each is woken to answer.
+%% Number of processes asked in addition to the busiest ones. Each is woken to answer.
 -define(TRACED_SAMPLE, 20).
-%% How many trace sessions are read, and how many tracers reported.
+%% Number of trace sessions read, and of tracers reported.
 -define(TRACE_SESSIONS, 20).
 -define(TRACERS, 20).
-%% That of erlang:trace/3, the only one before OTP 27, and since then one that only erlang:trace_info/2 reads.
+%% The session of erlang:trace/3, the only one before OTP 27; since then only erlang:trace_info/2 reads it.
 -define(ONLY_SESSION, {legacy, default}).
 
 traces(#state{procs = #procs{most = Most, quiet = Quiet}, own = Own} = State) ->
     Sessions = trace_sessions(),
     Others = case Quiet of
-                 %% Nobody is traced that does nothing, unless all are: these the new ones tell of.
+                 %% An idle process is rarely traced unless all are, which the flags of new processes show.
                  true -> [];
                  false -> some(?TRACED_SAMPLE, listed(State) -- Own) -- Most
              end,
@@ -34,8 +34,8 @@ add_trace({How, {Tracer, Name, Flags}}, Counted) ->
                                    new -> {Traced, true, Flags ++ Known}
                                end}.
 
-%% Since OTP 27 there are several sessions; what the VM says of them is read as trace:info/3 and trace:session_info/1 do, since that
-%% module may have to be loaded first.
+%% Since OTP 27 there are several sessions; they are read with the BIFs behind trace:info/3 and trace:session_info/1, since that
+%% module might not be loaded yet.
 trace_sessions() ->
     try erts_internal:trace_info(any, any, session) of
         {session, Sessions} -> lists:sublist(Sessions, ?TRACE_SESSIONS)
@@ -45,7 +45,7 @@ trace_sessions() ->
 trace_info(?ONLY_SESSION, What, Item) -> erlang:trace_info(What, Item);
 trace_info(Session, What, Item) -> erts_internal:trace_info(Session, What, Item).
 
-%% In the reader. Most processes are in no session, and are woken once only.
+%% In the reader. Most processes are in no session, and so are woken only once.
 traces_of(Pid, [?ONLY_SESSION]) -> trace(?ONLY_SESSION, Pid);
 traces_of(Pid, _) ->
     case erts_internal:trace_info(any, Pid, session) of
@@ -53,7 +53,7 @@ traces_of(Pid, _) ->
         undefined -> []
     end.
 
-%% [{tracer, name of the session, flags}]; none where nothing is traced.
+%% [{tracer, name of the session, flags}]; empty if not traced.
 trace(Session, What) ->
     try trace_info(Session, What, flags) of
         {flags, [_ | _] = Flags} ->

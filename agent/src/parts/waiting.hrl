@@ -1,70 +1,71 @@
-%% `stands': where a random sample of processes waits, and for which processes.
+%% `stands': call stacks of a random sample of waiting processes, and the processes that they wait for.
 %% One blocking process can hold up many others while all of them look idle.
 
-%% How many processes are asked at least, and for how much of the budget (percent; the item is read each 10 s).
--define(LEAST_STANDS, 20).
--define(STANDS_SHARE, 10).
-%% What one process costs: it is woken and answers twice.
--define(STAND_US, 20).
-%% How many kinds of places are reported, and for how many processes each of them may wait.
--define(STAND_ROWS, 20).
--define(MOST_ON, 8).
-%% So far it is followed for whom those wait that are waited for.
--define(FOLLOWED, 5).
-%% From how many rows of a book the sample is drawn.
--define(STAND_CHUNKS, 10).
-%% Who has more connections than these serves many, and waits for none of them.
--define(MOST_PEERS, 3).
-%% With more beside its heap a process has long lists of monitors or links, which are not read (a monitor takes some 100 bytes).
--define(FEW_MONITORS_BYTES, 16384).
-%% Beside its heap a process has so much for each message that waits (measured, OTP 23 to 29).
+%% Minimum size of the sample, and its share of the budget (percent; the item is read each 10 s).
+-define(MIN_WAIT_SAMPLE, 20).
+-define(WAIT_SAMPLE_SHARE, 10).
+%% Cost of one process: it is woken and answers twice.
+-define(WAIT_SAMPLE_US, 20).
+%% Number of distinct stacks reported, and maximum number of awaited processes of each.
+-define(WAIT_ROWS, 20).
+-define(MAX_AWAITED, 8).
+%% Maximum length of a chain of blocking processes that is followed.
+-define(MAX_CHAIN, 5).
+%% Number of rows of a list table from which the sample is drawn.
+-define(SAMPLED_CHUNKS, 10).
+%% A process with more connections than this serves many, and waits for none of them.
+-define(MAX_PEERS, 3).
+%% A process with more memory outside of its heap has long lists of monitors or links, which are not read (a monitor takes some 100 bytes).
+-define(MAX_MONITORS_BYTES, 16384).
+%% Memory outside of the heap for each queued message (measured, OTP 23 to 29).
 -define(MESSAGE_HEAD_BYTES, 88).
 
-%% Of some processes, chosen by chance, that wait: where, and for whom if they do so in the midst of something.
-stands(Most, #state{budget_ppm = Budget, own = Own, stands_first = IsFirst} = State) ->
+%% Samples waiting processes: their call stacks and, if they wait outside of their main loop, the processes that they wait for.
+stands(Max, #state{budget_ppm = Budget, own = Own, is_first_stands = IsFirst} = State) ->
     case known_processes(State) of
         not_yet ->
             {#{total => erlang:system_info(process_count), sampled => 0, waiting => 0, rows => [], waited_for => []}, State};
         {List, Total} ->
-            Affordable = max(?LEAST_STANDS, min(Most, 10 * Budget * ?STANDS_SHARE div (100 * ?STAND_US))),
-            %% What later samples find is added to what is known.
-            Count = case IsFirst of true -> Affordable; false -> max(?LEAST_STANDS, Affordable div 2) end,
+            Affordable = max(?MIN_WAIT_SAMPLE, min(Max, 10 * Budget * ?WAIT_SAMPLE_SHARE div (100 * ?WAIT_SAMPLE_US))),
+            %% Later samples add to earlier ones, so they may be smaller.
+            Count = case IsFirst of true -> Affordable; false -> max(?MIN_WAIT_SAMPLE, Affordable div 2) end,
             Chosen = some(Count, List, Total) -- Own,
-            Stood = details(fun stand/1, Chosen, State),
-            Waiting = [Stand || {_, #{status := waiting} = Stand} <- Stood],
-            Places = lists:foldl(fun add_stand/2, #{}, Waiting),
-            Wanted = most_wanted(Waiting),
-            MayWalk = Wanted =/= [] andalso may_walk(),
-            Ask = fun(Pid) -> wanted(Pid, MayWalk) end,
-            Looked = follow(Ask, Wanted, [], ?FOLLOWED, State),
+            Samples = details(fun wait_sample/1, Chosen, State),
+            Waiting = [Sample || {_, #{status := waiting} = Sample} <- Samples],
+            Places = lists:foldl(fun add_wait_sample/2, #{}, Waiting),
+            Blocking = most_awaited(Waiting),
+            MayWalk = Blocking =/= [] andalso may_walk(),
+            Ask = fun(Pid) -> blocking_sample(Pid, MayWalk) end,
+            Looked = follow(Ask, Blocking, [], ?MAX_CHAIN, State),
             Rows = lists:reverse(lists:keysort(2, [{Stack, N, Queued, best_on(On)}
                                                    || {Stack, {N, Queued, On}} <- maps:to_list(Places)])),
-            {#{total => Total, sampled => length(Stood), waiting => length(Waiting),
-               rows => lists:sublist(Rows, ?STAND_ROWS),
+            {#{total => Total, sampled => length(Samples), waiting => length(Waiting),
+               rows => lists:sublist(Rows, ?WAIT_ROWS),
                waited_for => [{id(Pid), Status, Queue, Stack, [on(P) || P <- On]}
                               || {Pid, #{status := Status, queue := Queue, stack := Stack, on := On}} <- Looked]},
-             State#state{waited_for = lists:sublist([Pid || {Pid, _} <- Looked], 2 * ?MOST_WANTED), stands_first = false}}
+             State#state{waited_for = lists:sublist([Pid || {Pid, _} <- Looked], 2 * ?MAX_NOTED), is_first_stands = false}}
     end.
 
-%% Those that are waited for may wait for others themselves, and these for others: in a circle, if nobody goes on.
+%% Follows chains: blocking processes may wait for others themselves, in a cycle if they are deadlocked.
 follow(_, Pids, Looked, Steps, _) when Pids =:= []; Steps =:= 0 -> Looked;
 follow(Ask, Pids, Looked, Steps, State) ->
     Now = details(Ask, Pids, State),
     All = Looked ++ Now,
-    follow(Ask, most_wanted([Stand || {_, Stand} <- Now]) -- [Pid || {Pid, _} <- All], All, Steps - 1, State).
+    follow(Ask, most_awaited([Sample || {_, Sample} <- Now]) -- [Pid || {Pid, _} <- All], All, Steps - 1, State).
 
-%% Status and queue first: they are read from outside, and only who waits is asked for more. Whom a process monitors tells whom it
-%% waits for: a call monitors who is called. Not where it waits in the loop of a behaviour, as one does that very many monitor.
-stand(Pid) -> stand(Pid, fun erlang:'not'/1).
+%% Status and queue length come first: they are read from outside, and only waiting processes are asked for more. A process waits for
+%% those that it monitors, since a call monitors the callee. Not if it waits in the main loop of a behaviour, as processes do that very
+%% many others monitor.
+wait_sample(Pid) -> wait_sample(Pid, fun erlang:'not'/1).
 
-%% MayAsk: of whether it stands in a loop, whether it may be asked for what walks its links and monitors.
-stand(Pid, MayAsk) ->
+%% MayAsk: whether items that walk links and monitors may be read, depending on whether the process waits in a main loop.
+wait_sample(Pid, MayAsk) ->
     case process_info(Pid, [status, message_queue_len]) of
         [{_, waiting}, {_, Queue}] ->
             case process_info(Pid, current_stacktrace) of
                 {_, Stack} ->
                     IsLoop = is_loop(Stack),
-                    HasFew = Queue =< ?WALKED_MESSAGES andalso MayAsk(IsLoop) andalso has_few_monitors(Pid),
+                    HasFew = Queue =< ?MAX_WALKED_MESSAGES andalso MayAsk(IsLoop) andalso has_few_monitors(Pid),
                     #{status => waiting, queue => Queue, stack => functions(Stack),
                       has_few => HasFew,
                       on => case HasFew andalso not IsLoop of
@@ -77,20 +78,20 @@ stand(Pid, MayAsk) ->
         undefined -> undefined
     end.
 
-%% Whether there are so few that they may be listed.
+%% Whether a process has so few monitors and links that they may be listed.
 has_few_monitors(Pid) ->
     case process_info(Pid, [garbage_collection_info, memory, message_queue_len]) of
         [{_, Heaps}, {_, Memory}, {_, Queue}] ->
-            Memory - heap_words(Heaps) * erlang:system_info(wordsize) - Queue * ?MESSAGE_HEAD_BYTES < ?FEW_MONITORS_BYTES;
+            Memory - heap_words(Heaps) * erlang:system_info(wordsize) - Queue * ?MESSAGE_HEAD_BYTES < ?MAX_MONITORS_BYTES;
         undefined -> false
     end.
 
-%% One that others wait for, also with the other ends of its connections: what it waits for may be there. It is one that very many
-%% may monitor, so it is not asked for them where there are very many at all.
-wanted(Pid, MayWalk) ->
-    case stand(Pid, fun(_) -> MayWalk end) of
-        #{has_few := true, on := On} = Stand -> Stand#{on := On ++ peers(Pid)};
-        Stand -> Stand
+%% Samples a blocking process, with the peers of its connections, since it may wait for one of them. Very many processes may monitor
+%% it, so its monitors are not read if the node has very many.
+blocking_sample(Pid, MayWalk) ->
+    case wait_sample(Pid, fun(_) -> MayWalk end) of
+        #{has_few := true, on := On} = Sample -> Sample#{on := On ++ peers(Pid)};
+        Sample -> Sample
     end.
 
 is_loop([{gen_server, loop, _, _} | _]) -> true;
@@ -99,13 +100,13 @@ is_loop([{gen_statem, Loop, _, _} | _]) -> lists:member(Loop, [loop, loop_receiv
 is_loop([]) -> true;
 is_loop(_) -> false.
 
-%% Local processes as pids, of others the name of their node.
+%% Local processes as pids, remote ones as the name of their node.
 monitored(Pid) ->
     case process_info(Pid, monitors) of
         {_, Monitors} ->
             case lists:usort([M || Monitor <- Monitors, M <- of_monitor(Monitor)]) of
-                On when length(On) =< ?MOST_ON -> On;
-                %% It calls one of them, who has not come to it: the only one with messages.
+                On when length(On) =< ?MAX_AWAITED -> On;
+                %% It has called one of them, which has not handled the message yet: the only one with messages.
                 On ->
                     case [P || P <- On, is_pid(P), has_messages(P)] of
                         [_] = Behind -> Behind;
@@ -127,18 +128,18 @@ of_monitor({process, {Name, Node}}) when Node =:= node() -> [Pid || Pid <- [wher
 of_monitor({process, {_, Node}}) -> [Node];
 of_monitor(_) -> [].
 
-%% Of a process that has few of them.
+%% The peers of a process with few connections.
 peers(Pid) ->
     case process_info(Pid, links) of
         {_, Links} ->
             case [Port || Port <- Links, is_port(Port)] of
-                Ports when length(Ports) =< ?MOST_PEERS -> lists:usort([Peer || Port <- Ports, Peer <- peer(Port)]);
+                Ports when length(Ports) =< ?MAX_PEERS -> lists:usort([Peer || Port <- Ports, Peer <- peer(Port)]);
                 _ -> []
             end;
         undefined -> []
     end.
 
-%% The driver answers, and no process.
+%% The driver answers, not a process.
 peer(Port) ->
     case erlang:port_info(Port, name) of
         {_, "tcp_inet"} ->
@@ -149,7 +150,7 @@ peer(Port) ->
         _ -> []
     end.
 
-%% As a URL has it, but for zeros of IPv6: inet_parse may not be loaded.
+%% Formatted as in a URL, but with all zeros of IPv6, since inet_parse may not be loaded.
 address({_, _, _, _} = Address, Number) ->
     iolist_to_binary([lists:join($., [integer_to_list(N) || N <- tuple_to_list(Address)]), $:, integer_to_list(Number)]);
 address(Address, Number) ->
@@ -159,25 +160,25 @@ on({tcp, Address}) -> Address;
 on(Node) when is_atom(Node) -> bin(Node);
 on(Pid) -> id(Pid).
 
-add_stand(#{stack := Stack, queue := Queue, on := On}, Places) ->
+add_wait_sample(#{stack := Stack, queue := Queue, on := On}, Places) ->
     {N, Queued, Before} = maps:get(Stack, Places, {0, 0, #{}}),
     Places#{Stack => {N + 1, Queued + min(Queue, 1), lists:foldl(fun(Target, Map) -> merge(Target, 1, fun erlang:'+'/2, Map) end, Before, On)}}.
 
-best_on(On) -> [{on(Target), maps:get(Target, On)} || Target <- best(On, ?MOST_ON)].
+best_on(On) -> [{on(Target), maps:get(Target, On)} || Target <- best(On, ?MAX_AWAITED)].
 
-%% The local processes that most wait for.
-most_wanted(Stands) ->
+%% The local processes that the most others wait for.
+most_awaited(Samples) ->
     Votes = lists:foldl(fun(Pid, Map) -> merge(Pid, 1, fun erlang:'+'/2, Map) end, #{},
-                        [Pid || #{on := On} <- Stands, Pid <- On, is_pid(Pid)]),
-    best(Votes, ?MOST_WANTED).
+                        [Pid || #{on := On} <- Samples, Pid <- On, is_pid(Pid)]),
+    best(Votes, ?MAX_NOTED).
 
-%% So many of a list or a book, by chance; all where there are no more. Of a book, from some of its rows.
+%% A random sample of a list or list table; all if there are no more. Of a list table, from some of its rows.
 some(Count, List, Total) when Total =< Count -> element(1, take(Count, List, List));
-some(Count, {book, Table, _} = Book, _) ->
+some(Count, {list_table, Table, _} = ListTable, _) ->
     case ets:info(Table, size) of
         Rows when is_integer(Rows), Rows > 0 ->
-            Chunks = [proper(turn(Row, Book)) || Row <- lists:usort([chance(Rows) || _ <- lists:seq(1, ?STAND_CHUNKS)])],
-            lists:append([some(Count div ?STAND_CHUNKS, Pids, length(Pids)) || Pids <- Chunks]);
+            Chunks = [proper(turn(Row, ListTable)) || Row <- lists:usort([chance(Rows) || _ <- lists:seq(1, ?SAMPLED_CHUNKS)])],
+            lists:append([some(Count div ?SAMPLED_CHUNKS, Pids, length(Pids)) || Pids <- Chunks]);
         _ -> []
     end;
 some(Count, List, Total) ->
@@ -187,9 +188,9 @@ pick([Place | Places], Place, [Pid | Rest]) -> [Pid | pick(Places, Place + 1, Re
 pick([_ | _] = Places, At, [_ | Rest]) -> pick(Places, At + 1, Rest);
 pick(_, _, _) -> [].
 
-%% A row of a book without the number of the next one, which is its tail.
+%% A row of a list table without the number of the next one, which is its tail.
 proper([Pid | Rest]) -> [Pid | proper(Rest)];
 proper(_) -> [].
 
-%% 1 .. Of, by chance; the module rand may have to be loaded first.
+%% A random number 1 .. Of; not by the module rand, which might not be loaded yet.
 chance(Of) -> 1 + erlang:phash2(erlang:unique_integer(), Of).
