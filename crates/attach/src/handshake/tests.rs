@@ -120,8 +120,8 @@ fn wrong_answers_are_errors_with_the_next_step() {
     check(&[Some(named())], "PEER broke the distribution protocol: the unknown status");
     check(&status("s\x1b[2J"), "PEER broke the distribution protocol: the unknown status");
     let of_node = |text: &str, expect: &str| check_as(OwnName::OfNode, &status(text), expect);
-    of_node("sok", "OTP 23 is the oldest release");
-    of_node("sok_simultaneous", "OTP 23 is the oldest release");
+    of_node("sok", "OTP 23 is the oldest supported release");
+    of_node("sok_simultaneous", "OTP 23 is the oldest supported release");
     of_node("snamed:", "the name for us is truncated");
     of_node("snamed:\0\x03X@h\0\0", "our creation is missing");
     of_node("snamed:\0\x01X\0\0\0\x01", "the invalid node name \"X\"");
