@@ -1,24 +1,24 @@
-%% @doc Tests of how clients join, share an agent, keep their lease, leave and die, and of what is left on the node then: nothing,
-%% also when the agent, its collector or its keeper is killed. Part of agent_test, which runs them.
+%% @doc Tests of how clients join, share an agent, renew their lease, leave and die, and that nothing is left on the node then, even if
+%% the agent, its collector or its keeper is killed. Run by agent_test.
 -module(agent_clients_test).
 -export([tests/0, victim/1]).
 
 -include("agent_test.hrl").
 
--import(agent_nodes, [apart/1, call/3, call/4, check/2, check/3, clean/1, join/1, join/2, result/1, settled/1, wait/2]).
+-import(agent_nodes, [spawn_client/1, call/3, call/4, check/2, check/3, clean/1, join/1, join/2, result/1, settled/1, wait/2]).
 
-%% Name, what to do, the node's flags.
+%% See agent_test:tests/0.
 tests() ->
     [{"after_leaving_nothing_is_left_and_no_atoms_are_added", fun leaves_nothing/1},
-     {"leaving_in_the_middle_of_a_sample_leaves_nothing", fun leaves_while_sampling/1},
+     {"leaving_during_a_sample_leaves_nothing", fun leaves_while_sampling/1},
      {"killed_clients_leave_nothing", fun killed_clients/1},
      {"a_stopped_client_loses_its_lease", fun lease/1},
      {"a_client_that_renews_keeps_its_lease", fun renew/1},
      {"two_clients_share_one_agent_and_the_last_one_ends_it", fun two_clients/1},
-     {"two_clients_that_come_at_once_share_one_agent", fun two_at_once/1},
-     {"there_are_no_more_processes_than_documented", fun its_processes/1},
-     {"a_client_that_comes_while_the_last_one_leaves_gets_an_agent", fun join_while_leaving/1},
-     {"clients_above_eight_are_refused", fun too_many/1},
+     {"two_clients_that_join_at_once_share_one_agent", fun two_at_once/1},
+     {"agent_has_no_more_processes_than_documented", fun agent_processes/1},
+     {"a_client_that_joins_while_the_last_one_leaves_gets_an_agent", fun join_while_leaving/1},
+     {"a_ninth_client_is_refused", fun too_many_clients/1},
      {"a_killed_agent_is_cleaned_up_and_can_be_injected_again", fun agent_killed/1},
      {"a_killed_collector_costs_one_item", fun collector_killed/1},
      {"a_killed_keeper_leaves_nothing", fun keeper_killed/1}].
@@ -31,7 +31,7 @@ leaves_nothing(Target) ->
                 agent_client:sample(Agent, 1, [facts | ?HOT] ++ ?SLOW),
                 check("module", true, maps:get(module, call(Target, state, [agent_client:name()]))),
                 check("left", {beamtune, left}, agent_client:leave(Agent)),
-                check("at once", ?CLEAN, call(Target, state, [agent_client:name()]))
+                check("clean immediately", ?CLEAN, call(Target, state, [agent_client:name()]))
             end,
     Count = fun() ->
                 [call(Target, erlang, system_info, [K]) || K <- [atom_count, ets_count, port_count]]
@@ -43,7 +43,7 @@ leaves_nothing(Target) ->
     [Cycle() || _ <- lists:seq(1, 10)],
     check("counts of atoms, tables, ports, processes", Before, settled(Count)).
 
-%% A collector that is told to end goes on for a moment, and what it does then must not come after the undoing.
+%% A collector goes on for a moment after it was ordered to end. What it does then must not happen after the clean-up.
 leaves_while_sampling(Target) ->
     [begin
          #{agent := Pid} = Agent = join(Target),
@@ -53,12 +53,12 @@ leaves_while_sampling(Target) ->
          check({"after leaving", N}, ?CLEAN, call(Target, state, [agent_client:name()]))
      end || N <- lists:seq(1, 100)].
 
-%% A client that samples for ever, in a VM of its own; run by killed_clients.
+%% A client that samples for ever, in a separate VM; started by kill_one.
 victim([Node, Cookie]) ->
     erlang:set_cookie(node(), list_to_atom(Cookie)),
     Target = list_to_atom(Node),
     true = net_kernel:connect_node(Target),
-    io:put_chars("now\n"),
+    io:put_chars("joining\n"),
     Agent = agent_client:join(Target, #{}),
     victim_loop(Agent, 1).
 
@@ -66,8 +66,8 @@ victim_loop(Agent, Seq) ->
     agent_client:sample(Agent, Seq, ?HOT ++ ?SLOW),
     victim_loop(Agent, Seq + 1).
 
-%% Killed 24 times, at moments from "the message is being sent" to "sampling for some time". The connection breaks as it
-%% would on a lost network.
+%% Kills 24 clients, at moments from sending the message that injects the agent to sampling for some time. The connection ends as
+%% if the client's host had crashed.
 killed_clients(Target) ->
     agent_client:leave(join(Target)),
     Population = call(Target, idle, [2000]),
@@ -75,7 +75,7 @@ killed_clients(Target) ->
     Count = fun() -> [length(call(Target, erlang, processes, [])), call(Target, erlang, system_info, [port_count])] end,
     Before = settled(Count),
     Atoms = call(Target, erlang, system_info, [atom_count]),
-    Times = [kill_one(Target, rand:uniform(Most) - 1) || Most <- [2, 5, 10, 20, 50, 100, 500], _ <- lists:seq(1, 3)]
+    Times = [kill_one(Target, rand:uniform(MaxMs) - 1) || MaxMs <- [2, 5, 10, 20, 50, 100, 500], _ <- lists:seq(1, 3)]
         ++ [kill_one(Target, 1000) || _ <- lists:seq(1, 3)],
     check("processes and ports", Before, settled(Count)),
     check("atoms", Atoms, call(Target, erlang, system_info, [atom_count])),
@@ -83,14 +83,14 @@ killed_clients(Target) ->
               [lists:nth(length(Times) div 2, lists:sort(Times)), lists:max(Times)]),
     call(Target, stop, [Population]).
 
-kill_one(#target{node = Node} = Target, After) ->
+kill_one(#target{node = Node} = Target, AfterMs) ->
     Args = ["-c", "echo $$; exec \"$@\"", "sh", "erl", "-noinput", "-hidden", "-name", "agent_victim_" ++ os:getpid() ++ "@127.0.0.1",
             "-pa", filename:dirname(code:which(?MODULE)),
             "-run", "agent_clients_test", "victim", atom_to_list(Node), atom_to_list(erlang:get_cookie())],
     Port = open_port({spawn_executable, "/bin/sh"}, [{args, Args}, {line, 100}, exit_status]),
     Pid = receive {Port, {data, {eol, P}}} -> P after 10000 -> exit(no_victim) end,
-    receive {Port, {data, {eol, "now"}}} -> ok after 20000 -> exit(victim_does_not_start) end,
-    receive after After -> ok end,
+    receive {Port, {data, {eol, "joining"}}} -> ok after 20000 -> exit(victim_does_not_start) end,
+    receive after AfterMs -> ok end,
     os:cmd("kill -9 " ++ Pid),
     receive {Port, {exit_status, _}} -> ok after 5000 -> exit(victim_lives) end,
     clean(Target).
@@ -109,7 +109,7 @@ renew(Target) ->
 
 two_clients(Target) ->
     #{agent := Pid} = First = join(Target),
-    Second = apart(fun() ->
+    Second = spawn_client(fun() ->
                        #{agent := Shared, joined := #{shared := IsShared}} = Agent = join(Target),
                        agent_client:sample(Agent, 1, ?HOT),
                        receive go -> ok end,
@@ -117,16 +117,16 @@ two_clients(Target) ->
                    end),
     wait(fun() -> maps:get(clients, agent_client:sample(First, 1, [procs])) =:= 2 end, 5000),
     {remaining, 1} = agent_client:leave(First),
-    check("still there", #{scheduler_wall_time => true, module => true, registered => true},
+    check("still loaded", #{scheduler_wall_time => true, module => true, registered => true},
           maps:with([scheduler_wall_time, module, registered], call(Target, state, [agent_client:name()]))),
     Second ! go,
     check("second", {Pid, true, true, {beamtune, left}}, result(Second)),
-    %% The first one's session, the keeper, has ended with the last client.
+    %% The first client's session is the keeper, which ends with the last client.
     #{session := Session} = First,
     receive {'EXIT', Session, {beamtune, left}} -> ok after 2000 -> exit(keeper_stays) end.
 
-%% As docs/agent-protocol.md says.
-its_processes(Target) ->
+%% The processes that docs/agent-protocol.md lists.
+agent_processes(Target) ->
     agent_client:leave(join(Target)),
     Count = fun() -> call(Target, erlang, system_info, [process_count]) end,
     Before = settled(Count),
@@ -145,14 +145,14 @@ its_processes(Target) ->
     Second ! go,
     result(Second),
     [Idle, Tables] = [call(Target, F, [31000]) || F <- [idle, unnamed_tables]],
-    Books = [books(Target, Agent, N) || N <- lists:seq(1, 300)],
-    check("lists", lists:max(Books), fun(Most) -> Most > 1 andalso Most =< 6 end),
+    Lists = [list_processes(Target, Agent, N) || N <- lists:seq(1, 300)],
+    check("lists", lists:max(Lists), fun(Max) -> Max > 1 andalso Max =< 6 end),
     [call(Target, stop, [P]) || P <- [Idle, Tables]],
     wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 10000),
     agent_client:leave(Agent).
 
-%% How many lists are in use or being made after a sample.
-books(Target, #{agent := Pid} = Agent, Seq) ->
+%% The number of lists in use or under construction after a sample, each of which has a process.
+list_processes(Target, #{agent := Pid} = Agent, Seq) ->
     agent_client:sample(Agent, Seq, [procs, processes, ets]),
     Links = fun(P) -> {links, L} = call(Target, erlang, process_info, [P, links]), L end,
     lists:max([length(Links(P)) || P <- Links(Pid)]) - 2.
@@ -167,10 +167,10 @@ two_at_once(Target) ->
          clean(Target)
      end || _ <- lists:seq(1, 10)].
 
-%% A client that joins, says so, and leaves when it is told.
+%% A client that joins, sends `joined', and leaves on `go'.
 member(Target) ->
     Self = self(),
-    apart(fun() ->
+    spawn_client(fun() ->
               #{agent := Pid} = Agent = join(Target),
               agent_client:sample(Agent, 1, ?HOT),
               Self ! {joined, self(), Pid},
@@ -182,7 +182,7 @@ joined(Member) -> receive {joined, Member, Pid} -> Pid after 10000 -> exit(has_n
 join_while_leaving(Target) ->
     [begin
          First = join(Target),
-         Second = apart(fun() ->
+         Second = spawn_client(fun() ->
                             receive after Wait -> ok end,
                             Agent = join(Target),
                             agent_client:sample(Agent, 1, ?HOT),
@@ -193,21 +193,21 @@ join_while_leaving(Target) ->
          clean(Target)
      end || Wait <- lists:append(lists:duplicate(6, [0, 1, 2, 3, 5]))].
 
-too_many(Target) ->
+too_many_clients(Target) ->
     Members = [member(Target) || _ <- lists:seq(1, 8)],
     [joined(M) || M <- Members],
     Session = agent_client:inject(Target#target.node, #{}),
-    receive {'EXIT', Session, {beamtune, failed, Why}} -> check("why", is_binary(Why))
+    receive {'EXIT', Session, {beamtune, failed, Why}} -> check("reason", is_binary(Why))
     after 5000 -> exit(not_refused) end,
     [M ! go || M <- Members],
     [result(M) || M <- Members].
 
-%%% Things that die -------------------------------------------------------------------------------------------
+%%% Killed processes ------------------------------------------------------------------------------------------
 
 agent_killed(Target) ->
     #{agent := Pid, session := Session} = join(Target),
     exit(Pid, kill),
-    receive {'EXIT', Session, {beamtune, agent_ended, Why}} -> check("why", <<"killed">>, Why)
+    receive {'EXIT', Session, {beamtune, agent_ended, Why}} -> check("reason", <<"killed">>, Why)
     after 5000 -> exit(session_stays) end,
     clean(Target),
     Again = join(Target),

@@ -1,27 +1,27 @@
-%% @doc Tests of the files of the host that the agent reads: which ones, how much of them, and that none of them holds it up.
-%% Part of agent_test, which runs them.
+%% @doc Tests of the files of the host that the agent reads: which ones, how much of them, and that a file that hangs delays nothing
+%% else. Run by agent_test.
 -module(agent_files_test).
 -export([tests/0]).
 
 -include("agent_test.hrl").
 
--import(agent_nodes, [apart/1, check/2, check/3, clean/1, items/1, join/1, join/2, printed/1, result/1, start/5, stop/1, value/2, wait/2, while_steady/2]).
+-import(agent_nodes, [spawn_client/1, check/2, check/3, clean/1, items/1, join/1, join/2, printed/1, result/1, start/5, stop/1, value/2, wait/2, while_steady/2]).
 
-%% Name, what to do, the node's flags.
+%% See agent_test:tests/0.
 tests() ->
-    [{"files_of_the_host_come_as_the_kernel_gives_them", fun host_files/1},
-     {"no_other_files_than_those_named_in_the_agent_are_read", fun refused_files/1},
-     {"files_that_are_not_the_kernels_are_not_read", fun foreign_files/1},
-     {"a_file_that_hangs_costs_no_other_item", fun hanging_file/1},
-     {"with_a_small_budget_threads_are_read_in_turns", fun thinned_threads/1}].
+    [{"files_of_the_host_are_returned_unchanged", fun host_files/1},
+     {"only_files_listed_in_the_agent_are_read", fun refused_files/1},
+     {"files_outside_of_kernel_file_systems_are_not_read", fun foreign_files/1},
+     {"a_file_that_hangs_delays_no_other_item", fun hanging_file/1},
+     {"with_a_small_budget_threads_are_read_in_turn", fun threads_in_turn/1}].
 
-%% What the agent tells is what anybody reads on this machine in the same files.
+%% The agent's answer equals what this process reads from the same files.
 host_files(#target{os_pid = OsPid} = Target) ->
     Agent = join(Target),
-    Ask = fun(Asks) -> told(Agent, Asks) end,
+    Ask = fun(Asks) -> answers(Agent, Asks) end,
     Here = fun(File) -> {ok, Bytes} = file:read_file("/proc/" ++ OsPid ++ "/" ++ File), Bytes end,
     Open = fun() -> length(element(2, file:list_dir_all("/proc/" ++ OsPid ++ "/fd"))) end,
-    {There, [Limits, Boot, Cut, Link, Missing, {count, Files}, {threads, Known, Threads}]} = while_steady(Open, fun() ->
+    {Expected, [Limits, Boot, Cut, Link, Missing, {count, Files}, {threads, Known, Threads}]} = while_steady(Open, fun() ->
         Ask([{read, <<"/proc/self/limits">>, 65536}, {read, <<"/proc/sys/kernel/random/boot_id">>, 100},
              {read, <<"/proc/self/limits">>, 10}, {link, <<"/proc/self/ns/cgroup">>},
              {read, <<"/sys/fs/cgroup/beamtune-no-such-group/cpu.max">>, 100}, {count, <<"/proc/self/fd">>}, all_threads])
@@ -31,16 +31,16 @@ host_files(#target{os_pid = OsPid} = Target) ->
     check("cut", {cut, binary:part(Here("limits"), 0, 10)}, Cut),
     check("link", {link, list_to_binary(element(2, file:read_link_all("/proc/" ++ OsPid ++ "/ns/cgroup")))}, Link),
     check("missing", {error, enoent}, Missing),
-    %% The agent's own file is open just then, or not.
-    check("open files", Files, fun(N) -> abs(N - There) =< 1 end),
+    %% The folder that the agent reads may be open itself.
+    check("open files", Files, fun(N) -> abs(N - Expected) =< 1 end),
     {ok, Tids} = file:list_dir("/proc/" ++ OsPid ++ "/task"),
     check("threads", lists:sort([list_to_integer(T) || T <- Tids]), Known),
-    %% How many depends on how soon the machine gives us a CPU; the others come next.
+    %% The number depends on the CPU time that the host gives us; the others come next.
     check("next", lists:sublist(Known, length(Threads)), [T || {T, _, _, _} <- Threads]),
     wait(fun() ->
              [{threads, Known, More}] = Ask([all_threads]),
-             put(met, lists:usort([T || {T, _, _, _} <- More] ++ case get(met) of undefined -> []; Met -> Met end)),
-             get(met) =:= Known
+             put(seen, lists:usort([T || {T, _, _, _} <- More] ++ case get(seen) of undefined -> []; Seen -> Seen end)),
+             get(seen) =:= Known
          end, 10000),
     [begin
          check("stat", binary:split(Stat, <<" ">>), fun([First, _]) -> First =:= integer_to_binary(Tid) end),
@@ -48,15 +48,15 @@ host_files(#target{os_pid = OsPid} = Target) ->
          check("end of status", binary:match(End, <<"nonvoluntary_ctxt_switches:">>), fun(Found) -> Found =/= nomatch end)
      end || {Tid, Stat, Waited, End} <- Threads],
     check("too many", error, element(2, lists:keyfind(host, 1, items(agent_client:sample(Agent, 2, [{host, #{ask => lists:duplicate(129, threads)}}]))))),
-    %% Not more than the bound of all, whatever is asked.
+    %% The total is bounded, whatever is requested.
     Bytes = lists:sum([byte_size(B) || {_, B} <- Ask(lists:duplicate(128, {read, <<"/proc/self/smaps_rollup">>, 1 bsl 40})), is_binary(B)]),
     check("bytes", Bytes, fun(N) -> N > 0 andalso N < 1048576 + 262144 end),
     {beamtune, left} = agent_client:leave(Agent).
 
-told(Agent, Asks) ->
-    Told = maps:get(told, value(host, agent_client:sample(Agent, 1, [{host, #{ask => Asks}}]))),
-    check("as many", length(Asks), length(Told)),
-    Told.
+answers(Agent, Asks) ->
+    Answers = maps:get(told, value(host, agent_client:sample(Agent, 1, [{host, #{ask => Asks}}]))),
+    check("number of answers", length(Asks), length(Answers)),
+    Answers.
 
 refused_files(Target) ->
     Agent = join(Target),
@@ -71,12 +71,12 @@ refused_files(Target) ->
         ++ [{link, <<"/proc/self/exe">>}, {link, <<"/proc/self/cwd">>}, {count, <<"/proc/1/fd">>}, {count, <<"/">>},
             {read, "/proc/stat", 100}, {read, <<"/proc/stat">>, 0}, {read, <<"/proc/stat">>, foo}, {read, '/proc/stat', 1},
             {write, <<"/proc/stat">>, 1}, {threads, 5, 1}, foo, {}, 1, [], <<"/proc/stat">>],
-    [check(Ask, {error, refused}, Answer) || {Ask, Answer} <- lists:zip(Asks, told(Agent, Asks))],
+    [check(Ask, {error, refused}, Answer) || {Ask, Answer} <- lists:zip(Asks, answers(Agent, Asks))],
     {host, error, _, _, _} = lists:keyfind(host, 1, items(agent_client:sample(Agent, 2, [host]))),
     {host, error, _, _, _} = lists:keyfind(host, 1, items(agent_client:sample(Agent, 3, [{host, #{ask => [foo | bar]}}]))),
     {beamtune, left} = agent_client:leave(Agent).
 
-%% What lies where control groups are, but is not the kernel's.
+%% Files below the control group mount that are not files of the kernel.
 foreign_files(#target{root = Root} = Target) ->
     Folder = "/sys/fs/cgroup/beamtune-test-" ++ os:getpid(),
     Real = string:trim(Root, trailing, "/") ++ Folder,
@@ -87,31 +87,31 @@ foreign_files(#target{root = Root} = Target) ->
             Agent = join(Target),
             try
                 Asks = [{read, list_to_binary(Folder ++ "/" ++ File), 100} || File <- Files],
-                check("refused", [{error, refused} || _ <- Files], told(Agent, Asks))
+                check("refused", [{error, refused} || _ <- Files], answers(Agent, Asks))
             after
-                %% A chroot keeps its empty /sys.
+                %% In a chroot, leaves /sys empty, as it was.
                 Group = filename:dirname(Real),
                 os:cmd("rm -r " ++ Real ++ "; rmdir " ++ Group ++ " " ++ filename:dirname(Group))
             end,
             {beamtune, left} = agent_client:leave(Agent);
-        Why -> io:format("skipped, because nothing can be put into /sys/fs/cgroup: ~ts", [Why])
+        Why -> io:format("skipped, because /sys/fs/cgroup is not writable: ~ts", [Why])
     end.
 
-%% A FIFO in place of a file of the kernel's, which only this node sees: who opens it waits until somebody writes.
+%% A FIFO mounted over a kernel file in the mount namespace of this node only: opening it blocks until another process writes.
 hanging_file(#target{release = Release, root = Root, beams = Beams}) ->
     Top = string:trim(Root, trailing, "/"),
     Fifo = Top ++ Beams ++ "/fifo" ++ integer_to_list(erlang:unique_integer([positive])),
-    Apart = "unshare -m --propagation private sh -c 'mount --bind " ++ Fifo ++ " " ++ Top ++ "/proc/pressure/io",
-    case os:cmd("mkfifo " ++ Fifo ++ " && " ++ Apart ++ "'") of
+    Mount = "unshare -m --propagation private sh -c 'mount --bind " ++ Fifo ++ " " ++ Top ++ "/proc/pressure/io",
+    case os:cmd("mkfifo " ++ Fifo ++ " && " ++ Mount ++ "'") of
         "" ->
-            Hanging = start(integer_to_list(Release), Root, Beams, [], "exec " ++ Apart ++ " && exec \"$@\"' sh"),
+            Hanging = start(integer_to_list(Release), Root, Beams, [], "exec " ++ Mount ++ " && exec \"$@\"' sh"),
             try
                 hanging_file(Hanging, <<"/proc/pressure/io">>, Fifo),
                 clean(Hanging),
                 check("nothing printed", <<>>, printed(Hanging))
             after stop(Hanging)
             end;
-        Why -> io:format("skipped, because no file can be put over one of /proc: ~ts", [Why])
+        Why -> io:format("skipped, because a file of /proc cannot be mounted over: ~ts", [Why])
     end.
 
 hanging_file(Target, Path, Fifo) ->
@@ -122,39 +122,38 @@ hanging_file(Target, Path, Fifo) ->
                  S = agent_client:sample(Agent, Seq, [counts, {host, #{ask => [Boot, Ask, threads]}}, memory]),
                  [value(I, S) || I <- [counts, memory]],
                  #{agent := #{restarts := 0}} = S,
-                 %% The agent gives up an item that takes two seconds.
+                 %% An item that takes two seconds would be aborted.
                  {host, ok, _, Us, _} = lists:keyfind(host, 1, items(S)),
                  check("in time", Us, fun(_) -> Us < 2000000 end),
                  maps:get(told, value(host, S))
              end,
-    %% What had been read before it hung is lost with it.
+    %% The answers read before it hung are lost, too.
     check("slow", [{error, late}, {error, late}, {error, late}], Sample(1)),
     receive after 1100 -> ok end,
     check("hangs", [{error, late}, {error, hung}, {error, late}], Sample(2)),
-    %% Another client is not held up either, and starts no second read.
-    {[{error, late}], {remaining, 1}} = result(apart(fun() ->
+    %% Another client is not delayed either, and starts no second read.
+    {[{error, late}], {remaining, 1}} = result(spawn_client(fun() ->
                                                          Other = join(Target),
-                                                         {told(Other, [Boot]), agent_client:leave(Other)}
+                                                         {answers(Other, [Boot]), agent_client:leave(Other)}
                                                      end)),
-    %% Somebody writes, and the read returns. It is left out from then on, and all others are read again.
+    %% A writer lets the read return. That file is skipped from then on, and all others are read again.
     {ok, Writer} = file:open(Fifo, [write, raw]),
     file:close(Writer),
     wait(fun() -> case Sample(3) of [{ok, _}, {error, hung}, {threads, _, _}] -> true; _ -> false end end, 10000),
-    %% The agent leaves also while a file hangs, which is the case for another client now.
+    %% The agent can leave while a file hangs: the next client's read hangs again.
     {beamtune, left} = agent_client:leave(Agent),
     Last = join(Target),
-    [{error, late}] = told(Last, [Ask]),
-    check("no other agent", Pid =/= maps:get(agent, Last)),
+    [{error, late}] = answers(Last, [Ask]),
+    check("a new agent", Pid =/= maps:get(agent, Last)),
     {beamtune, left} = agent_client:leave(Last),
-    %% The dead reader lets go of the VM when the file does.
+    %% Lets the read of the killed filer return, which otherwise keeps a scheduler.
     {ok, Again} = file:open(Fifo, [write, raw]),
     file:close(Again).
 
-thinned_threads(Target) ->
+threads_in_turn(Target) ->
     Agent = join(Target, #{budget_ppm => 100}),
-    [{threads, All, [{First, _, _, _}]}] = told(Agent, [threads]),
+    [{threads, All, [{First, _, _, _}]}] = answers(Agent, [threads]),
     check("first", hd(All), First),
-    %% Each has its turn.
-    Turns = [begin [{threads, All, [{Tid, _, _, _}]}] = told(Agent, [threads]), Tid end || _ <- All],
-    check("turns", tl(All) ++ [First], Turns),
+    Turns = [begin [{threads, All, [{Tid, _, _, _}]}] = answers(Agent, [threads]), Tid end || _ <- All],
+    check("each in turn", tl(All) ++ [First], Turns),
     {beamtune, left} = agent_client:leave(Agent).

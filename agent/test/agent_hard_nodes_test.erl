@@ -1,46 +1,46 @@
-%% @doc Tests on nodes that make it hard: with processes that hang, more work than they can do, very much of something, strange
-%% names, and what vanishes while it is read. Part of agent_test, which runs them.
+%% @doc Tests on difficult nodes: processes that hang, overload, very large numbers, unusual names, and objects that vanish while they
+%% are read. Run by agent_test.
 -module(agent_hard_nodes_test).
 -export([tests/0]).
 
 -include("agent_test.hrl").
 
--import(agent_nodes, [apart/1, call/3, call/4, check/2, check/3, items/1, join/1, result/1, value/2, wait/2]).
+-import(agent_nodes, [spawn_client/1, call/3, call/4, check/2, check/3, items/1, join/1, result/1, value/2, wait/2]).
 
-%% Name, what to do, the node's flags.
+%% See agent_test:tests/0.
 tests() ->
-    [{"a_hanging_process_is_left_out", fun hanging_process/1},
-     {"a_client_that_comes_during_a_long_purge_is_told_to_wait", fun long_purge/1},
-     {"with_many_processes_the_module_stays_until_the_node_is_calm", fun calm/1},
-     {"an_overloaded_node_gets_no_timeouts", fun overloaded/1},
-     {"no_item_waits_for_a_long_list_nor_tells_zero_for_it", fun long_lists/1},
-     {"long_lists_are_made_one_after_the_other", fun one_list_at_a_time/1},
-     {"a_process_with_a_million_messages_is_not_read", fun flooded/1},
-     {"strange_names_and_labels_come_as_bounded_utf8", fun strange_names/1},
-     {"tables_may_vanish_during_the_scan", fun vanishing_tables/1},
-     {"processes_may_come_and_go_during_the_scan", fun churn/1}].
+    [{"a_process_that_hangs_is_skipped", fun hanging_process/1},
+     {"a_client_that_joins_during_a_long_purge_receives_waiting", fun long_purge/1},
+     {"with_many_processes_the_module_stays_until_the_run_queues_are_short", fun delayed_purge/1},
+     {"no_item_times_out_on_an_overloaded_node", fun overloaded/1},
+     {"items_report_no_numbers_until_a_long_list_is_ready", fun long_lists/1},
+     {"long_lists_are_built_one_after_the_other", fun one_list_at_a_time/1},
+     {"messages_of_a_process_with_a_million_of_them_are_not_copied", fun flooded/1},
+     {"unusual_names_and_labels_are_bounded_utf8", fun unusual_names/1},
+     {"tables_may_be_deleted_during_a_scan", fun vanishing_tables/1},
+     {"processes_may_start_and_end_during_a_scan", fun churn/1}].
 
 hanging_process(Target) ->
     Pid = call(Target, hanging, []),
     Depth = call(Target, depth, []),
     Agent = join(Target),
     agent_client:sample(Agent, 1, [procs]),
-    %% Some seconds on one scheduler. Processes that spin keep the other ones awake, so that they take over its work.
+    %% It occupies one scheduler for some seconds. The busy processes keep the other schedulers awake, so that they take over its work.
     Busy = call(Target, busy, [8]),
     wait(fun() -> lists:min(lists:droplast(call(Target, erlang, statistics, [active_tasks]))) > 1 end, 5000),
     call(Target, hang, [Pid, Depth]),
     Bin = list_to_binary(call(Target, erlang, pid_to_list, [Pid])),
     Sample = agent_client:sample(Agent, 2, [procs, counts]),
     {procs, ok, _, Cost, Value} = lists:keyfind(procs, 1, items(Sample)),
-    check("left out", [Bin], [P || {P, _} <- maps:get(skipped, Value)]),
-    check("the others are read, and the round goes on", {2, true}, {maps:get(round, Value), maps:is_key(delta_reductions, Value)}),
-    %% The agent gives up an item that takes two seconds.
-    check("soon", Cost < 2000000),
+    check("skipped", [Bin], [P || {P, _} <- maps:get(skipped, Value)]),
+    check("the others are read, and the round continues", {2, true}, {maps:get(round, Value), maps:is_key(delta_reductions, Value)}),
+    %% An item that takes two seconds would be aborted.
+    check("in time", Cost < 2000000),
     #{processes := _} = value(counts, Sample),
     Next = agent_client:sample(Agent, 3, [procs]),
-    check("left out", [Bin], [P || {P, _} <- maps:get(skipped, value(procs, Next))]),
+    check("still skipped", [Bin], [P || {P, _} <- maps:get(skipped, value(procs, Next))]),
     check("no restarts", 0, maps:get(restarts, maps:get(agent, Next))),
-    %% A purge waits for every process: so it is not begun before this one answers again.
+    %% A purge waits for every process, so end the one that hangs first.
     call(Target, stop, [Pid]),
     agent_client:leave(Agent),
     call(Target, stop, [Busy]).
@@ -54,20 +54,20 @@ long_purge(Target) ->
     call(Target, hang, [Pid, Depth]),
     Agent ! {leave, self()},
     receive {beamtune, left, #{remaining := 0}} -> ok after 5000 -> exit(no_answer) end,
-    Second = apart(fun() ->
+    Second = spawn_client(fun() ->
                        Joined = join(Target),
-                       receive {beamtune, waiting} -> ok after 0 -> exit(not_told_to_wait) end,
+                       receive {beamtune, waiting} -> ok after 0 -> exit(waiting_not_received) end,
                        agent_client:leave(Joined)
                    end),
     {beamtune, left} = result(Second),
     [call(Target, stop, [P]) || P <- [Pid, Busy]].
 
-calm(Target) ->
+delayed_purge(Target) ->
     [Idle, Busy] = [call(Target, idle, [5000]), call(Target, busy, [16])],
     wait(fun() -> call(Target, erlang, statistics, [total_run_queue_lengths]) > 4 end, 5000),
     [begin
          {beamtune, left} = agent_client:leave(join(Target)),
-         %% It has not waited until the node is calm.
+         %% Leaving does not wait for short run queues.
          check("all but the module", ?CLEAN#{module => true}, call(Target, state, [agent_client:name()]))
      end || _ <- [1, 2]],
     call(Target, stop, [Busy]),
@@ -84,7 +84,7 @@ overloaded(Target) ->
     agent_client:leave(Agent),
     call(Target, stop, [Busy]).
 
-%% Each list is made at priority normal, for which one turn takes long here.
+%% Lists are built at priority normal, which takes long on this node.
 long_lists(Target) ->
     [Idle, Tables] = [call(Target, F, [40000]) || F <- [idle, unnamed_tables]],
     Busy = call(Target, busy, [400]),
@@ -97,13 +97,13 @@ long_lists(Target) ->
          check({Item, "microseconds"}, Us, fun(_) -> Us < 250000 end)
      end || {Item, ok, _, Us, Value} <- items(First)],
     check("no sums", [], maps:keys(maps:with([memory_bytes, unread], value(ets, First)))),
-    %% The lists are taken when they are there, and are not begun anew each time.
+    %% The lists are used when they are ready, and are not restarted in each sample.
     [wait(fun() ->
               Value = value(Item, agent_client:sample(Agent, 2, [procs, Item])),
               maps:get(scanned, Value) > 0 andalso maps:get(total, Value) > 40000
           end, 60000) || Item <- [procs, processes, ets]],
     call(Target, stop, [Busy]),
-    %% Round follows round, and each reads all.
+    %% Each round reads all tables.
     Parts = table_parts(Agent, 3),
     [#{total := Total} | _] = Second = [P || #{round := 2} = P <- Parts],
     check("the whole list", Total, lists:sum([maps:get(scanned, P) || P <- Second])),
@@ -116,24 +116,24 @@ one_list_at_a_time(Target) ->
     Busy = call(Target, busy, [100]),
     #{agent := Pid} = Agent = join(Target),
     Pid ! {sample, self(), 1, [procs, ets], #{}},
-    {#{end_ns := End}, Looks} = looking_at_listers(Target, Pid, []),
-    check("while a sample is read", [], [L || {N, At} = L <- Looks, N > 0, At < End]),
+    {#{end_ns := End}, Counts} = count_list_builders(Target, Pid, []),
+    check("none during a sample", [], [C || {N, At} = C <- Counts, N > 0, At < End]),
     wait(fun() ->
              Sample = agent_client:sample(Agent, 2, [procs, ets]),
-             check("one at a time", call(Target, listers, [Pid]), fun({Listers, _}) -> Listers =< 1 end),
+             check("one at a time", call(Target, list_builders, [Pid]), fun({N, _}) -> N =< 1 end),
              lists:all(fun(Item) -> maps:get(scanned, value(Item, Sample)) > 0 end, [procs, ets])
          end, 60000),
     [call(Target, stop, [P]) || P <- [Busy, Idle, Tables]],
     wait(fun() -> call(Target, erlang, system_info, [process_count]) < 1000 end, 10000),
     agent_client:leave(Agent).
 
-%% Until the first sample is there.
-looking_at_listers(Target, Pid, Looks) ->
-    receive {beamtune, sample, 1, Sample} -> {Sample, Looks}
-    after 0 -> looking_at_listers(Target, Pid, [call(Target, listers, [Pid]) | Looks])
+%% Counts the list builders repeatedly until the first sample arrives.
+count_list_builders(Target, Pid, Counts) ->
+    receive {beamtune, sample, 1, Sample} -> {Sample, Counts}
+    after 0 -> count_list_builders(Target, Pid, [call(Target, list_builders, [Pid]) | Counts])
     end.
 
-%% What `ets' tells until it has begun a round.
+%% The answers of `ets' until it begins this round.
 table_parts(Agent, Round) ->
     case value(ets, agent_client:sample(Agent, 3, [ets])) of
         #{round := Round} -> [];
@@ -149,13 +149,13 @@ flooded(Target) ->
     #{queue_max := 1000000, top_queues := [{Bin, 1000000, _, _} | _]} = value(procs, Sample),
     [Row] = [R || #{pid := P} = R <- maps:get(rows, value(processes, Sample)), P =:= Bin],
     #{message_queue_len := 1000000, by := By} = Row,
-    check("why it is listed", lists:member(queue, By)),
-    %% Nothing of it was copied: the agent's memory stays small.
+    check("listed for its queue", lists:member(queue, By)),
+    %% No message was copied: the agent's memory stays small.
     check("memory", maps:get(memory_bytes, maps:get(agent, Sample)), fun(Bytes) -> Bytes < 2000000 end),
     agent_client:leave(Agent),
     call(Target, erlang, exit, [Pid, kill]).
 
-strange_names(#target{release = Release} = Target) ->
+unusual_names(#target{release = Release} = Target) ->
     Long = list_to_atom(lists:duplicate(255, 16#1F98A)),
     Elixir = 'Elixir.My.Größe',
     Control = list_to_atom("a\e[31m\n\0b"),
@@ -195,10 +195,10 @@ churn(Target) ->
     Idle = call(Target, idle, [1000]),
     Agent = join(Target),
     Samples = [agent_client:sample(Agent, N, [procs, processes, spawns]) || N <- lists:seq(1, 30)],
-    [check("sane", value(procs, S), fun(#{new := New, gone := Gone, scanned := Scanned} = V) ->
-                                       New >= 0 andalso Gone >= 0 andalso Scanned > 0
-                                           andalso maps:get(delta_reductions, V, 0) >= 0
-                                   end) || S <- Samples],
+    [check("no negative numbers", value(procs, S),
+           fun(#{new := New, gone := Gone, scanned := Scanned} = V) ->
+               New >= 0 andalso Gone >= 0 andalso Scanned > 0 andalso maps:get(delta_reductions, V, 0) >= 0
+           end) || S <- Samples],
     call(Target, stop, [Churn]),
     call(Target, stop, [Idle]),
     wait(fun() -> call(Target, erlang, system_info, [process_count]) < 200 end, 10000),

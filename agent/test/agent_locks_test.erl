@@ -1,70 +1,71 @@
-%% @doc Tests of the counts of locks. Part of agent_test, which runs them. All but the first two need an emulator that counts locks:
-%% BEAMTUNE_LCNT_25 and so on name a program that is started in the place of erl, as the release's root has it.
+%% @doc Tests of lock counts. Run by agent_test. All but the first two need an emulator that counts locks: BEAMTUNE_LCNT_25 and so on
+%% name a program within the release's root that is started instead of erl.
 -module(agent_locks_test).
 -export([tests/0]).
 
--import(agent_nodes, [apart/1, call/3, call/4, check/2, check/3, clean/1, items/1, join/1, join/2, result/1, value/2, wait/2, with_lcnt/2]).
+-import(agent_nodes, [spawn_client/1, call/3, call/4, check/2, check/3, clean/1, items/1, join/1, join/2, result/1, value/2, wait/2, with_lcnt/2]).
 
--define(FEW, [allocator, db, distribution, generic, io, scheduler]).
+%% The categories that are counted by default, and all of them.
+-define(DEFAULT, [allocator, db, distribution, generic, io, scheduler]).
 -define(ALL, [allocator, db, debug, distribution, generic, io, process, scheduler]).
 
-%% Name, what to do.
+%% See agent_test:tests/0.
 tests() ->
-    Counting = [{"counts_of_locks_are_those_that_lcnt_has", fun as_lcnt/1},
-                {"of_one_snapshot_the_agent_tells_what_lcnt_prints", fun as_lcnt_prints/1},
-                {"what_is_counted_is_as_before_whoever_dies", fun mask_is_put_back/1},
+    Counting = [{"lock_counts_equal_those_of_lcnt", fun as_lcnt/1},
+                {"sums_of_a_snapshot_equal_the_output_of_lcnt", fun as_lcnt_prints/1},
+                {"mask_is_restored_whichever_process_dies", fun mask_is_restored/1},
                 {"one_client_counts_at_a_time", fun one_at_a_time/1},
-                {"counts_of_locks_that_have_gone_stay_where_somebody_keeps_them", fun copy_save/1},
-                {"counts_that_are_too_large_are_not_collected", fun too_large/1},
-                {"counting_that_takes_too_long_is_given_up", fun too_late/1},
-                {"locks_are_told_with_whose_they_are", fun owners/1},
-                {"counts_of_very_many_processes_are_collected_once", fun many_processes/1},
-                {"who_begins_anew_meanwhile_is_told", fun disturbed/1},
-                {"a_mask_that_somebody_sets_meanwhile_stays", fun foreign_mask/1},
+                {"nothing_is_counted_while_copy_save_is_on", fun copy_save/1},
+                {"counts_that_are_too_large_are_not_read", fun too_large/1},
+                {"counting_that_takes_too_long_is_aborted", fun too_late/1},
+                {"locks_are_reported_with_their_owners", fun owners/1},
+                {"counts_of_very_many_processes_are_copied_nowhere", fun many_processes/1},
+                {"counts_that_another_tool_clears_are_reported_as_disturbed", fun disturbed/1},
+                {"a_mask_that_another_tool_sets_meanwhile_stays", fun foreign_mask/1},
                 {"answers_of_locks_hold_only_plain_data", fun only_plain_data/1}],
-    [{"an_emulator_that_counts_no_locks_says_so", fun not_lcnt/1},
-     {"what_a_control_group_has_left_is_its_limit_less_what_it_needs", fun groups_left/1}
+    [{"an_emulator_that_does_not_count_locks_is_reported", fun not_lcnt/1},
+     {"available_memory_of_a_control_group_is_its_limit_minus_its_use", fun available_memory/1}
      | [{Name, fun(Target) -> with_lcnt(Target, Test) end} || {Name, Test} <- Counting]].
 
 not_lcnt(Target) ->
     Agent = join(Target),
-    Asked = [locks, {locks, #{estimate => true}}, {locks, #{for_ms => 1000, limit_ms => 2000}}],
-    [check("told", {locks, ok, #{told => not_lcnt}}, {N, S, V}) || {N, S, _, _, V} <- items(agent_client:sample(Agent, 1, Asked))],
+    Requested = [locks, {locks, #{estimate => true}}, {locks, #{for_ms => 1000, limit_ms => 2000}}],
+    [check("not counted", {locks, ok, #{told => not_lcnt}}, {N, S, V}) || {N, S, _, _, V} <- items(agent_client:sample(Agent, 1, Requested))],
     Wrong = [{locks, #{for_ms => 1000, limit_ms => 500}}, {locks, #{categories => []}}, {locks, #{categories => [<<"nonsense">>]}},
              {locks, #{categories => [<<"db">> | <<"io">>]}}],
     [check("refused", {locks, error, true}, {N, S, is_binary(V)}) || {N, S, _, _, V} <- items(agent_client:sample(Agent, 2, Wrong))],
     {beamtune, left} = agent_client:leave(Agent).
 
-%%% What is counted -------------------------------------------------------------------------------------------
+%%% Counts ----------------------------------------------------------------------------------------------------
 
 mask(Target) -> lists:sort(call(Target, erts_debug, lcnt_control, [mask])).
 
 is_counting(Target) -> call(Target, erlang, whereis, [beamtune_counts_locks]) =/= undefined.
 
-%% Asks for counts, without waiting for them.
-ask(#{agent := Pid}, Seq, Params) -> Pid ! {sample, self(), Seq, [{locks, Params}], #{}}.
+%% Requests counts, without waiting for them.
+request(#{agent := Pid}, Seq, Params) -> Pid ! {sample, self(), Seq, [{locks, Params}], #{}}.
 
 answer(Seq) ->
     receive {beamtune, sample, Seq, Sample} -> Sample after 60000 -> exit(no_sample) end.
 
-%% The item is asked for, and something done as soon as the counts have begun.
+%% Requests the item, and calls Do as soon as counting has begun.
 counted_while(Target, Agent, Params, Do) ->
-    ask(Agent, 7, Params),
+    request(Agent, 7, Params),
     wait(fun() -> is_counting(Target) andalso mask(Target) =:= categories(Params) end, 10000),
-    %% What had been counted of the tests' table is set to nothing.
+    %% The counts of the test's table are cleared first.
     wait(fun() -> lists:all(fun({_, {Tries, _, _}, _}) -> Tries < 50 end, places(Target, db_tab, marked)) end, 10000),
     Do(),
     value(locks, answer(7)).
 
 categories(#{categories := Bins}) -> lists:sort([binary_to_atom(B, utf8) || B <- Bins]);
-categories(_) -> ?FEW.
+categories(_) -> ?DEFAULT.
 
-%% What lcnt has of a lock now, of all locks of that name.
+%% The current counts by lcnt, of all locks with that name.
 places(Target, Class, Id) ->
     {_, Locks} = lists:keyfind(locks, 1, call(Target, erts_debug, lcnt_collect, [])),
     lists:append([Places || {C, I, _, Places} <- Locks, C =:= Class, I =:= Id]).
 
-%% By place: [Tries, Collisions, Microseconds, Waits | Bins].
+%% Sums by place: [Tries, Collisions, Microseconds, Waits | Bins].
 by_place(Places) ->
     lists:foldl(fun({{File, Line}, {Tries, Collisions, {S, Ns, Waits}}, Bins}, All) ->
                     Numbers = [Tries, Collisions, S * 1000000 + Ns div 1000, Waits | tuple_to_list(Bins)],
@@ -72,7 +73,7 @@ by_place(Places) ->
                     add(File0, Line, Numbers, All)
                 end, #{}, Places).
 
-told_by_place(Rows) ->
+rows_by_place(Rows) ->
     lists:foldl(fun({File, Line, Tries, Collisions, Us, Waits, Bins}, All) ->
                     add(File, Line, [Tries, Collisions, Us, Waits | Bins ++ lists:duplicate(30 - length(Bins), 0)], All)
                 end, #{}, Rows).
@@ -84,8 +85,8 @@ add(File, Line, Numbers, All) ->
     end.
 
 as_lcnt(Target) ->
-    %% What is counted does not change, so that nothing is forgotten at the end.
-    call(Target, erts_debug, lcnt_control, [mask, ?FEW]),
+    %% The mask does not change, so that no counts are lost at the end.
+    call(Target, erts_debug, lcnt_control, [mask, ?DEFAULT]),
     Tables = [call(Target, contended, [Name, Options, 1, 1])
               || {Name, Options} <- [{marked, []}, {coarse, []}, {fine, [{write_concurrency, true}]}]],
     call(Target, contend, [marked, 2, 1000]),
@@ -95,94 +96,95 @@ as_lcnt(Target) ->
     #{told := ok, categories := Categories, duration_us := Us, locks := Locks, singles := Singles, disturbed := false, unplaced := 0,
       classes := Classes, rows := Rows, cost_bytes := Cost, reductions := Reductions, processes := Processes,
       estimate := #{bytes := _, reserved_bytes := Reserved}} = Value,
-    check("categories", [atom_to_binary(C, utf8) || C <- ?FEW], Categories),
+    check("categories", [atom_to_binary(C, utf8) || C <- ?DEFAULT], Categories),
     check({"microseconds", Us}, Us >= 4000000 andalso Us < 10000000),
     check({"work", Reductions}, Reductions > 8 * 20000),
     check({"processes", Processes}, Processes > 10 andalso Processes < 1000),
     check({"cost", Cost, Reserved}, Cost > 100 * Locks andalso Cost < Reserved + 1000000),
     {_, Raw} = lists:keyfind(locks, 1, call(Target, erts_debug, lcnt_collect, [])),
-    check({"about as many", Locks, length(Raw)}, abs(Locks - length(Raw)) < 50),
+    check({"number of locks", Locks, length(Raw)}, abs(Locks - length(Raw)) < 50),
     check("all classes", lists:usort([atom_to_binary(C, utf8) || {C, _, _, _} <- Raw]), lists:usort([C || {C, _, _, _} <- Classes])),
-    %% Nobody has used its slots since.
+    %% Nothing has used the slots since.
     Slots = by_place([P || {db_hash_slot, fine, _, Places} <- Raw, P <- Places]),
-    Told = [R || {<<"db_hash_slot">>, <<"rw_mutex">>, <<"fine">>, _, _, _} = R <- Rows],
-    check("slots", Slots, told_by_place(lists:append([Places || {_, _, _, _, _, Places} <- Told]))),
-    check("how many", 64, lists:sum([N || {_, _, _, _, N, _} <- Told])),
+    SlotRows = [R || {<<"db_hash_slot">>, <<"rw_mutex">>, <<"fine">>, _, _, _} = R <- Rows],
+    check("slots", Slots, rows_by_place(lists:append([Places || {_, _, _, _, _, Places} <- SlotRows]))),
+    check("number of slots", 64, lists:sum([N || {_, _, _, _, N, _} <- SlotRows])),
     check("used", Slots, fun(_) -> lists:sum([Tries || [Tries | _] <- maps:values(Slots)]) >= 160000 end),
     [{_, _, OfClass, Places}] = [C || {<<"db_hash_slot">>, _, _, _} = C <- Classes],
     check({"class", OfClass}, OfClass >= 64),
-    [check({"class", Key}, lists:all(fun({A, B}) -> A >= B end, lists:zip(maps:get(Key, told_by_place(Places)), Numbers)))
+    [check({"class", Key}, lists:all(fun({A, B}) -> A >= B end, lists:zip(maps:get(Key, rows_by_place(Places)), Numbers)))
      || {Key, Numbers} <- maps:to_list(Slots)],
-    %% The table as a whole is looked at when it is named; nobody waits then.
-    Whole = by_place([P || {db_tab, coarse, _, Ps} <- Raw, P <- Ps]),
-    [{_, _, _, _, 1, WholePlaces}] = [R || {<<"db_tab">>, _, <<"coarse">>, _, _, _} = R <- Rows],
-    Waited = fun(ByPlace) -> maps:filter(fun(_, [_, _ | Numbers]) -> lists:sum(Numbers) > 0 end, ByPlace) end,
-    check("table", maps:map(fun(_, [_ | N]) -> N end, Waited(Whole)), maps:map(fun(_, [_ | N]) -> N end, Waited(told_by_place(WholePlaces)))),
-    %% Those that were waited for the longest come first.
+    %% Looking up the table's name takes the lock of the table, without contention.
+    Table = by_place([P || {db_tab, coarse, _, Ps} <- Raw, P <- Ps]),
+    [{_, _, _, _, 1, TablePlaces}] = [R || {<<"db_tab">>, _, <<"coarse">>, _, _, _} = R <- Rows],
+    Contended = fun(ByPlace) -> maps:filter(fun(_, [_, _ | Numbers]) -> lists:sum(Numbers) > 0 end, ByPlace) end,
+    check("table", maps:map(fun(_, [_ | N]) -> N end, Contended(Table)),
+          maps:map(fun(_, [_ | N]) -> N end, Contended(rows_by_place(TablePlaces)))),
+    %% The locks with the longest waiting times come first.
     Sums = [{lists:sum([U || {_, _, _, _, U, _, _} <- Ps]), lists:sum([C || {_, _, _, C, _, _, _} <- Ps])}
             || {_, _, _, _, 1, Ps} <- lists:sublist(Rows, Singles)],
     check("order", Sums, lists:reverse(lists:sort(Sums))),
-    %% Of few that are told, what is left of their names is there.
-    #{singles := 2, rows := Few} = counted_while(Target, Agent, #{for_ms => 2000, top => 2}, fun() -> call(Target, contend, [fine, 8, 20000]) end),
-    OfFine = [N || {<<"db_hash_slot">>, _, <<"fine">>, _, N, _} <- Few],
-    check({"two and the rest", OfFine}, lists:member(OfFine, [[], [1, 63], [1, 1, 62]])),
+    %% With few rows, the other locks of the same name are summed up in another row.
+    #{singles := 2, rows := TopRows} = counted_while(Target, Agent, #{for_ms => 2000, top => 2}, fun() -> call(Target, contend, [fine, 8, 20000]) end),
+    OfFine = [N || {<<"db_hash_slot">>, _, <<"fine">>, _, N, _} <- TopRows],
+    check({"top locks and the sum of the others", OfFine}, lists:member(OfFine, [[], [1, 63], [1, 1, 62]])),
     {beamtune, left} = agent_client:leave(Agent),
-    check("mask", ?FEW, mask(Target)),
+    check("mask", ?DEFAULT, mask(Target)),
     [call(Target, stop, [T]) || T <- Tables].
 
-%%% What lcnt prints ---------------------------------------------------------------------------------------------
+%%% Output of lcnt -----------------------------------------------------------------------------------------------
 
-%% The counts are taken once, and given to both: the agent's own code, as it is in its source, and lcnt.
+%% One snapshot of the counts is passed to both: the agent's code, compiled from its source, and lcnt.
 as_lcnt_prints(Target) ->
     Tables = [call(Target, contended, [Name, Options, 1, 1]) || {Name, Options} <- [{coarse, []}, {fine, [{write_concurrency, true}]}]],
-    call(Target, erts_debug, lcnt_control, [mask, ?FEW]),
+    call(Target, erts_debug, lcnt_control, [mask, ?DEFAULT]),
     call(Target, erts_debug, lcnt_clear, []),
-    %% Until somebody had to wait.
+    %% Until there is contention.
     wait(fun() ->
              [call(Target, contend, [Name, 8, 20000]) || Name <- [coarse, fine]],
              lists:sum([Collisions || {_, {_, Collisions, _}, _} <- places(Target, db_tab, coarse)]) > 0
          end, 60000),
     Snapshot = call(Target, erts_debug, lcnt_collect, []),
     call(Target, erts_debug, lcnt_control, [mask, ?ALL]),
-    Source = as_source(),
+    Source = agent_from_source(),
     #{classes := Classes, rows := Rows, unplaced := 0} = Source:summed(2000, Snapshot),
     Server = start_lcnt(Snapshot),
     %% Each class.
-    Print = fun(Combine, What) -> [{combine, Combine}, {print, [name, tries, colls, time | What]} | everything()] end,
+    Print = fun(Combine, Columns) -> [{combine, Combine}, {print, [name, tries, colls, time | Columns]} | no_limits()] end,
     OfClasses = sums([{Class, numbers(Place)} || {Class, _, _, Places} <- Classes, Place <- Places]),
     Combined = printed(Server, fun() -> lcnt:conflicts(Print(true, [])) end),
     check("classes", sums([{name(Name), integers(Of)} || [Name | Of] <- Combined]), OfClasses),
     check("contended", OfClasses, fun(#{<<"db_tab">> := [_, Collisions, _]}) -> Collisions > 0 end),
-    %% Each lock that has a name.
+    %% Each single lock.
     Single = printed(Server, fun() -> lcnt:conflicts(Print(false, [id])) end),
     Printed = [{name(Name), integers([T, C, Us])} || [Name, T, C, Us, _ | _] <- Single],
-    Told = [{Class, sum([numbers(Place) || Place <- Places])} || {Class, _, _, 1, Places} <- Rows],
-    check("locks", lists:sort(taken(Printed)), lists:sort(taken(Told))),
+    Singles = [{Class, sum([numbers(Place) || Place <- Places])} || {Class, _, _, 1, Places} <- Rows],
+    check("locks", lists:sort(nonzero(Printed)), lists:sort(nonzero(Singles))),
     %% Each place of each class.
     [begin
-         Options = [{combine, true}, {locations, true} | everything()],
+         Options = [{combine, true}, {locations, true} | no_limits()],
          Lines = printed(Server, fun() -> lcnt:inspect(binary_to_atom(Class, utf8), Options) end),
          Of = sums([{{File, Line}, numbers(Place)} || {C, _, _, Ps} <- Classes, C =:= Class, {File, Line, _, _, _, _, _} = Place <- Ps]),
          check({"places of", Class}, sums([{place(Place), integers([T, C, Us])} || [Place, T, C, _, Us | _] <- Lines]), Of)
      end || Class <- maps:keys(OfClasses)],
-    %% Whatever is told of single locks, with what is left of their names it is what all of these have.
+    %% However many single locks are reported: with the sums of the others, they add up to all locks of that name.
     [[_ | Slots]] = printed(Server, fun() -> lcnt:inspect({db_hash_slot, fine}, Print(true, [])) end),
     [begin
-         #{rows := Fewer} = Source:summed(Top, Snapshot),
-         Of = sum([numbers(Place) || {<<"db_hash_slot">>, _, fine, _, Places} <- Fewer, Place <- Places]),
+         #{rows := TopRows} = Source:summed(Top, Snapshot),
+         Of = sum([numbers(Place) || {<<"db_hash_slot">>, _, fine, _, Places} <- TopRows, Place <- Places]),
          check({"slots", Top}, Of =:= [] orelse Of =:= integers(Slots), true)
      end || Top <- [1, 2, 20, 50, 2000]],
     stop_lcnt(Server),
     [call(Target, stop, [T]) || T <- Tables].
 
-%% The agent's source, all of it exported.
-as_source() ->
+%% The agent compiled from its source, with all functions exported.
+agent_from_source() ->
     {ok, Module, Beam} = compile:file(os:getenv("AGENT_SOURCE"),
                                       [binary, export_all, nowarn_export_all, {d, 'AGENT_NAME', agent_as_source}]),
     {module, Module} = code:load_binary(Module, "agent_as_source", Beam),
     Module.
 
-everything() -> [{max_locks, none}, {thresholds, [{tries, -1}, {colls, -1}, {time, -1}]}].
+no_limits() -> [{max_locks, none}, {thresholds, [{tries, -1}, {colls, -1}, {time, -1}]}].
 
 numbers({_, _, Tries, Collisions, Us, _, _}) -> [Tries, Collisions, Us].
 
@@ -197,13 +199,13 @@ integers(Texts) -> [list_to_integer(Text) || Text <- Texts].
 sum([]) -> [];
 sum([First | Rest]) -> lists:foldl(fun(A, B) -> lists:zipwith(fun(X, Y) -> X + Y end, A, B) end, First, Rest).
 
-%% By key, without those of which all is 0.
+%% Sums by key, without those that are all 0.
 sums(Pairs) ->
-    maps:from_list(taken([{Key, sum([N || {K, N} <- Pairs, K =:= Key])} || Key <- lists:usort([K || {K, _} <- Pairs])])).
+    maps:from_list(nonzero([{Key, sum([N || {K, N} <- Pairs, K =:= Key])} || Key <- lists:usort([K || {K, _} <- Pairs])])).
 
-taken(Pairs) -> [Pair || {_, Numbers} = Pair <- Pairs, lists:sum(Numbers) > 0].
+nonzero(Pairs) -> [Pair || {_, Numbers} = Pair <- Pairs, lists:sum(Numbers) > 0].
 
-%% lcnt prints to the group leader of who has started it.
+%% lcnt prints to the group leader of the process that started it.
 start_lcnt(Snapshot) ->
     Leader = group_leader(),
     Server = spawn_link(fun() -> io_server(Leader, []) end),
@@ -218,7 +220,7 @@ stop_lcnt(Server) ->
     unlink(Server),
     exit(Server, kill).
 
-%% The lines of numbers that lcnt prints in it, as words.
+%% The words of the lines of numbers that lcnt prints during Print.
 printed(Server, Print) ->
     ok = Print(),
     Server ! {take, self()},
@@ -242,15 +244,15 @@ io_server(Leader, Text) ->
             io_server(Leader, [])
     end.
 
-%%% Who ends what, and when ----------------------------------------------------------------------------------------
+%%% Limits, and how counting ends ------------------------------------------------------------------------------
 
-%% What two files of a made-up control group say; no node is asked.
-groups_left(_) ->
-    Source = as_source(),
+%% From the files of a made-up control group, without a node.
+available_memory(_) ->
+    Source = agent_from_source(),
     check("folders", [<<"/m/a:b/c">>, <<"/m/a:b">>, <<"/m">>], Source:folders(<<"/m">>, <<"/a:b/c">>)),
     check("outside", [<<"/m">>], Source:folders(<<"/m">>, <<"/../c">>)),
     check("no number", true, lists:all(fun is_integer/1, Source:group_left(<<"9:cpu,memory:/no/such:group">>))),
-    check("of something else", [], Source:group_left(<<"1:name=systemd:/a">>)),
+    check("of another controller", [], Source:group_left(<<"1:name=systemd:/a">>)),
     Folder = string:trim(os:cmd("mktemp -d")),
     Path = list_to_binary(Folder),
     Left = fun(Files) ->
@@ -258,87 +260,87 @@ groups_left(_) ->
                Source:folders_left([Path], <<"/memory.max">>, <<"/memory.current">>, <<"inactive_file">>)
            end,
     try
-        check("none", [], Left([])),
+        check("no files", [], Left([])),
         check("no limit", [], Left([{"memory.max", "max\n"}, {"memory.current", "900\n"}])),
-        check("less what is used", [100], Left([{"memory.max", "1000\n"}])),
-        check("but for old files", [400], Left([{"memory.stat", "anon 600\ninactive_file 300\nactive_file 5\n"}])),
-        check("never below nothing", [0], Left([{"memory.current", "2000\n"}]))
+        check("limit minus use", [100], Left([{"memory.max", "1000\n"}])),
+        check("without inactive files", [400], Left([{"memory.stat", "anon 600\ninactive_file 300\nactive_file 5\n"}])),
+        check("never negative", [0], Left([{"memory.current", "2000\n"}]))
     after
         [file:delete(filename:join(Folder, Name)) || Name <- ["memory.max", "memory.current", "memory.stat"]],
         file:del_dir(Folder)
     end,
     #{available_bytes := Available} = Source:expected_locks([db], ?ALL),
-    check({"left here", Available}, is_integer(Available) andalso Available > 0),
-    %% What is not counted yet has to be given what it is counted in.
+    check({"available here", Available}, is_integer(Available) andalso Available > 0),
+    %% Categories that are not counted yet need additional memory for their counters.
     Bytes = fun(Mask) -> maps:get(bytes, Source:expected_locks([process], Mask)) end,
-    check("as they are", Bytes(?ALL) + 5 * 1000 * erlang:system_info(process_count), Bytes(?FEW)).
+    check("additional counters", Bytes(?ALL) + 5 * 1000 * erlang:system_info(process_count), Bytes(?DEFAULT)).
 
-%% Each of these ends what counts in its own way.
-mask_is_put_back(Target) ->
+%% Counting ends in a different way each time.
+mask_is_restored(Target) ->
     check("all", ?ALL, mask(Target)),
     Db = #{categories => [<<"db">>], for_ms => 60000},
     Begin = fun() ->
                 Agent = join(Target),
-                ask(Agent, 1, Db),
+                request(Agent, 1, Db),
                 wait(fun() -> mask(Target) =:= [db] end, 10000),
                 Agent
             end,
-    Back = fun(How) ->
-               try wait(fun() -> mask(Target) =:= ?ALL andalso not is_counting(Target) end, 5000)
-               catch exit:{waited_in_vain, _, _} -> exit({not_back, How, mask(Target), is_counting(Target)})
-               end,
-               clean(Target)
-           end,
-    #{told := ok} = value(locks, agent_client:sample(Begun = join(Target), 1, [{locks, #{categories => [<<"db">>], for_ms => 200}}])),
-    check("back when it is told", {?ALL, false}, {mask(Target), is_counting(Target)}),
-    {beamtune, left} = agent_client:leave(Begun),
+    CheckMask = fun(EndedBy) ->
+                    try wait(fun() -> mask(Target) =:= ?ALL andalso not is_counting(Target) end, 5000)
+                    catch exit:{wait_timeout, _, _} -> exit({not_restored, EndedBy, mask(Target), is_counting(Target)})
+                    end,
+                    clean(Target)
+                end,
+    #{told := ok} = value(locks, agent_client:sample(First = join(Target), 1, [{locks, #{categories => [<<"db">>], for_ms => 200}}])),
+    check("restored when the answer arrives", {?ALL, false}, {mask(Target), is_counting(Target)}),
+    {beamtune, left} = agent_client:leave(First),
     {beamtune, left} = agent_client:leave(Begin()),
-    Back(left),
+    CheckMask(left),
     #{agent := Agent, session := Session} = Begin(),
     exit(Agent, kill),
     receive {'EXIT', Session, {beamtune, agent_ended, _}} -> ok after 5000 -> exit(session_stays) end,
-    Back(agent),
+    CheckMask(agent),
     #{session := Keeper} = Begin(),
     exit(Keeper, kill),
     receive {'EXIT', Keeper, killed} -> ok after 5000 -> exit(session_stays) end,
-    Back(keeper),
-    Client = apart(fun() -> Begin(), receive after infinity -> ok end end),
+    CheckMask(keeper),
+    Client = spawn_client(fun() -> Begin(), receive after infinity -> ok end end),
     wait(fun() -> mask(Target) =:= [db] end, 10000),
     exit(Client, kill),
-    Back(client),
+    CheckMask(client),
     #{agent := Shared} = Third = Begin(),
     {links, [Collector]} = call(Target, erlang, process_info, [Shared, links]),
     exit(Collector, kill),
     #{items := [{locks, error, _, _, _}]} = answer(1),
     {beamtune, left} = agent_client:leave(Third),
-    Back(collector),
+    CheckMask(collector),
     Fourth = Begin(),
     exit(call(Target, erlang, whereis, [beamtune_counts_locks]), kill),
     #{told := lost} = value(locks, answer(1)),
     {beamtune, left} = agent_client:leave(Fourth),
-    Back(holder),
-    %% And so while the counts are collected, for which there is no dirty scheduler just now.
+    CheckMask(holder),
+    %% While the counts are read, which waits for a dirty scheduler: all are occupied.
     #{agent := Late} = Fifth = join(Target),
-    ask(Fifth, 1, Db#{for_ms => 1000}),
+    request(Fifth, 1, Db#{for_ms => 1000}),
     wait(fun() -> mask(Target) =:= [db] end, 10000),
     Holder = call(Target, erlang, whereis, [beamtune_counts_locks]),
-    Held = {current_function, {agent_client:name(), is_over, 3}},
-    wait(fun() -> call(Target, erlang, process_info, [Holder, current_function]) =:= Held end, 10000),
+    Waiting = {current_function, {agent_client:name(), is_over, 3}},
+    wait(fun() -> call(Target, erlang, process_info, [Holder, current_function]) =:= Waiting end, 10000),
     Dirty = call(Target, erlang, system_info, [dirty_cpu_schedulers]),
     [call(Target, erlang, spawn, [erts_debug, dirty_cpu, [wait, 6000]]) || _ <- lists:seq(1, Dirty)],
-    {links, [Counter]} = call(Target, erlang, process_info, [Late, links]),
-    %% The agent, the reader, and the one between.
-    wait(fun() -> {links, Links} = call(Target, erlang, process_info, [Counter, links]), length(Links) =:= 3 end, 10000),
+    {links, [Collector5]} = call(Target, erlang, process_info, [Late, links]),
+    %% The agent, the reader, and the process that reads the counts.
+    wait(fun() -> {links, Links} = call(Target, erlang, process_info, [Collector5, links]), length(Links) =:= 3 end, 10000),
     exit(Holder, kill),
     #{told := ok, disturbed := false} = value(locks, answer(1)),
     {beamtune, left} = agent_client:leave(Fifth),
-    Back(holder_while_collecting).
+    CheckMask(holder_while_collecting).
 
 one_at_a_time(Target) ->
     First = join(Target),
-    ask(First, 1, #{for_ms => 3000}),
-    wait(fun() -> mask(Target) =:= ?FEW end, 10000),
-    Second = apart(fun() ->
+    request(First, 1, #{for_ms => 3000}),
+    wait(fun() -> mask(Target) =:= ?DEFAULT end, 10000),
+    Second = spawn_client(fun() ->
                        Agent = join(Target),
                        Value = value(locks, agent_client:sample(Agent, 1, [{locks, #{for_ms => 100}}])),
                        {Value, agent_client:leave(Agent)}
@@ -363,26 +365,26 @@ too_large(Target) ->
     #{told := too_large, estimate := #{reserved_bytes := Reserved, bytes := Bytes}} =
         value(locks, agent_client:sample(Agent, 1, [{locks, #{for_ms => 100, max_bytes => 1000}}])),
     check({"bytes", Bytes, Reserved}, Bytes > 100000 andalso Bytes < Reserved),
-    check("not begun anew", lists:sum([T || {_, {T, _, _}, _} <- places(Target, db_tab, marked)]), fun(Tries) -> Tries > 900 end),
-    %% More than was expected: the process that collects them ends, and nothing else does.
-    Slots = call(Target, unnamed_tables, [3000]),
-    #{estimate := #{locks := Few}} = value(locks, agent_client:sample(Agent, 2, [{locks, #{estimate => true}}])),
-    call(Target, stop, [Slots]),
-    #{estimate := #{locks := Fewer}} = value(locks, agent_client:sample(Agent, 3, [{locks, #{estimate => true}}])),
-    check({"tables", Few, Fewer}, Few - Fewer >= 6000),
+    check("counts not cleared", lists:sum([T || {_, {T, _, _}, _} <- places(Target, db_tab, marked)]), fun(Tries) -> Tries > 900 end),
+    %% The estimate includes the locks of tables.
+    Tables = call(Target, unnamed_tables, [3000]),
+    #{estimate := #{locks := WithTables}} = value(locks, agent_client:sample(Agent, 2, [{locks, #{estimate => true}}])),
+    call(Target, stop, [Tables]),
+    #{estimate := #{locks := Without}} = value(locks, agent_client:sample(Agent, 3, [{locks, #{estimate => true}}])),
+    check({"tables", WithTables, Without}, WithTables - Without >= 6000),
     check("mask", ?ALL, mask(Target)),
     {beamtune, left} = agent_client:leave(Agent),
     call(Target, stop, [Table]).
 
-%% All dirty schedulers are taken, so nothing begins.
+%% All dirty schedulers are occupied, so counting cannot begin.
 too_late(Target) ->
     Dirty = call(Target, erlang, system_info, [dirty_cpu_schedulers]),
     Agent = join(Target),
     agent_client:sample(Agent, 1, [procs]),
-    Held = [call(Target, erlang, spawn, [erts_debug, dirty_cpu, [wait, 4000]]) || _ <- lists:seq(1, Dirty)],
+    Occupying = [call(Target, erlang, spawn, [erts_debug, dirty_cpu, [wait, 4000]]) || _ <- lists:seq(1, Dirty)],
     receive after 300 -> ok end,
     #{told := no_answer} = value(locks, agent_client:sample(Agent, 2, [{locks, #{for_ms => 100, limit_ms => 1000}}])),
-    wait(fun() -> [] =:= [P || P <- Held, call(Target, erlang, is_process_alive, [P])] end, 20000),
+    wait(fun() -> [] =:= [P || P <- Occupying, call(Target, erlang, is_process_alive, [P])] end, 20000),
     wait(fun() -> not is_counting(Target) andalso mask(Target) =:= ?ALL end, 10000),
     #{told := ok} = value(locks, agent_client:sample(Agent, 3, [{locks, #{for_ms => 100}}])),
     {beamtune, left} = agent_client:leave(Agent).
@@ -408,7 +410,7 @@ owners(Target) ->
     {beamtune, left} = agent_client:leave(Agent),
     [call(Target, stop, [P]) || P <- [Sink | Tables]].
 
-%% 100,000 locks, and each is copied nowhere.
+%% 100,000 locks: a copy of their counts would double the memory that reading them takes.
 many_processes(Target) ->
     Idle = call(Target, idle, [20000]),
     Agent = join(Target),
@@ -424,7 +426,7 @@ many_processes(Target) ->
     [check({"class", C}, [N || {Name, <<"proclock">>, N, _} <- Classes, Name =:= C], fun([N]) -> N >= 20000 end)
      || C <- [<<"proc_main">>, <<"proc_msgq">>, <<"proc_btm">>, <<"proc_status">>, <<"proc_trace">>]],
     check("mask", ?ALL, mask(Target)),
-    %% Those of so many are not counted again once they were left out, which is told, and costs no memory.
+    %% With that many processes, `process' is not restored in the mask after it was left out. The answer says so, and no memory is lost.
     Before = resident_bytes(Target),
     #{told := ok, left_out := [<<"process">>]} = value(locks, agent_client:sample(Agent, 3, [{locks, #{for_ms => 200}}])),
     After = resident_bytes(Target),
@@ -442,8 +444,8 @@ resident_bytes(Target) ->
 
 disturbed(Target) ->
     Agent = join(Target),
-    ask(Agent, 1, #{for_ms => 2000}),
-    wait(fun() -> mask(Target) =:= ?FEW end, 10000),
+    request(Agent, 1, #{for_ms => 2000}),
+    wait(fun() -> mask(Target) =:= ?DEFAULT end, 10000),
     receive after 500 -> ok end,
     call(Target, erts_debug, lcnt_clear, []),
     #{told := ok, disturbed := true} = value(locks, answer(1)),
@@ -452,8 +454,8 @@ disturbed(Target) ->
 
 foreign_mask(Target) ->
     Agent = join(Target),
-    ask(Agent, 1, #{for_ms => 1000}),
-    wait(fun() -> mask(Target) =:= ?FEW end, 10000),
+    request(Agent, 1, #{for_ms => 1000}),
+    wait(fun() -> mask(Target) =:= ?DEFAULT end, 10000),
     call(Target, erts_debug, lcnt_control, [mask, [io]]),
     #{told := ok, disturbed := true} = value(locks, answer(1)),
     {beamtune, left} = agent_client:leave(Agent),
@@ -463,7 +465,7 @@ foreign_mask(Target) ->
 only_plain_data(Target) ->
     Agent = join(Target),
     Value = value(locks, agent_client:sample(Agent, 1, [{locks, #{for_ms => 100, top => 2000, categories => [atom_to_binary(C, utf8) || C <- ?ALL]}}])),
-    check("told", ok, maps:get(told, Value)),
+    check("counted", ok, maps:get(told, Value)),
     plain(Value),
     {beamtune, left} = agent_client:leave(Agent).
 

@@ -1,8 +1,8 @@
-%% @doc Target nodes, and what all tests of the agent need: how a node is started, called and ended, a client of the agent on it,
-%% and what holds.
+%% @doc Functions shared by all tests of the agent: starting, calling and stopping target nodes, clients of the agent on them, waiting
+%% for conditions, and assertions.
 -module(agent_nodes).
 -export([start/4, start/5, start_lcnt/3, with_lcnt/2, node_of/1, printed/1, stop/1, call/3, call/4]).
--export([wait/2, settled/1, while_steady/2, agree/4, check/2, check/3, clean/1, clean/2, join/1, join/2, items/1, value/2, apart/1, result/1]).
+-export([wait/2, settled/1, while_steady/2, agree/4, check/2, check/3, clean/1, clean/2, join/1, join/2, items/1, value/2, spawn_client/1, result/1]).
 -export_type([target/0]).
 
 -include("agent_test.hrl").
@@ -11,16 +11,16 @@
 
 start(Release, Root, Beams, Flags) -> start(Release, Root, Beams, Flags, "exec").
 
-%% Exec: how the shell becomes the node.
+%% Exec: the shell command that replaces the shell with the node.
 start(Release, Root, Beams, Flags, Exec) -> start(Release, Root, Beams, Flags, Exec, "erl").
 
-%% Erlang: the program, as the release's root has it.
+%% Erlang: the program to start, within the release's root.
 start(Release, Root, Beams, Flags, Exec, Erlang) ->
     Node = list_to_atom(lists:concat(["target", Release, "_", os:getpid(), "_", erlang:unique_integer([positive]),
                                       "@127.0.0.1"])),
     Erl = [Erlang, "-noinput", "-name", atom_to_list(Node), "-setcookie", atom_to_list(erlang:get_cookie()), "-pa", Beams
            | Flags],
-    %% The shell tells its own pid and becomes the node.
+    %% The shell prints its pid, which becomes that of the node.
     Command = case Root of "/" -> [Exec, "\"$@\""]; _ -> [Exec, "chroot", Root, "\"$@\""] end,
     Args = ["-c", "echo $$; " ++ lists:append(lists:join(" ", Command)), "sh" | Erl],
     Self = self(),
@@ -34,7 +34,7 @@ start(Release, Root, Beams, Flags, Exec, Erlang) ->
     wait(fun() -> net_adm:ping(Node) =:= pong andalso element(1, call(Node, init, get_status, [])) =:= started end, 20000),
     #target{node = Node, os_pid = OsPid, release = list_to_integer(Release), root = Root, beams = Beams, log = Log}.
 
-%% A node whose emulator counts locks, of the same release; `none' where nobody has said which erl starts one.
+%% Starts a node whose emulator counts locks, of the same release; `none' if BEAMTUNE_LCNT_<Release> is not set.
 -spec start_lcnt(string(), string(), string()) -> target() | none.
 start_lcnt(Release, Root, Beams) ->
     case os:getenv("BEAMTUNE_LCNT_" ++ Release) of
@@ -42,11 +42,11 @@ start_lcnt(Release, Root, Beams) ->
         Erlang -> start(Release, Root, Beams, [], "exec", Erlang)
     end.
 
-%% Runs a test on such a node, which is to be left as it was, too.
+%% Runs a test on such a node, which has to be in its initial state afterwards, too.
 -spec with_lcnt(target(), fun((target()) -> term())) -> ok.
 with_lcnt(#target{release = Release, root = Root, beams = Beams}, Test) ->
     case start_lcnt(integer_to_list(Release), Root, Beams) of
-        none -> io:format("skipped, because BEAMTUNE_LCNT_~b names no erl whose emulator counts locks~n", [Release]);
+        none -> io:format("skipped, because BEAMTUNE_LCNT_~b is not set: no erl whose emulator counts locks~n", [Release]);
         Lcnt ->
             try
                 Test(Lcnt),
@@ -59,7 +59,7 @@ with_lcnt(#target{release = Release, root = Root, beams = Beams}, Test) ->
 -spec node_of(target()) -> node().
 node_of(#target{node = Node}) -> Node.
 
-%% What the node prints.
+%% Collects the node's output.
 log(Port, Text) ->
     receive
         {Port, {data, More}} -> log(Port, <<Text/binary, More/binary>>);
@@ -82,7 +82,7 @@ call(#target{node = Node}, Function, Args) -> call(Node, agent_target, Function,
 call(#target{node = Node}, Module, Function, Args) -> erpc:call(Node, Module, Function, Args);
 call(Node, Module, Function, Args) -> erpc:call(Node, Module, Function, Args).
 
-%% Waits for a condition.
+%% Waits for a condition, and returns how long that took, in milliseconds.
 wait(Condition, Ms) -> wait(Condition, Ms, erlang:monotonic_time(millisecond)).
 
 wait(Condition, Ms, Begin) ->
@@ -90,11 +90,11 @@ wait(Condition, Ms, Begin) ->
         true -> erlang:monotonic_time(millisecond) - Begin;
         false ->
             erlang:monotonic_time(millisecond) - Begin > Ms andalso
-                exit({waited_in_vain, Ms, process_info(self(), current_stacktrace)}),
+                exit({wait_timeout, Ms, process_info(self(), current_stacktrace)}),
             receive after 10 -> wait(Condition, Ms, Begin) end
     end.
 
-%% A reading that is the same twice, some time apart.
+%% Reads until two readings, 20 ms spawn_client, are equal.
 settled(Read) -> settled(Read, Read(), 500).
 
 settled(_, Last, 0) -> exit({does_not_settle, Last});
@@ -105,7 +105,7 @@ settled(Read, Last, Tries) ->
         Other -> settled(Read, Other, Tries - 1)
     end.
 
-%% What is read while a gauge is the same before and after: {gauge, what was read}.
+%% {gauge, value}: a value that was read while the gauge was the same before and after.
 while_steady(Gauge, Read) -> while_steady(Gauge, Read, Gauge(), 200).
 
 while_steady(_, _, Last, 0) -> exit({does_not_hold_still, Last});
@@ -116,9 +116,9 @@ while_steady(Gauge, Read, Before, Tries) ->
         After -> while_steady(Gauge, Read, After, Tries - 1)
     end.
 
-%% As while_steady/2, until what Compare(gauge, what was read) gives as {expected, found} is the same: a node at rest
-%% still takes and frees a block for a request now and then, and a gauge that is the same before and after does not
-%% see it. An agent that counts wrongly never agrees.
+%% Repeats while_steady/2 until Compare(gauge, value) returns two equal terms, {expected, found}. An idle node still allocates and
+%% frees a block for a request now and then, and equal gauges before and after do not show that. Wrong counts of the agent never
+%% agree.
 agree(What, Gauge, Read, Compare) -> agree(What, Gauge, Read, Compare, 50).
 
 agree(What, Gauge, Read, Compare, Tries) ->
@@ -136,13 +136,13 @@ check(What, Expected, Found) -> exit({What, {expected, Expected}, {found, Found}
 check(_, true) -> ok;
 check(What, Found) -> exit({What, Found}).
 
-%% The node is as it was before. How long it takes for that is measured by `make safety'; here others use the machine.
+%% Waits until the node is in its initial state. `make safety' measures how long that takes; here, other work uses the host, too.
 clean(Target) -> clean(Target, ?CLEAN).
 
 clean(Target, Expected) ->
     State = fun() -> call(Target, state, [agent_client:name()]) end,
     try wait(fun() -> State() =:= Expected end, 20000)
-    catch exit:{waited_in_vain, _, _} -> exit({not_clean, State()})
+    catch exit:{wait_timeout, _, _} -> exit({not_clean, State()})
     end.
 
 join(#target{node = Node}) -> agent_client:join(Node, #{}).
@@ -157,15 +157,15 @@ value(Item, Sample) ->
         Other -> exit({Item, Other})
     end.
 
-%% Runs a function in a process of its own, which is a client of its own.
-apart(Fun) ->
+%% Runs a function in a separate process, which is a separate client.
+spawn_client(Fun) ->
     Self = self(),
     spawn_link(fun() -> Self ! {self(), Fun()} end).
 
-%% Whoever joined traps exits: then the end of the other one is a message.
+%% The result of the function of spawn_client/1. A caller that has joined traps exits, so a failure arrives as a message.
 result(Pid) ->
     receive
         {Pid, Result} -> Result;
-        {'EXIT', Pid, Reason} when Reason =/= normal -> exit({apart, Reason})
+        {'EXIT', Pid, Reason} when Reason =/= normal -> exit({client_failed, Reason})
     after 60000 -> exit(no_result)
     end.

@@ -1,5 +1,5 @@
-%% @doc Tests of what the agent takes and tells: the shape of each item, the fixtures, what is refused, and what is never told.
-%% Part of agent_test, which runs them.
+%% @doc Tests of requests and answers: the shape of each item, the fixtures, refused requests, and secrets that must not leave the node.
+%% Run by agent_test.
 -module(agent_protocol_test).
 -export([tests/0]).
 
@@ -7,20 +7,20 @@
 
 -import(agent_nodes, [call/3, call/4, check/2, check/3, items/1, join/1, join/2, node_of/1, value/2, wait/2]).
 
-%% Name, what to do, the node's flags.
+%% See agent_test:tests/0.
 tests() ->
-    [{"every_item_is_answered_in_the_documented_shape", fun every_item/1},
+    [{"every_item_has_the_documented_keys", fun every_item/1},
      {"answers_hold_only_binaries_numbers_and_known_atoms", fun only_plain_data/1},
-     {"the_fixtures_are_of_this_protocol", fun fixtures/1},
+     {"fixtures_match_this_protocol", fun fixtures/1},
      {"a_wrong_beam_changes_nothing", fun wrong_beam/1, [], prints},
-     {"bad_requests_are_refused_and_harm_nothing", fun bad_requests/1},
-     {"a_second_sample_meanwhile_is_refused_as_busy", fun busy/1},
+     {"bad_requests_are_refused", fun bad_requests/1},
+     {"a_second_sample_at_the_same_time_is_refused_as_busy", fun busy/1},
      {"secrets_do_not_leave_the_node", fun secrets/1,
       ["-rabbit", "default_pass", "\"S3cr3t\"", "-kernel", "net_ticktime", "30", "my_key", "\"S3cr3t\"", "-user_flag", "S3cr3t",
        "-extra", "--password=S3cr3t"]},
-     {"timers_are_told_by_their_bytes", fun fixed_kinds/1},
-     {"without_their_allocator_no_kinds_are_told", fun no_fixed_kinds/1, ["+MFe", "false"]},
-     {"disabled_allocators_are_told", fun disabled_allocators/1, ["+MBe", "false"]},
+     {"bytes_of_timers_are_reported", fun fixed_kinds/1},
+     {"kinds_of_fix_alloc_are_missing_if_it_is_disabled", fun no_fixed_kinds/1, ["+MFe", "false"]},
+     {"disabled_allocators_are_reported", fun disabled_allocators/1, ["+MBe", "false"]},
      {"settings_of_log_handlers_are_read", fun log_handlers/1}].
 
 %%% Answers ---------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ every_item(Target) ->
     check("unknown item", {unsupported, #{}}, begin {_, S, _, _, V} = lists:last(items(Sample)), {S, V} end),
     [has_keys(Item, value(Item, Sample)) || Item <- [facts | ?HOT] ++ ?SLOW],
     #{begin_ns := Begin, end_ns := End, clients := 1, agent := Own} = Sample,
-    check("time goes on", Begin < End),
+    check("end after begin", Begin < End),
     has_keys(agent, Own),
     Facts = value(facts, Sample),
     check("release", Target#target.release, binary_to_integer(maps:get(otp_release, Facts))),
@@ -43,12 +43,12 @@ every_item(Target) ->
     check("features", Target#target.release >= 25, lists:member(<<"parent">>, maps:get(features, Facts))),
     Threads = maps:get(threads, value(msacc, Sample)),
     check("threads", maps:get(schedulers, Facts), length([T || {scheduler, _, _} = T <- Threads])),
-    check("rows", maps:get(schedulers, Facts) + maps:get(dirty_cpu_schedulers, Facts) + maps:get(dirty_io_schedulers, Facts),
+    check("rows of all schedulers", maps:get(schedulers, Facts) + maps:get(dirty_cpu_schedulers, Facts) + maps:get(dirty_io_schedulers, Facts),
           length(maps:get(rows, value(scheduler_wall_time, Sample)))),
     check("all processes", value(counts, Sample), fun(#{processes := P}) -> abs(P - maps:get(total, value(procs, Sample))) < 5 end),
     {beamtune, left} = agent_client:leave(Agent).
 
-%% The Rust side is tested on these bytes: so they must be what the agent takes and gives.
+%% The Rust client is tested with the fixtures, so these have to match the agent.
 fixtures(#target{release = Release} = Target) ->
     Read = fun(Name) ->
                {ok, Bytes} = file:read_file(filename:join(os:getenv("AGENT_FIXTURES"), Name ++ ".etf")),
@@ -57,13 +57,13 @@ fixtures(#target{release = Release} = Target) ->
     Answer = fun(Name) -> Read(lists:concat(["r", Release, "-", Name])) end,
     [{'Beam', _}, {'Client', _}, {'Name', _}, {'Options', Options}] = Read("request-bindings"),
     #{agent := Pid, joined := Joined} = Agent = join(Target, Options),
-    {beamtune, joined, Told} = Answer("joined"),
-    check("joined", lists:sort(maps:keys(Joined)), lists:sort(maps:keys(Told))),
+    {beamtune, joined, JoinedFixture} = Answer("joined"),
+    check("joined", lists:sort(maps:keys(Joined)), lists:sort(maps:keys(JoinedFixture))),
     agent_client:sample(Agent, 1, [procs]),
     [begin
          Request = Read("request-" ++ Name),
-         {Items, Found} = {answered(Pid, Request, 30), Answer(Name)},
-         {beamtune, sample, _, #{items := Recorded} = Sample} = Found,
+         Items = answered(Pid, Request, 30),
+         {beamtune, sample, _, #{items := Recorded} = Sample} = Answer(Name),
          has_keys(sample, Sample),
          has_keys(agent, maps:get(agent, Sample)),
          check("items", [{N, S} || {N, S, _, _, _} <- Items], [{N, S} || {N, S, _, _, _} <- Recorded]),
@@ -82,7 +82,7 @@ fixtures(#target{release = Release} = Target) ->
     Pid ! setelement(2, Read("request-leave"), self()),
     receive {beamtune, left, #{remaining := 0}} -> ok after 5000 -> exit(no_answer) end.
 
-%% What is told for such a request. Code is not listed while a scheduler is late, as on a busy machine any may be.
+%% The answer to a request. Retries while code cannot be listed, since on a busy host a scheduler may not answer in time.
 answered(Pid, Request, Tries) ->
     Seq = element(3, Request),
     Pid ! setelement(2, Request, self()),
@@ -143,7 +143,7 @@ keys(holders) -> [total, scanned, rows, binaries, bytes, complete];
 keys(collect) ->
     [how, processes, chosen, largest, rest_bytes, collected, gone, no_answer, large, heap_before, heap_after, binary_before,
      binary_after, by_chance, memory_before, memory_after, us, longest_us, late_ms, queue, stopped, rows];
-%% Of an emulator that counts no locks.
+%% With an emulator that does not count locks.
 keys(locks) -> [told];
 keys(allocators) -> [disabled, instances, foreign, fixed, mseg, mmap];
 keys(part) -> [total, scanned, round, part, last].
@@ -158,7 +158,7 @@ only_plain_data(Target) ->
                  {ok, Found, _} = erl_scan:string(unicode:characters_to_list(Source)),
                  Found
              end,
-    %% Those of the agent's source, and the VM's own sets: states, thread types, statuses, and so on.
+    %% The atoms in the agent's source, and those of the VM: states, thread types, statuses and so on.
     Known = sets:from_list([A || File <- [Main | Parts], {atom, _, A} <- Tokens(File)]
                            ++ [aux, check_io, emulator, gc, other, port, sleep, scheduler, dirty_cpu_scheduler,
                                dirty_io_scheduler, async, poll, waiting, running, runnable, suspended, exiting,
@@ -188,7 +188,7 @@ secrets(#target{release = Release} = Target) ->
     Agent = join(Target),
     Facts = value(facts, agent_client:sample(Agent, 1, [facts])),
     Bytes = term_to_binary(Facts),
-    [check({"told", Secret}, nomatch, binary:match(Bytes, Secret)) || Secret <- [<<"S3cr3t">>, atom_to_binary(erlang:get_cookie(), utf8)]],
+    [check({"leaked", Secret}, nomatch, binary:match(Bytes, Secret)) || Secret <- [<<"S3cr3t">>, atom_to_binary(erlang:get_cookie(), utf8)]],
     check("variable", [<<"+sbwt">>, <<"none">>, <<"-sname">>, <<"foo">>, <<"+A">>, <<"4">>],
           proplists:get_value(<<"ERL_FLAGS">>, maps:get(env, Facts))),
     check("kernel", [<<"net_ticktime">>, <<"30">>], proplists:get_value(<<"kernel">>, maps:get(init_args, Facts))),
@@ -224,11 +224,11 @@ fixed_kinds(Target) ->
     Waiting = spawn(node_of(Target), timer, sleep, [infinity]),
     Before = Bytes(1, <<"bif_timer">>),
     [call(Target, erlang, send_after, [600000, Waiting, none]) || _ <- lists:seq(1, 200)],
-    %% 152 bytes each, and those of who calls meanwhile.
+    %% 152 bytes each, and possibly the timers of other calls at the same time.
     check("timers", Bytes(2, <<"bif_timer">>) - Before, fun(More) -> More >= 200 * 150 andalso More =< 220 * 160 end),
     check("monitors and links", [is_integer(Bytes(3, Kind)) || Kind <- [<<"monitor">>, <<"link">>, <<"proc">>]], [true, true, true]),
     exit(Waiting, kill),
-    %% They go with who is to get them.
+    %% They are cancelled when their receiver ends.
     wait(fun() -> Bytes(erlang:unique_integer([positive]), <<"bif_timer">>) - Before < 20 * 160 end, 5000),
     agent_client:leave(Agent).
 
@@ -245,9 +245,9 @@ wrong_beam(#target{node = Node, release = Release} = Target) ->
         _ ->
             Wrong = case Release of 23 -> "agent-r25.beam"; _ -> "agent-r23.beam" end,
             Session = agent_client:inject(Node, #{}, Wrong),
-            receive {'EXIT', Session, {beamtune, load_failed, Why}} -> check("why", is_binary(Why))
+            receive {'EXIT', Session, {beamtune, load_failed, Why}} -> check("reason", is_binary(Why))
             after 5000 -> exit(not_refused) end,
-            check("at once", ?CLEAN, call(Target, state, [agent_client:name()]))
+            check("clean immediately", ?CLEAN, call(Target, state, [agent_client:name()]))
     end.
 
 bad_requests(Target) ->
@@ -256,7 +256,10 @@ bad_requests(Target) ->
     Refused = [{sample, self(), 1, [], #{}}, {sample, self(), 1, lists:duplicate(33, counts), #{}}, {sample, self(), 1, foo, #{}},
                {sample, self(), 1, Improper, #{}}, {sample, self(), foo, [counts], #{}}, {sample, self(), 1, [counts]},
                {nonsense, self()}, {nonsense, self(), 1}, {item, self(), x}],
-    [begin Pid ! R, receive {beamtune, bad_request, Why} -> check("why", is_binary(Why)) after 2000 -> exit({not_refused, R}) end end || R <- Refused],
+    [begin
+         Pid ! R,
+         receive {beamtune, bad_request, Why} -> check("reason", is_binary(Why)) after 2000 -> exit({not_refused, R}) end
+     end || R <- Refused],
     Stranger = spawn(fun() -> receive after infinity -> ok end end),
     Dropped = [foo, {foo}, {sample, Stranger, 1, [counts], #{}}, {leave, Stranger}, {finished, self(), x},
                {timeout, make_ref(), {item, self()}}, {'EXIT', self(), normal}, <<1>>, [],

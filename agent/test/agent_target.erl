@@ -1,23 +1,29 @@
-%% @doc What the tests make a target node do. Compiled for OTP 23 and for 25 to 29.
+%% @doc Loads that the tests start on a target node. Compiled for OTP 23 and for 25 to 29.
+%%
+%% Most functions spawn a process that owns or is linked to everything else (see keep/1), and return it; stop/1 ends all of it.
 -module(agent_target).
--export([giving/2, given/1, init/1, supervised/1, start_child/1, child/1, respawned/1,
-         contended/4, contend/3, idle/1, broker/0, mnesia/0, traces/1, tracers/1, programs/1, unsent/1, busy/1, collecting/1, large/1, large_child/1, binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, collected/1, depth/0, hanging/0, hang/2, hung_until/1, flood/1, named/1, labelled/1, short_lived/1, toiling/0, tables/1, unnamed_tables/1, churn_tables/1, sessions/0, add_sessions/4, keeping/0, receiving/2, churn_processes/1,
-         population/1, connecting/2, holding/1, holding_for_another/1, held/1, waited_for/1, services/1, listers/1, sending/2, senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
+-export([spawn_with_list/2, wait_with_list/1, init/1, supervised/1, start_child/1, child/1, crash_loop/1, contended/4, contend/3, idle/1,
+         broker/0, mnesia/0, traces/1, tracers/1, programs/1, unsent_data/1, busy/1, garbage_collector/1, large/1, large_child/1,
+         binaries/1, fragmented/4, pools/0, modules/2, sharing/3, garbage/2, count_collected/1, depth/0, hanging/0, hang/2,
+         hung_until/1, flood/1, named/1, labelled/1, short_lived/1, short_jobs/0, tables/1, unnamed_tables/1, churn_tables/1,
+         growing_tables/0, add_rows/4, binary_tables/0, passive_sockets/2, churn_processes/1, population/1, connector/2,
+         unresponsive_server/1, server_that_calls/1, kept_server/1, kept_callee/1, service_addresses/1, list_builders/1,
+         suspended_receivers/2, remote_senders/3, sink/0, stop/1, state/1, watch_long_schedules/1, long_schedules/1]).
 
-%% How many processes of the agent's are making a list just now, and when that was looked at: those that a collector has beside
-%% its reader, and that have one of their own.
-listers(Agent) ->
+%% {number of the agent's processes that are building a list, time of this reading}: processes linked to a collector, in addition to its
+%% reader, that are linked to another process.
+list_builders(Agent) ->
     process_flag(priority, max),
     Links = fun(Pid) -> case process_info(Pid, links) of {links, L} -> L; undefined -> [] end end,
-    Making = [Lister || Collector <- Links(Agent), Lister <- Links(Collector), Lister =/= Agent, length(Links(Lister)) > 1],
-    {length(Making), erlang:monotonic_time(nanosecond)}.
+    Building = [Builder || Collector <- Links(Agent), Builder <- Links(Collector), Builder =/= Agent, length(Links(Builder)) > 1],
+    {length(Building), erlang:monotonic_time(nanosecond)}.
 
-%% A supervisor, `its_supervisor', of one child, `its_child', that ends again and again in such a way; linked to the one that is returned.
+%% A supervisor, `its_supervisor', with a child, `its_child', that repeatedly ends in this way.
 supervised(How) ->
     keep(fun() -> register(its_callee, self()), {ok, _} = supervisor:start_link({local, its_supervisor}, ?MODULE, How) end).
 
-%% One that fails, and a sibling that is ended and started again each time.
-init(line) ->
+%% A child that fails, and a sibling that is terminated and restarted each time.
+init(siblings) ->
     {ok, {{rest_for_one, 1000, 1}, [{Child, {?MODULE, start_child, [Child]}, permanent, 1000, worker, [?MODULE]} || Child <- [error, sibling]]}};
 init(How) ->
     {ok, {{one_for_one, 1000, 1}, [{child, {?MODULE, start_child, [How]}, permanent, 1000, worker, [?MODULE]}]}}.
@@ -34,41 +40,41 @@ child(How) ->
     case How of
         heap -> lists:seq(1, 1000000);
         call -> gen_server:call(its_callee, never, 1);
-        in_order -> exit({shutdown, <<"card 4111">>});
+        shutdown -> exit({shutdown, <<"card 4111">>});
         error -> fails(<<"card 4111">>)
     end.
 
 fails(Secret) -> error({badmatch, Secret}).
 
-%% A process, `its_child', that ends with such a reason again and again, without a supervisor.
-respawned(Reason) ->
+%% A process, `its_child', without a supervisor, that repeatedly ends with this reason.
+crash_loop(Reason) ->
     spawn(fun() -> respawn(fun() -> register(its_child, self()), receive after 200 -> exit(Reason) end end) end).
 
 respawn(Fun) ->
     {_, Monitor} = spawn_monitor(Fun),
     receive {'DOWN', Monitor, process, _, _} -> respawn(Fun) end.
 
-%% A process of this name that connects to that node again and again.
-connecting(Name, Node) ->
+%% A process with this name that repeatedly connects to a node.
+connector(Name, Node) ->
     keep(fun() -> spawn_link(fun() -> register(Name, self()), connect(Node) end) end).
 
 connect(Node) ->
     net_kernel:connect_node(Node),
     connect(Node).
 
-%% A gen_server-like process that never answers, with a connection to each of two services, and so many that have called it; linked to
-%% the one that is returned, which tells its pid, and the addresses of the services.
-holding(Callers) ->
+%% A process that never answers gen_server calls, with a connection to each of two services, and processes that have called it. See
+%% kept_server/1 and service_addresses/1.
+unresponsive_server(Callers) ->
     keep(fun() ->
              Services = [Service || {Options, Ip} <- [{[{ip, {127, 0, 0, 1}}], "127.0.0.1"}, {[inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}], "[0:0:0:0:0:0:0:1]"}],
                                     {ok, Listen} <- [gen_tcp:listen(0, Options)], Service <- [service(Listen, Ip)]],
-             Holder = spawn_link(fun() ->
+             Server = spawn_link(fun() ->
                                      [{ok, _} = gen_tcp:connect(Address, Port, [Family]) || {Family, Address, Port, _} <- Services],
-                                     hold()
+                                     ignore_calls()
                                  end),
-             put(holder, Holder),
-             put(services, [Told || {_, _, _, Told} <- Services]),
-             [spawn_link(fun() -> took = gen_server:call(Holder, take, infinity) end) || _ <- lists:seq(1, Callers)]
+             put(server, Server),
+             put(service_addresses, [Text || {_, _, _, Text} <- Services]),
+             [spawn_link(fun() -> took = gen_server:call(Server, take, infinity) end) || _ <- lists:seq(1, Callers)]
          end).
 
 service(Listen, Ip) ->
@@ -76,36 +82,36 @@ service(Listen, Ip) ->
     Family = case tuple_size(Address) of 4 -> inet; 8 -> inet6 end,
     {Family, Address, Port, iolist_to_binary([Ip, $:, integer_to_list(Port)])}.
 
-hold() -> receive {'$gen_call', _, _} -> hold() end.
+ignore_calls() -> receive {'$gen_call', _, _} -> ignore_calls() end.
 
-%% The same, but that one monitors a dozen others, and has called another one that is busy with something else.
-holding_for_another(Callers) ->
+%% The same, but the server monitors a dozen processes, and waits in a call of another one that never answers.
+server_that_calls(Callers) ->
     keep(fun() ->
-             Busy = spawn_link(fun() -> receive never -> ok end end),
-             Others = [spawn_link(fun hold/0) || _ <- lists:seq(1, 12)],
-             Holder = spawn_link(fun() ->
+             Callee = spawn_link(fun() -> receive never -> ok end end),
+             Others = [spawn_link(fun ignore_calls/0) || _ <- lists:seq(1, 12)],
+             Server = spawn_link(fun() ->
                                      [monitor(process, Other) || Other <- Others],
-                                     gen_server:call(Busy, stop_one, infinity)
+                                     gen_server:call(Callee, stop_one, infinity)
                                  end),
-             put(holder, Holder),
-             put(busy, Busy),
-             %% Heads of messages are no monitors.
-             [Holder ! {message, N} || N <- lists:seq(1, 1000)],
-             [spawn_link(fun() -> took = gen_server:call(Holder, take, infinity) end) || _ <- lists:seq(1, Callers)]
+             put(server, Server),
+             put(callee, Callee),
+             %% Many message structures, which the agent must not take for monitors.
+             [Server ! {message, N} || N <- lists:seq(1, 1000)],
+             [spawn_link(fun() -> took = gen_server:call(Server, take, infinity) end) || _ <- lists:seq(1, Callers)]
          end).
 
-waited_for(Holding) -> kept(busy, Holding).
+kept_callee(Keeper) -> dictionary_value(callee, Keeper).
 
-held(Holding) -> kept(holder, Holding).
+kept_server(Keeper) -> dictionary_value(server, Keeper).
 
-services(Holding) -> kept(services, Holding).
+service_addresses(Keeper) -> dictionary_value(service_addresses, Keeper).
 
-kept(Key, Holding) ->
-    {dictionary, Dictionary} = process_info(Holding, dictionary),
+dictionary_value(Key, Pid) ->
+    {dictionary, Dictionary} = process_info(Pid, dictionary),
     proplists:get_value(Key, Dictionary).
 
-%% So many processes that get messages while they may not run: half of them lists of so many small integers, the others atoms.
-sending(Receivers, Length) ->
+%% Processes that receive messages while they are suspended: half of them lists of this many small integers, the others atoms.
+suspended_receivers(Receivers, Length) ->
     keep(fun() ->
              All = [spawn_link(fun take_all/0) || _ <- lists:seq(1, Receivers)],
              List = lists:seq(1, Length),
@@ -124,38 +130,36 @@ send_in_turn({Large, Small} = Receivers, List) ->
 
 take_all() -> receive _ -> take_all() end.
 
-%% Ever new processes that work for some milliseconds, one after the other.
-toiling() -> keep(fun() -> spawn_link(fun toil_on/0) end).
+%% One new process after the other, each of which works for some milliseconds.
+short_jobs() -> keep(fun() -> spawn_link(fun run_jobs/0) end).
 
-toil_on() ->
-    {_, Ref} = spawn_monitor(fun() -> toil(lists:seq(1, 1000), 100) end),
-    receive {'DOWN', Ref, process, _, _} -> toil_on() end.
+run_jobs() ->
+    {_, Ref} = spawn_monitor(fun() -> short_job(lists:seq(1, 1000), 100) end),
+    receive {'DOWN', Ref, process, _, _} -> run_jobs() end.
 
-toil(_, 0) -> ok;
-toil(List, Left) -> toil(lists:reverse([X + 1 || X <- List]), Left - 1).
+short_job(_, 0) -> ok;
+short_job(List, Left) -> short_job(lists:reverse([X + 1 || X <- List]), Left - 1).
 
-%% Processes that all send so many bytes to a process of another node, again and again.
-senders(Count, Bytes, Sink) ->
+%% Processes that repeatedly send this many bytes to a process of another node.
+remote_senders(Count, Bytes, Sink) ->
     keep(fun() -> [spawn_link(fun() -> send(binary:copy(<<0>>, Bytes), Sink) end) || _ <- lists:seq(1, Count)] end).
 
 send(Binary, Sink) ->
     Sink ! Binary,
     send(Binary, Sink).
 
-%% Takes everything and keeps nothing.
+%% A process that discards all messages.
 sink() -> spawn(fun Take() -> receive _ -> Take() end end).
 
-%% Processes that end at once, one after the other.
+%% One process after the other that ends immediately.
 short_lived(0) -> ok;
 short_lived(Count) ->
     {Pid, Monitor} = spawn_monitor(fun() -> ok end),
     receive {'DOWN', Monitor, process, Pid, _} -> short_lived(Count - 1) end.
 
-%% Processes that do nothing; linked to the one that is returned.
-%% Programs that end with their ports, each behind one.
-%% Sockets whose process was killed while its peer, which reads nothing, had not taken all: 1 MB and more wait in each. The peers and
-%% the listening socket belong to who is kept.
-unsent(Count) ->
+%% Sockets whose owner was killed before its peer had read everything: each has 1 MB or more of unsent data. The kept process owns the
+%% peers and the listening socket.
+unsent_data(Count) ->
     keep(fun() ->
              {ok, Listening} = gen_tcp:listen(0, [binary, {active, false}, {backlog, Count}]),
              {ok, Number} = inet:port(Listening),
@@ -174,11 +178,12 @@ unsent_to(Listening, Number) ->
     receive {sent, Sender} -> exit(Sender, kill) end,
     receive {'DOWN', Ref, _, _, _} -> ok end.
 
+%% External programs, each with a port; they end with the ports.
 programs(Count) ->
     Cat = os:find_executable("cat"),
     keep(fun() -> [open_port({spawn_executable, Cat}, [stream]) || _ <- lists:seq(1, Count)] end).
 
-%% Traces of the processes linked to Busy, and of all new ones, to one tracer; since OTP 27 of the same in a session, to another one.
+%% Traces the processes linked to Busy, and all new ones, to one tracer; since OTP 27, the former in another session to a second tracer.
 traces(Busy) ->
     {links, Pids} = process_info(Busy, links),
     keep(fun() ->
@@ -197,9 +202,9 @@ traces(Busy) ->
              put(tracers, [Tracer | Others])
          end).
 
-tracers(Tracing) -> kept(tracers, Tracing).
+tracers(Keeper) -> dictionary_value(tracers, Keeper).
 
-%% What of Mnesia's tables is read.
+%% The parts of Mnesia's tables that the agent reads.
 mnesia() ->
     keep(fun() ->
              [ets:new(T, [named_table, public]) || T <- [mnesia_stats, mnesia_gvar]],
@@ -209,7 +214,7 @@ mnesia() ->
                                       {{schema, disc_copies}, [node(), 'other@nowhere']}, {{schema, ram_copies}, []}])
          end).
 
-%% The tables of a RabbitMQ with two queues, a consumer that requeues, and a client that has just come.
+%% RabbitMQ's tables, with two queues, a consumer that requeues messages, and a client that has just connected.
 broker() ->
     make_counters(#{[{protocol, amqp091}] => #{messages_received_total => 20},
                     [{protocol, amqp091}, {queue_type, rabbit_classic_queue}] => #{messages_delivered_total => 1000},
@@ -223,7 +228,7 @@ broker() ->
              [ets:new(T, [named_table, public, {keypos, case T of rabbit_queue -> 2; _ -> 1 end}])
               || T <- [connection_churn_metrics, connection_created, connection_metrics, channel_created, channel_metrics, consumer_created,
                        channel_queue_metrics, queue_coarse_metrics, rabbit_queue, auth_attempt_metrics, node_metrics, node_coarse_metrics]],
-             %% Large enough to be among the top ones.
+             %% Large enough to be among the top processes.
              Named = fun() -> put(process_name, {rabbit_amqqueue_process, {resource, <<"/">>, queue, <<"orders">>}}), forever() end,
              Reader = proc_lib:spawn_opt(Named, [link, {min_heap_size, 50000}]),
              Large = spawn_opt(fun() -> forever() end, [link, {min_heap_size, 100000}]),
@@ -247,24 +252,24 @@ broker() ->
              ets:insert(node_coarse_metrics, {node(), [{disk_free, 40}]})
          end).
 
-%% RabbitMQ's counters, which stay as they are.
+%% Loads a module rabbit_global_counters with constant counters.
 make_counters(Counters) ->
     Function = {function, 1, overview, 0, [{clause, 1, [], [], [erl_parse:abstract(Counters)]}]},
     {ok, Name, Beam} = compile:forms([{attribute, 1, module, rabbit_global_counters}, {attribute, 1, export, [{overview, 0}]}, Function], [binary]),
     {module, Name} = code:load_binary(Name, "made", Beam).
 
-%% So many processes that are started with a list, and wait.
-giving(Count, Elements) ->
+%% Waiting processes that were spawned with a list as their argument.
+spawn_with_list(Count, Elements) ->
     keep(fun() ->
              List = lists:seq(1, Elements),
-             [spawn_link(?MODULE, given, [List]) || _ <- lists:seq(1, Count)]
+             [spawn_link(?MODULE, wait_with_list, [List]) || _ <- lists:seq(1, Count)]
          end).
 
-given(List) -> receive never -> List end.
+wait_with_list(List) -> receive never -> List end.
 
 idle(Count) -> keep(fun() -> [spawn_link(fun forever/0) || _ <- lists:seq(1, Count)] end).
 
-%% A named table of the process that is returned, and so many processes that have each counted something in it so often.
+%% A named table, in which this many processes have each updated a counter this often.
 contended(Name, Options, Processes, Times) ->
     Keeper = keep(fun() -> ets:new(Name, [named_table, public | Options]) end),
     contend(Name, Processes, Times),
@@ -280,24 +285,24 @@ contend(Name, Processes, Times) ->
     [receive {counted, P} -> ok end || P <- Pids],
     ok.
 
-%% Processes that spin.
+%% Processes in a busy loop.
 busy(Count) -> keep(fun() -> [spawn_link(fun spin/0) || _ <- lists:seq(1, Count)] end).
 
-%% So many processes with something on their heaps, and one that collects them all the time; linked to the one that is returned.
-collecting(Count) ->
+%% Processes with data on their heaps, and a process (kept_server/1) that continuously garbage-collects them.
+garbage_collector(Count) ->
     keep(fun() ->
              Pids = [spawn_link(fun() -> put(data, lists:seq(1, 1000)), forever() end) || _ <- lists:seq(1, Count)],
-             put(holder, spawn_link(fun() -> collect_all(Pids) end))
+             put(server, spawn_link(fun() -> collect_all(Pids) end))
          end).
 
 collect_all(Pids) ->
     [true = erlang:garbage_collect(Pid) || Pid <- Pids],
     collect_all(Pids).
 
-%% A process with so many list elements of data.
+%% A process with a list of this many elements.
 large(Elements) -> keep(fun() -> put(data, lists:seq(1, Elements)) end).
 
-%% The same, started as OTP's own behaviours are, by a process that has no name either. Both end with the first one.
+%% {parent, child}: the same, started by proc_lib as OTP's behaviours are, from a parent without a name. The child ends with its parent.
 large_child(Elements) ->
     Self = self(),
     Maker = proc_lib:spawn(fun() ->
@@ -307,15 +312,15 @@ large_child(Elements) ->
                            end),
     receive {Maker, Child} -> receive {Child, large} -> {Maker, Child} end end.
 
-%% A process that refers to so many bytes of binary.
+%% A process that refers to a binary of this many bytes.
 binaries(Bytes) -> keep(fun() -> put(data, binary:copy(<<0>>, Bytes)) end).
 
-%% Processes that each have had so many binaries of about that many bytes, and keep all but a share of them (percent).
+%% Processes that each have allocated this many binaries of about that many bytes, and keep all but a share of them (percent).
 fragmented(Processes, Each, Bytes, Share) ->
     keep(fun() ->
              Self = self(),
              Make = fun() ->
-                        %% No pattern: what one process makes at a stretch lies side by side.
+                        %% A random choice, since binaries that are allocated together are adjacent in memory.
                         All = [binary:copy(<<0>>, Bytes div 2 + erlang:phash2({self(), N}, Bytes)) || N <- lists:seq(1, Each)],
                         put(data, [B || {B, N} <- lists:zip(All, lists:seq(1, Each)), erlang:phash2({N, self()}, 100) >= Share])
                     end,
@@ -324,14 +329,14 @@ fragmented(Processes, Each, Bytes, Share) ->
              [receive {kept, P} -> ok end || P <- Pids]
          end).
 
-%% What the VM counts in the pools: [{{Allocator, Instance}, carriers, bytes}].
+%% The VM's counts of pooled carriers: [{{Allocator, Instance}, carriers, bytes}].
 pools() ->
     [{{atom_to_binary(A, utf8), I}, element(2, lists:keyfind(carriers, 1, Pool)), element(2, lists:keyfind(carriers_size, 1, Pool))}
      || A <- erlang:system_info(alloc_util_allocators), Instances <- [erlang:system_info({allocator, A})], is_list(Instances),
         {instance, I, Data} <- Instances, {mbcs_pool, Pool} <- Data].
 
-%% Loads so many modules of about that many bytes each, which belong to no application; two of them with strange names, and one twice, so
-%% that there is old code of it.
+%% Loads modules that belong to no application, and returns their number: Count, and two more with unusual names. One of them is loaded
+%% twice, so that it has old code.
 modules(Count, Functions) ->
     Names = [list_to_atom("beamtune_target_" ++ integer_to_list(N)) || N <- lists:seq(1, Count)],
     [make_module(Name, Functions) || Name <- ['a b\'c', 'Elixir.Größe' | Names]],
@@ -348,7 +353,7 @@ make_module(Name, Functions) ->
     {ok, Name, Beam} = compile:forms(Forms, [binary]),
     {module, Name} = erlang:load_module(Name, Beam).
 
-%% Processes with next to no heap that refer to the same so many binaries, and each to as many of its own: {pid, those pids}.
+%% {parent, pids}: processes with very small heaps that share this many binaries, and have as many of their own.
 sharing(Processes, Count, Bytes) ->
     Self = self(),
     Pid = spawn(fun() ->
@@ -363,7 +368,7 @@ sharing(Processes, Count, Bytes) ->
     [receive {held, P} -> ok end || P <- Pids],
     {Pid, Pids}.
 
-%% Processes that have all had a list of so many elements, and do nothing since: {pid, those pids}.
+%% {parent, pids}: idle processes with garbage, a list of this many elements.
 garbage(Processes, Elements) ->
     Self = self(),
     Pid = spawn(fun() ->
@@ -379,19 +384,19 @@ garbage(Processes, Elements) ->
     [receive {made, P} -> ok end || P <- Pids],
     {Pid, Pids}.
 
-%% How many of some processes have less than 1000 words of heap.
-collected(Pids) ->
+%% The number of these processes with less than 1000 words of heap.
+count_collected(Pids) ->
     length([P || P <- Pids, {total_heap_size, Words} <- [process_info(P, total_heap_size)], Words < 1000]).
 
-%% How deep hang/1 has to go for at least two seconds on this machine: the shortest of some measurements, because one that
-%% something came between would make it too short by that; and so short ones that on a busy machine nothing comes between some.
+%% The depth with which hang/2 takes at least two seconds on this host. From the shortest of some measurements, since preempted ones
+%% would make it too small; they are so short that some are not preempted even on a busy host.
 depth() ->
     Term = lists:foldl(fun(_, T) -> [T | T] end, [], lists:seq(1, 15)),
     Us = lists:min([element(1, timer:tc(erts_debug, flat_size, [Term])) || _ <- lists:seq(1, 100)]),
     15 + ceil(math:log2(2000000 / max(1, Us))).
 
-%% A process that, when told by hang/2, is inside one call for about as long as 2^Depth steps take: the size of a term that
-%% shares all its parts is found without ever letting another process run.
+%% A process that hang/2 makes execute a single call for about 2^Depth steps: erts_debug:flat_size/1 of a term that shares all its parts
+%% never yields.
 hanging() ->
     spawn(fun() ->
               receive {From, Depth} -> ok end,
@@ -406,10 +411,10 @@ hang(Pid, Depth) ->
     Pid ! {self(), Depth},
     receive {Pid, now} -> ok end.
 
-%% When it could run again, in nanoseconds of its VM.
-hung_until(Pid) -> kept(hung_until, Pid).
+%% When that call has returned, in nanoseconds of the target's monotonic time; `undefined' before.
+hung_until(Pid) -> dictionary_value(hung_until, Pid).
 
-%% A process with so many messages, and as many dictionary entries, that nobody should read them.
+%% A process with this many messages, and a tenth as many entries in its dictionary.
 flood(Count) ->
     Self = self(),
     Pid = proc_lib:spawn(fun() ->
@@ -421,13 +426,13 @@ flood(Count) ->
     [Pid ! {message, N} || N <- lists:seq(1, Count)],
     Pid.
 
-%% Large enough to be among the top ones.
+%% Large enough to be among the top processes.
 named(Name) -> keep(fun() -> register(Name, self()), put(data, lists:seq(1, 50000)) end).
 
 labelled(Label) ->
     keep(fun() -> (binary_to_atom(<<"proc_lib">>, utf8)):set_label(Label), put(data, lists:seq(1, 50000)) end).
 
-%% Named tables, with all options that there are.
+%% Named tables with options for concurrency.
 tables(Names) ->
     keep(fun() ->
              [begin
@@ -439,9 +444,9 @@ tables(Names) ->
 unnamed_tables(Count) ->
     keep(fun() -> [ets:insert(ets:new(table, [public]), [{N, N} || N <- lists:seq(1, 20)]) || _ <- lists:seq(1, Count)] end).
 
-%% Tables with rows of processes, in their key, within it and in another element, or in none; one by time, one that nobody else may read,
-%% one that is compressed, and one with all rows under one key.
-sessions() ->
+%% Tables for add_rows/4, whose objects have a pid as the key, within the key, in another element, or nowhere; an ordered_set, a bag
+%% with all objects under one key, a compressed table, and one with decentralized counters. And a growing private table, `shut'.
+growing_tables() ->
     keep(fun() ->
              [ets:new(Name, [named_table, public | Options])
               || {Name, Options} <- [{by_pid, []}, {by_part, [{keypos, 2}]}, {by_value, [{write_concurrency, true}]}, {of_none, []},
@@ -454,13 +459,13 @@ fill(Table, N) ->
     ets:insert(Table, {N, self()}),
     receive after 1 -> fill(Table, N + 1) end.
 
-%% Rows from a number on, of so many processes that live as long as the tables, and of so many that have ended.
-add_sessions(Keeper, From, Living, Ended) ->
+%% Adds objects with numbers starting at From: for Living processes that live as long as the tables, and Ended processes that have ended.
+add_rows(Keeper, From, Living, Ended) ->
     Self = self(),
     Alive = [spawn(fun() -> link(Keeper), Self ! linked, forever() end) || _ <- lists:seq(1, Living)],
     [receive linked -> ok end || _ <- Alive],
-    Gone = [element(1, spawn_monitor(fun() -> ok end)) || _ <- lists:seq(1, Ended)],
-    [receive {'DOWN', _, process, Pid, _} -> ok end || Pid <- Gone],
+    Dead = [element(1, spawn_monitor(fun() -> ok end)) || _ <- lists:seq(1, Ended)],
+    [receive {'DOWN', _, process, Pid, _} -> ok end || Pid <- Dead],
     Large = lists:seq(1, 100),
     [begin
          ets:insert(by_pid, {Pid, Large}),
@@ -471,11 +476,11 @@ add_sessions(Keeper, From, Living, Ended) ->
          ets:insert(by_time, {{N, Pid}, Large}),
          ets:insert(packed, {Pid, Large}),
          ets:insert(spread, {Pid, Large})
-     end || {N, Pid} <- lists:zip(lists:seq(From, From + Living + Ended - 1), Alive ++ Gone)],
+     end || {N, Pid} <- lists:zip(lists:seq(From, From + Living + Ended - 1), Alive ++ Dead)],
     ok.
 
-%% Tables that hold binaries, each in another way.
-keeping() ->
+%% Tables that hold binaries in different ways.
+binary_tables() ->
     keep(fun() ->
              Large = fun(Bytes) -> binary:copy(<<0>>, Bytes) end,
              Part = fun(Binary) -> binary:part(Binary, 50, 100) end,
@@ -496,8 +501,8 @@ keeping() ->
               end || {Table, Options, Count, Row} <- Rows]
          end).
 
-%% Connections in passive mode with such receive buffers, of processes that wait for data.
-receiving(Count, Bytes) ->
+%% Sockets in passive mode with receive buffers of this size, whose owners wait for data.
+passive_sockets(Count, Bytes) ->
     keep(fun() ->
              {ok, Listening} = gen_tcp:listen(0, [binary, {active, false}, {buffer, Bytes}, {backlog, Count}]),
              {ok, Number} = inet:port(Listening),
@@ -514,7 +519,7 @@ receiving(Count, Bytes) ->
               end || _ <- lists:seq(1, Count)]
          end).
 
-%% Makes and deletes tables as fast as it can.
+%% Processes that create and delete tables as fast as they can.
 churn_tables(Count) -> keep(fun() -> [spawn_link(fun table_churn/0) || _ <- lists:seq(1, Count)] end).
 
 table_churn() ->
@@ -523,7 +528,7 @@ table_churn() ->
     [ets:delete(T) || T <- Tables],
     table_churn().
 
-%% Starts and ends processes as fast as it can.
+%% Processes that start and end other processes as fast as they can.
 churn_processes(Count) -> keep(fun() -> [spawn_link(fun process_churn/0) || _ <- lists:seq(1, Count)] end).
 
 process_churn() ->
@@ -531,7 +536,7 @@ process_churn() ->
     [begin unlink(P), exit(P, kill) end || P <- Pids],
     process_churn().
 
-%% So many processes that do nothing but what they are told.
+%% Processes that execute nothing except on request.
 population(Count) ->
     spawn(fun() -> population_loop([spawn(fun worker/0) || _ <- lists:seq(1, Count)]) end).
 
@@ -541,17 +546,17 @@ ask(Pid, Question) ->
 
 population_loop(Pids) ->
     receive
-        %% Ends some of them, wherever they stand, and starts others: {started, ended}.
+        %% Ends some of them, chosen at random, and starts others: {started, ended}.
         {From, {turnover, End, Start}} ->
             Mixed = [P || {_, P} <- lists:sort([{rand:uniform(), P} || P <- Pids])],
             {Ended, Kept} = lists:split(min(End, length(Mixed)), Mixed),
             lists:foreach(fun stop/1, Ended),
             New = [spawn(fun worker/0) || _ <- lists:seq(1, Start)],
-            %% Until it has run for the first time nobody can tell what it runs.
+            %% The current function of a process is unknown until it has run for the first time.
             lists:foreach(fun settled/1, New),
             From ! {self(), {length(New), length(Ended)}},
             population_loop(New ++ Kept);
-        %% Makes 40 of them work, and waits until they are idle again: the reductions of all by pid.
+        %% Makes 40 of them work, and waits until they are idle again: [{pid, reductions}] of all.
         {From, work} ->
             Mixed = [P || {_, P} <- lists:sort([{rand:uniform(), P} || P <- Pids])],
             [ask(P, {work, 2000 + rand:uniform(2000)}) || P <- lists:sublist(Mixed, 40)],
@@ -563,7 +568,7 @@ worker() ->
     receive {From, {work, N}} -> From ! {self(), lists:sum(lists:seq(1, N))} end,
     worker().
 
-%% Its reductions, once it waits again.
+%% Waits until a process is waiting, and returns its reductions.
 settled(Pid) ->
     case process_info(Pid, [status, reductions]) of
         [{status, waiting}, {reductions, Reductions}] -> Reductions;
@@ -575,7 +580,7 @@ stop(Pid) ->
     exit(Pid, kill),
     receive {'DOWN', Monitor, _, _, _} -> ok end.
 
-%% What the agent may have left behind: {accounting on, module there, old code, name, wall time on, processes, atoms}.
+%% Everything that the agent might leave behind.
 state(Name) ->
     #{msacc => is_accounting(),
       scheduler_wall_time => erlang:statistics(scheduler_wall_time) =/= undefined,
@@ -584,20 +589,20 @@ state(Name) ->
       registered => whereis(Name) =/= undefined,
       system_monitor => erlang:system_monitor(), trace_sessions => trace_sessions()}.
 
-%% Before OTP 27 there is one for all.
+%% Before OTP 27, all share a single one.
 trace_sessions() ->
     case catch (binary_to_atom(<<"trace">>, utf8)):session_info(all) of
         [_ | _] = Sessions -> length(Sessions);
         _ -> 1
     end.
 
-%% There is no asking; but counters that stand still are off.
+%% The VM does not report the flag, but the counters do not change while accounting is off.
 is_accounting() ->
     Read = fun() -> lists:sum([lists:sum(maps:values(C)) || #{counters := C} <- erlang:statistics(microstate_accounting)]) end,
     Before = Read(),
     receive after 5 -> Read() =/= Before end.
 
-%% Notes every time a process of the node was scheduled for so long.
+%% Records all time slices of at least this many milliseconds.
 watch_long_schedules(Ms) ->
     keep(fun() -> erlang:system_monitor(self(), [{long_schedule, Ms}]), put(seen, []) end).
 
@@ -605,6 +610,7 @@ long_schedules(Pid) ->
     Pid ! {report, self()},
     receive {Pid, Seen} -> Seen end.
 
+%% Runs Fun in a new process that lives until it is stopped, and returns that process when Fun has returned.
 keep(Fun) ->
     Self = self(),
     Ref = make_ref(),

@@ -1,11 +1,11 @@
-%% @doc Runs the tests of the agent on a real node of one release. Each test gets a fresh node, which must be as it was, and must
-%% have printed nothing, when the test is over. run.sh starts it.
+%% @doc Runs the tests of the agent on real nodes of one release; started by run.sh. Each test gets a fresh node. After the test, the
+%% node must be in its initial state (?CLEAN), and must have printed nothing.
 -module(agent_test).
 -export([main/1, tests/0]).
 
 -import(agent_nodes, [check/3, clean/1, printed/1, start/4, stop/1]).
 
-%% Of each its name, what to do, the node's flags (none if not said), and `prints' where the node may print.
+%% {Name, Test}, {Name, Test, Flags} with emulator flags of the node, or {Name, Test, Flags, prints} if the node may print.
 tests() ->
     agent_protocol_test:tests() ++ agent_clients_test:tests() ++ agent_switches_test:tests() ++ agent_hard_nodes_test:tests()
         ++ agent_processes_test:tests() ++ agent_files_test:tests() ++ agent_long_test:tests() ++ agent_locks_test:tests().

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Tests the agent on real nodes, without Rust: an Erlang node plays the client (agent_client.erl).
+# Tests the agent on real nodes, without Rust: the client is an Erlang node (agent_client.erl).
 #
-#   agent/test/run.sh                   all tests on OTP 23, 25, 27 and 29 (scripts/otp.sh makes 23, 27 and 29)
-#   agent/test/run.sh 27 agent_killed   one release, the tests whose name contains a word
+#   agent/test/run.sh                   all tests on OTP 23, 25, 27 and 29 (scripts/otp.sh installs 23, 27 and 29)
+#   agent/test/run.sh 27 killed_agent   one release, only tests whose name contains a word
 #
-# BEAMTUNE_LCNT_25=PROGRAM and so on name a program that is started for erl, as the release's root has it, and whose emulator counts
-# locks: without it, what needs one is skipped.
+# BEAMTUNE_LCNT_25=PROGRAM and so on: a program within the release's root that is started instead of erl, and whose emulator
+# counts locks. Without it, the tests of lock counts are skipped.
 #
-# Needs OTP 25 as the machine's own. Exit status 0: all passed (a missing release is skipped, and said).
+# Needs OTP 25 on the host. Exit status 0: all tests passed (missing releases are skipped, with a message).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 releases=()
@@ -18,7 +18,7 @@ word=${1:-}
 scripts/agent-build.sh --check
 . agent/test/nodes.sh
 
-# Two releases at a time: most tests wait for something.
+# Two releases in parallel: most tests spend their time waiting.
 failed=0
 running=()
 for release in "${releases[@]}"; do
