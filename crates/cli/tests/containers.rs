@@ -392,8 +392,13 @@ fn who_may_not_enter_is_told_what_to_do() {
         return;
     }
     let nsenter = format!("nsenter -t {} -n beamtune", container.pid);
-    let words =
-        ["is in another network namespace", "not permitted", "as root", &nsenter, "docker run --network container:"];
+    let words = [
+        "is in another network namespace",
+        "not permitted",
+        "as root",
+        &nsenter,
+        "docker run --network container:",
+    ];
     said.assert_refused(&words);
     let rows = as_nobody(&["nodes", "--json"]).json();
     let row = rows.as_array().into_iter().flatten().find(|row| row["pid"] == container.pid).cloned();

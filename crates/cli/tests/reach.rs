@@ -113,6 +113,5 @@ fn what_the_user_says_of_tls_goes_before_what_the_node_says() {
 fn a_node_without_tls_says_so() {
     let Some(otp) = otp(25) else { return };
     let node = TestNode::start(&otp, &[], "ok");
-    doctor(&node.name, &["--tls"])
-        .assert_refused(&["does not use TLS: omit --tls"]);
+    doctor(&node.name, &["--tls"]).assert_refused(&["does not use TLS: omit --tls"]);
 }

@@ -19,16 +19,16 @@ use crate::rule::Role;
 const OVERLOAD: &str = "BT065";
 
 /// Below this a cause explains nothing, but for rules that say otherwise.
-const LEAST: Level = Level::Warning;
+const MIN_LEVEL: Level = Level::Warning;
 
 /// Whether a finding may explain another one. What only says where CPU time goes explains nothing that is worse than a notice, and follows
 /// from any finding.
 fn explains(cause: &Finding, effect: &Finding) -> bool {
     let is_where_only = |finding: &Finding| finding.has(&Signal::WhereOnly);
     let as_notice = crate::rule(cause.code.0).is_some_and(|rule| rule.explains_as_notice);
-    match cause.level >= LEAST || is_where_only(effect) {
+    match cause.level >= MIN_LEVEL || is_where_only(effect) {
         true => true,
-        false => as_notice && !(is_where_only(cause) && effect.level >= LEAST),
+        false => as_notice && !(is_where_only(cause) && effect.level >= MIN_LEVEL),
     }
 }
 
@@ -139,7 +139,7 @@ fn by_claims(verdicts: &[Verdict], effect: &Finding) -> Option<(Follows, Option<
         let is_elsewhere = pid(cause).zip(pid(effect)).is_some_and(|(one, other)| one != other);
         cause.code != effect.code
             && role(cause) == Role::Cause
-            && cause.level >= LEAST
+            && cause.level >= MIN_LEVEL
             && is_same_part
             && !is_elsewhere
     };

@@ -8,7 +8,7 @@ use super::conditions::{
     runs_part, runs_programs_all_the_time, runs_some, same_subject, stands_in_send, starts_connections,
     starts_them_anew, takes_long, takes_most_of, takes_quarter, takes_turns, waits_for, waits_there,
 };
-use super::{EXPLAINS, LEAST};
+use super::{EXPLAINS, MIN_LEVEL};
 
 /// One thing that leads to another.
 pub(super) struct Relation {
@@ -419,7 +419,7 @@ pub(super) const RELATIONS: &[Relation] = &[
         cause: "BT015",
         effects: &["BT073"],
         is_meant: |cause, effect| effect.has(&Signal::WhereOnly) && is_unused(cause, Use::Turns),
-        why: "it is the work that goes on one process at a time",
+        why: "this work is serial",
     },
     Relation {
         cause: "BT073",
@@ -461,7 +461,7 @@ pub(super) const RELATIONS: &[Relation] = &[
         cause: "BT026",
         effects: &["BT027"],
         is_meant: |cause, effect| {
-            cause.level >= LEAST
+            cause.level >= MIN_LEVEL
                 && same_subject(cause, effect)
                 && effect.has(&Signal::Grows(MemoryKind::Binary))
         },
@@ -664,7 +664,7 @@ pub(super) const RELATIONS: &[Relation] = &[
     Relation {
         cause: "BT084",
         effects: &["BT026"],
-        is_meant: |cause, effect| cause.level >= LEAST && same_subject(cause, effect),
+        is_meant: |cause, effect| cause.level >= MIN_LEVEL && same_subject(cause, effect),
         why: "its rows keep these binaries, and nobody deletes them",
     },
     Relation {
