@@ -17,6 +17,7 @@ pub mod returns;
 pub mod rule;
 pub mod rules;
 mod signals;
+mod text;
 pub mod thresholds;
 pub mod view;
 pub mod watch;

@@ -1,0 +1,85 @@
+//! Numbers and names as titles and details write them.
+
+use beamtune_model::Subject;
+use beamtune_stats::Trend;
+
+/// A number with two decimals below 1, one below 10, and separators between thousands: `0.15`, `7.2`, `1,817`.
+pub(crate) fn number(value: f64) -> String {
+    if value.fract() != 0.0 && value.abs() < 9.95 {
+        return if value.abs() < 0.995 { format!("{value:.2}") } else { format!("{value:.1}") };
+    }
+    let digits = format!("{:.0}", value.abs());
+    let mut out = String::from(if value < 0.0 && digits != "0" { "-" } else { "" });
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// CPU in cores, without the unit: `0.15`, `1.2`, `12.0`.
+pub(crate) fn cores(value: f64) -> String {
+    if value < 0.995 { format!("{value:.2}") } else { format!("{value:.1}") }
+}
+
+/// A number with its noun: `1 process`, `2 processes`.
+pub(crate) fn counted(value: f64, one: &str, several: &str) -> String {
+    let number = number(value);
+    let noun = if number == "1" { one } else { several };
+    format!("{number} {noun}")
+}
+
+/// What a title calls a subject: its name; its pid only where it has no name.
+pub(crate) fn name(subject: &Subject) -> String {
+    subject.names().last().copied().unwrap_or_default().to_owned()
+}
+
+/// The pid of a process that a title calls by its name; empty where the title has the pid already.
+pub(crate) fn pid(subject: &Subject) -> &str {
+    subject.pid().filter(|_| subject.names().len() > 1).unwrap_or_default()
+}
+
+/// A growth per second with its 95 % interval: `+7.1/s [6.8, 7.4]`.
+pub(crate) fn growth(trend: &Trend) -> String {
+    format!("+{}/s [{}, {}]", number(trend.slope), number(trend.low), number(trend.high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_few_digits_and_separators() {
+        let check = |value, expect: &str| assert_eq!(number(value), expect);
+        check(0.152, "0.15");
+        check(7.04, "7.0");
+        check(2.0, "2");
+        check(15.02, "15");
+        check(1_817.0, "1,817");
+        check(134_217_727.0, "134,217,727");
+        check(-1_234.0, "-1,234");
+        assert_eq!(cores(0.152), "0.15");
+        assert_eq!(cores(1.19), "1.2");
+    }
+
+    #[test]
+    fn nouns_agree_with_their_numbers() {
+        assert_eq!(counted(1.0, "process", "processes"), "1 process");
+        assert_eq!(counted(2_000.0, "process", "processes"), "2,000 processes");
+    }
+
+    #[test]
+    fn a_pid_is_a_name_only_where_there_is_no_other() {
+        let (named, nameless) = (Subject::process("shop (<0.9.0>)"), Subject::process("<0.9.0>"));
+        assert_eq!((name(&named).as_str(), pid(&named)), ("shop", "<0.9.0>"));
+        assert_eq!((name(&nameless).as_str(), pid(&nameless)), ("<0.9.0>", ""));
+    }
+
+    #[test]
+    fn growth_has_its_interval() {
+        let trend = Trend { slope: 7.08, low: 6.81, high: 15.4, p: 0.001 };
+        assert_eq!(growth(&trend), "+7.1/s [6.8, 15]");
+    }
+}
