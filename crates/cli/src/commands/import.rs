@@ -234,7 +234,7 @@ ok
             format!("recon_alloc:memory(allocated).\n900000000\nrecon_alloc:memory(used).\n{used}\n")
         };
         let finding = found(&sums("300000000"), "BT024");
-        assert!(finding.title.ends_with("which of them keeps it is not known"), "{}", finding.title);
+        assert_eq!(finding.detail, "in which allocator is not known");
         assert!(finding.remedies.is_empty() && finding.subject.is_none(), "{finding:?}");
         assert_eq!(judged(&sums("800000000")), ["BT024"]);
         assert_eq!(judged("recon_alloc:memory(allocated).\n900000000\n"), [""; 0]);
@@ -321,11 +321,18 @@ ok
     fn sparse_carriers_are_judged_and_what_helps_is_told_if_the_peak_is_known() {
         let current = format!("recon_alloc:fragmentation(current).\n{SPARSE}");
         let finding = found(&current, "BT024");
-        assert!(finding.title.contains("whether they were ever fuller is not known"), "{}", finding.title);
-        assert!(finding.remedies.is_empty() && finding.title.contains("its carriers"), "{finding:?}");
+        assert!(
+            finding.detail.contains("whether they were ever fuller is not known"),
+            "{}",
+            finding.detail
+        );
+        assert!(finding.remedies.is_empty() && finding.detail.starts_with("multiblock carriers"), "{finding:?}");
         let max = SPARSE.replace("90000000}", "880000000}");
         let finding = found(&format!("{BANNER}{current}recon_alloc:fragmentation(max).\n{max}"), "BT024");
-        assert!(finding.title.contains("a peak filled them") && !finding.remedies.is_empty(), "{finding:?}");
+        assert!(
+            finding.detail.contains("a peak filled them") && !finding.remedies.is_empty(),
+            "{finding:?}"
+        );
         let used =
             format!("recon_alloc:fragmentation(current).\n{}", SPARSE.replace("90000000}", "880000000}"));
         assert_eq!(judged(&used), ["BT024"]);

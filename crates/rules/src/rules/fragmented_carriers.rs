@@ -1,7 +1,7 @@
 //! BT024: an allocator's carriers are resident and hold few blocks.
 //!
-//! Blocks do not move. After a peak, a few that live on keep whole carriers; where sizes do not fit, carriers are never
-//! full. The first is told from the second by the largest size that the blocks have ever had.
+//! Blocks do not move. After a peak, a few surviving blocks keep whole carriers; where block sizes do not fit the free space, carriers are
+//! never full. The peak size of the blocks distinguishes the two.
 
 use beamtune_model::memory::{Allocator, Bridge, Carriers, allocators, content};
 use beamtune_model::{
@@ -13,13 +13,14 @@ use crate::remedy;
 use crate::rule::{BELOW_CRITICAL, Draft, Judgement, MINOR, Rule, Topic};
 use crate::signals::collected;
 use crate::signals::memory::{self, Unused, megabytes};
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT024"),
     name: "fragmented-carriers",
     question: "Do allocators hold memory that no block uses?",
-    confirm: "beamtune memory a while after the peak: free room in carriers that stays, while blocks do not grow, is fragmentation",
+    confirm: "run beamtune memory some minutes after the peak: free space in carriers that stays while blocks do not grow is fragmentation",
     needs: &[&metrics::RSS, &metrics::MBCS_CARRIERS_SIZE],
     account: Account::Memory,
     topics: &[Topic::Memory],
@@ -29,64 +30,62 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Resident and unused, as a share of what is resident.
 const SHARE: Threshold = Threshold::new(
     "fragmented-carriers.unused_share",
-    "resident memory in carriers that no block uses, share of resident memory",
+    "free memory in carriers, share of resident memory",
     Scale {
         notice: 0.10,
         warning: 0.25,
         critical: 0.70,
-        source: "judgement; operators call carriers that are used to less than 50 % fragmented",
+        source: "judgement; operators call carriers below 50 % utilization fragmented",
     },
 );
 
-/// Carriers that are used better than this are what every allocator has.
-const WELL_USED: f64 = 0.75;
+/// Carrier utilization from which on carriers are as good as in any allocator.
+const GOOD_UTILIZATION: f64 = 0.75;
 
-/// Below this it is not worth a change …
-const WORTH_BYTES: f64 = 32e6;
-/// … and below this nobody is in need of it (judgement).
-const WORTH_WARNING_BYTES: f64 = 100e6;
+/// Less free memory is not worth a change.
+const MIN_FREE_BYTES: f64 = 32e6;
+/// Less free memory is a notice (judgement).
+const MIN_WARNING_BYTES: f64 = 100e6;
 
-/// From here on the VM itself takes carriers for used: it begins to share those of heaps below 45 % only, others below 60 % (erl_alloc.c,
-/// ERTS_ALC_DEFAULT_ENABLED_ACUL). That is worth no more than a notice …
+/// From this utilization on it is a notice: the VM itself counts such carriers as used. It begins to share carriers of heaps below 45 %, others
+/// below 60 % (erl_alloc.c, ERTS_ALC_DEFAULT_ENABLED_ACUL).
 const HALF_USED: f64 = 0.5;
-/// … unless so much lies in them (judgement).
-const MUCH_BYTES: f64 = 1e9;
+/// More free memory is a warning at any utilization (judgement).
+const MAX_NOTICE_BYTES: f64 = 1e9;
 
-/// Blocks have filled the carriers once, if they have reached this share of their largest size …
-const FILLED: f64 = 0.70;
-/// … and have become fewer since, if they are at most this share of their own largest size.
-const FALLEN: f64 = 0.60;
+/// Blocks have filled the carriers once if their peak was this share of the peak of the carriers …
+const PEAK_UTILIZATION: f64 = 0.70;
+/// … and the peak is over if they are at most this share of it now.
+const AFTER_PEAK_SHARE: f64 = 0.60;
 
-/// Where so much of it is given back already, the kernel only has not taken it: that is never critical …
-const MOSTLY_GIVEN_BACK: f64 = 0.5;
-/// … and from so much on it is told.
-const GIVEN_BACK_WORTH_A_WORD: f64 = 0.1;
+/// Never critical if this share of it is freed with MADV_FREE: the kernel takes it when it needs it.
+const MOSTLY_LAZY_FREE: f64 = 0.5;
+/// Mentioned from this share on.
+const MIN_LAZY_FREE: f64 = 0.1;
 
-/// Carriers of this size are the smallest that are worth the calls for them (`+M<S>lmbcs`, in kB).
+/// The smallest largest-multiblock-carrier size that is worth the mapping calls (`+M<S>lmbcs`, in kB).
 const SMALL_CARRIER_KB: f64 = 256.0;
 
-/// A threshold below which blocks of up to 2 MB share carriers (`+M<S>sbct`, in kB).
+/// Threshold below which blocks of up to 2 MB share carriers (`+M<S>sbct`, in kB).
 const SHARING_SBCT_KB: f64 = 2_048.0;
 
-/// So many carriers of single blocks may come from segments where all blocks from 64 kB on have one (`+M<S>mmsbc`), of an instance at
-/// most, and by default; beyond these, malloc gives them.
-const MANY_SINGLE: usize = 8_192;
-const DEFAULT_SINGLE: usize = 256;
-/// Each is a mapping of its own, of which a process has at most 65,530 (vm.max_map_count): about half of that is for one allocator.
-const MOST_MAPPINGS: usize = 30_000;
+/// Singleblock carriers that an instance may map as mseg segments (`+M<S>mmsbc`), at most and by default; others come from malloc.
+const MAX_SINGLEBLOCK: usize = 8_192;
+const DEFAULT_SINGLEBLOCK: usize = 256;
+/// Each is a mapping, of which a process has at most 65,530 (vm.max_map_count): about half of that is for one allocator.
+const MAX_MAPPINGS: usize = 30_000;
 
-/// Carriers that are used to less than this are shared by all schedulers (`+M<S>acul`, in %) …
+/// Utilization below which carriers are shared by all schedulers (`+M<S>acul`, in %) …
 const SHARED_BELOW: f64 = 80.0;
-/// … and give free pages back (`+M<S>acful`, in %).
+/// … and below which they give free pages back (`+M<S>acful`, in %).
 const FREED_BELOW: f64 = 60.0;
 
-/// With these strategies no carrier is ever given to another instance: they set acul to 0 (run on OTP 25).
-const KEEP_CARRIERS: [&str; 3] = ["bf", "aobf", "gf"];
+/// Strategies that set acul to 0, so that no carrier is given to another instance (run on OTP 25).
+const UNSHARED_STRATEGIES: [&str; 3] = ["bf", "aobf", "gf"];
 
-/// Which carriers it is about.
+/// Kind of carriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Set {
     Multiblock,
@@ -98,41 +97,41 @@ struct Sparse<'a> {
     set: Set,
     carriers: Carriers,
     unused: Unused,
-    /// What of all resident memory is given back (MADV_FREE), and not yet taken. Whose it is, the kernel does not tell.
-    given_back: f64,
-    /// What a walk through the carriers has found, where somebody has asked for one.
+    /// Resident memory of the whole VM that is freed with MADV_FREE and not yet taken. The kernel does not say in which mappings.
+    lazy_free: f64,
+    /// Rows of a walk through the carriers, if one was asked for.
     walked: Vec<&'a CarrierRow>,
 }
 
 impl Sparse<'_> {
-    /// They were filled once, and most of that has gone.
+    /// Whether blocks have filled the carriers once, and most of them are gone.
     fn after_peak(&self) -> bool {
         let (carriers, blocks) = self.allocator.mbcs_largest;
         let now = self.allocator.multiblock().blocks_size as f64;
         self.set == Set::Multiblock
-            && blocks as f64 >= FILLED * carriers as f64
-            && now <= FALLEN * blocks as f64
+            && blocks as f64 >= PEAK_UTILIZATION * carriers as f64
+            && now <= AFTER_PEAK_SHARE * blocks as f64
     }
 
-    /// Whether a peak would show: the largest sizes were read, as they are of every node. Imported text may not tell them.
+    /// Whether peak sizes are known. Imported text may lack them.
     fn knows_peak(&self, period: &Period) -> bool {
         !period.is_imported() || self.set == Set::SingleBlock || self.allocator.mbcs_largest.1 > 0
     }
 
-    /// The peak has come, and gone, while the node was looked at: it is one of many. Only binaries are known well enough.
+    /// Whether the peak came and went within the period, so that it is one of many. Only binaries are known well enough.
     fn comes_again(&self, period: &Period) -> bool {
         let binaries =
             period.find(Group::Memory, "", "binary").filter(|_| self.allocator.name == "binary_alloc");
         binaries.is_some_and(|stat| {
             let most = stat.max as f64;
             let ends = stat.first.value.max(stat.last.value) as f64;
-            self.after_peak() && ends <= FALLEN * most && most - ends >= WORTH_BYTES
+            self.after_peak() && ends <= AFTER_PEAK_SHARE * most && most - ends >= MIN_FREE_BYTES
         })
     }
 
-    /// What each instance may map as carriers of single blocks (`+M<S>mmsbc`).
-    fn single_from_segments(&self) -> usize {
-        (MOST_MAPPINGS / self.allocator.instances.max(1)).clamp(DEFAULT_SINGLE, MANY_SINGLE)
+    /// Singleblock carriers that each instance may map as mseg segments (`+M<S>mmsbc`).
+    fn max_mseg_singleblock(&self) -> usize {
+        (MAX_MAPPINGS / self.allocator.instances.max(1)).clamp(DEFAULT_SINGLEBLOCK, MAX_SINGLEBLOCK)
     }
 
     /// Letter of the allocator in flags.
@@ -140,18 +139,18 @@ impl Sparse<'_> {
         beamtune_flags::allocator(&self.allocator.name).map(|known| known.letter)
     }
 
-    /// What would be left of the carriers if they were of another size and the same blocks lay in them at random: those without
-    /// any block would have gone back. After a walk it is reckoned for each kind of carriers by itself, for some are crowded and
-    /// others hold a single block. Of carriers as large as now, or larger, all are left that hold a block.
+    /// Estimates the size of the carriers if each had `carrier_bytes` and the same blocks lay in them at random: carriers without a block would
+    /// have been freed. With rows of a walk it is estimated for each row, because some carriers are crowded and others hold a single block.
+    /// Carriers as large as now, or larger, all stay if they hold a block.
     fn left_with(&self, carrier_bytes: f64) -> f64 {
-        // A carrier of now would be so many parts; each block lies in one of them.
+        // A present carrier is divided into parts; each block lies in one of them.
         let left = |carriers: i64, bytes: i64, blocks: i64| {
             let (carriers, bytes) = (carriers.max(1) as f64, bytes as f64);
             let part = (carrier_bytes * carriers / bytes.max(1.0)).min(1.0);
             bytes * (1.0 - (1.0 - part).powf(blocks as f64 / carriers))
         };
         if self.walked.is_empty() && self.carriers.count == 0 {
-            // Nobody told how many blocks there are.
+            // The number of blocks is unknown.
             return self.carriers.size as f64;
         }
         if self.walked.is_empty() {
@@ -162,12 +161,12 @@ impl Sparse<'_> {
     }
 
     /// What smaller carriers would have saved, in bytes.
-    fn saved_by_small(&self) -> f64 {
+    fn saved_by_small_carriers(&self) -> f64 {
         let saved = self.left_with(f64::INFINITY) - self.left_with(SMALL_CARRIER_KB * 1024.0);
         saved.clamp(0.0, self.unused.bytes)
     }
 
-    /// What pages without a block could go back of the pool, in bytes: at most two pages are kept by each block.
+    /// Free pages of carriers in the pool, in bytes: each block keeps at most two pages.
     fn saved_by_pages(&self) -> f64 {
         let pool = self.allocator.pool;
         let kept = 2.0 * memory::PAGE_BYTES * pool.blocks as f64;
@@ -175,10 +174,10 @@ impl Sparse<'_> {
     }
 }
 
-/// A share of little is little, and so is what carriers that are half full lack.
-fn by_need(severity: f64, unused_bytes: f64, used: f64) -> f64 {
-    let is_usual = used >= HALF_USED && unused_bytes <= MUCH_BYTES;
-    if unused_bytes < WORTH_WARNING_BYTES || is_usual { severity.min(MINOR) } else { severity }
+/// Limits the severity where little is free, or carriers are half used.
+fn limited(severity: f64, free_bytes: f64, used: f64) -> f64 {
+    let is_usual = used >= HALF_USED && free_bytes <= MAX_NOTICE_BYTES;
+    if free_bytes < MIN_WARNING_BYTES || is_usual { severity.min(MINOR) } else { severity }
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -191,10 +190,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
     }
     let bridge = Bridge::of(period);
-    let given_back = bridge.total(|mapping| mapping.lazy_free) as f64;
+    let lazy_free = bridge.total(|mapping| mapping.lazy_free) as f64;
     let blocks = all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.all().blocks_size));
     let mut drafts = Vec::new();
-    // Scratch memory is empty by its nature, and the literal area is not given back.
+    // temp_alloc is empty by its nature, and the literal area is never freed.
     for allocator in
         all.iter().filter(|allocator| !matches!(&*allocator.name, "temp_alloc" | "literal_alloc"))
     {
@@ -204,14 +203,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             (Set::SingleBlock, [content::SBCS].as_slice(), allocator.sbcs),
         ] {
             let unused = memory::unused(&bridge, allocator, names, carriers, blocks);
-            let sparse = carriers.used().is_some_and(|used| used < WELL_USED) && unused.bytes >= WORTH_BYTES;
+            let sparse =
+                carriers.used().is_some_and(|used| used < GOOD_UTILIZATION) && unused.bytes >= MIN_FREE_BYTES;
             let Some(severity) =
                 SHARE.of(period).severity(unused.bytes / resident.max(1.0)).filter(|_| sparse)
             else {
                 continue;
             };
-            let is_given_back = given_back >= MOSTLY_GIVEN_BACK * unused.bytes;
-            let severity = if is_given_back { severity.min(BELOW_CRITICAL) } else { severity };
+            let is_lazy_free = lazy_free >= MOSTLY_LAZY_FREE * unused.bytes;
+            let severity = if is_lazy_free { severity.min(BELOW_CRITICAL) } else { severity };
             let of_set = |row: &&CarrierRow| {
                 row.allocator == allocator.name
                     && row.skipped.is_none()
@@ -220,9 +220,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             let walked = period.carriers.iter().filter(of_set).collect();
             drafts.push(draft(
                 period,
-                by_need(severity, unused.bytes, carriers.used().unwrap_or(0.0)),
+                limited(severity, unused.bytes, carriers.used().unwrap_or(0.0)),
                 (resident, of),
-                &Sparse { allocator, set, carriers, unused, given_back, walked },
+                &Sparse { allocator, set, carriers, unused, lazy_free, walked },
             ));
         }
     }
@@ -230,83 +230,82 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         memory::all_carriers(period)?;
     }
     let sum = all.iter().fold(Carriers::default(), |sum, allocator| sum.plus(allocator.all()));
-    let used = sum.used().unwrap_or(0.0) * 100.0;
-    Ok(Judgement::found_or_healthy(
-        drafts,
-        format!("blocks take {used:.0} % of the {} in carriers", megabytes(sum.size as f64)),
-    ))
+    let used = sum.used().unwrap_or(0.0);
+    Ok(Judgement::found_or_healthy(drafts, utilization_text(used, sum.size as f64)))
 }
 
-/// Of imported text that tells no more than sums over all allocators.
+fn utilization_text(used: f64, carriers: f64) -> String {
+    format!("carrier utilization: {:.0} % of {}", used * 100.0, megabytes(carriers))
+}
+
+/// Judges imported text that has sums over all allocators only.
 fn all_together(period: &Period) -> Result<Judgement, Missing> {
     let Some((carriers, Some(blocks))) = beamtune_model::memory::all_together(period) else {
         return Err(period.missing_group(Group::Allocator, "sizes of carriers and blocks"));
     };
     let (carriers, blocks) = (carriers as f64, blocks as f64);
     let (used, unused) = (blocks / carriers.max(1.0), (carriers - blocks).max(0.0));
-    let sparse = used < WELL_USED && unused >= WORTH_BYTES;
+    let sparse = used < GOOD_UTILIZATION && unused >= MIN_FREE_BYTES;
     let (all, of) = match memory::resident(period) {
         Ok(resident) => (resident, memory::OF_RESIDENT),
         Err(_) => (carriers, "of all carriers"),
     };
     let Some(severity) = SHARE.of(period).severity(unused / all.max(1.0)).filter(|_| sparse) else {
-        return Ok(Judgement::Healthy(format!(
-            "blocks take {:.0} % of the {} in carriers",
-            used * 100.0,
-            megabytes(carriers)
-        )));
+        return Ok(Judgement::Healthy(utilization_text(used, carriers)));
     };
     Ok(Judgement::found(
         Draft::new(
-            by_need(severity, unused, used),
-            format!(
-                "the allocators keep {} that no block uses: their carriers are used to {:.0} %; which of them keeps it is not known",
-                megabytes(unused),
-                used * 100.0
-            ),
+            limited(severity, unused, used),
+            format!("Carriers have {} free, {:.0} % used", megabytes(unused), used * 100.0),
         )
+        .detail("in which allocator is not known")
         .costs(Cost::MemoryBytes(unused))
         .because(
-            Evidence::number("in carriers and used by no block", unused, Unit::Bytes)
+            Evidence::number("free in carriers", unused, Unit::Bytes)
                 .with_text(format!("{:.0} % {of}", unused / all.max(1.0) * 100.0)),
         )
         .because(Evidence::number("carriers", carriers, Unit::Bytes))
-        .because(Evidence::number("of the carriers used", used, Unit::Ratio).against(WELL_USED, SHARE.of(period).source))
-        .but("what helps depends on the allocator and on its peak: import recon_alloc:fragmentation(current) and (max) with it"),
+        .because(
+            Evidence::number("carrier utilization", used, Unit::Ratio)
+                .against(GOOD_UTILIZATION, SHARE.of(period).source),
+        )
+        .but("the remedy depends on the allocator and its peak: import recon_alloc:fragmentation(current) and (max) as well"),
     ))
 }
 
-/// `resident` is what the share is of, and how that is called.
+/// `resident` is the base of the share, and `of` its name.
 fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &Sparse<'_>) -> Draft {
     let Sparse { allocator, set, carriers, unused, .. } = sparse;
     let name = &allocator.name;
     let used = carriers.used().unwrap_or(0.0);
     let why = match (set, sparse.after_peak()) {
         (Set::SingleBlock, _) => "each is larger than the block in it",
-        (Set::Multiblock, true) => "a peak filled them, and the few blocks that have outlived it keep them",
+        (Set::Multiblock, true) => "a peak filled them, and a few blocks that outlived it keep them",
         (Set::Multiblock, false) if !sparse.knows_peak(period) => {
             "whether they were ever fuller is not known"
         }
-        (Set::Multiblock, false) => "they have never been full: the sizes of its blocks do not fit",
+        (Set::Multiblock, false) => "never full: block sizes do not fit the free space",
     };
+    let kind = match set {
+        Set::Multiblock => "multiblock",
+        Set::SingleBlock => "singleblock",
+    };
+    let count =
+        if carriers.count > 0 { format!("{} ", text::number(carriers.count as f64)) } else { String::new() };
     let pool = allocator.pool;
     let share = unused.bytes / resident.max(1.0);
     let (peak_carriers, peak_blocks) = allocator.mbcs_largest;
-    let blocks = Evidence::number("blocks in them", carriers.blocks_size as f64, Unit::Bytes);
+    let blocks = Evidence::number("blocks", carriers.blocks_size as f64, Unit::Bytes);
     let draft = Draft::new(
         severity,
-        format!(
-            "{name} keeps {} that no block uses: its {}carriers are used to {:.0} %; {why}",
-            megabytes(unused.bytes),
-            if carriers.count > 0 { format!("{} ", carriers.count) } else { String::new() },
-            used * 100.0
-        ),
+        format!("{name} has {} free in carriers, {:.0} % used", megabytes(unused.bytes), used * 100.0),
     )
+    .detail(format!("{count}{kind} carriers: {why}"))
     .about(Subject::allocator(name.as_str()))
     .costs(Cost::MemoryBytes(unused.bytes))
     .because(
         Evidence::number(
-            if unused.looked { "resident and used by no block" } else { "in carriers and used by no block" },
+            if unused.looked { "free in carriers, resident" } else { "free in carriers" },
             unused.bytes,
             Unit::Bytes,
         )
@@ -314,36 +313,36 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
     )
     .because(Evidence::number("carriers", carriers.size as f64, Unit::Bytes))
     .because(match carriers.mean_block() {
-        Some(mean) => blocks.with_text(format!("{} blocks, {mean:.0} bytes each on average", carriers.blocks)),
+        Some(mean) => blocks.with_text(format!("{} blocks, mean {mean:.0} bytes", carriers.blocks)),
         None => blocks,
     })
-    .because(Evidence::number("of the carriers used", used, Unit::Ratio).against(WELL_USED, SHARE.of(period).source))
+    .because(
+        Evidence::number("carrier utilization", used, Unit::Ratio)
+            .against(GOOD_UTILIZATION, SHARE.of(period).source),
+    )
     .because_some(
         (*set == Set::Multiblock && pool.size > 0)
-            .then(|| Evidence::number("of them abandoned to the pool", pool.size as f64, Unit::Bytes)),
+            .then(|| Evidence::number("carriers in the pool", pool.size as f64, Unit::Bytes)),
     )
     .because_some((*set == Set::Multiblock && peak_blocks > 0).then(|| {
-        Evidence::number("most that blocks have taken", peak_blocks as f64, Unit::Bytes)
-            .with_text(format!("of {} in carriers", megabytes(peak_carriers as f64)))
+        Evidence::number("peak of blocks", peak_blocks as f64, Unit::Bytes)
+            .with_text(format!("in {} of carriers", megabytes(peak_carriers as f64)))
     }))
     .because_some(
-        allocator.allocations_per_s.map(|rate| Evidence::number("allocations", rate, Unit::PerSecond)),
+        allocator.allocations_per_s.map(|rate| Evidence::number("allocation rate", rate, Unit::PerSecond)),
     )
-    .but_if(!unused.looked, format!("what of it is resident is not known: {}", view::not_looked_at(period)))
+    .but_if(!unused.looked, format!("the resident part is not known: {}", view::not_looked_at(period)))
     .but_if(
-        sparse.given_back >= GIVEN_BACK_WORTH_A_WORD * unused.bytes,
+        sparse.lazy_free >= MIN_LAZY_FREE * unused.bytes,
         format!(
-            "{} of what is resident are given back already (MADV_FREE): the kernel takes them when it needs them, before it kills anybody",
-            megabytes(sparse.given_back)
+            "{} of resident memory is freed with MADV_FREE: the kernel takes it before it kills a process",
+            megabytes(sparse.lazy_free)
         ),
     )
-    .but_if(
-        sparse.after_peak() && !sparse.comes_again(period),
-        "if the peak comes again, this memory is used again",
-    )
+    .but_if(sparse.after_peak() && !sparse.comes_again(period), "the next peak would use this memory again")
     .but_if(
         sparse.comes_again(period),
-        "the peak has come again meanwhile: a part of this memory is used then",
+        "the peak has come again within the period, and used part of this memory",
     );
     remedies(period, draft, sparse)
 }
@@ -351,11 +350,11 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
 fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
     let name = sparse.allocator.name.as_str();
     if !sparse.knows_peak(period) {
-        return draft.but("what helps follows from whether a peak has left it: import recon_alloc:fragmentation(max) with it");
+        return draft.but("the remedy depends on the peak: import recon_alloc:fragmentation(max) as well");
     }
     let Some(letter) = sparse.letter() else { return draft };
-    let prove = "the same load with the same peak, then beamtune memory again: resident, and how far the carriers are used";
-    let sbct = "beamtune memory again after the same load: resident, and single-block carriers";
+    let prove = "RSS and carrier utilization in beamtune memory after the same load with the same peak";
+    let prove_single = "RSS and singleblock carriers in beamtune memory after the same load";
     let is_lower = |name: &str, than: f64| view::is_lower(&period.facts, letter, name, than);
     if sparse.set == Set::SingleBlock {
         let are_below = sparse.carriers.mean_block().is_some_and(|bytes| bytes <= SHARING_SBCT_KB * 1024.0);
@@ -365,8 +364,8 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                     period,
                     "+M<S>sbct",
                     &memory::sharing_carriers(letter, SHARING_SBCT_KB),
-                    "blocks of this size then share carriers in place of taking one each",
-                    sbct,
+                    "blocks of this size then share carriers instead of taking one each",
+                    prove_single,
                 )
             })
             .fix(remedy::of(
@@ -374,68 +373,68 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 "+M<S>rsbcst",
                 &format!("+M{letter}rsbcst 10"),
                 "a block that has shrunk moves to a smaller carrier sooner",
-                sbct,
+                prove_single,
             ));
     }
     let after_peak = sparse.after_peak();
-    let apart = format!("+M{letter}sbct 64 +M{letter}mmsbc {}", sparse.single_from_segments());
+    let apart = format!("+M{letter}sbct 64 +M{letter}mmsbc {}", sparse.max_mseg_singleblock());
     let large_apart = |bytes: Option<f64>| {
         remedy::of(
             period,
             "+M<S>sbct",
             &apart,
-            "blocks of 64 kB and more then have a carrier each, which is a mapping of its own and goes with them, and small ones no longer keep theirs; without mmsbc those beyond 256 for each instance come from malloc",
+            "each block from 64 kB on gets a carrier of its own, which is unmapped with it; without mmsbc those beyond 256 per instance come from malloc",
             prove,
         )
         .map(|remedy| bytes.into_iter().fold(remedy, Remedy::saving))
     };
-    // Who lets large blocks share carriers has had a reason: carriers of their own were too many (BT045).
+    // A raised sbct is on purpose: too many blocks had carriers of their own (BT045).
     let given = view::allocator_flag(&period.facts, letter, "sbct");
     let is_raised = given.is_some_and(|kilobytes| kilobytes > memory::DEFAULT_SBCT_KB);
     let keeps = keeps_carriers(period, letter);
-    let room = sparse.carriers.blocks_size as f64 * (1.0 / WELL_USED - 1.0);
+    let usual_free = sparse.carriers.blocks_size as f64 * (1.0 / GOOD_UTILIZATION - 1.0);
     draft
-        // What waves of large binaries have left between small ones; whether they are large is not known.
-        .but_if(is_raised, "sbct is above its default, so that larger blocks share carriers: free room in these is its price")
+        .but_if(is_raised, "sbct is above its default: larger blocks share carriers, at the price of free space")
+        // Waves of large binaries leave free space between small ones; whether these are large is not known.
         .fix_if(sparse.comes_again(period) && !is_raised, || {
-            large_apart(Some((sparse.unused.bytes - room).max(0.0)))
+            large_apart(Some((sparse.unused.bytes - usual_free).max(0.0)))
         })
         .fix_if(after_peak && name == "binary_alloc", || {
             remedy::of(
                 period,
                 "code.binary_copy",
-                "copy what is kept when the peak is over (binary:copy/1), or make what is kept before the peak",
-                "new blocks go into the fullest carriers, and those that then are empty go back to the system",
+                "copy what is kept after the peak (binary:copy/1), or create it before the peak",
+                "new blocks go into the fullest carriers, and empty carriers are freed",
                 prove,
             ).map(|remedy| remedy.saving(sparse.unused.bytes))
         })
-        // Where that was just done, what is left is left all the same.
+        // If most processes were just collected, a GC does not help.
         .fix_if(after_peak && name == "eheap_alloc" && !collected::of_most(period), || {
             remedy::of(
                 period,
                 "code.hibernate",
-                "let the processes that have outlived the peak collect: hibernate, or erlang:garbage_collect/1 once",
-                "a collection moves a heap, out of the sparse carriers into fuller ones",
+                "hibernate the processes that outlived the peak, or call erlang:garbage_collect/1 for each once",
+                "a GC moves the heap out of sparse carriers into fuller ones",
                 prove,
             ).map(|remedy| remedy.saving(sparse.unused.bytes))
         })
-        // A heap is made anew each time it grows or is collected: those above 64 kB would be mapped and unmapped all the time.
-        .fix_if(after_peak && !is_raised && name != "eheap_alloc" && sparse.saved_by_small() >= 0.1 * sparse.unused.bytes, || {
+        // Not for heaps: each GC allocates a new one, so those above 64 kB would be mapped and unmapped all the time.
+        .fix_if(after_peak && !is_raised && name != "eheap_alloc" && sparse.saved_by_small_carriers() >= 0.1 * sparse.unused.bytes, || {
             remedy::of(
                 period,
                 "+M<S>lmbcs",
                 &format!("+M{letter}lmbcs {SMALL_CARRIER_KB:.0} +M{letter}smbcs {SMALL_CARRIER_KB:.0} {apart}"),
-                "the smaller carriers are, the more of them are left without a block; each larger block has a carrier and a mapping of its own, beyond 256 for each instance from malloc unless mmsbc allows more",
+                "the smaller carriers are, the more of them become empty; blocks from 64 kB on get mappings of their own",
                 prove,
             )
-            .map(|remedy| remedy.saving(sparse.saved_by_small()))
+            .map(|remedy| remedy.saving(sparse.saved_by_small_carriers()))
         })
         .fix_if(sparse.allocator.pool.size > 0 && is_lower("acful", FREED_BELOW), || {
             remedy::of(
                 period,
                 "+M<S>acful",
                 &format!("+M{letter}acful {FREED_BELOW:.0}"),
-                "free pages of carriers in the pool are given back with MADV_FREE; they count as resident until the kernel takes them (from 28.1 on, +Mumadtn true takes them at once)",
+                "free pages of carriers in the pool are freed with MADV_FREE: resident until the kernel takes them (at once with +Mumadtn true, OTP 28.1)",
                 prove,
             )
             .map(|remedy| remedy.saving(sparse.saved_by_pages()))
@@ -447,7 +446,7 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 "+M<S>as",
                 &format!("+M{letter}as aoffcbf"),
                 &format!(
-                    "with {}, in place of which it stands, an instance keeps its carriers for itself (acul is 0), however few blocks are in them; with this one they are shared",
+                    "with {} instances do not share carriers (acul is 0), however few blocks are in them; aoffcbf replaces it",
                     keeps.as_deref().unwrap_or_default()
                 ),
                 prove,
@@ -458,21 +457,21 @@ fn remedies(period: &Period, draft: Draft, sparse: &Sparse<'_>) -> Draft {
                 period,
                 "+M<S>acul",
                 &format!("+M{letter}acul {SHARED_BELOW:.0}"),
-                "carriers that are used to less than 80 % are then shared and filled by all schedulers (60 % by default, 45 % for heaps)",
+                "all schedulers then share and fill carriers below 80 % utilization (default 60 %, heaps 45 %)",
                 prove,
             )
         })
 }
 
-/// The flag with which an allocator's instances keep their carriers for themselves. Of it and `acul` the later one counts: an `acul`
-/// after it changes the strategy (run on OTP 25).
+/// The flag whose strategy keeps instances from sharing carriers. The later one of it and `acul` counts: an `acul` after it changes the
+/// strategy (run on OTP 25).
 fn keeps_carriers(period: &Period, letter: char) -> Option<String> {
     let mut keeps = None;
     for setting in beamtune_flags::parse_emu_args(&period.facts.list(facts::EMU_ARGS)?) {
         let of = |name: &str| [letter, 'u'].iter().any(|of| setting.flag == format!("+M{of}{name}"));
         let value = setting.value.as_deref().unwrap_or_default();
         if of("as") {
-            keeps = KEEP_CARRIERS.contains(&value).then(|| format!("{} {value}", setting.flag));
+            keeps = UNSHARED_STRATEGIES.contains(&value).then(|| format!("{} {value}", setting.flag));
         } else if of("acul") && value != "0" {
             keeps = None;
         }
