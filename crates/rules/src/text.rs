@@ -1,6 +1,7 @@
 //! Numbers and names as titles and details write them.
 
 use beamtune_model::Subject;
+use beamtune_model::rows::CHILD_OF;
 use beamtune_stats::Trend;
 
 /// A number with two decimals below 1, one below 10, and separators between thousands: `0.15`, `7.2`, `1,817`.
@@ -41,6 +42,15 @@ pub(crate) fn pid(subject: &Subject) -> &str {
     subject.pid().filter(|_| subject.names().len() > 1).unwrap_or_default()
 }
 
+/// What a title calls processes of a kind: `shop_cart:init/1 processes`, `children of shop_sup`, `shop_worker_*`.
+pub(crate) fn processes(kind: &str) -> String {
+    match kind.strip_prefix(CHILD_OF) {
+        Some(parent) => format!("children of {parent}"),
+        None if kind.contains(':') && kind.contains('/') => format!("{kind} processes"),
+        None => kind.to_owned(),
+    }
+}
+
 /// A growth per second with its 95 % interval: `+7.1/s [6.8, 7.4]`.
 pub(crate) fn growth(trend: &Trend) -> String {
     format!("+{}/s [{}, {}]", number(trend.slope), number(trend.low), number(trend.high))
@@ -75,6 +85,13 @@ mod tests {
         let (named, nameless) = (Subject::process("shop (<0.9.0>)"), Subject::process("<0.9.0>"));
         assert_eq!((name(&named).as_str(), pid(&named)), ("shop", "<0.9.0>"));
         assert_eq!((name(&nameless).as_str(), pid(&nameless)), ("<0.9.0>", ""));
+    }
+
+    #[test]
+    fn processes_of_a_kind_are_called_by_what_started_them() {
+        assert_eq!(processes("shop_cart:init/1"), "shop_cart:init/1 processes");
+        assert_eq!(processes("child of shop_sup"), "children of shop_sup");
+        assert_eq!(processes("shop_worker_*"), "shop_worker_*");
     }
 
     #[test]

@@ -295,12 +295,12 @@ ok
             finding
                 .evidence
                 .iter()
-                .find(|evidence| evidence.what == "time in collections")
+                .find(|evidence| evidence.what == "GC time")
                 .and_then(|of| of.value)
         };
         assert_eq!(gc(MSACC), Some(0.8));
-        let summary = found(MSACC, "BT011").title;
-        assert!(summary.ends_with("of which processes is not known"), "{summary}");
+        let detail = found(MSACC, "BT011").detail;
+        assert!(detail.starts_with("of which processes is not known"), "{detail}");
         let types = &MSACC[..MSACC.find("Stats per thread").expect("the section")];
         let types = format!("{types}{}", &MSACC[MSACC.find("Stats per type").expect("the section")..]);
         assert_eq!(gc(&format!("{BANNER}{types}")), Some(0.8));

@@ -1,4 +1,4 @@
-//! BT011: collecting garbage takes much of the schedulers' time.
+//! BT011: GC takes much of the schedulers' work.
 
 use std::collections::HashMap;
 
@@ -12,16 +12,17 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
 use crate::signals::hot_code;
 use crate::signals::kinds;
-use crate::signals::memory::{self, DEFAULT_FIRST_HEAP_WORDS, FEW_SWEEPS, WORD_BYTES};
+use crate::signals::memory::{self, DEFAULT_FIRST_HEAP_WORDS, FEW_SWEEPS, WORD_BYTES, megabytes};
 use crate::signals::process_memory::{has_long_queue_on_heap, off_heap};
 use crate::signals::stack;
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT011"),
     name: "gc-share",
-    question: "How much of the working time goes into collecting garbage, and for whom?",
-    confirm: "a larger min_heap_size for the processes named, under the same load: collections per message must fall (beamtune compare --a-env …)",
+    question: "How much scheduler time does GC take, and for which processes?",
+    confirm: "set a larger min_heap_size for the processes named: GCs per message must fall under the same load (beamtune compare --a-env …)",
     needs: &[&metrics::GARBAGE_COLLECTIONS],
     account: Account::CpuUsed,
     role: Role::Symptom,
@@ -31,10 +32,9 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Collections as a share of the time in which schedulers worked.
 const SHARE: Threshold = Threshold::new(
     "gc-share.gc_share",
-    "GC, share of the schedulers' work",
+    "GC, share of scheduler work",
     Scale {
         notice: 0.15,
         warning: 0.30,
@@ -43,30 +43,29 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Below this nobody would win anything by a change.
-const WORTH_CORES: f64 = 0.10;
+/// Less GC is not worth a change.
+const MIN_CORES: f64 = 0.10;
 
-/// The heap that one needs, with room to grow before the next collection.
-const ROOM: f64 = 1.5;
+/// Advised first heap, divided by the heap that a process has: room to grow before the next GC.
+const HEAP_ROOM: f64 = 1.5;
 
-/// From so much of the time of dirty CPU schedulers on, they may wait for their shared allocator while they collect …
-const DIRTY_SHARE: f64 = 0.13;
-/// … if so many collect at a time on average that they meet there. (A node stood still with 13–36 % of many of them, and one allocator.)
-const DIRTY_MEET: f64 = 1.0;
+/// From this share of the time of dirty CPU schedulers on, GCs may contend for the shared allocator …
+const MIN_DIRTY_SHARE: f64 = 0.13;
+/// … if at least this many run at the same time on average. (A node hung with 13–36 % of many of them, and one allocator.)
+const MIN_DIRTY_CORES: f64 = 1.0;
 
-/// Beyond this it is what lives in a heap that costs: no size for all that are started alike, also those that stay small. In words.
-const LARGEST_FOR_ALL_WORDS: i64 = memory::LARGE_HEAP_WORDS;
+/// Largest first heap advised for all processes of a kind, in words: beyond it live data are the cost, and small processes would take as much.
+const MAX_KIND_HEAP_WORDS: i64 = memory::LARGE_HEAP_WORDS;
 
-/// The same of one process: 64 MB. The young heap that is asked for comes beside the old one, and beyond that it costs too much memory
-/// (judgement). In words.
-const LARGEST_FOR_ONE_WORDS: i64 = 8 << 20;
+/// Largest first heap advised for one process, in words: 64 MB. The young heap is allocated in addition to the old one (judgement).
+const MAX_PROCESS_HEAP_WORDS: i64 = 8 << 20;
 
-/// Where so many processes are started in a second (judgement) …
-const MANY_NEW: f64 = 10.0;
-/// … the garbage is rather theirs than that of one with a smaller heap: 256 kB (judgement). In words.
+/// At this spawn rate (judgement) …
+const HIGH_SPAWN_PER_S: f64 = 10.0;
+/// … new processes, rather than one with a smaller heap than this, make the garbage: 256 kB (judgement). In words.
 const SMALL_HEAP_WORDS: i64 = 32 << 10;
 
-/// The first heap that is advised where many small ones are collected, in words: about 20 kB.
+/// First heap advised where many small heaps are collected, in words: 20 kB.
 const FIRST_HEAP_WORDS: i64 = 2_586;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -76,141 +75,139 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_imported = period.is_imported();
     let rate = match period.rate(&metrics::GARBAGE_COLLECTIONS, "") {
         Ok(rate) => Some(rate),
-        // The share alone says enough; how many collections it took, msacc does not print.
+        // msacc does not print a rate, and the share is enough.
         Err(_) if is_imported => None,
         Err(missing) => return Err(missing),
     };
-    let collections = rate.map_or(String::new(), |rate| format!(" ({rate:.0} collections a second)"));
-    let sentence = format!("collecting garbage took {gc:.2} of {worked:.2} cores of work{collections}");
-    if gc < WORTH_CORES {
+    let per_second = rate.map(|rate| format!("{} GCs/s", text::number(rate.round())));
+    let sentence = format!("GC: {gc:.2} of {worked:.2} cores of work");
+    let sentence = per_second.iter().fold(sentence, |sentence, rate| format!("{sentence}, {rate}"));
+    if gc < MIN_CORES {
         return Ok(Judgement::Healthy(sentence));
     }
     let Some(severity) = SHARE.of(period).severity(share) else { return Ok(Judgement::Healthy(sentence)) };
-    let whose = Whose::of(period);
-    // What runs at priority low takes what the others leave.
-    let small = view::is_little_cpu(period, gc) || whose.is_of_low_priority();
+    let culprit = Culprit::of(period);
+    // Processes at priority low use spare CPU time.
+    let small = view::is_little_cpu(period, gc) || culprit.is_of_low_priority();
 
-    let draft = Draft::new(
-        severity,
-        format!(
-            "{:.0} % of the schedulers' work is garbage collection{}",
-            share * 100.0,
-            match (whose.kind, whose.one()) {
-                (Some(call), _) => format!(", most likely of {}", kinds::in_words(call)),
-                (None, Some(process)) => format!(", most likely of {}", process.title()),
-                (None, None) if is_imported => "; of which processes is not known".to_owned(),
-                (None, None) => ", spread over many processes".to_owned(),
-            }
-        ),
-    )
-    .minor_if(small)
-    .costs(Cost::CpuCores(gc))
-    .part(Use::Collections)
-    .because(Evidence::number("time in collections", gc, Unit::Cores))
-    .because(Evidence::number("share of the work", share, Unit::Ratio).against_scale(SHARE.of(period)))
-    .because(Evidence::number("of it on dirty CPU schedulers: large heaps", dirty, Unit::Cores))
-    .because_some(rate.map(|rate| Evidence::number("collections", rate, Unit::PerSecond)));
-    let draft = whose
+    let of_whom = match (culprit.kind, culprit.one()) {
+        (Some(kind), _) => format!(", likely {}", text::processes(kind)),
+        (None, Some(process)) => format!(", likely {}", text::name(&process.subject())),
+        (None, None) if is_imported => String::new(),
+        (None, None) => ", spread over many processes".to_owned(),
+    };
+    let draft = Draft::new(severity, format!("GC takes {:.0} % of scheduler time{of_whom}", share * 100.0))
+        .detail(culprit.detail())
+        .detail(if is_imported && !culprit.is_known() { "of which processes is not known" } else { "" })
+        .detail(format!("{gc:.2} of {worked:.2} cores of work"))
+        .detail(per_second.unwrap_or_default())
+        .minor_if(small)
+        .costs(Cost::CpuCores(gc))
+        .part(Use::Collections)
+        .because(Evidence::number("GC time", gc, Unit::Cores))
+        .because(Evidence::number("GC share of work", share, Unit::Ratio).against_scale(SHARE.of(period)))
+        .because(Evidence::number("GC time on dirty CPU schedulers", dirty, Unit::Cores))
+        .because_some(rate.map(|rate| Evidence::number("GC rate", rate, Unit::PerSecond)));
+    let draft = culprit
         .evidence()
         .fold(draft, Draft::because)
-        .because_some(whose.one().and_then(stack::evidence))
+        .because_some(culprit.one().and_then(stack::evidence))
         .but_if(
-            whose.is_known() && !whose.is_sampled,
-            "the VM does not count collections by process: who is named is named for heap and reductions",
+            culprit.is_known() && !culprit.is_sampled,
+            "the VM does not count GCs by process: the culprit follows from heap size and reductions",
         );
-    let has_queue = whose.with_queue().is_some();
-    let hibernates = whose.hibernates();
+    let has_queue = culprit.with_queue().is_some();
+    let hibernates = culprit.hibernates();
 
     let draft = if hibernates {
-        draft.confirmed_by("the same load without hibernate in the returns of these processes: collections a second must fall")
+        draft.confirmed_by("remove hibernate from the returns of these processes: GCs per second must fall under the same load")
     } else {
         draft
     };
 
-    let meet = dirty >= DIRTY_MEET
-        && dirty_schedulers(period).is_some_and(|threads| dirty >= DIRTY_SHARE * threads)
+    let may_contend = dirty >= MIN_DIRTY_CORES
+        && dirty_schedulers(period).is_some_and(|threads| dirty >= MIN_DIRTY_SHARE * threads)
         && view::shares_dirty_allocators(&period.facts);
-    let own_allocators = if meet { own_allocators(period) } else { None };
+    let own_allocators = if may_contend { own_allocators(period) } else { None };
     let draft = draft.but_if(
         own_allocators.is_some(),
-        "that dirty schedulers wait for their shared allocator is a guess from how many collect at a time: locks that are counted would prove it (beamtune locks, docs/locks.md)",
+        "contention for the allocator of dirty schedulers is a guess: lock counting proves it (beamtune locks)",
     );
 
     let first_heap = period.facts.number(facts::MIN_HEAP_WORDS).unwrap_or(DEFAULT_FIRST_HEAP_WORDS);
     Ok(Judgement::found(
-        match whose.subject() {
+        match culprit.subject() {
             Some(subject) => draft.about(subject),
             None => draft,
         }
-        .fix_if(whose.fullsweep_after().is_some_and(|n| n < FEW_SWEEPS), || {
+        .fix_if(culprit.fullsweep_after().is_some_and(|n| n < FEW_SWEEPS), || {
             remedy::of(
                 period,
                 "process.fullsweep_after",
-                &format!("spawn_opt {{fullsweep_after, 65535}} (the default) {}", whose.place()),
-                "it is set so low that nearly every collection copies the whole heap",
-                "gc share under the same load; binaries that old data refers to are then kept for longer",
+                &format!("set spawn_opt {{fullsweep_after, 65535}} (the default) {}", culprit.place()),
+                "it is so low that nearly every GC copies the whole heap",
+                "GC share under the same load; binaries that old data refers to are kept longer",
             )
         })
         .fix_if(has_queue, || {
             off_heap(
                 period,
-                "messages that wait lie in its heap, and each full collection copies them, also those that its code orders (garbage_collect)",
-                "gc share, and messages handled a second",
+                "queued messages are on its heap, and each fullsweep copies them, garbage_collect/0 included",
+                "GC share and messages handled per second",
             )
         })
         .fix(remedy::of(
             period,
             "code.less_garbage",
-            "keep large data out of the process's heap: ETS, persistent_term or binaries; split the state; build less per message",
-            "a full collection copies all that is alive, each time",
-            "gc share and reductions per request under the same load",
+            "move large data off the heap (ETS, persistent_term, binaries), split the state, or build less per message",
+            "each fullsweep copies all live data",
+            "GC share and reductions per request under the same load",
         ))
         .fix(own_allocators)
         .fix_if(hibernates, || {
             remedy::of(
                 period,
                 "code.hibernate",
-                &format!("do not return hibernate for each message {}: hibernate_after 15000 or so in its place", whose.place()),
-                "each hibernation collects the whole heap, and makes it as small as can be, so that the next message makes it grow again",
-                "collections a second and the gc share under the same load",
+                &format!("use {{hibernate_after, 15000}} instead of returning hibernate for each message {}", culprit.place()),
+                "each hibernation is a fullsweep that shrinks the heap, and the next message makes it grow again",
+                "GC rate and GC share under the same load",
             )
         })
-        // Of a heap full of messages, 1.5 times as much is no size to begin with.
+        // A heap full of messages says nothing about the heap that it needs.
         .fix_if(!has_queue && !hibernates, || {
-            let words = (whose.heap_words()? as f64 * ROOM) as i64;
-            let largest =
-                if whose.kind.is_some() { LARGEST_FOR_ALL_WORDS } else { LARGEST_FOR_ONE_WORDS };
-            if words > largest {
+            let words = (culprit.heap_words()? as f64 * HEAP_ROOM) as i64;
+            let max = if culprit.kind.is_some() { MAX_KIND_HEAP_WORDS } else { MAX_PROCESS_HEAP_WORDS };
+            if words > max {
                 return None;
             }
             let megabytes = words as f64 * WORD_BYTES / 1e6;
-            let cost = match whose.kind {
-                Some(_) => format!("; {:.0} MB for each 1,000 of them", megabytes * 1e3),
+            let cost = match culprit.kind {
+                Some(_) => format!("; {:.0} MB per 1,000 processes", megabytes * 1e3),
                 None => format!("; {:.1} MB", megabytes.max(0.1)),
             };
             remedy::of(
                 period,
                 "process.min_heap_size",
-                &format!("spawn_opt {{min_heap_size, {words}}} {}{cost}", whose.place()),
+                &format!("set spawn_opt {{min_heap_size, {words}}} {}{cost}", culprit.place()),
                 "a heap that is large from the start is collected less often",
-                "collections a second and the gc share under the same load; memory grows by the heap",
+                "GC rate and GC share under the same load; memory grows by the heap",
             )
         })
-        .fix_if(!whose.is_known() && !is_imported && first_heap < FIRST_HEAP_WORDS, || {
+        .fix_if(!culprit.is_known() && !is_imported && first_heap < FIRST_HEAP_WORDS, || {
             let processes = period.stat(&metrics::PROCESS_COUNT, "").map_or(0.0, |stat| stat.mean());
             let megabytes = processes * (FIRST_HEAP_WORDS - first_heap) as f64 * WORD_BYTES / 1e6;
             remedy::of(
                 period,
                 "+hms",
-                &format!("+hms {FIRST_HEAP_WORDS} (about 20 kB a process; {megabytes:.0} MB more for those that run now), then compare"),
-                "short-lived processes then end before their first collection",
-                "collections a second, CPU per request and RSS under the same load",
+                &format!("+hms {FIRST_HEAP_WORDS} (20 kB per process, {megabytes:.0} MB more for the present ones)"),
+                "short-lived processes then end before their first GC",
+                "GC rate, CPU per request and RSS under the same load",
             )
         }),
     ))
 }
 
-/// Dirty CPU schedulers online, or as many as there are.
+/// Dirty CPU schedulers online; all of them where that is not known.
 fn dirty_schedulers(period: &Period) -> Option<f64> {
     let count = |fact| period.facts.number(fact);
     let threads = count(facts::DIRTY_CPU_SCHEDULERS_ONLINE).or_else(|| count(facts::DIRTY_CPU_SCHEDULERS))?;
@@ -222,25 +219,25 @@ fn own_allocators(period: &Period) -> Option<Remedy> {
         period,
         "+Mdai",
         "+Mdai max",
-        "several dirty schedulers collect at a time, and all take their memory from one locked instance of each allocator",
-        "throughput and gc share under the same load, and beamtune locks: alcu_allocator",
+        "dirty schedulers run GCs at the same time, and all allocate from one locked instance of each allocator",
+        "throughput and GC share under the same load, and alcu_allocator in beamtune locks",
     )
 }
 
-/// Whose garbage it is, by heap and work together.
-struct Whose<'a> {
-    /// What they were started with, where it is several that are alike.
+/// The processes that make most of the garbage: by samples in GC, else by heap size × reductions.
+struct Culprit<'a> {
+    /// What several processes of one kind were started with.
     kind: Option<&'a str>,
-    /// One, or several that are alike; none where nothing stands out.
+    /// One process, or those of the kind; empty where nothing stands out.
     processes: Vec<&'a ProcessUse>,
-    /// Whether they were seen while they were collected.
+    /// Whether they were sampled in GC.
     is_sampled: bool,
 }
 
-impl<'a> Whose<'a> {
+impl<'a> Culprit<'a> {
     fn of(period: &'a Period) -> Self {
         if let Some(kind) = hot_code::collected_kind(period) {
-            return Whose::sampled(period, kind);
+            return Culprit::sampled(period, kind);
         }
         let weight = |process: &ProcessUse| {
             let heap = process.row.as_ref().and_then(|row| row.total_heap_words).unwrap_or(0);
@@ -249,11 +246,11 @@ impl<'a> Whose<'a> {
         let half = period.processes.iter().map(weight).sum::<f64>() / 2.0;
         let is_small = |process: &ProcessUse| {
             let heap = process.row.as_ref().and_then(|row| row.total_heap_words).unwrap_or(0);
-            heap < SMALL_HEAP_WORDS && view::spawn_rate(period).is_ok_and(|rate| rate >= MANY_NEW)
+            heap < SMALL_HEAP_WORDS && view::spawn_rate(period).is_ok_and(|rate| rate >= HIGH_SPAWN_PER_S)
         };
         let is_one = |process: &&ProcessUse| weight(process) > half && !is_small(process);
         if let Some(one) = period.processes.iter().find(is_one) {
-            return Whose { kind: None, processes: vec![one], is_sampled: false };
+            return Culprit { kind: None, processes: vec![one], is_sampled: false };
         }
         let mut kinds: HashMap<&str, (f64, Vec<&ProcessUse>)> = HashMap::new();
         for process in period.processes.iter().filter(|process| weight(process) > 0.0 && !is_small(process)) {
@@ -265,12 +262,12 @@ impl<'a> Whose<'a> {
         }
         let most = kinds.into_iter().find(|(_, (weight, _))| *weight > half);
         most.map_or(
-            Whose { kind: None, processes: Vec::new(), is_sampled: false },
-            |(call, (_, processes))| Whose { kind: Some(call), processes, is_sampled: false },
+            Culprit { kind: None, processes: Vec::new(), is_sampled: false },
+            |(call, (_, processes))| Culprit { kind: Some(call), processes, is_sampled: false },
         )
     }
 
-    /// As samples say. A name may be that of one process.
+    /// The processes of a kind, or the one that is registered under this name.
     fn sampled(period: &'a Period, kind: Option<&'a str>) -> Self {
         let row_of = |process: &'a ProcessUse| process.row.as_ref();
         let named = period
@@ -278,38 +275,47 @@ impl<'a> Whose<'a> {
             .iter()
             .find(|process| row_of(process).is_some_and(|row| row.name.as_deref() == kind && kind.is_some()));
         if let Some(one) = named {
-            return Whose { kind: None, processes: vec![one], is_sampled: true };
+            return Culprit { kind: None, processes: vec![one], is_sampled: true };
         }
         let is_so = |process: &&ProcessUse| {
             process.row.as_ref().is_some_and(|row| row.initial_call.as_deref() == kind)
         };
         let processes = period.processes.iter().filter(|process| kind.is_some() && is_so(process)).collect();
-        Whose { kind, processes, is_sampled: true }
+        Culprit { kind, processes, is_sampled: true }
     }
 
     fn is_known(&self) -> bool {
         self.kind.is_some() || !self.processes.is_empty()
     }
 
-    /// The only one.
+    /// The process, if it is a single one.
     fn one(&self) -> Option<&'a ProcessUse> {
         self.processes.first().copied().filter(|_| self.kind.is_none())
     }
 
-    fn title(&self) -> Option<String> {
-        self.kind.map(str::to_owned).or_else(|| Some(self.one()?.title()))
+    /// Pid or kind, heap, and a low `fullsweep_after`.
+    fn detail(&self) -> String {
+        let subject = self.one().map(ProcessUse::subject);
+        let pid = subject.as_ref().map(text::pid).filter(|pid| !pid.is_empty()).map(str::to_owned);
+        let heap = self.heap_words().map(|words| {
+            let median = if self.kind.is_some() { "median heap" } else { "heap" };
+            format!("{median} {}", megabytes(words as f64 * WORD_BYTES))
+        });
+        let fullsweep = self.fullsweep_after().filter(|n| *n < FEW_SWEEPS);
+        let fullsweep = fullsweep.map(|n| format!("fullsweep_after {n}"));
+        [pid, heap, fullsweep].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 
     fn subject(&self) -> Option<Subject> {
         self.kind.map(Subject::kind).or_else(|| Some(self.one()?.subject()))
     }
 
-    /// Where a setting goes.
+    /// Where to put a spawn option.
     fn place(&self) -> String {
         self.kind.map_or_else(
             || "for this process".to_owned(),
             |call| match call.strip_prefix(CHILD_OF) {
-                Some(maker) => format!("where {maker} starts them"),
+                Some(parent) => format!("where {parent} starts them"),
                 None => format!("where {call} is started"),
             },
         )
@@ -319,19 +325,19 @@ impl<'a> Whose<'a> {
         self.processes.iter().filter_map(|process| process.row.as_ref())
     }
 
-    /// The median.
+    /// Median heap.
     fn heap_words(&self) -> Option<i64> {
         let mut heaps: Vec<i64> = self.rows().filter_map(|row| row.total_heap_words).collect();
         heaps.sort_unstable();
         heaps.get(heaps.len() / 2).copied()
     }
 
-    /// The least.
+    /// Lowest `fullsweep_after`.
     fn fullsweep_after(&self) -> Option<i64> {
         self.rows().filter_map(|row| row.fullsweep_after).min()
     }
 
-    /// Whether most of them were in hibernation when they were looked at, though they work.
+    /// Whether most of them were hibernated when sampled, though they work.
     fn hibernates(&self) -> bool {
         let hibernating = self.rows().filter(|row| memory::hibernates(row)).count();
         self.is_known() && 2 * hibernating > self.rows().count()
@@ -341,7 +347,7 @@ impl<'a> Whose<'a> {
         self.is_known() && self.rows().all(|row| row.priority.as_deref() == Some("low"))
     }
 
-    /// The one with the longest queue, where messages lie in heaps in number.
+    /// The process with the longest queue on its heap, if that is long.
     fn with_queue(&self) -> Option<&'a ProcessUse> {
         let long = self.processes.iter().copied().filter(|process| has_long_queue_on_heap(process));
         long.max_by_key(|process| process.queue_max)
@@ -349,26 +355,30 @@ impl<'a> Whose<'a> {
 
     fn evidence(&self) -> impl Iterator<Item = Evidence> {
         let (who, heap, fullsweep) = match self.kind {
-            Some(call) if self.is_sampled => (
-                Evidence::text("most of the processes seen while they were collected", kinds::in_words(call)),
-                "heaps of those that stand out, the median",
-                "their fullsweep_after, the least",
+            Some(kind) if self.is_sampled => (
+                Evidence::text("processes most often sampled in GC", kinds::in_words(kind)),
+                "median heap",
+                "lowest fullsweep_after",
             ),
-            Some(call) => (
+            Some(kind) => (
                 Evidence::text(
-                    "processes with the most work on large heaps",
-                    format!("{} that stand out are of {}", self.processes.len(), kinds::in_words(call)),
+                    "processes with most work on large heaps",
+                    format!("{} of {}", self.processes.len(), kinds::in_words(kind)),
                 ),
-                "their heaps, the median",
-                "their fullsweep_after, the least",
+                "median heap",
+                "lowest fullsweep_after",
             ),
             None => (
                 Evidence::text(
-                    "process with the most work on a large heap",
-                    self.title().unwrap_or_default(),
+                    if self.is_sampled {
+                        "process most often sampled in GC"
+                    } else {
+                        "process with most work on a large heap"
+                    },
+                    self.one().map(ProcessUse::title).unwrap_or_default(),
                 ),
-                "its heap",
-                "its fullsweep_after",
+                "heap",
+                "fullsweep_after",
             ),
         };
         [
@@ -376,7 +386,7 @@ impl<'a> Whose<'a> {
             self.heap_words().map(|words| Evidence::number(heap, words as f64 * WORD_BYTES, Unit::Bytes)),
             self.fullsweep_after().map(|n| Evidence::number(fullsweep, n as f64, Unit::Count)),
             self.with_queue().map(|process| {
-                Evidence::number("messages that lie in it", process.queue_max as f64, Unit::Count)
+                Evidence::number("messages on the heap", process.queue_max as f64, Unit::Count)
                     .with_text(process.title())
             }),
         ]
