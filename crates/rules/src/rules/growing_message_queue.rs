@@ -1,4 +1,4 @@
-//! BT006: a process gets messages faster than it handles them.
+//! BT006: a process receives messages faster than it handles them.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,
@@ -12,13 +12,14 @@ use crate::signals::kinds::{self, Kind};
 use crate::signals::known_processes;
 use crate::signals::process_memory::{is_on_heap, off_heap};
 use crate::signals::stack;
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT006"),
     name: "growing-message-queue",
-    question: "Does a process get messages faster than it handles them?",
-    confirm: "process_info(Pid, message_queue_len) twice, a minute apart and without the burst: a queue that shrinks was a burst",
+    question: "Does a process receive messages faster than it handles them?",
+    confirm: "call process_info(Pid, message_queue_len) twice, a minute apart: a queue that has shrunk was a burst",
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
     account: Account::Delay,
     role: Role::Symptom,
@@ -27,10 +28,9 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Messages in one queue.
 const LENGTH: Threshold = Threshold::new(
     "growing-message-queue.queue_length",
-    "messages in one queue",
+    "length of a message queue",
     Scale {
         notice: 1_000.0,
         warning: 5_000.0,
@@ -39,23 +39,22 @@ const LENGTH: Threshold = Threshold::new(
     },
 );
 
-/// Growth in the time observed that matters, as a share of the queue's length at its end …
+/// Growth within the period that matters, as a share of the final queue length …
 const MIN_GROWTH: f64 = 0.10;
-/// … or in messages: a very long queue need not grow by much.
-const MIN_GROWN: f64 = 1_000.0;
+/// … or in messages, for very long queues.
+const MIN_GROWTH_MESSAGES: f64 = 1_000.0;
 
-/// A queue that has grown and holds less than this share of its largest length has been emptied meanwhile: what it grew by is gone.
-const STILL_THERE: f64 = 0.5;
+/// A queue below this share of its maximum was emptied within the period, and does not count as growing.
+const MIN_SHARE_OF_MAX: f64 = 0.5;
 
-/// Where a look at all processes takes several samples, so many such looks say something.
-const WHOLE_ROUNDS: u32 = 3;
+/// Rounds through all processes after which the longest queue is known, where a round takes several samples.
+const MIN_ROUNDS: u32 = 3;
 
-/// A queue of this length is worth a warning even if it only lies there: it is memory, and every collection of its
-/// owner goes through it.
+/// A queue of this length is a warning even if it does not grow: it takes memory, and each GC of its process scans or copies it.
 const LONG: f64 = 100_000.0;
 
-/// A queue that grows is a warning at least, whatever its length (judgement).
-const GROWS: f64 = WARNING + 5.0;
+/// Lowest severity of a growing queue, whatever its length (judgement).
+const GROWING: f64 = WARNING + 5.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let longest = period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
@@ -64,94 +63,87 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let Some(last) = view::queue_now(period, process) else { continue };
         let Some(severity) = LENGTH.of(period).severity(last) else { continue };
         let points = view::trend_points(&process.queue);
-        let is_at_its_end = last >= STILL_THERE * process.queue_max as f64;
+        let is_at_its_end = last >= MIN_SHARE_OF_MAX * process.queue_max as f64;
         match trend(&points).filter(|trend| is_at_its_end && grows(trend, &points)) {
-            Some(trend) => drafts.push(growing(period, process, severity.max(GROWS), last, &trend)),
-            // Who takes all that has come, again and again, has a long queue in between.
+            Some(trend) => drafts.push(growing(period, process, severity.max(GROWING), last, &trend)),
+            // A process that empties its queue from time to time has a long one in between.
             None if last < LONG && view::is_emptied_again(process) => {}
             None => drafts.push(
-                steady(period, process, if last >= LONG { severity.max(GROWS) } else { severity }, last)
+                steady(period, process, if last >= LONG { severity.max(GROWING) } else { severity }, last)
                     .inferred_if(last >= LONG)
                     .guess_if(last < LONG),
             ),
         }
     }
     let reached = period.stat(&metrics::SCAN_COVERAGE, "").map_or(1_000.0, |stat| stat.mean());
-    // The longest queue of all is known when a round through all processes has ended.
-    if drafts.is_empty() && reached < 999.0 && longest.samples < WHOLE_ROUNDS {
+    if drafts.is_empty() && reached < 999.0 && longest.samples < MIN_ROUNDS {
         return Ok(Judgement::NotJudged {
             reason: format!(
-                "only {:.0} % of the processes could be looked at each second without costing the node too much; none of them had a long queue",
+                "sampled only {:.0} % of the processes per second to limit the cost; none had a long queue",
                 reached / 10.0
             ),
-            next: "record for longer, so that all are reached: --for 60s".to_owned(),
+            next: "record for longer: --for 60s".to_owned(),
         });
     }
-    Ok(Judgement::found_or_healthy(
-        drafts,
-        match LENGTH.of(period).severity(longest.max as f64) {
-            Some(_) => {
-                format!("the longest message queue seen held {} messages, and they are gone", longest.max)
-            }
-            None => format!(
-                "the longest message queue seen held {} messages, and none grew past {:.0}",
-                longest.max,
-                LENGTH.of(period).notice
-            ),
-        },
-    ))
+    let longest = longest.max as f64;
+    let is_long = LENGTH.of(period).severity(longest).is_some();
+    let since = if is_long { " messages, emptied since" } else { "" };
+    let sentence = format!("longest message queue: {}{since}", text::number(longest));
+    Ok(Judgement::found_or_healthy(drafts, sentence))
 }
 
-/// Growth beyond doubt that matters: a queue that swings does not count.
+/// Whether the growth is significant and large enough. A queue that rises and falls does not count.
 fn grows(trend: &Trend, points: &[(f64, f64)]) -> bool {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return false };
     let grown = trend.slope * (last.0 - first.0);
-    trend.p < 0.01 && trend.low > 0.0 && grown >= MIN_GROWN.min(MIN_GROWTH * last.1)
+    trend.p < 0.01 && trend.low > 0.0 && grown >= MIN_GROWTH_MESSAGES.min(MIN_GROWTH * last.1)
 }
 
 fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, trend: &Trend) -> Draft {
+    let subject = process.subject();
     let draft = Draft::new(
         severity,
         format!(
-            "the message queue of {} grows by {:.0} messages a second and holds {last:.0}",
-            process.title(),
-            trend.slope
+            "Message queue of {} grows by {} messages/s",
+            text::name(&subject),
+            text::number(trend.slope)
         ),
-    );
-    // Code of OTP's, or of a product, is not to be changed by whoever runs it; who sends to it is another matter.
+    )
+    .detail(text::pid(&subject))
+    .detail(format!("{} messages now, {}", text::number(last), text::growth(trend)));
+    // Operators cannot change the code of OTP or a product, only what is sent to it.
     let is_own = !known_processes::knows(process);
     let draft = known_processes::explain(evidence(draft, period, process, last), period, process).because(
-        Evidence::number("growth", trend.slope, Unit::PerSecond)
-            .with_text(format!("95 % interval {:.0} to {:.0}", trend.low, trend.high)),
+        Evidence::number("queue growth", trend.slope, Unit::PerSecond)
+            .with_text(format!("[{:.0}, {:.0}]", trend.low, trend.high)),
     );
-    let draft = match HeldUp::of(process) {
-        Some(held_up) => held_up.advise(draft, period, is_own),
+    let draft = match Wait::of(process) {
+        Some(wait) => wait.advise(draft, period, is_own),
         None => advise_busy(draft, period, is_own),
     };
     draft.fix_if(is_own && process.row.as_ref().is_some_and(is_on_heap), || {
         off_heap(
             period,
-            "a long queue on the heap is copied by each full collection; this cures what collections cost, and the growth only where they \
-             are what it has no time for messages for",
-            "gc share of the schedulers (BT011) and the process's memory",
+            "each fullsweep copies a long on-heap queue; this ends the growth only if GC takes the time of the process",
+            "GC share (BT011) and memory of the process",
         )
     })
 }
 
-const BOUNDED: &str = "the queue must stay bounded under the same load";
+const BOUNDED: &str = "the queue stays bounded under the same load";
 
-/// A process that waits for something else while its queue grows.
-enum HeldUp {
-    /// For a peer to take what it sends.
+/// What a process waits for while its queue grows.
+enum Wait {
+    /// A peer that does not read what it sends.
     Send,
-    /// In the midst of something, in this function.
-    At(String),
+    /// A call, in this function.
+    Call(String),
 }
 
-impl HeldUp {
-    fn of(process: &ProcessUse) -> Option<HeldUp> {
+impl Wait {
+    fn of(process: &ProcessUse) -> Option<Wait> {
         let status = process.row.as_ref()?.status.as_deref();
-        // Where it was found running says nothing of where it waits.
+        // The stack of a running process does not show where it waits.
         if process.stood.is_empty() && !matches!(status, Some("waiting" | "suspended")) {
             return None;
         }
@@ -159,30 +151,30 @@ impl HeldUp {
         let (at, stack) = stack::stands(process)?;
         let is_in_midst = if stack.is_empty() { stack::is_call(at) } else { stack::is_in_midst(stack) };
         match (kinds::is_send(&place), is_in_midst) {
-            (true, _) => Some(HeldUp::Send),
-            (false, true) => Some(HeldUp::At(place)),
+            (true, _) => Some(Wait::Send),
+            (false, true) => Some(Wait::Call(place)),
             (false, false) => None,
         }
     }
 
-    /// Senders that wait for an answer wait for what holds it up, too, and with them all whom they serve.
+    /// Callers would wait for the same as the process, and so would the processes that they serve.
     fn advise(&self, draft: Draft, period: &Period, is_own: bool) -> Draft {
         match self {
-            HeldUp::Send => draft.fix(remedy::of(
+            Wait::Send => draft.fix(remedy::of(
                 period,
                 "code.back_pressure",
-                "drop or merge what waits for a receiver that is behind (keep the latest value only), or end it when its queue passes a limit; \
-                 no call in place of the cast: the sender would wait for the slowest peer, and all others with it",
+                "drop or merge messages for a receiver that is behind (keep the latest value only), or end it when its queue passes a limit; \
+                 do not replace casts by calls: the sender would wait for the slowest peer",
                 "nothing limits what is sent to a process that waits for its peer",
                 BOUNDED,
             )),
-            HeldUp::At(place) => draft
+            Wait::Call(place) => draft
                 .fix(remedy::of(
                     period,
                     "code.back_pressure",
-                    "limit what is in flight, or drop what is old when its queue is long; a call in place of a cast only where the sender has \
-                     nobody else to serve: it waits for the same then",
-                    "without it the queue grows until memory ends",
+                    "limit messages in flight, or drop old ones when the queue is long; replace casts by calls only if the sender serves \
+                     no other process",
+                    "without back-pressure the queue grows until memory is used up",
                     BOUNDED,
                 ))
                 .fix_if(is_own, || {
@@ -190,8 +182,8 @@ impl HeldUp {
                         period,
                         "code.more_in_flight",
                         &format!(
-                            "find out why it waits so long in {place}: a time-out there, or that step in a process of its own for each \
-                             message, no more than some at a time"
+                            "find out why it waits so long in {place}: set a timeout, or do that step in a process for each message and \
+                             limit their number"
                         ),
                         "it handles no other message while it waits",
                         "messages handled per second under the same load",
@@ -206,8 +198,8 @@ fn advise_busy(draft: Draft, period: &Period, is_own: bool) -> Draft {
         .fix(remedy::of(
             period,
             "code.back_pressure",
-            "let senders wait for an answer (call instead of cast), or limit what is in flight, or drop when the queue is long",
-            "without it the queue grows until memory ends",
+            "make senders wait (call instead of cast), limit messages in flight, or drop messages when the queue is long",
+            "without back-pressure the queue grows until memory is used up",
             BOUNDED,
         ))
         .fix_if(is_own, || {
@@ -222,20 +214,24 @@ fn advise_busy(draft: Draft, period: &Period, is_own: bool) -> Draft {
 }
 
 fn steady(period: &Period, process: &ProcessUse, severity: f64, last: f64) -> Draft {
-    // Who is behind may be read too seldom: its queue is told only while it is among the longest, or it does not answer.
+    // A queue is recorded only while it is among the longest and its process answers.
     let is_known = process.queue.points().len() >= MIN_POINTS;
-    let grows = if is_known { ", but does not grow" } else { "" };
-    let draft = Draft::new(
-        severity,
-        format!("the message queue of {} holds {last:.0} messages{grows}", process.title()),
-    );
+    let subject = process.subject();
+    let messages = text::counted(last, "message", "messages");
+    let draft = Draft::new(severity, format!("Message queue of {} holds {messages}", text::name(&subject)))
+        .detail(text::pid(&subject))
+        .detail(if is_known { "does not grow" } else { "" });
     known_processes::explain(evidence(draft, period, process, last), period, process)
-        .but(if is_known { "it did not grow in the time observed" } else { "whether it grows is not known: it was read too seldom" })
+        .but(if is_known {
+            "it did not grow within the period"
+        } else {
+            "whether it grows is not known: too few samples"
+        })
         .fix(remedy::of(
             period,
             "code.back_pressure",
-            "find out why messages lie there: a selective receive that never matches, or work held back on purpose",
-            "each receive that looks through a long queue takes time in its length",
+            "find out why messages stay: a selective receive that never matches, or work held back on purpose",
+            "a selective receive takes time in proportion to the queue length",
             "record for longer: beamtune record --for 10m",
         ))
 }
@@ -245,18 +241,16 @@ fn evidence(draft: Draft, period: &Period, process: &ProcessUse, last: f64) -> D
     draft
         .about(process.subject())
         .costs(Cost::Waiting(last))
-        .because(
-            Evidence::number("messages in its queue", last, Unit::Count).against_scale(LENGTH.of(period)),
-        )
+        .because(Evidence::number("queue length", last, Unit::Count).against_scale(LENGTH.of(period)))
         .because_some(
             stack::wanted_to_run(process)
-                .map(|share| Evidence::number("looks in which it ran or was runnable", share, Unit::Ratio)),
+                .map(|share| Evidence::number("samples running or runnable", share, Unit::Ratio)),
         )
         .because_some(stack::evidence(process))
         .because_some(
-            row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)),
+            row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("initial call", f)),
         )
-        .because_some(row.map(|row| Evidence::number("its memory", row.memory_bytes as f64, Unit::Bytes)))
+        .because_some(row.map(|row| Evidence::number("process memory", row.memory_bytes as f64, Unit::Bytes)))
         .because_some(
             row.and_then(|row| row.message_queue_data.as_deref())
                 .map(|d| Evidence::text("message_queue_data", d)),

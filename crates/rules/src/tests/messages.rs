@@ -407,22 +407,22 @@ fn advice_on_a_queue_fits_where_its_process_stands() {
     check(
         "shop:price/1 gen_server:handle_msg/6",
         &["code.back_pressure", "code.more_in_flight"],
-        "limit what is in flight",
+        "limit messages in flight",
     );
-    check("prim_inet:send/4 shop:tell/1", &["code.back_pressure"], "drop or merge what waits");
+    check("prim_inet:send/4 shop:tell/1", &["code.back_pressure"], "drop or merge messages");
     check(
         "gen:do_call/4 shop:ask/1",
         &["code.back_pressure", "code.more_in_flight"],
-        "limit what is in flight",
+        "limit messages in flight",
     );
     check(
         "gen_server:loop/7",
         &["code.back_pressure", "code.split_process"],
-        "let senders wait for an answer",
+        "make senders wait",
     );
     // It works, wherever it was seen.
     let busy = queue((3_000, 500), "gen:do_call/4", "running").with(|n| n.busiest[0].runnable_of_10 = 9);
-    assert!(finding(&busy, "BT006").remedies[0].change.starts_with("let senders wait"));
+    assert!(finding(&busy, "BT006").remedies[0].change.starts_with("make senders wait"));
 }
 
 #[test]

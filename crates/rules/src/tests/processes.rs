@@ -101,7 +101,7 @@ fn a_queue_that_grows_is_found_and_its_process_named() {
     assert_eq!((steady.level, entries(&steady)), (Level::Notice, vec!["code.back_pressure"]));
     assert_eq!(finding(&queue(500_000, 0), "BT006").level, Level::Warning);
     // Of a very long queue a growth that matters is a small part.
-    assert!(finding(&queue(2_000_000, 5_000), "BT006").title.contains("grows by 5000"));
+    assert!(finding(&queue(2_000_000, 5_000), "BT006").title.contains("grows by 5,000"));
     // Short queues grow and shrink all the time.
     assert_healthy(&queue(10, 20), "BT006");
     let off_heap =
@@ -130,7 +130,8 @@ fn a_queue_that_is_gone_is_not_told_however_long_it_was() {
     let refilled = period.processes.first_mut().expect("the process");
     refilled.queue_last.1 = 1_500;
     let Outcome::Found(found) = outcome(&period, "BT006") else { panic!("found") };
-    assert!(found[0].title.contains("holds 1500 messages, but does not grow"), "{}", found[0].title);
+    assert_eq!(found[0].title, "Message queue of sink holds 1,500 messages");
+    assert!(found[0].detail.contains("does not grow"), "{}", found[0].detail);
 }
 
 #[test]
