@@ -1,4 +1,4 @@
-//! BT085: one process does ever more work under a load that stays.
+//! BT085: one process does ever more work under a constant load.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Threshold, Unit, metrics,
@@ -10,13 +10,14 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
 use crate::signals::limits::{SHORT_SECONDS, goes_on, growth};
 use crate::signals::{known_processes, stack};
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT085"),
     name: "growing-work",
     question: "Does one process do ever more work under the same load?",
-    confirm: "process_info(Pid, [reductions, memory]) each minute, and what comes in meanwhile: reductions a second rise while the load stays",
+    confirm: "call process_info(Pid, [reductions, memory]) each minute under a constant load: reductions per second must rise",
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::SCHEDULER_ACTIVE],
     account: Account::CpuUsed,
     explains_as_notice: true,
@@ -26,39 +27,40 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// How much its work has grown while it was seen.
 const RISE: Threshold = Threshold::new(
     "growing-work.rise_share",
-    "growth of a process's reductions a second within the recording, as a share of the median",
+    "growth of a process's reductions per second within the recording, as a share of their median",
     Scale {
         notice: 0.15,
         warning: f64::INFINITY,
         critical: f64::INFINITY,
-        source: "judgement; of the busiest processes of 90 nodes, seen for 10 s, only the one that was sick in this way rose by so much",
+        source: "judgement; of the busiest processes of 90 nodes, sampled for 10 s, only the one with this fault grew as much",
     },
 );
 
-/// Share of all reductions from which on it is the process that carries the node (judgement: a quarter).
-const CARRIES: f64 = 0.25;
+/// Share of all reductions from which on a process dominates the node (judgement).
+const MIN_SHARE: f64 = 0.25;
 
-/// Less work than this is nobody's trouble yet, in cores (judgement).
-const WORTH_CORES: f64 = 0.1;
+/// Less work does no harm yet (judgement).
+const MIN_CORES: f64 = 0.1;
 
-/// The lower end of the slope's interval must be this share of the slope: wider ones are noise (judgement).
-const CLEAR: f64 = 0.5;
+/// Lower end of the slope's interval, as a share of the slope: a wider interval is noise (judgement).
+const MIN_LOW: f64 = 0.5;
 
-/// Where what comes in grows at this share of the pace, the load grows (judgement: half).
-const WITH_LOAD: f64 = 0.5;
+/// If port input grows at this share of the pace, the load grows (judgement).
+const LOAD_PACE: f64 = 0.5;
 
 /// A process whose work grows.
 struct Growing<'p> {
     process: &'p ProcessUse,
-    /// Of its reductions a second.
+    /// Of its reductions per second.
     trend: Trend,
-    /// Growth over the time seen, as a share of the median.
+    /// Growth over the samples, as a share of the median.
     rise: f64,
+    /// Share of all reductions.
     share: f64,
     cores: f64,
+    /// Reductions per second at the start and at the end, by the trend.
     first: f64,
     last: f64,
 }
@@ -72,14 +74,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .iter()
         .filter(|process| !known_processes::knows(process))
         .filter_map(|process| Growing::of(process, total, active))
-        .find(|growing| load.is_none_or(|load| load < WITH_LOAD * growing.rise));
+        .find(|growing| load.is_none_or(|load| load < LOAD_PACE * growing.rise));
     let Some(found) = found else {
-        return Ok(Judgement::Healthy(
-            "no process that carries the node does more work from second to second".to_owned(),
-        ));
+        return Ok(Judgement::Healthy("no dominant process does ever more work".to_owned()));
     };
     Ok(RISE.of(period).severity(found.rise).map_or_else(
-        || Judgement::Healthy(format!("the work of {} grows by little", found.process.title())),
+        || Judgement::Healthy(format!("work of {} grew {:.0} %", found.process.title(), 100.0 * found.rise)),
         |_| Judgement::found(describe(period, &found, load)),
     ))
 }
@@ -88,15 +88,15 @@ impl<'p> Growing<'p> {
     fn of(process: &'p ProcessUse, total: f64, active: f64) -> Option<Self> {
         let share = process.reductions as f64 / total.max(1.0);
         let cores = share.min(1.0) * active;
-        if share < CARRIES || cores < WORTH_CORES {
+        if share < MIN_SHARE || cores < MIN_CORES {
             return None;
         }
-        // Of the first sample nobody knows how much it is about.
+        // The first sample has no rate.
         let points = view::trend_points(&process.work);
         let points = points.get(points.iter().position(|(_, work)| *work > 0.0)?..)?;
         let trend = growth(points, f64::INFINITY)?;
         let ((begin, _), (end, _)) = (points.first()?, points.last()?);
-        if trend.low < CLEAR * trend.slope || !goes_on(points, begin.midpoint(*end)) {
+        if trend.low < MIN_LOW * trend.slope || !goes_on(points, begin.midpoint(*end)) {
             return None;
         }
         let mut sorted: Vec<f64> = points.iter().map(|(_, work)| *work).collect();
@@ -108,7 +108,7 @@ impl<'p> Growing<'p> {
     }
 }
 
-/// How much more comes in through ports at the end than at the beginning, as a share of the mean; `None` where nothing does.
+/// Growth of the port input over the period, as a share of its mean; `None` without input.
 fn load_rise(period: &Period) -> Option<f64> {
     let input = period.stat(&metrics::IO_INPUT, "").ok().filter(|input| input.delta > 0)?;
     let points = input.trace.points();
@@ -128,46 +128,48 @@ fn load_rise(period: &Period) -> Option<f64> {
 
 fn describe(period: &Period, growing: &Growing<'_>, load: Option<f64>) -> Draft {
     let Growing { process, trend, rise, share, cores, first, last } = growing;
-    // Until it takes all of one scheduler.
-    let left = (1.0 - cores).max(0.0) / (cores * trend.slope / last.max(1.0));
-    let place = stack::most_of_program(process).unwrap_or("what it does for each message");
+    let seconds_to_full = (1.0 - cores).max(0.0) / (cores * trend.slope / last.max(1.0));
+    let place = stack::most_of_program(process).unwrap_or("its callback");
+    let subject = process.subject();
     Draft::new(
         MINOR,
         format!(
-            "{} does {:.0} % of the node's work, and {:.0} % more than {} before under the same load",
-            process.title(),
-            100.0 * share.min(1.0),
+            "Work of {} grew {:.0} % in {} under the same load",
+            text::name(&subject),
             100.0 * rise,
             view::duration_text(period.seconds()),
         ),
     )
-    .about(process.subject())
+    .detail(text::pid(&subject))
+    .detail(format!("{:.0} % of all reductions, {} cores", 100.0 * share.min(1.0), text::cores(*cores)))
+    .detail(format!("fills one scheduler in {}", view::duration_text(seconds_to_full)))
+    .about(subject)
     .costs(Cost::CpuCores(*cores))
-    .because(Evidence::number("growth of its work while it was seen", *rise, Unit::Ratio))
+    .because(Evidence::number("growth of its work", *rise, Unit::Ratio))
     .because(
-        Evidence::number("its reductions in a second, at the end", *last, Unit::Reductions)
-            .with_text(format!("{first:.0} at the beginning")),
+        Evidence::number("reductions per second at the end", *last, Unit::Reductions)
+            .with_text(format!("{first:.0} at the start")),
     )
     .because(
-        Evidence::number("more of them in each second", trend.slope, Unit::Reductions)
-            .with_text(format!("95 % interval {:.0} to {:.0}", trend.low, trend.high)),
+        Evidence::number("growth per second", trend.slope, Unit::Reductions)
+            .with_text(format!("[{:.0}, {:.0}]", trend.low, trend.high)),
     )
-    .because(Evidence::number("time until it needs all of one scheduler", left, Unit::Seconds))
-    .because_some(load.map(|load| Evidence::number("growth of what comes in through ports meanwhile", load, Unit::Ratio)))
+    .because(Evidence::number("time until it fills one scheduler", seconds_to_full, Unit::Seconds))
+    .because_some(load.map(|load| Evidence::number("growth of port input", load, Unit::Ratio)))
     .because_some(stack::evidence(process))
-    .but_if(load.is_none(), "nothing comes in through ports: a load that grows inside of the node looks the same")
+    .but_if(load.is_none(), "there is no port input: a load that grows inside the node looks the same")
     .but_if(
         period.seconds() < SHORT_SECONDS,
-        "it was seen for a short time only: a cache or a batch that grows to its size looks the same (beamtune doctor --for 5m)",
+        "a cache or a batch that grows to its size looks the same in so short a time (beamtune doctor --for 5m)",
     )
     .fix(remedy::of(
         period,
         "code.bounded_state",
         &format!(
             "see what {place} goes through (subscribers, sessions, a list or map in its state), and remove what has ended: \
-             monitor each process that is kept, and drop it at 'DOWN'; or delete what is old"
+             monitor each process that is kept and drop it at 'DOWN', or delete old entries"
         ),
-        "each message costs as much as there is to go through, and what nobody removes is gone through for ever",
-        "reductions of this process a second must stay under the same load",
+        "each message costs as much as there is to go through, and entries that nobody removes stay for ever",
+        "reductions of this process per second stay constant under the same load",
     ))
 }

@@ -1,7 +1,7 @@
-//! BT078: processes hibernate again and again, and collecting their heaps for that takes much of the CPU.
+//! BT078: processes hibernate again and again, and the GC for it takes much of the CPU.
 //!
-//! Hibernation collects the whole heap, copies what lives into one of just that size, and gives the rest back. Many processes that stay in
-//! hibernation are healthy: what costs is going there for each message.
+//! Hibernation is a fullsweep into a heap without free space. Processes that stay hibernated are healthy; hibernating for each message is
+//! expensive.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, Use,
@@ -11,15 +11,15 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::hibernation::Hibernation;
-use crate::signals::kinds;
 use crate::signals::memory::WORD_BYTES;
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT078"),
     name: "hibernation",
     question: "Do processes hibernate too often?",
-    confirm: "the same load without hibernate in the returns of these processes: collections a second and CPU must fall",
+    confirm: "remove hibernate from the returns of these processes: GCs per second and CPU must fall under the same load",
     needs: &[&metrics::GARBAGE_COLLECTIONS],
     account: Account::CpuUsed,
     confidence: Confidence::Inferred,
@@ -31,77 +31,82 @@ pub const RULE: Rule = Rule {
 
 const SHARE: Threshold = Threshold::new(
     "hibernation.gc_share",
-    "GC of processes that hibernate, share of the schedulers' work",
+    "GC of hibernating processes, share of scheduler work",
     Scale {
         notice: 0.10,
         warning: 0.25,
         critical: 0.60,
-        source: "judgement: a little below those of gc-share, of which it is the cause",
+        source: "judgement: a little below gc-share, because the cause is known",
     },
 );
 
-/// Below this nobody would win anything by a change (judgement, as of gc-share).
-const WORTH_CORES: f64 = 0.10;
+/// Less GC is not worth a change (judgement, as in gc-share).
+const MIN_CORES: f64 = 0.10;
 
-/// Kinds of processes that are named.
+/// Kinds of processes named in a finding.
 const MAX_KINDS: usize = 3;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?;
     let rate = period.rate(&metrics::GARBAGE_COLLECTIONS, "")?;
     let healthy = |what: String| Ok(Judgement::Healthy(what));
-    if collecting.gc < WORTH_CORES {
-        return healthy(format!("garbage collection took {:.2} cores", collecting.gc));
+    if collecting.gc < MIN_CORES {
+        return healthy(format!("GC: {:.2} cores", collecting.gc));
     }
-    // A node that is busy, and no process that ran: an older recording.
+    // A busy node without samples of running processes: an older recording.
     if period.work_samples.is_empty() {
         return Err(Missing {
-            what: "where any processes run".to_owned(),
-            why: "it was not recorded".to_owned(),
-            next: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
+            what: "stacks of running processes".to_owned(),
+            why: "not recorded".to_owned(),
+            next: "record the node with this version: beamtune record TARGET".to_owned(),
         });
     }
     let Some(found) = Hibernation::of(period) else {
-        return healthy("hardly any process was seen to hibernate while it worked".to_owned());
+        return healthy("no kind of process hibernates while it works".to_owned());
     };
     let cores = collecting.gc * found.collected;
     let share = cores / collecting.worked.max(f64::MIN_POSITIVE);
-    let Some(severity) = SHARE.of(period).severity(share).filter(|_| cores >= WORTH_CORES) else {
-        return healthy(format!("GC of processes that hibernate took {cores:.2} cores"));
+    let Some(severity) = SHARE.of(period).severity(share).filter(|_| cores >= MIN_CORES) else {
+        return healthy(format!("GC of hibernating processes: {cores:.2} cores"));
     };
     let names: Vec<&str> = found.kinds.iter().take(MAX_KINDS).map(|(name, _)| *name).collect();
-    let who = names.first().map(|name| kinds::in_words(name)).unwrap_or_default();
-    let draft = Draft::new(
-        severity,
-        format!("{:.0} % of the schedulers' work is GC for hibernation: {who}", 100.0 * share),
-    )
-    .minor_if(view::is_little_cpu(period, cores))
-    .about(names.first().map(|name| Subject::kind(*name)))
-    .signals(names.iter().map(|name| Signal::RunBy(Subject::kind(*name))))
-    .costs(Cost::CpuCores(cores))
-    .part(Use::Collections)
-    .because(Evidence::number("GC of these processes, share of the work", share, Unit::Ratio).against_scale(SHARE.of(period)))
-    .because(
-        Evidence::number("samples of them going into hibernation, or just out of it", found.at_rest as f64 / found.samples.0 as f64, Unit::Ratio)
-            .with_text(format!("{} of {}", found.at_rest, found.samples.0)),
-    )
-    .because(Evidence::number("collections of all processes", rate, Unit::PerSecond))
-    .because_some(heap_bytes(period, &names).map(|bytes| {
-        Evidence::number("heaps of those that stand out, the median", bytes, Unit::Bytes)
-    }))
-    .because_some((names.len() > 1).then(|| Evidence::text("processes that do so", names.join(", "))))
-    .but("some of these collections would come without hibernation, too: it is the most that can be saved")
-    .fix(remedy::of(
-        period,
-        "code.hibernate",
-        "do not return hibernate (or call erlang:hibernate/3) for each message: {hibernate_after, 15000} in the start options instead",
-        "each hibernation collects the whole heap and shrinks it to what lives, so that the next message makes it grow again",
-        "collections a second and CPU under the same load; memory grows by the garbage that stays until the next collection",
-    ));
+    let who = names.first().map_or_else(|| "processes".to_owned(), |name| text::processes(name));
+    let at_rest = found.at_rest as f64 / found.samples.0 as f64;
+    let others = names.get(1..).filter(|others| !others.is_empty());
+    let draft = Draft::new(severity, format!("Hibernation of {who} likely costs {} cores", text::cores(cores)))
+        .detail(format!("{:.0} % of scheduler time", 100.0 * share))
+        .detail(format!("{:.0} % of their samples before or after hibernation", 100.0 * at_rest))
+        .detail(others.map_or(String::new(), |others| format!("also {}", others.join(", "))))
+        .minor_if(view::is_little_cpu(period, cores))
+        .about(names.first().map(|name| Subject::kind(*name)))
+        .signals(names.iter().map(|name| Signal::RunBy(Subject::kind(*name))))
+        .costs(Cost::CpuCores(cores))
+        .part(Use::Collections)
+        .because(
+            Evidence::number("GC of these processes, share of work", share, Unit::Ratio)
+                .against_scale(SHARE.of(period)),
+        )
+        .because(
+            Evidence::number("samples before or after hibernation", at_rest, Unit::Ratio)
+                .with_text(format!("{} of {}", found.at_rest, found.samples.0)),
+        )
+        .because(Evidence::number("GC rate of the node", rate, Unit::PerSecond))
+        .because_some(
+            heap_bytes(period, &names).map(|bytes| Evidence::number("median heap", bytes, Unit::Bytes)),
+        )
+        .because_some((names.len() > 1).then(|| Evidence::text("kinds of processes", names.join(", "))))
+        .but("part of this GC would run without hibernation: this is the most that can be saved")
+        .fix(remedy::of(
+            period,
+            "code.hibernate",
+            "use {hibernate_after, 15000} in the start options instead of returning hibernate (or calling erlang:hibernate/3) for each message",
+            "each hibernation is a fullsweep that shrinks the heap to its live data, so that the next message makes it grow again",
+            "GC rate and CPU under the same load; memory grows by garbage that stays until the next GC",
+        ));
     Ok(Judgement::found(draft))
 }
 
-/// The median heap of the processes of these names, or that were started with this.
+/// Median heap of the processes with these registered names or initial calls, in bytes.
 fn heap_bytes(period: &Period, names: &[&str]) -> Option<f64> {
     let rows = period.processes.iter().filter_map(|process| process.row.as_ref());
     let is_one = |name: &Option<String>| name.as_deref().is_some_and(|name| names.contains(&name));

@@ -583,7 +583,7 @@ fn works_more(more: i64) -> Node {
 fn a_process_that_does_ever_more_work_is_named() {
     let found = finding(&works_more(80_000), "BT085");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("hub (<0.77.0>)")));
-    assert!(found.title.contains("24 % more than 10 s before"), "{}", found.title);
+    assert!(found.title.contains("hub grew 24 % in 10 s"), "{}", found.title);
     assert!(found.remedies[0].change.contains("see what hub:publish/2 goes through"), "{:?}", found.remedies);
     assert_eq!(entries(&found), ["code.bounded_state"]);
     // Little, none, and less.
