@@ -1,7 +1,7 @@
-//! BT073: the function that most of the CPU time goes into.
+//! BT073: the function that takes most of the CPU time.
 //!
-//! Whether that is useful work, only its author knows: it is what all else that uses the CPU is to be read by, and a cause where the CPU does
-//! not suffice, or where its garbage is what is collected.
+//! Only its author knows whether that is useful work. It explains other findings where the CPU does not suffice, or where most of the garbage is
+//! made there.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Missing, Period, Signal, Subject, Unit, Use, metrics,
@@ -14,13 +14,14 @@ use crate::signals::hot_code::{self, HotCode, Part, What};
 use crate::signals::kinds;
 use crate::signals::never_waiting::never_waiting;
 use crate::signals::stack;
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT073"),
     name: "hot-code",
-    question: "Which function does most of the CPU time go into?",
-    confirm: "a profile of one request on a test node (tprof, eprof) or of the host (perf, with +JPperf true): this function must have about this share",
+    question: "Which function takes most of the CPU time?",
+    confirm: "profile one request on a test node (tprof, eprof), or the VM (perf, with +JPperf true): this function must have about this share",
     needs: &[&metrics::SCHEDULER_ACTIVE],
     account: Account::CpuUsed,
     confidence: Confidence::Inferred,
@@ -29,73 +30,73 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Less than this of what the node may use is nothing to speak of, unless it is a core of its own (judgement).
-const WORTH_SHARE: f64 = 0.15;
+/// A smaller share of the CPU that the node may use passes, unless it is [`MAX_PASSED_CORES`] or more (judgement).
+const MIN_SHARE: f64 = 0.15;
 
-/// As much of one core: what one process can use (judgement).
-const WORTH_CORES: f64 = 0.7;
+/// About what one process can use (judgement).
+const MAX_PASSED_CORES: f64 = 0.7;
 
-/// Less than this is nothing to speak of on any node, in cores (judgement).
-const WORTH_AT_LEAST: f64 = 0.1;
+/// Less passes on any node (judgement).
+const MIN_CORES: f64 = 0.1;
 
-/// From this share of the time on in which the schedulers wait for a CPU, what the VM may use is what it got and waited for (judgement, as
-/// of cpu-starved).
-const STARVED: f64 = 0.15;
+/// Share of run-queue delay from which on the CPU is what schedulers used and waited for (judgement, as in cpu-starved).
+const STARVED_SHARE: f64 = 0.15;
 
-/// Of those that run it, the ones with a smaller share of the samples count for nothing (judgement).
-const WORTH_LOOKS: f64 = 0.1;
+/// Kinds of processes with a smaller share of the samples are not named (judgement).
+const MIN_KIND_SHARE: f64 = 0.1;
 
-/// From this share of its samples on, what is known of them is what the CPU time goes into (judgement).
+/// From this share of the samples on, a known function or library is what takes the CPU time (judgement).
 const NEARLY_ALL: f64 = 0.7;
 
-/// Kinds of processes, functions and modules that are named, and processes that never wait.
+/// The known function or library is in the title only if that is not longer, in characters.
+const MAX_TITLE: usize = 72;
+
+/// Kinds of processes, never-waiting processes, and functions or modules that are named.
 const MAX_KINDS: usize = 3;
 const MAX_PROCESSES: usize = 5;
 const MAX_FOREMOST: usize = 5;
 
-/// The CPU that the schedulers wanted, where they often had to wait for it.
+/// CPU that the schedulers used and waited for, in cores, if they waited often.
 fn contended(period: &Period) -> Option<f64> {
     let of = |metric| view::thread_cores(period, metric, kind::SCHEDULERS).ok();
     let (ran, waited) = (of(&metrics::THREAD_CPU)?, of(&metrics::THREAD_WAIT)?);
-    (waited >= STARVED * (ran + waited)).then_some(ran + waited)
+    (waited >= STARVED_SHARE * (ran + waited)).then_some(ran + waited)
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let capacity =
         view::capacity(period).map(|capacity| capacity.cores).or_else(|_| view::schedulers_online(period))?;
     let wanted = contended(period).map_or(capacity, |wanted| wanted.min(capacity));
-    let worth = (WORTH_SHARE * wanted).clamp(WORTH_AT_LEAST, WORTH_CORES);
+    let min_cores = (MIN_SHARE * wanted).clamp(MIN_CORES, MAX_PASSED_CORES);
     let used = hot_code::cores(period)?;
-    if used < worth {
-        return Ok(Judgement::Healthy(format!(
-            "Erlang code and its garbage took {used:.2} of {capacity:.2} cores"
-        )));
+    if used < min_cores {
+        return Ok(Judgement::Healthy(format!("Erlang code and GC: {used:.2} of {capacity:.2} cores")));
     }
-    // A node that is busy, and no process that ran: an older recording.
+    // A busy node without samples of running processes: an older recording.
     if period.work_samples.is_empty() {
         return Err(Missing {
-            what: "where any processes run".to_owned(),
-            why: "it was not recorded".to_owned(),
-            next: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
+            what: "stacks of running processes".to_owned(),
+            why: "not recorded".to_owned(),
+            next: "record the node with this version: beamtune record TARGET".to_owned(),
         });
     }
     let Some(hot) = HotCode::of(period)? else {
-        return Ok(Judgement::Healthy("no function had most of the samples of running processes".to_owned()));
+        return Ok(Judgement::Healthy("no function takes most of the CPU time".to_owned()));
     };
     let of = format!("{} of {} samples of running processes", hot.samples.0, hot.samples.1);
     let name = match &hot.what {
         What::Function(name) | What::Module(name) | What::Kind(name) => name.clone(),
         What::Library(name) => (*name).to_owned(),
     };
-    if hot.cores < worth {
-        return Ok(Judgement::Healthy(format!("{name} took {:.2} of {capacity:.2} cores ({of})", hot.cores)));
+    if hot.cores < min_cores {
+        return Ok(Judgement::Healthy(format!("{name}: {:.2} of {capacity:.2} cores, {of}", hot.cores)));
     }
     let unnamed = match &hot.what {
         What::Kind(kind) if kinds::says_nothing(kind) => match hot_code::unnamed(period, kind, &hot) {
             Some(unnamed) => Some(unnamed),
             None => {
                 return Ok(Judgement::Healthy(format!(
-                    "no function or known process took most of it: {of} have no name"
+                    "no function or known process takes most of the CPU time: {of} have no name"
                 )));
             }
         },
@@ -104,12 +105,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let into = match (&hot.what, &unnamed) {
         (_, Some(unnamed)) => unnamed.words.clone(),
         (What::Module(module), _) => format!("functions of {module}"),
-        (What::Kind(kind), _) => kinds::in_words(kind),
-        (What::Library(_), _) => match hot.library_caller() {
-            Some(caller) => format!("{name}, called by {caller}"),
-            None => name.clone(),
-        },
-        (What::Function(_), _) => name.clone(),
+        (What::Kind(kind), _) => text::processes(kind),
+        (What::Library(_) | What::Function(_), _) => name.clone(),
     };
     let endless = never_waiting(period, |process, stack| match &hot.what {
         What::Function(name) => stack.iter().any(|function| stack::without_fun(function) == *name),
@@ -120,27 +117,29 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         What::Library(_) => false,
     });
     let is_endless = !endless.is_empty();
-    let percent = |looks: i64, of: i64| format!("{:.0} %", 100.0 * looks as f64 / of.max(1) as f64);
+    let percent = |samples: i64, of: i64| format!("{:.0} %", 100.0 * samples as f64 / of.max(1) as f64);
     let (within, all) = hot.samples;
-    let summary = match &hot.known {
-        Some(part) if is_nearly_all(part, &hot) => format!(
-            "{} of the CPU time of processes goes into {}, {} {into}",
-            percent(part.samples, all),
-            part.what,
-            if matches!(hot.what, What::Kind(_)) { "by" } else { "called by" }
-        ),
-        Some(part) => format!(
-            "{} of the CPU time of processes goes into {into}, {} of it into {}",
-            percent(within, all),
-            percent(part.samples, within),
-            part.what
-        ),
-        None => format!("{} of the CPU time of processes goes into {into}", percent(within, all)),
-    };
-    let summary = match &endless[..] {
-        [] => summary,
-        [one] => format!("{summary}: {} runs it and never waits", one.title()),
-        all => format!("{summary}: {} processes run it and never wait", all.len()),
+    let with_known =
+        hot.known.as_ref().filter(|part| endless.is_empty() && is_nearly_all(part, &hot)).map(|part| {
+            let by = if matches!(hot.what, What::Kind(_)) { "by" } else { "called by" };
+            format!("{} of CPU time goes into {}, {by} {into}", percent(part.samples, all), part.what)
+        });
+    let with_known = with_known.filter(|title| title.chars().count() <= MAX_TITLE);
+    let known = hot.known.as_ref().filter(|_| with_known.is_none());
+    let known = known.map(|part| format!("{} of it in {}", percent(part.samples, within), part.what));
+    let title = with_known.unwrap_or_else(|| {
+        let title = format!("{} of CPU time goes into {into}", percent(within, all));
+        match &endless[..] {
+            [] => title,
+            [one] => format!("{} never waits: {title}", text::name(&one.subject())),
+            all => format!("{} processes never wait: {title}", all.len()),
+        }
+    });
+    let titles: Vec<String> = endless.iter().take(MAX_PROCESSES).map(|process| process.title()).collect();
+    let titles = titles.join(", ");
+    let callers = match &hot.what {
+        What::Library(_) => hot.library_caller().map(str::to_owned),
+        _ => hot.callers.first().cloned(),
     };
     let subject = match (&hot.what, &unnamed) {
         (_, Some(unnamed)) => unnamed.subject.clone(),
@@ -148,24 +147,26 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         (What::Kind(name), _) => Some(Subject::kind(name)),
         (What::Library(_), _) => None,
     };
-    let often = |looks: i64| looks as f64 >= WORTH_LOOKS * hot.samples.0 as f64;
+    let often = |samples: i64| samples as f64 >= MIN_KIND_SHARE * hot.samples.0 as f64;
     let run_by: Vec<&str> = hot
         .kinds
         .iter()
         .take(MAX_KINDS)
-        .filter(|(_, looks)| often(*looks))
+        .filter(|(_, samples)| often(*samples))
         .map(|(kind, _)| kind.as_str())
         .collect();
-    // A process may be known by its name here, and by what it was started with elsewhere.
+    // Other rules may know such a process by its initial call.
     let started = run_by.iter().filter(|_| run_by.len() > 1).filter_map(|kind| {
         let mut rows = period.processes.iter().filter_map(|process| process.row.as_ref());
         let row = rows.find(|row| row.name.as_deref() == Some(kind))?;
         row.initial_call.as_deref().map(|call| Signal::RunBy(Subject::kind(call)))
     });
     let started: Vec<Signal> = started.collect();
-    // Nothing known says that it costs too much.
-    let is_own_work = hot.known.is_none() && hot.library.is_none();
-    let draft = Draft::new(MINOR, summary)
+    let draft = Draft::new(MINOR, title)
+        .detail(&titles)
+        .detail(known.unwrap_or_default())
+        .detail(callers.map_or(String::new(), |caller| format!("called by {caller}")))
+        .detail(format!("{:.2} of {capacity:.2} cores", hot.cores))
         .about(subject)
         .costs(Cost::CpuCores(hot.cores))
         .part(Use::Code)
@@ -173,57 +174,46 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .signals(started)
         .signals(hot.allocates().then_some(Signal::Allocates))
         .signals(is_endless.then_some(Signal::NeverWaits))
-        .signals(is_own_work.then_some(Signal::WhereOnly))
-        .guess_if(is_own_work)
-        .because(
-            Evidence::number("samples of running processes within it", hot.share(), Unit::Ratio)
-                .with_text(of),
-        )
-        .because_some(hot.at.as_ref().map(|(at, looks)| {
-            Evidence::text("most of them at", format!("{at}, {looks} of {}", hot.samples.0))
+        .because(Evidence::number("share of samples", hot.share(), Unit::Ratio).with_text(of))
+        .because_some(hot.at.as_ref().map(|(at, samples)| {
+            Evidence::text("current function", format!("{at}, {samples} of {}", hot.samples.0))
         }))
         .because_some(
-            (!hot.callers.is_empty()).then(|| Evidence::text("called by", hot.callers.join(", by "))),
+            (!hot.callers.is_empty()).then(|| Evidence::text("called by", hot.callers.join(", "))),
         )
         .because_some(foremost(&hot))
         .because_some(kinds(&hot).filter(|_| unnamed.is_none()))
         .because_some(hot.known.as_ref().map(|part| {
-            Evidence::text("of these in", format!("{}, {} of {}", part.what, part.samples, hot.samples.0))
+            let samples = format!("{}, {} of {}", part.what, part.samples, hot.samples.0);
+            Evidence::text("known function or library", samples)
         }))
-        .because_some(hot.library.filter(|_| hot.known.is_none()).map(|(library, looks)| {
-            Evidence::number(
-                format!("of all samples within {}", library.name),
-                looks as f64 / hot.samples.1 as f64,
-                Unit::Ratio,
-            )
+        .because_some(hot.library.filter(|_| hot.known.is_none()).map(|(library, samples)| {
+            let share = samples as f64 / hot.samples.1 as f64;
+            Evidence::number(format!("samples in {}", library.name), share, Unit::Ratio)
         }))
         .because_some((hot.collections.1 > 0).then(|| {
-            Evidence::number(
-                "of the samples in garbage collection",
-                hot.collections.0 as f64 / hot.collections.1 as f64,
-                Unit::Ratio,
-            )
-            .with_text(format!("{} of {}", hot.collections.0, hot.collections.1))
+            let share = hot.collections.0 as f64 / hot.collections.1 as f64;
+            Evidence::number("share of GC samples", share, Unit::Ratio)
+                .with_text(format!("{} of {}", hot.collections.0, hot.collections.1))
         }))
         .because_some(is_endless.then(|| {
-            let titles: Vec<String> =
-                endless.iter().take(MAX_PROCESSES).map(|process| process.title()).collect();
-            Evidence::number("processes that never waited and had no messages", endless.len() as f64, Unit::Count)
-                .with_text(format!("in {}: {}", view::duration_text(period.seconds()), titles.join(", ")))
+            Evidence::number("processes that never waited", endless.len() as f64, Unit::Count)
+                .with_text(format!("in {}: {titles}", view::duration_text(period.seconds())))
         }))
         .but(match is_endless {
-            true => "a batch job looks the same as a loop that does not end: whether it should still run, its author knows",
-            false => "useful work looks the same: whether it is too much, its author knows",
+            true => "a batch job looks the same as an endless loop: only its author knows whether it should still run",
+            false => "useful work looks the same: only its author knows whether it is too much",
         })
         .fix_if(is_endless, || {
+            let ends = match &hot.what {
+                What::Function(name) => format!("the loop in {name}"),
+                _ => "their loop".to_owned(),
+            };
             remedy::of(
                 period,
                 "code.end_of_loop",
-                &match &hot.what {
-                    What::Function(name) => format!("check what ends the loop in {name}: process_info(Pid, [current_stacktrace, reductions]) twice"),
-                    _ => "check what ends their loop: process_info(Pid, [current_stacktrace, reductions]) twice".to_owned(),
-                },
-                "it never waited and took no message in all samples; a loop without an end uses one scheduler for ever",
+                &format!("check what ends {ends}: process_info(Pid, [current_stacktrace, reductions]) twice"),
+                "it never waited and took no message in all samples; an endless loop uses one scheduler for ever",
                 "reductions of the process: a job ends, a loop does not",
             )
         });
@@ -232,31 +222,31 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let why = |why: &str| source.map_or_else(|| why.to_owned(), |source| format!("{why} ({source})"));
         draft.fix(match is_logging {
             true => {
-                let why = why("what is below the level is dropped before its text is made");
+                let why = why("events below the level are dropped before they are formatted");
                 remedy::of(period, "kernel.logger_level", &change, &why, prove)
             }
             false => {
-                let why = why("it is where the CPU time goes; no flag changes that");
+                let why = why("most of the CPU time goes there, and no flag changes that");
                 remedy::of(period, "code.cheaper_function", &change, &why, prove)
             }
         })
     });
     let draft = match is_endless {
         true => draft.confirmed_by(
-            "process_info(Pid, [current_stacktrace, reductions]) twice, a minute apart: a loop without an end is in the same function, and its \
-             reductions grow",
+            "call process_info(Pid, [current_stacktrace, reductions]) twice, a minute apart: an endless loop is in the same function, with more \
+             reductions",
         ),
         false => draft,
     };
     Ok(Judgement::found(draft))
 }
 
-/// Whether what is known of it is nearly all of it.
+/// Whether a known function or library has nearly all of its samples.
 fn is_nearly_all(part: &Part, hot: &HotCode) -> bool {
     part.samples as f64 >= NEARLY_ALL * hot.samples.0 as f64
 }
 
-/// What to do, its source, and whether it is about logging: instead of what is known, and unless that is nearly all, of the rest.
+/// What to do, its source, and whether it is about logging: for the known function or library, and for the rest unless that is little.
 fn advice(hot: &HotCode, name: &str) -> Vec<(String, Option<&'static str>, bool)> {
     let mut advice: Vec<(String, Option<&'static str>, bool)> = Vec::new();
     if let Some(part) = &hot.known {
@@ -274,25 +264,27 @@ fn advice(hot: &HotCode, name: &str) -> Vec<(String, Option<&'static str>, bool)
             What::Module(_) => {
                 format!("make functions of {name} cheaper, or call them less often: profile them first")
             }
-            What::Kind(_) | What::Library(_) => "profile what these processes do for each message".to_owned(),
+            What::Kind(_) | What::Library(_) => {
+                "profile the work of these processes for each message".to_owned()
+            }
         };
         advice.push((change, None, false));
     }
     advice
 }
 
-/// The functions or modules that the samples are in.
+/// Functions, callers or modules with most samples.
 fn foremost(hot: &HotCode) -> Option<Evidence> {
     let what = match hot.what {
-        What::Module(_) => "its functions, with samples",
-        What::Library(_) => "called by, with samples",
-        _ => "modules on their stacks, with samples",
+        What::Module(_) => "functions (samples)",
+        What::Library(_) => "callers (samples)",
+        _ => "modules on call stacks (samples)",
     };
     (!hot.foremost.is_empty()).then(|| Evidence::text(what, listed(&hot.foremost, MAX_FOREMOST)))
 }
 
-/// What runs it.
+/// Kinds of processes that run it.
 fn kinds(hot: &HotCode) -> Option<Evidence> {
-    let what = "processes that ran it, with samples";
+    let what = "processes (samples)";
     (!hot.kinds.is_empty()).then(|| Evidence::text(what, listed(&hot.kinds, MAX_KINDS)))
 }
