@@ -1,8 +1,8 @@
-//! BT031: processes that do nothing, or hardly anything, keep large heaps: they have grown for work that is over, and nothing collects them.
+//! BT031: idle or nearly idle processes keep large heaps, which grew for work that is over. Without work there is no GC.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Rank, Remedy, Scale,
-    Subject, Threshold, Unit, metrics,
+    Threshold, Unit, metrics,
 };
 
 use crate::remedy;
@@ -10,12 +10,13 @@ use crate::rule::{Draft, Judgement, MINOR, Rule, Topic};
 use crate::signals::collected::{self, Measured};
 use crate::signals::memory::{self, megabytes};
 use crate::signals::stack;
+use crate::text;
 
 pub const RULE: Rule = Rule {
     code: Code("BT031"),
     name: "idle-heaps",
     question: "Do idle processes keep large heaps?",
-    confirm: "beamtune memory --what-if collect estimates what a collection would return; collect one of them to see it",
+    confirm: "run beamtune memory --what-if collect: it estimates what a GC of these heaps would return",
     needs: &[&metrics::RSS, &metrics::SCAN_PROCESSES],
     account: Account::Memory,
     topics: &[Topic::Memory],
@@ -24,21 +25,20 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Heaps of idle processes as a share of what is resident.
 const SHARE: Threshold = Threshold::new(
     "idle-heaps.heap_share",
     "heaps of idle processes, share of resident memory",
     Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" },
 );
 
-/// A heap below this is not worth a change.
-const LARGE_BYTES: i64 = 4_000_000;
+/// A smaller heap is not worth a change.
+const MIN_HEAP_BYTES: i64 = 4_000_000;
 
-/// As many processes of a kind that are hardly at work count: a single one with a large heap most likely keeps what it is asked for (judgement).
-const ALIKE: usize = 3;
+/// Nearly idle processes of one kind that must have large heaps: a single one most likely keeps data that it is asked for (judgement).
+const MIN_ALIKE: usize = 3;
 
-/// All of them together.
-const WORTH_BYTES: f64 = 48e6;
+/// Less in all of them together is not worth a change.
+const MIN_TOTAL_BYTES: f64 = 48e6;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
@@ -49,22 +49,22 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .filter_map(|process| Some((process, process.row.as_ref()?)))
         .filter(|(process, row)| {
             let waits = row.status.as_deref().is_none_or(|status| status == "waiting");
-            // Messages that wait are a matter of their own (BT006), and may be what the heap holds.
+            // Queued messages are BT006's, and may be what the heap holds.
             let works =
                 !memory::is_idle(period, process) && !memory::hardly_works(period, process, row.memory_bytes);
             let quiet = !works && row.queue == 0 && waits;
-            let is_large = row.ranks.contains(&Rank::Memory) && row.memory_bytes >= LARGE_BYTES;
-            // Who hibernates has nothing to give back.
+            let is_large = row.ranks.contains(&Rank::Memory) && row.memory_bytes >= MIN_HEAP_BYTES;
+            // A hibernated process has no garbage.
             quiet && is_large && !memory::hibernates(row)
         })
         .collect();
     let all = idle.clone();
     idle.retain(|(process, row)| {
         memory::is_idle(period, process)
-            || all.iter().filter(|(other, _)| is_alike(other, row)).count() >= ALIKE
+            || all.iter().filter(|(other, _)| is_alike(other, row)).count() >= MIN_ALIKE
     });
     idle.sort_by_key(|(_, row)| std::cmp::Reverse(row.memory_bytes));
-    // A collection has measured what of a heap is garbage: that takes the place of what it holds.
+    // A GC that was asked for has measured the garbage, which replaces the estimate.
     let measured: Vec<(Measured, &ProcessUse)> = idle
         .iter()
         .filter_map(|(process, _)| Some((collected::of_process(period, process)?, *process)))
@@ -76,126 +76,136 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if sampled.is_some_and(Measured::is_little) {
         idle.clear();
     }
-    let given_back = |process: &ProcessUse| {
+    let returned = |process: &ProcessUse| {
         measured.iter().find(|(_, of)| of.pid == process.pid).map(|(measured, _)| measured.freed)
     };
     let share = sampled.map_or(1.0, |sampled| sampled.freed / sampled.before);
-    let seen = idle.iter().fold(0.0, |sum, (process, row)| {
-        sum + given_back(process).unwrap_or(share * row.memory_bytes as f64)
-    });
-    let is_measured = sampled.is_some()
-        || !idle.is_empty() && idle.iter().all(|(process, _)| given_back(process).is_some());
+    let sampled_bytes = idle
+        .iter()
+        .fold(0.0, |sum, (process, row)| sum + returned(process).unwrap_or(share * row.memory_bytes as f64));
+    let is_measured =
+        sampled.is_some() || !idle.is_empty() && idle.iter().all(|(process, _)| returned(process).is_some());
     let swept = if is_measured {
         0.0
     } else {
         bytes_of(
             idle.iter()
-                .filter(|(process, _)| given_back(process).is_none())
+                .filter(|(process, _)| returned(process).is_none())
                 .map(|(_, row)| *row)
                 .filter(|row| row.minor_gcs == Some(0)),
         )
     };
-    // The largest are looked at closely. What the others hold is known as a sum, and they need not be like these.
+    // The largest processes have rows. Of the others only the sum is known, and they need not be like these.
     let large = period.processes.iter().filter_map(|process| process.row.as_ref());
     let all_large = bytes_of(large.filter(|row| row.ranks.contains(&Rank::Memory)));
     let all = period.find(Group::Memory, "", "processes").map_or(0.0, |stat| stat.last.value as f64);
-    let with_others = all * seen / all_large.max(1.0);
-    // Who is asked now and then may keep what it answers with.
+    let with_others = all * sampled_bytes / all_large.max(1.0);
+    // A process that is asked now and then may keep the data of its answers.
     let asked = idle.iter().filter(|(process, _)| !memory::is_idle(period, process));
     let asked = if is_measured { 0.0 } else { bytes_of(asked.map(|(_, row)| *row)) };
     let severity_of = |bytes: f64| SHARE.of(period).severity(bytes / resident.max(1.0));
     let minor = |bytes: f64| severity_of(bytes).map(|severity| severity.min(MINOR));
-    let severity = [severity_of(seen - asked), minor(seen), minor(with_others)];
-    let severity = severity.into_iter().flatten().reduce(f64::max).filter(|_| seen >= WORTH_BYTES);
+    let severity = [severity_of(sampled_bytes - asked), minor(sampled_bytes), minor(with_others)];
+    let severity =
+        severity.into_iter().flatten().reduce(f64::max).filter(|_| sampled_bytes >= MIN_TOTAL_BYTES);
     let (Some(severity), Some((first, row))) = (severity, idle.first()) else {
-        let told = measured.iter().map(|(measured, _)| *measured).chain(sampled);
-        let told = told
-            .filter(|measured| measured.is_little())
-            .reduce(|a, b| if a.before >= b.before { a } else { b });
-        return Ok(Judgement::Healthy(match told {
+        let gcs = measured.iter().map(|(measured, _)| *measured).chain(sampled);
+        let gcs = gcs.filter(|measured| measured.is_little());
+        return Ok(Judgement::Healthy(match gcs.reduce(|a, b| if a.before >= b.before { a } else { b }) {
             Some(Measured { before, freed }) => format!(
-                "a collection gave back {} of {}: what idle processes hold is alive",
+                "a GC returned {} of {}: heaps of idle processes are live data",
                 megabytes(freed),
                 megabytes(before)
             ),
             None => {
-                format!(
-                    "of {scanned} processes, the large ones that do nothing, or hardly anything, hold {}",
-                    megabytes(seen)
-                )
+                format!("large heaps of idle processes: {} in {scanned} processes", megabytes(sampled_bytes))
             }
         }));
     };
-    let who = first.title();
-    let count = idle.len();
+    let subject = first.subject();
+    let name = text::name(&subject);
+    let idle_text = if asked > 0.0 { "nearly idle" } else { "idle" };
+    let held = megabytes(sampled_bytes);
+    let title = match idle.len() {
+        1 => format!("{name} is {idle_text} and holds {held} of heap"),
+        count => {
+            let largest = megabytes(row.memory_bytes as f64);
+            format!("{count} {idle_text} processes hold {held} of heap, {name} {largest}")
+        }
+    };
     let kind = row.initial_call.as_deref().unwrap_or("unknown");
     let same = idle.iter().filter(|(_, other)| other.initial_call == row.initial_call).count();
-    let saving = |remedy: Remedy| if seen > swept { remedy.saving(seen - swept) } else { remedy };
+    let saving =
+        |remedy: Remedy| if sampled_bytes > swept { remedy.saving(sampled_bytes - swept) } else { remedy };
     Ok(Judgement::found(
-        Draft::new(
-            severity,
-            format!(
-                "{count} large processes that do {} hold {} of heap, {who} {} of it",
-                if asked > 0.0 { "hardly anything" } else { "nothing" },
-                megabytes(seen),
-                megabytes(row.memory_bytes as f64)
+        Draft::new(severity, title)
+            .detail(text::pid(&subject))
+            .detail(format!("{:.0} % of resident memory", 100.0 * sampled_bytes / resident.max(1.0)))
+            .detail(format!("{same} of {} started with {kind}", idle.len()))
+            .about(subject)
+            // How much of it is garbage is not visible from outside.
+            .inferred_if(!is_measured)
+            // A process of the same kind kept its heap when it was collected.
+            .guess_if(measured.iter().any(|(measured, of)| measured.is_little() && is_alike(of, row)))
+            .costs(Cost::MemoryBytes(sampled_bytes))
+            .because(
+                Evidence::number("sampled heaps of idle processes", sampled_bytes, Unit::Bytes)
+                    .with_text(format!("{} in the largest processes, idle or not", megabytes(all_large)))
+                    .against(SHARE.of(period).warning * resident, SHARE.of(period).source),
+            )
+            .because_some((with_others > sampled_bytes).then(|| {
+                Evidence::number("heaps of all idle processes, estimated", with_others, Unit::Bytes)
+                    .with_text("if the others are like these")
+            }))
+            .because_some((swept > 0.0).then(|| {
+                Evidence::number("heaps whose last GC was a fullsweep", swept, Unit::Bytes)
+                    .with_text("garbage since then is not known")
+            }))
+            .because_some((asked > 0.0).then(|| {
+                Evidence::number("heaps of nearly idle processes", asked, Unit::Bytes)
+                    .with_text("their work does not fill such a heap within ten minutes")
+            }))
+            .because(Evidence::text("initial call", format!("{kind} ({same} of {})", idle.len())))
+            .because_some(
+                row.fullsweep_after
+                    .map(|n| Evidence::number("fullsweep_after of the largest", n as f64, Unit::Count)),
+            )
+            .because_some(stack::told(row).map(|at| Evidence::text("current function of the largest", at)))
+            .because_some(is_measured.then(|| {
+                Evidence::number("returned by GC", sampled_bytes, Unit::Bytes).with_text("measured")
+            }))
+            .but_if(
+                !is_measured,
+                "a cache on a heap looks the same; beamtune memory --what-if collect measures the garbage",
+            )
+            .but_if(
+                measured.iter().any(|(measured, of)| measured.is_little() && is_alike(of, row)),
+                "a GC of one process of this kind returned next to nothing",
+            )
+            .but_if(
+                period.seconds() < 60.0,
+                format!("they were sampled for {:.0} s only, and may work every minute", period.seconds()),
+            )
+            .fix(
+                remedy::of(
+                    period,
+                    "code.hibernate",
+                    "hibernate after work: {hibernate_after, 15000} in the start options",
+                    "a heap stays large until the next GC, and an idle process has none",
+                    "beamtune memory --what-if collect before; resident memory after the same load",
+                )
+                .map(saving),
+            )
+            .fix(
+                remedy::of(
+                    period,
+                    "code.worker_per_job",
+                    "do large work in a process of its own that ends with it",
+                    "its heap is freed as a whole, without a GC",
+                    "resident memory after the same load",
+                )
+                .map(saving),
             ),
-        )
-        .about(Subject::process(&who))
-        // How much of it is garbage is not seen from outside.
-        .inferred_if(!is_measured)
-        // Others that were started alike kept theirs when they were collected.
-        .guess_if(measured.iter().any(|(measured, of)| measured.is_little() && is_alike(of, row)))
-        .costs(Cost::MemoryBytes(seen))
-        .because(
-            Evidence::number("heaps of idle processes that were looked at closely", seen, Unit::Bytes)
-                .with_text(format!(
-                    "{:.0} % of what is resident; {} in the largest processes, idle or not",
-                    100.0 * seen / resident.max(1.0),
-                    megabytes(all_large)
-                ))
-                .against(SHARE.of(period).warning * resident, SHARE.of(period).source),
-        )
-        .because_some((with_others > seen).then(|| {
-            Evidence::number("heaps of all idle processes, if the others are like these", with_others, Unit::Bytes)
-        }))
-        .because_some((swept > 0.0).then(|| {
-            Evidence::number("of processes whose last collection was a full one", swept, Unit::Bytes)
-                .with_text("what they have made since is not known")
-        }))
-        .because_some((asked > 0.0).then(|| {
-            Evidence::number("of processes that do a little now and then", asked, Unit::Bytes)
-                .with_text("too little to fill a heap of that size within ten minutes")
-        }))
-        .because(Evidence::text("started as", format!("{kind} ({same} of them)")))
-        .because_some(row.fullsweep_after.map(|n| Evidence::number("fullsweep_after of the largest", n as f64, Unit::Count)))
-        .because_some(stack::told(row).map(|at| Evidence::text("where the largest is", at)))
-        .because_some(is_measured.then(|| {
-            Evidence::number("what collections have given back of it", seen, Unit::Bytes).with_text("measured")
-        }))
-        .but_if(!is_measured, "what of it is alive is not seen from outside: a cache on a heap looks the same (beamtune memory --what-if collect measures it)")
-        .but_if(
-            measured.iter().any(|(measured, of)| measured.is_little() && is_alike(of, row)),
-            "one that was started alike was collected, and next to nothing of its heap was garbage",
-        )
-        .but_if(
-            period.seconds() < 60.0,
-            format!("they did as good as nothing for {:.0} s: they may work every minute", period.seconds()),
-        )
-        .fix(remedy::of(
-            period,
-            "code.hibernate",
-            "let them hibernate after work (hibernate_after 15000 or so)",
-            "a heap that has grown stays that large until the next collection, and an idle process has none",
-            "beamtune memory --what-if collect before; resident memory after the same load",
-        ).map(saving))
-        .fix(remedy::of(
-            period,
-            "code.worker_per_job",
-            "do large work in a process of its own that ends with it",
-            "its heap goes back as a whole, without a collection",
-            "resident memory after the same load",
-        ).map(saving)),
     ))
 }
 

@@ -1,6 +1,6 @@
-//! BT051: the VM has a defect that was mended in a later version, and the node shows it, or has what it needs to happen.
+//! BT051: the VM has a defect that a later version fixes, and the node shows it or has the conditions for it.
 //!
-//! What is only possible is latent: it stands in a section of its own, and is no finding to act on.
+//! A defect that is only possible is latent: it is listed in a section of its own and needs no action.
 
 use std::collections::BTreeSet;
 
@@ -10,38 +10,39 @@ use beamtune_model::{Account, Code, Evidence, Missing, Period, Subject, facts, m
 use crate::fixes::{FIXES, Fix, Sign};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT051"),
     name: "known-fixes",
-    question: "Does the node show a defect that a later version has not?",
-    confirm: "the release that has the fix, under the same load (beamtune compare --a-env, --b-env), or the fix's own test case",
+    question: "Does the node show a defect that a later version fixes?",
+    confirm: "run the release with the fix under the same load (beamtune compare --a-env, --b-env), or the test case of the fix",
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::Delay,
     judge,
     ..Rule::COMMON
 };
 
-/// What the node shows may have another cause, too: a warning, and never more.
+/// Severity of a sign that the node shows: a warning and never more, because it may have another cause.
 const SHOWN: f64 = 30.0;
-/// What it only has the conditions for.
+/// Severity of a defect that the node only has the conditions for.
 const POSSIBLE: f64 = 10.0;
 
-/// Below these no version is enough, whatever it mends: binaries were built in a way that corrupts memory (OTP-19462), and those of ERTS 13
-/// and 14 that brought the fixes of signals to dirty processes could crash by them (OTP-18957).
-const FLOORS: &[&str] = &["13.2.2.13", "14.2.5.7", "15.2.2"];
+/// Minimum versions of these branches, whatever they fix: earlier ones corrupt memory when they build binaries (OTP-19462), and those of ERTS
+/// 13 and 14 with the fixes for signals to dirty processes could crash by them (OTP-18957).
+const MIN_VERSIONS: &[&str] = &["13.2.2.13", "14.2.5.7", "15.2.2"];
 
-/// The releases of OTP go by 12 before those of ERTS: ERTS 13 is of OTP 25.
-const OTP_AHEAD: u32 = 12;
+/// OTP release minus ERTS release: ERTS 13 is OTP 25.
+const OTP_MINUS_ERTS: u32 = 12;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     period.stat(&metrics::PROCESS_COUNT, "")?;
     let text = period.fact(facts::ERTS_VERSION)?;
     let Some(erts) = OtpVersion::parse(text) else {
         return Ok(Judgement::NotJudged {
-            reason: format!("{text:?} is no version of ERTS"),
-            next: "nothing: this VM's versions are not OTP's own".to_owned(),
+            reason: format!("{text:?} is not a version of ERTS"),
+            next: "nothing to do: this VM does not use the version numbers of OTP".to_owned(),
         });
     };
     let mut found = Vec::new();
@@ -52,42 +53,42 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let Some(sign) = (fix.sign)(period) else { continue };
         found.push((fix, until, sign));
     }
-    // The same branch has all of them from the latest of these versions on.
+    // The latest of these versions has all fixes of the same branch.
     let latest = found.iter().filter_map(|(_, until, _)| Some((OtpVersion::parse(until)?, *until)));
     let Some((mut enough, mut enough_text)) = latest.max_by(|a, b| a.0.cmp(&b.0)) else {
         if lacks > 0 && period.is_imported() {
             return Ok(Judgement::NotJudged {
                 reason: format!(
-                    "of {} defects that are known here ERTS {text} has {lacks}, and most of their signs do not stand in text",
+                    "ERTS {text} has {lacks} of {} known defects, and text lacks most of their signs",
                     FIXES.len()
                 ),
-                next: "beamtune doctor TARGET, where the node runs".to_owned(),
+                next: "run beamtune doctor TARGET where the node runs".to_owned(),
             });
         }
         return Ok(Judgement::Healthy(format!(
-            "of {} defects that are known here ERTS {text} has {lacks}, and the node has to do with none of these",
+            "ERTS {text} has {lacks} of {} known defects, none possible on this node",
             FIXES.len()
         )));
     };
-    // If that is of a later branch, others may not be mended in its first version.
-    let mended_after = |version: &OtpVersion| {
+    // The first version of a later branch may lack other fixes.
+    let fixed_after = |version: &OtpVersion| {
         found.iter().find_map(|(fix, ..)| {
             let later = fix.fixed_in(version)?;
             Some((OtpVersion::parse(later)?, later))
         })
     };
-    while let Some(later) = mended_after(&enough) {
+    while let Some(later) = fixed_after(&enough) {
         (enough, enough_text) = later;
     }
-    let is_floor = |floor: &&str| {
-        OtpVersion::parse(floor).is_some_and(|floor| floor.release() == enough.release() && floor > enough)
+    let is_higher = |min: &&str| {
+        OtpVersion::parse(min).is_some_and(|min| min.release() == enough.release() && min > enough)
     };
-    let floor = FLOORS.iter().copied().find(is_floor);
+    let min_version = MIN_VERSIONS.iter().copied().find(is_higher);
     let advice = Advice {
         erts: text,
         enough: enough_text,
-        floor,
-        release: enough.release() + OTP_AHEAD,
+        min_version,
+        release: enough.release() + OTP_MINUS_ERTS,
         lacks,
         node: period,
     };
@@ -102,95 +103,88 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::Found(drafts))
 }
 
-/// A defect, the version that mends it, and its sign.
+/// A defect, the version that fixes it, and its sign.
 type Defect = (&'static Fix, &'static str, Sign);
 
-/// What mends all defects that were found.
+/// The version that fixes all defects found.
 struct Advice<'a> {
     /// The node's version.
     erts: &'a str,
-    /// From this version on all are mended,
+    /// The first version with all fixes.
     enough: &'static str,
-    /// or from this one, where that has worse.
-    floor: Option<&'static str>,
-    /// Its release.
+    /// The minimum version of its branch, if that is later.
+    min_version: Option<&'static str>,
+    /// Its OTP release.
     release: u32,
-    /// Defects that the node's version has, whether the node has to do with them or not.
+    /// Number of defects of the node's version, possible on this node or not.
     lacks: usize,
     node: &'a Period,
 }
 
 impl Advice<'_> {
-    /// Defects that are seen at work.
+    /// Defects that the node shows.
     fn shown(&self, defects: &[Defect]) -> Draft {
         let count = match defects.len() {
-            1 => "a known defect that this node seems to show".to_owned(),
-            several => format!("{several} known defects that this node seems to show"),
+            1 => "Known defect".to_owned(),
+            several => format!("{several} known defects"),
         };
         let draft = Draft::new(
             SHOWN,
-            format!("ERTS {} has {count}, mended in ERTS {} (OTP {})", self.erts, self.enough, self.release),
+            format!(
+                "{count} of ERTS {} likely at work, fixed in {} (OTP {})",
+                self.erts, self.enough, self.release
+            ),
         )
-        .but("what is seen may have another cause: the other findings first");
+        .but("the signs may have another cause: see the other findings first");
+        let draft = defects.iter().fold(draft, |draft, (fix, ..)| draft.detail(fix.what));
         self.complete(draft, defects)
     }
 
-    /// Those that the node only has the conditions for.
+    /// Defects that the node only has the conditions for.
     fn possible(&self, defects: &[Defect]) -> Draft {
         let version = match self.node.facts.get(facts::OTP_VERSION) {
             Some(otp) => format!("OTP {otp}"),
             None => format!("ERTS {}", self.erts),
         };
-        let lacks = match self.lacks {
-            1 => "1 known defect".to_owned(),
-            several => format!("{several} known defects"),
-        };
-        let draft = Draft::new(
-            POSSIBLE,
-            format!(
-                "{version} has {lacks} that later versions mend; this node may meet {}, and shows none of them at work",
-                defects.len()
-            ),
-        );
+        let lacks = text::counted(self.lacks as f64, "known defect", "known defects");
+        let draft =
+            Draft::new(POSSIBLE, format!("{version} has {lacks}, {} possible on this node", defects.len()))
+                .detail("none seen at work");
         self.complete(draft.latent(), defects)
     }
 
     fn complete(&self, mut draft: Draft, defects: &[Defect]) -> Draft {
         draft = draft.about(Subject::Emulator { name: format!("ERTS {}", self.erts) });
         for (fix, until, sign) in defects {
-            let text = format!("{}; {}; mended in ERTS {until}", fix.what, sign.seen);
+            let text = format!("{}; {}; fixed in ERTS {until}", fix.what, sign.seen);
             draft = draft.because(Evidence::text(fix.id, text));
         }
-        let stopped = refused(self.node, self.release);
-        let floor = self.floor.map(|floor| {
-            let text = format!("versions of this branch below {floor} can corrupt memory where binaries are built (OTP-19462)");
-            Evidence::text("why a later one", text)
+        let refused = refused(self.node, self.release);
+        let min_version = self.min_version.map(|min| {
+            let text = format!("{min}: earlier ones can corrupt memory when they build binaries (OTP-19462)");
+            Evidence::text("minimum version of the branch", text)
         });
         draft
-            .because_some(floor)
+            .because_some(min_version)
             .but_if(
-                !stopped.is_empty(),
-                format!(
-                    "OTP {} refuses or ignores what this node is started with: {}",
-                    self.release,
-                    stopped.join(", ")
-                ),
+                !refused.is_empty(),
+                format!("OTP {} refuses or ignores flags of this node: {}", self.release, refused.join(", ")),
             )
             .fix(remedy::of(
                 self.node,
                 "build.otp_version",
                 &format!(
-                    "OTP {} with ERTS {} or later; best the latest patch of that release, or of a newer one",
+                    "upgrade to OTP {} with ERTS {} or later, best to its latest patch",
                     self.release,
-                    self.floor.unwrap_or(self.enough)
+                    self.min_version.unwrap_or(self.enough)
                 ),
-                "the defect is not there any more",
-                "erlang:system_info(version); then the same load for as long as it took to show, beside an old node",
+                "it has the fix",
+                "erlang:system_info(version); then the same load for as long as the defect took to show, beside an old node",
             ))
     }
 }
 
-/// Flags of the node that a release refuses, or takes to no effect.
+/// Flags of the node that a release refuses or ignores.
 fn refused(period: &Period, release: u32) -> Vec<String> {
     let Some(now) = period.facts.otp_release() else { return Vec::new() };
     let gone: BTreeSet<&str> = beamtune_flags::changes(now, release)

@@ -408,7 +408,7 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
     };
     let found = finding(&idle(0), "BT031");
     assert_eq!(found.level, Level::Warning);
-    assert!(found.title.starts_with("3 large processes that do nothing hold 180 MB"), "{}", found.title);
+    assert!(found.title.starts_with("3 idle processes hold 180 MB of heap"), "{}", found.title);
     assert_eq!(entries(&found), ["code.hibernate", "code.worker_per_job"]);
     assert_eq!(found.remedies[0].saves_bytes, Some((180 * MB) as f64));
     // Those that are not among the largest may be like them, or not.
@@ -418,7 +418,7 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
     };
     let of_many = many(500 * MB);
     assert_eq!((of_many.severity, of_many.cost()), (found.severity, found.cost()), "what was seen counts");
-    let all = value(&of_many, "heaps of all idle processes, if the others are like these");
+    let all = value(&of_many, "heaps of all idle processes, estimated");
     assert_eq!(all, Some((400 * MB) as f64));
     // 9 % were seen, and it may be 20 %, or 8 and 18.
     assert_eq!([many(2_000 * MB).level, many(2_200 * MB).level], [Level::Notice; 2]);
@@ -439,11 +439,7 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
     // A heap of 60 MB is not filled for ten minutes: what is alive of it is not known.
     let asked = finding(&idle(300), "BT031");
     assert_eq!(asked.level, Level::Notice);
-    assert!(
-        asked.title.starts_with("3 large processes that do hardly anything hold 180 MB"),
-        "{}",
-        asked.title
-    );
+    assert!(asked.title.starts_with("3 nearly idle processes hold 180 MB of heap"), "{}", asked.title);
     // One that collects whenever it is looked at is not idle.
     let collects = idle(0).with(|n| {
         n.busiest.truncate(1);
@@ -608,7 +604,7 @@ fn a_collection_that_was_measured_takes_the_place_of_what_was_estimated() {
     for freed in [0, MB] {
         let outcome = outcome(&collected(large_idle(&one), "<0.81.0>", freed), "BT031");
         let Outcome::Healthy(why) = outcome else { panic!("{outcome:?}") };
-        assert!(why.contains("alive"), "{why}");
+        assert!(why.contains("live data"), "{why}");
     }
     // A part of it was: that is what it saves.
     let Outcome::Found(found) = outcome(&collected(large_idle(&one), "<0.81.0>", 400 * MB), "BT031") else {

@@ -369,11 +369,11 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     assert_eq!(entries(&found), ["build.otp_version"]);
     // Below that the branch has worse.
     assert!(
-        found.remedies[0].change.starts_with("OTP 25 with ERTS 13.2.2.13"),
+        found.remedies[0].change.starts_with("upgrade to OTP 25 with ERTS 13.2.2.13 "),
         "{}",
         found.remedies[0].change
     );
-    assert!(found.title.contains("this node may meet 2, and shows none"), "{}", found.title);
+    assert!(found.title.ends_with("known defects, 2 possible on this node"), "{}", found.title);
     assert!(found.evidence.iter().any(|of| of.text.as_ref().is_some_and(|text| text.contains("OTP-19462"))));
     assert!(found.evidence.iter().any(|of| of.what.contains("erlang/otp#7801")), "{:?}", found.evidence);
     assert_healthy(&off_heap("13.2.2.16"), "BT051");
@@ -406,11 +406,15 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     };
     // The first version in which the one is mended has the other again.
     let both = finding(&quota.with(sends), "BT051");
-    assert!(both.remedies[0].change.starts_with("OTP 26 with ERTS 14.2.5"), "{}", both.remedies[0].change);
+    assert!(
+        both.remedies[0].change.starts_with("upgrade to OTP 26 with ERTS 14.2.5"),
+        "{}",
+        both.remedies[0].change
+    );
     let sender = erts("13.2.2.16").with(sends);
     let sender = fact(sender, facts::EMU_ARGS, r#"["-Mea","config"]"#);
     let found = finding(&sender, "BT051");
-    assert!(found.remedies[0].change.starts_with("OTP 26"), "{}", found.remedies[0].change);
+    assert!(found.remedies[0].change.starts_with("upgrade to OTP 26"), "{}", found.remedies[0].change);
 }
 
 /// Each defect on a node that shows it.
