@@ -25,6 +25,26 @@ pub(crate) fn cores(value: f64) -> String {
     if value < 0.995 { format!("{value:.2}") } else { format!("{value:.1}") }
 }
 
+/// Bytes in powers of 1000, with three digits: `998 B`, `14.0 MB`, `1.23 GB`.
+pub(crate) fn bytes(value: f64) -> String {
+    if value.abs() < 1_000.0 {
+        return format!("{value:.0} B");
+    }
+    let mut scaled = value / 1e3;
+    let mut unit = "kB";
+    for larger in ["MB", "GB", "TB"] {
+        if scaled.abs() < 999.5 {
+            break;
+        }
+        (scaled, unit) = (scaled / 1e3, larger);
+    }
+    match scaled.abs() {
+        value if value < 9.995 => format!("{scaled:.2} {unit}"),
+        value if value < 99.95 => format!("{scaled:.1} {unit}"),
+        _ => format!("{scaled:.0} {unit}"),
+    }
+}
+
 /// A number with its noun: `1 process`, `2 processes`.
 pub(crate) fn counted(value: f64, one: &str, several: &str) -> String {
     let number = number(value);
@@ -72,6 +92,17 @@ mod tests {
         check(-1_234.0, "-1,234");
         assert_eq!(cores(0.152), "0.15");
         assert_eq!(cores(1.19), "1.2");
+    }
+
+    #[test]
+    fn bytes_have_three_digits() {
+        let check = |value, expect: &str| assert_eq!(bytes(value), expect);
+        check(998.0, "998 B");
+        check(32_768.0, "32.8 kB");
+        check(200_000.0, "200 kB");
+        check(14e6, "14.0 MB");
+        check(1.234e9, "1.23 GB");
+        check(999_900.0, "1.00 MB");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! BT082: new processes are started with large arguments.
 //!
-//! What a process is started with, the variables of a closure among it, is copied to its heap by the one that starts it. A closure in a server
-//! that uses one field of the server's state refers to the whole state.
+//! The process that spawns copies the arguments, and the variables of a closure, to the new heap. A closure in a server that uses one field of
+//! the server's state refers to the whole state.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::kinds;
 use crate::signals::{events, new_processes};
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT082"),
     name: "large-arguments",
     question: "Are large terms copied to new processes?",
-    confirm: "erts_debug:flat_size(Fun) * 8 of the closure, or of the arguments, where the process is started: as many bytes as measured here",
+    confirm: "compute erts_debug:flat_size(Fun) * 8 of the closure, or of the arguments, where the process is started: it matches the size measured here",
     needs: &[&metrics::SCAN_SPAWNED],
     account: Account::CpuUsed,
     confidence: Confidence::Inferred,
@@ -30,27 +30,26 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Copying, as a share of the CPU that the VM uses.
 const COST: Threshold = Threshold::new(
     "large-arguments.cpu_share",
-    "copying arguments of new processes, share of the CPU that the VM uses",
+    "copying arguments of new processes, share of the VM's CPU",
     Scale { notice: 0.02, warning: 0.10, critical: 0.75, source: "judgement: what is not copied is saved" },
 );
 
-/// Below this nobody would win anything by a change, in cores (judgement).
+/// Less is not worth a change (judgement).
 const MIN_CORES: f64 = 0.02;
 
-/// Fewer such processes may be a single hand-over (judgement).
-const MIN_SEEN: i64 = 5;
+/// Fewer sampled processes may be a single hand-over (judgement).
+const MIN_SAMPLED: i64 = 5;
 
-/// What it takes to copy a byte, in seconds, with the new heap and its end (measured on OTP 25, maps of maps: 0.5 ns for terms of 0.1 to 1 MB,
-/// 3 to 12 ns for 8 to 28 MB, which fit into no cache).
+/// Time to copy a byte, the new heap and its end included (measured on OTP 25, maps of maps: 0.5 ns for terms of 0.1 to 1 MB, 3 to 12 ns for
+/// 8 to 28 MB, which fit into no cache).
 const SECONDS_PER_BYTE: f64 = 0.5e-9;
 const SECONDS_PER_BYTE_UNCACHED: f64 = 3.0e-9;
-/// From this size on (the same measurement).
+/// Size from which on terms are uncached (the same measurement).
 const UNCACHED_BYTES: f64 = 4e6;
 
-/// Processes of one kind, started by one process.
+/// Arguments of sampled processes of one kind and one parent.
 #[derive(Default)]
 struct Given {
     count: i64,
@@ -69,40 +68,38 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         given.bytes = given.bytes.saturating_add(row.bytes.unwrap_or(0));
     }
     let most = all.into_iter().max_by_key(|(_, given)| given.bytes);
-    let Some(((kind, maker), given)) = most.filter(|(_, given)| given.count >= MIN_SEEN) else {
+    let Some(((kind, maker), given)) = most.filter(|(_, given)| given.count >= MIN_SAMPLED) else {
         return Ok(Judgement::Healthy(format!(
-            "of {sampled} new processes that were sampled, hardly any had 32 kB of arguments or more"
+            "fewer than {MIN_SAMPLED} of {sampled} sampled new processes have 32 kB of arguments or more"
         )));
     };
     let each = given.bytes as f64 / given.count as f64;
-    // Those that end between two scans are not among them.
+    // A lower bound: processes that end between two scans are missed.
     let rate = spawned * given.count as f64 / sampled.max(given.count) as f64;
     let seconds_per_byte = if each >= UNCACHED_BYTES { SECONDS_PER_BYTE_UNCACHED } else { SECONDS_PER_BYTE };
-    // Long slices of the process that copies say more: processes that end between two scans are in no rate.
+    // Long time slices of the copying process include those.
     let slices = slices_of(period, maker);
     let cores = slices.unwrap_or(0.0).max(rate * each * seconds_per_byte);
     let used = view::process_cores(period)?;
     let share = cores / used.max(cores).max(f64::MIN_POSITIVE);
     let Some(severity) = COST.of(period).severity(share).filter(|_| cores >= MIN_CORES) else {
         return Ok(Judgement::Healthy(format!(
-            "{} have {} of arguments, but copying them takes {cores:.3} cores",
-            kinds::in_words(kind),
-            bytes_text(each)
+            "{} get {} of arguments; copying takes {cores:.3} cores",
+            text::processes(kind),
+            text::bytes(each)
         )));
     };
-    let size = bytes_text(each);
-    let summary = match maker {
-        "" => format!(
-            "each new process started with {kind} gets {size} of arguments, at least {rate:.1} a second"
-        ),
-        maker => format!(
-            "{maker} copies {size} to each new process started with {kind}, at least {rate:.1} a second"
-        ),
+    let size = text::bytes(each);
+    let title = match maker {
+        "" => format!("New {} get {size} of arguments each", text::processes(kind)),
+        maker => format!("{maker} copies {size} to each new process"),
     };
-    // Their supervisor, where another one has called for them.
+    // The supervisor, if another process has called for them.
     let parent = new_processes::rows(period).find(|row| row.kind == kind);
     let names = [kind, maker, parent.and_then(|row| row.maker.as_deref()).unwrap_or_default()];
-    let draft = Draft::new(severity, summary)
+    let draft = Draft::new(severity, title)
+        .detail(if maker.is_empty() { String::new() } else { format!("started with {kind}") })
+        .detail(format!("at least {}/s, {} cores", text::number(rate), text::cores(cores)))
         .about(Subject::kind(if maker.is_empty() { kind } else { maker }))
         .costs(Cost::CpuCores(cores))
         .part(Use::Code)
@@ -111,38 +108,39 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .because(
             Evidence::number("arguments of a new process", each, Unit::Bytes)
-                .with_text(format!("mean of {} that had run next to nothing", given.count)),
+                .with_text(format!("mean of {} sampled", given.count)),
         )
-        .because(Evidence::number("such processes", rate, Unit::PerSecond).with_text("those that a scan met"))
         .because(
-            Evidence::number("copying, share of the CPU that the VM uses", share, Unit::Ratio)
+            Evidence::number("new processes of this kind", rate, Unit::PerSecond)
+                .with_text("at least: those alive in a scan"),
+        )
+        .because(
+            Evidence::number("copying, share of the VM's CPU", share, Unit::Ratio)
                 .against_scale(COST.of(period))
-                .with_text(format!("at {:.1} ns for a byte, or by long time slices", seconds_per_byte * 1e9)),
+                .with_text(format!(
+                    "at {:.1} ns per byte, or by long_schedule events",
+                    seconds_per_byte * 1e9
+                )),
         )
         .because_some(
-            slices
-                .map(|cores| Evidence::number("long time slices of the one that copies", cores, Unit::Cores)),
+            slices.map(|cores| Evidence::number("long time slices of the parent", cores, Unit::Cores)),
         )
         .because_some((!maker.is_empty()).then(|| Evidence::text("started by", maker)))
-        .because(Evidence::text("runs", kind));
+        .because(Evidence::text("initial call", kind));
     Ok(Judgement::found(draft.fix(remedy::of(
         period,
         "code.small_closures",
         "take what the new process needs out of the state before the closure (host = state.host), pass an id, or keep shared data in ETS or persistent_term",
-        "a closure copies each variable that it uses, and a server's state as a whole, while the server answers nobody",
-        "CPU per request, and the longest time slice, under the same load",
+        "a closure copies each variable that it uses, a server's state as a whole, and the server answers nobody meanwhile",
+        "CPU per request and the longest time slice under the same load",
     ))))
 }
 
-/// Time in long slices of this process, if most of these are its, in cores.
+/// Long time slices of this process in cores, if most of the events are its.
 fn slices_of(period: &Period, maker: &str) -> Option<f64> {
     let slices = events::told(period, "long_schedule").ok()?;
     let culprit = slices.culprit.as_ref()?;
     let is_maker = !maker.is_empty() && Subject::process(culprit.subject).names().contains(&maker);
     let share = culprit.count as f64 / culprit.of.max(1) as f64;
     is_maker.then(|| slices.seconds * share / period.seconds().max(1.0))
-}
-
-fn bytes_text(bytes: f64) -> String {
-    if bytes >= 1e6 { format!("{:.1} MB", bytes / 1e6) } else { format!("{:.0} kB", bytes / 1e3) }
 }

@@ -10,13 +10,14 @@ use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::signals::lock_suspects::{self, LARGE_OBJECT_BYTES};
 use crate::signals::memory::WORD_BYTES;
 use crate::signals::products;
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT068"),
     name: "large-objects",
     question: "Are large objects copied out of ETS tables?",
-    confirm: "erts_debug:size/1 of a lookup's result; with the term in persistent_term, garbage falls under the same load",
+    confirm: "call erts_debug:size/1 with a lookup's result; with the term in persistent_term, garbage falls under the same load",
     needs: &[&metrics::GC_WORDS_RECLAIMED, &metrics::PROCESS_USER],
     account: Account::CpuUsed,
     topics: &[Topic::MemoryCpu],
@@ -26,16 +27,11 @@ pub const RULE: Rule = Rule {
 };
 
 /// Less garbage per second is not worth a finding (judgement: about 5 % of a core).
-const WORTH_BYTES_PER_S: f64 = 100e6;
+const MIN_BYTES_PER_S: f64 = 100e6;
 
-/// Bytes that one core copies out of a table in a second (measured: 1.6 to 6.6 GB on OTP 25 and 27, lists, tuples and maps of 0.6 to 1.1 MB;
-/// the fast end, so that the cost is a lower bound).
-const COPIED_BYTES_PER_CORE_S: f64 = 6e9;
-
-/// Copies and their collection as a share of the CPU that the VM uses.
 const COST: Threshold = Threshold::new(
     "large-objects.cpu_share",
-    "copies and their collection, share of the CPU that the VM uses",
+    "GC and page faults, share of the VM's CPU",
     Scale {
         notice: 0.05,
         warning: 0.15,
@@ -45,7 +41,7 @@ const COST: Threshold = Threshold::new(
 );
 
 /// Share of the sampled work that processes with such heaps must do (judgement: more than half).
-const MOSTLY: f64 = 0.5;
+const MIN_WORK_SHARE: f64 = 0.5;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let garbage = period.rate(&metrics::GC_WORDS_RECLAIMED, "")? * WORD_BYTES;
@@ -56,19 +52,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     suspects.retain(|(table, _)| is_own && table.protection != "private");
     let healthy = |why: String| {
         Ok(Judgement::Healthy(format!(
-            "{} tables have objects of {:.0} kB and more on average{why}",
-            suspects.len(),
-            LARGE_OBJECT_BYTES / 1e3
+            "tables with a mean object size of {} or more: {}{why}",
+            text::bytes(LARGE_OBJECT_BYTES),
+            suspects.len()
         )))
     };
     let Some(&(table, each)) = suspects.first() else {
         return healthy(String::new());
     };
     let holding = share_with_such_heaps(period, each);
-    if garbage < WORTH_BYTES_PER_S || holding < MOSTLY {
+    if garbage < MIN_BYTES_PER_S || holding < MIN_WORK_SHARE {
         return healthy(format!(
-            "; {:.0} MB of garbage a second are collected, and heaps of that size do {:.0} % of the work that was looked at",
-            garbage / 1e6,
+            "; {}/s of garbage, {:.0} % of sampled work in processes with such heaps",
+            text::bytes(garbage),
             holding * 100.0
         ));
     }
@@ -76,65 +72,52 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let cost = collecting + garbage / COPIED_BYTES_PER_CORE_S;
     let share = cost / used.max(cost).max(f64::MIN_POSITIVE);
     let Some(severity) = COST.of(period).severity(share) else {
-        return healthy(format!("; copies and their collection take {:.0} % of the VM's CPU", share * 100.0));
+        return healthy(format!("; GC takes {:.0} % of the VM's CPU", share * 100.0));
     };
     let draft = Draft::new(
         severity,
-        format!(
-            "lookups probably copy large objects out of ETS table {}: {:.0} kB each, {:.0} MB/s of garbage",
-            table.name,
-            each / 1e3,
-            garbage / 1e6
-        ),
+        format!("Lookups likely copy objects of {} out of ETS table {}", text::bytes(each), table.name),
     )
+    .detail(format!("{}/s of garbage", text::bytes(garbage)))
+    .detail(format!("GC takes {} cores, {:.0} % of the VM's CPU", text::cores(collecting), share * 100.0))
+    .detail(format!("owner {}", table.owner_title()))
     .about(table.subject())
     .signals(copiers(period, table).map(|process| Signal::WorkOf(process.subject())))
     .inferred_if(true)
-    // With several such tables it may be another one.
-    .guess_if(suspects.len() > MOST_SUSPECTS)
-    .costs(Cost::CpuCores(cost))
+    // With more tables it may be another one.
+    .guess_if(suspects.len() > MAX_SUSPECTS)
+    .costs(Cost::CpuCores(collecting))
     .part(Use::Collections)
     .because(
         Evidence::number("mean object size", each, Unit::Bytes)
             .against(LARGE_OBJECT_BYTES, "as of messages (BT055)"),
     )
     .because(
-        Evidence::number("objects in it", table.objects as f64, Unit::Count)
+        Evidence::number("objects", table.objects as f64, Unit::Count)
             .with_text(format!("owner {}", table.owner_title())),
     )
-    .because(Evidence::number("garbage collected per second", garbage, Unit::Bytes))
+    .because(Evidence::number("garbage per second", garbage, Unit::Bytes))
     .because(Evidence::number("lookups that would explain it, at most", garbage / each, Unit::PerSecond))
-    .because(Evidence::number("time in collections", collecting, Unit::Cores))
-    .because(
-        Evidence::number("copies and their collection, of the VM's CPU", share, Unit::Ratio)
-            .against_scale(COST.of(period)),
-    )
-    .because(Evidence::number(
-        "share of sampled work done by processes with such heaps",
-        holding,
-        Unit::Ratio,
-    ))
+    .because(Evidence::number("GC time", collecting, Unit::Cores))
+    .because(Evidence::number("GC share of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)))
+    .because(Evidence::number("sampled work by processes with such heaps", holding, Unit::Ratio))
     .but("processes that build equally large terms look the same: check their current functions");
-    let draft = suspects.iter().filter(|(other, _)| other.id != table.id).take(MOST_SUSPECTS).fold(
+    let draft = suspects.iter().filter(|(other, _)| other.id != table.id).take(MAX_SUSPECTS).fold(
         draft,
         |draft, (other, each)| {
-            draft.because(Evidence::number(
-                format!("objects of {}, the mean", other.name),
-                *each,
-                Unit::Bytes,
-            ))
+            draft.because(Evidence::number(format!("mean object size of {}", other.name), *each, Unit::Bytes))
         },
     );
     Ok(Judgement::found(draft.fix(remedy::of(
         period,
         "code.shared_term",
-        "use persistent_term for a term that rarely changes; otherwise one object per part that is looked up, or a binary",
+        "use persistent_term for a term that rarely changes; otherwise store one object per part that is looked up, or a binary",
         "ets:lookup/2 copies the whole object to the caller's heap; persistent terms and large binaries are shared",
         "garbage per second and CPU per request under the same load",
     ))))
 }
 
-/// Those that are mostly seen copying objects of such a table.
+/// Processes that are mostly sampled copying objects of this table.
 fn copiers<'p>(period: &'p Period, table: &'p TableRow) -> impl Iterator<Item = &'p ProcessUse> {
     period.processes.iter().filter(move |process| {
         lock_suspects::copied_by(period, process).is_some_and(|(copied, _, _)| copied.name == table.name)
@@ -142,7 +125,7 @@ fn copiers<'p>(period: &'p Period, table: &'p TableRow) -> impl Iterator<Item = 
 }
 
 /// With more suspects the finding is a guess (judgement).
-const MOST_SUSPECTS: usize = 3;
+const MAX_SUSPECTS: usize = 3;
 
 /// Share of the sampled reductions done by processes whose heap has room for such an object.
 fn share_with_such_heaps(period: &Period, bytes: f64) -> f64 {

@@ -1,4 +1,4 @@
-//! BT030: the area for literals is nearly full; the VM ends when it is.
+//! BT030: the literal area is nearly full; the VM terminates when it is.
 
 use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, metrics};
 
@@ -11,7 +11,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT030"),
     name: "literal-area",
     question: "Is there room for literals and persistent terms?",
-    confirm: "persistent_term:info() and code:all_loaded() an hour apart: what grows fills the area",
+    confirm: "call persistent_term:info() and code:all_loaded() an hour apart: what grows fills the area",
     needs: &[&metrics::MMAP_USED, &metrics::MMAP_TOTAL],
     account: Account::Memory,
     topics: &[Topic::Memory],
@@ -21,7 +21,6 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Used share of the area.
 const FULL: Threshold = Threshold::new(
     "literal-area.used_share",
     "used share of the literal area",
@@ -29,7 +28,7 @@ const FULL: Threshold = Threshold::new(
         notice: 0.5,
         warning: 0.7,
         critical: 0.9,
-        source: "judgement: the VM ends when a literal does not fit",
+        source: "judgement: the VM terminates when a literal does not fit",
     },
 );
 
@@ -39,42 +38,40 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let (now, share) = (used.last.value as f64, used.last.value as f64 / total.max(1.0));
     let Some(severity) = FULL.of(period).severity(share) else {
         return Ok(Judgement::Healthy(format!(
-            "{} of the {} for literals are used",
+            "literal area: {} of {} used",
             megabytes(now),
             megabytes(total)
         )));
     };
-    // What is left must be more than there was, also where the area was made small, or has 1,024 MB already.
+    // Larger than the present area, whether that is smaller or larger than the default of 1,024 MB.
     let wanted_mb = (2.0 * total.max(2.0 * now) / f64::from(1 << 20)).ceil();
     let grown = (used.last.value - used.first.value) as f64;
     Ok(Judgement::found(
         Draft::new(
             severity,
-            format!(
-                "literals and persistent terms take {:.0} % of the {} that are kept for them; the VM ends when one does not fit",
-                share * 100.0,
-                megabytes(total)
-            ),
+            format!("Literal area is {:.0} % full: {} of {}", share * 100.0, megabytes(now), megabytes(total)),
         )
+        .detail("the VM terminates when a literal or persistent term does not fit")
+        .detail(if grown > 0.0 { format!("+{} in this period", megabytes(grown)) } else { String::new() })
         .about(Subject::allocator("literal_alloc"))
         .costs(time_left(period, used, (total - now).max(0.0)))
         .because(Evidence::number("used", now, Unit::Bytes))
         .because(Evidence::number("size", total, Unit::Bytes))
-        .because(Evidence::number("share used", share, Unit::Ratio).against_scale(FULL.of(period)))
-        .because_some((grown > 0.0).then(|| Evidence::number("more than at the begin of this period", grown, Unit::Bytes)))
-        .but("old code and old persistent terms stay until no process refers to them: part of it may go back")
+        .because(Evidence::number("used share", share, Unit::Ratio).against_scale(FULL.of(period)))
+        .because_some((grown > 0.0).then(|| Evidence::number("growth in this period", grown, Unit::Bytes)))
+        .but("old code and erased persistent terms stay until no process refers to them: part of it may be freed")
         .fix(remedy::of(
             period,
             "+MIscs",
             &format!("+MIscs {wanted_mb:.0}"),
-            "it takes address space, and memory only where it is used",
-            "restart: beamtune memory shows how far the area is used",
+            "the area is address space, and takes memory only where it is used",
+            "used share of the literal area in beamtune memory after a restart",
         ))
         .fix(remedy::of(
             period,
             "code.less_persistent",
             "keep large or changing data in ETS, not in persistent_term",
-            "a persistent term is a literal, and replacing one makes every process be looked through",
+            "a persistent term is a literal, and replacing one scans every process",
             "persistent_term:info() and beamtune memory after the same work",
         )),
     ))
