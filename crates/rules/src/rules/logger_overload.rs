@@ -1,9 +1,8 @@
-//! BT042: the logger cannot write what is logged, and makes those who log wait, or drops it.
+//! BT042: the logger cannot keep up, and makes processes that log wait, or drops events.
 //!
-//! Each handler of the logger that writes is a process with a protection of its own: from ten messages in its queue on, each process that
-//! logs has to wait until its event is written; from 200 on events are dropped, from 1,000 on all that waits is thrown away. The process
-//! `error_logger`, which hands events on to handlers of the time before OTP 21, has none: its queue grows. So does that of a handler whose
-//! settings were raised so far that they never take effect.
+//! A log handler that writes is a process with overload protection: from ten queued messages on, each process that logs waits until its event is
+//! written; from 200 on events are dropped, from 1,000 on the whole queue is flushed. The process `error_logger`, which passes events to handlers
+//! from before OTP 21, has no protection: its queue grows. So does that of a handler whose limits were raised so far that they never apply.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Threshold, Unit,
@@ -14,13 +13,14 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::blocking;
 use crate::signals::stack;
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT042"),
     name: "logger-overload",
-    question: "Does who logs have to wait for the log?",
-    confirm: "logger:set_primary_config(level, error) for a minute: who logs must be fast again, and the queue empty",
+    question: "Do processes that log wait for the logger?",
+    confirm: "call logger:set_primary_config(level, error) for a minute: processes that log must be fast again, and the queue empty",
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
     account: Account::Delay,
     judge,
@@ -28,16 +28,15 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// A process that writes the log, with what protects it. `logger_proxy` is none: it hands on what comes from other nodes and from the VM, with
-/// limits of its own.
+/// A log handler with its protection. `logger_proxy` is none: it passes on events of other nodes and of the VM, with limits of its own.
 struct Handler {
-    /// The beginning of its registered name, or all of it.
+    /// Prefix of its registered name (ending in `_`), or the whole name.
     name: &'static str,
-    /// From so many messages on those who log wait.
+    /// Queue length from which on callers wait.
     sync: i64,
-    /// From so many on events are dropped.
+    /// Queue length from which on events are dropped.
     drop: i64,
-    /// The settings' names.
+    /// Names of these settings.
     settings: &'static str,
 }
 
@@ -52,7 +51,7 @@ const HANDLERS: &[Handler] = &[
     Handler { name: "Elixir.Logger", sync: 20, drop: 500, settings: "sync_threshold and discard_threshold" },
 ];
 
-/// What a handler is set to.
+/// Settings of a handler.
 struct Settings {
     id: String,
     sync: i64,
@@ -62,18 +61,18 @@ struct Settings {
     burst: i64,
 }
 
-/// The defaults (logger_olp.hrl, `SYNC_MODE_QLEN` and the next ones; the same from OTP 21 to 29).
+/// Defaults (logger_olp.hrl, `SYNC_MODE_QLEN` and the next ones; the same from OTP 21 to 29).
 const DEFAULT_SYNC: i64 = 10;
 const DEFAULT_DROP: i64 = 200;
 const DEFAULT_FLUSH: i64 = 1_000;
 const DEFAULT_BURST: i64 = 500;
 
-/// Where nobody is held back before so many events are queued, it is the length of the queue that matters (judgement: ten times
-/// the default of drop_mode_qlen). sync_mode_qlen is never above drop_mode_qlen, so nothing is dropped before either.
-const UNPROTECTED_SYNC: i64 = 10 * DEFAULT_DROP;
+/// From this sync_mode_qlen on the queue length is judged instead of waiting callers (judgement: ten times the default of drop_mode_qlen).
+/// sync_mode_qlen is never above drop_mode_qlen, so nothing is dropped before either.
+const MIN_UNPROTECTED_SYNC: i64 = 10 * DEFAULT_DROP;
 
-/// From so many on the protection is as good as off (judgement: the critical length of the queue).
-const OFF_SYNC: i64 = 100_000;
+/// From this sync_mode_qlen on the protection counts as off (judgement: the critical queue length).
+const MIN_OFF_SYNC: i64 = 100_000;
 
 impl Settings {
     /// As recorded for the process of this name.
@@ -93,10 +92,10 @@ impl Settings {
     }
 
     fn is_unprotected(&self) -> bool {
-        self.sync >= UNPROTECTED_SYNC
+        self.sync >= MIN_UNPROTECTED_SYNC
     }
 
-    /// Those that let the queue grow longer than the defaults do: as text, and as a map of Erlang that sets them back.
+    /// Settings above their defaults, as text and as entries of an Erlang map that resets them.
     fn raised(&self) -> (Vec<String>, Vec<String>) {
         let numbers = [
             ("sync_mode_qlen", self.sync, DEFAULT_SYNC),
@@ -121,7 +120,6 @@ impl Settings {
 /// (erlang/otp#7417).
 const MAX_RELEASE_OF_SLOW_CHECK: i64 = 25;
 
-/// Share of the looks in which a handler had so many messages that whoever logs waits.
 const SYNC: Threshold = Threshold::new(
     "logger-overload.sync_share",
     "share of samples in which a handler is in sync mode",
@@ -129,11 +127,10 @@ const SYNC: Threshold = Threshold::new(
         notice: 0.10,
         warning: 0.40,
         critical: 1.01,
-        source: "from sync_mode_qlen (10) on whoever logs waits: logger's own protection; the shares are judgement",
+        source: "from sync_mode_qlen (10) on processes that log wait: logger's own protection; the shares are judgement",
     },
 );
 
-/// Share of the looks in which events were dropped.
 const DROP: Threshold = Threshold::new(
     "logger-overload.drop_share",
     "share of samples in which a handler drops events",
@@ -145,34 +142,32 @@ const DROP: Threshold = Threshold::new(
     },
 );
 
-/// Hands events on to handlers that were written for releases before 21. Nobody waits for it, and it drops nothing.
+/// Passes events to handlers from before OTP 21. Nobody waits for it, and it drops nothing.
 const UNPROTECTED: &str = "error_logger";
 
-/// Messages in its queue, on the average.
 const QUEUE: Threshold = Threshold::new(
     "logger-overload.queue_length",
-    "mean messages in the queue of error_logger, or of a handler without protection",
+    "mean queue length of error_logger, or of a handler without protection",
     Scale {
         notice: 1_000.0,
         warning: 5_000.0,
         critical: 100_000.0,
-        source: "judgement: from flush_qlen (1,000) on a handler with protection throws away what waits",
+        source: "judgement: from flush_qlen (1,000) on a handler with protection flushes its queue",
     },
 );
 
-/// From this share of those who wait on, the log is full of ends (judgement).
-const MOSTLY: f64 = 0.5;
+/// Share of the waiting callers that log the end of a process, from which on crash reports fill the log (judgement).
+const MIN_END_SHARE: f64 = 0.5;
 
-/// Looks at all that say something.
-const MIN_LOOKS: f64 = 5.0;
+const MIN_SAMPLES: f64 = 5.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     period.stat(&metrics::SCAN_LONGEST_QUEUE, "")?;
-    // A queue is read only while it is among the longest: the looks at all processes are those of the VM's samples.
-    let looks = f64::from(period.vm_ticks);
-    if looks < MIN_LOOKS {
+    // A queue is recorded only while it is among the longest; processes are sampled with each sample of the VM.
+    let samples = f64::from(period.vm_ticks);
+    if samples < MIN_SAMPLES {
         return Ok(Judgement::NotJudged {
-            reason: format!("the processes were looked at {looks:.0} times only"),
+            reason: format!("only {samples:.0} samples of processes"),
             next: "record for longer: --for 10s".to_owned(),
         });
     }
@@ -181,7 +176,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     for process in &period.processes {
         if is_unprotected(process) {
             longest = longest.max(process.queue_max);
-            let mean = told(process, looks) * view::mean_queue(process);
+            let mean = recorded_share(process, samples) * view::mean_queue(process);
             drafts.extend(
                 QUEUE.of(period).severity(mean).map(|severity| unprotected(period, process, mean, severity)),
             );
@@ -189,9 +184,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let Some(handler) = handler(process) else { continue };
         longest = longest.max(process.queue_max);
         let settings = Settings::of(period, process);
-        let load = Load::of(process, handler, settings.as_ref(), looks);
+        let load = Load::of(process, handler, settings.as_ref(), samples);
         if let Some(settings) = settings.as_ref().filter(|settings| settings.is_unprotected()) {
-            let mean = told(process, looks) * load.mean;
+            let mean = recorded_share(process, samples) * load.mean;
             if let Some(severity) = QUEUE.of(period).severity(mean) {
                 drafts.push(without_protection(period, process, settings, mean, severity));
                 continue;
@@ -205,12 +200,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             severity.map(|severity| describe(period, process, handler, settings.as_ref(), &load, severity)),
         );
     }
-    Ok(Judgement::found_or_healthy(
-        drafts,
-        format!(
-            "no handler of the logger was behind; the most that one had in its queue were {longest} messages"
-        ),
-    ))
+    let longest = text::number(longest as f64);
+    Ok(Judgement::found_or_healthy(drafts, format!("longest queue of a log handler: {longest}")))
 }
 
 fn is_unprotected(process: &ProcessUse) -> bool {
@@ -220,7 +211,7 @@ fn is_unprotected(process: &ProcessUse) -> bool {
 fn handler(process: &ProcessUse) -> Option<&'static Handler> {
     let row = process.row.as_ref()?;
     let name = row.name.as_deref()?;
-    // Handlers of other applications (RabbitMQ's, say) have other names, but are the same process.
+    // Handlers of other applications, such as RabbitMQ's, have other names and the same initial call.
     let name = match row.initial_call.as_deref() {
         Some("logger_olp:init/1") if name != "logger_proxy" => HANDLERS.first()?.name,
         _ => name,
@@ -231,32 +222,35 @@ fn handler(process: &ProcessUse) -> Option<&'static Handler> {
     })
 }
 
-/// Share of the looks in which a process is told of: where it was among the busiest or had one of the longest queues.
-fn told(process: &ProcessUse, looks: f64) -> f64 {
-    (f64::from(process.ticks) / looks).min(1.0)
+/// Share of the samples in which a process was recorded: it was among the busiest or had one of the longest queues.
+fn recorded_share(process: &ProcessUse, samples: f64) -> f64 {
+    (f64::from(process.ticks) / samples).min(1.0)
 }
 
-/// How often a handler was behind, as shares of the looks at it.
+/// How often a handler was behind.
 struct Load {
-    /// From so many messages on those who log wait, and events are dropped.
+    /// Queue lengths from which on callers wait, and events are dropped.
     limits: (i64, i64),
+    /// Share of the samples in which callers wait.
     waits: f64,
+    /// Share of the samples in which events are dropped.
     drops: f64,
+    /// Mean queue length while it was recorded.
     mean: f64,
 }
 
 impl Load {
-    fn of(process: &ProcessUse, handler: &Handler, settings: Option<&Settings>, looks: f64) -> Load {
+    fn of(process: &ProcessUse, handler: &Handler, settings: Option<&Settings>, samples: f64) -> Load {
         let lengths: Vec<i64> = process.queue.points().iter().map(|point| point.1).collect();
         let points = lengths.len().max(1) as f64;
-        // In the other looks it was not behind.
-        let told = told(process, looks);
-        let share = |least: i64| lengths.iter().filter(|length| **length >= least).count() as f64 / points;
+        // It was not behind in samples without a record of it.
+        let recorded = recorded_share(process, samples);
+        let share = |min: i64| lengths.iter().filter(|length| **length >= min).count() as f64 / points;
         let limits = settings.map_or((handler.sync, handler.drop), |settings| (settings.sync, settings.drop));
         Load {
             limits,
-            waits: told * share(limits.0),
-            drops: told * share(limits.1),
+            waits: recorded * share(limits.0),
+            drops: recorded * share(limits.1),
             mean: lengths.iter().sum::<i64>() as f64 / points,
         }
     }
@@ -271,37 +265,47 @@ fn describe(
     severity: f64,
 ) -> Draft {
     let drops = DROP.of(period).severity(load.drops).is_some();
-    let most = process.queue_max;
-    let ending = ending(period, process).filter(|share| *share >= MOSTLY);
-    let what = if drops { "who logs waits for it, and events are dropped" } else { "who logs waits for it" };
+    let ending = end_share(period, process).filter(|share| *share >= MIN_END_SHARE);
+    let what = if drops { "events dropped" } else { "callers wait" };
+    let subject = process.subject();
     Draft::new(
         severity,
-        format!("the logger's handler {} is behind, with {:.0} messages in its queue: {what}", process.title(), load.mean),
+        format!(
+            "Log handler {}: {} events queued, {what}",
+            text::name(&subject),
+            text::number(load.mean.round())
+        ),
     )
-    .about(process.subject())
+    .detail(text::pid(&subject))
+    .detail(format!("callers waited in {:.0} % of samples", load.waits * 100.0))
+    .detail(if drops { format!("events dropped in {:.0} %", load.drops * 100.0) } else { String::new() })
+    .detail(ending.map_or("", |_| "most callers log the end of a process"))
+    .about(subject)
     .signals(ending.map(|_| Signal::LogsEnds))
     .costs(Cost::Waiting(load.mean))
     .because(
-        Evidence::number("looks in which those who log had to wait", load.waits, Unit::Ratio)
+        Evidence::number("samples with callers waiting", load.waits, Unit::Ratio)
             .against_scale(SYNC.of(period))
-            .with_text(format!("{} messages and more in its queue", load.limits.0)),
+            .with_text(format!("{} or more messages queued", load.limits.0)),
     )
     .because(
-        Evidence::number("looks in which events were dropped", load.drops, Unit::Ratio)
+        Evidence::number("samples with events dropped", load.drops, Unit::Ratio)
             .against_scale(DROP.of(period))
-            .with_text(format!("{} messages and more", load.limits.1)),
+            .with_text(format!("{} or more messages queued", load.limits.1)),
     )
-    .because(Evidence::number("messages in its queue, most", most as f64, Unit::Count))
+    .because(Evidence::number("longest queue", process.queue_max as f64, Unit::Count))
     .because_some(settings.and_then(raised_settings))
     .because_some(stack::wanted_to_run(process).map(|share| {
-        let text = if share > 0.5 { "it writes as fast as it can" } else { "it waits for what it writes to" };
-        Evidence::number("looks in which it ran or was runnable", share, Unit::Ratio).with_text(text)
+        let text = if share > 0.5 { "writes as fast as it can" } else { "waits for its device" };
+        Evidence::number("samples running or runnable", share, Unit::Ratio).with_text(text)
     }))
-    .because_some(stack::of(process).map(|place| Evidence::text("where it was", place)))
-    .because_some(ending.map(|share| Evidence::number("of those who wait for it, processes whose end is logged", share, Unit::Ratio)))
+    .because_some(stack::of(process).map(|place| Evidence::text("current function", place)))
+    .because_some(
+        ending.map(|share| Evidence::number("callers that log the end of a process", share, Unit::Ratio)),
+    )
     .but_if(
         settings.is_none(),
-        format!("by the default values of {}: what this node has set is not recorded", handler.settings),
+        format!("judged by the defaults of {}: the settings of this node are not recorded", handler.settings),
     )
     .fix(match ending {
         None => remedy::of(
@@ -309,44 +313,44 @@ fn describe(
             "kernel.logger_level",
             "log less: -kernel logger_level warning (in Elixir config :logger, level: :warning), or a level per module \
              (logger:set_module_level/2)",
-            "what is below the level is dropped before anything is done for it",
-            "messages in the handler's queue, and p99 of what logs, under the same load",
+            "events below the level cost a function call only",
+            "queue length of the handler and p99 of requests that log, under the same load",
         ),
-        // Reports of ends are errors, which no level in use drops.
+        // Crash reports are errors, which no usual level drops.
         Some(_) => remedy::of(
             period,
             "code.fewer_ends",
-            "see in the log why they end, and mend that; format_status/1 (format_status/2 before OTP 25) leaves large states out of the reports",
-            "each end is logged once by the process itself and once by proc_lib, with its state",
-            "processes that end a second, and messages in the handler's queue",
+            "see in the log why processes end, and fix that; keep large states out of the reports with format_status/1 (format_status/2 before OTP 25)",
+            "each end is logged twice, by the process and by proc_lib, with its state",
+            "exits per second and queue length of the handler",
         ),
     })
     .fix_if(!handler.name.starts_with("Elixir"), || {
         remedy::of(
             period,
             "logger.drop_mode_qlen",
-            "where no request may wait for its log: drop_mode_qlen as low as sync_mode_qlen, so that events are dropped instead",
-            "between the two, each process that logs waits for its event to be written",
-            "p99 of what logs, and the logger's own reports of dropped events",
+            "if no request may wait for the log: set drop_mode_qlen as low as sync_mode_qlen, so that events are dropped instead",
+            "between the two, each process that logs waits until its event is written",
+            "p99 of requests that log, and the logger's reports of dropped events",
         )
     })
     .fix(remedy::of(
         period,
         "code.faster_log",
-        "look at what it writes to: a terminal or a pipe that is read slowly, a disk that is full or shared, a file that is synced; a \
-         handler with a file of its own for what is much",
+        "check its device: a terminal or pipe that is read slowly, a full or shared disk, a synced file; give frequent events a \
+         handler and file of their own",
         "one process writes all events of a handler, one after the other",
-        "messages in the handler's queue",
+        "queue length of the handler",
     ))
 }
 
-/// Settings that let the queue grow longer than the defaults do.
+/// Settings that let the queue grow longer than the defaults.
 fn raised_settings(settings: &Settings) -> Option<Evidence> {
     let (texts, _) = settings.raised();
-    (!texts.is_empty()).then(|| Evidence::text("settings of the handler", texts.join(", ")))
+    (!texts.is_empty()).then(|| Evidence::text("handler settings", texts.join(", ")))
 }
 
-/// The settings keep neither those who log back nor drop anything before the queue is long.
+/// The finding for settings with which callers do not wait, and events are not dropped, before the queue is long.
 fn without_protection(
     period: &Period,
     process: &ProcessUse,
@@ -362,41 +366,43 @@ fn without_protection(
     );
     let release = period.facts.number(facts::OTP_RELEASE);
     let is_slow = release.is_some_and(|release| release <= MAX_RELEASE_OF_SLOW_CHECK);
-    let ending = ending(period, process).filter(|share| *share >= MOSTLY);
+    let ending = end_share(period, process).filter(|share| *share >= MIN_END_SHARE);
     let protection = match settings.sync {
-        sync if sync >= OFF_SYNC => "overload protection off".to_owned(),
+        sync if sync >= MIN_OFF_SYNC => "overload protection off".to_owned(),
         sync => format!("sync_mode_qlen is {sync}"),
     };
     Draft::new(
         severity,
-        format!("log handler {}: {mean:.0} events queued, {protection}", settings.id),
+        format!("Log handler {}: {} events queued, {protection}", settings.id, text::number(mean.round())),
     )
+    .detail(process.title())
+    .detail(format!("longest queue {}", text::number(process.queue_max as f64)))
     .about(process.subject())
     .signals(ending.map(|_| Signal::LogsEnds))
     .costs(Cost::Waiting(mean))
     .because(
-        Evidence::number("messages in its queue, mean", mean, Unit::Count).against_scale(QUEUE.of(period)),
+        Evidence::number("mean queue length", mean, Unit::Count).against_scale(QUEUE.of(period)),
     )
-    .because(Evidence::number("messages in its queue, most", process.queue_max as f64, Unit::Count))
+    .because(Evidence::number("longest queue", process.queue_max as f64, Unit::Count))
     .because_some(raised_settings(settings))
     .because_some(is_slow.then(|| {
         Evidence::text(
-            "cost of each event",
-            "proportional to the queue up to OTP 25 (logger_olp:check_load/1, erlang/otp#7417): the longer it is, the slower it is written",
+            "cost per event",
+            "proportional to the queue length up to OTP 25 (logger_olp:check_load/1, erlang/otp#7417)",
         )
     }))
-    .because_some(stack::of(process).map(|place| Evidence::text("where it was", place)))
+    .because_some(stack::of(process).map(|place| Evidence::text("current function", place)))
     .fix(remedy::of(
         period,
         "logger.drop_mode_qlen",
         &reset,
-        "with these settings nobody waits and nothing is dropped while the queue takes memory; at the defaults those who log wait, and then events are dropped and counted",
-        "messages in the handler's queue, and the logger's own reports of dropped events",
+        "with these settings the queue grows; with the defaults callers wait, and then events are dropped and counted",
+        "queue length of the handler, and the logger's reports of dropped events",
     ))
     .fix(log_less(period))
 }
 
-/// An atom as it is typed.
+/// An atom in Erlang syntax.
 fn atom(name: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'@';
     let starts_plain = name.starts_with(|first: char| first.is_ascii_lowercase());
@@ -408,42 +414,44 @@ fn log_less(period: &Period) -> Option<Remedy> {
         period,
         "kernel.logger_level",
         "log less: -kernel logger_level warning, or a level per module (logger:set_module_level/2)",
-        "what is below the level is dropped before anything is done for it",
-        "messages in its queue, and the node's memory",
+        "events below the level cost a function call only",
+        "its queue length and the node's memory",
     )
 }
 
-/// Of those who wait for it, the share whose end is what they log; `None` where few were seen waiting.
-fn ending(period: &Period, process: &ProcessUse) -> Option<f64> {
+/// Share of its waiting callers that log the end of a process; `None` if few were sampled.
+fn end_share(period: &Period, process: &ProcessUse) -> Option<f64> {
     let holds = blocking::holds(period).ok()?;
     let its = holds.iter().find(|hold| hold.process.is_some_and(|one| std::ptr::eq(one, process)))?;
     Some(its.ending)
 }
 
-/// What waits for `error_logger` is neither held back nor dropped.
+/// The finding about `error_logger`.
 fn unprotected(period: &Period, process: &ProcessUse, mean: f64, severity: f64) -> Draft {
+    let subject = process.subject();
     Draft::new(
         severity,
         format!(
-            "{} is behind, with {mean:.0} messages in its queue: it holds back nobody and drops nothing, so what waits only grows",
-            process.title()
+            "{} has {} messages queued and no overload protection",
+            text::name(&subject),
+            text::number(mean.round())
         ),
     )
-    .about(process.subject())
+    .detail(text::pid(&subject))
+    .detail(format!("longest queue {}", text::number(process.queue_max as f64)))
+    .detail("callers do not wait, and nothing is dropped")
+    .about(subject)
     .costs(Cost::Waiting(mean))
-    .because(
-        Evidence::number("messages in its queue, mean", mean, Unit::Count)
-            .against_scale(QUEUE.of(period)),
-    )
-    .because(Evidence::number("messages in its queue, most", process.queue_max as f64, Unit::Count))
-    .because_some(stack::of(process).map(|place| Evidence::text("where it was", place)))
+    .because(Evidence::number("mean queue length", mean, Unit::Count).against_scale(QUEUE.of(period)))
+    .because(Evidence::number("longest queue", process.queue_max as f64, Unit::Count))
+    .because_some(stack::of(process).map(|place| Evidence::text("current function", place)))
     .fix(remedy::of(
         period,
         "code.faster_log",
-        "put handlers of logger in the place of those that error_logger has (error_logger:which_report_handlers/0), which are a library's \
-         or an old configuration's",
-        "handlers of logger are protected: who logs waits for them, and what is too much is dropped",
-        "messages in its queue; without such handlers the process is not there",
+        "replace the handlers of error_logger (error_logger:which_report_handlers/0), which a library or an old configuration adds, by \
+         handlers of logger",
+        "handlers of logger are protected: callers wait for them, and then events are dropped",
+        "its queue length; without such handlers the process does not exist",
     ))
     .fix(log_less(period))
 }
