@@ -1,7 +1,7 @@
-//! BT016: something holds a scheduler for much longer than a time slice.
+//! BT016: a process runs on a scheduler for much longer than a time slice.
 //!
-//! A process gives its scheduler back after some 4,000 reductions, about a millisecond. A NIF, a driver or a built-in function
-//! that does not count its work keeps it, and everybody in that scheduler's queue waits.
+//! A process yields after some 4,000 reductions, about a millisecond. A NIF, a driver or a BIF that does not count its work does not, and all
+//! processes in the run queue of that scheduler wait.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, facts, metrics,
@@ -9,13 +9,14 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
-use crate::signals::events::{Told, told};
+use crate::signals::events::{self, Told};
+use crate::text;
 
 pub const RULE: Rule = Rule {
     code: Code("BT016"),
     name: "long-schedule",
-    question: "Does anything hold a scheduler for long?",
-    confirm: "erlang:system_monitor(Pid, [{long_schedule, 50}]) names the functions that a slice began and ended in; host pressure at the time refutes it",
+    question: "Does a process block a scheduler for long?",
+    confirm: "call erlang:system_monitor(Pid, [{long_schedule, 50}]): the events name the functions of each slice; a host short of CPU at the time refutes it",
     needs: &[&metrics::EVENT_COUNT],
     account: Account::Delay,
     role: Role::Symptom,
@@ -24,7 +25,6 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// The longest slice, in seconds.
 const LONGEST: Threshold = Threshold::new(
     "long-schedule.longest_seconds",
     "longest time slice in seconds",
@@ -36,85 +36,91 @@ const LONGEST: Threshold = Threshold::new(
     },
 );
 
-/// One slice in a long time may be the operating system's: it had taken the core away.
-const FEW: i64 = 1;
+/// So few slices may be the operating system's, which had taken the CPU away.
+const MAX_CHANCE: i64 = 1;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let told = told(period, "long_schedule")?;
-    let Some(severity) = LONGEST.of(period).severity(told.longest) else {
-        return Ok(Judgement::Healthy("no time slice took 50 ms or more".to_owned()));
+    let long = events::told(period, "long_schedule")?;
+    let Some(severity) = LONGEST.of(period).severity(long.longest) else {
+        return Ok(Judgement::Healthy("no time slice of 50 ms or more".to_owned()));
     };
-    let alone = told.count <= FEW;
-    let is_native = runs_native_code(period, &told);
-    // Without NIFs of the program's own it is a BIF, and most such time goes into copying.
+    let is_single = long.count <= MAX_CHANCE;
+    let is_native = runs_native_code(period, &long);
+    // Without NIFs outside OTP it is a BIF, most likely one that copies.
     let is_bif = is_native && period.facts.list(facts::NIFS).is_some_and(|nifs| nifs.is_empty());
-    let hosts = told.may_be_the_hosts(period);
+    let may_be_host = long.may_be_the_hosts(period);
+    let subject = long.culprit.as_ref().map(|culprit| Subject::process(culprit.subject));
+    let longest = long.longest * 1e3;
+    let slices = text::counted(long.count as f64, "time slice", "time slices");
     let draft = Draft::new(
         severity,
-        match &told.culprit {
-            Some(culprit) => format!(
-                "{} time slices of 50 ms and more, the longest {:.0} ms; most of {}{}",
-                told.count,
-                told.longest * 1e3,
-                culprit.subject,
-                match (is_native, is_bif) {
-                    (true, true) => ", in built-in functions or copying large terms",
-                    (true, false) => ", in native code (NIF, driver or BIF)",
-                    (false, _) => "",
-                }
-            ),
-            None => {
-                format!("{} time slices of 50 ms and more, the longest {:.0} ms", told.count, told.longest * 1e3)
+        match &subject {
+            Some(subject) => {
+                format!("Schedulers blocked for up to {longest:.0} ms, mostly by {}", text::name(subject))
             }
+            None => format!("{slices} of 50 ms or more, longest {longest:.0} ms"),
         },
     )
-    .guess_if(alone || hosts)
-    .signals(hosts.then_some(Signal::MayBeHost))
-    .costs(Cost::DelaySeconds(told.longest))
-    .share(told.seconds / period.seconds().max(1.0))
-    .because(Evidence::number("longest slice", told.longest, Unit::Seconds).against_scale(LONGEST.of(period)))
-    .because(Evidence::number("such slices", told.rate, Unit::PerSecond))
-    .because(Evidence::number("time in them", told.seconds / period.seconds(), Unit::Cores))
+    .detail(subject.as_ref().map_or("", text::pid))
+    .detail(match (is_native, is_bif) {
+        (true, true) => "in BIFs or copying large terms",
+        (true, false) => "in native code (NIF, driver or BIF)",
+        (false, _) => "",
+    })
+    .detail(if subject.is_some() { format!("{slices} of 50 ms or more") } else { String::new() })
+    .detail(long.culprit.as_ref().map_or("", |culprit| culprit.last.detail.as_str()))
+    .guess_if(is_single || may_be_host)
+    .signals(may_be_host.then_some(Signal::MayBeHost))
+    .costs(Cost::DelaySeconds(long.longest))
+    .share(long.seconds / period.seconds().max(1.0))
+    .because(
+        Evidence::number("longest time slice", long.longest, Unit::Seconds).against_scale(LONGEST.of(period)),
+    )
+    .because(Evidence::number("time slices of 50 ms or more", long.rate, Unit::PerSecond))
+    .because(Evidence::number("time in them", long.seconds / period.seconds(), Unit::Cores))
     .because_some(native_modules(period).map(|functions| Evidence::text("NIFs outside OTP", functions)))
     .but_if(
-        hosts,
-        "schedulers waited for a CPU for about as long: it may be the operating system that took the core away",
+        may_be_host,
+        "schedulers waited for a CPU about as long: the operating system may have taken it away",
     )
-    .but_if(alone, "it was one only: where the host is short of CPU, the operating system takes the core away for as long");
+    .but_if(
+        is_single,
+        "a single slice: on a host short of CPU the operating system takes the CPU away for as long",
+    );
     Ok(Judgement::found(
-        told.blame(draft)
+        long.blame(draft)
         .fix_if(is_bif, || {
             remedy::of(
                 period,
                 "code.smaller_messages",
-                "look for large terms that are copied: what closures given to spawn or Task refer to, messages, ETS objects",
-                "a copy is one piece of work for the scheduler, whatever its size, and no NIF outside OTP is loaded",
-                "long_schedule events, and p99 of requests, under the same load",
+                "copy smaller terms: variables of closures given to spawn or Task, messages, ETS objects",
+                "a copy does not yield, whatever its size, and no NIF outside OTP is loaded",
+                "long_schedule events and p99 of requests under the same load",
             )
         })
         .fix(remedy::of(
             period,
             "code.yielding_work",
-            "look at what the slice began and ended in: give the call less at a time, or a dirty NIF in place of a plain one",
-            "everybody in the queue of that scheduler waits as long",
-            "long_schedule events, and p99 of requests, under the same load",
+            "see the functions in which the slice began and ended: give the call less work at a time, or make the NIF dirty",
+            "all processes in the run queue of that scheduler wait as long",
+            "long_schedule events and p99 of requests under the same load",
         )),
     ))
 }
 
-/// Erlang code does more reductions than this in each second that it runs (judgement: a tenth of what was seen of slow code; a time slice of
-/// 1 ms has 4,000).
-const ERLANG_REDUCTIONS_PER_S: f64 = 400_000.0;
+/// Erlang code does more reductions than this per second of run time (judgement: a tenth of measured slow code; a time slice of 1 ms has
+/// 4,000).
+const MIN_ERLANG_REDUCTIONS_PER_S: f64 = 400_000.0;
 
-/// Whether the process of most slices did next to no reductions in them: native code does not count its work.
-fn runs_native_code(period: &Period, told: &Told<'_>) -> bool {
-    let Some(culprit) = &told.culprit else { return false };
+/// Whether the process of most slices did next to no reductions in them, because native code does not count its work.
+fn runs_native_code(period: &Period, long: &Told<'_>) -> bool {
+    let Some(culprit) = &long.culprit else { return false };
     let process = Subject::process(culprit.subject).pid().and_then(|pid| period.process(pid));
-    let seconds = told.seconds * culprit.count as f64 / culprit.of.max(1) as f64;
-    process.is_some_and(|process| (process.reductions as f64) < ERLANG_REDUCTIONS_PER_S * seconds)
+    let seconds = long.seconds * culprit.count as f64 / culprit.of.max(1) as f64;
+    process.is_some_and(|process| (process.reductions as f64) < MIN_ERLANG_REDUCTIONS_PER_S * seconds)
 }
 
-/// NIFs that a program has brought along.
+/// NIFs outside OTP.
 fn native_modules(period: &Period) -> Option<String> {
     let functions = period.facts.list(facts::NIFS)?;
     (!functions.is_empty()).then(|| functions.join(", "))

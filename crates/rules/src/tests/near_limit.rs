@@ -51,11 +51,11 @@ fn what_fills_carriers_that_are_resident_comes_to_no_limit() {
     for rises in [0, MB / 10] {
         let fills = growing(rises);
         assert_eq!((fills.level, fills.cost()), (Level::Notice, None), "{fills:#?}");
-        assert!(!fills.title.contains("used up"), "{}", fills.title);
+        assert!(!fills.detail.contains("used up"), "{}", fills.detail);
         assert!(fills.against.iter().any(|but| but.contains("does not rise with it")), "{fills:#?}");
     }
     let grows = growing(MB);
-    assert!(grows.level > Level::Notice && grows.title.contains("is used up in"), "{grows:#?}");
+    assert!(grows.level > Level::Notice && grows.detail.contains("is used up in"), "{grows:#?}");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_rabbitmq_that_grows_blocks_its_publishers_first() {
         finding(&node, "BT027")
     };
     let growing = |facts: &[(&'static str, &str)]| growing_kind("binary", facts);
-    let ends = |found: &Finding, words: &str| assert!(found.title.contains(words), "{}", found.title);
+    let ends = |found: &Finding, words: &str| assert!(found.detail.contains(words), "{}", found.detail);
     let is_unsure =
         |found: &Finding| found.against.iter().any(|but| but.contains("vm_memory_high_watermark"));
     // 40 % of what there is.
@@ -107,7 +107,8 @@ fn memory_that_grows_beyond_what_the_vm_uses_is_nobodys_but_native_codes() {
     let found = finding(&leak, "BT027");
     assert_eq!(found.signals, [Signal::Grows(MemoryKind::Outside)]);
     assert_eq!(entries(&found), ["code.native_memory"]);
-    assert!(found.title.contains("control group is used up in 100 s"), "{}", found.title);
+    assert_eq!(found.title, "Memory outside the VM grows by 5.00 MB/s, memory limit in 100 s");
+    assert!(found.detail.contains("control group is used up in 100 s"), "{}", found.detail);
     // Resident memory that stays while the VM uses less is no growth.
     assert_healthy(&node().with(|n| n.kinds = vec![("binary", 90 * MB, -5 * MB)]), "BT027");
 }
