@@ -330,7 +330,7 @@ ok
         let max = SPARSE.replace("90000000}", "880000000}");
         let finding = found(&format!("{BANNER}{current}recon_alloc:fragmentation(max).\n{max}"), "BT024");
         assert!(
-            finding.detail.contains("a peak filled them") && !finding.remedies.is_empty(),
+            finding.detail.contains("filled by a peak") && !finding.remedies.is_empty(),
             "{finding:?}"
         );
         let used =

@@ -85,7 +85,7 @@ fn describe(period: &Period, finding: &lint::Finding, settings: &[Setting]) -> D
     let of_it = settings.iter().find(|setting| is_of(setting, &finding.flag));
     let origin = of_it.and_then(|setting| match &setting.origin {
         Origin::Environment(name) => Some(name.clone()),
-        Origin::CommandLine => Some("command line or args file (vm.args)".to_owned()),
+        Origin::CommandLine => Some("the command line or an args file (vm.args)".to_owned()),
         // Not known from the recorded environment.
         Origin::Start | Origin::Default => None,
     });
@@ -95,12 +95,12 @@ fn describe(period: &Period, finding: &lint::Finding, settings: &[Setting]) -> D
         remedy::by_entry(period, entry, instead, finding.reason.trim_end_matches('.'), PROVE)
     });
     let missing = remedy.is_none().then(|| Evidence::text("what to do", instead));
-    let set_by = origin.as_ref().map_or(String::new(), |origin| format!("set by {origin}"));
+    let set_in = origin.as_ref().map_or(String::new(), |origin| format!("set in {origin}"));
     Draft::new(if is_trap(finding) { WARNING } else { MINOR }, finding.message.clone())
-        .detail(set_by)
+        .detail(set_in)
         .detail(format!("lint rule {}", finding.code))
         .about(Subject::Flag { name: of_it.map_or(finding.flag.clone(), |setting| setting.flag.clone()) })
-        .because_some(origin.map(|origin| Evidence::text("set by", origin)))
+        .because_some(origin.map(|origin| Evidence::text("set in", origin)))
         .because_some(missing)
         .because(Evidence::text("lint rule", page))
         .fix(remedy)

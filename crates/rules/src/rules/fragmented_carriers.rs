@@ -12,7 +12,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{BELOW_CRITICAL, Draft, Judgement, MINOR, Rule, Topic};
 use crate::signals::collected;
-use crate::signals::memory::{self, Unused, megabytes};
+use crate::signals::memory::{self, Unused};
 use crate::text;
 use crate::view;
 
@@ -235,7 +235,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 }
 
 fn utilization_text(used: f64, carriers: f64) -> String {
-    format!("carrier utilization: {:.0} % of {}", used * 100.0, megabytes(carriers))
+    format!("carrier utilization: {:.0} % of {}", used * 100.0, text::bytes(carriers))
 }
 
 /// Judges imported text that has sums over all allocators only.
@@ -256,7 +256,7 @@ fn all_together(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(
         Draft::new(
             limited(severity, unused, used),
-            format!("Carriers have {} free, {:.0} % used", megabytes(unused), used * 100.0),
+            format!("Carriers have {} free, {:.0} % used", text::bytes(unused), used * 100.0),
         )
         .detail("in which allocator is not known")
         .costs(Cost::MemoryBytes(unused))
@@ -279,8 +279,8 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
     let name = &allocator.name;
     let used = carriers.used().unwrap_or(0.0);
     let why = match (set, sparse.after_peak()) {
-        (Set::SingleBlock, _) => "each is larger than the block in it",
-        (Set::Multiblock, true) => "a peak filled them, and a few blocks that outlived it keep them",
+        (Set::SingleBlock, _) => "each larger than the block in it",
+        (Set::Multiblock, true) => "filled by a peak and kept by a few blocks that outlived it",
         (Set::Multiblock, false) if !sparse.knows_peak(period) => {
             "whether they were ever fuller is not known"
         }
@@ -298,9 +298,9 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
     let blocks = Evidence::number("blocks", carriers.blocks_size as f64, Unit::Bytes);
     let draft = Draft::new(
         severity,
-        format!("{name} has {} free in carriers, {:.0} % used", megabytes(unused.bytes), used * 100.0),
+        format!("{name} has {} free in carriers, {:.0} % used", text::bytes(unused.bytes), used * 100.0),
     )
-    .detail(format!("{count}{kind} carriers: {why}"))
+    .detail(format!("{count}{kind} carriers, {why}"))
     .about(Subject::allocator(name.as_str()))
     .costs(Cost::MemoryBytes(unused.bytes))
     .because(
@@ -326,7 +326,7 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
     )
     .because_some((*set == Set::Multiblock && peak_blocks > 0).then(|| {
         Evidence::number("peak of blocks", peak_blocks as f64, Unit::Bytes)
-            .with_text(format!("in {} of carriers", megabytes(peak_carriers as f64)))
+            .with_text(format!("in {} of carriers", text::bytes(peak_carriers as f64)))
     }))
     .because_some(
         allocator.allocations_per_s.map(|rate| Evidence::number("allocation rate", rate, Unit::PerSecond)),
@@ -336,7 +336,7 @@ fn draft(period: &Period, severity: f64, (resident, of): (f64, &str), sparse: &S
         sparse.lazy_free >= MIN_LAZY_FREE * unused.bytes,
         format!(
             "{} of resident memory is freed with MADV_FREE: the kernel takes it before it kills a process",
-            megabytes(sparse.lazy_free)
+            text::bytes(sparse.lazy_free)
         ),
     )
     .but_if(sparse.after_peak() && !sparse.comes_again(period), "the next peak would use this memory again")

@@ -12,7 +12,7 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
 use crate::signals::hot_code;
 use crate::signals::kinds;
-use crate::signals::memory::{self, DEFAULT_FIRST_HEAP_WORDS, FEW_SWEEPS, WORD_BYTES, megabytes};
+use crate::signals::memory::{self, DEFAULT_FIRST_HEAP_WORDS, FEW_SWEEPS, WORD_BYTES};
 use crate::signals::process_memory::{has_long_queue_on_heap, off_heap};
 use crate::signals::stack;
 use crate::text;
@@ -299,7 +299,7 @@ impl<'a> Culprit<'a> {
         let pid = subject.as_ref().map(text::pid).filter(|pid| !pid.is_empty()).map(str::to_owned);
         let heap = self.heap_words().map(|words| {
             let median = if self.kind.is_some() { "median heap" } else { "heap" };
-            format!("{median} {}", megabytes(words as f64 * WORD_BYTES))
+            format!("{median} {}", text::bytes(words as f64 * WORD_BYTES))
         });
         let fullsweep = self.fullsweep_after().filter(|n| *n < FEW_SWEEPS);
         let fullsweep = fullsweep.map(|n| format!("fullsweep_after {n}"));

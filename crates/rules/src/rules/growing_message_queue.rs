@@ -110,7 +110,12 @@ fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, tren
         ),
     )
     .detail(text::pid(&subject))
-    .detail(format!("{} messages now, {}", text::number(last), text::growth(trend)));
+    .detail(format!(
+        "{} messages now; growth [{}, {}]/s",
+        text::number(last),
+        text::number(trend.low),
+        text::number(trend.high)
+    ));
     // Operators cannot change the code of OTP or a product, only what is sent to it.
     let is_own = !known_processes::knows(process);
     let draft = known_processes::explain(evidence(draft, period, process, last), period, process).because(

@@ -8,7 +8,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::signals::counts::largest_first;
-use crate::signals::memory::{self, DEFAULT_FIRST_HEAP_WORDS, FEW_SWEEPS, megabytes};
+use crate::signals::memory::{self, DEFAULT_FIRST_HEAP_WORDS, FEW_SWEEPS};
 use crate::text;
 use crate::view::{self, kind};
 
@@ -84,7 +84,7 @@ fn full_sweeps(period: &Period, after: i64) -> Option<Draft> {
         )
         .detail(format!("{nearly} GC copies the whole heap"))
         .detail(format!("{} cores of GC", text::cores(collecting.gc)))
-        .detail(format!("largest heap {}", megabytes(*largest as f64 * memory::WORD_BYTES)))
+        .detail(format!("largest heap {}", text::bytes(*largest as f64 * memory::WORD_BYTES)))
         .about(Subject::Flag { name: "ERL_FULLSWEEP_AFTER".to_owned() })
         .costs(Cost::CpuCores(collecting.gc))
         .part(Use::Collections)
@@ -152,9 +152,9 @@ fn first_heaps_of_kind(period: &Period, default: i64) -> Option<Draft> {
     let severity = FIRST_HEAPS.of(period).severity(share).filter(|_| bytes >= MIN_BYTES)?;
     let draft = Draft::new(
         severity,
-        format!("min_heap_size of {} takes up to {}", text::processes(kind), megabytes(bytes)),
+        format!("min_heap_size of {} takes up to {}", text::processes(kind), text::bytes(bytes)),
     )
-    .detail(format!("{words} words ({:.0} kB) each", each / 1e3))
+    .detail(format!("{} words ({}) each", text::number(words as f64), text::bytes(each)))
     .detail(format!("{:.0} % of VM memory", share.min(1.0) * 100.0))
     .about(Subject::kind(kind))
     .costs(Cost::MemoryBytes(bytes))
@@ -191,7 +191,11 @@ fn first_heaps(period: &Period, words: i64) -> Option<Draft> {
     Some(
         Draft::new(
             severity,
-            format!("min_heap_size of {} words takes up to {}", text::number(words as f64), megabytes(bytes)),
+            format!(
+                "min_heap_size of {} words takes up to {}",
+                text::number(words as f64),
+                text::bytes(bytes)
+            ),
         )
         .detail(format!("in {} processes", text::number(processes.round())))
         .detail(format!("{:.0} % of VM memory", share.min(1.0) * 100.0))

@@ -125,7 +125,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             format!("{} of CPU time goes into {}, {by} {into}", percent(part.samples, all), part.what)
         });
     let with_known = with_known.filter(|title| title.chars().count() <= MAX_TITLE);
-    let known = hot.known.as_ref().filter(|_| with_known.is_none());
+    let is_in_title = with_known.is_some();
+    let known = hot.known.as_ref().filter(|_| !is_in_title);
     let known = known.map(|part| format!("{} of it in {}", percent(part.samples, within), part.what));
     let title = with_known.unwrap_or_else(|| {
         let title = format!("{} of CPU time goes into {into}", percent(within, all));
@@ -137,9 +138,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     });
     let titles: Vec<String> = endless.iter().take(MAX_PROCESSES).map(|process| process.title()).collect();
     let titles = titles.join(", ");
-    let callers = match &hot.what {
-        What::Library(_) => hot.library_caller().map(str::to_owned),
-        _ => hot.callers.first().cloned(),
+    let caller = match &hot.what {
+        What::Library(_) => hot.library_caller(),
+        _ => hot.callers.first().map(String::as_str).filter(|_| !is_in_title),
     };
     let subject = match (&hot.what, &unnamed) {
         (_, Some(unnamed)) => unnamed.subject.clone(),
@@ -165,7 +166,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let draft = Draft::new(MINOR, title)
         .detail(&titles)
         .detail(known.unwrap_or_default())
-        .detail(callers.map_or(String::new(), |caller| format!("called by {caller}")))
+        .detail(caller.map_or(String::new(), |caller| format!("called by {caller}")))
         .detail(format!("{:.2} of {capacity:.2} cores", hot.cores))
         .about(subject)
         .costs(Cost::CpuCores(hot.cores))

@@ -9,7 +9,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
-use crate::signals::memory::megabytes;
+use crate::text;
 
 pub const RULE: Rule = Rule {
     code: Code("BT020"),
@@ -63,19 +63,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some(severity) = UNUSED.of(period).severity(share).filter(|_| is_blamed) else {
         return Ok(Judgement::Healthy(format!(
             "transparent huge pages hold {} of {} resident; the VM uses {}",
-            megabytes(huge),
-            megabytes(rss),
-            megabytes(used)
+            text::bytes(huge),
+            text::bytes(rss),
+            text::bytes(used)
         )));
     };
     Ok(Judgement::found(
         // Inferred: fragmented carriers look the same.
         Draft::new(
             severity,
-            format!("Huge pages likely hold {} that the VM does not use", megabytes(unused)),
+            format!("Huge pages likely hold {} that the VM does not use", text::bytes(unused)),
         )
-        .detail(format!("{} resident, {} used", megabytes(rss), megabytes(used)))
-        .detail(format!("{} in transparent huge pages", megabytes(huge)))
+        .detail(format!("{} resident, {} used", text::bytes(rss), text::bytes(used)))
+        .detail(format!("{} in transparent huge pages", text::bytes(huge)))
         .confidence(Confidence::Inferred)
         .costs(Cost::MemoryBytes(unused))
         .because(Evidence::number("resident memory", rss, Unit::Bytes))

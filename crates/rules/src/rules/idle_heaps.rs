@@ -8,7 +8,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule, Topic};
 use crate::signals::collected::{self, Measured};
-use crate::signals::memory::{self, megabytes};
+use crate::signals::memory;
 use crate::signals::stack;
 use crate::text;
 
@@ -114,24 +114,24 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::Healthy(match gcs.reduce(|a, b| if a.before >= b.before { a } else { b }) {
             Some(Measured { before, freed }) => format!(
                 "a GC returned {} of {}: heaps of idle processes are live data",
-                megabytes(freed),
-                megabytes(before)
+                text::bytes(freed),
+                text::bytes(before)
             ),
             None => {
-                format!("large heaps of idle processes: {} in {scanned} processes", megabytes(sampled_bytes))
+                format!(
+                    "large heaps of idle processes: {} in {scanned} processes",
+                    text::bytes(sampled_bytes)
+                )
             }
         }));
     };
     let subject = first.subject();
     let name = text::name(&subject);
     let idle_text = if asked > 0.0 { "nearly idle" } else { "idle" };
-    let held = megabytes(sampled_bytes);
+    let held = text::bytes(sampled_bytes);
     let title = match idle.len() {
         1 => format!("{name} is {idle_text} and holds {held} of heap"),
-        count => {
-            let largest = megabytes(row.memory_bytes as f64);
-            format!("{count} {idle_text} processes hold {held} of heap, {name} {largest}")
-        }
+        count => format!("{count} {idle_text} processes hold {held} of heap, largest {name}"),
     };
     let kind = row.initial_call.as_deref().unwrap_or("unknown");
     let same = idle.iter().filter(|(_, other)| other.initial_call == row.initial_call).count();
@@ -141,7 +141,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         Draft::new(severity, title)
             .detail(text::pid(&subject))
             .detail(format!("{:.0} % of resident memory", 100.0 * sampled_bytes / resident.max(1.0)))
-            .detail(format!("{same} of {} started with {kind}", idle.len()))
+            .detail(match idle.len() {
+                1 => String::new(),
+                count => format!(
+                    "largest heap {}; {same} of {count} started with {kind}",
+                    text::bytes(row.memory_bytes as f64)
+                ),
+            })
             .about(subject)
             // How much of it is garbage is not visible from outside.
             .inferred_if(!is_measured)
@@ -150,7 +156,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .costs(Cost::MemoryBytes(sampled_bytes))
             .because(
                 Evidence::number("sampled heaps of idle processes", sampled_bytes, Unit::Bytes)
-                    .with_text(format!("{} in the largest processes, idle or not", megabytes(all_large)))
+                    .with_text(format!("{} in the largest processes, idle or not", text::bytes(all_large)))
                     .against(SHARE.of(period).warning * resident, SHARE.of(period).source),
             )
             .because_some((with_others > sampled_bytes).then(|| {

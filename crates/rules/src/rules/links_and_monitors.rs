@@ -123,27 +123,29 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_asked = kinds.as_ref().map_or(blocks.last, Kinds::walked) <= MAX_ASKED;
     let named = what.unwrap_or("links, monitors and timers");
     let (change, why) = advice(what);
-    let by = match (holder, starter) {
-        (Some((process, own)), _) => {
-            format!(", {} of {}", text::number(own.round()), text::name(&process.subject()))
-        }
-        (None, Some((process, _))) => format!(", likely started by {}", text::name(&process.subject())),
-        (None, None) => String::new(),
-    };
     let (total, of_processes) = (text::number(count.round()), text::number(processes));
-    let title = match many {
-        Some(_) => format!("{total} {named} for {of_processes} processes{by}"),
-        None => format!("{} grow by {}/s{by}", capitalized(named), text::number(growth)),
-    };
     let subject = holder.or(starter).map(|(process, _)| process.subject());
+    let name = subject.as_ref().map(text::name).unwrap_or_default();
+    let title = match (many, holder, starter) {
+        (Some(_), Some((_, own)), _) => {
+            let own = text::number(own.round());
+            format!("{name} has {own} {}", what.unwrap_or("links and monitors"))
+        }
+        (Some(_), None, Some(_)) => format!("{total} {named}, likely started by {name}"),
+        (Some(_), None, None) => format!("{total} {named} for {of_processes} processes"),
+        (None, Some(_), _) => {
+            format!("{} grow by {}/s, mostly of {name}", capitalized(named), text::number(growth))
+        }
+        (None, None, Some(_)) => {
+            format!("{} grow by {}/s, likely started by {name}", capitalized(named), text::number(growth))
+        }
+        (None, None, None) => format!("{} grow by {}/s", capitalized(named), text::number(growth)),
+    };
     let draft = Draft::new(if grows && many.is_some() { severity.max(30.0) } else { severity }, title)
         .detail(subject.as_ref().map_or("", text::pid))
-        .detail(match many {
-            Some(_) if grows => format!("+{}/s", text::number(growth)),
-            Some(_) => String::new(),
-            None => format!("{total} now for {of_processes} processes, which do not become more"),
-        })
-        .detail(format!("{each:.0} per process"))
+        .detail(if many.is_some() && grows { format!("+{}/s", text::number(growth)) } else { String::new() })
+        .detail(format!("{total} now for {of_processes} processes, {} each", text::number(each.round())))
+        .detail(if many.is_some() { "" } else { "the number of processes does not grow" })
         .about(subject)
         .costs(Cost::MemoryBytes(kinds.as_ref().map_or(count * side, Kinds::bytes)))
         .because(

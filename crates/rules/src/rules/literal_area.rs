@@ -5,7 +5,7 @@ use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, T
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::signals::limits::time_left;
-use crate::signals::memory::megabytes;
+use crate::text;
 
 pub const RULE: Rule = Rule {
     code: Code("BT030"),
@@ -39,8 +39,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some(severity) = FULL.of(period).severity(share) else {
         return Ok(Judgement::Healthy(format!(
             "literal area: {} of {} used",
-            megabytes(now),
-            megabytes(total)
+            text::bytes(now),
+            text::bytes(total)
         )));
     };
     // Larger than the present area, whether that is smaller or larger than the default of 1,024 MB.
@@ -49,10 +49,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(
         Draft::new(
             severity,
-            format!("Literal area is {:.0} % full: {} of {}", share * 100.0, megabytes(now), megabytes(total)),
+            format!("Literal area is {:.0} % full: {} of {}", share * 100.0, text::bytes(now), text::bytes(total)),
         )
         .detail("the VM terminates when a literal or persistent term does not fit")
-        .detail(if grown > 0.0 { format!("+{} in this period", megabytes(grown)) } else { String::new() })
+        .detail(if grown > 0.0 { format!("+{} in this period", text::bytes(grown)) } else { String::new() })
         .about(Subject::allocator("literal_alloc"))
         .costs(time_left(period, used, (total - now).max(0.0)))
         .because(Evidence::number("used", now, Unit::Bytes))

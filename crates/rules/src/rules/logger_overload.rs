@@ -266,7 +266,7 @@ fn describe(
 ) -> Draft {
     let drops = DROP.of(period).severity(load.drops).is_some();
     let ending = end_share(period, process).filter(|share| *share >= MIN_END_SHARE);
-    let what = if drops { "events dropped" } else { "callers wait" };
+    let what = if drops { "some dropped" } else { "callers wait" };
     let subject = process.subject();
     Draft::new(
         severity,

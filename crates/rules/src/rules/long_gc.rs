@@ -8,7 +8,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
 use crate::signals::events::{self, Told};
-use crate::signals::memory::{self, megabytes};
+use crate::signals::memory;
 use crate::signals::process_memory::{has_long_queue_on_heap, off_heap};
 use crate::text;
 
@@ -81,7 +81,7 @@ fn large_heap(period: &Period, is_reported: impl Fn(&str) -> bool) -> Option<Dra
     let events = events::told(period, "large_heap").ok();
     let event = events.as_ref().and_then(|events| events.culprit.as_ref());
     let (process, heap, queue) = match (largest, event) {
-        (Some((process, bytes)), _) => (process.title(), megabytes(bytes), process.queue_max),
+        (Some((process, bytes)), _) => (process.title(), text::bytes(bytes), process.queue_max),
         (None, Some(event)) => {
             // "150 MB of heap in lists:map/2"
             let heap = event.last.detail.split_once(" of heap").map_or("128 MB or more", |(heap, _)| heap);
@@ -122,13 +122,13 @@ fn stopped(period: &Period, long: &Told<'_>, severity: f64) -> Draft {
     });
     let queue = process.map_or(0, |process| process.queue_max);
     let subject = long.culprit.as_ref().map(|culprit| Subject::process(culprit.subject));
-    let longest = long.longest * 1e3;
+    let longest = text::pause(long.longest);
     let count = text::counted(long.count as f64, "GC", "GCs");
     let draft = Draft::new(
         severity,
         match &subject {
-            Some(subject) => format!("GC stops {} for up to {longest:.0} ms", text::name(subject)),
-            None => format!("{count} of 100 ms or more, longest {longest:.0} ms"),
+            Some(subject) => format!("GC stops {} for up to {longest}", text::name(subject)),
+            None => format!("{count} of 100 ms or more, longest {longest}"),
         },
     )
     .detail(subject.as_ref().map_or("", text::pid))

@@ -50,15 +50,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_bif = is_native && period.facts.list(facts::NIFS).is_some_and(|nifs| nifs.is_empty());
     let may_be_host = long.may_be_the_hosts(period);
     let subject = long.culprit.as_ref().map(|culprit| Subject::process(culprit.subject));
-    let longest = long.longest * 1e3;
+    let longest = text::pause(long.longest);
     let slices = text::counted(long.count as f64, "time slice", "time slices");
     let draft = Draft::new(
         severity,
         match &subject {
             Some(subject) => {
-                format!("Schedulers blocked for up to {longest:.0} ms, mostly by {}", text::name(subject))
+                format!("Schedulers blocked for up to {longest}, mostly by {}", text::name(subject))
             }
-            None => format!("{slices} of 50 ms or more, longest {longest:.0} ms"),
+            None => format!("{slices} of 50 ms or more, longest {longest}"),
         },
     )
     .detail(subject.as_ref().map_or("", text::pid))

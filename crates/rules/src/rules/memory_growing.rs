@@ -9,7 +9,7 @@ use beamtune_stats::{Trend, trend};
 use crate::remedy;
 use crate::rule::{Draft, FAR_SECONDS, Judgement, Role, Rule, SOON_SECONDS, SOON_SOURCE, Topic};
 use crate::signals::limits::{self, MEMORY_REACH, SHORT_SECONDS, goes_on, growth, pace};
-use crate::signals::memory::{self, End, Room, megabytes};
+use crate::signals::memory::{self, End, Room};
 use crate::signals::port_queues;
 use crate::signals::table_binaries::TableBinaries;
 use crate::signals::watermark;
@@ -130,8 +130,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         drafts,
         format!(
             "{} resident, {} used by the VM: no steady growth",
-            megabytes(resident.last.value as f64),
-            megabytes(total.last.value as f64)
+            text::bytes(resident.last.value as f64),
+            text::bytes(total.last.value as f64)
         ),
     ))
 }
@@ -145,14 +145,15 @@ fn resident_alone(period: &Period, room: Option<Room>) -> Result<Judgement, Miss
             return Err(period.missing_group(Group::Memory, "erlang:memory(total)"));
         };
         let seconds = period.seconds();
-        let draft = Draft::new(0.0, format!("Resident memory rose by {} in {seconds:.0} s", megabytes(rise)))
-            .detail("with each sample")
-            .detail(format!("{} now", megabytes(resident.last.value as f64)))
-            .confidence(Confidence::Guess)
-            .because(Evidence::number("resident memory", resident.last.value as f64, Unit::Bytes))
-            .because(Evidence::number("growth per second", rise / seconds.max(1.0), Unit::Bytes))
-            .but("too few samples for a trend: record for longer (--for 30s)")
-            .but("only the VM knows which kind grows");
+        let draft =
+            Draft::new(0.0, format!("Resident memory rose by {} in {seconds:.0} s", text::bytes(rise)))
+                .detail("with each sample")
+                .detail(format!("{} now", text::bytes(resident.last.value as f64)))
+                .confidence(Confidence::Guess)
+                .because(Evidence::number("resident memory", resident.last.value as f64, Unit::Bytes))
+                .because(Evidence::number("growth per second", rise / seconds.max(1.0), Unit::Bytes))
+                .but("too few samples for a trend: record for longer (--for 30s)")
+                .but("only the VM knows which kind grows");
         return Ok(Judgement::found(draft));
     };
     let growing =
@@ -306,14 +307,15 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
     };
     let end = left.zip(room).map(|(left, room)| (room.end, view::duration_text(left)));
     let owner = owner(period, kind);
-    let holder = owner.as_ref().and_then(|(subject, evidence)| {
-        Some((subject, evidence.value.filter(|bytes| *bytes >= MAJORITY * now)?))
-    });
-    let mostly = holder.map_or(String::new(), |(subject, _)| format!(", mostly {},", short_name(subject)));
+    let holder = owner.as_ref().and_then(|(subject, evidence)| Some((subject, evidence.value?)));
+    let mostly = holder.filter(|(_, bytes)| *bytes >= MAJORITY * now);
+    let mostly = mostly.map_or(String::new(), |(subject, _)| format!(", mostly {},", short_name(subject)));
     let until = end.as_ref().map_or(String::new(), |(end, left)| format!(", {} in {left}", short_end(*end)));
     let draft = Draft::new(severity, format!("{noun}{mostly} {grows} by {}/s{until}", text::bytes(*pace)))
-        .detail(format!("{} now", megabytes(*now)))
-        .detail(holder.map_or(String::new(), |(subject, bytes)| format!("{} in {subject}", megabytes(bytes))))
+        .detail(format!("{} now", text::bytes(*now)))
+        .detail(
+            holder.map_or(String::new(), |(subject, bytes)| format!("{} in {subject}", text::bytes(bytes))),
+        )
         .detail(end.map_or(String::new(), |(end, left)| format!("{} in {left}", end.sentence())))
         .confidence(confidence)
         .about(owner.as_ref().map(|(subject, _)| subject.clone()))
@@ -322,8 +324,8 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
         .because(Evidence::number("size now", *now, Unit::Bytes))
         .because(Evidence::number("growth per second", trend.slope, Unit::Bytes).with_text(format!(
             "[{}, {}] in {}",
-            megabytes(trend.low),
-            megabytes(trend.high),
+            text::bytes(trend.low),
+            text::bytes(trend.high),
             view::duration_text(period.seconds())
         )))
         .because_some(
@@ -334,7 +336,7 @@ fn draft(period: &Period, severity: f64, growing: &Growing, room: Option<Room>) 
             Evidence::number("time left", left, Unit::Seconds).against(SOON_SECONDS, SOON_SOURCE)
         }))
         .because_some(room.map(|room| {
-            Evidence::number(format!("left until {}", room.end.sentence()), room.bytes, Unit::Bytes)
+            Evidence::number(format!("left until {}", short_end(room.end)), room.bytes, Unit::Bytes)
         }))
         .because_some(owner.map(|(_, evidence)| evidence))
         .but_if(short, "a peak that builds up looks the same in so short a time (beamtune record --keep 6h)");

@@ -63,8 +63,8 @@ fn huge_pages_are_blamed_only_for_memory_that_they_hold() {
     };
     let found = finding(&always(4_000, 3_000, 1_500), "BT020");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["host.huge_pages"]));
-    assert_eq!(found.title, "Huge pages likely hold 2621 MB that the VM does not use");
-    assert_eq!(found.detail, "4194 MB resident, 1573 MB used; 3146 MB in transparent huge pages");
+    assert_eq!(found.title, "Huge pages likely hold 2.62 GB that the VM does not use");
+    assert_eq!(found.detail, "4.19 GB resident, 1.57 GB used; 3.15 GB in transparent huge pages");
     // What is in huge pages stays there until the VM is started again.
     assert!(found.confirm.ends_with("after madvise and a restart of the VM"), "{}", found.confirm);
     assert_eq!(finding(&always(4_000, 3_000, 2_600), "BT020").level, Level::Notice);
