@@ -20,6 +20,15 @@ pub(crate) fn number(value: f64) -> String {
     out
 }
 
+/// A rate without its unit: as a number, but with a decimal below 10 in any case: `0.25`, `7.0`, `1,817`.
+pub(crate) fn rate(value: f64) -> String {
+    match value.abs() {
+        v if v < 0.995 => format!("{value:.2}"),
+        v if v < 9.95 => format!("{value:.1}"),
+        _ => number(value.round()),
+    }
+}
+
 /// CPU in cores, without the unit: `0.15`, `1.2`, `12.0`.
 pub(crate) fn cores(value: f64) -> String {
     if value < 0.995 { format!("{value:.2}") } else { format!("{value:.1}") }
@@ -95,6 +104,8 @@ mod tests {
         check(1_817.0, "1,817");
         check(134_217_727.0, "134,217,727");
         check(-1_234.0, "-1,234");
+        assert_eq!(rate(7.0), "7.0");
+        assert_eq!(rate(15.02), "15");
         assert_eq!(cores(0.152), "0.15");
         assert_eq!(cores(1.19), "1.2");
     }

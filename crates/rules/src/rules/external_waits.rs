@@ -59,7 +59,7 @@ const MIN_GROWTH: f64 = 10.0;
 /// Severity of a growing queue, whatever its length (judgement): each caller waits longer than the one before.
 const GROWING: f64 = WARNING + 5.0;
 
-/// Single processes are reported of so many kinds.
+/// Kinds of single processes that are reported.
 const MAX_KINDS: usize = 3;
 
 /// Shorter queues are ignored if the process may be a server that waits for the next request of its client (judgement).

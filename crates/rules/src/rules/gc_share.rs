@@ -228,7 +228,7 @@ fn own_allocators(period: &Period) -> Option<Remedy> {
 struct Culprit<'a> {
     /// What several processes of one kind were started with.
     kind: Option<&'a str>,
-    /// One process, or those of the kind; empty where nothing stands out.
+    /// One process, or those of the kind; empty if none dominates.
     processes: Vec<&'a ProcessUse>,
     /// Whether they were sampled in GC.
     is_sampled: bool,

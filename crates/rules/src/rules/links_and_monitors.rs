@@ -191,7 +191,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .but_if(
             holder.is_none() && what != Some(TIMERS) && !is_asked,
             format!(
-                "with so many the agent does not ask whose they are, because that stops the process{}; see the page of this rule",
+                "above {} the agent does not ask whose they are, because that stops the process{}; see the page of this rule",
+                text::number(MAX_ASKED),
                 if what.is_none() { ": they may be timers" } else { "" }
             ),
         )

@@ -552,7 +552,7 @@ fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
     let found = finding(&linked(500_000, 200), "BT043");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.demonitor"]));
     assert_eq!(found.subject, None, "nobody was asked");
-    assert!(found.against[0].starts_with("with so many the agent does not ask"), "{:?}", found.against);
+    assert!(found.against[0].starts_with("above 300,000 the agent does not ask"), "{:?}", found.against);
     assert!(found.against[1].starts_with("they hardly grow"), "{:?}", found.against);
     let few = finding(&linked(90_000, 200), "BT043");
     assert_eq!(few.level, Level::Notice);
@@ -613,7 +613,7 @@ fn what_there_is_so_much_of_is_told_where_that_was_recorded() {
     let asked = with(20_000_000, 0, 20_000_000).with(|n| n.busiest.clear());
     assert!(finding(&asked, "BT043").against[0].starts_with("no sampled process is known"));
     let many = with(60_000_000, 0, 1_000_000).with(|n| n.busiest.clear());
-    assert!(finding(&many, "BT043").against[0].starts_with("with so many the agent does not ask"));
+    assert!(finding(&many, "BT043").against[0].starts_with("above 300,000 the agent does not ask"));
 }
 
 /// A process with so many bytes beside its heap, and messages in its queue.
