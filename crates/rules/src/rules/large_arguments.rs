@@ -99,7 +99,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let names = [kind, maker, parent.and_then(|row| row.maker.as_deref()).unwrap_or_default()];
     let draft = Draft::new(severity, title)
         .detail(if maker.is_empty() { String::new() } else { format!("started with {kind}") })
-        .detail(format!("at least {}/s, {} cores", text::number(rate), text::cores(cores)))
+        .detail(format!("at least {}/s, {} cores", text::rate(rate), text::cores(cores)))
         .about(Subject::kind(if maker.is_empty() { kind } else { maker }))
         .costs(Cost::CpuCores(cores))
         .part(Use::Code)
