@@ -1,8 +1,8 @@
-//! BT056: threads of the async pool (`+A`) that nobody uses; or a pool that a driver keeps busy.
+//! BT056: an async thread pool (`+A`) that nothing uses, or one that a driver keeps busy.
 //!
-//! Before OTP 21 files were read and written by these threads. Since then that is the dirty I/O schedulers' work, and a pool of 64 or 128
-//! threads is what an old configuration has left. Only drivers that are linked in and call `driver_async` use it: of OTP's own that of file
-//! descriptors alone, for standard output that may block.
+//! Before OTP 21 these threads read and wrote files. Since then the dirty I/O schedulers do that, and a pool of 64 or 128 threads is a
+//! leftover of an old configuration. Only linked-in drivers that call `driver_async` use it: of OTP's own only the driver of file
+//! descriptors, for standard output that may block.
 
 use beamtune_model::{
     Account, Code, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, facts, metrics,
@@ -10,13 +10,14 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::text;
 use crate::view::{self, Flag, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT056"),
     name: "async-threads",
-    question: "Does anything use the async threads, and do they suffice?",
-    confirm: "top -H -p PID: the TIME+ of the threads async_N or erts_async_N; without +A, under the same load, nothing may become slower",
+    question: "Are the async threads used, and are there enough of them?",
+    confirm: "run top -H -p PID and see TIME+ of the threads async_N or erts_async_N; without +A nothing gets slower under the same load",
     needs: &[&metrics::THREAD_CPU],
     account: Account::CpuUsed,
     judge,
@@ -24,58 +25,57 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// From so many threads on a pool was asked for by somebody: the default has been 1 since OTP 21, and was 10 before.
-const MANY: f64 = 30.0;
+/// A pool of this size was configured: the default has been 1 since OTP 21, and was 10 before.
+const MIN_CONFIGURED_THREADS: f64 = 30.0;
 
 /// The VM does not start with more (OTP 25 and 29).
-const MOST: f64 = 1_024.0;
+const MAX_THREADS: f64 = 1_024.0;
 
-/// A thread that has done nothing but begin has used less of a CPU, in seconds: 3 to 130 µs were measured (OTP 23, 25, 27, 29).
-const BEGUN_SECONDS: f64 = 0.0005;
+/// A thread that only started has used less CPU: 3 to 130 µs were measured (OTP 23, 25, 27, 29).
+const START_SECONDS: f64 = 0.0005;
 
-/// Before this release standard output was a port, which writes by the pool where that may block.
-const STANDARD_OUTPUT_APART: u32 = 26;
+/// Before this release standard output was a port, which writes through the pool if that may block.
+const STANDARD_OUTPUT_IS_NO_PORT: u32 = 26;
 
-/// Worth knowing, no more.
-const WORTH_KNOWING: f64 = 10.0;
+const NOTICE: f64 = 10.0;
 
-/// Share of the time in which the threads worked, all together.
-/// Never critical: what waits for it is the driver's own.
+/// Share of the time in which the threads of the pool worked. Never critical: only the driver's own work waits for them.
 const BUSY: Threshold = Threshold::new(
     "async-threads.busy_share",
-    "share of time in which the async threads work",
+    "share of time in which the async threads are busy",
     Scale { notice: 0.50, warning: 0.85, critical: 1.50, source: "judgement: a pool above 85 % has a queue" },
 );
 
-/// Threads of the pool as they were seen.
+/// The async thread pool.
 struct Pool {
     threads: f64,
-    /// Threads that worked, on average.
+    /// Mean number of busy threads.
     busy: f64,
-    /// What all of them have used of a CPU since the VM was started, in seconds.
-    ever_seconds: f64,
+    /// CPU time of all threads since the VM started.
+    total_cpu_seconds: f64,
 }
 
 impl Pool {
     fn of(period: &Period) -> Result<Pool, Missing> {
         let threads = period.fact_number(facts::ASYNC_THREADS)? as f64;
         let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::ASYNC])?;
-        // A driver that waits for a disk uses no CPU, and is awake all the same.
+        // A driver that waits for a disk uses no CPU, but its thread is awake.
         let awake = view::states(period, &[kind::ASYNC]).map_or(0.0, |states| states.awake());
         let since_start = |entity: &str| {
             period.stat(&metrics::THREAD_CPU, entity).map_or(0.0, |stat| stat.last.value as f64 / 1e9)
         };
         let entities = view::entities_of(period, metrics::THREAD_CPU.group, &[kind::ASYNC]);
-        Ok(Pool { threads, busy: cpu.max(awake), ever_seconds: entities.into_iter().map(since_start).sum() })
+        let total_cpu_seconds = entities.into_iter().map(since_start).sum();
+        Ok(Pool { threads, busy: cpu.max(awake), total_cpu_seconds })
     }
 
     fn share(&self) -> f64 {
         if self.threads > 0.0 { self.busy / self.threads } else { 0.0 }
     }
 
-    /// Nobody has given them anything to do since the VM was started.
+    /// Whether the pool has had no job since the VM started.
     fn is_unused(&self) -> bool {
-        self.ever_seconds < BEGUN_SECONDS * self.threads
+        self.total_cpu_seconds < START_SECONDS * self.threads
     }
 }
 
@@ -84,78 +84,74 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     if let Some(severity) = BUSY.of(period).severity(pool.share()) {
         return Ok(Judgement::found(busy(period, &pool, severity)));
     }
-    if pool.threads >= MANY && pool.is_unused() {
+    if pool.threads >= MIN_CONFIGURED_THREADS && pool.is_unused() {
         return Ok(Judgement::found(unused(period, &pool)));
     }
-    Ok(Judgement::Healthy(format!(
-        "async threads: {:.0}, busy in {:.0} % of the time",
-        pool.threads,
-        pool.share() * 100.0
-    )))
+    let threads = text::counted(pool.threads, "async thread", "async threads");
+    Ok(Judgement::Healthy(format!("{threads}: {:.0} % busy", pool.share() * 100.0)))
 }
 
-/// A driver keeps them busy: what it is given waits.
+/// A driver keeps the pool busy, so its jobs wait.
 fn busy(period: &Period, pool: &Pool, severity: f64) -> Draft {
-    let more = (4.0 * pool.threads).clamp(8.0, MOST);
-    Draft::new(
-        severity,
-        format!(
-            "a driver keeps {:.1} of {:.0} async threads busy: what it gives them beyond that waits",
-            pool.busy, pool.threads
-        ),
-    )
-    .because(Evidence::number("busy async threads", pool.busy, Unit::Cores).with_text(format!("of {:.0}", pool.threads)))
-    .because(Evidence::number("their share of the time", pool.share(), Unit::Ratio).against_scale(BUSY.of(period)))
-    .because_some(libraries(period))
-    .but("all work of a port may go to the same thread, as its driver wants it: then more threads do not help that port")
-    .but_if(
-        period.facts.otp_release().is_none_or(|release| release < STANDARD_OUTPUT_APART),
-        "that driver may be standard output's: a terminal or a pipe that is slow takes what is printed and logged there",
-    )
-    .but("files are no reason: they have gone by the dirty I/O schedulers since OTP 21 (dirty-schedulers-saturated)")
-    .fix_if(more > pool.threads, || {
-        remedy::of(
-            period,
-            "+A",
-            &format!("+A {more:.0}"),
-            "jobs of that driver then run beside each other",
-            "msacc: the share of sleep of the threads of type async; throughput under the same load",
+    let more = (4.0 * pool.threads).clamp(8.0, MAX_THREADS);
+    let threads = text::counted(pool.threads, "async thread", "async threads");
+    Draft::new(severity, format!("{:.1} of {threads} busy: jobs of a driver wait", pool.busy))
+        .detail(format!("pool busy {:.0} % of the time", pool.share() * 100.0))
+        .because(
+            Evidence::number("busy async threads", pool.busy, Unit::Cores)
+                .with_text(format!("of {:.0}", pool.threads)),
         )
-    })
+        .because(
+            Evidence::number("busy share of the pool", pool.share(), Unit::Ratio)
+                .against_scale(BUSY.of(period)),
+        )
+        .because_some(libraries(period))
+        .but("a driver may give all jobs of a port to one thread; more threads then do not help that port")
+        .but_if(
+            period.facts.otp_release().is_none_or(|release| release < STANDARD_OUTPUT_IS_NO_PORT),
+            "the driver may be that of standard output, with a slow terminal or pipe",
+        )
+        .but("files are not the cause: since OTP 21 they use dirty I/O schedulers (dirty-schedulers-saturated)")
+        .fix_if(more > pool.threads, || {
+            remedy::of(
+                period,
+                "+A",
+                &format!("+A {more:.0}"),
+                "jobs of the driver then run in parallel",
+                "msacc: more sleep in threads of type async; throughput under the same load",
+            )
+        })
 }
 
-/// What an old configuration has left.
+/// A leftover of an old configuration.
 fn unused(period: &Period, pool: &Pool) -> Draft {
     let change = match view::emulator_flag(&period.facts, "+A") {
         Flag::Set(value) => format!("leave out +A {value}: the default is 1"),
-        Flag::Unknown | Flag::Default => {
-            "take ERL_THREAD_POOL_SIZE out of the environment, or set +A 1".to_owned()
-        }
+        Flag::Unknown | Flag::Default => "unset ERL_THREAD_POOL_SIZE, or set +A 1".to_owned(),
     };
-    Draft::new(
-        WORTH_KNOWING,
-        format!("none of the {:.0} async threads has done anything since the VM was started", pool.threads),
-    )
-    .about(Subject::Threads { name: "async threads".to_owned() })
-    .because(Evidence::number("async threads", pool.threads, Unit::Count).with_text("the default is 1"))
-    .because(
-        Evidence::number("CPU of all of them since the VM was started", pool.ever_seconds, Unit::Seconds)
-            .with_text("what it takes to begin"),
-    )
-    .because_some(libraries(period))
-    .but("it costs little: some kB of memory for each, and room in lists of threads and in msacc's tables")
-    .but("a driver that is used seldom may have had nothing to do so far")
-    .fix(remedy::of(
-        period,
-        "+A",
-        &change,
-        "files have gone by the dirty I/O schedulers since OTP 21: who wants more for files means +SDio",
-        "threads of the VM (ls /proc/PID/task | wc -l), and throughput under the same load",
-    ))
+    let cpu = 1e3 * pool.total_cpu_seconds;
+    Draft::new(NOTICE, format!("{:.0} async threads, none used since the VM started", pool.threads))
+        .detail(format!("together {cpu:.1} ms of CPU, what it takes to start them"))
+        .about(Subject::Threads { name: "async threads".to_owned() })
+        .because(Evidence::number("async threads", pool.threads, Unit::Count).with_text("the default is 1"))
+        .because(
+            Evidence::number("CPU time since the VM started", pool.total_cpu_seconds, Unit::Seconds)
+                .with_text("what it takes to start them"),
+        )
+        .because_some(libraries(period))
+        .but("the cost is small: some kB of memory per thread, and entries in thread lists and msacc tables")
+        .but("a rarely used driver may have had no job yet")
+        .fix(remedy::of(
+            period,
+            "+A",
+            &change,
+            "since OTP 21 files use dirty I/O schedulers; more threads for files are +SDio",
+            "number of VM threads (ls /proc/PID/task | wc -l), and throughput under the same load",
+        ))
 }
 
-/// Whose driver it may be.
+/// Libraries that may contain the driver.
 fn libraries(period: &Period) -> Option<Evidence> {
     let list = period.facts.list(facts::NATIVE_LIBRARIES).filter(|list| !list.is_empty())?;
-    Some(Evidence::text("libraries that are not the system's", list.join(", ")))
+    Some(Evidence::text("native libraries", list.join(", ")))
 }

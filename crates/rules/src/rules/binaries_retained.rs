@@ -1,10 +1,10 @@
-//! BT026: processes with small heaps keep large binaries alive.
+//! BT026: processes with small heaps, or ETS tables, keep large binaries alive.
 //!
-//! A part of a binary keeps all of it; and a process that is seldom collected keeps binaries that it has long dropped. Which of the
-//! two it is, or whether the binaries are wanted, is not seen from outside: so what would tell is said.
+//! A sub-binary keeps the whole binary, and a process that is rarely garbage-collected keeps binaries that it dropped long ago. Which of the
+//! two it is, or whether the binaries are needed, does not show from outside, so the finding says how to find out.
 //!
-//! What no process refers to is kept by something else: by tables, whole or by parts of what was matched; it waits in sockets to be sent; or
-//! it is the receive buffers of sockets. Which of them it is, is measured, by samples; else it is not said.
+//! Binaries that no process refers to are in ETS tables (whole or through sub-binaries), in sockets that have not sent them yet, or in
+//! receive buffers. Samples show which; otherwise the holder is reported as unknown.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, HolderRow, Missing, Period, ProcessRow, ProcessUse,
@@ -20,12 +20,13 @@ use crate::signals::port_queues::{self, ReceiveBuffers};
 use crate::signals::products;
 use crate::signals::stack;
 use crate::signals::table_binaries::TableBinaries;
+use crate::text;
 
 pub const RULE: Rule = Rule {
     code: Code("BT026"),
     name: "binaries-retained",
     question: "Do processes or tables keep binaries alive that they do not need?",
-    confirm: "collect one of these processes (beamtune memory --collect PID): what comes back was retained, what stays is used",
+    confirm: "garbage-collect the process (beamtune memory --collect PID): memory that it frees was retained, the rest is in use",
     needs: &[&metrics::RSS, &metrics::SCAN_PROCESSES],
     account: Account::Memory,
     topics: &[Topic::Memory],
@@ -35,184 +36,188 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Binaries that one process refers to, as a share of what is resident.
 const SHARE: Threshold = Threshold::new(
     "binaries-retained.binaries_share",
     "binaries that one process refers to, share of resident memory",
     Scale { notice: 0.10, warning: 0.25, critical: 0.75, source: "judgement" },
 );
 
-/// Below this it is not worth a look.
-const WORTH_BYTES: f64 = 32e6;
+/// Fewer bytes of binaries are not reported.
+const MIN_BYTES: f64 = 32e6;
 
-/// A heap that is this many times smaller than the binaries it refers to holds little but references.
-const TIMES_SMALLER: f64 = 8.0;
+/// A process whose binaries are this many times larger than its heap holds little but references.
+const MIN_BINARIES_TO_HEAP: f64 = 8.0;
 
-/// So many minor collections after the last full one show that full ones, more of them, would help: who is not collected has none.
-const MANY_MINOR: i64 = 20;
+/// With more minor GCs since the last fullsweep, a lower `fullsweep_after` helps; a process that is rarely collected has fewer.
+const MIN_MINOR_GCS: i64 = 20;
 
-/// Others than processes keep so much of all (judgement).
-const MOSTLY: f64 = 0.5;
+/// Binaries are attributed to something that holds this share of them (judgement).
+const HALF: f64 = 0.5;
 
-/// So many messages that wait may hold binaries (judgement).
-const MANY_MESSAGES: f64 = 1_000.0;
+/// This many queued messages may hold binaries (judgement).
+const MIN_QUEUED_MESSAGES: f64 = 1_000.0;
 
-/// Processes that are named.
-const MOST: usize = 3;
+/// Processes, and tables, that are named.
+const MAX_NAMED: usize = 3;
 
-/// A process that is counted to refer to so many times all binaries of the node refers to some of them many times: its count and their
-/// size are read at different instants, so what is a little more says nothing (judgement).
-const COUNTED_AGAIN: f64 = 1.1;
+/// A process whose count exceeds all binaries of the node by this factor refers to some of them many times. A smaller excess says nothing,
+/// because the count and the total are read at different instants (judgement).
+const MAX_COUNT_TO_TOTAL: f64 = 1.1;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let resident = memory::resident(period)?;
     period.stat(&metrics::SCAN_PROCESSES, "")?;
     let stat = period.find(Group::Memory, "", "binary");
     let stat = stat.ok_or_else(|| period.missing_group(Group::Memory, "memory of binaries"))?;
-    let (all, most) = (stat.last.value as f64, stat.max as f64);
+    let (all, max) = (stat.last.value as f64, stat.max as f64);
     let mut holders: Vec<(&ProcessUse, &ProcessRow, f64)> = period
         .processes
         .iter()
         .filter_map(|process| {
             let row = process.row.as_ref()?;
-            let bytes = match asked(period, process) {
+            let bytes = match holder_row(period, process) {
                 Some(holder) => holder.bytes,
-                // A binary counts for each reference to it: as a whole; before OTP 27 what came in a message as the part only (copy.c).
+                // Each reference counts with the size of the whole binary; before OTP 27 one that came in a message with its part (copy.c).
                 None => row.binary_bytes?,
             };
             Some((process, row, (bytes as f64).min(all)))
         })
-        .filter(|(_, row, bytes)| *bytes >= WORTH_BYTES && *bytes >= TIMES_SMALLER * row.memory_bytes as f64)
+        .filter(|(_, row, bytes)| {
+            *bytes >= MIN_BYTES && *bytes >= MIN_BINARIES_TO_HEAP * row.memory_bytes as f64
+        })
         .collect();
     holders.sort_by(|a, b| b.2.total_cmp(&a.2));
     let drafts: Vec<Draft> = holders
         .into_iter()
         .filter_map(|holder| Some((SHARE.of(period).severity(holder.2 / resident.max(1.0))?, holder)))
-        .take(MOST)
+        .take(MAX_NAMED)
         .map(|(severity, (process, row, bytes))| {
             let draft = draft(period, severity, process, row, bytes, all);
-            let counted = row.binary_bytes.filter(|_| asked(period, process).is_none());
-            match counted.is_some_and(|counted| counted as f64 > COUNTED_AGAIN * most) {
+            let counted = row.binary_bytes.filter(|_| holder_row(period, process).is_none());
+            match counted.is_some_and(|counted| counted as f64 > MAX_COUNT_TO_TOTAL * max) {
                 true => draft.confidence(Confidence::Guess).but(
-                    "one binary that this process refers to many times counts each time: it is counted to refer to more than there is",
+                    "a binary counts each time the process refers to it: the count exceeds all binaries of the node",
                 ),
                 false => draft,
             }
         })
         .collect();
-    let (found, known) = match elsewhere(period, resident) {
-        Elsewhere::Found(draft) => (Some(*draft), String::new()),
-        Elsewhere::Known(by) => (None, format!("; {by}")),
-        Elsewhere::Little => (None, String::new()),
+    let (found, explanation) = match unreferenced(period, resident) {
+        OtherHolder::Found(draft) => (Some(*draft), String::new()),
+        OtherHolder::Healthy(explanation) => (None, format!("; {explanation}")),
+        OtherHolder::Negligible => (None, String::new()),
     };
     let drafts = drafts.into_iter().chain(found).collect();
     let largest = period.processes.iter().filter_map(|process| process.row.as_ref()?.binary_bytes).max();
     Ok(Judgement::found_or_healthy(
         drafts,
         format!(
-            "binaries take {}; no process with a small heap keeps much of that (the most: {}){known}",
+            "binaries: {}, at most {} referenced by one process{explanation}",
             megabytes(all),
-            // References to one binary count each, and freed ones until the next collection.
+            // Each reference counts, also to binaries that were dropped since the last GC.
             megabytes((largest.unwrap_or(0) as f64).min(all))
         ),
     ))
 }
 
-/// Binaries that no process refers to.
-enum Elsewhere {
-    /// They are no matter.
-    Little,
-    /// What holds them needs them: by what.
-    Known(String),
+/// What holds binaries that no process refers to.
+enum OtherHolder {
+    /// They are few.
+    Negligible,
+    /// The holder needs them; a phrase that says who.
+    Healthy(String),
     Found(Box<Draft>),
 }
 
-/// Binaries that are kept stay: where as much of them has gone meanwhile, others are made and dropped all the time (judgement).
-const VARIES: f64 = 0.25;
+/// If binary memory falls by this share of its maximum, all falls added up, binaries are made and dropped all the time, not kept (judgement).
+const MIN_FALLS_SHARE: f64 = 0.25;
 
-/// What is left of all binaries for others than processes, where that is most.
-struct Rest<'p> {
+/// Binaries that no process refers to, if they are most of all binaries.
+struct Unreferenced<'p> {
     period: &'p Period,
     resident: f64,
-    /// All binaries, at least.
+    /// Minimum of all binaries, in bytes.
     all: f64,
-    /// What processes refer to, at most.
+    /// Maximum of what processes refer to, in bytes.
     referred: f64,
-    /// What waits in driver queues; `None` where that is not known.
+    /// Bytes in driver queues; `None` if not recorded.
     waiting: Option<f64>,
-    /// The rest, in bytes.
+    /// Bytes that neither processes nor driver queues hold.
     bytes: f64,
-    /// The table that grows as it does.
-    grows: Option<&'p TableRow>,
+    /// The table that grows with them.
+    growing_table: Option<&'p TableRow>,
 }
 
-fn elsewhere(period: &Period, resident: f64) -> Elsewhere {
-    let found =
-        |draft: Option<Draft>| draft.map_or(Elsewhere::Little, |draft| Elsewhere::Found(Box::new(draft)));
-    let Some(rest) = Rest::of(period, resident) else { return Elsewhere::Little };
-    let Rest { all, referred, .. } = rest;
-    if let Some(waiting) = rest.waiting.filter(|waiting| *waiting >= MOSTLY * (rest.bytes + waiting)) {
+fn unreferenced(period: &Period, resident: f64) -> OtherHolder {
+    let found = |draft: Option<Draft>| {
+        draft.map_or(OtherHolder::Negligible, |draft| OtherHolder::Found(Box::new(draft)))
+    };
+    let Some(rest) = Unreferenced::of(period, resident) else { return OtherHolder::Negligible };
+    let Unreferenced { all, referred, .. } = rest;
+    if let Some(waiting) = rest.waiting.filter(|waiting| *waiting >= HALF * (rest.bytes + waiting)) {
         return found(in_ports(period, resident, waiting, all, referred));
     }
-    if rest.bytes < WORTH_BYTES || rest.bytes < MOSTLY * all {
-        return Elsewhere::Little;
+    if rest.bytes < MIN_BYTES || rest.bytes < HALF * all {
+        return OtherHolder::Negligible;
     }
     let tables = TableBinaries::all(period);
-    let mut parts = tables.iter().filter(|table| table.has_parts());
-    if let Some(draft) = parts.find_map(|table| in_parts(&rest, table)) {
+    let mut with_parts = tables.iter().filter(|table| table.has_parts());
+    if let Some(draft) = with_parts.find_map(|table| through_sub_binaries(&rest, table)) {
         return found(Some(draft));
     }
     let in_tables: f64 = tables.iter().map(TableBinaries::held_bytes).sum();
-    if let Some(first) = tables.first().filter(|_| in_tables >= MOSTLY * rest.bytes) {
-        return Elsewhere::Known(in_table(&rest, first, in_tables));
+    if let Some(first) = tables.first().filter(|_| in_tables >= HALF * rest.bytes) {
+        return OtherHolder::Healthy(in_table(&rest, first, in_tables));
     }
     if let Some(buffers) = port_queues::receive_buffers(period) {
         let left = rest.bytes - in_tables;
-        if buffers.bytes >= WORTH_BYTES && buffers.bytes >= MOSTLY * left {
+        if buffers.bytes >= MIN_BYTES && buffers.bytes >= HALF * left {
             return in_buffers(&rest, &buffers, left.min(buffers.bytes));
         }
     }
-    found(unknown(&rest, &tables))
+    found(holder_unknown(&rest, &tables))
 }
 
-impl<'p> Rest<'p> {
+impl<'p> Unreferenced<'p> {
     fn of(period: &'p Period, resident: f64) -> Option<Self> {
         let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?.max as f64;
         let binaries = period.find(Group::Memory, "", "binary")?;
-        let grows = memory::binaries_of_table(period);
-        // What is there at all times; where it only becomes more, what is there in the end.
-        let all = if grows.is_some() { binaries.last.value } else { binaries.min } as f64;
+        let growing_table = memory::binaries_of_table(period);
+        // The minimum exists at all times; of binaries that only grow, the end is what they are now.
+        let all = if growing_table.is_some() { binaries.last.value } else { binaries.min } as f64;
         let bytes = all - referred;
-        // What comes and goes was of processes that had dropped it when they were read.
+        // Binaries that come and go belonged to processes that had dropped them when they were sampled.
         let falls: i64 = binaries.trace.points().windows(2).map(|pair| (pair[0].1 - pair[1].1).max(0)).sum();
-        let comes_and_goes = grows.is_none() && falls as f64 >= VARIES * binaries.max as f64;
-        if bytes < WORTH_BYTES || bytes < MOSTLY * all || comes_and_goes {
+        let comes_and_goes = growing_table.is_none() && falls as f64 >= MIN_FALLS_SHARE * binaries.max as f64;
+        if bytes < MIN_BYTES || bytes < HALF * all || comes_and_goes {
             return None;
         }
         let waiting = port_queues::waiting_bytes_at_least(period);
         let bytes = bytes - waiting.unwrap_or(0.0);
-        Some(Rest { period, resident, all, referred, waiting, bytes, grows })
+        Some(Unreferenced { period, resident, all, referred, waiting, bytes, growing_table })
     }
 
     fn severity(&self, bytes: f64) -> Option<f64> {
         SHARE.of(self.period).severity(bytes / self.resident.max(1.0))
     }
 
-    /// What it is the rest of.
+    /// Adds the numbers that the unreferenced bytes are computed from.
     fn because(&self, draft: Draft) -> Draft {
         draft
-            .because(Evidence::number("all binaries of the node, at least", self.all, Unit::Bytes))
+            .because(Evidence::number("binaries of the node, minimum", self.all, Unit::Bytes))
             .because(
-                Evidence::number("what all processes refer to, at most", self.referred, Unit::Bytes)
-                    .with_text("added up; what several refer to counts for each of them"),
+                Evidence::number("referenced by processes, maximum", self.referred, Unit::Bytes)
+                    .with_text("sum; a shared binary counts for each process"),
             )
-            .because_some(self.waiting.map(|waiting| {
-                Evidence::number("what waits in the driver queues of ports, at least", waiting, Unit::Bytes)
-            }))
+            .because_some(
+                self.waiting.map(|waiting| {
+                    Evidence::number("in driver queues of ports, minimum", waiting, Unit::Bytes)
+                }),
+            )
     }
 }
 
-/// Bytes of a single binary as a person says them.
+/// The size of a single binary: `100 bytes`, `20 kB`.
 fn kilobytes(bytes: f64) -> String {
     if bytes < 9_950.0 {
         format!("{bytes:.0} bytes")
@@ -223,236 +228,227 @@ fn kilobytes(bytes: f64) -> String {
     }
 }
 
-/// The table that holds the most, where it is nothing to change.
-fn in_table(rest: &Rest<'_>, first: &TableBinaries<'_>, in_tables: f64) -> String {
+/// The table that holds the most, if nothing has to change.
+fn in_table(rest: &Unreferenced<'_>, first: &TableBinaries<'_>, in_tables: f64) -> String {
     let held = megabytes(first.held_bytes().min(rest.bytes));
     let how = match first.has_parts() {
-        true => "by parts of them, too little to matter".to_owned(),
-        false => format!(
-            "whole ({:.0} rows, {} a binary): nothing to copy",
-            first.rows,
-            kilobytes(first.mean_bytes())
-        ),
+        true => "through sub-binaries, too little to matter".to_owned(),
+        false => {
+            let (rows, each) = (text::number(first.rows), kilobytes(first.mean_bytes()));
+            format!("in whole binaries ({rows} rows, {each} each)")
+        }
     };
-    let others = match first.held_bytes() >= MOSTLY * rest.bytes {
+    let others = match first.held_bytes() >= HALF * rest.bytes {
         true => String::new(),
-        false => format!("; all tables that were measured hold {}", megabytes(in_tables.min(rest.bytes))),
+        false => format!("; all measured tables hold {}", megabytes(in_tables.min(rest.bytes))),
     };
     format!("ETS table {} holds {held} {how}{others}", first.title())
 }
 
-/// A table whose rows are parts of larger binaries, if that is much.
-fn in_parts(rest: &Rest<'_>, table: &TableBinaries<'_>) -> Option<Draft> {
+/// A table whose rows hold sub-binaries of much larger binaries.
+fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> Option<Draft> {
     let period = rest.period;
     let held = table.held_bytes().min(rest.bytes);
-    let severity = rest.severity(held).filter(|_| held >= WORTH_BYTES)?;
+    let severity = rest.severity(held).filter(|_| held >= MIN_BYTES)?;
     let is_others = products::is_of_others(period);
+    let (each, factor) = (kilobytes(table.mean_bytes()), text::number(table.factor().round()));
+    let (sampled, rows) = (text::number(table.sampled), text::number(table.rows));
     let draft = Draft::new(
         severity,
-        format!("ETS table {} keeps {} of binaries alive by parts of them", table.name(), megabytes(held)),
+        format!("ETS table {}: sub-binaries keep {} alive", table.name(), megabytes(held)),
     )
-    // The sample is of few rows, and must fit to what is there.
+    .detail(format!("{each} per sub-binary, {factor} times that kept; {sampled} of {rows} rows sampled"))
+    // Few rows are sampled, so the estimate must fit the total.
     .confidence(Confidence::Measured)
-    .inferred_if(!table.is_fair() || table.held_bytes() > rest.bytes / MOSTLY)
+    .inferred_if(!table.is_fair() || table.held_bytes() > rest.bytes / HALF)
     .guess_if(is_others)
     .at_most_warning_if(true)
     .about(table.subject())
     .costs(Cost::MemoryBytes((held - table.own_bytes()).max(0.0)))
     .because(
-        Evidence::number("binaries that its rows keep, about", held, Unit::Bytes)
-            .with_text(format!("by {:.0} of its {:.0} rows", table.sampled, table.rows)),
+        Evidence::number("binaries kept by its rows, estimated", held, Unit::Bytes)
+            .with_text(format!("by {sampled} of {rows} rows")),
     )
     .because(
-        Evidence::number("size of its own parts of them, about", table.own_bytes(), Unit::Bytes).with_text(
-            format!(
-                "{} a part; the rows keep {:.0} times that",
-                kilobytes(table.mean_bytes()),
-                table.factor()
-            ),
-        ),
+        Evidence::number("size of its sub-binaries, estimated", table.own_bytes(), Unit::Bytes)
+            .with_text(format!("{each} each; the rows keep {factor} times that")),
     );
     Some(
         rest.because(draft)
-            .but_if(!table.is_fair(), "the rows that were read are those at one end of an ordered set: others may differ")
-            .but_if(is_others, "the table belongs to the product that the node runs, not to your program")
+            .but_if(!table.is_fair(), "only rows at one end of an ordered set were sampled: others may differ")
+            .but_if(is_others, "the table belongs to the product that the node runs, not to your application")
             .confirmed_by(
-                "binary:referenced_byte_size/1 of a binary in the table: far above its byte_size means a sub-binary",
+                "compare binary:referenced_byte_size/1 of a binary in the table with its byte_size: far larger means a sub-binary",
             )
             .fix_if(!is_others, || {
                 remedy::of(
                     period,
                     "code.binary_copy",
-                    "binary:copy/1 what is kept of a larger binary (a field, a key, a line), before it goes into a table",
-                    "a part of a binary keeps the whole of it, also in a table",
-                    "binary memory under the same load, once the rows are new",
+                    "binary:copy/1 each field, key or line of a larger binary before it goes into the table",
+                    "a sub-binary in a table keeps the whole binary",
+                    "binary memory under the same load, once the rows were replaced",
                 )
             }),
     )
 }
 
-/// Most of it is receive buffers, of which little is resident before data have come.
-fn in_buffers(rest: &Rest<'_>, buffers: &ReceiveBuffers, bytes: f64) -> Elsewhere {
+/// Most binaries are receive buffers, whose pages are hardly resident before data arrive.
+fn in_buffers(rest: &Unreferenced<'_>, buffers: &ReceiveBuffers, bytes: f64) -> OtherHolder {
     let period = rest.period;
     let each = kilobytes(buffers.bytes / buffers.connections.max(1.0));
-    let connections = buffers.connections;
+    let connections = text::number(buffers.connections.round());
     let total = period.find(Group::Memory, "", "total").map_or(0.0, |stat| stat.last.value as f64);
     let absent = total - rest.resident;
-    if absent >= MOSTLY * bytes {
-        return Elsewhere::Known(format!(
-            "about {} are receive buffers of about {connections:.0} TCP connections in passive mode ({each} each), of which little is resident",
+    if absent >= HALF * bytes {
+        return OtherHolder::Healthy(format!(
+            "about {} are receive buffers of {connections} passive TCP connections ({each} each), mostly not resident",
             megabytes(bytes),
         ));
     }
-    let Some(severity) = rest.severity(bytes) else { return Elsewhere::Little };
+    let Some(severity) = rest.severity(bytes) else { return OtherHolder::Negligible };
     let draft = Draft::new(
         severity,
-        format!(
-            "{} of binaries may be receive buffers of about {connections:.0} connections",
-            megabytes(bytes)
-        ),
+        format!("{} of binaries, possibly receive buffers of {connections} connections", megabytes(bytes)),
     )
+    .detail(format!("{each} per passive TCP connection"))
     .confidence(Confidence::Guess)
     .about(port_queues::subject(period))
     .because(
-        Evidence::number(
-            "receive buffers of connections in passive mode, at most",
-            buffers.bytes,
-            Unit::Bytes,
-        )
-        .with_text(format!("{each} each, by a sample; they have them while a process waits in gen_tcp:recv")),
+        Evidence::number("receive buffers of passive sockets, maximum", buffers.bytes, Unit::Bytes)
+            .with_text(format!("{each} each, by a sample; allocated while a process waits in gen_tcp:recv")),
     )
-    .because(Evidence::number(
-        "allocated by the VM and not resident, at least",
-        absent.max(0.0),
-        Unit::Bytes,
-    ));
-    Elsewhere::Found(Box::new(
+    .because(Evidence::number("allocated and not resident, minimum", absent.max(0.0), Unit::Bytes));
+    OtherHolder::Found(Box::new(
         rest.because(draft)
             .but("pages of a buffer that no data have reached take no memory")
-            .confirmed_by("inet:getopts(Socket, [buffer, active]) of some connections, and how many processes wait in prim_inet:recv0/3")
+            .confirmed_by(
+                "check inet:getopts(Socket, [buffer, active]) of some connections, and how many processes wait in prim_inet:recv0/3",
+            )
             .fix(remedy::of(
                 period,
                 "socket.buffer",
-                "{buffer, Bytes} of what a request has, where memory is short; recbuf and sndbuf raise it",
-                "each connection that waits in gen_tcp:recv has one of this size",
-                "binary memory and resident memory, under the same load",
+                "set {buffer, Bytes} to the size of a request; recbuf and sndbuf raise it",
+                "each connection that waits in gen_tcp:recv has a buffer of this size",
+                "binary memory and resident memory under the same load",
             )),
     ))
 }
 
-/// What holds them was not seen.
-fn unknown(rest: &Rest<'_>, tables: &[TableBinaries<'_>]) -> Option<Draft> {
-    let Rest { period, bytes, grows, waiting, .. } = *rest;
+/// The samples do not show what holds them.
+fn holder_unknown(rest: &Unreferenced<'_>, tables: &[TableBinaries<'_>]) -> Option<Draft> {
+    let Unreferenced { period, bytes, growing_table, waiting, .. } = *rest;
     let severity = rest.severity(bytes)?;
     let queued = period.stat(&metrics::SCAN_QUEUED, "").map_or(0.0, |stat| stat.mean());
     let has_none = |table: &TableRow| tables.iter().any(|seen| seen.id == table.id && seen.has_none());
     let largest = candidates(period, has_none);
-    let named = grows.or_else(|| outnumbers(period).filter(|table| !has_none(table)));
-    let summary = match grows {
-        Some(table) => format!(
-            "{} of binaries are held by no process and grow with ETS table {}",
-            megabytes(bytes),
-            table.name
+    let table = growing_table.or_else(|| outnumbers(period).filter(|table| !has_none(table)));
+    let (title, detail) = match growing_table {
+        Some(table) => (
+            format!("{} of binaries, likely in ETS table {}", megabytes(bytes), table.name),
+            "no process refers to them; they grow with the table",
         ),
-        None => format!(
-            "{} of binaries are kept by no process; the holder is not seen from outside",
-            megabytes(bytes)
+        None => (
+            format!("{} of binaries held by no process, holder unknown", megabytes(bytes)),
+            "ETS tables, NIFs, drivers or sockets may hold them",
         ),
     };
     let in_tables: f64 = tables.iter().map(TableBinaries::held_bytes).sum();
     let seen = tables.iter().filter(|table| table.is_seen()).count();
-    let draft = Draft::new(severity, summary)
-        .confidence(if grows.is_some() { Confidence::Inferred } else { Confidence::Guess })
-        .about(named.map_or(Subject::table(""), TableRow::subject));
+    let draft = Draft::new(severity, title)
+        .detail(detail)
+        .confidence(if growing_table.is_some() { Confidence::Inferred } else { Confidence::Guess })
+        .about(table.map_or(Subject::table(""), TableRow::subject));
     let draft = rest
         .because(draft)
         .because_some((!tables.is_empty()).then(|| {
-            Evidence::number("thereof seen in ETS tables", in_tables, Unit::Bytes)
-                .with_text(format!("of {} tables; in {seen} of them all elements were seen", tables.len()))
+            Evidence::number("of those found in ETS tables", in_tables, Unit::Bytes)
+                .with_text(format!("{} tables sampled, {seen} of them completely visible", tables.len()))
         }))
-        .because_some((!largest.is_empty()).then(|| Evidence::text("the program's tables with most objects", largest)))
+        .because_some(
+            (!largest.is_empty()).then(|| Evidence::text("application tables with the most objects", largest)),
+        )
         .but_if(tables.is_empty(), "what tables hold was not recorded")
         .but_if(
             !tables.is_empty(),
-            "binaries within maps, lists and structs of a table, and in tables that are private, compressed or bags, are not seen",
+            "binaries in maps, lists and structs, and in private or compressed tables and bags, are not visible",
         )
-        .but("a table that is meant to hold large binaries whole, such as a cache, looks the same")
+        .but("a table that holds large binaries whole on purpose, such as a cache, looks the same")
         .but(match waiting {
-            Some(_) => "what drivers and NIFs hold is no process's either",
-            None => "what drivers and NIFs hold, and what waits in sockets, is no process's either",
+            Some(_) => "drivers and NIFs may hold them",
+            None => "drivers, NIFs and sockets with unsent data may hold them",
         })
         .but_if(
             port_queues::receive_buffers(period).is_none() && port_queues::has_sockets(period),
-            "receive buffers of sockets were not recorded: each connection that waits in gen_tcp:recv has one of its option buffer",
+            "receive buffers were not recorded: each connection that waits in gen_tcp:recv has one (option buffer)",
         )
-        .but_if(queued >= MANY_MESSAGES, "messages that wait may hold them")
+        .but_if(queued >= MIN_QUEUED_MESSAGES, "queued messages may hold them")
         .but_if(
             period.facts.otp_release().is_some_and(|release| release < 27),
-            "before OTP 27 a part of a binary that came in a message counts as that part only: a process may keep more than it is counted to",
+            "before OTP 27 a sub-binary from a message counts with its own size: a process may keep more than counted",
         );
     let draft = draft.confirmed_by(
-        "binary:referenced_byte_size/1 of a binary in a table: far above its byte_size means a sub-binary",
+        "compare binary:referenced_byte_size/1 of a binary in a table with its byte_size: far larger means a sub-binary",
     );
-    Some(draft.fix_if(grows.is_some(), || {
+    Some(draft.fix_if(growing_table.is_some(), || {
         remedy::of(
             period,
             "code.bounded_table",
-            "delete what is old: by a time stamp and ets:select_delete/2, or a new table for each period of time",
-            "a table keeps what it is given until somebody deletes it",
+            "delete old rows: by a time stamp and ets:select_delete/2, or with a new table for each period of time",
+            "a table keeps its rows until they are deleted",
             "binary memory under the same load",
         )
     }))
 }
 
-/// Most of what no process refers to waits in ports: their peers do not read.
+/// Most unreferenced binaries wait in ports, whose peers do not read.
 fn in_ports(period: &Period, resident: f64, waiting: f64, all: f64, referred: f64) -> Option<Draft> {
-    let severity =
-        SHARE.of(period).severity(waiting / resident.max(1.0)).filter(|_| waiting >= WORTH_BYTES)?;
-    let prove = "binary memory and erlang:port_info(Port, queue_size), under the same load";
+    let severity = SHARE.of(period).severity(waiting / resident.max(1.0)).filter(|_| waiting >= MIN_BYTES)?;
+    let prove = "binary memory and erlang:port_info(Port, queue_size) under the same load";
     Some(
         Draft::new(
             severity,
-            format!("{} of binaries wait in sockets to be sent: their peers do not read", megabytes(waiting)),
+            format!("{} of binaries wait in sockets, possibly for slow peers", megabytes(waiting)),
         )
+        .detail(format!("of {} of binaries; in the driver queues of ports", megabytes(all)))
         .confidence(Confidence::Guess)
         .about(port_queues::subject(period))
         .costs(Some(Cost::MemoryBytes(waiting)))
-        .because(Evidence::number("what waits in the driver queues of ports, at least", waiting, Unit::Bytes))
-        .because(Evidence::number("all binaries of the node, at least", all, Unit::Bytes))
-        .because(Evidence::number("what all processes refer to, at most", referred, Unit::Bytes))
+        .because(Evidence::number("in driver queues of ports, minimum", waiting, Unit::Bytes))
+        .because(Evidence::number("binaries of the node, minimum", all, Unit::Bytes))
+        .because(Evidence::number("referenced by processes, maximum", referred, Unit::Bytes))
         .but("a server that sends large data to slow clients on purpose looks the same")
         .confirmed_by(
-            "lists:sum([Q || P <- erlang:ports(), {_, Q} <- [erlang:port_info(P, queue_size)]]), twice",
+            "run lists:sum([Q || P <- erlang:ports(), {_, Q} <- [erlang:port_info(P, queue_size)]]) twice: it stays high",
         )
         .fix(port_queues::slow_peers(period, prove)),
     )
 }
 
-/// One table with so many times the objects of the next one is the likely one (judgement).
-const TIMES_MORE: i64 = 10;
+/// A table with this many times the objects of the next one is the likely holder (judgement).
+const MIN_OBJECTS_TO_NEXT: i64 = 10;
 
-/// The program's table that has by far the most objects.
+/// The application's table that has by far the most objects.
 fn outnumbers(period: &Period) -> Option<&TableRow> {
     let mut tables: Vec<&TableRow> = lock_suspects::of_program(period).collect();
     tables.sort_by_key(|table| std::cmp::Reverse(table.objects));
     let (most, next) = (tables.first()?, tables.get(1).map_or(0, |table| table.objects));
-    (most.objects >= next.max(1).saturating_mul(TIMES_MORE)).then_some(most)
+    (most.objects >= next.max(1).saturating_mul(MIN_OBJECTS_TO_NEXT)).then_some(most)
 }
 
-/// The program's tables that may hold binaries, those with most objects first.
+/// The application's tables that may hold binaries, those with most objects first.
 fn candidates(period: &Period, has_none: impl Fn(&TableRow) -> bool) -> String {
     let mut tables: Vec<&TableRow> =
         lock_suspects::of_program(period).filter(|table| !has_none(table)).collect();
     tables.sort_by(|a, b| b.objects.cmp(&a.objects).then_with(|| a.id.cmp(&b.id)));
     let titles = tables
         .iter()
-        .take(MOST)
+        .take(MAX_NAMED)
         .map(|table| format!("{} of {} ({})", table.name, table.owner_title(), table.objects));
     titles.collect::<Vec<_>>().join(", ")
 }
 
-/// What the process itself refers to, if somebody has asked for that.
-fn asked<'p>(period: &'p Period, process: &ProcessUse) -> Option<&'p HolderRow> {
+/// The row of `beamtune memory --holders` for the process, if it was run.
+fn holder_row<'p>(period: &'p Period, process: &ProcessUse) -> Option<&'p HolderRow> {
     period.holders.iter().find(|holder| holder.pid == process.pid && holder.skipped.is_none())
 }
 
@@ -464,93 +460,101 @@ fn draft(
     bytes: f64,
     all: f64,
 ) -> Draft {
-    let who = process.title();
-    let idle = memory::is_idle(period, process);
-    let sweeps = row.fullsweep_after.unwrap_or(65_535);
-    let swept = row.minor_gcs == Some(0) || memory::hibernates(row);
-    let often = row.minor_gcs.is_some_and(|n| n > MANY_MINOR);
-    let state = match (idle, swept) {
-        (true, true) => "it does nothing, and has been collected as a whole",
-        (true, false) => "it does nothing, so nothing makes it collect",
-        (false, true) => "it works, and has just been collected as a whole",
-        (false, false) => "it works; its last collections were minor ones",
+    let subject = process.subject();
+    let name = text::name(&subject);
+    let is_idle = memory::is_idle(period, process);
+    let fullsweep_after = row.fullsweep_after.unwrap_or(65_535);
+    let is_swept = row.minor_gcs == Some(0) || memory::hibernates(row);
+    let has_many_minor_gcs = row.minor_gcs.is_some_and(|n| n > MIN_MINOR_GCS);
+    let state = match (is_idle, is_swept) {
+        (true, true) => "idle, after a fullsweep",
+        (true, false) => "idle, so no GC runs",
+        (false, true) => "active, just after a fullsweep",
+        (false, false) => "active, recent GCs were minor",
     };
-    let holder = asked(period, process);
+    let holder = holder_row(period, process);
     let collected = collected::of_process(period, process);
-    // A collection lets go of what is dropped: if nothing comes back, the process refers to all of it.
-    let kept = collected.is_some_and(Measured::is_little);
+    // A GC frees dropped binaries. If it freed nothing, the process still refers to all of them.
+    let is_in_use = collected.is_some_and(Measured::is_little);
     let first = match holder {
         Some(_) => "",
-        None => "beamtune memory --holders: how much nobody else refers to; ",
+        None => "beamtune memory --holders shows what it alone refers to; ",
     };
     let prove = format!(
-        "{first}beamtune memory --collect '{}': what a collection of it gives back; then binary memory under the same load",
+        "{first}beamtune memory --collect '{}' shows what a GC frees; binary memory under the same load",
         row.pid
     );
-    // What others refer to as well stays, whatever this one does.
+    // Binaries that other processes refer to as well stay.
     let saving = holder.map_or(bytes, |holder| (holder.alone_bytes as f64).min(bytes));
     Draft::new(
-        // Whether it needs them is not known.
         severity,
         format!(
-            "{who} keeps {} of binaries alive with a heap of {}",
+            "{name} keeps {} of binaries alive, heap {}",
             megabytes(bytes),
             megabytes(row.memory_bytes as f64)
         ),
     )
+    .detail(format!("{}, {state}", process.pid))
+    .detail(holder.map_or_else(String::new, |holder| {
+        format!("{} referenced by it alone", megabytes(holder.alone_bytes as f64))
+    }))
+    .detail(
+        collected.map_or_else(String::new, |collected| format!("a GC freed {}", megabytes(collected.freed))),
+    )
+    // Whether it needs them is unknown.
     .confidence(Confidence::Inferred)
-    .guess_if(kept)
-    .about(process.subject())
-    .costs((!kept).then_some(Cost::MemoryBytes(saving)))
-    .because(Evidence::number("binaries that it refers to", bytes, Unit::Bytes))
+    .guess_if(is_in_use)
+    .about(subject)
+    .costs((!is_in_use).then_some(Cost::MemoryBytes(saving)))
+    .because(Evidence::number("binaries referenced", bytes, Unit::Bytes))
     .because_some(holder.map(|holder| {
-        Evidence::number("thereof held by nobody else", holder.alone_bytes as f64, Unit::Bytes)
+        Evidence::number("referenced by it alone", holder.alone_bytes as f64, Unit::Bytes)
             .with_text(format!("{} of {} binaries", holder.alone, holder.binaries))
     }))
     .because_some(collected.map(|collected| {
-        Evidence::number(
-            "what a collection of it has given back",
-            collected.freed,
-            Unit::Bytes,
-        )
-        .with_text("measured")
+        Evidence::number("freed by a GC of the process", collected.freed, Unit::Bytes).with_text("measured")
     }))
-    .because(Evidence::number("its heap", row.memory_bytes as f64, Unit::Bytes).with_text(state))
-    .because(Evidence::number("all binaries of the node", all, Unit::Bytes))
+    .because(Evidence::number("heap", row.memory_bytes as f64, Unit::Bytes).with_text(state))
+    .because(Evidence::number("binaries of the node", all, Unit::Bytes))
     .because_some(
-        row.minor_gcs
-            .map(|n| Evidence::number("minor collections since the last full one", n as f64, Unit::Count)),
+        row.minor_gcs.map(|n| Evidence::number("minor GCs since the last fullsweep", n as f64, Unit::Count)),
     )
-    .because_some(row.fullsweep_after.map(|n| Evidence::number("its fullsweep_after", n as f64, Unit::Count)))
-    .because_some(stack::told(row).map(|at| Evidence::text("where it is", at)))
-    .but("a process that is meant to hold large binaries whole, such as a cache, looks the same")
+    .because_some(row.fullsweep_after.map(|n| Evidence::number("fullsweep_after", n as f64, Unit::Count)))
+    .because_some(stack::told(row).map(|at| Evidence::text("current function", at)))
+    .but("a process that holds large binaries whole on purpose, such as a cache, looks the same")
     .fix(
         remedy::of(
             period,
             "code.binary_copy",
-            "binary:copy/1 what is kept of a larger binary (a field, a key, a line)",
-            "a part of a binary keeps the whole of it: a match or binary:part/3 does not copy",
+            "binary:copy/1 what it keeps of a larger binary (a field, a key, a line)",
+            "a sub-binary keeps the whole binary: a match or binary:part/3 does not copy",
             &prove,
         )
-        .map(|remedy| if kept { remedy } else { remedy.saving(saving) }),
+        .map(|remedy| if is_in_use { remedy } else { remedy.saving(saving) }),
     )
-    .but_if(kept, "a collection of it gave next to nothing back: it refers to all of them, and only if these are parts of larger ones a copy helps")
-    .fix_if(!kept && !swept && (idle || !often), || {
+    .but_if(
+        is_in_use,
+        "a GC freed next to nothing: it uses all of them, and a copy helps only against sub-binaries",
+    )
+    .fix_if(!is_in_use && !is_swept && (is_idle || !has_many_minor_gcs), || {
         remedy::of(
             period,
             "code.hibernate",
-            "let it hibernate when it is idle (hibernate_after), or collect itself after large work",
-            "it gives back what it has dropped only when it is collected",
+            "let it hibernate when idle (hibernate_after), or call erlang:garbage_collect/0 after large work",
+            "dropped binaries are freed only by a GC of the process",
             &prove,
         )
     })
-    .fix_if(!kept && !swept && !idle && often && sweeps > MANY_MINOR, || {
-        remedy::of(
-            period,
-            "process.fullsweep_after",
-            "spawn_opt {fullsweep_after, 10} for this process",
-            "binaries that its old heap refers to are let go by full collections only",
-            &prove,
-        )
-    })
+    .fix_if(
+        !is_in_use && !is_swept && !is_idle && has_many_minor_gcs && fullsweep_after > MIN_MINOR_GCS,
+        || {
+            remedy::of(
+                period,
+                "process.fullsweep_after",
+                "spawn_opt {fullsweep_after, 10} for this process",
+                "only a fullsweep frees binaries that the old heap refers to",
+                &prove,
+            )
+        },
+    )
 }

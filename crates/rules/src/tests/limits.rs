@@ -248,8 +248,8 @@ fn atoms_that_grow_are_found() {
     let full = finding(&node().with(|n| n.atoms = (900_000, 0)), "BT009");
     assert_eq!(entries(&full), ["+t"]);
     assert_healthy(&node(), "BT009");
-    // What they have in common is what an operator knows again; not where there are as many others, nor where nothing grows.
-    let beginning = |atoms: (i64, i64), count: i64| {
+    // A common prefix is reported unless as many atoms lack it, or nothing grows.
+    let prefix = |atoms: (i64, i64), count: i64| {
         let found = finding(
             &node().with(|n| {
                 n.atoms = atoms;
@@ -257,12 +257,15 @@ fn atoms_that_grow_are_found() {
             }),
             "BT009",
         );
-        let told = found.evidence.into_iter().find(|evidence| evidence.what == "the newest begin with");
-        (found.title.ends_with("; the newest are mostly session:…"), told.and_then(|told| told.text))
+        let evidence = found.evidence.into_iter().find(|evidence| evidence.what == "prefix of the newest atoms");
+        (
+            found.detail.ends_with("the newest are mostly session:…"),
+            evidence.and_then(|evidence| evidence.text),
+        )
     };
-    assert_eq!(beginning((100_000, 5_000), 40), (true, Some("session: (440 of 550 looked at)".to_owned())));
-    assert_eq!(beginning((100_000, 5_000), 20), (false, None));
-    assert_eq!(beginning((900_000, 0), 40), (false, None));
+    assert_eq!(prefix((100_000, 5_000), 40), (true, Some("session: (440 of 550 sampled)".to_owned())));
+    assert_eq!(prefix((100_000, 5_000), 20), (false, None));
+    assert_eq!(prefix((900_000, 0), 40), (false, None));
 }
 
 #[test]

@@ -14,28 +14,29 @@ fn connections_that_wait_to_be_accepted_are_found_with_their_port_and_for_how_lo
     let sick = listening(&[60, 70, 80], Some(128));
     let found = finding(&sick, "BT054");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Critical, Some("0.0.0.0:8080")));
-    let begin = "0.0.0.0:8080: 69 connections wait to be accepted (80 of 128 at most), each for about 1.4 s; the schedulers are 30 % active";
-    assert!(found.title.starts_with(begin), "{}", found.title);
+    assert_eq!(found.title, "0.0.0.0:8080: 69 connections wait 1.4 s to be accepted");
+    let begin = "queue length at most 80 of 128; scheduler utilization 30 %: ";
+    assert!(found.detail.starts_with(begin), "{}", found.detail);
     assert_eq!(
         entries(&found),
         ["code.accept_loop", "code.more_in_flight", "socket.backlog", "host.listen_backlog"]
     );
     // Where others listen, too, less is known of how long.
     let shared = finding(&sick.clone().with(|n| n.foreign_listeners = 3), "BT054");
-    assert!(shared.title.contains("each for at least 1.4 s") && shared.against.len() == 1, "{shared:#?}");
+    assert!(shared.title.contains("wait at least 1.4 s") && shared.against.len() == 1, "{shared:#?}");
     // What is accepted is counted for both of its addresses together.
     let two = sick.clone().with(|n| {
         n.listeners.push(Listens { address: "0.0.0.0:9090", waiting: &[0, 0, 0], limit: Some(128) });
     });
     let both = finding(&two, "BT054");
-    assert!(both.title.contains("each for at least 1.4 s") && both.against.len() == 1, "{both:#?}");
+    assert!(both.title.contains("wait at least 1.4 s") && both.against.len() == 1, "{both:#?}");
     // A short wait of many is none, a wait of few is one.
     assert_healthy(&listening(&[0, 1, 2], Some(1_024)).with(|n| n.connections = (1_000, 0)), "BT054");
     let few = finding(&listening(&[0, 1, 2], Some(1_024)).with(|n| n.connections = (5, 0)), "BT054");
     assert_eq!((few.level, entries(&few)), (Level::Warning, vec!["code.accept_loop", "code.more_in_flight"]));
     // Who has waited all the time, and nobody came since.
     let stuck = finding(&listening(&[1], Some(128)).with(|n| n.connections = (0, 0)), "BT054");
-    assert!(stuck.level == Level::Critical && stuck.title.contains("each for 10.0 s and more"), "{stuck:#?}");
+    assert!(stuck.level == Level::Critical && stuck.title.contains("waits at least 10.0 s"), "{stuck:#?}");
     // Nobody knows how long, where another program accepts thousands; that it is never empty is worth a notice.
     let other = listening(&[3, 2], None).with(|n| (n.connections, n.foreign_listeners) = ((5_000, 0), 1));
     assert_eq!(finding(&other, "BT054").level, Level::Notice);
@@ -78,17 +79,15 @@ fn connections_that_are_turned_away_are_the_vms_where_its_queue_is_full_or_nobod
     });
     let found = finding(&away, "BT054");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("0.0.0.0:8080")));
-    assert!(
-        found.title.contains("its queue of 5 connections is full from time to time: 1.0 times a second"),
-        "{found:#?}"
-    );
+    assert_eq!(found.title, "0.0.0.0:8080: accept queue overflows, 1.0 connections/s dropped");
+    assert!(found.detail.starts_with("queue length at most 0 of 5; "), "{found:#?}");
     assert!(entries(&found).contains(&"socket.backlog"));
     let shared = away.with(|n| n.foreign_listeners = 1);
     let Outcome::Healthy(sentence) = outcome(&shared.period(), "BT054") else { panic!("another's") };
     assert!(sentence.ends_with("by another program"), "{sentence}");
     // Its queue of 5 is full long before one of 128.
     let short = finding(&shared.clone().with(|n| n.others_limit = Some(128)), "BT054");
-    assert!(short.title.contains("is full from time to time"), "{short:#?}");
+    assert!(short.title.contains("accept queue overflows"), "{short:#?}");
     assert_healthy(&shared.clone().with(|n| n.others_limit = Some(16)), "BT054");
     let full = shared.with(|n| n.listeners[1].waiting = &[129, 0, 0, 0, 0, 0]);
     assert_eq!(finding(&full, "BT054").subject_text().as_deref(), Some("[::]:4369"));
@@ -98,7 +97,7 @@ fn connections_that_are_turned_away_are_the_vms_where_its_queue_is_full_or_nobod
 fn why_connections_wait_is_told_from_what_the_vm_does_and_what_it_is() {
     let sick = || listening(&[60, 70, 80], Some(1_024));
     let busy = finding(&sick().with(|n| n.active = 0.97), "BT054");
-    assert!(busy.title.ends_with("the schedulers, 97 % active, have no time to accept them"), "{busy:#?}");
+    assert!(busy.detail.ends_with("scheduler utilization 97 %: no time to accept"), "{busy:#?}");
     // A queue with room needs no more of it.
     assert!(entries(&busy).is_empty(), "{busy:#?}");
     let fact = |key, value: &str| sick().with(|n| n.facts.push((key, value.to_owned())));
@@ -117,7 +116,7 @@ fn why_connections_wait_is_told_from_what_the_vm_does_and_what_it_is() {
         }];
     });
     let ranch = finding(&ranch, "BT054");
-    assert!(ranch.title.ends_with("until there are fewer connections (max_connections)"), "{ranch:#?}");
+    assert!(ranch.detail.ends_with("Ranch acceptors wait: max_connections is reached"), "{ranch:#?}");
     assert_eq!(entries(&ranch), ["ranch.max_connections", "ranch.num_acceptors"]);
     let told = |text: &str| ranch.evidence.iter().any(|e| e.text.as_deref() == Some(text));
     assert!(told("<0.77.0>"), "{ranch:#?}");
@@ -146,7 +145,7 @@ fn queues_that_nobody_could_read_are_not_judged() {
     let Outcome::Healthy(sentence) = outcome(&node().with(|n| n.listeners.clear()).period(), "BT054") else {
         panic!("it listens nowhere")
     };
-    assert_eq!(sentence, "the VM listens on no TCP port");
+    assert_eq!(sentence, "no listening TCP socket");
 }
 
 #[test]
@@ -223,26 +222,26 @@ fn a_limit_of_connections_a_short_backlog_and_slow_acceptors_are_told_apart() {
     };
     let check = |node: &Node, says: &str, fixes: &[&str]| {
         let found = finding(node, "BT054");
-        assert!(found.title.contains(says), "{}", found.title);
+        assert!(found.detail.contains(says), "{}", found.detail);
         assert_eq!(entries(&found), fixes, "{found:#?}");
     };
     let limit = ["code.connection_limit"];
     let slow = ["code.accept_loop", "code.more_in_flight"];
-    check(&with(&[60, 61, 62], 1_024, &[100]), "100 connections are open all the time", &limit);
+    check(&with(&[60, 61, 62], 1_024, &[100]), "100 connections stay open", &limit);
     // One ends, and the next is accepted.
-    check(&with(&[60, 61, 62], 1_024, &[100, 99]), "100 connections are open all the time", &limit);
+    check(&with(&[60, 61, 62], 1_024, &[100, 99]), "100 connections stay open", &limit);
     // A full queue is no reason for a longer one then.
-    check(&with(&[128, 129], 128, &[100]), "100 connections are open all the time", &limit);
+    check(&with(&[128, 129], 128, &[100]), "100 connections stay open", &limit);
     // So few may be those that the acceptors work for, unless these never change.
-    check(&with(&[60, 61, 62], 1_024, &[4]), "too few processes accept", &slow);
+    check(&with(&[60, 61, 62], 1_024, &[4]), "too few acceptors", &slow);
     let still = with(&[60], 1_024, &[4]).with(|n| n.connections = (0, 0));
-    check(&still, "4 connections are open all the time", &limit);
-    check(&with(&[60, 61, 62], 1_024, &[100, 200, 300]), "too few processes accept", &slow);
+    check(&still, "4 connections stay open", &limit);
+    check(&with(&[60, 61, 62], 1_024, &[100, 200, 300]), "too few acceptors", &slow);
     // It is empty but for moments, and full then.
     let bursts = with(&[0, 0, 0, 0, 0, 5], 5, &[10, 30]).with(|n| n.connections = (50, 2));
-    check(&bursts, "bursts are longer than the backlog", &["socket.backlog"]);
+    check(&bursts, "bursts exceed the backlog", &["socket.backlog"]);
     // Where the schedulers are busy, that is why.
-    check(&with(&[60, 61, 62], 1_024, &[100]).with(|n| n.active = 0.97), "have no time to accept", &[]);
+    check(&with(&[60, 61, 62], 1_024, &[100]).with(|n| n.active = 0.97), "no time to accept", &[]);
 }
 
 #[test]
