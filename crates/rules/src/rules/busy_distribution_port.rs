@@ -1,4 +1,4 @@
-//! BT018: processes stand still because the channel to another node is full.
+//! BT018: processes are suspended because a distribution connection is full.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Group, Missing, Nanos, Period, ProcessUse, Scale, Signal, Subject,
@@ -9,12 +9,13 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::events::{Culprit, Told, told};
 use crate::signals::stack;
+use crate::text;
 
 pub const RULE: Rule = Rule {
     code: Code("BT018"),
     name: "busy-distribution-port",
-    question: "Do processes wait because the channel to another node is full?",
-    confirm: "erlang:system_monitor(Pid, [busy_dist_port]) names who waits; ss -tni on the connection tells a slow network from a slow peer",
+    question: "Are processes suspended because a distribution connection is full?",
+    confirm: "run erlang:system_monitor(Pid, [busy_dist_port]) to see the suspended processes, and ss -tni: it tells a slow network from a slow peer",
     needs: &[&metrics::EVENT_COUNT],
     account: Account::Delay,
     judge,
@@ -22,7 +23,6 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Processes that were suspended, a second.
 const RATE: Threshold = Threshold::new(
     "busy-distribution-port.suspended_per_s",
     "processes suspended in sends to other nodes, a second",
@@ -30,227 +30,245 @@ const RATE: Threshold = Threshold::new(
         notice: 0.2,
         warning: 5.0,
         critical: 100.0,
-        source: "judgement: each one stands still until the other node has taken what waits",
+        source: "judgement: each is suspended until the other node has read what is buffered",
     },
 );
 
-/// A larger buffer is not advised, in kB: what waits in it is memory, and delay …
-const LARGE_KB: i64 = 131_072;
-/// … nor one that is not so many times larger than what it is: RabbitMQ has 128,000 kB by default.
-const WORTH_TIMES: i64 = 2;
+/// No larger buffer is suggested, in kB: it takes memory and adds delay …
+const MAX_BUFFER_KB: i64 = 131_072;
+/// … nor one that is not at least this many times the current one: RabbitMQ has 128,000 kB by default.
+const MIN_BUFFER_FACTOR: i64 = 2;
 
-/// Channels are looked at every ten seconds: one that was not seen for longer is gone.
-const LOOK: Nanos = 15 * SECOND_NS;
+/// Connections are sampled every ten seconds: one without a sample for longer is gone.
+const SAMPLE_AGE: Nanos = 15 * SECOND_NS;
 
-/// What moves again sooner was a long collection of the other node, or a lost packet (judgement).
-const LONG: Nanos = 5 * SECOND_NS;
+/// A shorter standstill may be a long GC of the other node, or a lost packet (judgement).
+const MIN_STALL: Nanos = 5 * SECOND_NS;
 
-/// A channel on which nothing moves holds up everybody who uses it.
-const STANDS: f64 = 80.0;
-/// One whose queue was the same in a few looks, and nobody knows what has been handed to it meanwhile: equal messages may leave
-/// equal rests.
-const SEEMS_TO_STAND: f64 = 40.0;
-/// In so many looks they do not.
-const LOOKS: u32 = 4;
-/// One that is suspended nearly all the time while messages wait for it holds up all who want something of it, however seldom it is told.
-const STANDS_IN_SENDS: f64 = 50.0;
-/// Who is suspended most of the time runs in no more than this share of the looks (judgement).
-const HARDLY_RUNS: f64 = 0.1;
-/// One process sends what fills the channel if so much of the suspensions are its own (judgement).
-const MOST_OF_IT: f64 = 0.8;
-/// Before anything waits in the queue of a socket, the kernel has taken as much and more of it (tcp(7): tcp_wmem).
+/// Severity of a stalled connection: it blocks every process that sends over it.
+const STALLED: f64 = 80.0;
+/// Severity if the queue length was the same in a few samples, but bytes may have been sent meanwhile: equal messages may leave equal rests.
+const POSSIBLY_STALLED: f64 = 40.0;
+/// In this many samples they do not.
+const MIN_SAMPLES: u32 = 4;
+/// Severity of a process that is nearly always suspended while messages wait for it. It blocks its callers, however few events it causes.
+const ALWAYS_SUSPENDED: f64 = 50.0;
+/// A process that is suspended most of the time runs in no more than this share of the samples (judgement).
+const MAX_RUNNING_SHARE: f64 = 0.1;
+/// A process that has this share of the suspensions is the one that fills the connection (judgement).
+const MIN_SENDER_SHARE: f64 = 0.8;
+/// Before anything waits in the queue of a socket, the kernel has taken at least this much of it (tcp(7): tcp_wmem).
 const SOCKET_BYTES: i64 = 4096;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let drafts: Vec<Draft> = standing(period).collect();
+    let drafts: Vec<Draft> = stalled_connections(period).collect();
     if !drafts.is_empty() {
         return Ok(Judgement::Found(drafts));
     }
-    let told = told(period, "busy_dist_port")?;
-    let stands = told.culprit.as_ref().and_then(|culprit| stands_in_sends(period, culprit.subject));
-    let by_sender = stands.map(|_| STANDS_IN_SENDS);
+    let events = told(period, "busy_dist_port")?;
+    let sender = events.culprit.as_ref().and_then(|culprit| always_suspended(period, culprit.subject));
+    let by_sender = sender.map(|_| ALWAYS_SUSPENDED);
     if let Some(severity) =
-        [RATE.of(period).severity(told.rate), by_sender].into_iter().flatten().reduce(f64::max)
+        [RATE.of(period).severity(events.rate), by_sender].into_iter().flatten().reduce(f64::max)
     {
-        return Ok(Judgement::found(bursts(period, &told, severity, stands)));
+        return Ok(Judgement::found(suspensions(period, &events, severity, sender)));
     }
-    // Without back-pressure nobody is suspended, and the VM tells nobody how much waits.
+    // Without back-pressure no process is suspended, and the VM does not expose the length of the buffer.
     if period.facts.flag(facts::ASYNC_DIST) == Some(true) {
         return Ok(Judgement::NotJudged {
-            reason: "senders are never suspended here (+pad true), and what waits for a node is not told by the VM".to_owned(),
-            next: "watch memory.system, and leave +pad out to have it bounded by +zdbbl".to_owned(),
+            reason:
+                "senders are never suspended (+pad true), and the VM does not expose the distribution buffer"
+                    .to_owned(),
+            next: "watch erlang:memory(system); leave out +pad to have +zdbbl limit the buffer".to_owned(),
         });
     }
-    Ok(Judgement::Healthy("no process had to wait for a channel to another node".to_owned()))
+    Ok(Judgement::Healthy("no busy distribution port".to_owned()))
 }
 
-/// Channels whose socket has held the same in the last looks: the other node takes nothing. Its senders are suspended once, maybe
-/// before the recording began, so no events need tell of it; nor does somebody else's system_monitor hide it.
-fn standing(period: &Period) -> impl Iterator<Item = Draft> {
-    let rate = told(period, "busy_dist_port").ok().map(|told| told.rate);
+/// Connections whose socket queue did not change in the last samples: the other node reads nothing. Their senders are suspended once, maybe
+/// before the recording began, so there may be no event; and another system monitor does not hide it.
+fn stalled_connections(period: &Period) -> impl Iterator<Item = Draft> {
+    let rate = told(period, "busy_dist_port").ok().map(|events| events.rate);
     period.entities(Group::Dist).into_iter().filter_map(move |node| {
-        let standstill = Standstill::of(period, node, rate)?;
-        Some(stands(period, node, &standstill, rate))
+        let stall = Stall::of(period, node, rate)?;
+        Some(stalled(period, node, &stall, rate))
     })
 }
 
-/// A channel that has not moved.
-struct Standstill {
-    /// What waits in its socket's queue.
+/// A time in which a connection sent nothing.
+struct Stall {
+    /// Bytes in the socket queue.
     bytes: i64,
     length: Nanos,
-    /// In how many looks it was so.
-    looks: u32,
-    /// It is known that nothing was handed to the socket meanwhile.
-    is_sure: bool,
+    /// Samples with this queue length.
+    samples: u32,
+    /// Whether it is known that the socket took no bytes meanwhile.
+    is_measured: bool,
 }
 
-impl Standstill {
-    /// `suspended` is how many processes were, per second.
-    fn of(period: &Period, node: &str, suspended: Option<f64>) -> Option<Standstill> {
+impl Stall {
+    /// `suspended_per_s` are processes of the whole node.
+    fn of(period: &Period, node: &str, suspended_per_s: Option<f64>) -> Option<Stall> {
         let queue = period.stat(&metrics::DIST_QUEUE, node).ok()?;
         let bytes = queue.last.value;
-        let there = queue.last.t >= period.end.saturating_sub(LOOK);
-        // Older recordings hold what the VM counts as the port's output, which leaves the distribution's out; less than what
-        // waits is known to be of this kind.
-        let least = bytes.saturating_add(SOCKET_BYTES);
+        let is_recent = queue.last.t >= period.end.saturating_sub(SAMPLE_AGE);
+        // Older recordings hold the output that the VM counts for the port, which does not include distribution data: it is less than
+        // the queue.
+        let min_output = bytes.saturating_add(SOCKET_BYTES);
         let output =
-            period.stat(&metrics::DIST_OUTPUT, node).ok().filter(|output| output.last.value >= least);
+            period.stat(&metrics::DIST_OUTPUT, node).ok().filter(|output| output.last.value >= min_output);
         let since = output.map_or(queue.held_since, |output| queue.held_since.max(output.held_since));
-        let looks = output.map_or(queue.held, |output| queue.held.min(output.held));
+        let samples = output.map_or(queue.held, |output| queue.held.min(output.held));
         let length = queue.last.t.saturating_sub(since);
-        // Where many are suspended all the time, some channel moves; if it cannot be told which, none is blamed.
-        let may_move = output.is_none() && suspended.is_some_and(|rate| rate >= RATE.of(period).warning);
-        (there && bytes > 0 && length >= LONG && !may_move).then_some(Standstill {
+        // If many processes are suspended all the time, some connection moves; without its output, none can be called stalled.
+        let may_move =
+            output.is_none() && suspended_per_s.is_some_and(|rate| rate >= RATE.of(period).warning);
+        (is_recent && bytes > 0 && length >= MIN_STALL && !may_move).then_some(Stall {
             bytes,
             length,
-            looks,
-            is_sure: output.is_some(),
+            samples,
+            is_measured: output.is_some(),
         })
     }
 }
 
-fn stands(period: &Period, node: &str, standstill: &Standstill, rate: Option<f64>) -> Draft {
-    let Standstill { bytes, looks, .. } = *standstill;
-    let seconds = standstill.length as f64 / SECOND_NS as f64;
-    let is_certain = standstill.is_sure || looks >= LOOKS;
+fn stalled(period: &Period, node: &str, stall: &Stall, rate: Option<f64>) -> Draft {
+    let Stall { bytes, samples, .. } = *stall;
+    let seconds = stall.length as f64 / SECOND_NS as f64;
+    let is_certain = stall.is_measured || samples >= MIN_SAMPLES;
     let suspended = period
         .processes
         .iter()
         .filter(|process| process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("suspended")))
         .max_by_key(|process| process.queue_max);
-    let (severity, verb) = if is_certain { (STANDS, "stands") } else { (SEEMS_TO_STAND, "seems to stand") };
-    Draft::new(
-        severity,
-        format!("the channel to {node} {verb} still: for {seconds:.0} s that node has taken nothing"),
-    )
-    .about(Subject::Node { name: node.to_owned() })
-    .costs(Cost::DelaySeconds(seconds))
-    .because(
-        Evidence::number("bytes in its socket's queue, all that time", bytes as f64, Unit::Bytes)
-            .with_text("up to +zdbbl more wait before it, which the VM tells nobody"),
-    )
-    .because(Evidence::number("looks in which they were the same", f64::from(looks), Unit::Count))
-    .because_some(limit(period))
-    .because_some(rate.map(|rate| Evidence::number("processes suspended", rate, Unit::PerSecond)))
-    .because_some(suspended.map(|process| {
-        Evidence::number("messages wait for a process that is suspended", process.queue_max as f64, Unit::Count)
-            .with_text(process.title())
-    }))
-    .but_if(
-        !is_certain,
-        "equal messages may leave equal rests in a channel that moves: record for longer (--for 40s) to be sure",
-    )
-    .but(
-        "the other node may be stopped for a moment (a snapshot of its machine, a debugger); it is given up \
-         when it is silent for net_ticktime",
-    )
-    .fix(remedy::of(
-        period,
-        "kernel.net_ticktime",
-        "look at the other node (frozen? out of CPU or memory?) and at the network; erlang:disconnect_node/1 \
-         gives it up at once, a shorter net_ticktime sooner the next time",
-        "senders stand still until the connection is given up, by default after 45 to 75 s; a larger buffer \
-         only delays that",
-        "the bytes in the queue must change, and fall to 0",
-    ))
+    let (severity, title) = match is_certain {
+        true => (STALLED, format!("Distribution connection to {node} stalled for {seconds:.0} s")),
+        false => (POSSIBLY_STALLED, format!("Connection to {node} possibly stalled for {seconds:.0} s")),
+    };
+    Draft::new(severity, title)
+        .detail(format!(
+            "{} bytes in its socket queue, unchanged in {samples} samples",
+            text::number(bytes as f64)
+        ))
+        .about(Subject::Node { name: node.to_owned() })
+        .costs(Cost::DelaySeconds(seconds))
+        .because(
+            Evidence::number("socket queue", bytes as f64, Unit::Bytes)
+                .with_text("up to +zdbbl more in the distribution buffer, which the VM does not expose"),
+        )
+        .because(Evidence::number("samples with this queue length", f64::from(samples), Unit::Count))
+        .because_some(limit(period))
+        .because_some(rate.map(|rate| Evidence::number("processes suspended", rate, Unit::PerSecond)))
+        .because_some(suspended.map(|process| {
+            Evidence::number("queue length of a suspended process", process.queue_max as f64, Unit::Count)
+                .with_text(process.title())
+        }))
+        .but_if(
+            !is_certain,
+            "equal messages may leave equal rests in a connection that moves: record for longer (--for 40s)",
+        )
+        .but("the other node may be paused (snapshot of its machine, debugger); the connection ends after net_ticktime")
+        .fix(remedy::of(
+            period,
+            "kernel.net_ticktime",
+            "check the other node (frozen? out of CPU or memory?) and the network; erlang:disconnect_node/1 \
+             frees the senders at once, a shorter net_ticktime sooner the next time",
+            "senders wait until the connection is given up, by default after 45 to 75 s; a larger buffer only delays that",
+            "the bytes in the queue change, and fall to 0",
+        ))
 }
 
-/// A process that was suspended, if it hardly ever runs although messages wait for it.
-fn stands_in_sends<'a>(period: &'a Period, subject: &str) -> Option<&'a ProcessUse> {
+/// The process, if it was suspended when sampled and hardly ever runs although messages wait for it.
+fn always_suspended<'a>(period: &'a Period, subject: &str) -> Option<&'a ProcessUse> {
     let process = period.process(Subject::process(subject).pid()?)?;
     let is_suspended = process.row.as_ref().is_some_and(|row| row.status.as_deref() == Some("suspended"));
-    let hardly_runs = stack::wanted_to_run(process).is_some_and(|share| share <= HARDLY_RUNS);
+    let hardly_runs = stack::wanted_to_run(process).is_some_and(|share| share <= MAX_RUNNING_SHARE);
     (is_suspended && hardly_runs && process.queue_max > 0).then_some(process)
 }
 
 /// Processes that are suspended again and again.
-fn bursts(period: &Period, told: &Told<'_>, severity: f64, stands: Option<&ProcessUse>) -> Draft {
+fn suspensions(
+    period: &Period,
+    events: &Told<'_>,
+    severity: f64,
+    always_suspended: Option<&ProcessUse>,
+) -> Draft {
     let fullest = period
         .entities(Group::Dist)
         .into_iter()
         .filter_map(|node| Some((period.stat(&metrics::DIST_QUEUE, node).ok()?.max, node)))
         .max();
-    let larger = period
+    let larger_kb = period
         .fact_number(facts::DIST_BUF_BUSY_LIMIT)
         .ok()
         .map(|bytes| bytes / 1024)
-        .map(|kilobytes| (kilobytes, kilobytes.max(1_024).saturating_mul(8).min(LARGE_KB)))
-        .filter(|(now, larger)| *larger >= now.saturating_mul(WORTH_TIMES))
+        .map(|kilobytes| (kilobytes, kilobytes.max(1_024).saturating_mul(8).min(MAX_BUFFER_KB)))
+        .filter(|(now, larger)| *larger >= now.saturating_mul(MIN_BUFFER_FACTOR))
         .map(|(_, larger)| larger);
-    // One that sends most of it sends more at a time than the channel takes.
-    let sender =
-        told.culprit.as_ref().filter(|culprit| culprit.count as f64 >= MOST_OF_IT * culprit.of as f64);
+    // A process with most of the suspensions sends more at once than the connection takes.
+    let sender = events
+        .culprit
+        .as_ref()
+        .filter(|culprit| culprit.count as f64 >= MIN_SENDER_SHARE * culprit.of as f64);
     let sent = fullest.and_then(|(_, node)| period.rate(&metrics::DIST_OUTPUT, node).ok());
     let received = fullest.and_then(|(_, node)| period.rate(&metrics::DIST_INPUT, node).ok());
-    let draft = Draft::new(
-        severity,
-        match (stands, &sender, &fullest) {
-            (Some(process), _, Some((_, node))) => format!(
-                "{} is suspended in sends to {node} nearly all the time (busy distribution port)",
-                process.title()
-            ),
-            (None, Some(Culprit { subject, .. }), Some((_, node))) => format!(
-                "{subject} sends more to {node} at a time than the channel takes: suspended {:.1} times a second (busy distribution port)",
-                told.rate
-            ),
-            _ => format!(
-                "{:.1} times a second a process had to wait because the channel to another node was full",
-                told.rate
-            ),
-        },
-    )
-    .costs(stands.map(|process| Cost::Waiting(process.queue_max as f64)))
-    .signals(fullest.map(|(_, node)| Signal::WaitsFor(Subject::Node { name: node.to_owned() })))
-    .because(Evidence::number("processes suspended", told.rate, Unit::PerSecond).against_scale(RATE.of(period)))
-    .because_some(fullest.map(|(bytes, node)| {
-        Evidence::number("most that was seen in a socket's queue", bytes as f64, Unit::Bytes)
-            .with_text(format!("for {node}; up to +zdbbl more wait before it"))
-    }))
-    .because_some(limit(period))
-    .because_some(sent.map(|rate| Evidence::number("bytes sent to that node in a second", rate, Unit::Bytes)))
-    .because_some(received.map(|rate| Evidence::number("bytes received from it in a second", rate, Unit::Bytes)));
+    let rate = text::rate(events.rate);
+    let (title, pid) = match (always_suspended, &sender) {
+        (Some(process), _) => {
+            let name = text::name(&process.subject());
+            (format!("{name} nearly always suspended: busy distribution port"), Some(process.pid.clone()))
+        }
+        (None, Some(Culprit { subject, .. })) => {
+            let subject = Subject::process(subject);
+            let title = format!("{} suspended {rate}/s: busy distribution port", text::name(&subject));
+            (title, subject.pid().map(str::to_owned))
+        }
+        (None, None) => (format!("Processes suspended {rate}/s: busy distribution port"), None),
+    };
+    let draft = Draft::new(severity, title)
+        .detail(pid.unwrap_or_default())
+        .detail(fullest.map_or_else(String::new, |(_, node)| format!("sends to {node}")))
+        .detail(
+            sent.map_or_else(String::new, |sent| format!("{} kB/s sent", text::number((sent / 1e3).round()))),
+        )
+        .costs(always_suspended.map(|process| Cost::Waiting(process.queue_max as f64)))
+        .signals(fullest.map(|(_, node)| Signal::WaitsFor(Subject::Node { name: node.to_owned() })))
+        .because(
+            Evidence::number("processes suspended", events.rate, Unit::PerSecond)
+                .against_scale(RATE.of(period)),
+        )
+        .because_some(fullest.map(|(bytes, node)| {
+            Evidence::number("longest socket queue", bytes as f64, Unit::Bytes)
+                .with_text(format!("to {node}; up to +zdbbl more in the distribution buffer"))
+        }))
+        .because_some(limit(period))
+        .because_some(
+            sent.map(|rate| Evidence::number("bytes sent to that node a second", rate, Unit::Bytes)),
+        )
+        .because_some(
+            received.map(|rate| Evidence::number("bytes received from it a second", rate, Unit::Bytes)),
+        );
     let (change, why) = match &sender {
         Some(_) => (
-            "send what has changed, not the whole state, or in parts with a pause, or only what the other node asks for",
-            "it fills the channel faster than the other node reads, and all others that send to that node wait with it",
+            "send what has changed, not the whole state, or parts with pauses, or only what the other node asks for",
+            "it fills the connection faster than the other node reads, and every sender to that node waits with it",
         ),
         None => (
-            "send less at a time to other nodes: smaller messages, parts, or only what is asked for; where a process must not stand still, \
-             erlang:send/3 with nosuspend, which returns at once when the channel is full, and drop or keep the message",
-            "one channel carries everything between two nodes, and large messages hold up the small ones",
+            "send less at once to other nodes: smaller messages, or only what is asked for; where a process must not \
+             be suspended, erlang:send/3 with nosuspend, and drop or keep the message",
+            "one connection carries everything between two nodes, and large messages delay small ones",
         ),
     };
     let prove = "busy_dist_port events, and p99 of calls between the nodes";
-    told.blame(draft).fix(remedy::of(period, "code.back_pressure", change, why, prove)).fix_if(
-        larger.is_some() && stands.is_none(),
+    events.blame(draft).fix(remedy::of(period, "code.back_pressure", change, why, prove)).fix_if(
+        larger_kb.is_some() && always_suspended.is_none(),
         || {
-            let kilobytes = larger.unwrap_or_default();
+            let kilobytes = larger_kb.unwrap_or_default();
             remedy::of(
                 period,
                 "+zdbbl",
-                &format!("+zdbbl {kilobytes} ({} MB for each channel), if it comes in bursts that have to be", kilobytes / 1024),
-                "so much may wait before senders are suspended; where more is sent all the time than the other node reads, it fills up as well",
+                &format!("+zdbbl {kilobytes} ({} MB per connection), for bursts", kilobytes / 1024),
+                "senders are suspended later; it fills up as well if more is sent all the time than the other node reads",
                 "busy_dist_port events and memory under the same load, on both nodes",
             )
         },

@@ -1,7 +1,7 @@
-//! BT087: a supervisor works all the time, and hardly starts a child.
+//! BT087: a supervisor is busy and hardly starts a child.
 //!
 //! `which_children`, `count_children` and `terminate_child` go through all children, and `which_children` copies a list of them to the caller.
-//! A supervisor that is asked at each request holds up each start of a child as well.
+//! A supervisor that is called on each request delays the start of each child as well.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Subject,
@@ -12,13 +12,14 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::counts::{largest_first, listed};
 use crate::signals::{stack, supervisors};
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT087"),
     name: "busy-supervisor",
     question: "Is a supervisor busy with other things than starting children?",
-    confirm: "the code that calls which_children or count_children of this supervisor, or goes through its children to find one: how often it does so in a second",
+    confirm: "find the code that calls which_children or count_children of this supervisor: it does so many times a second",
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::SCHEDULER_ACTIVE, &metrics::SPAWNED],
     account: Account::CpuUsed,
     confidence: Confidence::Inferred,
@@ -28,7 +29,6 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Its share of all reductions.
 const SHARE: Threshold = Threshold::new(
     "busy-supervisor.reductions_share",
     "share of all reductions that a supervisor does beside starting children",
@@ -40,39 +40,38 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Less work than this is nobody's trouble yet, in cores of all processes (judgement).
-const WORTH_CORES: f64 = 0.1;
+/// A node that does less work is not judged, in cores of all processes (judgement).
+const MIN_CORES: f64 = 0.1;
 
 /// Callers that are named.
 const MAX_CALLERS: usize = 3;
 
-/// What starting a child, and noticing its end, may take a supervisor, in reductions (judgement; some hundreds for a child without
-/// arguments).
+/// Reductions that the start and the end of a child may cost a supervisor (judgement; some hundreds for a child without arguments).
 const REDUCTIONS_PER_CHILD: f64 = 2_000.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let total = view::all_reductions(period)?.max(1.0);
     let active = view::activity(period, kind::SCHEDULER)?.cores();
     let started = view::spawn_rate(period)? * period.seconds();
-    let mut most = 0.0_f64;
+    let mut max_share = 0.0_f64;
     let mut drafts = Vec::new();
     for process in &period.processes {
         let Some(row) = process.row.as_ref().filter(|row| supervisors::is_supervisor(row)) else { continue };
-        // A start may copy much: of one that starts children it has to be seen.
+        // A start may copy large arguments, so a supervisor that starts children must have been seen listing them.
         if supervisors::starts(period, row) > 0 && !supervisors::lists_children(process) {
             continue;
         }
-        // All new processes may be its children, and each end of one with an error is a start more.
+        // All new processes may be its children, and each crash of a child is one more start.
         let children = started + supervisors::crashes(period, row) as f64;
-        let asked = process.reductions as f64 - REDUCTIONS_PER_CHILD * children;
-        let share = (asked / total).clamp(0.0, 1.0);
-        most = most.max(share);
-        let severity = SHARE.of(period).severity(share).filter(|_| active >= WORTH_CORES);
+        let other_work = process.reductions as f64 - REDUCTIONS_PER_CHILD * children;
+        let share = (other_work / total).clamp(0.0, 1.0);
+        max_share = max_share.max(share);
+        let severity = SHARE.of(period).severity(share).filter(|_| active >= MIN_CORES);
         drafts.extend(severity.map(|severity| describe(period, process, row, share, active, severity)));
     }
     Ok(Judgement::found_or_healthy(
         drafts,
-        format!("no supervisor does more than {:.0} % of the work beside starting children", 100.0 * most),
+        format!("supervisors: at most {:.0} % of the work beside starting children", 100.0 * max_share),
     ))
 }
 
@@ -85,40 +84,44 @@ fn describe(
     severity: f64,
 ) -> Draft {
     let callers = callers(period, &process.pid);
-    let by = callers.first().map(|(caller, _)| format!(", by {caller}")).unwrap_or_default();
-    Draft::new(
-        severity,
-        format!(
-            "supervisor {} does {:.0} % of the node's work, and not by starting children: most likely it is asked for them again and again{by}",
-            process.title(),
-            100.0 * share
-        ),
-    )
-    .about(Subject::process(&process.title()))
-    .costs(Cost::CpuCores(share * active))
-    .because(
-        Evidence::number("its share of all reductions, beside starting children", share, Unit::Ratio)
-            .against_scale(SHARE.of(period)),
-    )
-    .because(Evidence::number("new processes of the node", view::spawn_rate(period).unwrap_or(0.0), Unit::PerSecond))
-    .because_some(stack::evidence(process))
-    .because_some((!callers.is_empty()).then(|| {
-        Evidence::text("sampled processes that wait for its answer, by code", listed(&callers, MAX_CALLERS))
-    }))
-    .but_if(
-        supervisors::starts(period, row) > 0,
-        format!("it does start children: {REDUCTIONS_PER_CHILD:.0} reductions are left out for each new process of the node"),
-    )
-    .fix(remedy::of(
-        period,
-        "code.index_of_children",
-        "keep an index from what is searched for to the pid (a via name, Registry, or an ETS table that the child writes in its init), and a counter in place of count_children",
-        "a look-up by key takes a microsecond however many children there are; which_children copies a list of all to the caller, and no child is started meanwhile",
-        "reductions a second of the supervisor, and CPU per request, under the same load",
-    ))
+    let subject = Subject::process(&process.title());
+    let spawn_rate = view::spawn_rate(period).unwrap_or(0.0);
+    let title = format!(
+        "Supervisor {} does {:.0} % of the work, likely which_children calls",
+        text::name(&subject),
+        100.0 * share
+    );
+    Draft::new(severity, title)
+        .detail(format!("{}, {} cores", process.pid, text::cores(share * active)))
+        .detail(callers.first().map(|(caller, _)| format!("called by {caller}")).unwrap_or_default())
+        .detail(format!("the node starts {} processes/s", text::rate(spawn_rate)))
+        .about(subject)
+        .costs(Cost::CpuCores(share * active))
+        .because(
+            Evidence::number("share of reductions without child starts", share, Unit::Ratio)
+                .against_scale(SHARE.of(period)),
+        )
+        .because(Evidence::number("spawn rate of the node", spawn_rate, Unit::PerSecond))
+        .because_some(stack::evidence(process))
+        .because_some(
+            (!callers.is_empty()).then(|| Evidence::text("callers that wait for it", listed(&callers, MAX_CALLERS))),
+        )
+        .but_if(
+            supervisors::starts(period, row) > 0,
+            format!(
+                "it does start children: {REDUCTIONS_PER_CHILD:.0} reductions were subtracted for each new process of the node"
+            ),
+        )
+        .fix(remedy::of(
+            period,
+            "code.index_of_children",
+            "keep an index from key to pid (a via name, Registry, or an ETS table that the child writes in its init), and a counter in place of count_children",
+            "a lookup by key takes a microsecond for any number of children; which_children copies a list of all, and no child starts meanwhile",
+            "reductions a second of the supervisor, and CPU per request, under the same load",
+        ))
 }
 
-/// The code of the program that waits for it in sampled processes, and how often, the most frequent first.
+/// The application's functions in which sampled processes wait for the supervisor, with their counts, the most frequent first.
 fn callers<'p>(period: &'p Period, pid: &str) -> Vec<(&'p str, i64)> {
     largest_first(period.stands.places.iter().filter_map(|place| {
         let waiting = place.on.iter().find(|on| on.who == pid)?;

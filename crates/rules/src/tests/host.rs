@@ -289,12 +289,15 @@ fn a_machine_that_spends_more_credits_than_it_earns_is_told() {
     assert_eq!(entries(&spinning), ["+sbwt", "host.instance_type"]);
     let spent = finding(&burstable("t3.medium").with(|n| n.steal = 0.4), "BT036");
     assert_eq!(spent.level, Level::Warning, "its default is the unlimited mode");
-    assert!(spent.title.contains("seem to be spent"), "{}", spent.title);
+    assert!(spent.title.starts_with("t3.medium is likely out of CPU credits"), "{}", spent.title);
     // By default one family is charged what it has not earned, and the other one is slowed down.
-    assert!(spends.title.contains("spent the rest is charged, unless"), "{}", spends.title);
-    assert!(spent.against.iter().any(|against| against.contains("takes the CPU for others")), "{spent:#?}");
+    assert!(spends.detail.starts_with("without credits the rest is charged"), "{}", spends.detail);
+    assert!(
+        spent.against.iter().any(|against| against.contains("takes the CPU for other guests")),
+        "{spent:#?}"
+    );
     let older = finding(&burstable("t2.medium"), "BT036");
-    assert!(older.title.contains("spent it is slowed down, unless"), "{}", older.title);
+    assert!(older.detail.starts_with("without credits it is slowed down"), "{}", older.detail);
     let spent = finding(&burstable("t2.medium").with(|n| n.steal = 0.4), "BT036");
     assert_eq!((spent.level, spent.against.len()), (Level::Critical, 0), "{spent:#?}");
     // Who uses less than the baseline has credits, whatever neighbours take.
@@ -302,7 +305,7 @@ fn a_machine_that_spends_more_credits_than_it_earns_is_told() {
         burstable("t2.medium").with(|n| (n.active, n.cpu, n.foreign, n.steal) = (0.13, 0.13, 0.08, 0.4));
     let below = finding(&below, "BT036");
     assert_eq!(below.level, Level::Notice, "{below:#?}");
-    assert!(!below.title.contains("seem to be spent"), "{}", below.title);
+    assert!(!below.title.contains("out of CPU credits"), "{}", below.title);
     // Others do not tell their type.
     for model in ["Microsoft Corporation Virtual Machine", "Google Compute Engine", "Xen HVM domU"] {
         let untold = node().with(|n| n.facts.push((facts::MACHINE, model.to_owned())));

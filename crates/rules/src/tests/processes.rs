@@ -238,7 +238,7 @@ fn slices_of_native_code_that_blocks_are_no_waits_for_locks() {
 }
 
 #[test]
-fn who_stands_in_sends_to_another_node_explains_its_queue() {
+fn a_process_suspended_in_sends_to_another_node_explains_its_queue() {
     let rarely = happens("busy_dist_port", 0, "copy (<0.77.0>)").with(|n| {
         n.busiest = vec![Busy {
             queue: (20_000, 100),
@@ -255,7 +255,7 @@ fn who_stands_in_sends_to_another_node_explains_its_queue() {
     let sends = found("BT018").expect("it");
     assert_eq!((sends.level, sends.subject_text().as_deref()), (Level::Warning, Some("copy (<0.77.0>)")));
     assert_eq!(found("BT006").and_then(|queue| queue.follows).map(|of| of.code.0), Some("BT018"));
-    // One that runs again meanwhile is told by how often it was stopped.
+    // One that runs in between is judged by its rate of suspensions.
     let runs = rarely.with(|n| n.busiest[0].runnable_of_10 = 8);
     assert_eq!(finding(&runs, "BT018").level, Level::Notice);
 }
@@ -301,7 +301,7 @@ fn a_large_heap_is_worth_a_notice_before_it_holds_anybody_up() {
 }
 
 #[test]
-fn processes_that_wait_for_another_node_are_found() {
+fn processes_suspended_by_a_busy_distribution_port_are_found() {
     let many = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
         n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();
         n.facts.push((facts::DIST_BUF_BUSY_LIMIT, "1048576".to_owned()));
@@ -329,34 +329,34 @@ fn processes_that_wait_for_another_node_are_found() {
     assert!(limit(65_536).remedies[1].change.starts_with("+zdbbl 131072 "));
 }
 
-/// Looks at a channel whose output the VM counts.
-fn counted<const N: usize>(looks: [(i64, i64); N]) -> Vec<Channel> {
-    looks.map(|(queue, output)| Channel { queue, output }).to_vec()
+/// Samples of a distribution connection whose output the VM counts.
+fn counted<const N: usize>(samples: [(i64, i64); N]) -> Vec<Channel> {
+    samples.map(|(queue, output)| Channel { queue, output }).to_vec()
 }
 
-/// The same on VMs that do not: there is what the nodes have said when they met.
+/// The same on VMs that do not: their output is that of the handshake.
 fn uncounted<const N: usize>(queues: [i64; N]) -> Vec<Channel> {
     queues.map(|queue| Channel { queue, output: 101 }).to_vec()
 }
 
 #[test]
-fn a_channel_on_which_nothing_moves_is_found_without_events() {
-    let stands = node().with(|n| n.channel = counted([(85_342, 4_470_246), (85_342, 4_470_246)]));
-    let found = finding(&stands, "BT018");
+fn a_stalled_distribution_connection_is_found_without_events() {
+    let stalled = node().with(|n| n.channel = counted([(85_342, 4_470_246), (85_342, 4_470_246)]));
+    let found = finding(&stalled, "BT018");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Critical, Some("other@host")));
-    assert_eq!(found.title, "the channel to other@host stands still: for 10 s that node has taken nothing");
+    assert_eq!(found.title, "Distribution connection to other@host stalled for 10 s");
     assert_eq!(entries(&found), ["kernel.net_ticktime"]);
-    // Also where somebody else is told of the events.
-    let unheard = stands.clone().with(|n| n.without.push(&metrics::EVENT_COUNT));
+    // Also if another system monitor receives the events.
+    let unheard = stalled.clone().with(|n| n.without.push(&metrics::EVENT_COUNT));
     assert_eq!(finding(&unheard, "BT018").level, Level::Critical);
     // Or where others are suspended all the time.
     let busy = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
         n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();
-        n.channel.clone_from(&stands.channel);
+        n.channel.clone_from(&stalled.channel);
     });
     assert_eq!(entries(&finding(&busy, "BT018")), ["kernel.net_ticktime"]);
-    // Who waits is named, where it has messages.
-    let server = stands.with(|n| {
+    // A suspended process with messages is named.
+    let server = stalled.with(|n| {
         n.busiest = vec![Busy {
             queue: (900, 10),
             row: row(|r| {
@@ -371,18 +371,18 @@ fn a_channel_on_which_nothing_moves_is_found_without_events() {
         found.evidence.iter().any(|evidence| evidence.text.as_deref() == Some("relay (<0.77.0>)")),
         "{found:#?}"
     );
-    // Only the end counts: it has moved before.
+    // Only the end counts: the connection moved before.
     let now = node().with(|n| {
         n.seconds = 30;
         n.channel = counted([(85_342, 400_000), (85_342, 500_000), (9, 600_000), (9, 600_000)]);
     });
-    assert!(finding(&now, "BT018").title.ends_with("for 10 s that node has taken nothing"));
+    assert!(finding(&now, "BT018").title.ends_with("stalled for 10 s"));
 }
 
 #[test]
-fn a_channel_that_moves_is_no_standing_one_whatever_rests_in_its_queue() {
+fn a_distribution_connection_that_moves_is_not_stalled_whatever_its_queue_holds() {
     for moves in [
-        // As many bytes were handed to it as have left it.
+        // As many bytes were queued as were sent.
         counted([(85_342, 4_470_246), (85_342, 4_570_246)]),
         counted([(85_342, 4_470_246), (85_342, 4_470_246), (85_342, 4_470_250)]),
         counted([(85_342, 4_470_246), (21_000, 4_470_246)]),
@@ -393,20 +393,20 @@ fn a_channel_that_moves_is_no_standing_one_whatever_rests_in_its_queue() {
     ] {
         assert_healthy(&node().with(|n| n.channel = moves), "BT018");
     }
-    // For a moment every channel stands.
+    // Every connection stalls for a moment.
     let moment = counted([(85_342, 4_470_246), (85_342, 4_470_246)]);
     assert_healthy(&node().with(|n| (n.seconds, n.channel) = (4, moment)), "BT018");
 }
 
 #[test]
-fn where_the_vm_does_not_count_what_it_sends_a_few_equal_looks_are_no_proof() {
+fn a_few_equal_samples_are_no_proof_of_a_stall_if_the_vm_does_not_count_output() {
     let found = finding(&node().with(|n| n.channel = uncounted([85_342; 2])), "BT018");
     assert_eq!((found.level, found.against.len()), (Level::Warning, 2));
-    assert!(found.title.contains("seems to stand still"), "{}", found.title);
+    assert!(found.title.contains("possibly stalled"), "{}", found.title);
     assert_eq!(finding(&node().with(|n| n.channel = uncounted([85_342; 3])), "BT018").level, Level::Warning);
     let long = node().with(|n| (n.seconds, n.channel) = (30, uncounted([85_342; 4])));
     assert_eq!(finding(&long, "BT018").level, Level::Critical);
-    // Where many are suspended all the time, channels move.
+    // If many processes are suspended all the time, connections move.
     let busy = happens("busy_dist_port", 0, "sender (<0.9.0>)").with(|n| {
         n.events = std::iter::repeat_n(n.events[0].clone(), 10).collect();
         n.channel = uncounted([85_342; 2]);
@@ -415,17 +415,17 @@ fn where_the_vm_does_not_count_what_it_sends_a_few_equal_looks_are_no_proof() {
 }
 
 #[test]
-fn how_long_a_channel_has_stood_is_told_by_all_looks_of_a_long_recording() {
-    // The trace that is kept has no point for the look in which it moved.
-    let mut looks = uncounted([85_342; 501]);
-    looks[496].queue = 9_000;
-    let found = finding(&node().with(|n| (n.seconds, n.channel) = (5_000, looks)), "BT018");
+fn the_length_of_a_stall_comes_from_all_samples_of_a_long_recording() {
+    // The thinned trace has no point for the sample in which the connection moved.
+    let mut samples = uncounted([85_342; 501]);
+    samples[496].queue = 9_000;
+    let found = finding(&node().with(|n| (n.seconds, n.channel) = (5_000, samples)), "BT018");
     assert_eq!(found.level, Level::Critical);
     assert!(found.title.contains("for 30 s"), "{}", found.title);
 }
 
 #[test]
-fn a_channel_without_back_pressure_is_not_called_healthy() {
+fn a_distribution_connection_without_back_pressure_is_not_called_healthy() {
     let unbounded = node().with(|n| n.facts.push((facts::ASYNC_DIST, "true".to_owned())));
     assert!(matches!(outcome(&unbounded.period(), "BT018"), Outcome::NotJudged { .. }));
     assert_healthy(&node().with(|n| n.facts.push((facts::ASYNC_DIST, "false".to_owned()))), "BT018");

@@ -311,17 +311,17 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_told() {
     assert_healthy(&bound().with(|n| n.voluntary_switches = 20_000), "BT049");
     // A little waiting is told as such.
     let little = finding(&bound().with(|n| (n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.07, 20)), "BT049");
-    assert!(little.level == Level::Notice && little.title.contains("that others use"), "{}", little.title);
+    assert!(little.level == Level::Notice && little.title.contains("beside idle CPUs"), "{}", little.title);
     // What the quota stops waits, bound or not; and idle CPUs may be none of those that the VM may use.
     let throttled = bound().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(500), 5, 0.8));
-    assert!(finding(&throttled, "BT049").title.contains("no CPUs of its own"));
+    assert!(finding(&throttled, "BT049").title.contains("not the VM's alone"));
     let set = fact(fact(bound(), facts::HOST_CPUS, "64"), facts::CPUS_ALLOWED, "0-1");
     let found = finding(&set, "BT049");
-    assert!(found.level == Level::Notice && found.title.contains("that others use"), "{found:#?}");
+    assert!(found.level == Level::Notice && found.title.contains("beside idle CPUs"), "{found:#?}");
     // Not the VM's own CPUs.
     let risk = finding(&bound().with(|n| (n.wait, n.quota) = (0.001, Some(1_000))), "BT049");
     assert_eq!(risk.level, Level::Notice);
-    assert!(risk.title.contains("no CPUs of its own"), "{}", risk.title);
+    assert!(risk.title.contains("not the VM's alone"), "{}", risk.title);
     let part = fact(bound().with(|n| n.wait = 0.001), facts::HOST_CPUS, "8");
     assert_eq!(finding(&part, "BT049").level, Level::Notice);
     assert_healthy(&node().with(|n| n.wait = 0.3), "BT049");
