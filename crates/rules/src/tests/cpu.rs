@@ -49,7 +49,7 @@ fn cpu_without_activity_is_busy_waiting() {
     // With the flags that the VM has by itself, and CPUs that nobody else wants, it takes nothing from anybody.
     let by_itself = spinning().with(|n| n.facts.clear());
     assert_eq!(super::finding(&by_itself, "BT001").level, Level::Notice);
-    assert_eq!(finding.cost(), value(&finding, "busy waiting, sleep and wake-up apart").map(Cost::CpuCores));
+    assert_eq!(finding.cost(), value(&finding, "busy wait, without sleep and wake-up").map(Cost::CpuCores));
     assert_eq!(entries(&finding), ["+sbwt"]);
     // Work is not.
     assert_healthy(&node(), "BT001");

@@ -39,10 +39,8 @@ fn follows(finding: &Finding) -> Option<&'static str> {
 fn programs_that_have_the_cpu_are_named_with_who_starts_them_and_explain_the_wait() {
     let found = finding(&converting(), "BT060");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.limit_programs"]));
-    assert_eq!(
-        found.title,
-        "programs that the node started (convert 1.30) take 1.40 of 2.00 cores, by thumbs (<0.99.0>), in thumbs:make/2"
-    );
+    assert_eq!(found.title, "External programs use 1.4 of 2.0 cores, most by convert");
+    assert_eq!(found.detail, "convert 1.30; started by thumbs (<0.99.0>), in thumbs:make/2");
     assert_eq!(found.subject_text().as_deref(), Some("thumbs (<0.99.0>)"));
     assert!(
         matches!(found.cost(), Some(Cost::CpuCores(cores)) if (cores - 1.4).abs() < 0.01),
@@ -85,8 +83,9 @@ fn short_programs_are_told_by_their_number() {
         (found.level, entries(&found)),
         (Level::Warning, vec!["code.fewer_programs", "code.no_shell"])
     );
-    assert!(found.title.starts_with("the node starts 300 programs a second, by thumbs"), "{}", found.title);
-    assert_eq!(value(&found, "CPU for each of them"), Some(0.6 / 300.0));
+    assert!(found.title.starts_with("Node starts 300 external programs/s"), "{}", found.title);
+    assert!(found.detail.starts_with("started by thumbs"), "{}", found.detail);
+    assert_eq!(value(&found, "CPU per program"), Some(0.6 / 300.0));
     // Nobody was seen at it: the program is named.
     let unseen = short.clone().with(|n| n.busiest.clear());
     let found = finding(&unseen, "BT060");

@@ -33,9 +33,10 @@ fn pictures() -> Node {
 }
 
 #[test]
-fn blocks_a_little_too_large_to_share_a_carrier_are_told() {
+fn blocks_a_little_above_the_singleblock_threshold_are_found() {
     let found = finding(&pictures(), "BT045");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("binary_alloc")));
+    assert_eq!(found.title, "binary_alloc: 200 blocks of 586 kB, each in its own carrier");
     assert_eq!(entries(&found), ["+M<S>sbct", "system_flag.erts_alloc_sbct"]);
     assert!(found.remedies[0].change.contains("+MBsbct 2048 +MBlmbcs 20480"), "{}", found.remedies[0].change);
     assert!(
@@ -52,7 +53,7 @@ fn blocks_a_little_too_large_to_share_a_carrier_are_told() {
         (n.allocators[1].segments_asked, n.segments) = (20, (20, 20));
     });
     let found = finding(&idle, "BT045");
-    let share = evidence(&found, "CPU that this takes, of what the VM uses").and_then(|of| of.value);
+    let share = evidence(&found, "cost of mapping, share of CPU used").and_then(|of| of.value);
     assert!(share.is_some_and(|share| share > 0.1) && found.level == Level::Notice, "{share:?}");
     let many = pictures().with(|n| n.allocators[1].sbcs = [30_000, 18_450 * MB, 30_000, 18_000 * MB]);
     assert_eq!(finding(&many, "BT045").level, Level::Warning);
@@ -60,7 +61,7 @@ fn blocks_a_little_too_large_to_share_a_carrier_are_told() {
     let many = fact(many, facts::SCHEDULERS, "2");
     let few = finding(&many, "BT045");
     assert_eq!(few.level, Level::Notice);
-    assert_eq!(evidence(&few, "mappings that they make at most").and_then(|of| of.value), Some(768.0));
+    assert_eq!(evidence(&few, "mappings made by them, maximum").and_then(|of| of.value), Some(768.0));
     let more = |most: &str| fact(many.clone(), facts::EMU_ARGS, &format!(r#"["-MBmmsbc","{most}"]"#));
     assert_eq!(finding(&more("100000"), "BT045").level, Level::Warning);
     // And no more than the process has, which the kernel counts.
@@ -76,7 +77,7 @@ fn blocks_a_little_too_large_to_share_a_carrier_are_told() {
 }
 
 #[test]
-fn carriers_hardly_larger_than_their_blocks_are_told() {
+fn carriers_hardly_larger_than_their_blocks_are_found() {
     let small = |args: &str| {
         let node = node().with(|n| {
             n.resident = 400 * MB;
