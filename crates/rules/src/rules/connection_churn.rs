@@ -1,8 +1,7 @@
-//! BT083: a listener accepts many connections that live for seconds only, so that setting them up is much of the work.
+//! BT083: a listener accepts many connections that live only seconds, so that setting them up is much of the work.
 //!
-//! By Little's law the mean life is the number of open connections divided by those accepted in a second; but where some stay and others are
-//! gone before they can be seen, these are short. Who closes first is known from the kernel: only on that side does the socket stay in
-//! TIME_WAIT.
+//! By Little's law the mean life is the number of open connections divided by the accept rate; but if some stay and others end between two
+//! samples, the latter are short-lived. The kernel shows which side closes first: only there does the socket stay in TIME_WAIT.
 
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Signal, Subject, Threshold,
@@ -13,13 +12,14 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::connection_setup;
 use crate::signals::products;
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT083"),
     name: "connection-churn",
     question: "Do connections live so short that setting them up is much of the work?",
-    confirm: "ss -tan state time-wait: entries with the listener's port as local port were closed by the node; their number / 60 s is the rate",
+    confirm: "run ss -tan state time-wait: entries with the listener's port as local port were closed by the node; their number / 60 s is the rate",
     needs: &[&metrics::TCP_LOOKED_AT],
     account: Account::CpuUsed,
     confidence: Confidence::Inferred,
@@ -30,43 +30,43 @@ pub const RULE: Rule = Rule {
 
 const ACCEPTED: Threshold = Threshold::new(
     "connection-churn.accepted_per_s",
-    "connections accepted a second that live for seconds",
+    "connections accepted a second that live only seconds",
     Scale {
         notice: 20.0,
         warning: 100.0,
         critical: 1_000_000.0,
-        source: "judgement: a TLS handshake or a login costs 1 ms of CPU and more, so a hundred are a tenth of a core",
+        source: "judgement: a TLS handshake or a login costs at least 1 ms of CPU, so a hundred are a tenth of a core",
     },
 );
 
-/// Samples of the connections that say something: where there are many, they are taken every few seconds only.
+/// Fewer samples of the connections are not judged. If there are many connections, a sample is taken only every few seconds.
 const MIN_SAMPLES: u32 = 3;
 
-/// Connections that live for longer are healthy, in seconds (judgement: the usual idle time-outs and heartbeats are 30 s and more).
+/// Connections that live longer are healthy (judgement: the usual idle time-outs and heartbeats are 30 s and more).
 const MAX_LIFE_SECONDS: f64 = 30.0;
-/// Shorter ones may be single requests, as HTTP has them, in seconds (judgement). They are a notice at most, from the rate of a warning on.
+/// Shorter connections may be single requests, as in HTTP (judgement). They are a notice at most, from the rate of a warning on.
 const REQUEST_SECONDS: f64 = 1.0;
 
-/// So many of the accepted connections must end meanwhile: else clients come to stay (judgement).
-const ENDED: f64 = 0.5;
-/// From this share on the node is what closes them, and below the other one their peers are (judgement).
-const BY_NODE: f64 = 0.5;
-const BY_PEERS: f64 = 0.1;
+/// This share of the accepted connections must end in the period; otherwise clients came and stayed (judgement).
+const MIN_ENDED_SHARE: f64 = 0.5;
+/// From the first share on the node closes the connections, below the second its peers do (judgement).
+const BY_NODE_SHARE: f64 = 0.5;
+const BY_PEERS_SHARE: f64 = 0.1;
 
-/// Shares of the CPU that the node may use: of less nobody wins anything, from the other one on it is a warning (judgement).
-const WORTH_CPU: f64 = 0.05;
-const MUCH_CPU: f64 = 0.30;
+/// Shares of the CPU that the node may use: below the first nothing is reported, from the second on it is a warning (judgement).
+const MIN_CPU_SHARE: f64 = 0.05;
+const MIN_WARNING_CPU_SHARE: f64 = 0.30;
 
-/// Ended connections that say how long they live.
+/// Fewer ended connections say nothing about equal lives.
 const MIN_LIVES: i64 = 20;
-/// Lives are known to a second before and after. So many of all in three neighbouring seconds: nearly equal (judgement). Of lives spread
-/// evenly or by chance it would be half.
-const EQUAL: f64 = 0.85;
-/// Below this, in seconds, three neighbouring seconds say nothing.
+/// Lives are measured to within a second. Lives are equal if this share is in three neighbouring seconds (judgement); evenly or randomly
+/// distributed lives have half.
+const EQUAL_SHARE: f64 = 0.85;
+/// For shorter lives three neighbouring seconds say nothing.
 const MIN_EQUAL_SECONDS: i64 = 3;
 
-/// Where fewer of the accepted connections than this share are seen in any sample, most are gone between two samples (judgement: half).
-const SEEN: f64 = 0.5;
+/// If less than this share of the accepted connections is ever sampled, most end between two samples (judgement: half).
+const SAMPLED_SHARE: f64 = 0.5;
 
 /// One listening socket.
 struct Listener<'p> {
@@ -75,8 +75,8 @@ struct Listener<'p> {
     closed_per_s: Option<f64>,
     open: f64,
     life_seconds: f64,
-    /// That most are gone between two samples: those that are open are others.
-    is_seldom_seen: bool,
+    /// Whether most connections end between two samples: the open ones are others.
+    is_rarely_sampled: bool,
 }
 
 /// Connections that the node closed first.
@@ -84,13 +84,13 @@ fn closed_per_s(period: &Period, address: &str) -> Option<f64> {
     period.stat(&metrics::TCP_CLOSED, address).ok().map(|closed| closed.mean() / CLOSED_SECONDS)
 }
 
-/// Those that were seen, and those that were closed, are some of all.
+/// A lower bound, unless `all_per_s` is known: the sampled ones, and those that the node closed, are some of all.
 fn accepted_per_s(period: &Period, address: &str, all_per_s: Option<f64>) -> Option<f64> {
     let begun_per_s = period.rate(&metrics::TCP_BEGUN, address).ok()?;
     Some(all_per_s.unwrap_or(0.0).max(begun_per_s).max(closed_per_s(period, address).unwrap_or(0.0)))
 }
 
-/// Who closes first.
+/// The side that closes first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Closer {
     Node,
@@ -99,7 +99,7 @@ enum Closer {
 }
 
 impl<'p> Listener<'p> {
-    /// Of one whose connections end about as fast as they come.
+    /// `None` unless its connections end about as fast as they are accepted.
     fn of(period: &'p Period, address: &'p str, all_per_s: Option<f64>) -> Option<Self> {
         let accepted_per_s = accepted_per_s(period, address, all_per_s)?;
         let open = period.stat(&metrics::TCP_CONNECTIONS, address).ok()?;
@@ -107,28 +107,29 @@ impl<'p> Listener<'p> {
             return None;
         }
         let closed_per_s = closed_per_s(period, address);
-        let seen = period.rate(&metrics::TCP_BEGUN, address).ok()? / accepted_per_s;
-        // One that lives for a part of the time between two samples is seen with that probability.
+        let sampled = period.rate(&metrics::TCP_BEGUN, address).ok()? / accepted_per_s;
+        // A connection that lives for a part of the time between two samples is sampled with that probability.
         let between_seconds = period.seconds() / f64::from(open.samples - 1);
-        let life_seconds = match seen < SEEN {
-            true => seen * between_seconds,
+        let life_seconds = match sampled < SAMPLED_SHARE {
+            true => sampled * between_seconds,
             false => open.mean() / accepted_per_s,
         };
-        let grown_per_s = open.last.value.saturating_sub(open.first.value) as f64 / period.seconds();
-        (accepted_per_s > 0.0 && accepted_per_s - grown_per_s >= ENDED * accepted_per_s).then(|| Listener {
+        let growth_per_s = open.last.value.saturating_sub(open.first.value) as f64 / period.seconds();
+        let ended_per_s = accepted_per_s - growth_per_s;
+        (accepted_per_s > 0.0 && ended_per_s >= MIN_ENDED_SHARE * accepted_per_s).then(|| Listener {
             address,
             accepted_per_s,
             closed_per_s,
             open: open.mean(),
             life_seconds,
-            is_seldom_seen: seen < SEEN,
+            is_rarely_sampled: sampled < SAMPLED_SHARE,
         })
     }
 
     fn closer(&self) -> Closer {
         match self.closed_per_s {
-            Some(closed) if closed >= BY_NODE * self.accepted_per_s => Closer::Node,
-            Some(closed) if closed < BY_PEERS * self.accepted_per_s => Closer::Peers,
+            Some(closed) if closed >= BY_NODE_SHARE * self.accepted_per_s => Closer::Node,
+            Some(closed) if closed < BY_PEERS_SHARE * self.accepted_per_s => Closer::Peers,
             _ => Closer::Unknown,
         }
     }
@@ -138,14 +139,14 @@ impl<'p> Listener<'p> {
     }
 }
 
-/// The time for which [`metrics::TCP_CLOSED`] counts.
+/// The time that [`metrics::TCP_CLOSED`] covers.
 const CLOSED_SECONDS: f64 = 10.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let looked_at = period.stat(&metrics::TCP_LOOKED_AT, "")?;
     if looked_at.samples < MIN_SAMPLES {
         return Ok(Judgement::NotJudged {
-            reason: format!("connections were sampled {} times only", looked_at.samples),
+            reason: format!("only {} samples of the connections", looked_at.samples),
             next: "record for longer: --for 10s".to_owned(),
         });
     }
@@ -157,41 +158,39 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_recorded = |address: &&str| period.stat(&metrics::TCP_BEGUN, address).is_ok();
     if !own.is_empty() && !own.iter().any(is_recorded) {
         return Err(Missing {
-            what: "connections that were accepted, by listening socket".to_owned(),
+            what: "accepted connections by listening socket".to_owned(),
             why: "not recorded, or there are more than 2,048".to_owned(),
             next: "record the node with this version of beamtune: beamtune record TARGET".to_owned(),
         });
     }
-    // The kernel counts all that is accepted in the network namespace: known for a socket only where it is the only one.
+    // The kernel counts the whole network namespace: the number is only a socket's if there is no other.
     let sockets = period.stat(&metrics::LISTENING_SOCKETS, "").ok().map(|sockets| sockets.max);
     let is_alone = own.len() == 1 && sockets == Some(1);
     let all_per_s = period.rate(&metrics::PASSIVE_OPENS, "").ok().filter(|_| is_alone);
-    let most =
-        own.iter().filter_map(|address| accepted_per_s(period, address, all_per_s)).fold(0.0, f64::max);
+    let max = own.iter().filter_map(|address| accepted_per_s(period, address, all_per_s)).fold(0.0, f64::max);
     let listeners: Vec<Listener<'_>> =
         own.into_iter().filter_map(|address| Listener::of(period, address, all_per_s)).collect();
     let drafts = listeners.iter().filter_map(|listener| describe(period, listener)).collect();
     let in_namespace = period.rate(&metrics::PASSIVE_OPENS, "").ok();
-    let stays = if most < ACCEPTED.of(period).notice {
+    let reason = if max < ACCEPTED.of(period).notice {
         ""
     } else {
         ", which stay open, are single requests, or cost little CPU"
     };
+    let seen = text::rate(max);
     Ok(Judgement::found_or_healthy(
         drafts,
-        match in_namespace.filter(|all| *all >= most) {
-            // Whoever has accepted them.
+        match in_namespace.filter(|all| *all >= max) {
+            // Accepted by any program of the namespace.
             Some(all) if all < ACCEPTED.of(period).notice => {
-                format!(
-                    "all listening sockets of the network namespace accepted {all:.1} connections a second"
-                )
+                format!("connections accepted in the network namespace: {}/s", text::rate(all))
             }
             Some(all) => format!(
-                "{all:.1} connections a second were accepted in the network namespace; of those at one address of the node, at most {most:.1} \
-                 were seen{stays}"
+                "connections accepted in the network namespace: {}/s; sampled at one address of the node: at most {seen}/s{reason}",
+                text::rate(all)
             ),
             None => format!(
-                "at most {most:.1} connections a second were seen to be accepted at one address{stays}; how many shorter ones there are is not known"
+                "connections sampled at one address: at most {seen}/s{reason}; number of shorter ones unknown"
             ),
         },
     ))
@@ -202,18 +201,20 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
     let (active, capacity) = (view::activity(period, kind::SCHEDULER).ok()?, view::capacity(period).ok()?);
     let used = active.cores() / capacity.cores;
     let has_enough = listener.accepted_per_s >= ACCEPTED.of(period).warning;
-    if listener.life_seconds > MAX_LIFE_SECONDS || used < WORTH_CPU || listener.are_requests() && !has_enough
+    if listener.life_seconds > MAX_LIFE_SECONDS
+        || used < MIN_CPU_SHARE
+        || listener.are_requests() && !has_enough
     {
         return None;
     }
     let closer = listener.closer();
     let equal = equal_life(period, listener.address);
     let setup = connection_setup::of(period, listener.accepted_per_s);
-    let who = match (closer, equal) {
-        (Closer::Node, Some(_)) => "; a time-out closes them",
-        (Closer::Node, None) => "; the node closes them",
-        (Closer::Peers, Some(_)) => "; clients give up at that age",
-        (Closer::Peers, None) => "; clients close them",
+    let closed_by = match (closer, equal) {
+        (Closer::Node, Some(_)) => ", closed by a time-out",
+        (Closer::Node, None) => ", closed by the node",
+        (Closer::Peers, Some(_)) => ", then clients give up",
+        (Closer::Peers, None) => ", closed by clients",
         (Closer::Unknown, _) => "",
     };
     let life = match (listener.are_requests(), equal) {
@@ -221,11 +222,18 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
         (false, Some((seconds, _))) => view::duration_text(seconds as f64),
         (false, None) => view::duration_text(listener.life_seconds),
     };
+    let accepted = text::rate(listener.accepted_per_s);
     let mut draft = Draft::new(
         severity,
-        format!("{}: {:.0} connections/s live {}{who}", listener.address, listener.accepted_per_s, life),
+        format!("{}: {accepted} connections/s live {life}{closed_by}", listener.address),
     )
-    .minor_if(listener.are_requests() || closer != Closer::Node || used < MUCH_CPU)
+    .detail(equal.map_or_else(String::new, |(seconds, share)| {
+        format!("{:.0} % ended at an age of {seconds} s", share * 100.0)
+    }))
+    .detail(setup.as_ref().map_or_else(String::new, |setup| {
+        format!("{:.0} % of running samples set up connections ({})", setup.share * 100.0, setup.place)
+    }))
+    .minor_if(listener.are_requests() || closer != Closer::Node || used < MIN_WARNING_CPU_SHARE)
     .about(Subject::Socket { address: listener.address.to_owned() })
     .costs(setup.as_ref().map(|setup| Cost::CpuCores(setup.share * active.cores())))
     .because(
@@ -234,41 +242,33 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
             .with_text("at least"),
     )
     .because(Evidence::number("mean life of a connection", listener.life_seconds, Unit::Seconds).with_text(
-        match listener.is_seldom_seen {
-            true => "most are gone between two samples".to_owned(),
+        match listener.is_rarely_sampled {
+            true => "most end between two samples".to_owned(),
             false => format!("{:.0} open / accepted per second", listener.open),
         },
     ))
     .because_some(listener.closed_per_s.map(|closed| {
-        Evidence::number("connections that the node closed first", closed, Unit::PerSecond)
+        Evidence::number("connections closed by the node", closed, Unit::PerSecond)
             .with_text("sockets in TIME_WAIT with the listener's port as local port")
     }))
     .because_some(equal.map(|(seconds, share)| {
         Evidence::number("connections that ended at the same age", share, Unit::Ratio)
-            .with_text(format!("{seconds} s, a second more or less: a time-out"))
+            .with_text(format!("{seconds} s ± 1 s: a time-out"))
     }))
-    .because(Evidence::number(
-        "schedulers active, share of the CPU that the node may use",
-        used,
-        Unit::Ratio,
-    ));
+    .because(Evidence::number("active schedulers, share of capacity", used, Unit::Ratio));
     if let Some(setup) = setup {
         draft = draft
             .because(
-                Evidence::number(
-                    "samples of running processes in setting up connections",
-                    setup.share,
-                    Unit::Ratio,
-                )
-                .with_text(setup.place),
+                Evidence::number("samples in connection set-up", setup.share, Unit::Ratio)
+                    .with_text(setup.place),
             )
-            .signals((setup.share >= MOST).then_some(Signal::DrivesMost))
+            .signals((setup.share >= MIN_SHARE_OF_WORK).then_some(Signal::DrivesMost))
             .signals(setup.kinds.iter().map(|name| Signal::RunBy(Subject::kind(*name))));
     }
     draft = draft
         .but_if(
             closer == Closer::Unknown,
-            "who closes them is unknown: a connection that is reset leaves no socket in TIME_WAIT",
+            "the closing side is unknown: a reset connection leaves no socket in TIME_WAIT",
         )
         .but_if(
             listener.are_requests(),
@@ -278,8 +278,8 @@ fn describe(period: &Period, listener: &Listener<'_>) -> Option<Draft> {
     Some(advise(period, draft, listener, closer, equal))
 }
 
-/// From this share of the samples on, setting up connections is most of what the node does.
-const MOST: f64 = 0.5;
+/// From this share of the samples on, setting up connections is most of the node's work.
+const MIN_SHARE_OF_WORK: f64 = 0.5;
 
 fn advise(
     period: &Period,
@@ -294,17 +294,17 @@ fn advise(
         return draft.fix(remedy::of(
             period,
             "rabbitmq.long_lived",
-            "one long-lived connection per client process, and a heartbeat shorter than any idle time-out between client and broker",
+            "keep one connection per client process, with a heartbeat shorter than any idle time-out between client and broker",
             "opening a connection costs more than the message",
             prove,
         ));
     }
     let timeout = match equal {
         Some((seconds, _)) => format!(
-            "raise the time-out of {seconds} s in the connection's process above the clients' heartbeat, to twice that at least"
+            "raise the time-out of {seconds} s in the connection's process to at least twice the clients' heartbeat"
         ),
         None => {
-            "raise the idle time-out in the connection's process above the clients' heartbeat, to twice that at least"
+            "raise the idle time-out in the connection's process to at least twice the clients' heartbeat"
                 .to_owned()
         }
     };
@@ -314,7 +314,7 @@ fn advise(
                 period,
                 "code.idle_timeout",
                 &timeout,
-                "a client that is cut off connects anew, with handshake and login; look for what else ends the connection's process, too",
+                "a client that is cut off connects anew, with handshake and login; other errors may end the connection's process as well",
                 prove,
             )
         })
@@ -324,9 +324,9 @@ fn advise(
                 period,
                 "code.client_retry",
                 &format!(
-                    "see what clients have not got after {seconds} s (login, answer), and let them try again after pauses that grow, of random length"
+                    "find what clients wait for during {seconds} s (login, answer), and let them retry with exponential backoff and jitter"
                 ),
-                "clients that give up and come back at once bring the same work again, and what was done for them is lost",
+                "clients that come back at once bring the same work again, and what was done for them is lost",
                 prove,
             )
         })
@@ -334,14 +334,14 @@ fn advise(
             remedy::of(
                 period,
                 "code.keep_connections",
-                "keep connections open: one long-lived connection or a pool in each client; with HTTP keep-alive, and no Connection: close from the server",
+                "keep connections open: one per client, or a pool; for HTTP keep-alive, and no Connection: close from the server",
                 "each connection costs a handshake and a process",
                 prove,
             )
         })
 }
 
-/// The age at which nearly all connections end, in seconds, and their share.
+/// The age in seconds at which nearly all connections end, and their share.
 fn equal_life(period: &Period, address: &str) -> Option<(i64, f64)> {
     let life = |entity: &str| {
         let (of, seconds) = entity.rsplit_once(',')?;
@@ -363,5 +363,5 @@ fn equal_life(period: &Period, address: &str) -> Option<(i64, f64)> {
         .max_by_key(|one| (one.1, one.2))
         .map(|one| (one.0, one.1))?;
     let share = count as f64 / all as f64;
-    (middle >= MIN_EQUAL_SECONDS && share >= EQUAL).then_some((middle, share))
+    (middle >= MIN_EQUAL_SECONDS && share >= EQUAL_SHARE).then_some((middle, share))
 }

@@ -15,7 +15,7 @@ fn named(name: &str, reductions: i64, runnable_of_10: i64) -> Busy {
     }
 }
 
-/// The code server at work in so many of ten looks.
+/// The code server busy in this many of ten samples.
 fn searching(of_10: i64) -> Node {
     node().with(|n| {
         n.system = 0.2;
@@ -24,7 +24,7 @@ fn searching(of_10: i64) -> Node {
 }
 
 #[test]
-fn a_code_server_that_searches_for_modules_is_told() {
+fn a_code_server_that_searches_for_modules_is_found() {
     let found = finding(&searching(7), "BT057");
     assert_eq!(
         (found.level, found.subject_text().as_deref()),
@@ -32,7 +32,7 @@ fn a_code_server_that_searches_for_modules_is_told() {
     );
     assert_eq!(entries(&found), ["code.known_modules", "code.load_at_start"]);
     assert_eq!(finding(&searching(10), "BT057").level, Level::Critical);
-    // Who reads the files for it is at work more often than itself.
+    // The process that reads the files for it is busier than the code server.
     let by_loader = searching(1).with(|n| {
         n.busiest.push(Busy { pid: "<0.10.0>", ..named("erl_prim_loader", 500_000, 6) });
     });
@@ -58,7 +58,7 @@ fn a_code_server_that_searches_for_modules_is_told() {
     let embedded =
         searching(7).with(|n| n.facts.push((facts::INIT_ARGS, r#"["-mode embedded"]"#.to_owned())));
     assert_eq!(entries(&finding(&embedded, "BT057")), ["code.known_modules"]);
-    // Where the boot script names all modules, the node does not start without it.
+    // A boot script that names all modules makes embedded mode possible.
     let boots = |script: &str| {
         let arguments = format!(r#"["-boot {script}"]"#);
         searching(7).with(|n| n.facts.push((facts::INIT_ARGS, arguments)))
@@ -69,7 +69,7 @@ fn a_code_server_that_searches_for_modules_is_told() {
     for none in [rabbit, boots("start_clean"), boots("/usr/lib/erlang/bin/start")] {
         assert_eq!(entries(&finding(&none, "BT057")), ["code.known_modules", "code.load_at_start"]);
     }
-    // A look or two: the node loads what it has not used before.
+    // One sample: the node loads what it has not used before.
     assert_healthy(&searching(1), "BT057");
     assert_healthy(
         &searching(7).with(|n| n.busiest[0].row.name = Some("code_server_of_mine".to_owned())),
@@ -78,7 +78,7 @@ fn a_code_server_that_searches_for_modules_is_told() {
     assert_healthy(&node(), "BT057");
 }
 
-/// 2,000 processes that the purger asks with so many reductions a second.
+/// 2,000 processes, and a purger with this many reductions a second.
 fn purging(reductions: i64) -> Node {
     node().with(|n| {
         n.processes = (2_000, 0);
@@ -90,14 +90,14 @@ fn purging(reductions: i64) -> Node {
 }
 
 #[test]
-fn modules_that_come_and_go_are_told_before_the_code_server_that_loads_them() {
+fn replaced_modules_are_reported_before_the_code_server_that_loads_them() {
     let found = finding(&purging(800_000), "BT057");
     assert_eq!(
         (found.level, found.subject_text().as_deref()),
         (Level::Warning, Some("erts_code_purger (<0.50.0>)"))
     );
     assert_eq!(entries(&found), ["code.no_code_at_run_time"]);
-    assert!(found.title.contains("all 2000 processes"), "{}", found.title);
+    assert!(found.title.ends_with("modules/s replaced, each checks 2,000 processes"), "{}", found.title);
     // Hardly any purges: it is the code server.
     let found = finding(&purging(2_000), "BT057");
     assert_eq!(found.subject_text().as_deref(), Some("code_server (<0.51.0>)"));
@@ -105,7 +105,7 @@ fn modules_that_come_and_go_are_told_before_the_code_server_that_loads_them() {
 }
 
 #[test]
-fn what_the_purger_takes_along_is_not_taken_for_persistent_terms_alone() {
+fn searches_for_literals_by_the_purger_are_not_taken_for_persistent_terms() {
     let literals = purging(800_000).with(|n| {
         n.busiest.push(Busy {
             pid: "<0.2.0>",

@@ -245,7 +245,7 @@ fn a_limit_of_connections_a_short_backlog_and_slow_acceptors_are_told_apart() {
 }
 
 #[test]
-fn connections_too_short_to_be_seen_are_not_said_to_be_none() {
+fn connections_too_short_to_be_sampled_are_not_called_none() {
     let short = |per_s| {
         churning(0, &[3], 0).with(|n| {
             n.connections = (per_s, 0);
@@ -258,11 +258,11 @@ fn connections_too_short_to_be_seen_are_not_said_to_be_none() {
         says
     };
     let many = says(&short(42));
-    assert!(many.starts_with("42.0 connections a second were accepted in the network namespace"), "{many}");
+    assert!(many.starts_with("connections accepted in the network namespace: 42/s; sampled"), "{many}");
     let few = says(&short(2));
-    assert!(few.ends_with("accepted 2.0 connections a second"), "{few}");
+    assert_eq!(few, "connections accepted in the network namespace: 2.0/s");
     let unknown = says(&short(42).with(|n| n.without.push(&metrics::PASSIVE_OPENS)));
-    assert!(unknown.ends_with("how many shorter ones there are is not known"), "{unknown}");
+    assert!(unknown.ends_with("number of shorter ones unknown"), "{unknown}");
 }
 
 const CHURN: &str = "0.0.0.0:8080";
@@ -279,14 +279,14 @@ fn churning(accepted: i64, open: &'static [i64], closed: i64) -> Node {
 }
 
 #[test]
-fn connections_that_live_for_seconds_are_found_with_who_closes_them() {
+fn short_lived_connections_are_reported_with_the_side_that_closes_them() {
     let check = |node: &Node, level: Level, says: &str, fixes: &[&str]| {
         let found = finding(node, "BT083");
         assert_eq!((found.level, entries(&found)), (level, fixes.to_vec()), "{found:#?}");
         assert_eq!(found.title, says);
     };
     let sick = churning(200, &[790, 800, 810], 2_000);
-    let by_node = "0.0.0.0:8080: 200 connections/s live 4 s; the node closes them";
+    let by_node = "0.0.0.0:8080: 200 connections/s live 4 s, closed by the node";
     check(&sick, Level::Warning, by_node, &["code.idle_timeout"]);
     let lived = |lives: &'static [(&'static str, i64)]| {
         let series = lives.iter().map(|(life, count)| (&metrics::TCP_LIVED, *life, *count, 0));
@@ -298,7 +298,7 @@ fn connections_that_live_for_seconds_are_found_with_who_closes_them() {
         ("0.0.0.0:8080,5", 100),
         ("0.0.0.0:8080,8", 9),
     ]);
-    let by_timer = "0.0.0.0:8080: 200 connections/s live 4 s; a time-out closes them";
+    let by_timer = "0.0.0.0:8080: 200 connections/s live 4 s, closed by a time-out";
     check(&same, Level::Warning, by_timer, &["code.idle_timeout"]);
     let spread = lived(&[
         ("0.0.0.0:8080,1", 200),
@@ -309,19 +309,19 @@ fn connections_that_live_for_seconds_are_found_with_who_closes_them() {
     check(&spread, Level::Warning, by_node, &["code.idle_timeout"]);
     // The CPU is idle for the most part, or few come.
     check(&sick.clone().with(|n| n.active = 0.2), Level::Notice, by_node, &["code.idle_timeout"]);
-    let few = "0.0.0.0:8080: 40 connections/s live 4 s; the node closes them";
+    let few = "0.0.0.0:8080: 40 connections/s live 4 s, closed by the node";
     check(&churning(40, &[160], 400), Level::Notice, few, &["code.idle_timeout"]);
-    let by_clients = "0.0.0.0:8080: 200 connections/s live 4 s; clients close them";
+    let by_clients = "0.0.0.0:8080: 200 connections/s live 4 s, closed by clients";
     check(&churning(200, &[800], 10), Level::Notice, by_clients, &["code.keep_connections"]);
     // They all give up at the same age, of whatever protocol: keep-alive is no cure.
     let gives_up = churning(200, &[1_800], 10).with(|n| {
         n.series.push((&metrics::TCP_LIVED, "0.0.0.0:8080,4", 700, 0));
         n.series.push((&metrics::TCP_LIVED, "0.0.0.0:8080,9", 20, 0));
     });
-    let says = "0.0.0.0:8080: 200 connections/s live 4 s; clients give up at that age";
+    let says = "0.0.0.0:8080: 200 connections/s live 4 s, then clients give up";
     check(&gives_up, Level::Notice, says, &["code.client_retry"]);
     // As many are seen in TIME_WAIT as in between two samples.
-    let requests = "0.0.0.0:8080: 500 connections/s live below 1 s; the node closes them";
+    let requests = "0.0.0.0:8080: 500 connections/s live below 1 s, closed by the node";
     check(&churning(9, &[4], 5_000), Level::Notice, requests, &["code.keep_connections"]);
     let rabbit = sick.clone().with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
     check(&rabbit, Level::Warning, by_node, &["rabbitmq.long_lived"]);
