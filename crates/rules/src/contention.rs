@@ -1,10 +1,8 @@
-//! Which locks threads wait for, whose these are, and what helps: from what lock counting has counted, or, where nobody counted, from
-//! where threads were seen waiting.
+//! Which locks threads wait for, what they belong to, and what helps: from lock counting, or from samples of waiting threads.
 //!
-//! Lock counting names classes (`db_hash_slot`) and single locks by what they belong to (a table, a process, an allocator). Waiting is told
-//! as a share of the duration: time waited by all threads together, so it may be above 100 %. What a class guards, and what usually
-//! helps, is data of the `flags` crate; here it is joined with what is known of the node: the options of a table, the flags in effect,
-//! the release.
+//! Lock counting names classes (`db_hash_slot`) and single locks by their owner (a table, a process, an allocator). Wait times are a share of
+//! the duration, summed over all threads, so they may exceed 100 %. What a class protects and what usually helps is data of the `flags` crate;
+//! this module joins it with facts of the node: the options of a table, the flags in effect, the release.
 
 mod answers;
 pub mod blocked;
@@ -20,21 +18,21 @@ pub use answers::{Answer, answer};
 pub use entities::{Entity, What};
 pub use waits::{NAMELESS, Operation, operations};
 
-/// What locks have counted together.
+/// Counts of several locks, added up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How many locks, at least; 0 where nobody told.
+    /// Number of locks, a lower bound; 0 if unknown.
     pub locks: i64,
-    /// How often it was tried to take one.
+    /// Attempts to take one.
     pub tries: i64,
-    /// How often somebody else had it then.
+    /// Attempts that found it taken.
     pub collisions: i64,
-    /// Time waited, of all threads together.
+    /// Wait time of all threads together.
     pub waited: Nanos,
 }
 
 impl Counts {
-    /// Adds the counts of a row; not its locks, since several rows may be of the same ones.
+    /// Adds the counts of a row, but not its number of locks: several rows may be of the same locks.
     fn add(&mut self, row: &LockRow) {
         self.tries = self.tries.saturating_add(row.tries);
         self.collisions = self.collisions.saturating_add(row.collisions);
@@ -47,29 +45,29 @@ impl Counts {
     }
 }
 
-/// A class of locks, with what it belongs to.
+/// A class of locks, with the owners of its locks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contender {
     /// As lock counting names it.
     pub class: String,
-    /// The kind of lock; empty where nobody told.
+    /// The kind of lock; empty if unknown.
     pub kind: String,
-    /// Of the whole class; where that was not told, of those of its locks that were.
+    /// Of the whole class; if that was not recorded, of its recorded locks.
     pub counts: Counts,
-    /// Whether that is the whole class.
+    /// Whether `counts` are of the whole class.
     pub is_whole: bool,
-    /// Time waited as a share of the duration; `None` where it is not known how long that was.
+    /// Wait time as a share of the duration; `None` if the duration is unknown.
     pub share: Option<f64>,
-    /// Where most of it was waited, in the emulator's source, and which part of it; `None` where nobody told.
+    /// File and line in the emulator's source with the longest wait, and its share of the wait; `None` if not recorded.
     pub place: Option<(String, i64, f64)>,
-    /// What its locks belong to, those waited for the longest first.
+    /// The owners of its locks, those with the longest wait first.
     pub entities: Vec<Entity>,
-    /// What it guards, and what helps.
+    /// What it protects, and what helps.
     pub answer: Answer,
 }
 
 impl Contender {
-    /// Counts of the class without those of the entities that can be cured alone.
+    /// Counts of the class without those of entities that have remedies of their own.
     pub fn rest(&self) -> Counts {
         let apart = self.entities.iter().filter(|entity| entity.what.is_apart());
         apart.fold(self.counts, |rest, Entity { counts, .. }| Counts {
@@ -81,7 +79,7 @@ impl Contender {
     }
 }
 
-/// All classes of which something was counted, those waited for the longest first.
+/// All classes with counts, those with the longest wait first.
 pub fn contenders(period: &Period) -> Vec<Contender> {
     let mut classes: HashMap<&str, Vec<&LockRow>> = HashMap::new();
     for row in &period.locks {
@@ -94,12 +92,12 @@ pub fn contenders(period: &Period) -> Vec<Contender> {
     contenders
 }
 
-/// What comes first.
+/// The sort key, largest first.
 fn order(counts: &Counts) -> (Nanos, i64, i64) {
     (counts.waited, counts.collisions, counts.tries)
 }
 
-/// How long locks were counted; `None` where that is not known.
+/// How long locks were counted; `None` if unknown.
 pub fn length(period: &Period) -> Option<Nanos> {
     period.lock_session.as_ref().map(|session| session.length).filter(|length| *length > 0)
 }
@@ -126,7 +124,7 @@ fn contender(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nan
     }
 }
 
-/// How many locks rows are of, at least: the rows of a lock at several places are told apart by these.
+/// The number of locks that rows are of, a lower bound. A lock has a row for each of its places in the source.
 fn locks(rows: &[&LockRow]) -> i64 {
     if rows.iter().all(|row| row.id.is_none()) {
         return rows.iter().map(|row| row.locks).max().unwrap_or(0);
@@ -156,22 +154,22 @@ fn place(rows: &[&LockRow], waited: Nanos) -> Option<(String, i64, f64)> {
     Some((file.to_owned(), line, sum as f64 / waited.max(1) as f64))
 }
 
-/// A lock, or locks, that could be got rid of together: those of a table, of a process, or a class that cannot be divided.
+/// Locks with one remedy: those of a table or a process, or of a class that cannot be divided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thing {
-    /// For a person: `db_tab of the table sessions`.
+    /// For display: `db_tab of the table sessions`.
     pub name: String,
     /// The class.
     pub class: String,
-    /// Of which entity of it; `None`: of all others, or of the class as a whole.
+    /// The entity that they belong to; `None`: all others of the class, or the whole class.
     pub id: Option<String>,
-    /// Time waited for it, of all threads together.
+    /// Wait time of all threads together.
     pub waited: Nanos,
-    /// As a share of the duration; `None` where it is not known how long that was.
+    /// As a share of the duration; `None` if the duration is unknown.
     pub share: Option<f64>,
 }
 
-/// What threads waited for, the longest first.
+/// What threads waited for, the longest wait first.
 pub fn things(period: &Period, contenders: &[Contender]) -> Vec<Thing> {
     let length = length(period);
     let thing = |class: &str, name, id, waited| Thing {
@@ -198,23 +196,23 @@ pub fn things(period: &Period, contenders: &[Contender]) -> Vec<Thing> {
     things
 }
 
-/// What would be waited for if the first ones of the things were gone.
+/// The waits that remain without the first ones of a list.
 ///
-/// At least that: who does not wait for one lock any more comes to the next one sooner, and more often.
+/// A lower bound: a thread that no longer waits for one lock reaches the next one sooner and more often.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remains {
-    /// What is gone, together with those before it.
+    /// The name of what is removed, together with those before it.
     pub without: String,
-    /// What would still be waited.
+    /// The remaining wait time.
     pub waited: Nanos,
-    /// As a share of the duration; `None` where it is not known how long that was.
+    /// As a share of the duration; `None` if the duration is unknown.
     pub share: Option<f64>,
-    /// The next one, and its own waited time.
+    /// Name and wait time of the next one.
     pub next: Option<(String, Nanos)>,
 }
 
-/// The next bottleneck if the first were gone, and so on, for the first `most` ones.
-pub fn what_remains(period: &Period, things: &[Thing], most: usize) -> Vec<Remains> {
+/// The remaining waits without the first of `things`, without the first two, and so on; at most `max` entries.
+pub fn what_remains(period: &Period, things: &[Thing], max: usize) -> Vec<Remains> {
     let length = length(period);
     let mut waited = things.iter().fold(0_i64, |sum, thing| sum.saturating_add(thing.waited));
     let remains = things.iter().enumerate().map(|(index, thing)| {
@@ -222,7 +220,7 @@ pub fn what_remains(period: &Period, things: &[Thing], most: usize) -> Vec<Remai
         let next = things.get(index + 1).map(|next| (next.name.clone(), next.waited));
         Remains { without: thing.name.clone(), waited, share: share(waited, length), next }
     });
-    remains.take(most).collect()
+    remains.take(max).collect()
 }
 
 #[cfg(test)]

@@ -221,8 +221,12 @@ ok
         let means =
             "recon_alloc:average_block_sizes(current).\n[{binary_alloc,[{mbcs,900.0},{sbcs,600000.0}]}]\n";
         let finding = found(&format!("{PICTURES}{means}"), "BT045");
-        assert!(finding.title.starts_with("200 blocks of binary_alloc, 586 kB each"), "{}", finding.title);
-        assert!(finding.against.iter().any(|against| against.contains("flags are not told")), "{finding:?}");
+        assert!(
+            finding.title.starts_with("binary_alloc: 200 blocks of 586 kB"),
+            "{}",
+            finding.title
+        );
+        assert!(finding.against.iter().any(|against| against.contains("flags are unknown")), "{finding:?}");
         let verdict = verdicts(PICTURES).into_iter().find(|(code, _)| *code == "BT045");
         let Some((_, Outcome::NotJudged { next, .. })) = verdict else { panic!("{verdict:?}") };
         assert!(next.contains("average_block_sizes(current)"), "{next}");
@@ -314,7 +318,7 @@ ok
             .replace("0.00%   50.00%   40.00%   10.00%", "80.00%   10.00%    0.00%   10.00%");
         let finding = found(&text, "BT001");
         assert_eq!(finding.remedies.len(), 1, "{finding:?}");
-        assert!(finding.title.starts_with("89 %"), "{}", finding.title);
+        assert!(finding.title.starts_with("Busy wait takes 89 %"), "{}", finding.title);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What helps against waiting for locks of a class, on this node: for its release, with its flags, for this table or process.
+//! What helps against contention of a class of locks on this node: for its release, its flags, and this table or process.
 
 use beamtune_flags::{LockClass, OtpVersion, entry, lock_class};
 use beamtune_model::{Period, ProcessRow, Remedy, facts};
@@ -7,30 +7,29 @@ use super::entities::{Entity, What};
 use crate::remedy;
 use crate::view::{self, Flag};
 
-/// `As for X.` leads to another class, which leads to no further one.
+/// `As for X.` refers to another class, which refers to no further one.
 const AS_FOR: &str = "As for ";
 
 /// What is known of a class of locks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answer {
-    /// What it guards; `None` for a lock that a library has made.
+    /// What it protects; `None` for a lock of a library.
     pub protects: Option<String>,
-    /// What usually makes threads wait for it; `None` for a lock that a library has made.
+    /// The usual cause of contention; `None` for a lock of a library.
     pub cause: Option<String>,
-    /// What usually helps on the node's release; `None`: there is no known remedy.
+    /// What usually helps on the node's release; `None` without a known remedy.
     pub advice: Option<String>,
     /// Settings that help here, best first.
     pub remedies: Vec<Remedy>,
 }
 
-/// The answer for a class of locks, and for the entity that is waited for the longest.
+/// The answer for a class of locks, and for its most contended entity.
 pub fn answer(period: &Period, class: &str, entity: Option<&Entity>) -> Answer {
     let Some(known) = lock_class(class) else { return Answer::default() };
     let at = version(period);
-    // What a lock stands for may be said of another one.
-    let also = referred(known);
+    let referred = referred(known);
     let mut ids: Vec<&str> = known.settings.iter().map(String::as_str).collect();
-    for id in also.iter().flat_map(|other| &other.settings) {
+    for id in referred.iter().flat_map(|other| &other.settings) {
         if !ids.contains(&id.as_str()) {
             ids.push(id);
         }
@@ -38,31 +37,31 @@ pub fn answer(period: &Period, class: &str, entity: Option<&Entity>) -> Answer {
     let remedies = ids.into_iter().filter_map(|id| remedy_of(period, &known.name, id, entity, at.as_ref()));
     Answer {
         protects: Some(known.protects.clone()),
-        cause: Some(said(known, &known.contended_by, |other| &other.contended_by)),
+        cause: Some(resolved(known, &known.contended_by, |other| &other.contended_by)),
         advice: advice(period, known, entity, at.as_ref()),
         remedies: remedies.collect(),
     }
 }
 
-/// The node's version, or its release where that is all it tells.
+/// The node's OTP version, or its release if only that is known.
 fn version(period: &Period) -> Option<OtpVersion> {
     let version = period.facts.get(facts::OTP_VERSION).and_then(OtpVersion::parse);
     version.or_else(|| period.facts.otp_release().map(OtpVersion::from))
 }
 
-/// The class that `As for X.` or `As X.` in a remedy leads to.
+/// The class that `As for X.` in a remedy refers to.
 fn referred(known: &LockClass) -> Option<&'static LockClass> {
     let name = known.remedy.strip_prefix(AS_FOR)?;
     lock_class(&name[..name.find(['.', ';']).unwrap_or(name.len())])
 }
 
-/// A sentence, or that of the class to which it leads: `As export_tab.`
-fn said(known: &LockClass, text: &str, of: fn(&LockClass) -> &String) -> String {
+/// A sentence, or that of the class that it refers to: `As export_tab.`
+fn resolved(known: &LockClass, text: &str, of: fn(&LockClass) -> &String) -> String {
     let other = text.strip_prefix("As ").and_then(|name| lock_class(name.strip_suffix('.')?));
     other.filter(|other| other.name != known.name).map_or_else(|| text.to_owned(), |other| of(other).clone())
 }
 
-/// What usually helps, without what the version does not know and without what was done here already.
+/// What usually helps, without parts that the version does not support or that the node has already.
 fn advice(
     period: &Period,
     known: &LockClass,
@@ -82,7 +81,7 @@ fn advice(
     parts.retain(|part| !is_done(period, &known.name, entity, at, part));
     let left: Vec<String> = parts.into_iter().filter_map(|part| valid(&part, &settings, at)).collect();
     let text = left.join("; ");
-    // What a program or a command line has is written as it stands there.
+    // Code and flags keep their case.
     let is_word = text.split(' ').next().is_some_and(|word| !word.contains(['_', ':', '{', '+']));
     let mut letters = text.chars();
     let first = letters.next()?;
@@ -92,7 +91,7 @@ fn advice(
     })
 }
 
-/// Whether a part of a remedy asks for what the node, the table or the process has already, or would not be helped by.
+/// Whether the node, the table or the process has a part of a remedy already, or would not be helped by it.
 fn is_done(
     period: &Period,
     class: &str,
@@ -121,7 +120,7 @@ fn is_done(
     }
 }
 
-/// The value of an option of the table, `true` where it only stands there; `None` if it is not set, or the table is not known.
+/// The value of an option of the table, `true` if it has none; `None` if it is not set, or the table is unknown.
 fn option(entity: Option<&Entity>, name: &str) -> Option<String> {
     let table = entity?.table.as_ref()?;
     table.options.iter().find_map(|option| match option.split_once('=') {
@@ -131,8 +130,8 @@ fn option(entity: Option<&Entity>, name: &str) -> Option<String> {
     })
 }
 
-/// Which `write_concurrency` helps a table. With the same as now, or more, nothing would change; and an operation on the whole table
-/// takes its one lock in any case.
+/// The `write_concurrency` that helps a table; `None` if it has the same or more. An operation on the whole table takes its one lock in any
+/// case.
 fn wanted_write_concurrency(
     class: &str,
     entity: Option<&Entity>,
@@ -147,19 +146,17 @@ fn wanted_write_concurrency(
     }
 }
 
-/// Why more instances of allocators for dirty schedulers (`+Mdai max`) help; `None` where they do not.
+/// Why more allocator instances for dirty schedulers (`+Mdai max`) help; `None` if they do not.
 fn why_more_instances(period: &Period, entity: Option<&Entity>) -> Option<&'static str> {
     let instances = entity.map_or(0, |entity| entity.counts.locks);
-    // Of these there is one for all, whatever is set.
+    // These have one instance, whatever is set.
     if entity.is_some_and(|entity| ["literal_alloc", "exec_alloc"].contains(&entity.id.as_str())) {
         return None;
     }
     match view::emulator_flag(&period.facts, "+Mdai") {
         Flag::Set(value) if value == "max" => None,
-        Flag::Set(_) => {
-            Some("dirty schedulers share fewer instances of each allocator than there are of them")
-        }
-        // Without it threads share one instance of each.
+        Flag::Set(_) => Some("several dirty schedulers share an instance of each allocator"),
+        // By default threads share one instance of each.
         Flag::Unknown if instances > 1 => None,
         Flag::Default | Flag::Unknown => {
             Some("all dirty schedulers share one instance of each allocator, and wait for its lock")
@@ -167,7 +164,7 @@ fn why_more_instances(period: &Period, entity: Option<&Entity>) -> Option<&'stat
     }
 }
 
-/// Whether the process has its queue of messages off the heap, as far as that is known.
+/// Whether the process is known to have `message_queue_data` `off_heap`.
 fn is_off_heap(period: &Period, entity: Option<&Entity>) -> bool {
     entity.is_some_and(|entity| {
         let is_it =
@@ -177,7 +174,7 @@ fn is_off_heap(period: &Period, entity: Option<&Entity>) -> bool {
     })
 }
 
-/// The parts of a remedy; none where there is no remedy.
+/// The parts of a remedy; empty if there is no remedy.
 fn split(remedy: &str) -> impl Iterator<Item = String> {
     let parts = remedy.trim_end_matches('.').split("; ").map(str::to_owned);
     let is_none = |part: &String| {
@@ -190,7 +187,7 @@ fn split(remedy: &str) -> impl Iterator<Item = String> {
     parts.filter(move |part| !is_none(part))
 }
 
-/// A part of a remedy as the version can follow it; `None` if it cannot. Versions stand in it as `(25.0 and later)` or `since 25.0`.
+/// A part of a remedy as far as the version supports it; `None` if it does not. Versions are written `(25.0 and later)` or `since 25.0`.
 fn valid(part: &str, settings: &[String], at: Option<&OtpVersion>) -> Option<String> {
     let Some(at) = at else { return Some(part.to_owned()) };
     let mut part = part.to_owned();
@@ -199,7 +196,7 @@ fn valid(part: &str, settings: &[String], at: Option<&OtpVersion>) -> Option<Str
         && let Some(since) = OtpVersion::parse(&part[begin + 1..end])
         && *at < since
     {
-        // `true or auto (25.0 and later)`: the first of both is for all.
+        // `true or auto (25.0 and later)`: all versions have the first.
         let or = part[..begin].rfind(" or ")?;
         part.replace_range(or..end + " and later)".len(), "");
     }
@@ -215,7 +212,7 @@ fn valid(part: &str, settings: &[String], at: Option<&OtpVersion>) -> Option<Str
     if first.starts_with(['+', '-']) && !works(first) {
         return None;
     }
-    // What stands in brackets is how it is done: `several sockets (reuseport_lb)`.
+    // Parentheses name the setting: `several sockets (reuseport_lb)`.
     for id in settings.iter().filter(|id| !works(id)) {
         let word = id.rsplit('.').next().unwrap_or(id);
         part = part.replace(&format!(" ({word})"), "");
@@ -223,7 +220,7 @@ fn valid(part: &str, settings: &[String], at: Option<&OtpVersion>) -> Option<Str
     Some(part)
 }
 
-/// A setting as a remedy; `None` where it does not work on the node's release, is set already, or does not help here.
+/// A setting as a remedy; `None` if the node's release lacks it, it is set already, or it does not help here.
 fn remedy_of(
     period: &Period,
     class: &str,
@@ -232,12 +229,11 @@ fn remedy_of(
     at: Option<&OtpVersion>,
 ) -> Option<Remedy> {
     let (change, why) = change(period, class, id, entity, at)?;
-    let prove =
-        "time waited for it as a share of the duration (beamtune locks) and throughput, under the same load";
+    let prove = "wait time as a share of the duration (beamtune locks), and throughput, under the same load";
     remedy::of(period, id, &change, why, prove)
 }
 
-/// What is changed, and why that helps.
+/// The text of the change, and why it helps.
 fn change(
     period: &Period,
     class: &str,
@@ -258,9 +254,7 @@ fn change(
         "ets.write_concurrency" => {
             let value = wanted_write_concurrency(class, entity, at)?;
             let why = match class {
-                "db_hash_slot" => {
-                    "with true there are 64 locks for all keys; auto makes as many as contention asks for"
-                }
+                "db_hash_slot" => "true gives 64 locks for all keys; auto adds locks as contention grows",
                 _ => "the table has one lock, which every write takes",
             };
             Some((format!("{{write_concurrency, {value}}} for {}", table()), why))
@@ -268,45 +262,46 @@ fn change(
         "ets.read_concurrency" => option(entity, "read_concurrency").is_none().then(|| {
             (
                 format!("{{read_concurrency, true}} for {}, if it is mostly read", table()),
-                "readers then do not touch a common word of the lock",
+                "readers then do not write to a shared word of the lock",
             )
         }),
         "+rg" => option(entity, "read_concurrency").map(|_| {
             (
-                format!("fewer groups of readers (+rg), if {} is written often", table()),
+                format!("fewer reader groups (+rg), if {} is written often", table()),
                 "a writer waits for each group of readers",
             )
         }),
-        // From 29.0 on a look-up takes no lock.
+        // From 29.0 on a lookup takes no lock.
         "ets.named_table" if at.is_some_and(|at| *at >= OtpVersion::from(29)) => None,
         "ets.named_table" => plain(
             "the table's identifier (ets:whereis/1) in place of its name, where it is used most",
             "each use of a name takes a lock that many names share",
         ),
         "+Mdai" => Some(("+Mdai max".to_owned(), why_more_instances(period, entity)?)),
-        "+MMmcs" => (!is_set("+MMmcs"))
-            .then_some(("+MMmcs 30".to_owned(), "segments that are kept need not be mapped anew")),
+        "+MMmcs" => {
+            (!is_set("+MMmcs")).then_some(("+MMmcs 30".to_owned(), "cached segments need no new mmap"))
+        }
         "+M<S>sbct" => plain(
-            "a larger threshold for carriers of one block (+M<S>sbct), for the allocator that maps the most",
-            "each large block has a carrier of its own, and takes the lock twice",
+            "a larger singleblock threshold (+M<S>sbct) for the allocator that maps most",
+            "each large block has its own carrier, and takes the lock twice",
         ),
         "+M<S>lmbcs" => plain(
-            "larger carriers (+M<S>lmbcs), for the allocator that maps the most",
-            "fewer carriers come and go",
+            "larger carriers (+M<S>lmbcs) for the allocator that maps most",
+            "fewer carriers are created and destroyed",
         ),
         "+MMscs" => {
             let may_be = !matches!(view::emulator_flag(&period.facts, "+MMscs"), Flag::Default);
             may_be.then_some((
                 "no super carrier: without +MMscs".to_owned(),
-                "the kernel gives out memory without this lock",
+                "the kernel provides memory without this lock",
             ))
         }
         "code.split_process" if class.starts_with("db_") => {
-            plain("several tables by key in place of one", "each has locks of its own")
+            plain("several tables by key in place of one", "each has its own locks")
         }
         "code.split_process" => Some((
             format!(
-                "several processes by key in place of {}; or a table that those who ask it read themselves",
+                "several processes by key in place of {}; or a table that callers read themselves",
                 title("the process that all send to")
             ),
             "every send takes a lock of the receiver",
@@ -316,7 +311,7 @@ fn change(
                 "process_flag(message_queue_data, off_heap) in {}",
                 title("the process that all send to")
             );
-            (change, "since 25.0 signals to such a process are taken into several buffers")
+            (change, "since 25.0 senders to such a process use several buffers")
         }),
         "+S" => {
             let schedulers = period.facts.number(facts::SCHEDULERS_ONLINE);
@@ -325,7 +320,7 @@ fn change(
                 Some(now) => format!("fewer schedulers, such as +S {0}:{0} (now {now} online)", now / 2),
                 None => "fewer schedulers (+S)".to_owned(),
             };
-            Some((change, "each scheduler looks into the queues of the others for work"))
+            Some((change, "each scheduler checks the queues of the others for work"))
         }
         "+swt" => {
             (!is_set("+swt")).then_some(("+swt high".to_owned(), "sleeping schedulers are woken less often"))
@@ -334,14 +329,14 @@ fn change(
         "+sbwtdio" => plain("+sbwtdio long", "dirty I/O schedulers that are awake need not be woken"),
         "+A" => plain(
             "more async threads (+A), or dirty NIFs in place of such a driver",
-            "each thread has a queue of its own",
+            "each thread has its own queue",
         ),
         "socket.inet_backend" => plain(
-            "one process for each socket; {inet_backend, socket} where a process has many",
-            "a port is used by one process at a time",
+            "one process per socket; {inet_backend, socket} if a process has many",
+            "only one process at a time uses a port",
         ),
         "+spp" => (!is_set("+spp"))
-            .then_some(("+spp true".to_owned(), "calls of a port become tasks, and their callers go on")),
+            .then_some(("+spp true".to_owned(), "port calls become tasks, and their callers continue")),
         "socket.active" => {
             plain("{active, N} in place of {active, once}", "the descriptor is armed once for N packets")
         }
@@ -349,46 +344,45 @@ fn change(
             let is_off = view::emulator_flag(&period.facts, "+IOs").value() == Some("false");
             is_off.then_some((
                 "without +IOs false".to_owned(),
-                "descriptors that are nearly always ready need not be armed again",
+                "descriptors that are nearly always ready need not be re-armed",
             ))
         }
         "+IOp" => plain("several poll sets (+IOt 2 +IOp 2)", "descriptors are spread over them"),
         "+zdbbl" => {
-            plain("a larger buffer for other nodes (+zdbbl)", "senders are suspended and woken less often")
+            plain("a larger distribution buffer (+zdbbl)", "senders are suspended and resumed less often")
         }
         "process.async_dist" => plain(
-            "process_flag(async_dist, true) in those who send the most",
-            "they are not suspended any more",
+            "process_flag(async_dist, true) in the processes that send most",
+            "they are never suspended",
         ),
         "+zdntgc" => {
-            plain("names of nodes kept for longer (+zdntgc)", "entries that come again are not made anew")
+            plain("node names kept longer (+zdntgc)", "entries of returning nodes are not created anew")
         }
-        "code.no_atoms_from_input" => plain(
-            "binaries as keys, and no atoms from input",
-            "a binary needs no look into the table of atoms",
-        ),
+        "code.no_atoms_from_input" => {
+            plain("binaries as keys, and no atoms from input", "a binary needs no lookup in the atom table")
+        }
         "-mode" => plain(
             "all code loaded at start (code:ensure_modules_loaded/1; a release: -mode embedded)",
             "modules are not loaded while the node works",
         ),
-        "+zosrl" => plain("a lower +zosrl, such as 2", "fewer processes are asked at a time"),
+        "+zosrl" => plain("a lower +zosrl, such as 2", "fewer processes are asked at once"),
         "code.ets_in_place_of_process" => plain(
-            "ETS for what changes, and few and large changes",
-            "each change of a persistent term has its turn alone",
+            "ETS for data that changes, and few and large changes of persistent terms",
+            "persistent terms are changed one at a time",
         ),
-        "code.less_garbage" => {
-            plain("fewer very large heaps", "large collections go to dirty schedulers, and are counted there")
+        "code.less_garbage" => plain(
+            "fewer very large heaps",
+            "GC of large heaps runs on dirty schedulers, which count it under this lock",
+        ),
+        "socket.reuseport_lb" => {
+            plain("several listening sockets ({reuseport_lb, true})", "acceptors then use different locks")
         }
-        "socket.reuseport_lb" => plain(
-            "several listening sockets ({reuseport_lb, true})",
-            "acceptors then wait for different locks",
-        ),
         _ => None,
     }
 }
 
 impl Entity {
-    /// Whether the wait is for one lock of several: keys that all want.
+    /// Whether most of the wait is for one of the table's locks: a hot key.
     pub fn is_one_hot_lock(&self) -> bool {
         self.what == What::Table
             && self.counts.locks > 8

@@ -1,91 +1,90 @@
-//! Whether a VM's threads are blocked: awake with work to do, and yet neither on a CPU nor waiting for one.
+//! Whether a VM's threads are blocked: awake with work to do, but neither on a CPU nor runnable.
 //!
 //! ```text
-//! awake (the VM's own clock) = ran + waited for a CPU (both the kernel's) + blocked
+//! awake (the VM's own clock) = on CPU + run-queue delay (both the kernel's) + blocked
 //! ```
 //!
-//! A scheduler that waits for a lock is awake for the VM, and asleep for the kernel. This is free of probes: all of it
-//! is counted anyway. It says that threads are blocked, and not on what; page faults and system calls that wait are in it, too.
+//! A scheduler that waits for a lock is awake for the VM, and asleep for the kernel. This needs no probes, since all of it is counted anyway. It
+//! shows that threads are blocked, not on what; page faults and blocking system calls are included.
 //!
-//! What does not tell: involuntary switches. A thread that yields while it waits for a lock makes 57,000 a second if another thread wants its
-//! CPU, and so does a scheduler that has no work and spins a while before it sleeps (48,000, with 500 sleeps a second).
+//! Involuntary switches do not help: a thread that yields while it waits for a lock makes 57,000 a second if another thread wants its CPU, and
+//! so does a scheduler that has no work and spins before it sleeps (48,000, with 500 sleeps a second).
 //!
 //! # Thresholds
 //!
-//! From measurements on OTP 25 with 32 processes on one table, on two shared cores. With four schedulers 87 % of the awake
-//! time was blocked where they fought for the table's lock, and 16 % where all they did was to compute; voluntary switches were
-//! 74,000 a second against 17. With two schedulers the share told nothing, because a thread spins and yields before it sleeps;
-//! there the switches told: 1,431 a second against 2.
+//! From measurements on OTP 25 with 32 processes on one table, on two shared cores. With four schedulers, 87 % of the awake time was blocked
+//! under contention of the table's lock, and 16 % when they only computed; voluntary switches were 74,000 a second against 17. With two
+//! schedulers the share showed nothing, because a thread spins and yields before it sleeps; there the switches did: 1,431 a second against 2.
 
 use beamtune_model::cpu::{entities_of, kind};
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Group, Missing, Nanos, Period, metrics};
 
-/// A larger share of the awake time than this is not by chance: half way between 16 % and 87 %.
-const BLOCKED_SHARE: f64 = 0.5;
-/// Below this share nothing is told from the noise: 16 % were seen without any lock, on a host whose cores others use, too.
-const QUIET_SHARE: f64 = 0.25;
-/// A thread that sleeps less often than this in a second of being awake does not wait for locks: 4 (17 on four schedulers) were seen of those
-/// that compute, and 700 to 30,000 of those that fight for a table.
-const FEW_SLEEPS: f64 = 20.0;
-/// Only of threads that do work for so much of the time a sleep says something: others sleep for lack of work.
-const ALWAYS_WORKING: f64 = 0.97;
-/// Threads that are awake for less than this are not the bottleneck, whatever they wait for (judgement).
-const HARDLY_AWAKE: f64 = 0.05;
-/// Where the VM was not asked: threads that the kernel saw running or wanting to for so much of the time had no time to be blocked.
-const HAD_NO_TIME: f64 = 0.9;
+/// From this share of the awake time on threads are blocked: half way between 16 % and 87 %.
+const MIN_BLOCKED_SHARE: f64 = 0.5;
+/// Below this share the result is noise: 16 % were seen without any lock, on a host whose cores others use.
+const MAX_QUIET_SHARE: f64 = 0.25;
+/// A thread that sleeps less often per second of awake time does not wait for locks: 4 (17 on four schedulers) were seen of threads that
+/// compute, and 700 to 30,000 of threads that contend for a table.
+const MIN_SLEEPS_PER_S: f64 = 20.0;
+/// Only a thread that works for this share of the time sleeps for a reason other than lack of work.
+const MIN_WORKING_SHARE: f64 = 0.97;
+/// Threads that are awake for less are not the bottleneck, whatever they wait for (judgement).
+const MIN_AWAKE_SHARE: f64 = 0.05;
+/// Without the VM's own times: threads that were running or runnable for this share of the time had no time to be blocked.
+const MIN_BUSY_SHARE: f64 = 0.9;
 
 /// How the threads of a kind spent their time, added up.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Times {
     /// The kind: `scheduler`.
     pub kind: String,
-    /// How many threads.
+    /// Number of threads.
     pub threads: usize,
-    /// How long they were looked at.
+    /// How long they were sampled.
     pub length: Nanos,
-    /// Not asleep for lack of work, as the VM says; `None` where it was not asked.
+    /// Not asleep for lack of work, by the VM; `None` without the VM's times.
     pub awake: Option<Nanos>,
-    /// Doing work, as the VM says, which is not to spin in wait for some; `None` where it was not asked.
+    /// Working, without busy wait, by the VM; `None` without the VM's times.
     pub working: Option<Nanos>,
-    /// On a CPU; `None` where the kernel does not account for it.
+    /// On a CPU; `None` if the kernel does not account for it.
     pub ran: Option<Nanos>,
-    /// Runnable, and without a CPU; of a recording's schedulers also what the hypervisor has taken of the host.
+    /// Runnable without a CPU; of the schedulers of a recording including steal of the host.
     pub queued: Option<Nanos>,
-    /// How often they slept: voluntary switches.
+    /// Number of sleeps: voluntary switches.
     pub sleeps: Option<i64>,
 }
 
 impl Times {
-    /// The time that there was: of all threads.
+    /// The wall time of all threads.
     pub fn time(&self) -> Nanos {
         self.length.saturating_mul(i64::try_from(self.threads).unwrap_or(i64::MAX))
     }
 
-    /// Awake, and neither on a CPU nor waiting for one. The clocks are the VM's and the kernel's, so it can come out slightly below 0. Microstates
-    /// are sampled, and may meet spinning far too often; but who spins is not blocked, so it is never longer than there was work.
+    /// Awake, but neither on a CPU nor runnable. Microstates are sampled, and may overestimate busy wait; but a thread in busy wait is not blocked,
+    /// so this is never longer than the working time.
     pub fn blocked(&self) -> Option<Nanos> {
         let busy = self.ran?.saturating_add(self.queued?);
         let off_cpu = self.awake?.saturating_sub(busy).max(0);
         Some(self.working.map_or(off_cpu, |working| off_cpu.min(working)))
     }
 
-    /// Which part of the time they were awake.
+    /// Awake share of the time, 0–1.
     pub fn awake_share(&self) -> Option<f64> {
         share(self.awake?, self.time())
     }
 
-    /// Which part of the time they were doing work.
+    /// Working share of the time, 0–1.
     pub fn working_share(&self) -> Option<f64> {
         share(self.working?, self.time())
     }
 
-    /// Which part of the awake time they were blocked.
+    /// Blocked share of the awake time, 0–1.
     pub fn blocked_share(&self) -> Option<f64> {
         share(self.blocked()?, self.awake?)
     }
 
-    /// How often one thread slept in a second of being awake; where the VM was not asked, in a second.
+    /// Sleeps of one thread per second of awake time; without the VM's times, per second.
     pub fn sleeps_per_second(&self) -> Option<f64> {
         let seconds = self.awake.unwrap_or_else(|| self.time()) as f64 / SECOND_NS as f64;
         (seconds > 0.0).then_some(self.sleeps? as f64 / seconds)
@@ -103,26 +102,26 @@ pub enum Answer {
     Yes,
     /// They are not.
     No,
-    /// It cannot be told.
+    /// Unknown.
     NotSure,
 }
 
-/// What the answer is drawn from.
+/// The reason for an answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Why {
-    /// The share of the awake time that was blocked.
+    /// The blocked share of the awake time.
     Share(f64),
-    /// They had work nearly all the time and were not blocked for much of it, and yet each slept so often in a second: it waits for
-    /// something, and nothing tells for how long, since it spins and yields before it sleeps. 240 to 7,000 were seen of schedulers that
-    /// waited for their run queues for 4 to 32 % of the time (messages sent back and forth), 715 of those that fought for a table.
+    /// Sleeps per second of a thread that worked nearly all the time and was not blocked for much of it. It waits for something for an unknown
+    /// time, since it spins and yields before it sleeps. 240 to 7,000 were seen of schedulers that waited for their run queues for 4 to 32 % of
+    /// the time (messages sent back and forth), 715 of those that contended for a table.
     Sleeps(f64),
-    /// The threads were hardly awake: the share of time in which they were.
+    /// The threads were hardly awake: their awake share.
     Idle(f64),
-    /// They ran, or waited for a CPU, nearly all the time. Whether they worked or spun and yielded for a lock does not show.
+    /// They were on a CPU or runnable nearly all the time. Whether they worked, or spun and yielded for a lock, does not show.
     OnCpu,
-    /// The VM was not asked when its threads are awake, so a sleep can be for either.
+    /// Without the VM's times, a sleep can be for lack of work or for a lock.
     NotAsked,
-    /// The kernel does not account for the time that threads run and wait.
+    /// The kernel does not account for on-CPU time and run-queue delay.
     NotAccounted,
 }
 
@@ -133,12 +132,12 @@ pub struct Blocked {
     pub times: Times,
     /// Whether they are blocked.
     pub answer: Answer,
-    /// From what that follows.
+    /// The reason for the answer.
     pub why: Why,
 }
 
 impl Blocked {
-    /// The answer, for a person.
+    /// The answer with its reason, for display.
     pub fn sentence(&self) -> String {
         let (threads, kind) = (self.times.threads, self.times.kind.replace('_', " "));
         let kind = if threads == 1 { kind } else { format!("{kind}s") };
@@ -150,26 +149,27 @@ impl Blocked {
         format!("{threads} {kind} {is}: {}", self.reason())
     }
 
-    /// What the answer is drawn from, for a person.
+    /// The reason for the answer, for display.
     pub fn reason(&self) -> String {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         match self.why {
             Why::Share(share) => {
+                format!("neither on a CPU nor runnable for {} of their busy time", percent(share))
+            }
+            Why::Sleeps(rate) => {
                 format!(
-                    "of the time in which they had work they neither ran nor waited for a CPU for {}",
-                    percent(share)
+                    "each slept {rate:.0} times a second with work to do, so it waits at times, for an unknown time"
                 )
             }
-            Why::Sleeps(rate) => format!(
-                "each fell asleep {rate:.0} times a second although it had work all the time, so it waits at times, and for how long is not known"
-            ),
-            Why::Idle(share) => format!("they had work for {} of the time only", percent(share)),
-            Why::OnCpu => "they had a CPU, or waited for one; whether they worked or spun for a lock does not show by time".to_owned(),
-            Why::NotAsked => "they sleep, and the VM did not say whether for lack of work".to_owned(),
-            Why::NotAccounted => {
-                "this kernel does not account for the time that threads wait for a CPU (schedstats)"
+            Why::Idle(share) => format!("busy for only {} of the time", percent(share)),
+            Why::OnCpu => {
+                "on a CPU or runnable; their times do not show whether they worked or spun for a lock"
                     .to_owned()
             }
+            Why::NotAsked => {
+                "they sleep, for lack of work or for a lock: the VM's own times are missing".to_owned()
+            }
+            Why::NotAccounted => "this kernel does not account for run-queue delay (schedstats)".to_owned(),
         }
     }
 }
@@ -189,28 +189,31 @@ fn answer(times: &Times) -> (Answer, Why) {
             .and_then(|(ran, queued)| share(ran.saturating_add(queued), times.time()));
         return match busy {
             None => (Answer::NotSure, Why::NotAccounted),
-            Some(busy) if busy < HARDLY_AWAKE => (Answer::No, Why::Idle(busy)),
-            Some(busy) if busy >= HAD_NO_TIME => (Answer::NotSure, Why::OnCpu),
+            Some(busy) if busy < MIN_AWAKE_SHARE => (Answer::No, Why::Idle(busy)),
+            Some(busy) if busy >= MIN_BUSY_SHARE => (Answer::NotSure, Why::OnCpu),
             Some(_) => (Answer::NotSure, Why::NotAsked),
         };
     };
-    if awake < HARDLY_AWAKE {
+    if awake < MIN_AWAKE_SHARE {
         return (Answer::No, Why::Idle(awake));
     }
-    // Of a thread that always has work a sleep is a wait, however short.
-    let is_working = times.working_share().is_some_and(|share| share >= ALWAYS_WORKING);
-    let from_sleeps = sleeps.filter(|rate| is_working && *rate >= FEW_SLEEPS).map(Why::Sleeps);
+    // A thread that always has work sleeps only to wait, however briefly.
+    let is_working = times.working_share().is_some_and(|share| share >= MIN_WORKING_SHARE);
+    let from_sleeps = sleeps.filter(|rate| is_working && *rate >= MIN_SLEEPS_PER_S).map(Why::Sleeps);
     match (times.blocked_share(), from_sleeps) {
-        (Some(share), _) if share >= BLOCKED_SHARE => (Answer::Yes, Why::Share(share)),
+        (Some(share), _) if share >= MIN_BLOCKED_SHARE => (Answer::Yes, Why::Share(share)),
         (_, Some(why)) => (Answer::NotSure, why),
         (None, None) => (Answer::NotSure, Why::NotAccounted),
-        (Some(share), None) if share < QUIET_SHARE => (Answer::NotSure, Why::OnCpu),
+        (Some(share), None) if share < MAX_QUIET_SHARE => (Answer::NotSure, Why::OnCpu),
         (Some(share), None) => (Answer::NotSure, Why::Share(share)),
     }
 }
 
-/// How the schedulers of a recording spent their time, by their kinds, with what the VM says of their being awake. Of normal schedulers those that are
-/// not online are asleep, and counted all the same: the shares are of the awake time.
+/// How the schedulers of a recording spent their time, by kind, with the VM's own times. Normal schedulers that are not online are counted too:
+/// they are asleep, and the shares are of the awake time.
+///
+/// # Errors
+/// If the recording lacks the threads of the host.
 pub fn of_period(period: &Period) -> Result<Vec<Times>, Missing> {
     let mut all = Vec::new();
     let length = period.end.saturating_sub(period.begin);
@@ -218,12 +221,12 @@ pub fn of_period(period: &Period) -> Result<Vec<Times>, Missing> {
         let entities = entities_of(period, Group::HostThread, &[kind]);
         let Some(first) = entities.first() else { continue };
         let sum = |metric| {
-            // All threads of a VM are read together: what the first lacks, all lack.
+            // All threads of a VM are read together: if the first lacks the metric, all do.
             period.rate(metric, first).ok()?;
             let rates = entities.iter().filter_map(|entity| period.rate(metric, entity).ok());
             Some((rates.sum::<f64>() * length as f64 / SECOND_NS as f64) as i64)
         };
-        // What the hypervisor took is neither running nor waiting for the kernel, and no lock either. Whose time it was is not told.
+        // Steal is neither on-CPU time nor run-queue delay for the kernel, and no lock either. It is not known per thread.
         let stolen = match *kind {
             kind::SCHEDULER => period.cores(&metrics::CPU_STEAL, "").unwrap_or(0.0) * length as f64,
             _ => 0.0,
@@ -249,8 +252,8 @@ pub fn of_period(period: &Period) -> Result<Vec<Times>, Missing> {
     }
 }
 
-/// The share of time in which a scheduler was awake. Microstate accounting counts busy waiting as awake, and a wait for a process's lock
-/// as asleep; with scheduler wall time it is the other way round. So it is the larger of both.
+/// The share of time in which a scheduler was awake: the larger of two measurements. Microstate accounting counts busy wait as awake, and a wait
+/// for a process's lock as asleep; scheduler wall time does the opposite.
 fn awake(period: &Period, entity: &str) -> Option<f64> {
     let (mut asleep, mut total) = (0.0, 0.0);
     for (state, stat) in period.family(&metrics::MSACC, entity) {
@@ -263,7 +266,7 @@ fn awake(period: &Period, entity: &str) -> Option<f64> {
     awake.zip(working).map(|(awake, working)| awake.max(working)).or(awake).or(working)
 }
 
-/// The share of time in which it did work: scheduler wall time.
+/// The share of time in which a scheduler worked, by scheduler wall time.
 fn working(period: &Period, entity: &str) -> Option<f64> {
     let active = period.rate(&metrics::SCHEDULER_ACTIVE, entity).ok()?;
     let total = period.rate(&metrics::SCHEDULER_TOTAL, entity).ok()?;

@@ -1,4 +1,4 @@
-//! What a lock belongs to: the table, process, port, allocator, run queue or node behind the name that lock counting gives it.
+//! The owner of a lock: the table, process, port, allocator, run queue or node behind its name in lock counting.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use beamtune_model::{LockRow, Nanos, Period, TableRow, facts};
 
 use super::{Counts, locks, order, place, share};
 
-/// What kind of thing a lock belongs to.
+/// The kind of owner of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
     /// An ETS table.
@@ -23,14 +23,14 @@ pub enum What {
     RunQueue,
     /// Another node.
     Node,
-    /// One of several locks that share the work by a number.
+    /// One of several numbered locks that share the work.
     Numbered,
     /// Anything else that has a name.
     Other,
 }
 
 impl What {
-    /// What it is of a class, by the lock's own name.
+    /// By the class of a lock and its own name.
     pub fn of(class: &str, id: &str) -> What {
         let is_pid = id.starts_with('<');
         match class {
@@ -50,36 +50,36 @@ impl What {
         }
     }
 
-    /// Whether one of them can be cured alone. The others share a load, and one is as good as the next.
+    /// Whether one of them can have a remedy of its own. The others share a load.
     pub fn is_apart(self) -> bool {
         !matches!(self, What::RunQueue | What::Numbered | What::Other)
     }
 }
 
-/// What locks of a class belong to.
+/// An owner of locks of a class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entity {
     /// As lock counting names it.
     pub id: String,
     /// What it is.
     pub what: What,
-    /// For a person: `the table sessions`.
+    /// For display: `the table sessions`.
     pub title: String,
     /// What else is known of it: its options, its owner.
     pub known: Option<String>,
     /// Of its locks.
     pub counts: Counts,
-    /// Time waited as a share of the duration; `None` where it is not known how long that was.
+    /// Wait time as a share of the duration; `None` if the duration is unknown.
     pub share: Option<f64>,
-    /// Where it has several locks, the one that was waited for the longest at one place has at least this part of that.
+    /// The share of its most contended lock at one place, a lower bound; `None` if it has one lock.
     pub hottest: Option<f64>,
-    /// Where most of it was waited, in the emulator's source, and which part of it; `None` where nobody told.
+    /// File and line in the emulator's source with the longest wait, and its share of the wait; `None` if not recorded.
     pub place: Option<(String, i64, f64)>,
-    /// The table, where one of that name was recorded, and none beside it.
+    /// The recorded table of that name, if there is exactly one.
     pub table: Option<TableRow>,
 }
 
-/// The entities of a class, those waited for the longest first. `rows` are of single locks.
+/// The entities of a class, those with the longest wait first. `rows` are of single locks.
 pub fn entities(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nanos>) -> Vec<Entity> {
     let mut by_id: HashMap<&str, Vec<&LockRow>> = HashMap::new();
     for row in rows {
@@ -96,7 +96,7 @@ fn entity(period: &Period, class: &str, id: &str, rows: &[&LockRow], length: Opt
     let mut counts = Counts { locks: locks(rows), ..Counts::default() };
     rows.iter().for_each(|row| counts.add(row));
     let hottest = rows.iter().filter(|row| row.locks == 1).map(|row| row.waited).max().unwrap_or(0);
-    let told = rows.iter().find_map(|row| row.entity.as_deref());
+    let recorded = rows.iter().find_map(|row| row.entity.as_deref());
     let tables: Vec<_> = match what {
         What::Table => period.tables.iter().filter(|table| table.name == id || table.id == id).collect(),
         _ => Vec::new(),
@@ -108,8 +108,8 @@ fn entity(period: &Period, class: &str, id: &str, rows: &[&LockRow], length: Opt
     Entity {
         id: id.to_owned(),
         what,
-        title: title(period, what, id, told),
-        known: known(what, told, table.as_ref(), tables.len()),
+        title: title(period, what, id, recorded),
+        known: known(what, recorded, table.as_ref(), tables.len()),
         counts,
         share: share(counts.waited, length),
         place: place(rows, counts.waited),
@@ -118,23 +118,24 @@ fn entity(period: &Period, class: &str, id: &str, rows: &[&LockRow], length: Opt
     }
 }
 
-fn title(period: &Period, what: What, id: &str, told: Option<&str>) -> String {
+/// `recorded` is the name of the entity in the lock's row, if any.
+fn title(period: &Period, what: What, id: &str, recorded: Option<&str>) -> String {
     match what {
         What::Table => format!("the table {id}"),
         What::Process => {
             let is_it = |process: &&beamtune_model::ProcessUse| {
                 process.pid == id || process.row.as_ref().is_some_and(|row| row.name.as_deref() == Some(id))
             };
-            match (period.processes.iter().find(is_it), told) {
+            match (period.processes.iter().find(is_it), recorded) {
                 (Some(process), _) => format!("the process {}", process.title()),
-                (None, Some(told)) if id.starts_with('<') => format!("the process {told} ({id})"),
-                (None, Some(told)) => format!("the process {id} ({told})"),
+                (None, Some(name)) if id.starts_with('<') => format!("the process {name} ({id})"),
+                (None, Some(name)) => format!("the process {id} ({name})"),
                 (None, None) => format!("the process {id}"),
             }
         }
         What::Port => {
             let known =
-                period.ports.iter().find(|port| port.id == id).map(|port| port.name.as_str()).or(told);
+                period.ports.iter().find(|port| port.id == id).map(|port| port.name.as_str()).or(recorded);
             known.map_or_else(|| format!("the port {id}"), |name| format!("the port {id} ({name})"))
         }
         What::Driver => format!("the driver {id}"),
@@ -142,11 +143,11 @@ fn title(period: &Period, what: What, id: &str, told: Option<&str>) -> String {
         What::RunQueue => run_queue(period, id),
         What::Node => format!("the node {id}"),
         What::Numbered => format!("number {id}"),
-        What::Other => told.unwrap_or(id).to_owned(),
+        What::Other => recorded.unwrap_or(id).to_owned(),
     }
 }
 
-/// The run queues are numbered: those of the schedulers, then that of the dirty CPU schedulers, then that of the dirty I/O schedulers.
+/// Run queues are numbered: first those of the schedulers, then that of the dirty CPU schedulers, then that of the dirty I/O schedulers.
 fn run_queue(period: &Period, id: &str) -> String {
     let schedulers = period.facts.number(facts::SCHEDULERS);
     match (id.parse::<i64>(), schedulers) {
@@ -163,7 +164,7 @@ fn run_queue(period: &Period, id: &str) -> String {
     }
 }
 
-/// What is known of a table.
+/// Type, protection, options and owner of a table.
 fn options(table: &TableRow) -> String {
     let mut words = vec![table.kind.clone(), table.protection.clone()];
     words.extend(table.options.iter().cloned());
@@ -176,10 +177,10 @@ fn options(table: &TableRow) -> String {
     words.join(", ")
 }
 
-/// What is known of a table beyond its name; of others that stands in their title.
-fn known(what: What, told: Option<&str>, table: Option<&TableRow>, tables: usize) -> Option<String> {
+/// What is known of a table beyond its name. The titles of other entities hold all that is known.
+fn known(what: What, recorded: Option<&str>, table: Option<&TableRow>, tables: usize) -> Option<String> {
     let several = || (tables > 1).then(|| format!("{tables} tables have this name"));
     (what == What::Table)
-        .then(|| table.map(options).or_else(|| told.map(str::to_owned)).or_else(several))
+        .then(|| table.map(options).or_else(|| recorded.map(str::to_owned)).or_else(several))
         .flatten()
 }

@@ -1,9 +1,9 @@
-//! Whether threads wait for each other: from how they spent their time, and from where they were seen.
+//! Whether there is lock contention: from how threads spent their time, and from samples of their stacks.
 //!
-//! Threads that spin and yield for a lock are on a CPU for the kernel, so with few schedulers the time alone tells nothing; the samples
-//! do. And threads that are blocked may wait for something else than locks, so samples that show no lock speak against it.
+//! Threads that spin and yield for a lock are on a CPU for the kernel, so with few schedulers the time alone shows nothing; the samples do. And
+//! blocked threads may wait for something other than locks, so samples without locks are counter-evidence.
 //!
-//! What is decided here is the answer of `beamtune locks`, and what BT033 goes by.
+//! This is the answer of `beamtune locks`, and the base of BT033.
 
 use beamtune_model::cpu::kind;
 use beamtune_model::locks::how;
@@ -12,58 +12,58 @@ use beamtune_model::{Nanos, Period, WaitRow, facts};
 
 use super::blocked::{self, Answer, Blocked, Times};
 
-/// Waits for locks of this share of the time in which schedulers had work limit a node: the share from which BT015 tells of it.
+/// From this share of busy time on, lock waits limit a node: the share from which BT015 reports it.
 pub const MUCH: f64 = 0.15;
-/// Below this share they do not: a VM without any contention is in functions of locks for 1 to 2 % of the time.
+/// Below this share they do not: a VM without any contention is in lock functions for 1 to 2 % of the time.
 pub const LITTLE: f64 = 0.05;
-/// Waits that together take less than this of one thread's time limit nobody where there is as little else to do ([`IDLE`], judgement).
-const NOBODY: f64 = 0.02;
-/// Schedulers that together want less than this of one CPU have next to nothing to do (judgement).
-const IDLE: f64 = 0.2;
-/// Threads that are without a CPU for more than this share of the time in which they have work lose it while they hold locks (judgement).
-const STARVED: f64 = 0.2;
-/// Who fights for a lock sleeps more often than this in a second: 10 were seen of threads that send messages on a starved host, whose
-/// holders of locks had no CPU, and 700 to 30,000 of those that fight for a table.
-const FEW_SLEEPS: f64 = 50.0;
-/// Schedulers that have run for less than this together have nothing that could be shared.
-const HARDLY_RAN: Nanos = SECOND_NS / 100;
+/// Waits that together take less than this of one thread's time are negligible on an idle node ([`MAX_IDLE_CORES`], judgement).
+const MAX_NEGLIGIBLE_CORES: f64 = 0.02;
+/// Schedulers that together want less CPU are idle (judgement).
+const MAX_IDLE_CORES: f64 = 0.2;
+/// Threads that are without a CPU for a larger share of their runnable time lose it while they hold locks (judgement).
+const MIN_STARVED_SHARE: f64 = 0.2;
+/// Threads that contend for a lock sleep more often per second: 10 were seen of threads that send messages on a starved host, where lock
+/// holders had no CPU, and 700 to 30,000 of threads that contend for a table.
+const MIN_SLEEPS_PER_S: f64 = 50.0;
+/// If the schedulers together ran for less, their share of waits means nothing.
+const MIN_BUSY: Nanos = SECOND_NS / 100;
 
 /// What is known of the waits of a VM's threads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
-    /// Whether they wait for each other.
+    /// Whether there is lock contention.
     pub answer: Answer,
-    /// How long the look was.
+    /// How long threads were sampled.
     pub length: Nanos,
-    /// How the schedulers spent their time, by their kinds.
+    /// How the schedulers spent their time, by kind.
     pub kinds: Vec<Blocked>,
-    /// In what they were seen waiting; `None` where nobody has watched, or they hardly ran.
+    /// Sampled lock waits; `None` without samples, or if schedulers hardly ran.
     pub seen: Option<Waited>,
-    /// Time waited for the locks that were counted, as a share of the time of all schedulers; `None` where none were.
+    /// Wait time by lock counting, as a share of all schedulers' time; `None` without lock counting.
     pub counted: Option<f64>,
 }
 
-/// Waits of schedulers for locks.
+/// Lock waits of schedulers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Waited {
-    /// As a share of the time in which they had work.
+    /// As a share of their busy time, 0–1.
     pub share: f64,
-    /// They are next to nothing, as is all else.
+    /// Whether the waits are negligible and the node is idle.
     pub is_nothing: bool,
-    /// For how long it was watched.
+    /// How threads were sampled.
     pub watched: Watched,
 }
 
-/// How waits for locks were looked for.
+/// How lock waits were sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watched {
     /// How long; 0: not at all.
     pub length: Nanos,
-    /// There may be more than were seen.
+    /// Whether the samples are a lower bound.
     pub is_least: bool,
 }
 
-/// From a recording alone; `None` where it tells neither how threads spent their time nor what was counted.
+/// From a recording alone; `None` if it has neither the times of threads nor lock counts.
 pub fn of_period(period: &Period) -> Option<Look> {
     let times = blocked::of_period(period).ok();
     let counted = counted_share(period);
@@ -71,7 +71,7 @@ pub fn of_period(period: &Period) -> Option<Look> {
         return None;
     }
     let kinds = times.unwrap_or_default().into_iter().map(blocked::judge).collect();
-    // Waits of which some were missed come into no recording, unless there were many all the same ([`is_told`]).
+    // Incomplete samples are not recorded unless they show long waits ([`is_told`]).
     let watched = Watched { length: period.watched().unwrap_or(0), is_least: false };
     let look = of_waits(kinds, &period.waits, watched, period.end - period.begin);
     Some(match counted {
@@ -80,7 +80,7 @@ pub fn of_period(period: &Period) -> Option<Look> {
     })
 }
 
-/// Time that all threads have waited for the locks that were counted, as a share of the time of all schedulers.
+/// Wait time of all threads by lock counting, as a share of all schedulers' time.
 fn counted_share(period: &Period) -> Option<f64> {
     let session = period.lock_session.as_ref().filter(|session| session.length > 0)?;
     let schedulers = period.facts.number(facts::SCHEDULERS_ONLINE)?;
@@ -88,30 +88,30 @@ fn counted_share(period: &Period) -> Option<f64> {
     Some(waited as f64 / session.length as f64 / schedulers.max(1) as f64)
 }
 
-/// Whether waits that were seen may stand in a recording, which does not tell that some were missed: few would read as if there were few.
-/// `threads` are the schedulers.
+/// Whether sampled waits may be recorded. A recording does not say that samples are incomplete, so few incomplete samples would read as few waits.
+/// `threads` is the number of schedulers.
 pub fn is_told(waits: &[WaitRow], watched: Watched, threads: usize) -> bool {
     let waited = waits.iter().fold(0_i64, |sum, row| sum.saturating_add(row.waited));
     !watched.is_least || waited as f64 > LITTLE * watched.length as f64 * threads as f64
 }
 
-/// From how schedulers spent their time, in a look of such a length, and in what they were seen waiting meanwhile.
+/// From how schedulers spent a time of this length, and from the lock waits sampled meanwhile.
 pub fn of_waits(kinds: Vec<Blocked>, waits: &[WaitRow], watched: Watched, length: Nanos) -> Look {
     let seen = (watched.length > 0).then(|| waited(&kinds, waits, watched)).flatten();
     Look { answer: answer(&kinds, seen), length, kinds, seen, counted: None }
 }
 
 impl Waited {
-    /// `None` where it does not decide.
+    /// `None` if the samples do not decide.
     fn answer(&self) -> Option<Answer> {
         let answer = if self.is_nothing { Some(Answer::No) } else { by_share(self.share) };
         answer.filter(|answer| *answer != Answer::No || !self.watched.is_least)
     }
 
-    /// For a person.
+    /// For display.
     pub fn sentence(&self) -> String {
         format!(
-            "schedulers were seen waiting for locks for {}{:.0} % of the time in which they had work, and were not waiting for a CPU ({:.1} s were watched)",
+            "schedulers waited for locks {}{:.0} % of their busy time, run-queue delay not included ({:.1} s sampled)",
             if self.watched.is_least { "at least " } else { "" },
             self.share * 100.0,
             seconds(self.watched.length)
@@ -119,59 +119,59 @@ impl Waited {
     }
 }
 
-/// Waits of schedulers beside the time in which they had work and could do it, since they had a CPU or did not want one. Where the VM was not
-/// asked for that, it is what they ran, and slept for locks.
+/// Lock waits of schedulers as a share of their busy time without run-queue delay. Without the VM's own times, busy time is on-CPU time and sleeps
+/// for locks.
 fn waited(kinds: &[Blocked], waits: &[WaitRow], watched: Watched) -> Option<Waited> {
-    let is_one = |name: &str| kind::SCHEDULERS.contains(&name);
-    // How many threads waited on the average.
-    let sum = |is_meant: &dyn Fn(&WaitRow) -> bool| {
-        let rows = waits.iter().filter(|row| is_meant(row));
+    let is_scheduler = |name: &str| kind::SCHEDULERS.contains(&name);
+    // The mean number of waiting threads.
+    let sum = |matches: &dyn Fn(&WaitRow) -> bool| {
+        let rows = waits.iter().filter(|row| matches(row));
         rows.fold(0_i64, |sum, row| sum.saturating_add(row.waited)) as f64 / watched.length as f64
     };
     let slept = |times: &Times| sum(&|row| row.thread == times.kind && row.how == how::SLEEP);
     let threads = |times: &Times, time: Nanos| time as f64 / times.length.max(1) as f64;
-    let (mut waiting, mut busy, mut wanted) = (sum(&|row| is_one(&row.thread)), 0.0, 0.0);
-    for times in kinds.iter().map(|judged| &judged.times).filter(|times| is_one(&times.kind)) {
-        let Some(had) = had(times).map(|had| threads(times, had)) else { continue };
+    let (mut waiting, mut busy, mut wanted) = (sum(&|row| is_scheduler(&row.thread)), 0.0, 0.0);
+    for times in kinds.iter().map(|judged| &judged.times).filter(|times| is_scheduler(&times.kind)) {
+        let Some(own) = busy_time(times).map(|own| threads(times, own)) else { continue };
         let queued = threads(times, times.queued.unwrap_or(0));
-        // Of a sleep it is not seen how long the thread waited for a CPU once it was woken, only how long threads do on the average. But
-        // where the VM says how long they had work, they were not blocked for longer than that leaves.
-        let slept_at_most = times.blocked().map_or(f64::INFINITY, |blocked| threads(times, blocked));
-        waiting = (waiting - (slept(times) - slept_at_most).max(0.0)).max(0.0);
-        let slept = |times: &Times| slept(times).min(slept_at_most);
-        let is_rare = times.sleeps_per_second().is_some_and(|rate| rate < FEW_SLEEPS);
-        if is_rare && queued > STARVED * (had + queued) {
-            // The holder of the lock has lost its CPU: that is not the lock's fault.
+        // A sleep includes the wait for a CPU after the wake-up, whose length is known only on average. But with the VM's own times, threads
+        // were not blocked for longer than these leave.
+        let max_slept = times.blocked().map_or(f64::INFINITY, |blocked| threads(times, blocked));
+        waiting = (waiting - (slept(times) - max_slept).max(0.0)).max(0.0);
+        let slept = |times: &Times| slept(times).min(max_slept);
+        let is_rare = times.sleeps_per_second().is_some_and(|rate| rate < MIN_SLEEPS_PER_S);
+        if is_rare && queued > MIN_STARVED_SHARE * (own + queued) {
+            // The holder of the lock lost its CPU: that is not contention.
             waiting = (waiting - slept(times)).max(0.0);
         }
-        busy += if times.awake.is_some() { had } else { had + slept(times) };
-        wanted += had + queued;
+        busy += if times.awake.is_some() { own } else { own + slept(times) };
+        wanted += own + queued;
     }
-    (busy * watched.length as f64 > HARDLY_RAN as f64).then(|| Waited {
+    (busy * watched.length as f64 > MIN_BUSY as f64).then(|| Waited {
         share: (waiting / busy).min(1.0),
-        is_nothing: waiting < NOBODY && wanted < IDLE,
+        is_nothing: waiting < MAX_NEGLIGIBLE_CORES && wanted < MAX_IDLE_CORES,
         watched,
     })
 }
 
-/// Time in which threads had work and could do it: of what the VM says, that without a CPU goes to whoever had it, and is lost to no lock.
-fn had(times: &Times) -> Option<Nanos> {
+/// Busy time without run-queue delay, which belongs to the threads that had the CPU, not to a lock.
+fn busy_time(times: &Times) -> Option<Nanos> {
     match times.awake {
         Some(awake) => Some(awake.saturating_sub(times.queued.unwrap_or(0)).max(times.ran.unwrap_or(0))),
         None => times.ran,
     }
 }
 
-/// For the node. Where it is known what threads wait for, that decides.
+/// The answer for the node. Samples of lock waits decide if there are any.
 fn answer(kinds: &[Blocked], waited: Option<Waited>) -> Answer {
     let schedulers = || kinds.iter().filter(|judged| kind::SCHEDULERS.contains(&judged.times.kind.as_str()));
     let any = |answer| schedulers().any(|judged| judged.answer == answer);
-    let is_some = waited.is_some_and(|waited| waited.share >= LITTLE);
+    let has_waits = waited.is_some_and(|waited| waited.share >= LITTLE);
     match waited.and_then(|waited| waited.answer()) {
         Some(answer) => answer,
-        // Something else than a lock may block them, where all waits for locks were seen.
+        // With complete samples of lock waits, something other than a lock may block the threads.
         None if any(Answer::Yes) && waited.is_none_or(|waited| waited.watched.is_least) => Answer::Yes,
-        None if is_some || any(Answer::NotSure) || schedulers().next().is_none() => Answer::NotSure,
+        None if has_waits || any(Answer::NotSure) || schedulers().next().is_none() => Answer::NotSure,
         None => Answer::No,
     }
 }
@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// Two schedulers that had work for so much of a second, and ran for so much of it.
+    /// Two schedulers that were awake and on a CPU for these shares of a second.
     fn schedulers(awake: f64, ran: f64) -> Blocked {
         let nanos = |share: f64| (share * 2.0 * SECOND_NS as f64) as Nanos;
         blocked::judge(Times {
@@ -206,8 +206,8 @@ mod tests {
         })
     }
 
-    /// Schedulers waited so many seconds for locks in one in which they were watched, asleep or not; `None`: they were not.
-    fn looked(kinds: &[Blocked], how: &str, waited_s: Option<f64>, is_least: bool) -> Look {
+    /// Schedulers that waited this long for locks in a second of sampling; `None`: without samples.
+    fn look(kinds: &[Blocked], how: &str, waited_s: Option<f64>, is_least: bool) -> Look {
         let row = |waited: f64| WaitRow {
             thread: "scheduler".to_owned(),
             how: how.to_owned(),
@@ -220,16 +220,16 @@ mod tests {
     }
 
     fn judged(kinds: &[Blocked], waited_s: Option<f64>) -> Answer {
-        looked(kinds, how::YIELD, waited_s, false).answer
+        look(kinds, how::YIELD, waited_s, false).answer
     }
 
     #[test]
-    fn what_threads_were_seen_waiting_for_decides_where_it_is_known() {
+    fn samples_of_lock_waits_decide() {
         // They spin: on a CPU all the time, and most of it for a lock.
         assert_eq!(judged(&[schedulers(1.0, 1.0)], Some(1.2)), Answer::Yes);
         assert_eq!(judged(&[schedulers(1.0, 1.0)], Some(0.2)), Answer::NotSure);
         assert_eq!(judged(&[schedulers(1.0, 1.0)], Some(0.02)), Answer::No);
-        // Blocked by something that is no lock.
+        // Blocked by something other than a lock.
         assert_eq!(judged(&[schedulers(1.0, 0.2)], Some(0.0)), Answer::No);
         assert_eq!(judged(&[schedulers(1.0, 0.2)], Some(0.2)), Answer::NotSure);
     }
@@ -245,33 +245,33 @@ mod tests {
     }
 
     #[test]
-    fn where_sleeps_were_not_seen_few_waits_clear_nobody() {
-        let judged = |kinds: &[Blocked], waited_s| looked(kinds, how::YIELD, Some(waited_s), true).answer;
-        // The threads were blocked, and nothing shows in what.
+    fn few_waits_in_incomplete_samples_are_no_answer() {
+        let judged = |kinds: &[Blocked], waited_s| look(kinds, how::YIELD, Some(waited_s), true).answer;
+        // The threads were blocked, and nothing shows on what.
         assert_eq!(judged(&[schedulers(1.0, 0.2)], 0.0), Answer::Yes);
         assert_eq!(judged(&[schedulers(1.0, 0.6)], 0.0), Answer::NotSure);
         assert_eq!(judged(&[schedulers(1.0, 0.95)], 0.0), Answer::NotSure);
         assert_eq!(judged(&[schedulers(0.01, 0.01)], 0.0), Answer::No);
         assert_eq!(judged(&[schedulers(1.0, 0.95)], 0.2), Answer::NotSure);
         assert_eq!(judged(&[schedulers(1.0, 0.95)], 1.2), Answer::Yes);
-        let said = looked(&[schedulers(1.0, 1.0)], how::YIELD, Some(1.2), true).seen.unwrap().sentence();
-        assert!(said.contains("at least 60 %"), "{said}");
+        let text = look(&[schedulers(1.0, 1.0)], how::YIELD, Some(1.2), true).seen.unwrap().sentence();
+        assert!(text.contains("at least 60 %"), "{text}");
     }
 
     #[test]
-    fn nodes_that_do_nothing_have_no_share() {
+    fn idle_nodes_have_no_contention() {
         assert_eq!(judged(&[schedulers(0.001, 0.001)], Some(0.0)), Answer::No);
         // A quarter of nearly nothing is nearly nothing.
         assert_eq!(judged(&[schedulers(0.02, 0.02)], Some(0.01)), Answer::No);
     }
 
     #[test]
-    fn on_a_starved_host_few_long_sleeps_are_those_of_holders_without_a_cpu() {
+    fn on_a_starved_host_few_long_sleeps_are_no_contention() {
         let mut starved = schedulers(1.0, 0.2);
         starved.times.queued = Some(SECOND_NS + SECOND_NS / 2);
-        let judged = |kinds: &[Blocked]| looked(kinds, how::SLEEP, Some(0.1), false).answer;
+        let judged = |kinds: &[Blocked]| look(kinds, how::SLEEP, Some(0.1), false).answer;
         assert_eq!(judged(&[starved.clone()]), Answer::No);
-        // Who fights for a lock sleeps often.
+        // A thread that contends for a lock sleeps often.
         starved.times.sleeps = Some(5_000);
         assert_eq!(judged(&[starved]), Answer::Yes);
     }
@@ -282,12 +282,12 @@ mod tests {
         let mut kinds = schedulers(1.0, 0.5);
         kinds.times.queued = Some(SECOND_NS * 8 / 10);
         kinds.times.sleeps = Some(5_000);
-        let seen = looked(&[kinds], how::SLEEP, Some(1.0), false).seen.unwrap();
+        let seen = look(&[kinds], how::SLEEP, Some(1.0), false).seen.unwrap();
         assert!((seen.share - 0.2 / 1.2).abs() < 1e-9, "{seen:?}");
     }
 
     #[test]
-    fn a_vm_that_hardly_gets_a_cpu_fights_for_locks_all_the_same() {
+    fn a_vm_that_hardly_gets_a_cpu_can_have_contention() {
         let mut starved = schedulers(1.0, 0.01);
         starved.times.queued = Some(2 * SECOND_NS - SECOND_NS / 50);
         starved.times.sleeps = Some(5_000);
@@ -295,18 +295,18 @@ mod tests {
     }
 
     #[test]
-    fn without_the_vms_word_time_asleep_for_locks_is_time_with_work() {
-        let mut unasked = schedulers(1.0, 0.5);
-        unasked.times.awake = None;
+    fn without_the_vms_times_sleeps_for_locks_are_busy_time() {
+        let mut without_awake = schedulers(1.0, 0.5);
+        without_awake.times.awake = None;
         // They ran for a second, and slept for half of one: a third.
-        let told = looked(&[unasked], how::SLEEP, Some(0.5), false);
-        let said = told.seen.unwrap().sentence();
-        assert!(said.contains(" 33 %"), "{said}");
-        assert_eq!(told.answer, Answer::Yes);
+        let look = look(&[without_awake], how::SLEEP, Some(0.5), false);
+        let text = look.seen.unwrap().sentence();
+        assert!(text.contains(" 33 %"), "{text}");
+        assert_eq!(look.answer, Answer::Yes);
     }
 
     #[test]
-    fn what_was_counted_answers_also_where_threads_were_not_seen() {
+    fn lock_counts_answer_without_samples() {
         let mut period = Period::default();
         assert_eq!(of_period(&period), None);
         period.facts.set(facts::SCHEDULERS_ONLINE, "2");

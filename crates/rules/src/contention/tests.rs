@@ -60,7 +60,7 @@ fn every_class_has_an_answer_for_every_release() {
     }
 }
 
-/// Whether a release has what is advised, and each remedy stands there once.
+/// Asserts that the release has what is advised, and that each remedy is listed once.
 fn assert_fits(release: u32, class: &str, answer: &Answer) {
     let changes = answer.remedies.iter().map(|remedy| &remedy.change);
     for text in answer.advice.iter().chain(changes) {
@@ -86,7 +86,7 @@ fn every_class_has_an_answer_for_a_single_lock_of_it() {
             let contender = contenders(&period(release, vec![row(&class.name, Some(id), 5)])).remove(0);
             assert!(contender.entities[0].title.contains(id), "{}: {:?}", class.name, contender.entities[0]);
             assert_fits(release, &class.name, &contender.answer);
-            // A thing that can be cured alone is named in what cures it.
+            // An entity with a remedy of its own is named in the remedy.
             let named = contender.answer.remedies.iter().filter(|remedy| remedy.change.contains(id)).count();
             let entry = contender.answer.remedies.first().map(|remedy| remedy.entry.as_str());
             if matches!(entry, Some("ets.write_concurrency" | "process.message_queue_data")) {
@@ -97,7 +97,7 @@ fn every_class_has_an_answer_for_a_single_lock_of_it() {
 }
 
 #[test]
-fn what_a_version_brought_is_advised_from_it_on() {
+fn features_are_advised_from_their_version_on() {
     let check = |version: &str, class: &str, words: &str, expect: bool| {
         let mut period = period(0, vec![row(class, Some("x"), 5)]);
         period.facts.set(facts::OTP_VERSION, version);
@@ -126,7 +126,7 @@ fn what_a_version_brought_is_advised_from_it_on() {
 
 #[test]
 fn every_setting_that_the_data_names_is_offered_somewhere() {
-    // A better clock source is the host's; +c would take the clock's correctness away.
+    // A better clock source is up to the host; +c would make the clock wrong.
     let never = ["+c"];
     let mut ids: Vec<&str> =
         lock_classes().iter().flat_map(|class| class.settings.iter().map(String::as_str)).collect();
@@ -159,7 +159,7 @@ fn a_lock_of_a_library_has_no_known_remedy() {
 }
 
 #[test]
-fn a_table_is_named_with_its_owner_and_what_helps_it() {
+fn a_table_is_named_with_its_owner_and_its_remedies() {
     let check = |release: u32, class: &str, options: &[&str], expect: &[&str]| {
         let mut period = period(release, vec![row(class, Some("carts"), 5)]);
         period.tables.push(table("carts", options));
@@ -203,19 +203,19 @@ fn what_is_set_already_is_not_advised() {
     assert!(contender.answer.remedies.is_empty());
     let advice = contender.answer.advice.as_deref().expect("advice");
     assert!(advice.starts_with("Fewer allocations") && !advice.contains("+Mdai"), "{advice}");
-    // Several locks of one allocator are its instances, where nobody told the flags.
+    // Without known flags, several locks of one allocator are its instances.
     period.facts.set(facts::EMU_ARGS, "");
     assert_eq!(changes(&contenders(&period)[0]), ["+Mdai max"]);
     period.locks = vec![LockRow { locks: 17, ..row("alcu_allocator", Some("eheap_alloc"), 5) }];
     assert!(contenders(&period)[0].answer.remedies.is_empty());
-    // Literals have one instance in any case.
+    // literal_alloc has one instance in any case.
     period.facts.set(facts::EMU_ARGS, "[]");
     period.locks = vec![row("alcu_allocator", Some("literal_alloc"), 5)];
     assert!(contenders(&period)[0].answer.remedies.is_empty());
 }
 
 #[test]
-fn what_the_table_has_already_is_not_said_to_help() {
+fn options_that_the_table_has_are_not_advised() {
     let advice = |class: &str, options: &[&str]| {
         let mut period = period(27, vec![row(class, Some("carts"), 5)]);
         period.tables.push(table("carts", options));
@@ -229,7 +229,7 @@ fn what_the_table_has_already_is_not_said_to_help() {
 }
 
 #[test]
-fn run_queues_are_those_of_schedulers_and_the_dirty_ones_behind() {
+fn run_queues_of_dirty_schedulers_come_after_those_of_schedulers() {
     let check = |id: &str, expect: &str| {
         let contenders = contenders(&period(25, vec![row("run_queue", Some(id), 5)]));
         assert_eq!(contenders[0].entities[0].title, expect);
@@ -241,7 +241,7 @@ fn run_queues_are_those_of_schedulers_and_the_dirty_ones_behind() {
 }
 
 #[test]
-fn counts_are_those_of_the_class_and_not_of_its_told_locks() {
+fn counts_are_those_of_the_class_and_not_of_its_recorded_locks() {
     let place = |file: &str, waited_ms| LockRow {
         file: Some(file.to_owned()),
         line: Some(7),
@@ -267,14 +267,14 @@ fn counts_are_those_of_the_class_and_not_of_its_told_locks() {
     assert_eq!((carts.counts.locks, carts.counts.waited, carts.share), (64, 3_800_000_000, Some(0.38)));
     assert!((carts.hottest.unwrap_or(0.0) - 2_500.0 / 3_800.0).abs() < 1e-9);
     assert!(carts.is_one_hot_lock());
-    // Of an imported table of single locks the class is not known as a whole.
+    // An imported table of single locks lacks the whole class.
     let contender = &contenders(&period(25, vec![slot(5)]))[0];
     assert!(!contender.is_whole);
     assert_eq!(contender.counts.waited, 5_000_000);
 }
 
 #[test]
-fn what_remains_is_the_next_one() {
+fn without_the_first_the_next_ones_remain() {
     let rows = vec![
         LockRow { locks: 200, ..row("db_tab", None, 5_000) },
         row("db_tab", Some("carts"), 4_000),

@@ -1,10 +1,10 @@
-//! What threads of a VM that does not count locks were seen waiting in: the operation, by the functions of the emulator on the stack.
+//! Sampled lock waits of a VM without lock counting: the operation, by the emulator's functions on the stack.
 
 use std::collections::HashMap;
 
 use beamtune_model::{Nanos, Period, WaitRow};
 
-/// Modules of built-in functions whose names in the emulator begin with that of the module: `ets_update_counter_3`.
+/// Modules whose built-in functions begin with the module's name in the emulator: `ets_update_counter_3`.
 const MODULES: [&str; 12] = [
     "ets",
     "persistent_term",
@@ -20,8 +20,8 @@ const MODULES: [&str; 12] = [
     "counters",
 ];
 
-/// What a function of the emulator is about, by the beginning of its name, and the class of locks that it mostly waits for.
-const SIGNS: [(&str, &str); 16] = [
+/// Prefixes of functions of the emulator, with the class of locks that they mostly wait for.
+const PREFIXES: [(&str, &str); 16] = [
     ("ets_", "db_tab"),
     ("erts_db_", "db_tab"),
     ("db_", "db_tab"),
@@ -40,38 +40,37 @@ const SIGNS: [(&str, &str); 16] = [
     ("erts_dsig_", "dist_entry_out_queue"),
 ];
 
-/// What stands for the name of an operation whose stack was not to be had.
+/// The name of an operation without a stack.
 pub const NAMELESS: &str = "functions without a name";
 
-/// An operation that threads were seen waiting in.
+/// An operation in which threads waited.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
-    /// As an Erlang program calls it where it is a built-in function (`ets:update_counter/3`), else the innermost function of the
-    /// emulator; `None` where no stack was to be had.
+    /// The Erlang name of a built-in function (`ets:update_counter/3`), else the innermost function of the emulator; `None` without a stack.
     pub name: Option<String>,
-    /// The stack that was seen the longest, innermost first.
+    /// The stack with the longest wait, innermost first.
     pub stack: Vec<String>,
-    /// The class of locks that such a function mostly waits for; `None` where that is not known.
+    /// The class of locks that such a function mostly waits for; `None` if unknown.
     pub class: Option<&'static str>,
-    /// Times that it was seen.
+    /// Number of samples.
     pub seen: i64,
-    /// Time waited, of all threads together.
+    /// Wait time of all threads together.
     pub waited: Nanos,
-    /// As a share of the look; `None` where it is not known how long that was.
+    /// As a share of the sampled time; `None` if its length is unknown.
     pub share: Option<f64>,
 }
 
 impl Operation {
-    /// Its name, or that it has none.
+    /// Its name, or [`NAMELESS`].
     pub fn title(&self) -> &str {
         self.name.as_deref().unwrap_or(NAMELESS)
     }
 }
 
-/// The operations in which threads were seen waiting, the longest first.
+/// The operations in which threads waited, the longest wait first.
 pub fn operations(period: &Period) -> Vec<Operation> {
     let length = period.watched();
-    // One built-in function may wait for several kinds of locks: for a table, and for memory.
+    // One built-in function may wait for several classes of locks: for a table, and for memory.
     let mut rows: HashMap<_, Vec<&WaitRow>> = HashMap::new();
     for row in &period.waits {
         rows.entry((name(&row.stack), class(&row.stack))).or_default().push(row);
@@ -96,12 +95,12 @@ pub fn operations(period: &Period) -> Vec<Operation> {
     operations
 }
 
-/// The name of what a stack does: the first built-in function in it, else its innermost function.
+/// The first built-in function of a stack, else its innermost function.
 fn name(stack: &[String]) -> Option<String> {
     stack.iter().find_map(|function| built_in(function)).or_else(|| stack.first().cloned())
 }
 
-/// The Erlang function behind a name of the emulator: `ets_update_counter_3` → `ets:update_counter/3`.
+/// The Erlang name of a built-in function of the emulator: `ets_update_counter_3` → `ets:update_counter/3`.
 fn built_in(function: &str) -> Option<String> {
     let (name, arity) = function.rsplit_once('_')?;
     let is_arity = arity.len() == 1 && arity.bytes().all(|byte| byte.is_ascii_digit());
@@ -113,7 +112,7 @@ fn built_in(function: &str) -> Option<String> {
 
 fn class(stack: &[String]) -> Option<&'static str> {
     let of = |function: &String| {
-        SIGNS.iter().find(|(sign, _)| function.starts_with(sign)).map(|(_, class)| *class)
+        PREFIXES.iter().find(|(prefix, _)| function.starts_with(prefix)).map(|(_, class)| *class)
     };
     stack.iter().find_map(of)
 }
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_named_as_programs_call_it() {
+    fn operations_have_the_names_that_programs_call() {
         let check = |stack: &[&str], name: Option<&str>, class: Option<&str>| {
             let operation = operations(&period(vec![wait(stack, 5)])).remove(0);
             assert_eq!((operation.name.as_deref(), operation.class), (name, class), "{stack:?}");
@@ -174,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn one_function_that_waits_for_two_kinds_of_locks_is_two_operations() {
+    fn one_function_that_waits_for_two_classes_of_locks_is_two_operations() {
         let rows = vec![wait(&["erts_alcu_alloc_ts", "ets_insert_2"], 300), wait(&["ets_insert_2"], 200)];
-        let told: Vec<_> = operations(&period(rows))
+        let operations: Vec<_> = operations(&period(rows))
             .into_iter()
             .map(|operation| (operation.title().to_owned(), operation.class))
             .collect();
         let name = "ets:insert/2".to_owned();
-        assert_eq!(told, [(name.clone(), Some("alcu_allocator")), (name, Some("db_tab"))]);
+        assert_eq!(operations, [(name.clone(), Some("alcu_allocator")), (name, Some("db_tab"))]);
     }
 }

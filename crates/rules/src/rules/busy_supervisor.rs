@@ -19,7 +19,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT087"),
     name: "busy-supervisor",
     question: "Is a supervisor busy with other things than starting children?",
-    confirm: "find the code that calls which_children or count_children of this supervisor: it does so many times a second",
+    confirm: "find the code that calls which_children or count_children of this supervisor: it runs on each request",
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::SCHEDULER_ACTIVE, &metrics::SPAWNED],
     account: Account::CpuUsed,
     confidence: Confidence::Inferred,

@@ -1,7 +1,7 @@
 //! BT033: which locks threads wait for.
 //!
-//! Where locks were counted it names the lock, what it belongs to, and what would be waited for without it. Where they were not, but
-//! somebody has looked at where threads wait, it names the operation.
+//! With lock counting it names the lock, its table, process or allocator, and the waits that would remain without it. With samples of waiting
+//! threads it names the operation.
 
 use beamtune_model::units::{SECOND_NS, seconds};
 use beamtune_model::{Account, Code, Cost, Evidence, Missing, Nanos, Period, Subject, Unit, Use};
@@ -15,12 +15,13 @@ use crate::rule::{Draft, Judgement, Rule, Topic};
 use crate::signals::lock_suspects::{
     Schedulers, WAITED, candidates, is_of_metrics, metrics, metrics_by_scheduler, metrics_candidates,
 };
+use crate::text;
 
 pub const RULE: Rule = Rule {
     code: Code("BT033"),
     name: "contended-locks",
     question: "Which locks do threads wait for?",
-    confirm: "a second count under the same load names the same lock; beamtune compare with the remedy tells what it is worth",
+    confirm: "count again under the same load: it names the same lock; beamtune compare shows the effect of the remedy",
     needs: &[],
     account: Account::CpuUsed,
     topics: &[Topic::Locks],
@@ -29,38 +30,32 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Counts of a shorter time than this are by chance, in nanoseconds.
-const SHORT: i64 = SECOND_NS;
+/// Counts of a shorter time may be chance, in nanoseconds.
+const MIN_LENGTH_NS: i64 = SECOND_NS;
 
-/// Findings at most, and things that are named in one.
-const MOST: usize = 3;
+/// Maximum of findings, and of locks or operations that one of them lists.
+const MAX_NAMED: usize = 3;
 
-/// What those who look themselves are to type.
-const NEXT: &str = "beamtune locks TARGET";
-
-/// What helps those who may not look, or who want more than an operation.
-const NEXT_TEXT: &str = "copy what lcnt:conflicts() prints, too";
+const NEXT: &str = "run beamtune locks TARGET";
+const NEXT_TEXT: &str = "copy the output of lcnt:conflicts(), too";
 const NEXT_STOCK: &str =
-    "beamtune locks TARGET, as root; or on an emulator that counts locks (beamtune emulator run)";
+    "run beamtune locks TARGET as root, or use an emulator that counts locks (beamtune emulator run)";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     if period.lock_session.is_some() {
         return Ok(by_counts(period));
     }
     Ok(match (period.watched(), period.waits.is_empty()) {
-        (Some(_), false) => seen_waiting(period),
-        (Some(length), true) => Judgement::Healthy(format!(
-            "threads were watched for {:.1} s, and none was seen waiting for a lock",
-            seconds(length)
-        )),
+        (Some(_), false) => sampled(period),
+        (Some(length), true) => {
+            Judgement::Healthy(format!("no lock wait in {:.1} s of sampling", seconds(length)))
+        }
         (None, false) => Judgement::NotJudged {
-            reason: "threads were seen waiting for locks, but how long the look was is not known".to_owned(),
+            reason: "lock waits were sampled, but the length of sampling is unknown".to_owned(),
             next: NEXT.to_owned(),
         },
         (None, true) => Judgement::NotJudged {
-            reason:
-                "locks were not counted, and nobody has watched what threads wait for, or saw enough of it"
-                    .to_owned(),
+            reason: "lock waits were neither counted nor sampled".to_owned(),
             next: if period.is_imported() { NEXT_TEXT } else { NEXT_STOCK }.to_owned(),
         },
     })
@@ -69,14 +64,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 fn by_counts(period: &Period) -> Judgement {
     if period.locks.is_empty() {
         return Judgement::NotJudged {
-            reason: "locks were counted, but none was told of".to_owned(),
+            reason: "locks were counted, but the counts are missing".to_owned(),
             next: NEXT.to_owned(),
         };
     }
     let Some(length) = contention::length(period) else {
         return Judgement::NotJudged {
-            reason: "for how long locks were counted is not known".to_owned(),
-            next: format!("{NEXT}; or import what lcnt:information() prints too"),
+            reason: "the length of lock counting is unknown".to_owned(),
+            next: format!("{NEXT}; or import the output of lcnt:information() too"),
         };
     };
     let contenders = contention::contenders(period);
@@ -84,135 +79,134 @@ fn by_counts(period: &Period) -> Judgement {
     let schedulers = Schedulers::of(period);
     let mut drafts: Vec<Draft> = things
         .iter()
-        .zip(contention::what_remains(period, &things, MOST))
+        .zip(contention::what_remains(period, &things, MAX_NAMED))
         .filter_map(|(thing, rest)| {
             let share = thing.share?;
             let severity = schedulers.severity_of(thing)?;
             let contender = contenders.iter().find(|contender| contender.class == thing.class)?;
-            let draft = Draft::new(
-                severity,
-                format!(
-                    "threads wait for {}: {:.0} % of the duration, all threads together",
-                    thing.name,
-                    100.0 * share
-                ),
-            );
-            // Threads that wait for one second in each second have lost one core.
-            let draft = draft.costs(Cost::CpuCores(share)).part(Use::Locks).because(waited(thing.waited, length, share));
+            // A thread that waits for one second in each second has lost one core.
+            let draft =
+                Draft::new(severity, format!("Waits for lock {}: {} cores", thing.name, text::cores(share)))
+                    .detail(format!(
+                        "{:.2} s waited in {:.2} s, all threads together",
+                        seconds(thing.waited),
+                        seconds(length)
+                    ))
+                    .costs(Cost::CpuCores(share))
+                    .part(Use::Locks)
+                    .because(waited(thing.waited, length, share));
             let draft = schedulers.told(draft, share).but_if(
                 schedulers.severity(share).is_none(),
-                "of the time that all schedulers have it is little: it limits the node once they all come here",
+                "a small share of all schedulers' time: it limits the node only if more of them use this lock",
             );
             Some(counted(draft, period, thing, contender, &rest))
         })
         .collect();
-    // Each a little may be much together.
+    // Many small waits may be much together.
     if !things.iter().any(|thing| thing.share.is_some_and(|share| schedulers.severity(share).is_some())) {
         drafts.extend(spread(period, &contenders, &things, schedulers));
     }
     let categories = period.lock_session.as_ref().map_or(&[][..], |session| session.categories.as_slice());
-    let are_processes_left_out =
-        !categories.is_empty() && !categories.iter().any(|category| category == "process");
-    let doubted = drafts.into_iter().map(|draft| {
-        draft.but_if(length < SHORT, format!("locks were counted for {:.1} s only", seconds(length))).but_if(
-            are_processes_left_out,
-            "locks of processes were not counted, and may be waited for as well (beamtune locks --process)",
+    let lacks_processes = !categories.is_empty() && !categories.iter().any(|category| category == "process");
+    let drafts = drafts.into_iter().map(|draft| {
+        draft.but_if(length < MIN_LENGTH_NS, format!("locks were counted for only {:.1} s", seconds(length))).but_if(
+            lacks_processes,
+            "locks of processes were not counted, and may be contended as well (beamtune locks --process)",
         )
     });
     let healthy = match things.first() {
-        None => "nobody waited for a lock".to_owned(),
-        Some(most) => format!(
-            "no lock was waited for much: the most for {}, {:.2} % of the duration",
-            most.name,
-            100.0 * most.share.unwrap_or(0.0)
+        None => "no lock waits".to_owned(),
+        Some(first) => format!(
+            "most contended lock: {}, {:.2} % of the time",
+            first.name,
+            100.0 * first.share.unwrap_or(0.0)
         ),
     };
-    Judgement::found_or_healthy(doubted.collect(), healthy)
+    Judgement::found_or_healthy(drafts.collect(), healthy)
 }
 
 fn waited(waited: Nanos, length: Nanos, share: f64) -> Evidence {
-    Evidence::number("time waited, of the duration", share, Unit::Ratio).with_text(format!(
+    Evidence::number("wait time, share of the duration", share, Unit::Ratio).with_text(format!(
         "{:.3} s in {:.3} s",
         seconds(waited),
         seconds(length)
     ))
 }
 
-/// A finding by what was counted of one thing.
+/// Adds the counts of one lock, or of the locks of one table, process or allocator.
 fn counted(draft: Draft, period: &Period, thing: &Thing, contender: &Contender, remains: &Remains) -> Draft {
     let entity = contender.entities.iter().find(|entity| Some(&entity.id) == thing.id.as_ref());
     let counts = entity.map_or_else(|| contender.rest(), |entity| entity.counts);
     let is_rest = entity.is_none() && contender.entities.iter().any(|entity| entity.what.is_apart());
     let known = entity.and_then(|entity| entity.known.as_deref());
+    let collisions = counts.collision_share();
     let draft = draft
+        .detail(
+            collisions
+                .map_or_else(String::new, |share| format!("{:.0} % of the tries collide", share * 100.0)),
+        )
         .about(Subject::Lock { name: thing.name.clone() })
-        .because_some(counts.collision_share().map(|share| {
-            Evidence::number("tries that found it taken", share, Unit::Ratio)
+        .because_some(collisions.map(|share| {
+            Evidence::number("collisions, share of tries", share, Unit::Ratio)
                 .with_text(format!("{} of {}", counts.collisions, counts.tries))
         }))
         .because_some((counts.locks > 0).then(|| {
             let what = match entity.map(|entity| entity.what) {
-                Some(What::Allocator) => "instances that threads share, each with a lock",
+                Some(What::Allocator) => "shared allocator instances, each a lock",
                 _ => "locks",
             };
             Evidence::number(what, counts.locks as f64, Unit::Count)
         }))
-        .because_some(known.map(|known| Evidence::text("what it is", known)))
+        .because_some(known.map(|known| Evidence::text("options and owner", known)))
         .because_some(hot_key(entity))
         .because_some(numbered(contender, thing))
         .because_some(place(contender, entity, is_rest));
-    // What helps depends on whose lock it is, and the class was asked for the one that is waited for the longest.
+    // The remedy depends on the owner of the lock, and the answer of the class is for its most contended lock.
     let answer = match entity.is_some() || is_rest {
         true => contention::answer(period, &contender.class, entity),
         false => contender.answer.clone(),
     };
     let next = match &remains.next {
         Some((next, waited)) => format!("then {next}, {:.3} s", seconds(*waited)),
-        None => "nothing else is waited for".to_owned(),
+        None => "no other lock is waited for".to_owned(),
     };
-    let left = Evidence::number(
-        "what would remain without it and those above",
-        remains.share.unwrap_or(0.0),
-        Unit::Ratio,
-    );
+    let left =
+        Evidence::number("waits without it and those above", remains.share.unwrap_or(0.0), Unit::Ratio);
     explained(draft, &answer)
         .fix_if(
             entity.is_some_and(|entity| matches!(entity.what, What::Table) && is_of_metrics(&entity.id)),
             || metrics_by_scheduler(period),
         )
         .because(left.with_text(next))
-        .but_if(!contender.is_whole, "only single locks were told, so there may be more of this class")
-        .but_if(
-            is_rest,
-            "only locks that stand out are told one by one: others of the same ones may be among these",
-        )
-        .but("whoever does not wait here any more comes to the next lock sooner: at least that would remain")
+        .but_if(!contender.is_whole, "only single locks were recorded: the class may have more")
+        .but_if(is_rest, "only the most contended locks are recorded one by one; others of the same owners may be among these")
+        .but("contention may move to the next lock, so the waits that remain are a lower bound")
 }
 
-/// Of a table's many locks, whether one has most of the waiting.
+/// The share of one of a table's locks, if it has most of the wait time.
 fn hot_key(entity: Option<&Entity>) -> Option<Evidence> {
     let hottest = entity.filter(|entity| entity.is_one_hot_lock())?.hottest?;
-    let evidence = Evidence::number("of that for one of its locks", hottest, Unit::Ratio);
-    Some(evidence.with_text("a key that all want, or a few"))
+    let evidence = Evidence::number("of those for one of its locks", hottest, Unit::Ratio);
+    Some(evidence.with_text("one hot key, or a few"))
 }
 
-/// Of locks that share a load, how evenly they are waited for.
+/// Of locks that share a load, the share of the most contended one, if it is most.
 fn numbered(contender: &Contender, thing: &Thing) -> Option<Evidence> {
     let first = contender.entities.first().filter(|_| thing.id.is_none())?;
     let part = first.counts.waited as f64 / contender.counts.waited.max(1) as f64;
     let is_hot = !first.what.is_apart() && contender.counts.locks > 1 && part >= 0.5;
-    is_hot.then(|| Evidence::number(format!("of that for {}", first.title), part, Unit::Ratio))
+    is_hot.then(|| Evidence::number(format!("of those for {}", first.title), part, Unit::Ratio))
 }
 
-/// Where in the emulator's source it was waited for: of the entity's own locks where that was told, else of the whole class.
+/// The place in the emulator's source: of the entity's own locks if recorded, else of the whole class.
 fn place(contender: &Contender, entity: Option<&Entity>, is_rest: bool) -> Option<Evidence> {
     let own = entity.and_then(|entity| entity.place.as_ref());
-    let of = if own.is_some() || (entity.is_none() && !is_rest) { "that" } else { "the class" };
+    let of = if own.is_some() || (entity.is_none() && !is_rest) { "those" } else { "the class" };
     let (file, line, share) = own.or(contender.place.as_ref())?;
     Some(Evidence::number(format!("of {of} at {file}:{line}"), *share, Unit::Ratio))
 }
 
-/// A finding of many locks that are each waited for a little.
+/// A finding about many locks with short waits each.
 fn spread(
     period: &Period,
     contenders: &[Contender],
@@ -222,49 +216,48 @@ fn spread(
     let share: f64 = things.iter().filter_map(|thing| thing.share).sum();
     let severity = schedulers.severity(share)?;
     let first = contenders.first()?;
-    let summary = format!(
-        "threads wait for {} different locks, for none of them much: {:.0} % of the duration, all threads together, most of it for {}",
-        things.len(),
-        100.0 * share,
-        first.class
-    );
-    let draft = schedulers
-        .told(
-            Draft::new(severity, summary)
-                .about(Subject::Lock { name: "many locks".to_owned() })
-                .costs(Cost::CpuCores(share))
-                .part(Use::Locks),
-            share,
-        )
-        .because_some(first.share.map(|share| {
-            Evidence::number(format!("waited for the class {}", first.class), share, Unit::Ratio)
-        }));
-    let draft = things.iter().take(MOST).fold(draft, |draft, thing| {
+    let title =
+        format!("Waits for {} locks: {} cores, most for {}", things.len(), text::cores(share), first.class);
+    let draft =
+        schedulers
+            .told(
+                Draft::new(severity, title)
+                    .detail("none of them is waited for much")
+                    .about(Subject::Lock { name: "many locks".to_owned() })
+                    .costs(Cost::CpuCores(share))
+                    .part(Use::Locks),
+                share,
+            )
+            .because_some(first.share.map(|share| {
+                Evidence::number(format!("waits for class {}", first.class), share, Unit::Ratio)
+            }));
+    let draft = things.iter().take(MAX_NAMED).fold(draft, |draft, thing| {
         let share = thing.share.unwrap_or(0.0);
-        draft.because(Evidence::number(format!("waited for {}", thing.name), share, Unit::Ratio))
+        draft.because(Evidence::number(format!("waits for {}", thing.name), share, Unit::Ratio))
     });
     Some(explained(draft, &contention::answer(period, &first.class, None)))
 }
 
-/// What the class is, and what helps.
+/// Adds what is known of the class, and what helps.
 fn explained(draft: Draft, answer: &Answer) -> Draft {
     let advice = answer.advice.as_deref().unwrap_or("no known remedy");
     let draft = draft
-        .because_some(answer.protects.as_deref().map(|text| Evidence::text("it guards", text)))
+        .because_some(answer.protects.as_deref().map(|text| Evidence::text("protects", text)))
         .because_some(answer.cause.as_deref().map(|text| Evidence::text("usually contended by", text)))
-        .because(Evidence::text("what usually helps", advice));
+        .because(Evidence::text("usual remedy", advice));
     answer.remedies.iter().cloned().fold(draft, |draft, remedy| draft.fix(Some(remedy)))
 }
 
-/// How much was waited.
+/// Sampled lock waits.
 struct Waits {
     share: f64,
+    /// What the share is of.
     of: &'static str,
     severity: Option<f64>,
 }
 
-/// A finding by where threads were seen waiting.
-fn seen_waiting(period: &Period) -> Judgement {
+/// A finding from samples of waiting threads.
+fn sampled(period: &Period) -> Judgement {
     let operations = contention::operations(period);
     let first = operations.first();
     let name = first.map_or(NAMELESS, Operation::title);
@@ -272,61 +265,58 @@ fn seen_waiting(period: &Period) -> Judgement {
     let is_cleared = look.as_ref().is_some_and(|look| look.answer == blocked::Answer::No);
     let schedulers = Schedulers::of(period);
     let waits = match look.as_ref().and_then(|Look { seen, .. }| *seen) {
-        Some(seen) => Waits {
-            share: seen.share,
-            of: "the time in which schedulers had work",
-            severity: WAITED.of(period).severity(seen.share),
-        },
-        // Nothing tells how the threads spent their time otherwise.
+        Some(seen) => {
+            Waits { share: seen.share, of: "busy time", severity: WAITED.of(period).severity(seen.share) }
+        }
+        // Without the threads' times, the share of busy time is unknown.
         None => {
             let share = operations.iter().filter_map(|operation| operation.share).sum();
-            Waits { share, of: "the look, all threads together", severity: schedulers.severity(share) }
+            Waits { share, of: "sampled time", severity: schedulers.severity(share) }
         }
     };
-    let said = format!("{:.0} % of {}, most of it in {name}", 100.0 * waits.share, waits.of);
+    let waited = format!("{:.0} % of {}, most in {name}", 100.0 * waits.share, waits.of);
     let Some(severity) = waits.severity.filter(|_| !is_cleared) else {
-        return Judgement::Healthy(format!("threads were seen waiting for locks for {said}"));
+        return Judgement::Healthy(format!("lock waits: {waited}"));
     };
-    let mut draft = Draft::new(severity, format!("threads wait for locks: {said}"))
+    let stack = first.map_or_else(String::new, |first| first.stack.join(" ← "));
+    let mut draft = Draft::new(severity, format!("Lock waits take {waited}"))
+        .detail(stack.as_str())
         .about(Subject::Lock { name: name.to_owned() })
         .because(
-            Evidence::number(format!("waited, of {}", waits.of), waits.share, Unit::Ratio)
+            Evidence::number(format!("lock waits, share of {}", waits.of), waits.share, Unit::Ratio)
                 .against_scale(WAITED.of(period)),
         );
-    for operation in operations.iter().take(MOST) {
+    for operation in operations.iter().take(MAX_NAMED) {
         let of = operation.class.map_or_else(String::new, |class| format!(", for locks such as {class}"));
         let waited = Evidence::number(
-            format!("waited in {}", operation.title()),
+            format!("waits in {}", operation.title()),
             operation.share.unwrap_or(0.0),
             Unit::Ratio,
         );
         draft = draft.because(waited.with_text(format!("seen {} times{of}", operation.seen)));
     }
     if let Some(first) = first {
-        draft = operation(draft, period, first);
+        draft = operation(draft, period, first, stack);
     }
-    Judgement::found(draft.but("which lock it is does not show on a VM that does not count locks").fix(
-        remedy::of(
-            period,
-            "build.lock_counting",
-            "the same load on an emulator that counts locks (beamtune emulator run), then beamtune locks",
-            "it names the lock, the table, and the place in the source",
-            "the lock with the most waiting time is the one to get rid of",
-        ),
-    ))
+    Judgement::found(draft.but("without lock counting, the lock itself is unknown").fix(remedy::of(
+        period,
+        "build.lock_counting",
+        "run the same load on an emulator that counts locks (beamtune emulator run), then beamtune locks TARGET",
+        "it names the lock, the table, and the place in the source",
+        "the lock with the longest wait time is the one to remove",
+    )))
 }
 
-/// What is known of an operation.
-fn operation(mut draft: Draft, period: &Period, first: &Operation) -> Draft {
-    if !first.stack.is_empty() {
-        draft = draft.because(Evidence::text("where", first.stack.join(" ← ")));
+/// Adds what is known of an operation.
+fn operation(mut draft: Draft, period: &Period, first: &Operation, stack: String) -> Draft {
+    if !stack.is_empty() {
+        draft = draft.because(Evidence::text("call stack", stack));
     }
     let Some(class) = first.class else { return draft };
     if class.starts_with("db_") {
-        let how =
-            "look for the tables that the program uses with it most, of those that several processes write";
+        let how = "of the tables that several processes write, those most used with this operation";
         draft = draft
-            .because(Evidence::text("how to find the table", how))
+            .because(Evidence::text("candidate tables", how))
             .because_some(candidates(period))
             .because_some(metrics(period))
             .fix(metrics_candidates(period));

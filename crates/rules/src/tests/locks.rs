@@ -36,17 +36,16 @@ fn a_table_that_all_write_is_found_with_what_remains_without_it() {
     let finding = finding(&hot_table(), CODE);
     assert_eq!(finding.level, Level::Critical);
     assert_eq!(finding.subject_text().as_deref(), Some("db_tab of the table carts"));
-    assert!(finding.title.ends_with("175 % of the duration, all threads together"), "{}", finding.title);
+    assert_eq!(finding.title, "Waits for lock db_tab of the table carts: 1.8 cores");
+    assert!(finding.detail.starts_with("17.50 s waited in 10.00 s, all threads together"), "{}", finding.detail);
     assert_eq!(entries(&finding), ["ets.write_concurrency", "ets.read_concurrency"]);
     assert!(finding.remedies[0].change.contains("auto} for the table carts"), "{:?}", finding.remedies[0]);
-    assert!(text(&finding, "what it is").contains("owned by <0.55.0>"));
-    assert_eq!(text(&finding, "time waited, of the duration"), "17.500 s in 10.000 s");
+    assert!(text(&finding, "options and owner").contains("owned by <0.55.0>"));
+    assert_eq!(text(&finding, "wait time, share of the duration"), "17.500 s in 10.000 s");
     let judged = finding.evidence.iter().find(|evidence| evidence.what == "of the time of 2 schedulers");
     assert_eq!(judged.map(|evidence| (evidence.value, evidence.threshold)), Some((Some(0.875), Some(0.15))));
-    assert_eq!(text(&finding, "tries that found it taken"), "800000 of 1000000");
-    assert!(
-        text(&finding, "what would remain without it and those above").starts_with("then other db_tab, 0.5")
-    );
+    assert_eq!(text(&finding, "collisions, share of tries"), "800000 of 1000000");
+    assert!(text(&finding, "waits without it and those above").starts_with("then other db_tab, 0.5"));
 }
 
 #[test]
@@ -66,7 +65,7 @@ fn locks_are_judged_alone_where_only_they_are_asked_for() {
 }
 
 #[test]
-fn a_cured_table_is_no_warning() {
+fn a_healthy_table_is_no_warning() {
     let cured = hot_table().with(|n| n.locks = vec![waiting("db_hash_slot", Some("carts"), 0.22)]);
     assert_eq!(finding(&cured, CODE).level, Level::Notice);
     assert_healthy(&node(), CODE);
@@ -102,7 +101,7 @@ fn the_same_share_is_less_on_more_schedulers() {
 }
 
 #[test]
-fn each_thing_that_is_waited_for_is_a_finding() {
+fn each_contended_lock_is_a_finding() {
     let node = node().with(|n| {
         n.locks = vec![
             LockRow { locks: 9, ..waiting("alcu_allocator", None, 0.9) },
@@ -119,13 +118,13 @@ fn each_thing_that_is_waited_for_is_a_finding() {
     assert_eq!(subjects, ["alcu_allocator of eheap_alloc", "run_queue", "on_halt"]);
     assert_eq!(entries(&findings[0]), ["+Mdai"]);
     // How many schedulers there are decides whose queue the number is of, and that is not known here.
-    assert!(findings[1].evidence.iter().any(|evidence| evidence.what == "of that for run queue 1"));
+    assert!(findings[1].evidence.iter().any(|evidence| evidence.what == "of those for run queue 1"));
     // 25 does not know it.
-    assert_eq!(text(&findings[2], "what usually helps"), "no known remedy");
+    assert_eq!(text(&findings[2], "usual remedy"), "no known remedy");
 }
 
 #[test]
-fn what_was_not_told_one_by_one_is_a_finding_of_its_own() {
+fn locks_that_were_not_recorded_one_by_one_are_a_finding_of_their_own() {
     let node = hot_table().with(|n| {
         n.locks[0].waited += 5 * SECOND_NS;
         n.locks[0].tries += 1_000_000;
@@ -134,14 +133,14 @@ fn what_was_not_told_one_by_one_is_a_finding_of_its_own() {
     let Outcome::Found(findings) = outcome(&node.period(), CODE) else { panic!("nothing found") };
     let rest = &findings[1];
     assert_eq!(rest.subject_text().as_deref(), Some("other db_tab"));
-    assert_eq!(text(rest, "tries that found it taken"), "100000 of 1000000");
+    assert_eq!(text(rest, "collisions, share of tries"), "100000 of 1000000");
     // It is not known whose they are.
     assert!(rest.remedies[0].change.ends_with("for the table"), "{:?}", rest.remedies[0]);
     assert!(rest.against.iter().any(|against| against.contains("may be among these")), "{:?}", rest.against);
 }
 
 #[test]
-fn what_speaks_against_it_is_said() {
+fn counter_evidence_is_reported() {
     let check = |node: Node, change: fn(&mut Period), expect: &str| {
         let mut period = node.period();
         change(&mut period);
@@ -152,7 +151,7 @@ fn what_speaks_against_it_is_said() {
             findings[0].against
         );
     };
-    check(hot_table(), |_| (), "comes to the next lock sooner");
+    check(hot_table(), |_| (), "contention may move to the next lock");
     check(hot_table(), |period| period.locks.retain(|row| row.id.is_some()), "only single locks");
     check(
         hot_table(),
@@ -172,40 +171,40 @@ fn what_speaks_against_it_is_said() {
             n.locks_counted = Some(SECOND_NS / 2);
         }),
         |_| (),
-        "counted for 0.5 s only",
+        "counted for only 0.5 s",
     );
 }
 
 #[test]
-fn where_nobody_looked_nothing_is_judged() {
+fn without_counts_or_samples_nothing_is_judged() {
     let not_judged = |node: Node, expect: &str| {
         let Outcome::NotJudged { reason, next } = outcome(&node.period(), CODE) else { panic!("{expect}") };
         assert!(reason.contains(expect), "{reason}");
         assert!(next.contains("beamtune locks TARGET"), "{next}");
     };
-    not_judged(node().with(|n| n.locks_counted = None), "nobody has watched");
-    not_judged(node().with(|n| n.locks.clear()), "none was told of");
-    not_judged(hot_table().with(|n| n.locks_counted = Some(0)), "how long");
+    not_judged(node().with(|n| n.locks_counted = None), "neither counted nor sampled");
+    not_judged(node().with(|n| n.locks.clear()), "counts are missing");
+    not_judged(hot_table().with(|n| n.locks_counted = Some(0)), "length of lock counting");
     not_judged(
         node().with(|n| {
             n.locks_counted = None;
             n.waits = vec![WaitRow { waited: 5, ..WaitRow::default() }];
         }),
-        "how long the look was",
+        "length of sampling",
     );
 }
 
 #[test]
-fn a_look_that_saw_no_waits_is_judged() {
+fn sampling_without_waits_is_judged() {
     let mut period = node().with(|n| n.locks_counted = None).period();
     period.locks.clear();
     period.facts.set(facts::LOCKS_WATCHED, "8000000000");
     let Outcome::Healthy(said) = outcome(&period, CODE) else { panic!("not healthy") };
-    assert_eq!(said, "threads were watched for 8.0 s, and none was seen waiting for a lock");
+    assert_eq!(said, "no lock wait in 8.0 s of sampling");
 }
 
 #[test]
-fn many_locks_that_are_waited_for_a_little_are_found_together() {
+fn many_locks_with_short_waits_are_one_finding() {
     let tables = |count: usize, share: f64| {
         let names: Vec<String> = (1..=count).map(|n| format!("shard{n}")).collect();
         let single = |name: &String| waiting("db_tab", Some(name.as_str()), share);
@@ -214,18 +213,14 @@ fn many_locks_that_are_waited_for_a_little_are_found_together() {
     };
     let finding = finding(&tables(12, 0.06), CODE);
     assert_eq!((finding.level, finding.subject_text().as_deref()), (Level::Warning, Some("many locks")));
-    assert!(
-        finding.title.starts_with("threads wait for 12 different locks, for none of them much: 72 %"),
-        "{}",
-        finding.title
-    );
-    assert!(finding.evidence.iter().any(|evidence| evidence.what == "waited for db_tab of the table shard1"));
+    assert_eq!(finding.title, "Waits for 12 locks: 0.72 cores, most for db_tab");
+    assert!(finding.evidence.iter().any(|evidence| evidence.what == "waits for db_tab of the table shard1"));
     assert!(finding.remedies[0].change.ends_with("for the table"), "{:?}", finding.remedies);
     assert_healthy(&tables(3, 0.02), CODE);
 }
 
 #[test]
-fn where_it_was_waited_is_told_of_the_lock_itself_if_that_is_known() {
+fn the_place_in_the_source_is_that_of_the_lock_itself_if_known() {
     let place =
         |row: LockRow, line| LockRow { file: Some("beam/erl_db.c".to_owned()), line: Some(line), ..row };
     let node = hot_table().with(|n| n.locks[0] = place(n.locks[0].clone(), 400));
@@ -234,7 +229,7 @@ fn where_it_was_waited_is_told_of_the_lock_itself_if_that_is_known() {
     };
     assert!(whats(&node).iter().any(|what| what == "of the class at beam/erl_db.c:400"));
     let node = node.with(|n| n.locks[1] = place(n.locks[1].clone(), 800));
-    assert!(whats(&node).iter().any(|what| what == "of that at beam/erl_db.c:800"));
+    assert!(whats(&node).iter().any(|what| what == "of those at beam/erl_db.c:800"));
 }
 
 fn seen(share: f64) -> Node {
@@ -266,14 +261,10 @@ fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
     let finding = &findings[0];
     assert_eq!(finding.subject_text().as_deref(), Some("ets:update_counter/3"));
-    assert!(
-        finding.title.starts_with("threads wait for locks: 100 % of the time in which schedulers had work"),
-        "{}",
-        finding.title
-    );
-    assert_eq!(text(finding, "where"), "ets_update_counter_3 ← process_main");
+    assert_eq!(finding.title, "Lock waits take 100 % of busy time, most in ets:update_counter/3");
+    assert_eq!(text(finding, "call stack"), "ets_update_counter_3 ← process_main");
     assert_eq!(text(finding, "public tables without write_concurrency, the largest"), "carts");
-    assert!(text(finding, "how to find the table").contains("several processes write"));
+    assert!(text(finding, "candidate tables").contains("several processes write"));
     assert_eq!(entries(finding), ["ets.write_concurrency", "ets.read_concurrency", "build.lock_counting"]);
     assert_healthy(&seen(0.01), CODE);
 
@@ -318,7 +309,7 @@ fn tables_that_may_be_meant_are_named_once() {
 }
 
 #[test]
-fn who_waits_for_memory_within_a_table_is_not_sent_looking_for_a_table() {
+fn a_wait_for_memory_in_a_table_operation_names_no_table() {
     let mut period = seen(1.2).period();
     period.tables[0].protection = "public".to_owned();
     period.waits[0].stack.insert(0, "erts_alcu_alloc_ts".to_owned());

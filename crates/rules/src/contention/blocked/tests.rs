@@ -3,7 +3,7 @@ use beamtune_model::{PeriodBuilder, SeriesTable};
 
 use super::*;
 
-/// Schedulers that were looked at for a second; times in milliseconds.
+/// Schedulers that were sampled for a second; times in milliseconds.
 fn times(threads: usize, awake: Option<i64>, ran: i64, queued: i64, sleeps: i64) -> Times {
     Times {
         kind: kind::SCHEDULER.to_owned(),
@@ -18,7 +18,7 @@ fn times(threads: usize, awake: Option<i64>, ran: i64, queued: i64, sleeps: i64)
 }
 
 #[test]
-fn what_was_measured_is_told_apart() {
+fn measured_cases_get_their_answers() {
     let check = |times: Times, answer, what: &str| {
         let judged = judge(times);
         assert_eq!(judged.answer, answer, "{what}: {judged:?}");
@@ -52,7 +52,7 @@ fn what_was_measured_is_told_apart() {
 }
 
 #[test]
-fn without_the_vms_word_only_those_that_hardly_run_are_cleared() {
+fn without_the_vms_times_only_threads_that_hardly_run_are_cleared() {
     let check = |times: Times, expect| assert_eq!((judge(times.clone()).answer, judge(times).why), expect);
     check(times(2, None, 1_900, 90, 2), (Answer::NotSure, Why::OnCpu));
     check(times(2, None, 1_700, 200, 1_431), (Answer::NotSure, Why::OnCpu));
@@ -61,7 +61,7 @@ fn without_the_vms_word_only_those_that_hardly_run_are_cleared() {
 }
 
 #[test]
-fn a_kernel_without_accounts_leaves_it_to_the_sleeps() {
+fn on_a_kernel_without_schedstats_the_sleeps_decide() {
     let open = |sleeps| Times { ran: None, queued: None, ..times(2, Some(2_000), 0, 0, sleeps) };
     assert_eq!(judge(open(10)).why, Why::NotAccounted);
     assert_eq!(judge(open(10)).answer, Answer::NotSure);
@@ -85,24 +85,20 @@ fn the_answer_is_a_sentence_with_its_number() {
     let check = |times: Times, expect: &str| assert_eq!(judge(times).sentence(), expect);
     check(
         times(4, Some(4_000), 400, 120, 74_000),
-        "4 schedulers are blocked: of the time in which they had work they neither ran nor waited for a CPU for 87 %",
+        "4 schedulers are blocked: neither on a CPU nor runnable for 87 % of their busy time",
     );
     check(
         times(2, Some(2_000), 1_700, 200, 1_431),
-        "2 schedulers may be blocked: each fell asleep 716 times a second although it had work all the time, so it waits at times, and for \
-         how long is not known",
+        "2 schedulers may be blocked: each slept 716 times a second with work to do, so it waits at times, for an unknown time",
     );
-    check(
-        times(4, Some(100), 90, 5, 9_000),
-        "4 schedulers are not blocked: they had work for 2 % of the time only",
-    );
+    check(times(4, Some(100), 90, 5, 9_000), "4 schedulers are not blocked: busy for only 2 % of the time");
     check(
         times(2, None, 1_900, 90, 2),
-        "2 schedulers may be blocked: they had a CPU, or waited for one; whether they worked or spun for a lock does not show by time",
+        "2 schedulers may be blocked: on a CPU or runnable; their times do not show whether they worked or spun for a lock",
     );
 }
 
-/// Ten seconds of two schedulers; the closure adds what the VM says in a second.
+/// Ten seconds of two schedulers; the closure adds the VM's own readings of a second.
 fn period(mut says: impl FnMut(i64, &str, &mut SampleBuilder<'_>)) -> Period {
     let mut table = SeriesTable::default();
     let mut builder = PeriodBuilder::default();
@@ -124,8 +120,8 @@ fn period(mut says: impl FnMut(i64, &str, &mut SampleBuilder<'_>)) -> Period {
 }
 
 #[test]
-fn a_recording_says_when_schedulers_were_awake() {
-    // Microstate accounting is on for a tenth of the time: its shares count.
+fn the_awake_time_comes_from_microstates() {
+    // Microstate accounting is on for a tenth of the time, so its shares count.
     let period = period(|second, entity, out| {
         out.family(&metrics::MSACC, entity, "sleep", second * 10);
         out.family(&metrics::MSACC, entity, "emulator", second * 90);
@@ -159,7 +155,7 @@ fn a_scheduler_that_waits_for_a_processs_lock_is_awake_although_its_microstate_i
 }
 
 #[test]
-fn what_the_hypervisor_took_is_not_blocked() {
+fn steal_is_not_blocked_time() {
     let period = period(|second, entity, out| {
         out.metric(&metrics::SCHEDULER_ACTIVE, entity, second * 1_000);
         out.metric(&metrics::SCHEDULER_TOTAL, entity, second * 1_000);
@@ -173,7 +169,7 @@ fn what_the_hypervisor_took_is_not_blocked() {
 }
 
 #[test]
-fn scheduler_wall_time_says_so_where_microstates_were_not_recorded() {
+fn without_microstates_the_awake_time_comes_from_scheduler_wall_time() {
     let period = period(|second, entity, out| {
         out.metric(&metrics::SCHEDULER_ACTIVE, entity, second * 500);
         out.metric(&metrics::SCHEDULER_TOTAL, entity, second * 1_000);
@@ -185,7 +181,7 @@ fn scheduler_wall_time_says_so_where_microstates_were_not_recorded() {
 }
 
 #[test]
-fn a_scheduler_that_is_met_spinning_is_not_blocked_for_longer_than_it_works() {
+fn a_scheduler_in_busy_wait_is_not_blocked_for_longer_than_it_works() {
     let period = period(|second, entity, out| {
         out.family(&metrics::MSACC, entity, "sleep", second * 40);
         out.family(&metrics::MSACC, entity, "other", second * 60);
