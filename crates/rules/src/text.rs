@@ -39,9 +39,14 @@ pub(crate) fn counted(value: f64, one: &str, several: &str) -> String {
     format!("{number} {noun}")
 }
 
-/// What a title calls a process: its name; its pid only where it has no name.
+/// What a title calls a subject: its name; its pid only where it has no name.
 pub(crate) fn name(subject: &Subject) -> String {
     subject.names().last().copied().unwrap_or_default().to_owned()
+}
+
+/// The pid of a process that a title calls by its name; empty where the title has the pid already.
+pub(crate) fn pid(subject: &Subject) -> &str {
+    subject.pid().filter(|_| subject.names().len() > 1).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -72,7 +77,8 @@ mod tests {
 
     #[test]
     fn a_pid_is_a_name_only_where_there_is_no_other() {
-        assert_eq!(name(&Subject::process("shop (<0.9.0>)")), "shop");
-        assert_eq!(name(&Subject::process("<0.9.0>")), "<0.9.0>");
+        let (named, nameless) = (Subject::process("shop (<0.9.0>)"), Subject::process("<0.9.0>"));
+        assert_eq!((name(&named).as_str(), pid(&named)), ("shop", "<0.9.0>"));
+        assert_eq!((name(&nameless).as_str(), pid(&nameless)), ("<0.9.0>", ""));
     }
 }

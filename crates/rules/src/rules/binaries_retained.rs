@@ -494,7 +494,8 @@ fn draft(
             megabytes(row.memory_bytes as f64)
         ),
     )
-    .detail(format!("{}, {state}", process.pid))
+    .detail(text::pid(&subject))
+    .detail(state)
     .detail(holder.map_or_else(String::new, |holder| {
         format!("{} referenced by it alone", megabytes(holder.alone_bytes as f64))
     }))

@@ -215,18 +215,19 @@ fn suspensions(
     let rate = text::rate(events.rate);
     let (title, pid) = match (always_suspended, &sender) {
         (Some(process), _) => {
-            let name = text::name(&process.subject());
-            (format!("{name} nearly always suspended: busy distribution port"), Some(process.pid.clone()))
+            let subject = process.subject();
+            let title = format!("{} nearly always suspended: busy distribution port", text::name(&subject));
+            (title, text::pid(&subject).to_owned())
         }
         (None, Some(Culprit { subject, .. })) => {
             let subject = Subject::process(subject);
             let title = format!("{} suspended {rate}/s: busy distribution port", text::name(&subject));
-            (title, subject.pid().map(str::to_owned))
+            (title, text::pid(&subject).to_owned())
         }
-        (None, None) => (format!("Processes suspended {rate}/s: busy distribution port"), None),
+        (None, None) => (format!("Processes suspended {rate}/s: busy distribution port"), String::new()),
     };
     let draft = Draft::new(severity, title)
-        .detail(pid.unwrap_or_default())
+        .detail(pid)
         .detail(fullest.map_or_else(String::new, |(_, node)| format!("sends to {node}")))
         .detail(
             sent.map_or_else(String::new, |sent| format!("{} kB/s sent", text::number((sent / 1e3).round()))),

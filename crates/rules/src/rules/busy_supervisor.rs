@@ -92,7 +92,8 @@ fn describe(
         100.0 * share
     );
     Draft::new(severity, title)
-        .detail(format!("{}, {} cores", process.pid, text::cores(share * active)))
+        .detail(text::pid(&subject))
+        .detail(format!("{} cores", text::cores(share * active)))
         .detail(callers.first().map(|(caller, _)| format!("called by {caller}")).unwrap_or_default())
         .detail(format!("the node starts {} processes/s", text::rate(spawn_rate)))
         .about(subject)

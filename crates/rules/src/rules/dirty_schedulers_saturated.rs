@@ -1,4 +1,4 @@
-//! BT012: all dirty schedulers are busy, and work waits for them.
+//! BT012: all dirty schedulers are busy, and jobs wait for them.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, Scale, Signal, Subject, Threshold, Unit, facts, metrics,
@@ -6,27 +6,27 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT012"),
     name: "dirty-schedulers-saturated",
     question: "Does work wait for the dirty schedulers?",
-    confirm: "more dirty schedulers under the same load (+SDio, +SDcpu): calls that get faster have waited for one",
+    confirm: "start more dirty schedulers under the same load (+SDio, +SDcpu): calls that waited for one get faster",
     needs: &[&metrics::SCHEDULER_ACTIVE, &metrics::RUN_QUEUE],
     account: Account::CpuUsed,
     role: Role::Symptom,
-    text: Some("what scheduler:utilization(10) prints"),
+    text: Some("the output of scheduler:utilization(10)"),
     judge,
     thresholds: &[USE],
     ..Rule::COMMON
 };
 
-/// Mean share of time in which the dirty schedulers of a kind were busy.
 const USE: Threshold = Threshold::new(
     "dirty-schedulers-saturated.busy_share",
     "mean share of time in which the dirty schedulers of a kind are busy",
-    Scale { notice: 0.75, warning: 0.90, critical: 0.99, source: "judgement: above 90 % use work queues" },
+    Scale { notice: 0.75, warning: 0.90, critical: 0.99, source: "judgement: above 90 % work queues" },
 );
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -35,40 +35,39 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     for (kind, queue, io) in [(kind::DIRTY_CPU, "dirty_cpu", false), (kind::DIRTY_IO, "dirty_io", true)] {
         let activity = match view::activity(period, kind) {
             Ok(activity) => activity,
-            // scheduler:utilization prints dirty CPU schedulers, and no others …
+            // scheduler:utilization prints no dirty I/O schedulers …
             Err(_) if io && period.is_imported() => continue,
             Err(missing) => return Err(missing),
         };
         let waiting = match view::run_queue(period, queue) {
             Ok(waiting) => Some(waiting),
-            // … and how busy they were, but no queue.
+            // … and no run queues.
             Err(_) if period.is_imported() => None,
             Err(missing) => return Err(missing),
         };
         let name = if io { "dirty I/O schedulers" } else { "dirty CPU schedulers" };
         healthy.push(format!("{name} busy {:.0} %", activity.mean() * 100.0));
         let Some(severity) = USE.of(period).severity(activity.mean()) else { continue };
-        // Busy without anybody waiting is full use, not a shortage.
-        let is_waited_for = waiting.is_some_and(|waiting| waiting >= 0.5);
-        drafts.push(describe(period, severity, name, &activity, waiting, io).minor_if(!is_waited_for));
+        // Without waiting jobs, busy threads are full use, not a shortage.
+        let has_queue = waiting.is_some_and(|waiting| waiting >= 0.5);
+        drafts.push(describe(period, severity, name, &activity, waiting, io).minor_if(!has_queue));
     }
     Ok(Judgement::found_or_healthy(drafts, healthy.join(", ")))
 }
 
-/// A thread that goes to sleep and wakes up less often than this in a second does so for the agent's sake at most, and not for a disk: a read that
-/// waits for one sleeps each time (judgement).
-const SLEEPS_PER_S: f64 = 0.2;
+/// A thread that sleeps less often per second does not wait for a disk: each such read is a sleep, and the agent causes fewer (judgement).
+const MIN_SLEEPS_PER_S: f64 = 0.2;
 
-/// Whether dirty I/O schedulers, though busy all the time, neither use a CPU nor wake up: each stands in one call.
+/// A thread that uses less CPU does nothing (judgement).
+const MIN_CORES: f64 = 0.01;
+
+/// Whether dirty I/O schedulers, though busy all the time, neither use a CPU nor wake up: each is blocked in one call.
 fn calls_do_not_return(period: &Period, threads: usize) -> bool {
     let each = |rate: Result<f64, Missing>| rate.ok().map(|rate| rate / threads.max(1) as f64);
     let sleeps = each(view::thread_rate(period, &metrics::VOLUNTARY_SWITCHES, &[kind::DIRTY_IO]));
     let cores = each(view::thread_cores(period, &metrics::THREAD_CPU, &[kind::DIRTY_IO]));
-    sleeps.is_some_and(|sleeps| sleeps < SLEEPS_PER_S) && cores.is_some_and(|cores| cores < IDLE_CORES)
+    sleeps.is_some_and(|sleeps| sleeps < MIN_SLEEPS_PER_S) && cores.is_some_and(|cores| cores < MIN_CORES)
 }
-
-/// A thread that uses less than this share of a CPU does nothing (judgement).
-const IDLE_CORES: f64 = 0.01;
 
 fn describe(
     period: &Period,
@@ -80,110 +79,116 @@ fn describe(
 ) -> Draft {
     let threads = activity.shares.len();
     let total = period.facts.number(facts::DIRTY_CPU_SCHEDULERS).map_or(threads, |n| n.max(0) as usize);
-    let useful = most_useful(period).unwrap_or(0);
+    let useful = max_useful(period).unwrap_or(0);
     let gc = view::states(period, &[kind::DIRTY_CPU]).map(|states| states.gc()).unwrap_or(0.0);
     let by_gc = !io && gc > activity.cores() / 2.0;
-    let who = period
+    let running = period
         .processes
         .iter()
         .filter_map(|process| process.row.as_ref())
         .filter(|row| row.status.as_deref() == Some("running"))
         .find_map(|row| Some((row.title()?.to_owned(), row.current_function.clone()?)));
+    let running = running.map(|(title, function)| format!("{title} in {function}"));
     let stuck = io && calls_do_not_return(period, threads);
-    Draft::new(
-        severity,
-        format!(
-            "all {threads} {name} were busy {:.0} % of the time{}{}",
-            activity.mean() * 100.0,
-            if stuck { ", each blocked in one call" } else { "" },
-            waiting.map_or(String::new(), |jobs| format!(", and {jobs:.1} jobs waited for one"))
-        ),
-    )
-    .about(Subject::Threads { name: name.to_owned() })
-    .signals(by_gc.then_some(Signal::Collects))
-    .costs(waiting.map(Cost::Waiting))
-    .because(Evidence::number("mean use", activity.mean(), Unit::Ratio).against_scale(USE.of(period)))
-    .because_some(waiting.map(|jobs| Evidence::number("jobs waiting, mean", jobs, Unit::Count)))
-    .because(Evidence::number("threads", threads as f64, Unit::Count))
-    .because_some(by_gc.then(|| Evidence::number("of it garbage collection of large heaps", gc, Unit::Cores)))
-    .because_some(who.map(|(title, function)| {
-        Evidence::text("a process that was running", format!("{title} in {function}"))
-    }))
-    .but_if(
-        waiting.is_some_and(|jobs| jobs < 0.5),
-        "nothing waited for them: they are in full use, but not too few",
-    )
-    .but_if(
-        waiting.is_none(),
-        "whether anything waited for them is not known: erlang:statistics(run_queue_lengths_all), whose last two are theirs",
-    )
-    .but_if(
-        io && !stuck,
-        "calls that never return (a FIFO without a peer, a hung network file system) would block any number of threads",
-    )
-    .fix_if(stuck, || {
-        remedy::of(
-            period,
-            "code.no_blocking_files",
-            "find the file that does not answer (FIFO, device, network file system); access it from a port program, or with a timeout",
-            "more threads would block in the same way",
-            "file:open/2 of a regular file returns at once; the dirty I/O run queue is empty",
+    let all = match threads {
+        1 => format!("The only {}", name.trim_end_matches('s')),
+        _ => format!("All {threads} {name}"),
+    };
+    let rest = match (stuck, waiting) {
+        (true, _) => ", each blocked in one call".to_owned(),
+        (false, Some(jobs)) if jobs >= 0.5 => {
+            format!(", {}", text::counted(jobs, "job waits", "jobs wait"))
+        }
+        (false, _) => String::new(),
+    };
+    Draft::new(severity, format!("{all} {:.0} % busy{rest}", activity.mean() * 100.0))
+        .detail(waiting.map_or(String::new(), |jobs| format!("mean run queue {}", text::number(jobs))))
+        .detail(if by_gc { "mostly GC of large heaps" } else { "" })
+        .detail(running.as_ref().map_or(String::new(), |running| format!("running: {running}")))
+        .about(Subject::Threads { name: name.to_owned() })
+        .signals(by_gc.then_some(Signal::Collects))
+        .costs(waiting.map(Cost::Waiting))
+        .because(
+            Evidence::number("mean utilization", activity.mean(), Unit::Ratio).against_scale(USE.of(period)),
         )
-    })
-    .fix_if(io && !stuck, || {
-        remedy::of(
-            period,
-            "+SDio",
-            &format!("+SDio {}", (threads * 2).min(1024)),
-            "these threads mostly wait for the disk or a device; more of them wait at the same time",
-            "dirty_io run queue and file latency under the same load",
+        .because_some(waiting.map(|jobs| Evidence::number("mean run queue", jobs, Unit::Count)))
+        .because(Evidence::number("threads", threads as f64, Unit::Count))
+        .because_some(by_gc.then(|| Evidence::number("of those GC of large heaps", gc, Unit::Cores)))
+        .because_some(running.map(|running| Evidence::text("a running process", running)))
+        .but_if(
+            waiting.is_some_and(|jobs| jobs < 0.5),
+            "no jobs wait: the threads are in full use, but not too few",
         )
-    })
-    .fix_if(!io && by_gc && view::shares_dirty_allocators(&period.facts), || {
-        remedy::of(
-            period,
-            "+Mdai",
-            "+Mdai max",
-            "the dirty schedulers share one locked allocator instance by default",
-            "throughput under the same load; a lock-counting emulator shows alcu_allocator",
+        .but_if(
+            waiting.is_none(),
+            "run queues unknown: see the last two of erlang:statistics(run_queue_lengths_all)",
         )
-    })
-    .fix_if(!io && threads < useful, || {
-        remedy::of(
-            period,
-            "+SDcpu",
-            &format!("+SDcpu {useful}:{useful}"),
-            "there are fewer dirty CPU schedulers than the VM could use",
-            "dirty_cpu run queue and throughput under the same load",
+        .but_if(
+            io && !stuck,
+            "calls that never return (a FIFO without a peer, a hung network file system) block any number of threads",
         )
-    })
-    .fix_if(!io && threads < total.min(useful), || {
-        remedy::of(
-            period,
-            "system_flag.dirty_cpu_schedulers_online",
-            &format!("erlang:system_flag(dirty_cpu_schedulers_online, {})", total.min(useful)),
-            "some of them are not online",
-            "dirty_cpu run queue; run beamtune doctor again",
-        )
-    })
-    .fix_if(!io, || {
-        remedy::of(
-            period,
-            "code.shorter_dirty_work",
-            if by_gc {
-                "smaller heaps: split the state, keep large data out of processes"
-            } else {
-                "fewer or shorter CPU-bound NIF calls; bound how many run at a time"
-            },
-            "more of these threads than CPUs would not help",
-            "dirty_cpu run queue under the same load",
-        )
-    })
+        .fix_if(stuck, || {
+            remedy::of(
+                period,
+                "code.no_blocking_files",
+                "find the file that does not answer (FIFO, device, network file system); access it from a port program, or with a timeout",
+                "more threads would block as well",
+                "file:open/2 of a regular file returns at once; the dirty I/O run queue is empty",
+            )
+        })
+        .fix_if(io && !stuck, || {
+            remedy::of(
+                period,
+                "+SDio",
+                &format!("+SDio {}", (threads * 2).min(1024)),
+                "these threads mostly wait for a disk or a device; more of them wait in parallel",
+                "dirty_io run queue and file latency under the same load",
+            )
+        })
+        .fix_if(!io && by_gc && view::shares_dirty_allocators(&period.facts), || {
+            remedy::of(
+                period,
+                "+Mdai",
+                "+Mdai max",
+                "by default dirty schedulers share one locked allocator instance",
+                "throughput under the same load; a lock-counting emulator shows alcu_allocator",
+            )
+        })
+        .fix_if(!io && threads < useful, || {
+            remedy::of(
+                period,
+                "+SDcpu",
+                &format!("+SDcpu {useful}:{useful}"),
+                "there are fewer dirty CPU schedulers than the VM can use",
+                "dirty_cpu run queue and throughput under the same load",
+            )
+        })
+        .fix_if(!io && threads < total.min(useful), || {
+            remedy::of(
+                period,
+                "system_flag.dirty_cpu_schedulers_online",
+                &format!("erlang:system_flag(dirty_cpu_schedulers_online, {})", total.min(useful)),
+                "some of them are not online",
+                "dirty_cpu run queue; run beamtune doctor again",
+            )
+        })
+        .fix_if(!io, || {
+            remedy::of(
+                period,
+                "code.shorter_dirty_work",
+                if by_gc {
+                    "make heaps smaller: split the state, keep large data out of processes"
+                } else {
+                    "make fewer or shorter CPU-bound NIF calls; limit how many run at once"
+                },
+                "more of these threads than CPUs do not help",
+                "dirty_cpu run queue under the same load",
+            )
+        })
 }
 
-/// How many dirty CPU schedulers can be of use: no more than there are normal ones online (more are cut, or refused with badarg), nor
-/// than there are CPUs for.
-fn most_useful(period: &Period) -> Result<usize, Missing> {
+/// The number of dirty CPU schedulers that can be useful: at most as many as normal ones online (more are cut, or refused with badarg), and as CPUs.
+fn max_useful(period: &Period) -> Result<usize, Missing> {
     let cores =
         view::capacity(period).map(|capacity| capacity.cores).or_else(|_| view::schedulers_online(period))?;
     Ok(cores.max(1.0) as usize)

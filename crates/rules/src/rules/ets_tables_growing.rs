@@ -1,7 +1,7 @@
-//! BT010: ETS tables become more and more.
+//! BT010: the number of ETS tables grows.
 //!
-//! There is no limit to be met: since OTP 21 the number of tables is bounded by memory alone, and
-//! `system_info(ets_limit)` is a hint for the size of a hash. A count that only grows is a leak all the same.
+//! There is no limit: since OTP 21 only memory bounds the number of tables, and `system_info(ets_limit)` is a hint for the size of a hash. A count
+//! that only grows is still a leak.
 
 use beamtune_model::{
     Account, Code, Evidence, Limit, Missing, Period, Scale, Subject, Threshold, Unit, metrics,
@@ -10,13 +10,15 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::limits::{growth, maker};
+use crate::signals::memory::megabytes;
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT010"),
     name: "ets-tables-growing",
-    question: "Do ETS tables become more and more?",
-    confirm: "ets:info(Table, owner) of some new tables: one owner, or one place in the code, makes them",
+    question: "Does the number of ETS tables grow?",
+    confirm: "check ets:info(Table, owner) of some new tables: one owner, or one place in the code, creates them",
     needs: &[&metrics::ETS_COUNT],
     account: Account::HeadRoom,
     role: Role::Symptom,
@@ -27,10 +29,9 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// New tables a second, on balance.
 const RATE: Threshold = Threshold::new(
     "ets-tables-growing.new_tables_per_s",
-    "new tables a second, less those that were deleted",
+    "tables created less tables deleted, a second",
     Scale {
         notice: 0.2,
         warning: 1.0,
@@ -39,27 +40,40 @@ const RATE: Threshold = Threshold::new(
     },
 );
 
-/// Tables that a quiet node has anyway; below it a growth is not looked at.
-const FEW: i64 = 200;
+/// Below this count growth is not judged: a quiet node has as many.
+const MIN_TABLES: i64 = 200;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let stat = period.stat(&metrics::ETS_COUNT, "")?;
     let now = stat.last.value;
-    let healthy = || Ok(Judgement::Healthy(format!("{now} ETS tables, not growing")));
+    let healthy = || {
+        Ok(Judgement::Healthy(format!(
+            "{}, not growing",
+            text::counted(now as f64, "ETS table", "ETS tables")
+        )))
+    };
     let Some(trend) = growth(&view::trend_points(&stat.trace), f64::INFINITY) else { return healthy() };
-    if now < FEW {
+    if now < MIN_TABLES {
         return healthy();
     }
     let Some(severity) = RATE.of(period).severity(trend.slope) else { return healthy() };
     let maker = maker(period, "ets");
     let ets = period.find(beamtune_model::Group::Memory, "", "ets");
+    let title = format!("ETS tables grow by {}/s, {} now", text::rate(trend.slope), text::number(now as f64));
     Ok(Judgement::found(
-        Draft::new(severity, format!("{now} ETS tables, {:.1} more each second", trend.slope))
+        Draft::new(severity, title)
+            .detail(maker.as_ref().map_or_else(String::new, |maker| match &maker.by {
+                Some(owner) => format!("most are {}, created by {owner}", maker.kind),
+                None => format!("most are {}", maker.kind),
+            }))
+            .detail(
+                ets.map_or_else(String::new, |stat| format!("{} in all", megabytes(stat.last.value as f64))),
+            )
             .about(maker.as_ref().map_or(Subject::limit(Limit::EtsTables), |maker| Subject::Table {
                 name: maker.kind.clone(),
                 owner: maker.by.clone(),
             }))
-            .because(Evidence::number("ETS tables now", now as f64, Unit::Count))
+            .because(Evidence::number("ETS tables", now as f64, Unit::Count))
             .because(
                 Evidence::number("growth", trend.slope, Unit::PerSecond)
                     .against_scale(RATE.of(period))
@@ -69,13 +83,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 ets.map(|stat| Evidence::number("memory of all tables", stat.last.value as f64, Unit::Bytes)),
             )
             .because_some(maker.map(|maker| maker.evidence))
-            .but("there is no limit of tables since OTP 21: what ends is memory")
+            .but("since OTP 21 there is no limit of tables; memory runs out instead")
             .fix(remedy::of(
                 period,
                 "code.delete_tables",
-                "delete tables when their work is done, or keep one table with a key for each user of it",
+                "delete tables when their work is done, or keep one table with a key per user",
                 "a table lives until its owner ends or deletes it",
-                "the table count must stop growing under the same load",
+                "the table count stops growing under the same load",
             )),
     ))
 }

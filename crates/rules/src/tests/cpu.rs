@@ -35,7 +35,7 @@ fn little_busy_waiting_is_minor_unless_a_quota_counts_it() {
 
 #[test]
 fn starvation_costs_no_more_than_threads_with_work_lacked() {
-    // Idle threads that spin wait beside a neighbour that has all CPUs.
+    // Threads in busy wait are delayed by a neighbour that has all CPUs.
     let idle = node().with(|n| (n.active, n.cpu, n.wait, n.foreign) = (0.01, 0.1, 0.45, 1.9));
     let found = finding(&idle, "BT004");
     assert_eq!(found.level, Level::Notice, "{found:#?}");
@@ -64,7 +64,7 @@ fn cpu_without_activity_is_busy_waiting() {
 }
 
 #[test]
-fn busy_waiting_that_nobody_minds_stands_below_what_the_node_works_at() {
+fn harmless_busy_wait_comes_after_findings_about_the_work() {
     let mut period = node().with(|n| (n.active, n.cpu, n.voluntary_switches) = (0.5, 0.75, 0)).period();
     period.work_samples =
         vec![WorkSample { stack: vec!["shop:total/1".to_owned()], looks: 20, ..WorkSample::default() }];
@@ -140,7 +140,7 @@ fn a_used_up_quota_is_throttling() {
 }
 
 #[test]
-fn dirty_schedulers_that_use_up_a_quota_are_told_with_as_many_as_fit() {
+fn for_dirty_schedulers_that_use_up_a_quota_a_fitting_number_is_advised() {
     let sick = node().with(|n| {
         n.quota = Some(1_900);
         n.cpu = 0.4;
@@ -171,7 +171,7 @@ fn dirty_schedulers_that_use_up_a_quota_are_told_with_as_many_as_fit() {
 }
 
 #[test]
-fn schedulers_are_held_against_quota_and_cpus() {
+fn schedulers_are_compared_with_quota_and_cpus() {
     let check = |schedulers: usize, cpus: i64, quota: Option<i64>, expect: Option<Level>| {
         let node = node().with(|n| {
             n.schedulers = schedulers;
@@ -210,7 +210,7 @@ fn schedulers_are_held_against_quota_and_cpus() {
 }
 
 #[test]
-fn waiting_for_a_cpu_is_blamed_on_who_has_it() {
+fn run_queue_delay_is_attributed_to_what_has_the_cpu() {
     let starved = node().with(|n| {
         n.wait = 0.5;
         n.cpu = 0.4;
@@ -248,18 +248,19 @@ fn waiting_for_a_cpu_is_blamed_on_who_has_it() {
         n.foreign = 0.05;
     });
     let found = finding(&itself, "BT004");
-    assert!(found.title.contains("the VM's own threads"), "{}", found.title);
+    assert!(found.title.ends_with("more threads than CPUs"), "{}", found.title);
     assert_eq!(entries(&found), ["+S", "+sbwt"]);
     // Threads that only spin are many, and those with work wait for others.
     let spins = starved.clone().with(|n| (n.schedulers, n.active, n.cpu, n.wait) = (10, 0.05, 0.05, 0.4));
     let found = finding(&spins, "BT004");
-    assert!(found.title.contains("other processes used 1.30"), "{}", found.title);
+    assert!(found.title.ends_with("for other processes"), "{}", found.title);
+    assert!(found.detail.starts_with("these use 1.3 of"), "{}", found.detail);
     assert!(
         matches!(found.cost(), Some(Cost::CpuCores(cores)) if (cores - 0.5).abs() < 0.01),
         "no more than threads with work lacked: {:?}",
         found.cost()
     );
-    let work = value(&found, "of that with work to do; else they spun, or had just been woken");
+    let work = value(&found, "of that with work to do");
     assert!(work.is_some_and(|cores| (cores - 0.5).abs() < 0.01), "{:?}", found.evidence);
     // As many schedulers as CPUs, but dirty ones beside them.
     let found = finding(&starved.with(|n| n.foreign = 0.05), "BT004");
@@ -286,12 +287,12 @@ fn starved_on_host_of(node: &Node, cpus: i64) -> Finding {
 fn neighbours_are_not_blamed_where_they_may_have_run_on_other_cpus() {
     let many = node().with(|n| (n.schedulers, n.wait, n.foreign, n.cpu) = (8, 0.3, 1.3, 0.4));
     let found = starved_on_host_of(&many, 8);
-    assert!(found.title.ends_with("the VM may run on 2 of 8 CPUs"), "{}", found.title);
+    assert!(found.detail.starts_with("the VM may use 2 of 8 CPUs"), "{}", found.detail);
     assert_eq!(entries(&found), ["+S", "host.cpu_isolation", "+sbwt"]);
     assert!(found.against.iter().any(|but| but.contains("is not recorded")), "{:?}", found.against);
     // The CPUs that are not the VM's had no room for so much. Its own threads are too many all the same.
     let full = starved_on_host_of(&many.clone().with(|n| n.foreign = 7.5), 8);
-    assert!(full.title.contains("other processes used 7.50 of 8 cores"), "{}", full.title);
+    assert!(full.detail.starts_with("these use 7.5 of 8 cores"), "{}", full.detail);
     assert_eq!(entries(&full), ["host.cpu_isolation", "+S", "+sbwt"]);
     // One scheduler on one of two CPUs: nobody knows, and there is no +S to offer.
     let one = many.with(|n| (n.schedulers, n.cpus, n.wait, n.foreign) = (1, 1, 0.7, 0.8));
@@ -360,7 +361,7 @@ fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
 }
 
 #[test]
-fn who_takes_all_that_has_come_again_and_again_holds_nothing_up() {
+fn a_process_that_empties_its_queue_again_and_again_delays_nothing() {
     let collector = |lengths: &[i64]| {
         let node = node().with(|n| {
             n.busiest = vec![Busy {
@@ -418,11 +419,12 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     };
     check(&node(), Use::Nothing, Level::Notice);
     check(&serial(), Use::SerialProcess, Level::Notice);
-    assert!(finding(&serial(), "BT015").title.contains("all else waits for one process: router"));
-    // Nobody waits for it: that is said, and it is no reason where others wait for something else.
+    assert!(finding(&serial(), "BT015").title.ends_with("cores idle: only router works"));
+    assert!(finding(&serial(), "BT015").detail.contains("all else waits for one process: router"));
+    // If nothing waits for it, the detail says so, and it is no reason while others wait for something else.
     let alone = serial().with(|n| n.busiest[0].queue = (0, 0));
-    let said = finding(&alone, "BT015").title;
-    assert!(said.contains("nothing was seen waiting for it: router"), "{said}");
+    let detail = finding(&alone, "BT015").detail;
+    assert!(detail.contains("nothing was seen waiting for it: router"), "{detail}");
     check(&node().with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 2)), Use::Turns, Level::Notice);
     // As many as one scheduler has to do, and by chance hardly two at a time.
     check(&node().with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 1)), Use::Nothing, Level::Notice);
@@ -486,7 +488,7 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
 }
 
 #[test]
-fn what_locks_may_be_meant_is_told_where_nobody_has_counted_them() {
+fn without_lock_counting_the_suspected_locks_are_listed() {
     let table = |name: &str, options: &[&str]| TableRow {
         id: name.to_owned(),
         name: name.to_owned(),
@@ -502,13 +504,13 @@ fn what_locks_may_be_meant_is_told_where_nobody_has_counted_them() {
     let texts = |node: &Node| {
         let of = |evidence: &Evidence| Some((evidence.what.clone(), evidence.text.clone()?));
         let all = finding(node, "BT015").evidence.iter().filter_map(of).collect::<Vec<_>>();
-        let named = |what: &str| all.iter().find(|told| told.0.starts_with(what)).map(|told| told.1.clone());
+        let named = |what: &str| all.iter().find(|one| one.0.starts_with(what)).map(|one| one.1.clone());
         (named("public tables without write_concurrency"), named("the process with the longest queue"))
     };
     assert_eq!(texts(&locked), (Some("carts".to_owned()), Some("<0.77.0>: up to 400 messages".to_owned())));
     let few = locked.clone().with(|n| (n.ets, n.busiest[0].queue) = (Vec::new(), (9, 0)));
     assert_eq!(texts(&few), (None, None));
-    // Another cause has nothing to do with them.
+    // With another cause they are not listed.
     assert_eq!(
         texts(&locked.with(|n| (n.active, n.cpu, n.wait, n.foreign) = (0.3, 0.3, 0.9, 1.9))),
         (None, None)
@@ -516,7 +518,7 @@ fn what_locks_may_be_meant_is_told_where_nobody_has_counted_them() {
 }
 
 #[test]
-fn work_that_waits_for_answers_is_told_from_an_idle_node() {
+fn a_process_that_waits_with_messages_queued_is_no_idle_node() {
     let worker = |queue: i64, runnable_of_10: i64, status: &str| Busy {
         reductions: 500,
         queue: (queue, 0),
@@ -538,9 +540,8 @@ fn work_that_waits_for_answers_is_told_from_an_idle_node() {
     let waits = with(worker(7, 1, "waiting"));
     let found = finding(&waits, "BT015");
     assert_eq!((unused(&found), found.level), (Some(Use::Outside), Level::Notice));
-    let expect =
-        "because work waits for answers: shop_db (<0.77.0>) stands in prim_inet:recv0/3 while messages";
-    assert!(found.title.contains(expect), "{}", found.title);
+    assert!(found.title.ends_with("cores idle: shop_db waits with messages queued"), "{}", found.title);
+    assert!(found.detail.contains("prim_inet:recv0/3"), "{}", found.detail);
     // A job that runs beside it explains nothing.
     let job = Busy { pid: "<0.99.0>", reductions: 800_000, runnable_of_10: 10, ..Busy::default() };
     let beside = waits.clone().with(|n| {

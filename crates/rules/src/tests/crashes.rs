@@ -1,12 +1,12 @@
-//! The rule about processes that end with errors again and again.
+//! The rule about processes that crash again and again.
 
 use beamtune_model::{Confidence, ExitRow, Level, Outcome, Signal, Subject, facts};
 
 use super::node::{Node, node};
 use super::{Read, assert_healthy, entries, finding, outcome, value};
 
-/// The made node tells these in each of its seconds.
-fn ends(rows: Vec<ExitRow>) -> Node {
+/// The synthetic node reports these exits in each of its seconds.
+fn exits(rows: Vec<ExitRow>) -> Node {
     node().with(|n| n.exits = Some(rows))
 }
 
@@ -28,34 +28,35 @@ fn crash(count: i64) -> ExitRow {
     }
 }
 
-fn in_order(count: i64) -> ExitRow {
+fn normal(count: i64) -> ExitRow {
     let crash = crash(count);
     ExitRow { name: None, call: None, reason: None, stack: Vec::new(), ..crash }
 }
 
 #[test]
 fn a_child_that_crashes_each_second_is_named_with_its_supervisor_and_the_reason() {
-    let found = finding(&ends(vec![crash(1)]), "BT063");
+    let found = finding(&exits(vec![crash(1)]), "BT063");
     assert_eq!(found.level, Level::Warning);
     assert_eq!(found.subject_text().as_deref(), Some("order_server made by shop_sup"));
     assert_eq!(
         found.subject,
         Some(Subject::ProcessKind { name: "order_server".to_owned(), starter: Some("shop_sup".to_owned()) })
     );
-    assert!(found.title.starts_with("order_server of shop_sup ends with an error"), "{}", found.title);
-    assert!(found.title.contains("badmatch in order_server:handle_info/2 line 33"), "{}", found.title);
+    assert!(found.title.starts_with("order_server crashes ≥ "), "{}", found.title);
+    assert!(found.title.ends_with(": badmatch"), "{}", found.title);
+    assert_eq!(found.detail, "child of shop_sup; badmatch in order_server:handle_info/2 line 33");
     assert_eq!(entries(&found), ["code.crash_cause"]);
     assert!(found.remedies[0].change.contains("order_server:handle_info/2 line 33"), "{:?}", found.remedies);
     // Ten in a second and more.
-    assert_eq!(finding(&ends(vec![crash(20)]), "BT063").level, Level::Critical);
+    assert_eq!(finding(&exits(vec![crash(20)]), "BT063").level, Level::Critical);
 }
 
 #[test]
-fn ends_with_a_reason_of_the_programs_own_may_be_meant() {
+fn exits_with_a_reason_of_the_applications_own_may_be_intended() {
     let gives_up = |reason: &str, name: Option<&str>, count| {
         let crash = crash(count);
         let (reason, name) = (Some(reason.to_owned()), name.map(str::to_owned));
-        ends(vec![ExitRow { reason, name, stack: Vec::new(), ..crash }])
+        exits(vec![ExitRow { reason, name, stack: Vec::new(), ..crash }])
     };
     let level = |node: &Node| finding(node, "BT063").level;
     assert_eq!(level(&gives_up("tray_empty", None, 1)), Level::Notice);
@@ -66,10 +67,10 @@ fn ends_with_a_reason_of_the_programs_own_may_be_meant() {
 }
 
 #[test]
-fn a_line_that_is_restarted_is_told_by_the_ends_of_the_siblings() {
-    let shut_down = |name: &str, count| ExitRow { name: Some(name.to_owned()), ..in_order(count) };
+fn restarts_of_siblings_show_the_rate_of_crashes() {
+    let shut_down = |name: &str, count| ExitRow { name: Some(name.to_owned()), ..normal(count) };
     // Ten lives in ten seconds: one failure was seen in all, and many of its siblings.
-    let mut period = ends(vec![shut_down("cache", 26), shut_down("index", 24)]).period();
+    let mut period = exits(vec![shut_down("cache", 26), shut_down("index", 24)]).period();
     period.exits.push(crash(1));
     let judge = |period: &beamtune_model::Period| match outcome(period, "BT063") {
         Outcome::Found(found) => found.into_iter().next().expect("a finding"),
@@ -80,13 +81,8 @@ fn a_line_that_is_restarted_is_told_by_the_ends_of_the_siblings() {
         (found.level, found.subject_text().as_deref()),
         (Level::Critical, Some("order_server made by shop_sup"))
     );
-    assert!(
-        found.title.starts_with(
-            "order_server of shop_sup ends with an error, and cache and 1 more with it, at least"
-        ),
-        "{}",
-        found.title
-    );
+    assert!(found.title.starts_with("order_server crashes ≥ "), "{}", found.title);
+    assert!(found.detail.ends_with("; cache and 1 more restarted with it"), "{}", found.detail);
     assert_eq!(value(&found, "restarts with siblings").map(f64::round), Some(29.0));
     assert_eq!(entries(&found), ["code.crash_cause", "code.restart_strategy"]);
     // Siblings that the supervisor kills are no loop of their own.
@@ -99,53 +95,47 @@ fn a_line_that_is_restarted_is_told_by_the_ends_of_the_siblings() {
     };
     period.exits.push(killed);
     let found = judge(&period);
-    assert!(
-        found.title.starts_with("order_server of shop_sup ends with an error, and pool and 2 more with it"),
-        "{}",
-        found.title
-    );
+    assert!(found.title.starts_with("order_server crashes ≥ "), "{}", found.title);
+    assert!(found.detail.ends_with("; pool and 2 more restarted with it"), "{}", found.detail);
     // Those of another supervisor are none.
     let other = |row: ExitRow| ExitRow { parent_name: Some("other_sup".to_owned()), ..row };
-    let mut period = ends(vec![other(shut_down("cache", 26))]).period();
+    let mut period = exits(vec![other(shut_down("cache", 26))]).period();
     period.exits.push(crash(1));
     let found = judge(&period);
-    assert!(found.level == Level::Notice && found.title.contains("error once"), "{}", found.title);
+    assert!(found.level == Level::Notice && found.title.contains("crashes once"), "{}", found.title);
 }
 
 #[test]
-fn a_line_whose_failing_child_was_not_seen_is_found() {
-    let shut_down = |name: &str, count| ExitRow { name: Some(name.to_owned()), ..in_order(count) };
-    let found = finding(&ends(vec![shut_down("cache", 2), shut_down("index", 2)]), "BT063");
+fn siblings_of_an_unseen_failing_child_are_found() {
+    let shut_down = |name: &str, count| ExitRow { name: Some(name.to_owned()), ..normal(count) };
+    let found = finding(&exits(vec![shut_down("cache", 2), shut_down("index", 2)]), "BT063");
     assert_eq!((found.level, found.confidence), (Level::Warning, Confidence::Inferred));
-    assert!(
-        found.title.starts_with("shop_sup ends cache and 1 more and starts them again at least"),
-        "{}",
-        found.title
-    );
-    // One alone, or many once each, somebody ends on purpose.
-    assert_healthy(&ends(vec![shut_down("cache", 2)]), "BT063");
-    let mut once = ends(Vec::new()).period();
+    assert!(found.title.starts_with("shop_sup restarts children ≥ "), "{}", found.title);
+    assert!(found.detail.starts_with("it ends cache and 1 more"), "{}", found.detail);
+    // One alone, or many once each, are ended on purpose.
+    assert_healthy(&exits(vec![shut_down("cache", 2)]), "BT063");
+    let mut once = exits(Vec::new()).period();
     once.exits = (0..50).map(|tenant| shut_down(&format!("tenant_{tenant}"), 1)).collect();
     assert!(matches!(outcome(&once, "BT063"), Outcome::Healthy(_)));
 }
 
 #[test]
-fn ends_in_order_are_healthy_however_many() {
-    assert_healthy(&ends(vec![in_order(200)]), "BT063");
-    assert_healthy(&ends(Vec::new()), "BT063");
+fn normal_exits_are_healthy_however_many() {
+    assert_healthy(&exits(vec![normal(200)]), "BT063");
+    assert_healthy(&exits(Vec::new()), "BT063");
     let old = node().with(|n| n.exits = None);
     assert!(matches!(outcome(&old.period(), "BT063"), Outcome::NotJudged { .. }));
 }
 
 #[test]
-fn a_few_failures_among_many_ends_in_order_are_a_notice() {
+fn a_few_crashes_among_many_normal_exits_are_a_notice() {
     let job = |count| ExitRow { name: None, call: Some("job:init/1".to_owned()), ..crash(count) };
-    let found = finding(&ends(vec![job(1), in_order(50)]), "BT063");
+    let found = finding(&exits(vec![job(1), normal(50)]), "BT063");
     assert_eq!(found.level, Level::Notice);
-    assert!(value(&found, "of the ends seen under this parent, these").is_some_and(|share| share < 0.02));
-    assert_eq!(finding(&ends(vec![job(10), in_order(50)]), "BT063").level, Level::Critical);
+    assert!(value(&found, "share of exits under this parent").is_some_and(|share| share < 0.02));
+    assert_eq!(finding(&exits(vec![job(10), normal(50)]), "BT063").level, Level::Critical);
     // A name has one holder: it has failed, whatever its siblings do.
-    assert_eq!(finding(&ends(vec![crash(1), in_order(50)]), "BT063").level, Level::Warning);
+    assert_eq!(finding(&exits(vec![crash(1), normal(50)]), "BT063").level, Level::Warning);
 }
 
 #[test]
@@ -153,62 +143,64 @@ fn workers_of_one_supervisor_that_run_the_same_are_one_loop() {
     let worker =
         |number: i64| ExitRow { name: Some(format!("pool_{number}")), stack: Vec::new(), ..crash(1) };
     let early = ExitRow { name: None, call: None, ..worker(0) };
-    let found = finding(&ends(vec![worker(1), worker(2), worker(3), early]), "BT063");
-    assert!(found.title.starts_with("pool_1 and 2 more of shop_sup"), "{}", found.title);
-    assert_eq!(value(&found, "ends with errors").map(|rate| rate.round()), Some(4.0));
+    let found = finding(&exits(vec![worker(1), worker(2), worker(3), early]), "BT063");
+    assert!(found.title.starts_with("pool_1 and 2 more crash ≥ "), "{}", found.title);
+    assert_eq!(value(&found, "crashes").map(|rate| rate.round()), Some(4.0));
     // Without a stack it is an exit that was meant, such as a connection that is refused.
     assert_eq!(entries(&found), ["code.crash_cause", "code.backoff"]);
 }
 
 #[test]
-fn a_heap_limit_that_kills_is_named_with_whom_it_kills() {
+fn a_heap_limit_is_named_with_the_process_that_it_kills() {
     let killed = |words| ExitRow {
         reason: Some("killed".to_owned()),
         stack: Vec::new(),
         heap_limit_words: words,
         ..crash(1)
     };
-    let found = finding(&ends(vec![killed(1_000_000)]), "BT063");
+    let found = finding(&exits(vec![killed(1_000_000)]), "BT063");
     assert_eq!(found.subject_text().as_deref(), Some("order_server made by shop_sup"));
-    assert!(found.title.ends_with("killed at its heap limit of 1000000 words"), "{}", found.title);
+    assert!(found.title.ends_with(": heap limit"), "{}", found.title);
+    assert!(found.detail.ends_with("killed at its heap limit of 1,000,000 words"), "{}", found.detail);
     assert_eq!(entries(&found), ["process.max_heap_size"]);
 
-    let by_flag = ends(vec![killed(1_000_000)])
+    let by_flag = exits(vec![killed(1_000_000)])
         .with(|n| n.facts.push((facts::EMU_ARGS, r#"["-hmax","1000000"]"#.to_owned())));
     let found = finding(&by_flag, "BT063");
-    assert!(found.title.ends_with("which +hmax 1000000 sets (words)"), "{}", found.title);
+    assert!(found.detail.ends_with("set by +hmax 1000000"), "{}", found.detail);
     assert_eq!(found.subject, Some(Subject::Flag { name: "+hmax".to_owned() }));
     assert!(found.signals.iter().any(
         |signal| matches!(signal, Signal::Crashes(Subject::ProcessKind { name, .. }) if name == "order_server")
     ));
     assert_eq!(entries(&found), ["+hmax", "process.max_heap_size"]);
-    // Its collections follow from that.
-    let often = ends(vec![ExitRow { count: 10, ..killed(1_000_000) }]).with(|n| {
+    // Its GC follows from that.
+    let often = exits(vec![ExitRow { count: 10, ..killed(1_000_000) }]).with(|n| {
         n.facts.push((facts::EMU_ARGS, r#"["-hmax","1000000"]"#.to_owned()));
         (n.active, n.cpu, n.gc) = (0.8, 0.8, 0.3);
     });
     assert_eq!(finding(&often, "BT011").follows.map(|of| of.code.0), Some("BT063"));
 
-    // Without a limit it was somebody who may have meant it.
-    let found = finding(&ends(vec![killed(0)]), "BT063");
+    // Without a limit it may be intended.
+    let found = finding(&exits(vec![killed(0)]), "BT063");
     assert_eq!((found.level, found.confidence), (Level::Notice, Confidence::Guess));
-    assert!(found.title.ends_with("times a minute: exit(Pid, kill)"), "{}", found.title);
+    assert!(found.title.starts_with("order_server is killed ≥ "), "{}", found.title);
+    assert!(found.title.ends_with("/min, possibly on purpose"), "{}", found.title);
     assert_eq!(entries(&found), ["code.end_in_order"]);
     // One that fails at times, too, has a cause of its own.
-    let both = ends(vec![killed(0), crash(1)]);
+    let both = exits(vec![killed(0), crash(1)]);
     assert!(entries(&finding(&both, "BT063")).contains(&"code.crash_cause"));
 }
 
 #[test]
-fn a_call_that_is_not_answered_names_whom_it_asked() {
+fn a_call_that_times_out_names_its_callee() {
     let timeout = ExitRow {
         reason: Some("timeout".to_owned()),
         stack: vec![("gen_server:call/3".to_owned(), 0)],
         callee: Some("stock_server".to_owned()),
         ..crash(1)
     };
-    let found = finding(&ends(vec![timeout]), "BT063");
-    assert!(found.title.ends_with("timeout in gen_server:call/3 to stock_server"), "{}", found.title);
+    let found = finding(&exits(vec![timeout]), "BT063");
+    assert!(found.detail.ends_with("timeout in gen_server:call/3 to stock_server"), "{}", found.detail);
     assert!(
         found.remedies[0].change.ends_with("see why stock_server does not answer"),
         "{:?}",

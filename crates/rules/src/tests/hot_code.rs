@@ -610,7 +610,7 @@ fn who_waits_for_its_clients_next_request_is_told_from_who_waits_for_an_answer()
         let node = reader(stack, started, queue, others);
         assert_healthy(&node, "BT074");
         let idle = finding(&node, "BT015").title;
-        assert!(!idle.contains("wait for it"), "{stack}: {idle}");
+        assert!(!idle.contains("messages queued"), "{stack}: {idle}");
     };
     // One of many connections; of a server that is known; one that has accepted itself.
     healthy(serve, own, (18, 0), (50, serve));
