@@ -158,7 +158,7 @@ fn what_is_worth_a_look_in_text_alone_is_a_notice() {
     let banner =
         "Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:2:2] [ds:2:2:2] [async-threads:1] [jit:ns]\n\n";
     let check = |text: &str, status: i32, words: &str| {
-        let said = import(&format!("{banner}{text}"), folder.path(), &[]);
+        let said = import(&format!("{banner}{text}"), folder.path(), &["-vv"]);
         assert_eq!(said.status, Some(status), "{}\n{}", said.stdout, said.stderr);
         assert!(said.stdout.contains(words), "no {words:?} in: {}\n{}", said.stdout, said.stderr);
     };
@@ -190,18 +190,18 @@ dirty_io_sched    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
      scheduler    0.00%    0.00%    8.00%    0.00%   52.00%    0.00%   40.00%
 ok
 ";
-    check(spinning, 0, "notice    BT001 busy-waiting");
+    check(spinning, 0, "notice    Likely busy wait: msacc state other");
     check(
         &spinning.replace("8.00%    0.00%   52.00%", "52.00%    0.00%    8.00%"),
         0,
-        "BT001 the schedulers were awake for",
+        "BT001 schedulers: ",
     );
     let utilization = |cpu: &str| {
         format!(
             "1> scheduler:utilization(10).\n[{{total,0.5,\"50.0%\"}},\n {{weighted,0.5,\"50.0%\"}},\n {{normal,1,0.1,\"10.0%\"}},\n {{normal,2,0.1,\"10.0%\"}},\n {{cpu,3,{cpu},\"\"}},\n {{cpu,4,{cpu},\"\"}}]\n"
         )
     };
-    check(&utilization("1.0"), 0, "notice    BT012 dirty-schedulers-saturated");
+    check(&utilization("1.0"), 0, "notice    All 2 dirty CPU schedulers 100 % busy");
     check(&utilization("0.2"), 0, "BT012 dirty CPU schedulers busy 20 %");
     let cache = |hits: i64| {
         format!(
