@@ -19,7 +19,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT083"),
     name: "connection-churn",
     question: "Do connections live so short that setting them up is much of the work?",
-    confirm: "run ss -tan state time-wait: entries with the listener's port as local port were closed by the node; their number / 60 s is the rate",
+    confirm: "ss -tan state time-wait: entries with the listener's port as local port were closed by the node; their number / 60 s is the rate",
     needs: &[&metrics::TCP_LOOKED_AT],
     account: Account::CpuUsed,
     confidence: Confidence::Inferred,
