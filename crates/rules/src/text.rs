@@ -1,6 +1,8 @@
 //! Numbers and names as titles and details write them.
 
 use beamtune_model::Subject;
+use beamtune_model::rows::CHILD_OF;
+use beamtune_stats::Trend;
 
 /// A number with two decimals below 1, one below 10, and separators between thousands: `0.15`, `7.2`, `1,817`.
 pub(crate) fn number(value: f64) -> String {
@@ -32,6 +34,26 @@ pub(crate) fn cores(value: f64) -> String {
     if value < 0.995 { format!("{value:.2}") } else { format!("{value:.1}") }
 }
 
+/// Bytes in powers of 1000, with three digits: `998 B`, `14.0 MB`, `1.23 GB`.
+pub(crate) fn bytes(value: f64) -> String {
+    if value.abs() < 1_000.0 {
+        return format!("{value:.0} B");
+    }
+    let mut scaled = value / 1e3;
+    let mut unit = "kB";
+    for larger in ["MB", "GB", "TB"] {
+        if scaled.abs() < 999.5 {
+            break;
+        }
+        (scaled, unit) = (scaled / 1e3, larger);
+    }
+    match scaled.abs() {
+        value if value < 9.995 => format!("{scaled:.2} {unit}"),
+        value if value < 99.95 => format!("{scaled:.1} {unit}"),
+        _ => format!("{scaled:.0} {unit}"),
+    }
+}
+
 /// A number with its noun: `1 process`, `2 processes`.
 pub(crate) fn counted(value: f64, one: &str, several: &str) -> String {
     let number = number(value);
@@ -47,6 +69,20 @@ pub(crate) fn name(subject: &Subject) -> String {
 /// The pid of a process that a title calls by its name; empty where the title has the pid already.
 pub(crate) fn pid(subject: &Subject) -> &str {
     subject.pid().filter(|_| subject.names().len() > 1).unwrap_or_default()
+}
+
+/// What a title calls processes of a kind: `shop_cart:init/1 processes`, `children of shop_sup`, `shop_worker_*`.
+pub(crate) fn processes(kind: &str) -> String {
+    match kind.strip_prefix(CHILD_OF) {
+        Some(parent) => format!("children of {parent}"),
+        None if kind.contains(':') && kind.contains('/') => format!("{kind} processes"),
+        None => kind.to_owned(),
+    }
+}
+
+/// A growth per second with its 95 % interval: `+7.1/s [6.8, 7.4]`.
+pub(crate) fn growth(trend: &Trend) -> String {
+    format!("+{}/s [{}, {}]", number(trend.slope), number(trend.low), number(trend.high))
 }
 
 #[cfg(test)]
@@ -70,6 +106,17 @@ mod tests {
     }
 
     #[test]
+    fn bytes_have_three_digits() {
+        let check = |value, expect: &str| assert_eq!(bytes(value), expect);
+        check(998.0, "998 B");
+        check(32_768.0, "32.8 kB");
+        check(200_000.0, "200 kB");
+        check(14e6, "14.0 MB");
+        check(1.234e9, "1.23 GB");
+        check(999_900.0, "1.00 MB");
+    }
+
+    #[test]
     fn nouns_agree_with_their_numbers() {
         assert_eq!(counted(1.0, "process", "processes"), "1 process");
         assert_eq!(counted(2_000.0, "process", "processes"), "2,000 processes");
@@ -80,5 +127,18 @@ mod tests {
         let (named, nameless) = (Subject::process("shop (<0.9.0>)"), Subject::process("<0.9.0>"));
         assert_eq!((name(&named).as_str(), pid(&named)), ("shop", "<0.9.0>"));
         assert_eq!((name(&nameless).as_str(), pid(&nameless)), ("<0.9.0>", ""));
+    }
+
+    #[test]
+    fn processes_of_a_kind_are_called_by_what_started_them() {
+        assert_eq!(processes("shop_cart:init/1"), "shop_cart:init/1 processes");
+        assert_eq!(processes("child of shop_sup"), "children of shop_sup");
+        assert_eq!(processes("shop_worker_*"), "shop_worker_*");
+    }
+
+    #[test]
+    fn growth_has_its_interval() {
+        let trend = Trend { slope: 7.08, low: 6.81, high: 15.4, p: 0.001 };
+        assert_eq!(growth(&trend), "+7.1/s [6.8, 15]");
     }
 }

@@ -1,7 +1,7 @@
-//! BT023: the VM is started again and again.
+//! BT023: the VM restarts again and again.
 //!
-//! A period is about one life of a VM; of the others it knows when they were. That is enough to see a loop, and each life
-//! but the first and the last was seen from its start to its end.
+//! A period covers one run of the VM, but it holds the first and the last sample of every run in the recording. Every run but the first and
+//! the last was recorded from its start to its end.
 
 use beamtune_model::{
     Account, Code, Evidence, Group, Missing, Period, Scale, Threshold, Unit, facts, units::SECOND_NS,
@@ -9,24 +9,25 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT023"),
     name: "restart-loop",
-    question: "Is the VM started again and again?",
-    confirm: "the log of the service manager, and erl_crash.dump: beamtune import erl_crash.dump",
+    question: "Does the VM restart again and again?",
+    confirm: "read the service manager's log, and the slogan of erl_crash.dump: beamtune import erl_crash.dump",
     needs: &[],
     account: Account::Delay,
     judge,
-    thresholds: &[LIFE],
+    thresholds: &[BETWEEN_STARTS],
     ..Rule::COMMON
 };
 
-/// Seconds from one start to the next, the median of the last lives that were seen whole.
-const LIFE: Threshold = Threshold::new(
+/// Median of the time between starts, for the last runs that were recorded whole.
+const BETWEEN_STARTS: Threshold = Threshold::new(
     "restart-loop.life_seconds",
-    "seconds from one start to the next; a shorter life is worse",
+    "seconds from one start to the next; shorter is worse",
     Scale {
         notice: 3_600.0,
         warning: 600.0,
@@ -35,115 +36,117 @@ const LIFE: Threshold = Threshold::new(
     },
 );
 
-/// Fewer are no loop: an upgrade and its correction. So many of the last lives say how long they are: a start that failed once, weeks ago,
-/// is none.
-const LOOP: usize = 3;
+/// Fewer restarts are no loop: they may be an upgrade and its correction. The median is over this many of the last runs, so that one start
+/// that failed weeks ago does not count.
+const MIN_RESTARTS: usize = 3;
 
-/// A life that is so many times as long as the ones before says that it is over (judgement).
-const OVER: f64 = 10.0;
+/// A run that is this many times longer than the ones before shows that the loop is over (judgement).
+const OVER_FACTOR: f64 = 10.0;
+
+/// Runs that the evidence lists.
+const MAX_LISTED: usize = 8;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     if period.is_imported() {
-        return Err(period.missing_group(Group::Vm, "earlier and later lives of the VM"));
+        return Err(period.missing_group(Group::Vm, "other starts of the VM"));
     }
     let starts: Vec<f64> = period.seen.iter().map(|seen| seen.begin as f64 / SECOND_NS as f64).collect();
     let (Some(first), Some(last)) = (starts.first(), period.seen.last()) else {
         return Ok(Judgement::NotJudged {
-            reason: "no sample was taken".to_owned(),
+            reason: "no samples".to_owned(),
             next: "record while the node runs".to_owned(),
         });
     };
     let seconds = last.end as f64 / SECOND_NS as f64 - first;
+    let recorded = view::duration_text(seconds);
     let restarts = starts.len() - 1;
     let whole: Vec<f64> = starts.windows(2).skip(1).map(|pair| pair[1] - pair[0]).collect();
-    let recent = whole.get(whole.len().saturating_sub(LOOP)..).unwrap_or_default();
-    let usual = beamtune_stats::median(recent).unwrap_or(f64::INFINITY);
-    let present = last.end.saturating_sub(last.begin) as f64 / SECOND_NS as f64;
-    let is_over = present >= OVER * usual;
-    let severity = match LIFE.of(period).severity(usual) {
+    let recent = whole.get(whole.len().saturating_sub(MIN_RESTARTS)..).unwrap_or_default();
+    let median = beamtune_stats::median(recent).unwrap_or(f64::INFINITY);
+    let current = last.end.saturating_sub(last.begin) as f64 / SECOND_NS as f64;
+    let is_over = current >= OVER_FACTOR * median;
+    let restarted = text::counted(restarts as f64, "restart", "restarts");
+    let severity = match BETWEEN_STARTS.of(period).severity(median) {
         Some(severity) => severity,
-        // Of a single one it cannot be told how long lives are: more than what was seen.
+        // A single restart does not show how long runs last.
         None if restarts == 1 => 0.0,
         None => {
-            let observed = view::duration_text(seconds);
             return Ok(Judgement::Healthy(match restarts {
-                0 => format!("the VM was not started again in {observed}"),
-                _ => format!(
-                    "{restarts} restarts in {observed}, the last ones {} apart",
-                    view::duration_text(usual)
-                ),
+                0 => format!("no restart in {recorded}"),
+                _ => {
+                    format!("{restarted} in {recorded}, the last ones {} apart", view::duration_text(median))
+                }
             }));
         }
     };
-    let summary = match restarts {
-        1 => format!("the VM was started again within {}", view::duration_text(seconds)),
-        _ => format!(
-            "the VM was started again {restarts} times within {}; a life takes about {}",
-            view::duration_text(seconds),
-            view::duration_text(usual)
-        ),
-    };
-    let heart = [facts::INIT_ARGS, facts::COMMAND_LINE]
+    let times = text::counted(restarts as f64, "time", "times");
+    let is_by_heart = [facts::INIT_ARGS, facts::COMMAND_LINE]
         .iter()
         .filter_map(|key| period.facts.list(key))
         .flatten()
         .any(|argument| argument.split(' ').next() == Some("-heart"));
     let memory = view::group_memory_used(period);
-    let full = memory.is_some_and(|share| share >= view::NEARLY_FULL);
+    let is_full = memory.is_some_and(|share| share >= view::NEARLY_FULL);
     let gone = period.events.iter().rev().find(|event| event.kind == "gone");
+    let apart = match whole.is_empty() {
+        true => String::new(),
+        false => format!("median time between the last starts: {}", view::duration_text(median)),
+    };
     Ok(Judgement::found(
-        Draft::new(severity, summary)
+        Draft::new(severity, format!("VM restarted {times} in {recorded}"))
+            .detail(apart)
             .minor_if(is_over)
-            .inferred_if(restarts < LOOP)
+            .inferred_if(restarts < MIN_RESTARTS)
             .because(Evidence::number("restarts", restarts as f64, Unit::Count))
             .because_some((!whole.is_empty()).then(|| {
-                Evidence::number("a life, from start to start: median of the last ones", usual, Unit::Seconds)
-                    .against_scale(LIFE.of(period))
+                Evidence::number("time between starts, recent median", median, Unit::Seconds)
+                    .against_scale(BETWEEN_STARTS.of(period))
             }))
-            .because_some(lengths(&whole))
-            .because_some(heart.then(|| Evidence::text("started again by", "heart, or whoever watches it")))
+            .because_some(intervals(&whole))
+            .because_some(is_by_heart.then(|| Evidence::text("restarted by", "heart, or what watches it")))
             .because_some(memory.map(|share| {
-                Evidence::number("most of the control group's memory limit in use", share, Unit::Ratio)
-                    .with_text("with what the kernel caches for it")
+                Evidence::number("maximum use of the cgroup memory limit", share, Unit::Ratio)
+                    .with_text("page cache included")
             }))
-            .because_some(gone.map(|event| Evidence::text("how it was lost", event.detail.clone())))
+            .because_some(gone.map(|event| Evidence::text("last sign of its end", event.detail.clone())))
             .but_if(
                 is_over,
-                format!("it seems to be over: the present life has lasted for {} so far", view::duration_text(present)),
+                format!("it may be over: the VM has now been up for {}", view::duration_text(current)),
             )
-            .but_if(restarts < LOOP, "a deploy, or somebody who tries something, looks the same: see whether it goes on")
-            .fix_if(full, || {
+            .but_if(restarts < MIN_RESTARTS, "a deployment or manual restarts look the same: see whether it goes on")
+            .fix_if(is_full, || {
                 remedy::of(
                     period,
                     "host.memory_limit",
-                    "if oom_kill in memory.events of the control group has grown: raise its memory limit, or bound what grows",
-                    "the kernel ends a VM that exceeds it at once, without a crash dump",
-                    "oom_kill must not grow any more",
+                    "if oom_kill in memory.events of the control group has grown, raise the memory limit, or limit what grows",
+                    "the kernel kills a VM that exceeds it, without a crash dump",
+                    "oom_kill stays the same",
                 )
             })
             .fix(remedy::of(
                 period,
                 "ERL_CRASH_DUMP",
-                "read the head of erl_crash.dump (in the VM's working directory, or where ERL_CRASH_DUMP says): its Slogan is why the VM ended",
-                "a loop hides its cause: each end writes over the dump of the one before",
-                "keep the file of the next end; no file means a clean stop, or a kill from outside (exit status 137 is one by SIGKILL)",
+                "read the slogan at the head of erl_crash.dump (in the VM's working directory, or where ERL_CRASH_DUMP says)",
+                "it says why the VM ended; keep the file, since the next crash overwrites it",
+                "no file after the next end means a clean stop, or a kill from outside (exit status 137 is SIGKILL)",
             ))
             .fix(remedy::of(
                 period,
                 "host.restart",
-                "wait longer between two starts, and give up after some (systemd: RestartSec=, StartLimitBurst=)",
+                "wait longer between starts, and give up after some (systemd: RestartSec=, StartLimitBurst=)",
                 "caches, connections and other nodes pay for each start",
-                "time between starts; the cause stays to be found",
+                "time between starts; the cause remains to be found",
             )),
     ))
 }
 
-/// The lives that were seen whole, for a person.
-fn lengths(whole: &[f64]) -> Option<Evidence> {
-    const SHOWN: usize = 8;
-    let shown: Vec<_> = whole.iter().rev().take(SHOWN).rev().map(|life| view::duration_text(*life)).collect();
-    let text = shown.join(", ");
+/// The times between starts, the latest last; `None` of fewer than two.
+fn intervals(whole: &[f64]) -> Option<Evidence> {
+    let shown: Vec<_> =
+        whole.iter().rev().take(MAX_LISTED).rev().map(|seconds| view::duration_text(*seconds)).collect();
+    let list = shown.join(", ");
     (whole.len() > 1).then(|| {
-        Evidence::text("lives", if whole.len() > SHOWN { format!("the last of them: {text}") } else { text })
+        let list = if whole.len() > MAX_LISTED { format!("the last ones: {list}") } else { list };
+        Evidence::text("times between starts", list)
     })
 }

@@ -1,4 +1,4 @@
-//! BT029: segments are mapped and given back all the time, since the cache of segments is too small for what is going on.
+//! BT029: mseg segments are mapped and unmapped all the time, because the segment cache is too small for the rate at which they are needed.
 
 use beamtune_model::memory::allocators;
 use beamtune_model::{
@@ -8,23 +8,23 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule, Topic};
 use crate::signals::memory::{self, Segments};
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT029"),
     name: "segment-cache",
-    question: "Are segments of memory mapped and unmapped all the time?",
-    confirm: "+MMmcs 30 under the same load: page faults and system CPU must fall (beamtune compare)",
+    question: "Are memory segments mapped and unmapped all the time?",
+    confirm: "compare with +MMmcs 30 under the same load (beamtune compare): page faults and system CPU time fall",
     needs: &[&metrics::MSEG_CREATES, &metrics::MSEG_DESTROYS, &metrics::MSEG_ALLOCATIONS],
     account: Account::CpuUsed,
     topics: &[Topic::MemoryCpu],
-    text: Some("what recon_alloc:cache_hit_rates() prints"),
+    text: Some("the output of recon_alloc:cache_hit_rates()"),
     judge,
     thresholds: &[MAPPED],
     ..Rule::COMMON
 };
 
-/// Segments mapped and unmapped again per second.
 const MAPPED: Threshold = Threshold::new(
     "segment-cache.segments_per_s",
     "segments mapped and unmapped a second",
@@ -32,35 +32,44 @@ const MAPPED: Threshold = Threshold::new(
         notice: 100.0,
         warning: 500.0,
         critical: 20_000.0,
-        source: "judgement: a call of mmap, one of munmap and a page fault for each 4 kB that is touched",
+        source: "judgement: each costs an mmap, a munmap and a page fault for each 4 kB that is touched",
     },
 );
 
-/// A threshold below which blocks of up to 4 MB share carriers, in kB.
+/// With this `sbct`, in kB, blocks of up to 4 MB share carriers.
 const SHARING_SBCT_KB: f64 = 4_096.0;
 
-/// Twice the default of what a cached segment may be larger than what is asked for (judgement; recon names these flags after `+MMmcs`).
-const LOOSER: &str = "+MMrmcbf 40 +MMamcbf 8192";
+/// Twice the defaults of how much larger than requested a cached segment may be (judgement; recon names these flags after `+MMmcs`).
+const LOOSER_FIT: &str = "+MMrmcbf 40 +MMamcbf 8192";
+
+/// Below this system CPU time, in cores, the cost is small (judgement).
+const MIN_SYSTEM_CORES: f64 = 0.05;
+
+/// With fewer requests since the VM started, the cache has not been tested (judgement).
+const MIN_REQUESTS: i64 = 1_000;
+
+const MORE_SEGMENTS: &str = "the cache then keeps three times as many segments (10 by default)";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let Segments { asked, mapped, hits } = match Segments::of(period) {
+    let Segments { asked: requested, mapped, hits } = match Segments::of(period) {
         Ok(segments) => segments,
         Err(missing) => return by_totals(period).ok_or(missing),
     };
     let Some(severity) = MAPPED.of(period).severity(mapped).filter(|_| hits < Segments::GOOD_HITS) else {
         return Ok(Judgement::Healthy(format!(
-            "{mapped:.0} segments a second are mapped and unmapped again ({:.0} % come from the cache)",
+            "segments mapped and unmapped: {}/s; segment cache hits: {:.0} %",
+            text::rate(mapped),
             hits * 100.0
         )));
     };
-    let mut askers = allocators(period);
-    let size = memory::fitting_super_carrier_mb(period, &askers);
-    askers.retain(|allocator| allocator.segments_asked_per_s.is_some_and(|rate| rate > 0.0));
-    askers.sort_by(|a, b| {
+    let mut users = allocators(period);
+    let size = memory::fitting_super_carrier_mb(period, &users);
+    users.retain(|allocator| allocator.segments_asked_per_s.is_some_and(|rate| rate > 0.0));
+    users.sort_by(|a, b| {
         b.segments_asked_per_s.unwrap_or(0.0).total_cmp(&a.segments_asked_per_s.unwrap_or(0.0))
     });
-    let most = askers.first();
-    let letter = most.and_then(|most| beamtune_flags::allocator(&most.name)).map(|known| known.letter);
+    let main = users.first();
+    let letter = main.and_then(|main| beamtune_flags::allocator(&main.name)).map(|known| known.letter);
     let raises = letter.filter(|letter| view::is_lower(&period.facts, *letter, "sbct", SHARING_SBCT_KB));
     let faults = period.rate(&metrics::MINOR_FAULTS, "").ok();
     let system = period.cores(&metrics::PROCESS_SYSTEM, "").ok();
@@ -68,38 +77,30 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let fits_loosely = ["+MMrmcbf", "+MMamcbf"]
         .iter()
         .any(|flag| view::emulator_flag(&period.facts, flag).value().is_some());
-    let prove = "the same load: page faults and CPU in the kernel, per request; beamtune memory: segments mapped anew";
+    let prove =
+        "page faults and system CPU time per request under the same load; beamtune memory: segments mapped";
+    let most = main.map_or(String::new(), |main| format!(", most for {}", main.name));
     Ok(Judgement::found(
-        Draft::new(
-            // What it costs is the kernel's time: without much of that it is a notice.
-            severity,
-            format!(
-                "{mapped:.0} segments a second are mapped anew and as many unmapped; the cache serves {:.0} % of what is asked for{}",
-                hits * 100.0,
-                most.map_or(String::new(), |most| format!(", most of it by {}", most.name))
-            ),
-        )
-        .minor_if(system.is_some_and(|cores| cores < 0.05))
-        .about(Subject::allocator(most.map_or("mseg_alloc", |most| most.name.as_str())))
+        Draft::new(severity, format!("{} mseg segments/s mapped and unmapped{most}", text::rate(mapped)))
+        .detail(format!("the cache serves {:.0} % of {} requests/s", hits * 100.0, text::rate(requested)))
+        .detail(system.map_or(String::new(), |cores| format!("{} cores of system CPU time", text::cores(cores))))
+        .minor_if(system.is_some_and(|cores| cores < MIN_SYSTEM_CORES))
+        .about(Subject::allocator(main.map_or("mseg_alloc", |main| main.name.as_str())))
         .because(Evidence::number("segments mapped and unmapped", mapped, Unit::PerSecond).against_scale(MAPPED.of(period)))
-        .because(Evidence::number("asked for", asked, Unit::PerSecond))
-        .because(Evidence::number("served by the cache", hits, Unit::Ratio).against(Segments::GOOD_HITS, "recon's threshold"))
-        .because_some(most.and_then(|most| {
-            Some(Evidence::number(format!("asked for by {}", most.name), most.segments_asked_per_s?, Unit::PerSecond))
+        .because(Evidence::number("segments requested", requested, Unit::PerSecond))
+        .because(Evidence::number("cache hits", hits, Unit::Ratio).against(Segments::GOOD_HITS, "threshold of recon"))
+        .because_some(main.and_then(|main| {
+            Some(Evidence::number(format!("requested by {}", main.name), main.segments_asked_per_s?, Unit::PerSecond))
         }))
         .because_some(faults.map(|rate| Evidence::number("page faults", rate, Unit::PerSecond)))
-        .because_some(system.map(|cores| Evidence::number("CPU in the kernel", cores, Unit::Cores)))
-        .fix(memory::larger_segment_cache(
-            period,
-            "the cache then keeps three times as many segments (10 by default)",
-            prove,
-        ))
+        .because_some(system.map(|cores| Evidence::number("system CPU time", cores, Unit::Cores)))
+        .fix(memory::larger_segment_cache(period, MORE_SEGMENTS, prove))
         .fix_if(!fits_loosely, || {
             remedy::of(
                 period,
                 "+MMrmcbf",
-                LOOSER,
-                "a cached segment that is up to twice as much too large is then taken as it is; by default (20 %, 4 MB) it is cut, and the rest is of use to hardly anybody",
+                LOOSER_FIT,
+                "uses cached segments that are up to twice as much too large; by default (20 %, 4 MB) they are cut, and hardly any block fits the rest",
                 prove,
             )
         })
@@ -109,9 +110,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 "+MMscs",
                 &match size {
                     Some(megabytes) => format!("+MMscs {megabytes:.0} +MMsco false"),
-                    None => "+MMscs N with N in MB above the peak of all carriers and below the node's memory, and +MMsco false".to_owned(),
+                    None => "+MMscs N +MMsco false, with N in MB above the peak of all carriers and below the host's memory".to_owned(),
                 },
-                "segments then come out of one mapping, without a call of the kernel for each",
+                "segments then come out of one mapping, without a system call for each",
                 prove,
             )
         })
@@ -120,17 +121,14 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 period,
                 "+M<S>sbct",
                 &memory::sharing_carriers(letter, SHARING_SBCT_KB),
-                "blocks of up to 4 MB then share carriers that stay, in place of a segment for each; not where memory comes in high peaks, for a few small blocks then keep such carriers",
+                "blocks of up to 4 MB then share carriers that stay; not for high memory peaks: a few small blocks would keep such carriers",
                 prove,
             )
         })),
     ))
 }
 
-/// With fewer segments asked for than this since the VM was started the cache has had no occasion yet (judgement).
-const FEW_ASKED: i64 = 1_000;
-
-/// By what recon has printed: what the cache has served since the VM was started.
+/// Judges the totals since the VM started, as recon prints them.
 fn by_totals(period: &Period) -> Option<Judgement> {
     let instances = period.entities(Group::Mseg);
     if !period.is_imported() || instances.is_empty() {
@@ -141,29 +139,28 @@ fn by_totals(period: &Period) -> Option<Judgement> {
             Some(sum.saturating_add(period.stat(metric, instance).ok()?.last.value))
         })
     };
-    let (asked, served) = (sum(&metrics::MSEG_ALLOCATIONS)?, sum(&metrics::MSEG_CACHE_HITS)?);
-    let hits = if asked > 0 { served as f64 / asked as f64 } else { 1.0 };
-    let said = format!(
-        "the cache of segments has served {:.0} % of {asked} calls since the VM was started",
-        hits * 100.0
-    );
-    if asked < FEW_ASKED || hits >= Segments::GOOD_HITS {
-        return Some(Judgement::Healthy(said));
+    let (requests, served) = (sum(&metrics::MSEG_ALLOCATIONS)?, sum(&metrics::MSEG_CACHE_HITS)?);
+    let hits = if requests > 0 { served as f64 / requests as f64 } else { 1.0 };
+    let percent = hits * 100.0;
+    let requested = format!("{} requests since the VM started", text::number(requests as f64));
+    if requests < MIN_REQUESTS || hits >= Segments::GOOD_HITS {
+        return Some(Judgement::Healthy(format!("segment cache hits: {percent:.0} % of {requested}")));
     }
     Some(Judgement::found(
-        Draft::new(MINOR, said)
+        Draft::new(MINOR, format!("Segment cache serves only {percent:.0} % of requests"))
+            .detail(requested)
             .about(Subject::allocator("mseg_alloc"))
-            .because(Evidence::number("asked for", asked as f64, Unit::Count))
+            .because(Evidence::number("segments requested", requests as f64, Unit::Count))
             .because(
-                Evidence::number("served by the cache", hits, Unit::Ratio)
-                    .against(Segments::GOOD_HITS, "recon's threshold"),
+                Evidence::number("cache hits", hits, Unit::Ratio)
+                    .against(Segments::GOOD_HITS, "threshold of recon"),
             )
-            .but("how often segments are asked for is not known: seldom, it costs nothing")
-            .but("memory that comes in high peaks is served by no cache")
+            .but("the request rate is unknown: if requests are rare, this costs nothing")
+            .but("no cache serves high memory peaks")
             .fix(memory::larger_segment_cache(
                 period,
-                "the cache then keeps three times as many segments (10 by default)",
-                "recon_alloc:cache_hit_rates() of a node that has run as long with it; page faults and CPU in the kernel, per request",
+                MORE_SEGMENTS,
+                "recon_alloc:cache_hit_rates() after the same uptime; page faults and system CPU time per request",
             )),
     ))
 }

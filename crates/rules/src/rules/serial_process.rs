@@ -1,7 +1,7 @@
-//! BT005: one process that everything has to pass through.
+//! BT005: one process that all work passes through.
 //!
-//! A process runs on one scheduler at a time. When one is always runnable, has messages waiting and the
-//! other schedulers have little to do, more cores change nothing: the process has to be split.
+//! A process runs on one scheduler at a time. If one is always runnable, has messages waiting and the other schedulers are mostly idle, more
+//! cores change nothing: the process has to be split.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Threshold, Unit, metrics,
@@ -14,99 +14,97 @@ use crate::signals::chains::{self, Last};
 use crate::signals::hot_code;
 use crate::signals::stack;
 use crate::signals::{known_processes, lock_suspects};
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT005"),
     name: "serial-process",
-    question: "Does everything pass through one process?",
-    confirm: "twice the load: throughput that stays, while this process is always runnable, confirms it; a second instance of it must raise it",
+    question: "Does all work pass through one process?",
+    confirm: "double the load: throughput stays the same while this process is always runnable; a second instance of it raises throughput",
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::SCHEDULER_ACTIVE],
     account: Account::CpuUnused,
     role: Role::Symptom,
     judge,
-    thresholds: &[SATURATION],
+    thresholds: &[BUSY],
     ..Rule::COMMON
 };
 
-/// Share of the looks at the process in which it ran or was runnable.
-const SATURATION: Threshold = Threshold::new(
+const BUSY: Threshold = Threshold::new(
     "serial-process.busy_share",
     "share of samples in which the process was running or runnable",
     Scale {
         notice: 0.70,
         warning: 0.85,
         critical: 0.97,
-        source: "judgement: a server above 85 % use queues",
+        source: "judgement: a server above 85 % utilization has a queue",
     },
 );
 
-/// Looks at a process below which its saturation says little.
-const MIN_LOOKS: u32 = 5;
+/// A process with fewer samples is not judged.
+const MIN_SAMPLES: u32 = 5;
 
-/// Share of all reductions below which a process is not the one that carries the node.
-const MIN_SHARE: f64 = 0.10;
+/// A process with a smaller share of all reductions does not carry the node.
+const MIN_REDUCTIONS_SHARE: f64 = 0.10;
 
-/// Below this activity of the normal schedulers, in cores, no process on them is a bottleneck of CPU.
-const MIN_ACTIVE: f64 = 0.5;
+/// Below this activity of the normal schedulers, in cores, no process on them is a CPU bottleneck.
+const MIN_ACTIVE_CORES: f64 = 0.5;
 
-/// More processes than this are not "one".
-const MOST: usize = 2;
+/// With fewer idle schedulers the node is short of CPU.
+const MIN_IDLE: f64 = 0.5;
 
-/// Less garbage collection than this explains nothing, in cores (judgement).
-const WORTH_COLLECTING: f64 = 0.1;
+/// More processes than this are not a single bottleneck.
+const MAX_FINDINGS: usize = 2;
 
-/// Messages through which whoever is asked for its memory goes in about a millisecond (measured: 0.02 µs for each, OTP 23 to 29).
-const LONG_QUEUE: f64 = 50_000.0;
+/// Less garbage collection, in cores, explains nothing (judgement).
+const MIN_GC_CORES: f64 = 0.1;
 
-/// So many that wait for one answer are far more than a full node keeps waiting anyway (judgement: 10 times the callers of a finding).
-const MANY_CALLERS: f64 = 100.0;
+/// With this many queued messages, process_info(Pid, memory) takes the process about a millisecond (measured: 0.02 µs per message, OTP 23 to 29).
+const SLOW_MEMORY_INFO_MESSAGES: f64 = 50_000.0;
 
-/// From this share of the looks on it is what the process does (judgement).
-const MOSTLY: f64 = 0.5;
+/// This many callers are far more than those that always wait on a busy node (judgement: 10 times the callers of a finding).
+const BLOCKING_CALLERS: f64 = 100.0;
+
+/// A process that iterates over whole collections in this share of its samples mostly does that (judgement).
+const MIN_SCAN_SHARE: f64 = 0.5;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let total = view::all_reductions(period)?;
     let active = view::activity(period, kind::SCHEDULER)?;
     let online = active.shares.len() as f64;
     if online < 2.0 {
-        return Ok(Judgement::Healthy(
-            "only one scheduler is online, so no process keeps others from running beside it".to_owned(),
-        ));
+        return Ok(Judgement::Healthy("only 1 scheduler online".to_owned()));
     }
     let holds = blocking::holds(period).unwrap_or_default();
     let (always, often): (Vec<_>, Vec<_>) = period
         .processes
         .iter()
         .filter_map(|process| Server::new(period, process, total, &active, &holds))
-        .partition(|server| SATURATION.of(period).severity(server.looks).is_some());
-    // Several that are always busy run beside each other: none of them holds up the others.
-    let always = if always.len() > MOST { Vec::new() } else { always };
-    let servers = always.into_iter().chain(often).take(MOST);
+        .partition(|server| BUSY.of(period).severity(server.busy).is_some());
+    // Several processes that are always busy run in parallel: none is the bottleneck.
+    let always = if always.len() > MAX_FINDINGS { Vec::new() } else { always };
+    let servers = always.into_iter().chain(often).take(MAX_FINDINGS);
     let drafts: Vec<_> = servers.map(|server| describe(period, &server, total, &active)).collect();
     let busiest = period.processes.first().filter(|_| total > 0.0).map_or(String::new(), |process| {
         format!(
-            "; the busiest process, {}, did {:.0} % of the reductions",
+            "; busiest: {}, {:.0} % of reductions",
             process.title(),
             (process.reductions as f64 / total).min(1.0) * 100.0
         )
     });
-    Ok(Judgement::found_or_healthy(
-        drafts,
-        format!("no process was busy all the time with messages waiting{busiest}"),
-    ))
+    Ok(Judgement::found_or_healthy(drafts, format!("no bottleneck process{busiest}")))
 }
 
-/// A process that wants to run in most looks at it, or for which many wait.
+/// A process that is runnable in most samples, or that many processes wait for.
 struct Server<'a> {
     process: &'a ProcessUse,
     severity: f64,
-    /// Share of the looks in which it ran or was runnable.
-    looks: f64,
-    /// Who waits for its answer, if many do.
+    /// Share of samples in which it was running or runnable.
+    busy: f64,
+    /// Processes that wait for its answer, if there are many.
     callers: Option<&'a Hold<'a>>,
-    /// For whom many wait that wait for it themselves.
-    asked_by: Option<&'a Hold<'a>>,
+    /// A process that many wait for, and that waits for this one.
+    blocked: Option<&'a Hold<'a>>,
 }
 
 impl<'a> Server<'a> {
@@ -120,162 +118,181 @@ impl<'a> Server<'a> {
         let is_it = |hold: &&Hold<'_>| hold.process.is_some_and(|held| held.pid == process.pid);
         let callers = holds.iter().find(is_it);
         let is_behind = callers.is_some_and(Hold::is_behind);
-        let carries = process.reductions as f64 >= MIN_SHARE * total;
-        if process.judged < MIN_LOOKS || total <= 0.0 || !(carries || is_behind) {
+        let carries = process.reductions as f64 >= MIN_REDUCTIONS_SHARE * total;
+        if process.judged < MIN_SAMPLES || total <= 0.0 || !(carries || is_behind) {
             return None;
         }
-        let looks = f64::from(process.runnable) / f64::from(process.judged);
+        let busy = f64::from(process.runnable) / f64::from(process.judged);
         let idle = active.shares.len() as f64 - active.cores();
-        // With all schedulers busy, the node is short of CPU rather than of parallelism; with none busy, the process is
-        // "running" on a dirty scheduler, waiting for a disk, which matters where callers wait for it. And busy alone may be one
-        // job that runs by itself: only those who wait make it a bottleneck.
-        let has_queue = active.cores() >= MIN_ACTIVE && view::mean_queue(process) >= 1.0;
-        // Where so many wait for its answer, it is the bottleneck whoever else has work to do.
-        let is_awaited = callers.is_some_and(|hold| hold.is_behind() && hold.waiting >= MANY_CALLERS);
-        let holds_up = (idle >= 0.5 && (has_queue || is_behind)) || is_awaited;
-        let severity = match SATURATION.of(period).severity(looks) {
-            Some(severity) if holds_up => severity,
+        // With all schedulers busy the node is short of CPU, not of parallelism. With none busy the process is "running" on a dirty scheduler,
+        // waiting for a disk, which matters if callers wait for it. A busy process alone may be a single job: only processes that wait make it
+        // a bottleneck.
+        let has_queue = active.cores() >= MIN_ACTIVE_CORES && view::mean_queue(process) >= 1.0;
+        // With this many callers it is the bottleneck, whatever else the node does.
+        let is_awaited = callers.is_some_and(|hold| hold.is_behind() && hold.waiting >= BLOCKING_CALLERS);
+        let is_bottleneck = (idle >= MIN_IDLE && (has_queue || is_behind)) || is_awaited;
+        let severity = match BUSY.of(period).severity(busy) {
+            Some(severity) if is_bottleneck => severity,
             Some(severity) => severity.min(MINOR),
-            None if holds_up && is_behind => MINOR,
+            None if is_bottleneck && is_behind => MINOR,
             None => return None,
         };
         let waits_for_it = |hold: &&Hold<'_>| {
             let first = hold.process.filter(|first| first.pid != process.pid);
             first.is_some_and(|first| chains::of(period, first).iter().any(|next| next.pid == process.pid))
         };
-        let asked_by = holds.iter().find(waits_for_it);
-        Some(Self { process, severity, looks, callers, asked_by })
+        let blocked = holds.iter().find(waits_for_it);
+        Some(Self { process, severity, busy, callers, blocked })
     }
 }
 
 fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Activity) -> Draft {
-    let &Server { process, severity, looks, callers, asked_by } = server;
+    let &Server { process, severity, busy, callers, blocked } = server;
     let online = active.shares.len() as f64;
+    let idle = online - active.cores();
     let queue = view::mean_queue(process);
-    let waits = match callers {
+    let waiting = match callers {
         Some(hold) if hold.waiting > queue => {
-            format!(", with about {:.0} processes waiting for its answer", hold.waiting)
+            format!(", {} waiting", text::counted(hold.waiting.round(), "caller", "callers"))
         }
-        _ if queue >= 1.5 => format!(", with {queue:.0} messages waiting"),
-        _ if queue >= 1.0 => ", with a message waiting".to_owned(),
+        _ if queue >= 1.0 => format!(", {} queued", text::counted(queue.round(), "message", "messages")),
         _ => String::new(),
     };
     let row = process.row.as_ref();
-    // Who writes to a bag is seen after each write, not in it.
+    // Samples show a process after its writes to a bag, not in them.
     let bag = lock_suspects::bags(period)
         .into_iter()
         .find(|bag| bag.owner == process.pid && bag.protection != "public");
     let in_bag = bag.map_or(String::new(), |bag| {
-        format!("; most likely in its ETS table {}, a bag with {} objects", bag.name, bag.objects)
-    });
-    // The VM calls it running, while the disk has it in hand.
-    let on_disk = Last::of(period, process).filter(Last::is_on_disk);
-    let disk = on_disk.as_ref().map_or(String::new(), |last| format!("; it {}", last.does()));
-    let copied = lock_suspects::copied_by(period, process);
-    let copies = copied.map_or(String::new(), |(table, each, (copies, all))| {
         format!(
-            "; in {copies} of {all} samples it copies objects of ETS table {}, {:.0} kB each",
-            table.name,
-            each / 1e3
+            "likely in its ETS table {}, a bag with {}",
+            bag.name,
+            text::counted(bag.objects as f64, "object", "objects")
         )
     });
-    let goes_through_all = stack::goes_through_all(process).filter(|share| *share >= MOSTLY);
+    // The VM calls a process running while it waits for the disk.
+    let on_disk = Last::of(period, process).filter(Last::is_on_disk);
+    let disk = on_disk.as_ref().map_or(String::new(), Last::does);
+    let copies =
+        lock_suspects::copied_by(period, process).map_or(String::new(), |(table, each, (copies, all))| {
+            format!(
+                "in {copies} of {all} samples it copies objects of ETS table {}, {:.0} kB each",
+                table.name,
+                each / 1e3
+            )
+        });
+    let scans = stack::goes_through_all(process).filter(|share| *share >= MIN_SCAN_SHARE);
+    let subject = process.subject();
     let draft = Draft::new(
         severity,
-        format!(
-            "the process {} was busy in {:.0} % of the looks at it{waits}, while {:.1} of {online:.0} schedulers were idle{in_bag}{disk}{copies}",
-            process.title(),
-            looks * 100.0,
-            online - active.cores(),
-        ),
+        format!("{} busy in {:.0} % of samples{waiting}", text::name(&subject), busy * 100.0),
     )
-    .about(process.subject())
+    .detail(text::pid(&subject))
+    .detail(format!("{idle:.1} of {online:.0} schedulers idle"))
+    .detail(in_bag)
+    .detail(disk)
+    .detail(copies)
+    .about(subject)
     .costs(Cost::Waiting(callers.map_or(queue, |hold| hold.waiting.max(queue))))
     .because(
-        Evidence::number("looks in which it ran or was runnable", looks, Unit::Ratio)
-            .against_scale(SATURATION.of(period))
+        Evidence::number("samples running or runnable", busy, Unit::Ratio)
+            .against_scale(BUSY.of(period))
             .with_text(format!("{} of {}", process.runnable, process.judged)),
     )
-    .because(Evidence::number("its share of all reductions", (process.reductions as f64 / total).min(1.0), Unit::Ratio))
-    .because(Evidence::number("messages in its queue, mean", queue, Unit::Count))
-    .because(Evidence::number("messages in its queue, most", process.queue_max as f64, Unit::Count))
+    .because(Evidence::number(
+        "share of reductions",
+        (process.reductions as f64 / total).min(1.0),
+        Unit::Ratio,
+    ))
+    .because(Evidence::number("queue length, mean", queue, Unit::Count))
+    .because(Evidence::number("queue length, maximum", process.queue_max as f64, Unit::Count))
     .because_some(callers.map(|hold| {
-        Evidence::number("processes that wait for its answer", hold.waiting, Unit::Count)
-            .with_text(format!("{} of {} looked at by chance", hold.seen.0, hold.seen.1))
+        Evidence::number("processes waiting for its answer", hold.waiting, Unit::Count)
+            .with_text(format!("{} of {} sampled", hold.seen.0, hold.seen.1))
     }))
-    .because(Evidence::number("schedulers active", active.cores(), Unit::Cores).with_text(format!("of {online:.0} online")))
+    .because(
+        Evidence::number("active schedulers", active.cores(), Unit::Cores)
+            .with_text(format!("of {online:.0} online")),
+    )
     .because_some(stack::evidence(process))
-    .signals(goes_through_all.map(|_| Signal::ScansOwnState))
-    .because_some(goes_through_all.map(|share| {
-        Evidence::number("looks at it running in which it went through all elements of something", share, Unit::Ratio)
-    }))
-    .because_some(row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("started with", f)))
+    .signals(scans.map(|_| Signal::ScansOwnState))
+    .because_some(
+        scans.map(|share| Evidence::number("samples iterating over a whole collection", share, Unit::Ratio)),
+    )
+    .because_some(row.and_then(|row| row.initial_call.as_deref()).map(|f| Evidence::text("initial call", f)))
     .because_some(row.and_then(|row| row.application.as_deref()).map(|a| Evidence::text("application", a)))
-    .because_some(asked_by.map(|hold| Evidence::text("who waits for it", format!("{}, for which {:.0} wait", hold.title, hold.waiting))))
-    .but_if(queue < 1.0 && callers.is_none() && asked_by.is_none(), "no messages wait for it: it may be one long job that holds up nobody")
+    .because_some(blocked.map(|hold| {
+        Evidence::text("waits for it", format!("{}, with {:.0} processes waiting", hold.title, hold.waiting))
+    }))
     .but_if(
-        SATURATION.of(period).severity(looks).is_none(),
-        "it does not run all the time: another one, to which it hands each job, may be what is slow",
+        queue < 1.0 && callers.is_none() && blocked.is_none(),
+        "no messages wait: it may be one long job that blocks nobody",
     )
     .but_if(
-        active.cores() < MIN_ACTIVE && on_disk.is_none(),
-        match collecting_dirty(period) {
-            Some(cores) => format!("much of its time may be garbage collection of its heap on dirty CPU schedulers ({cores:.2} cores)"),
+        BUSY.of(period).severity(busy).is_none(),
+        "it is not always busy: a process that it hands its jobs to may be the slow one",
+    )
+    .but_if(
+        active.cores() < MIN_ACTIVE_CORES && on_disk.is_none(),
+        match dirty_gc_cores(period) {
+            Some(cores) => format!("much of its time may be GC on dirty CPU schedulers ({cores:.2} cores)"),
             None => "it uses hardly any CPU: it waits for a disk or a device on a dirty scheduler".to_owned(),
         },
     )
-    .but_if(online - active.cores() < 0.5, "the other schedulers are busy too: splitting it gains little before there is more CPU");
-    let asked = Askers::of(period).filter(|_| queue >= LONG_QUEUE);
-    let draft = match &asked {
+    .but_if(
+        idle < MIN_IDLE,
+        "the other schedulers are busy too: without more CPU, splitting it gains little",
+    );
+    let askers = Askers::of(period).filter(|_| queue >= SLOW_MEMORY_INFO_MESSAGES);
+    let draft = match &askers {
         Some(askers) => draft
             .because(
-                Evidence::number("processes that wait for what process_info tells of another one", askers.count, Unit::Count)
+                Evidence::number("processes waiting in process_info/2", askers.count, Unit::Count)
                     .with_text(askers.from.as_deref().map_or(String::new(), |from| format!("most of them in {from}"))),
             )
-            .but("whom they ask is not known, but whoever is asked for its memory counts all messages in its queue, in its own time"),
+            .but("which process they ask is unknown; a process that is asked for its memory scans its own queue"),
         None => draft,
     };
-    let draft = draft.fix(asked.and_then(|_| {
+    let draft = draft.fix(askers.and_then(|_| {
         remedy::of(
             period,
             "code.ask_from_outside",
-            "ask this process for message_queue_len alone and seldom, or keep a count: memory, and most else, it has to answer itself, between two \
-             messages, and for memory it goes through its whole queue",
-            "what it does for those who ask, it does not do for its messages",
-            "messages handled a second under the same load, without the questions",
+            "ask this process for message_queue_len only, and rarely, or keep a counter: it answers memory and most other items itself, and for \
+             memory it scans its whole queue",
+            "the time for these answers is lost for its messages",
+            "messages handled per second under the same load, without the questions",
         )
     }));
-    // Nobody splits a process of OTP's, or of a product: what there is to do instead is known.
+    // Operators cannot split a process of OTP or of a product; what to do instead is known.
     let is_own = !known_processes::knows(process);
     known_processes::explain(draft, period, process)
-    .but_if(bag.is_some(), "a bag with few objects for each key is as fast as a set")
+    .but_if(bag.is_some(), "a bag with few objects per key is as fast as a set")
     .fix(bag.and_then(|bag| lock_suspects::keyed(period, bag)))
     .fix(on_disk.as_ref().and_then(Last::advice).and_then(|(entry, change, why)| {
-        let prove = "throughput under the same load, and messages in its queue";
-        remedy::of(period, entry, &change, why, prove)
+        remedy::of(period, entry, &change, why, "throughput under the same load, and its queue length")
     }))
     .fix_if(is_own && bag.is_none(), || {
         remedy::of(
             period,
             "code.split_process",
             "split it by key into several processes, or let callers read from ETS or persistent_term without asking it",
-            "one process uses one scheduler at most",
-            "throughput under the same load should rise with the number of parts; run beamtune diff on both recordings",
+            "a process uses one scheduler at most",
+            "throughput under the same load rises with the number of parts (beamtune diff on both recordings)",
         )
     })
     .fix_if(is_own && on_disk.is_none(), || {
         remedy::of(
             period,
             "code.cheaper_callback",
-            &format!("make each message cheaper: {}", profiled(process)),
-            "what it does for each message bounds the whole node",
+            &format!("make each message cheaper: {}", advice(process)),
+            "its time per message limits the throughput of the node",
             "reductions per message of the process",
         )
     })
 }
 
-/// What of it is to be changed: what is known of the function of OTP that it mostly runs, else the program's own that it mostly runs.
-fn profiled(process: &ProcessUse) -> String {
+/// What to change: the known alternative to the OTP function that it mostly runs, else the function to profile.
+fn advice(process: &ProcessUse) -> String {
     let instead = stack::most_at(process).and_then(hot_code::instead);
     let current = stack::of(process).filter(|function| !stack::is_machinery(function));
     let own = stack::most_of_program(process).or(current).unwrap_or("its callbacks");
@@ -285,8 +302,8 @@ fn profiled(process: &ProcessUse) -> String {
     }
 }
 
-/// Garbage collection on dirty CPU schedulers, in cores, if it is worth telling.
-fn collecting_dirty(period: &Period) -> Option<f64> {
+/// Garbage collection on dirty CPU schedulers, in cores; `None` if it is negligible.
+fn dirty_gc_cores(period: &Period) -> Option<f64> {
     let gc = view::collecting(period, &[kind::DIRTY_CPU]).ok()?.gc;
-    (gc >= WORTH_COLLECTING).then_some(gc)
+    (gc >= MIN_GC_CORES).then_some(gc)
 }

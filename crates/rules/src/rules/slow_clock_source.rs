@@ -1,6 +1,6 @@
-//! BT022: reading the clock takes a call into the kernel, or a slow device.
+//! BT022: reading the host's clock takes a system call, or a slow device.
 //!
-//! The VM reads it all the time: for timers, time-outs of `receive`, scheduler statistics.
+//! The VM reads the clock all the time: for timers, timeouts of `receive` and scheduler statistics.
 
 use beamtune_model::{Account, Code, Evidence, Group, Missing, Period, Unit, facts, metrics};
 
@@ -12,24 +12,24 @@ pub const RULE: Rule = Rule {
     code: Code("BT022"),
     name: "slow-clock-source",
     question: "Is reading the host's clock cheap?",
-    confirm: "perf top, or strace -c: clock_gettime as a system call in thousands a second",
+    confirm: "run perf top or strace -c: clock_gettime is a system call, thousands of times a second",
     needs: &[&metrics::PROCESS_USER, &metrics::PROCESS_SYSTEM],
     account: Account::CpuUsed,
     judge,
     ..Rule::COMMON
 };
 
-/// Clock sources that are read from user space (vDSO), in some tens of nanoseconds: the kernel's vdso_clock_mode.
+/// Clock sources that are read from user space (vDSO) in some tens of nanoseconds: the kernel's vdso_clock_mode.
 const FAST: [&str; 5] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase"];
-/// Those that are read from a device, in a system call: each read takes a microsecond or more.
+/// Clock sources that are read from a device in a system call: a microsecond or more each time.
 const DEVICE: [&str; 5] = ["hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"];
-/// From user space only where the hypervisor says that its clock is stable.
+/// Read from user space only if the hypervisor says that its clock is stable.
 const XEN: &str = "xen";
 
-/// Share of the VM's CPU time in the kernel from which on the clock may be what it does there (judgement).
-const MUCH_SYSTEM: f64 = 0.25;
-/// Below this, in cores, a share says nothing.
-const WORTH_CORES: f64 = 0.1;
+/// Share of the VM's CPU time in the kernel from which on the clock may be the reason (judgement).
+const MIN_SYSTEM_SHARE: f64 = 0.25;
+/// The share says nothing of a VM that uses less CPU, in cores.
+const MIN_CORES: f64 = 0.1;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let system = period.cores(&metrics::PROCESS_SYSTEM, "")?;
@@ -39,45 +39,43 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .get(facts::CLOCKSOURCE)
         .ok_or_else(|| period.missing_group(Group::HostCpu, "the host's clock source"))?;
     if FAST.contains(&source) {
-        return Ok(Judgement::Healthy(format!("the clock source is {source}, which takes no system call")));
+        return Ok(Judgement::Healthy(format!("clock source: {source}, no system call")));
     }
-    if source != XEN && !DEVICE.contains(&source) {
+    let is_xen = source == XEN;
+    if !is_xen && !DEVICE.contains(&source) {
         return Ok(Judgement::NotJudged {
-            reason: format!("whether the clock source {source} is slow is not known"),
-            next: "measure: strace -c -f -p PID for a second shows whether clock_gettime is called"
-                .to_owned(),
+            reason: format!("unknown clock source {source}"),
+            next: "run strace -c -f -p PID for a second: does the VM call clock_gettime?".to_owned(),
         });
     }
-    let takes = if source == XEN { "may take" } else { "takes" };
     let share = if used > 0.0 { system / used } else { 0.0 };
-    let severity = match (used >= WORTH_CORES && share >= MUCH_SYSTEM, source) {
+    let severity = match (used >= MIN_CORES && share >= MIN_SYSTEM_SHARE, is_xen) {
         (false, _) => 15.0,
-        (true, XEN) => 30.0,
-        (true, _) => 50.0,
+        (true, true) => 30.0,
+        (true, false) => 50.0,
     };
+    let (slow, takes) = if is_xen { ("Possibly slow", "may take") } else { ("Slow", "takes") };
     Ok(Judgement::found(
         Draft::new(
             severity,
-            format!(
-                "the host's clock source is {source}: each look at the clock {takes} a call into the kernel, and \
-                 the VM spends {:.0} % of its CPU time there",
-                share * 100.0
-            ),
+            format!("{slow} clock source {source}: {:.0} % of CPU time in the kernel", share * 100.0),
         )
+        .detail(format!("each read of the clock {takes} a system call"))
         .because(Evidence::text("clock source", source))
-        .because(Evidence::number("CPU of the VM in the kernel", system, Unit::Cores))
+        .because(Evidence::number("system CPU time of the VM", system, Unit::Cores))
         .because(
             Evidence::number("share of its CPU time", share, Unit::Ratio)
-                .against(MUCH_SYSTEM, "judgement: a VM that passes messages stays far below"),
+                .against(MIN_SYSTEM_SHARE, "judgement: a VM that passes messages stays far below"),
         )
-        .but("what else the VM does in the kernel (sockets, files, memory) is in this share too: perf or strace -c tells")
-        .but_if(source == XEN, "with Linux 4.16 and later, and where the hypervisor says that its clock is stable, xen is as cheap as tsc")
+        .but("the share includes all system calls (sockets, files, memory): perf or strace -c tell them apart")
+        .but_if(is_xen, "on Linux 4.16 and later, with a hypervisor whose clock is stable, xen is as cheap as tsc")
         .fix(remedy::of(
             period,
             "host.clock_source",
-            "tsc, if available_clocksource lists it (in a guest: kvm-clock, or tsc on the newer machine types)",
-            "read in user space, in tens of nanoseconds",
-            "CPU in the kernel and per request under the same load",
+            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource, if available_clocksource lists it (guests: kvm-clock, or \
+             tsc on newer machine types)",
+            "it is read in user space, in tens of nanoseconds",
+            "system CPU time, and CPU per request, under the same load",
         )),
     ))
 }

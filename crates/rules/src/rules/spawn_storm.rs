@@ -1,4 +1,4 @@
-//! BT039: processes are started for so little that starting and ending them is much of what the node does.
+//! BT039: processes are started for so little work that starting and ending them is much of what the node does.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, Scale, SpawnRow, Subject, Threshold, Unit, metrics,
@@ -7,13 +7,14 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::new_processes;
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT039"),
     name: "spawn-storm",
-    question: "Are more processes started than the work needs?",
-    confirm: "the same pieces in chunks of a hundred to a process, under the same load: CPU must fall (beamtune compare --a-env, --b-env)",
+    question: "Does starting processes cost much CPU?",
+    confirm: "handle a hundred pieces per process under the same load (beamtune compare --a-env, --b-env): CPU falls",
     needs: &[&metrics::SPAWNED, &metrics::PROCESS_COUNT, &metrics::SCHEDULER_ACTIVE],
     account: Account::CpuUsed,
     judge,
@@ -21,10 +22,9 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// What a process costs beyond its work, in microseconds of a CPU.
+/// CPU time to start and end a process, in microseconds.
 const PROCESS_USEC: f64 = 2.0;
 
-/// Share of the schedulers' CPU time that starting and ending processes takes.
 const SHARE: Threshold = Threshold::new(
     "spawn-storm.cpu_share",
     "starting and ending processes, share of the schedulers' CPU time",
@@ -37,15 +37,15 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Below so many cores it is no trouble, whatever its share.
-const WORTH_CORES: f64 = 0.05;
+/// Below this many cores it is no trouble, whatever its share.
+const MIN_CORES: f64 = 0.05;
 
-/// Processes whose work is below this on the average are small: a tenth of a time slice (4,000 reductions, `CONTEXT_REDS` of ERTS).
+/// Processes with fewer reductions on average are small: a tenth of a time slice (4,000 reductions, `CONTEXT_REDS` of ERTS).
 const SMALL_REDUCTIONS: f64 = 400.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let rate = view::spawn_rate(period)?;
-    // Busy waiting is in their CPU time, and what others took from them is in their active time.
+    // CPU time includes busy waiting, and active time what other programs took: the smaller of both counts.
     let active = view::activity(period, kind::SCHEDULER)?.cores();
     let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER]);
     let busy = cpu.map_or(active, |cpu| cpu.min(active));
@@ -53,71 +53,68 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let share = if busy > 0.0 { (cores / busy).min(1.0) } else { 0.0 };
     let Some(severity) = SHARE.of(period).severity(share) else {
         return Ok(Judgement::Healthy(format!(
-            "{rate:.0} processes are started in a second: about {:.0} % of the schedulers' CPU time",
+            "{} processes started/s, about {:.0} % of the schedulers' CPU time",
+            text::rate(rate),
             share * 100.0
         )));
     };
-    let small = cores < WORTH_CORES;
-    Ok(Judgement::found(describe(period, severity, rate, share, cores).minor_if(small)))
+    Ok(Judgement::found(describe(period, severity, rate, share, cores).minor_if(cores < MIN_CORES)))
 }
 
 fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -> Draft {
     let each = period.rate(&metrics::REDUCTIONS, "").ok().map(|reductions| reductions / rate);
     let origin = new_processes::most(period, rate);
-    let from = origin.map_or(String::new(), |row| format!(", mostly {}", origin_text(row)));
     let total = view::all_reductions(period).unwrap_or(0.0);
     let busiest = period.processes.first().filter(|process| process.reductions > 0 && total > 0.0);
-    let large = each.is_some_and(|each| each > SMALL_REDUCTIONS);
+    let is_large = each.is_some_and(|each| each > SMALL_REDUCTIONS);
     let draft = Draft::new(
         severity,
-        format!(
-            "{rate:.0} processes are started in a second{from}: about {:.0} % of the schedulers' CPU time goes into starting and \
-             ending them",
-            share * 100.0
-        ),
+        format!("Starting {} processes/s takes about {:.0} % of CPU time", text::rate(rate), share * 100.0),
+    )
+    .detail(origin.map_or(String::new(), |row| format!("most are {}", origin_text(row))))
+    .detail(
+        each.map_or(String::new(), |each| format!("at most {} reductions each", text::number(each.round()))),
     )
     .costs(Cost::CpuCores(cores))
     .because(Evidence::number("processes started", rate, Unit::PerSecond))
     .because(
-        Evidence::number("share of the schedulers' CPU time, at 2 µs each", share, Unit::Ratio)
+        Evidence::number("share of CPU time, at 2 µs each", share, Unit::Ratio)
             .against_scale(SHARE.of(period)),
     )
-    .because(Evidence::number("which is", cores, Unit::Cores))
+    .because(Evidence::number("CPU time to start and end them", cores, Unit::Cores))
     .because_some(each.map(|each| {
-        Evidence::number("reductions of the whole node for each of them", each, Unit::Count)
-            .with_text("no process can have had more on the average")
+        Evidence::number("reductions of the node per new process", each, Unit::Count)
+            .with_text("an upper bound of the mean for one process")
     }))
     .because_some(origin.map(|row| {
-        Evidence::text("of those seen alive", format!("{} of {} are {}", row.count, row.of, origin_text(row)))
+        Evidence::text(
+            "sampled new processes",
+            format!("{} of {} are {}", row.count, row.of, origin_text(row)),
+        )
     }))
     .because_some(busiest.map(|process| {
         let share = process.reductions as f64 / total * 100.0;
-        let text = format!("{}, with {share:.0} % of the reductions of all that lived longer than a second", process.title());
-        Evidence::text("the busiest process", text)
+        let text =
+            format!("{}, {share:.0} % of the reductions of processes older than a second", process.title());
+        Evidence::text("busiest process", text)
     }));
     let draft = match origin {
         Some(row) => draft.about(Subject::ProcessKind { name: row.kind.clone(), starter: row.maker.clone() }),
         None => draft.but(
-            "hardly any of them lived long enough to be seen: who starts them is likely among the busiest processes, but not known",
+            "hardly any lived long enough to be sampled: the parent is unknown, likely one of the busiest processes",
         ),
     };
     draft
-        .but_if(
-            origin.is_some(),
-            "who starts them is told by those that are alive when they are looked at: the shortest ones escape that",
-        )
-        .but_if(large, "each of them may have done much: then what it costs to start them is little beside that")
-        .but_if(
-            cores < WORTH_CORES,
-            "the node does little else, and little of it: it is no trouble at this rate",
-        )
+        .but_if(origin.is_some(), "the sample misses the shortest-lived processes, which may have another parent")
+        .but_if(is_large, "each of them may do much work: then the cost of starting it is small")
+        .but_if(cores < MIN_CORES, "the node does little else, and little of this: no trouble at this rate")
         .fix(remedy::of(
             period,
             "code.fewer_processes",
-            "do small pieces where they arise (lists:map in place of a process for each element, Enum.map in place of Task.async_stream), \
-             some hundreds of pieces to a process, or a fixed number of workers that take them",
-            "what a piece takes is less than its process costs",
-            "CPU for each request under the same load, and vm.spawned",
+            "do small pieces in place (lists:map instead of a process per element, Enum.map instead of Task.async_stream), hundreds of pieces \
+             per process, or use a fixed number of workers",
+            "a piece takes less CPU than its process",
+            "CPU per request under the same load, and vm.spawned",
         ))
 }
 

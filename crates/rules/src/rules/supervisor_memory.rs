@@ -1,23 +1,23 @@
-//! BT080: a supervisor keeps more memory than its children account for.
+//! BT080: a supervisor holds more memory than its children account for.
 //!
 //! A supervisor that is not `simple_one_for_one` keeps the specification of a permanent or transient child that has ended normally, with its
 //! start arguments, until `supervisor:delete_child/2` (supervisor.erl: `del_child`).
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Subject, Threshold, Unit,
-    metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessRow, ProcessUse, Scale, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
-use crate::signals::memory::{self, megabytes};
+use crate::signals::memory;
 use crate::signals::supervisors;
+use crate::text;
 
 pub const RULE: Rule = Rule {
     code: Code("BT080"),
     name: "supervisor-memory",
-    question: "Does a supervisor hold child specifications of children that have ended?",
-    confirm: "supervisor:count_children(Supervisor): specs are far more than active, and grow; if they are equal, large start arguments are what it holds",
+    question: "Does a supervisor hold specifications of children that have ended?",
+    confirm: "call supervisor:count_children(Supervisor): specs far above active, and growing; if they are equal, it holds large start arguments",
     needs: &[&metrics::RSS, &metrics::PROCESS_COUNT],
     account: Account::Memory,
     confidence: beamtune_model::Confidence::Inferred,
@@ -28,7 +28,6 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Heap of one supervisor.
 const SHARE: Threshold = Threshold::new(
     "supervisor-memory.heap_share",
     "heap of a supervisor, share of resident memory",
@@ -43,9 +42,9 @@ const SHARE: Threshold = Threshold::new(
 /// A smaller heap is not worth a change (judgement).
 const MIN_HEAP_BYTES: i64 = 4_000_000;
 
-/// Heap for each process of the node, of which its children are a part: a specification takes some 30 words and its arguments, twice
-/// that with garbage (supervisor.erl; measured on OTP 29: 0.2 kB for a child without arguments). A supervisor with less may just have many
-/// children (judgement).
+/// Heap per process of the node, an upper bound of its children. A specification takes some 30 words and its arguments, and twice that with
+/// garbage (supervisor.erl; measured on OTP 29: 0.2 kB for a child without arguments). A supervisor with less may just have many children
+/// (judgement).
 const MIN_BYTES_PER_PROCESS: f64 = 10_000.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -57,7 +56,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .filter_map(|process| Some((process, process.row.as_ref()?)))
         .filter(|(_, row)| supervisors::is_supervisor(row))
         .collect();
-    let most = supervisors.iter().map(|(_, row)| row.memory_bytes).max().unwrap_or(0);
+    let max_bytes = supervisors.iter().map(|(_, row)| row.memory_bytes).max().unwrap_or(0);
     let drafts = supervisors.into_iter().filter_map(|(process, row)| {
         let is_large = row.memory_bytes >= MIN_HEAP_BYTES
             && row.memory_bytes as f64 / processes >= MIN_BYTES_PER_PROCESS
@@ -65,9 +64,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         let severity = SHARE.of(period).severity(row.memory_bytes as f64 / resident.max(1.0));
         severity.filter(|_| is_large).map(|severity| describe(period, process, row, processes, severity))
     });
-    let healthy = match most {
-        0 => "no supervisor is among the processes with the largest heaps".to_owned(),
-        _ => format!("the largest heap of a supervisor is {}", megabytes(most as f64)),
+    let healthy = match max_bytes {
+        0 => "no supervisor among the processes with the largest heaps".to_owned(),
+        _ => format!("largest heap of a supervisor: {}", text::bytes(max_bytes as f64)),
     };
     Ok(Judgement::found_or_healthy(drafts.collect(), healthy))
 }
@@ -75,32 +74,41 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 fn describe(period: &Period, process: &ProcessUse, row: &ProcessRow, processes: f64, severity: f64) -> Draft {
     let is_dynamic = supervisors::is_dynamic(row);
     let (ended, started) = (supervisors::ends(period, row), supervisors::starts(period, row));
-    let come_and_go = ended > 0 || started > 0;
+    let has_churn = ended > 0 || started > 0;
     let bytes = row.memory_bytes as f64;
-    let title = process.title();
-    let what = match is_dynamic {
-        true => "large start arguments of its children",
-        false => "most likely child specifications of children that have ended",
+    let subject = process.subject();
+    let holds = match is_dynamic {
+        true => "it likely holds large start arguments of its children",
+        false => "it likely keeps specifications of children that have ended",
     };
-    Draft::new(severity, format!("supervisor {title} holds {} of heap: {what}", megabytes(bytes)))
-        .about(Subject::process(&title))
-        .minor_if(!come_and_go)
+    Draft::new(severity, format!("Supervisor {} holds {} of heap", text::name(&subject), text::bytes(bytes)))
+        .detail(text::pid(&subject))
+        .detail(holds)
+        .detail(match ended {
+            0 => String::new(),
+            _ => format!("{} seen to end", text::counted(ended as f64, "child", "children")),
+        })
+        .about(subject)
+        .minor_if(!has_churn)
         .costs(Cost::MemoryBytes(bytes))
         .because(Evidence::number("heap of the supervisor", bytes, Unit::Bytes))
         .because(
-            Evidence::number("for each process of the node", bytes / processes, Unit::Bytes)
+            Evidence::number("heap per process of the node", bytes / processes, Unit::Bytes)
                 .with_text(format!("{processes:.0} processes"))
                 .against(MIN_BYTES_PER_PROCESS, "judgement: a specification takes less than 1 kB"),
         )
-        .because_some((ended > 0).then(|| Evidence::number("children seen to end normally", ended as f64, Unit::Count)))
-        .because_some((started > 0).then(|| Evidence::number("new children seen", started as f64, Unit::Count)))
+        .because_some(
+            (ended > 0).then(|| Evidence::number("children that ended normally", ended as f64, Unit::Count)),
+        )
+        .because_some((started > 0).then(|| Evidence::number("new children", started as f64, Unit::Count)))
         .but_if(!is_dynamic, "large start arguments look the same: each specification keeps those of its child")
-        .but_if(!come_and_go, "none of its children was seen to start or end meanwhile")
+        .but_if(!has_churn, "no child was seen to start or end")
         .fix_if(!is_dynamic, || {
             remedy::of(
                 period,
                 "code.temporary_children",
-                "restart => temporary for children that end normally, simple_one_for_one for many alike, or supervisor:delete_child(Sup, Id) after each end",
+                "restart => temporary for children that end normally, simple_one_for_one for many of a kind, or supervisor:delete_child(Sup, Id) \
+                 after each end",
                 "the specification of a permanent or transient child stays when it ends normally, with its start arguments",
                 "supervisor:count_children(Sup): specs stay near active",
             )
@@ -108,7 +116,7 @@ fn describe(period: &Period, process: &ProcessUse, row: &ProcessRow, processes: 
         .fix(remedy::of(
             period,
             "code.small_start_arguments",
-            "start children with an id or key, and let them read the rest in their init",
+            "start children with an id or key, and let them read the rest in init",
             "the supervisor keeps the start arguments of each child",
             "heap of the supervisor under the same load",
         ))

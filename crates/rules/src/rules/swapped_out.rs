@@ -1,26 +1,26 @@
-//! BT019: memory of the VM is on a disk, and threads wait for it.
+//! BT019: memory of the VM is swapped out, and threads wait for it.
 
 use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Threshold, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{BELOW_CRITICAL, Draft, Judgement, MINOR, Role, Rule, Topic};
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT019"),
     name: "swapped-out",
     question: "Does the VM wait for memory that was swapped out?",
-    confirm: "vmstat 1: pages that come in (si) while the node is slow; swapoff, where memory suffices, must end it",
+    confirm: "run vmstat 1: pages are swapped in (si) while the node is slow; after swapoff, where memory suffices, it is fast",
     needs: &[&metrics::SWAP, &metrics::RSS, &metrics::MAJOR_FAULTS],
     account: Account::Memory,
     role: Role::Symptom,
     topics: &[Topic::Memory],
     judge,
-    thresholds: &[FAULTS, OUT],
+    thresholds: &[FAULTS, SWAPPED],
     ..Rule::COMMON
 };
 
-/// Pages that were read from a disk, a second.
 const FAULTS: Threshold = Threshold::new(
     "swapped-out.major_faults_per_s",
     "major page faults a second",
@@ -32,120 +32,122 @@ const FAULTS: Threshold = Threshold::new(
     },
 );
 
-/// Share of the VM's memory that is swapped out.
-const OUT: Threshold = Threshold::new(
+const SWAPPED: Threshold = Threshold::new(
     "swapped-out.swapped_share",
     "share of the VM's memory that is swapped out",
     Scale {
         notice: 0.01,
         warning: 0.25,
         critical: 0.75,
-        source: "judgement: a full collection touches the whole heap, so what is out has to come back",
+        source: "judgement: a fullsweep touches the whole heap, so swapped pages have to come back",
     },
 );
 
-/// Share of time in which tasks waited for memory from which on pages of files, too, are missed for lack of it: code that is
-/// read for the first time is a major fault as well.
-const PRESSED: f64 = 0.01;
+/// From this memory pressure on (share of time in which tasks waited for memory), file pages are missing for lack of memory too. Without it
+/// they may be code that is read for the first time, which is a major fault as well.
+const MIN_PRESSURE: f64 = 0.01;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let out = period.stat(&metrics::SWAP, "")?.last.value as f64;
+    let swapped = period.stat(&metrics::SWAP, "")?.last.value as f64;
     let resident = period.stat(&metrics::RSS, "")?.last.value as f64;
     let faults = period.rate(&metrics::MAJOR_FAULTS, "")?;
-    let share = if out > 0.0 { out / (out + resident) } else { 0.0 };
+    let share = if swapped > 0.0 { swapped / (swapped + resident) } else { 0.0 };
     let pressure = ["cgroup", "host"]
         .iter()
         .filter_map(|entity| period.cores(&metrics::PRESSURE_MEMORY_SOME, entity).ok())
-        .fold(None, |most: Option<f64>, cores| Some(most.map_or(cores, |most| most.max(cores))));
-    let pressed = pressure.is_some_and(|cores| cores >= PRESSED);
-    // A few pages that were written out once say nothing.
-    let swapped = share >= OUT.of(period).notice;
-    let waits = FAULTS
+        .fold(None, |max: Option<f64>, cores| Some(max.map_or(cores, |max| max.max(cores))));
+    let is_pressed = pressure.is_some_and(|cores| cores >= MIN_PRESSURE);
+    // A few pages that were swapped out once say nothing.
+    let is_swapped = share >= SWAPPED.of(period).notice;
+    let by_faults = FAULTS
         .of(period)
         .severity(faults)
-        .map(|severity| if swapped || pressed { severity } else { severity.min(MINOR) });
-    // What is out and is not touched costs nothing yet. A node that sleeps is no worse for it, unless somebody is short of memory, or nearly
-    // all of it has to come back one day.
-    let is_risk = waits.is_some() || pressed || share >= OUT.of(period).critical;
-    let idle = OUT
+        .map(|severity| if is_swapped || is_pressed { severity } else { severity.min(MINOR) });
+    // Swapped pages that nothing touches cost nothing yet. An idle node is no worse for them, unless memory is short, or nearly all of its memory
+    // has to come back one day.
+    let is_risk = by_faults.is_some() || is_pressed || share >= SWAPPED.of(period).critical;
+    let by_share = SWAPPED
         .of(period)
         .severity(share)
         .map(|severity| if is_risk { severity.min(BELOW_CRITICAL) } else { severity.min(MINOR) });
-    let Some(severity) = waits.into_iter().chain(idle).reduce(f64::max) else {
-        return Ok(Judgement::Healthy(format!(
-            "{:.0} MB of the VM are swapped out, and it read {faults:.1} pages a second from a disk",
-            out / (1 << 20) as f64
-        )));
+    let fault_rate = format!("{} major page faults/s", text::rate(faults));
+    let Some(severity) = by_faults.into_iter().chain(by_share).reduce(f64::max) else {
+        return Ok(Judgement::Healthy(match swapped > 0.0 {
+            true => format!("{} swapped out, {fault_rate}", text::bytes(swapped)),
+            false => format!("nothing swapped out, {fault_rate}"),
+        }));
     };
     let group = view::group_memory_used(period);
-    let short = group.is_some_and(|share| share >= view::NEARLY_FULL);
-    let summary = match swapped {
-        true => format!(
-            "{:.0} % of the VM's memory is swapped out, and {faults:.1} times a second it waits for a page from a disk",
-            share * 100.0
-        ),
-        false => format!(
-            "{faults:.1} times a second the VM waits for a page of a file, such as its code, from a disk"
-        ),
+    let is_full = group.is_some_and(|share| share >= view::NEARLY_FULL);
+    let draft = match is_swapped {
+        true => {
+            let title = format!("{:.0} % of the VM's memory swapped out, {fault_rate}", share * 100.0);
+            let sizes = format!("{} swapped out, {} resident", text::bytes(swapped), text::bytes(resident));
+            Draft::new(severity, title).detail(sizes)
+        }
+        false => Draft::new(severity, format!("VM waits for the disk: {fault_rate}"))
+            .detail("pages of files, such as code"),
     };
     Ok(Judgement::found(
-        Draft::new(severity, summary)
+        draft
             .because(Evidence::number("major page faults", faults, Unit::PerSecond).against_scale(FAULTS.of(period)))
-            .because(Evidence::number("swapped out", out, Unit::Bytes))
-            .because(Evidence::number("share of its memory", share, Unit::Ratio).against_scale(OUT.of(period)))
-            .because(Evidence::number("resident", resident, Unit::Bytes))
-            .because_some(traffic(period))
-            .because_some(pressure.map(|cores| {
-                Evidence::number("share of time in which tasks waited for memory", cores, Unit::Ratio)
-            }))
+            .because(Evidence::number("swapped out", swapped, Unit::Bytes))
+            .because(
+                Evidence::number("share of its memory", share, Unit::Ratio).against_scale(SWAPPED.of(period)),
+            )
+            .because(Evidence::number("resident memory", resident, Unit::Bytes))
+            .because_some(host_swap_rate(period))
+            .because_some(
+                pressure.map(|cores| Evidence::number("memory pressure (some)", cores, Unit::Ratio)),
+            )
             .because_some(group.map(|share| {
-                Evidence::number("the control group's memory limit in use", share, Unit::Ratio)
-                    .with_text("with what the kernel caches for it")
+                Evidence::number("use of the cgroup memory limit", share, Unit::Ratio)
+                    .with_text("page cache included")
             }))
             .but_if(
-                waits.is_none(),
-                "hardly anything of it is touched: it costs nothing until a full collection, or a peak, wants it back",
+                by_faults.is_none(),
+                "hardly any of it is touched: it costs nothing until a fullsweep or a peak needs it",
             )
             .but_if(
-                !swapped && !pressed,
-                "nobody waits for memory: it may be code that is read for the first time, after a start or an upgrade",
+                !is_swapped && !is_pressed,
+                "no memory pressure: it may be code read for the first time, after a start or an upgrade",
             )
-            .fix_if(short, || {
+            .fix_if(is_full, || {
                 remedy::of(
                     period,
                     "host.memory_limit",
-                    "raise the memory limit of the control group above what the VM needs at its peak",
-                    "at the limit the kernel swaps, or drops pages of files, of this group only",
-                    "memory of the group against its limit, major faults",
+                    "raise the memory limit of the control group above the VM's peak",
+                    "at the limit the kernel swaps, or drops file pages, of this group only",
+                    "memory of the group against its limit, and major page faults",
                 )
             })
-            .fix_if(swapped, || {
+            .fix_if(is_swapped, || {
                 remedy::of(
                     period,
                     "host.swap",
-                    "keep the VM out of swap (systemd: MemorySwapMax=0; Docker: --memory-swap as large as --memory), and have enough memory for its peak",
-                    "a VM collects garbage all over its heap, so swapped pages come back one disk access at a time",
-                    "VmSwap in /proc/PID/status must fall to 0, and major faults with it",
+                    "keep the VM out of swap (systemd: MemorySwapMax=0; Docker: --memory-swap as large as --memory), with enough memory for its peak",
+                    "GC touches the whole heap, so swapped pages come back one disk access at a time",
+                    "VmSwap in /proc/PID/status falls to 0, and major page faults with it",
                 )
             })
-            .fix_if(!short, || {
+            .fix_if(!is_full, || {
                 remedy::of(
                     period,
                     "code.less_garbage",
-                    "make the VM smaller, or the host larger: less state on heaps, smaller caches, fewer neighbours",
-                    "what does not fit into memory is read from a disk, by whatever name",
-                    "MemAvailable of the host, and major faults, at the peak",
+                    "make the VM smaller or the host larger: less state on heaps, smaller caches, fewer neighbours",
+                    "whatever does not fit into memory is read from disk",
+                    "MemAvailable of the host and major page faults, at the peak",
                 )
             }),
     ))
 }
 
-/// What the whole machine reads from swap and writes to it.
-fn traffic(period: &Period) -> Option<Evidence> {
+/// What the whole host reads from swap and writes to it.
+fn host_swap_rate(period: &Period) -> Option<Evidence> {
     let read = period.rate(&metrics::SWAP_IN, "").ok()?;
     let written = period.rate(&metrics::SWAP_OUT, "").ok()?;
     Some(
-        Evidence::number("the machine reads from swap, bytes a second", read, Unit::Bytes)
-            .with_text(format!("and writes {:.1} MB a second to it", written / (1 << 20) as f64)),
+        Evidence::number("host: read from swap per second", read, Unit::Bytes)
+            .with_text(format!("written to swap: {:.1} MB/s", written / (1 << 20) as f64)),
     )
 }

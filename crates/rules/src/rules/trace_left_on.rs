@@ -1,7 +1,7 @@
-//! BT076: a trace is on.
+//! BT076: processes are traced.
 //!
-//! Each event of a traced process is a message to one process, the tracer. A trace that nobody ends goes on after its user has left, and what
-//! it costs is charged to the processes that are traced and to the tracer.
+//! Each event of a traced process is a message to one process, the tracer. A trace goes on after its user has left, and costs CPU in the
+//! traced processes and in the tracer.
 
 use beamtune_model::series::PARTS;
 use beamtune_model::{
@@ -12,13 +12,14 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
 use crate::signals::{hot_code, stack};
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT076"),
     name: "trace-left-on",
-    question: "Does somebody trace processes?",
-    confirm: "end the trace under the same load: CPU and latency must fall, and the tracer's message queue must empty",
+    question: "Are processes traced?",
+    confirm: "end the trace under the same load: CPU and latency fall, and the tracer's message queue empties",
     needs: &[&metrics::TRACE_SAMPLED],
     account: Account::CpuUsed,
     explains_as_notice: true,
@@ -34,7 +35,7 @@ const RUNS: Threshold = Threshold::new(
         notice: 0.02,
         warning: 0.20,
         critical: 0.90,
-        source: "judgement: a tracer that always runs cannot keep up, and its message queue grows until memory ends",
+        source: "judgement: a tracer that always runs cannot keep up, and its message queue grows until memory is used up",
     },
 );
 
@@ -45,44 +46,44 @@ const QUEUE: Threshold = Threshold::new(
         notice: 100.0,
         warning: 1_000.0,
         critical: 100_000.0,
-        source: "judgement: as for any message queue that is not emptied; traces come faster than they are handled",
+        source: "judgement: as for any growing message queue; trace messages arrive faster than they are handled",
     },
 );
 
-/// Profilers of OTP: names of their trace sessions, or of their processes. Somebody measures.
+/// Profilers of OTP, by the names of their trace sessions or processes.
 const PROFILERS: &[&str] = &["tprof", "eprof", "fprof", "cprof", "instrument"];
 
-/// Without sessions, in no tool's name.
+/// Ends all traces of a node without trace sessions.
 const END_ALL: &str = "erlang:trace(all, false, [all]), erlang:trace_pattern({'_', '_', '_'}, false, [local, meta, call_count, call_time]), \
                        erlang:trace_pattern({'_', '_', '_'}, false, [])";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let sampled = period.stat(&metrics::TRACE_SAMPLED, "")?;
-    let tracers = period.entities(Group::Trace).into_iter().filter_map(|entity| Trace::of(period, entity));
-    // What has ended before the last sample is no concern any more.
-    let (last, asked) = (sampled.last.t, total(sampled));
-    let drafts = tracers.filter(|trace| trace.last >= last).map(|trace| trace.describe(period, asked));
+    let traces = period.entities(Group::Trace).into_iter().filter_map(|entity| Trace::of(period, entity));
+    // A trace that ended before the last sample is over.
+    let (last, processes) = (sampled.last.t, total(sampled));
+    let drafts = traces.filter(|trace| trace.last >= last).map(|trace| trace.describe(period, processes));
     Ok(Judgement::found_or_healthy(
         drafts.collect(),
-        format!("neither new processes nor any of {asked:.0} sampled ones are traced"),
+        format!("none of {processes:.0} sampled processes traced, nor new ones"),
     ))
 }
 
-/// What all samples of a gauge add up to.
+/// Sum of all samples of a gauge.
 fn total(stat: &SeriesStat) -> f64 {
     stat.mean() * f64::from(stat.samples)
 }
 
-/// What is sent to one tracer.
+/// A trace that sends to one tracer.
 struct Trace<'a> {
     tracer: &'a str,
     session: &'a str,
-    /// Sampled processes that are traced for it.
+    /// Sampled processes that it traces.
     traced: f64,
     is_new_traced: bool,
     flags: Vec<&'a str>,
     process: Option<&'a ProcessUse>,
-    /// When it was read last.
+    /// Time of the last sample of it.
     last: i64,
 }
 
@@ -102,7 +103,7 @@ impl<'a> Trace<'a> {
         })
     }
 
-    /// Name, start function and parent of the tracer, and the session: by what tools are known.
+    /// Whether the tracer or its session is this tool's: by name, initial call, stack or parent of the tracer.
     fn is_of(&self, tool: &str) -> bool {
         let row = self.process.and_then(|process| process.row.as_ref());
         let names = row
@@ -115,29 +116,21 @@ impl<'a> Trace<'a> {
         self.session == tool || on_stack || names.flatten().any(|name| begins(name))
     }
 
-    fn describe(&self, period: &Period, sampled: f64) -> Draft {
-        let who = self.process.map_or_else(|| self.tracer.to_owned(), ProcessUse::title);
+    fn describe(&self, period: &Period, processes: f64) -> Draft {
         let profiler = PROFILERS.iter().find(|tool| self.is_of(tool));
         let runs = self.process.and_then(stack::wanted_to_run);
         let queue = self.process.and_then(|process| view::queue_now(period, process));
         let by_runs = runs.and_then(|share| RUNS.of(period).severity(share));
         let by_queue = queue.and_then(|length| QUEUE.of(period).severity(length));
         let severity = by_runs.into_iter().chain(by_queue).fold(MINOR, f64::max);
-        let whom = match (self.traced > 0.0, self.is_new_traced) {
-            (true, true) => {
-                format!("{:.0} of {sampled:.0} sampled processes and all new ones are traced", self.traced)
+        let tool = profiler.map_or("Tracing".to_owned(), |tool| format!("Profiler {tool}"));
+        let state = match (queue.filter(|_| by_queue.is_some()), runs.filter(|_| by_runs.is_some())) {
+            (Some(length), _) => format!("tracer has {} messages queued", text::number(length)),
+            (None, Some(share)) => format!("tracer runs {:.0} % of the time", 100.0 * share),
+            (None, None) if self.traced > 0.0 => {
+                format!("{:.0} of {processes:.0} sampled processes traced", self.traced)
             }
-            (true, false) => format!("{:.0} of {sampled:.0} sampled processes are traced", self.traced),
-            (false, _) => "all new processes or ports are traced".to_owned(),
-        };
-        let by = match profiler {
-            Some(tool) => format!("the profiler {tool} is on"),
-            None => "a trace is on".to_owned(),
-        };
-        let behind = match (queue.filter(|_| by_queue.is_some()), runs.filter(|_| by_runs.is_some())) {
-            (Some(length), _) => format!("; {length:.0} messages wait for the tracer {who}"),
-            (None, Some(share)) => format!("; the tracer {who} runs {:.0} % of the time", 100.0 * share),
-            (None, None) => format!(" for {who}"),
+            (None, None) => "new processes or ports traced".to_owned(),
         };
         let subject = match self.process {
             Some(process) => process.subject(),
@@ -146,14 +139,24 @@ impl<'a> Trace<'a> {
             }
             None => Subject::Function { name: self.tracer.to_owned() },
         };
+        let traced = match (self.traced > 0.0, self.is_new_traced) {
+            (true, true) => {
+                format!("traced: {:.0} of {processes:.0} sampled processes and all new ones", self.traced)
+            }
+            (true, false) => format!("traced: {:.0} of {processes:.0} sampled processes", self.traced),
+            (false, _) => "traced: all new processes or ports".to_owned(),
+        };
         let is_behind = by_queue > by_runs;
         let waiting = queue.filter(|_| is_behind).map(Cost::Waiting);
         let cores = self.process.filter(|_| !is_behind).and_then(|process| {
             let share = view::reductions_share(period, &[process])?.min(1.0);
             Some(Cost::CpuCores(share * hot_code::cores(period).ok()?))
         });
-        Draft::new(severity, format!("{by}: {whom}{behind}"))
-            // Who measures knows that it costs.
+        Draft::new(severity, format!("{tool} is on: {state}"))
+            .detail(format!("tracer {subject}"))
+            .detail(traced)
+            .detail(format!("flags {}", self.flags.join(", ")))
+            // Whoever runs a profiler knows what it costs.
             .minor_if(profiler.is_some())
             .about(subject)
             .costs(waiting.or(cores))
@@ -163,31 +166,31 @@ impl<'a> Trace<'a> {
                 (!self.session.is_empty()).then(|| Evidence::text("trace session", self.session.to_owned())),
             )
             .because(
-                Evidence::number("processes that are traced", self.traced, Unit::Count)
-                    .with_text(format!("of {sampled:.0} asked: the busiest ones, and some others")),
+                Evidence::number("traced processes", self.traced, Unit::Count)
+                    .with_text(format!("of {processes:.0} sampled: the busiest, and some others")),
             )
             .because_some(runs.map(|share| {
-                Evidence::number("the tracer runs or is runnable", share, Unit::Ratio)
+                Evidence::number("tracer running or runnable", share, Unit::Ratio)
                     .against_scale(RUNS.of(period))
             }))
             .because_some(queue.map(|length| {
-                Evidence::number("messages in the tracer's queue", length, Unit::Count)
+                Evidence::number("message queue of the tracer", length, Unit::Count)
                     .against_scale(QUEUE.of(period))
             }))
-            .but("somebody may be tracing at this moment, and know it")
+            .but("somebody may be tracing right now, on purpose")
             .fix(self.end(period, profiler.copied()))
     }
 
     fn end(&self, period: &Period, profiler: Option<&str>) -> Option<Remedy> {
         let has_sessions = period.facts.otp_release().is_some_and(|release| release >= 27);
         let change = if let Some(tool) = profiler {
-            format!("end the profile where it was started ({tool})")
+            format!("stop the profiler where it was started ({tool})")
         } else if self.is_of("recon_trace") {
             "recon_trace:clear()".to_owned()
         } else if self.is_of("redbug") {
             "redbug:stop()".to_owned()
         } else if self.is_of("dbg") {
-            // Before 27 dbg:stop/0 may leave patterns on functions.
+            // Before OTP 27 dbg:stop/0 may leave trace patterns on functions.
             if has_sessions { "dbg:stop()" } else { "dbg:stop_clear()" }.to_owned()
         } else if has_sessions && !self.session.is_empty() {
             let name = self.session;
@@ -201,7 +204,7 @@ impl<'a> Trace<'a> {
             period,
             "code.end_trace",
             &change,
-            "each traced event is a message, made by the process that is traced and handled by the tracer",
+            "each traced event is a message that the traced process sends and the tracer handles",
             "CPU per request and the tracer's message queue under the same load",
         )
     }

@@ -1,7 +1,7 @@
-//! BT079: bytes that have come stay in the kernel's receive queues, since the VM does not read these connections.
+//! BT079: received bytes stay in the kernel's receive queues, because the VM does not read these connections.
 //!
-//! By Little's law the bytes that wait, divided by the bytes that are read in a second, are the time that each of them waits. A connection
-//! that transfers much has a full queue, too, and is read in milliseconds.
+//! The waiting time follows from Little's law: bytes in the queue divided by bytes read per second. A connection with much traffic has a full
+//! queue too, but is read in milliseconds.
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
@@ -12,13 +12,14 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::{limits, products};
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT079"),
     name: "unread-sockets",
-    question: "Does the VM leave connections unread?",
-    confirm: "ss -tn: Recv-Q of these connections stays above 0 while the schedulers idle",
+    question: "Does the VM read its connections in time?",
+    confirm: "run ss -tn: Recv-Q of these connections stays above 0 while schedulers are idle",
     needs: &[&metrics::TCP_LOOKED_AT],
     account: Account::Delay,
     confidence: Confidence::Inferred,
@@ -27,115 +28,120 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// How long bytes wait until they are read, in seconds.
 const WAIT: Threshold = Threshold::new(
     "unread-sockets.wait_seconds",
-    "seconds until what has come is read",
+    "seconds until received bytes are read",
     Scale {
         notice: 1.0,
         warning: 4.0,
         critical: 600.0,
-        source: "judgement: a process that is free reads within milliseconds, and peers give up after some seconds",
+        source: "judgement: an idle process reads within milliseconds, and peers give up after some seconds",
     },
 );
 
-/// Looks at a connection that say something.
-const MIN_LOOKS: u32 = 5;
+/// Fewer samples of a connection are not judged.
+const MIN_SAMPLES: u32 = 5;
 
-/// Fewer bytes that wait, on average, are nothing to speak of (judgement: a message or two).
+/// Fewer waiting bytes, on average, do not count (judgement: a message or two).
 const MIN_WAITING_BYTES: f64 = 1_000.0;
 
-/// Where less is read, what waits may be of other connections than what is read (judgement).
+/// At a lower rate, the waiting bytes may be of other connections than those read (judgement).
 const MIN_READ_BYTES_PER_S: f64 = 500.0;
 
-/// From this share of time in which they work, schedulers have no time left to read (judgement).
-const BUSY: f64 = 0.85;
+/// Schedulers above this utilization have no time left to read (judgement).
+const BUSY_UTILIZATION: f64 = 0.85;
 
-/// A connection that had unread bytes in each look, to the end.
-struct Stuck<'p> {
+/// A connection with unread bytes in each sample, to the end.
+struct Unread<'p> {
     /// The listening socket or the peer.
     group: &'p str,
-    /// The other end.
-    end: &'p str,
+    /// Address of the other end.
+    peer: &'p str,
     mean_bytes: f64,
-    /// Since it was first seen so.
+    /// Since the first sample with unread bytes.
     seconds: f64,
-    /// `None` where nothing was read.
+    /// `None` if nothing was read.
     wait_seconds: Option<f64>,
 }
 
-impl<'p> Stuck<'p> {
-    fn of(period: &'p Period, entity: &'p str, last_look: i64) -> Option<Self> {
-        let (group, end) = entity.split_once(',')?;
+impl<'p> Unread<'p> {
+    fn of(period: &'p Period, entity: &'p str, last_sample: i64) -> Option<Self> {
+        let (group, peer) = entity.split_once(',')?;
         let bytes = period.stat(&metrics::TCP_UNREAD_BYTES, entity).ok()?;
-        if bytes.samples < MIN_LOOKS || bytes.last.t < last_look {
+        if bytes.samples < MIN_SAMPLES || bytes.last.t < last_sample {
             return None;
         }
         let seconds = bytes.last.t.saturating_sub(bytes.first.t) as f64 / SECOND_NS as f64;
         let read_bytes = match period.stat(&metrics::TCP_RECEIVED, entity) {
             Ok(received) => received.delta.saturating_sub(bytes.last.value.saturating_sub(bytes.first.value)),
-            // Where it is not known what has come, a queue that stays the same is read by nobody.
+            // If received bytes are unknown, a queue that stays the same is not read.
             Err(_) if bytes.min == bytes.max => 0,
             Err(_) => return None,
         };
         let wait_seconds = (read_bytes > 0).then(|| bytes.mean() * seconds / read_bytes as f64);
-        Some(Stuck { group, end, mean_bytes: bytes.mean(), seconds, wait_seconds })
+        Some(Unread { group, peer, mean_bytes: bytes.mean(), seconds, wait_seconds })
     }
 
-    /// At least so long bytes wait.
-    fn least_seconds(&self) -> f64 {
+    /// Lower bound of the time that bytes wait.
+    fn min_wait_seconds(&self) -> f64 {
         self.wait_seconds.unwrap_or(self.seconds)
     }
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let looked_at = period.stat(&metrics::TCP_LOOKED_AT, "")?;
-    if looked_at.samples < MIN_LOOKS {
+    let sampled = period.stat(&metrics::TCP_LOOKED_AT, "")?;
+    if sampled.samples < MIN_SAMPLES {
         return Ok(Judgement::NotJudged {
-            reason: format!("connections were looked at {} times only", looked_at.samples),
+            reason: format!("only {} samples of connections", sampled.samples),
             next: "record for longer: --for 10s".to_owned(),
         });
     }
     let entities = period.entities(Group::HostTcp);
-    let stuck: Vec<Stuck<'_>> =
-        entities.iter().filter_map(|entity| Stuck::of(period, entity, looked_at.last.t)).collect();
-    let mut groups: Vec<&str> = stuck.iter().map(|connection| connection.group).collect();
+    let unread: Vec<Unread<'_>> =
+        entities.iter().filter_map(|entity| Unread::of(period, entity, sampled.last.t)).collect();
+    let mut groups: Vec<&str> = unread.iter().map(|connection| connection.group).collect();
     groups.sort_unstable();
     groups.dedup();
-    let of = |group| stuck.iter().filter(|connection| connection.group == group).collect();
+    let of = |group| unread.iter().filter(|connection| connection.group == group).collect();
     let slow = entities.iter().filter(|entity| !groups.contains(entity));
     let slow: Vec<Draft> = slow.filter_map(|group| describe_slow(period, group)).collect();
-    let stuck = groups.into_iter().filter_map(|group| describe(period, group, of(group)));
-    let drafts: Vec<Draft> = stuck.chain(slow).collect();
-    Ok(Judgement::found_or_healthy(
-        drafts,
-        format!("of {:.0} connections that were looked at, none waits long to be read", looked_at.mean()),
-    ))
+    let unread = groups.into_iter().filter_map(|group| describe(period, group, of(group)));
+    let drafts: Vec<Draft> = unread.chain(slow).collect();
+    let connections = text::counted(sampled.mean().round(), "connection", "connections");
+    Ok(Judgement::found_or_healthy(drafts, format!("{connections} sampled, none unread for long")))
 }
 
-fn describe(period: &Period, group: &str, mut stuck: Vec<&Stuck<'_>>) -> Option<Draft> {
-    stuck.sort_by(|a, b| a.least_seconds().total_cmp(&b.least_seconds()));
-    let middle = stuck.get(stuck.len() / 2)?;
-    let wait = middle.least_seconds();
+/// Where connections are, as titles say it: `at 0.0.0.0:5222`, or `to 10.0.0.9:5432` for those that the VM has opened.
+fn place(group: &str) -> String {
+    if group.starts_with("to ") { group.to_owned() } else { format!("at {group}") }
+}
+
+fn describe(period: &Period, group: &str, mut connections: Vec<&Unread<'_>>) -> Option<Draft> {
+    connections.sort_by(|a, b| a.min_wait_seconds().total_cmp(&b.min_wait_seconds()));
+    let median = connections.get(connections.len() / 2)?;
+    let wait = median.min_wait_seconds();
     let severity = WAIT.of(period).severity(wait)?;
     let unread = period.stat(&metrics::TCP_UNREAD, group).ok().map(|stat| stat.last.value);
-    let count = unread.unwrap_or(0).max(stuck.len() as i64);
+    let count = unread.unwrap_or(0).max(connections.len() as i64);
     let all = period.stat(&metrics::TCP_CONNECTIONS, group).ok().map(|stat| stat.last.value.max(count));
-    let of = all.map_or(String::new(), |all| format!(" of {all}"));
-    let connections = if count == 1 && all.is_none() { "connection" } else { "connections" };
-    let how_long = match middle.wait_seconds {
-        Some(_) => format!("received bytes wait {} to be read", view::duration_text(wait)),
-        None => format!("nothing read for {}", view::duration_text(wait)),
+    let counted = match all {
+        Some(all) => format!("{count} of {}", text::counted(all as f64, "connection", "connections")),
+        None => text::counted(count as f64, "connection", "connections"),
     };
-    let draft = Draft::new(severity, format!("{group}: {count}{of} {connections} unread, {how_long}"))
+    let how_long = match median.wait_seconds {
+        Some(_) => format!(", bytes wait {}", view::duration_text(wait)),
+        None => format!(" for {}", view::duration_text(wait)),
+    };
+    let draft = Draft::new(severity, format!("{counted} {} unread{how_long}", place(group)))
+        .detail(format!("{} of {} in the receive queue", text::bytes(median.mean_bytes), median.peer))
         .costs(Cost::DelaySeconds(wait))
         .because(
             Evidence::number("time until bytes are read", wait, Unit::Seconds)
                 .against_scale(WAIT.of(period))
                 .with_text(format!(
-                    "median of {} connections that were followed; {}",
-                    stuck.len(),
-                    if middle.wait_seconds.is_some() {
+                    "median of {}; {}",
+                    text::counted(connections.len() as f64, "followed connection", "followed connections"),
+                    if median.wait_seconds.is_some() {
                         "mean queue / bytes read per second"
                     } else {
                         "at least"
@@ -143,72 +149,79 @@ fn describe(period: &Period, group: &str, mut stuck: Vec<&Stuck<'_>>) -> Option<
                 )),
         )
         .because(
-            Evidence::number("bytes in the receive queue of one", middle.mean_bytes, Unit::Bytes)
-                .with_text(format!("on average, of the connection with {}", middle.end)),
+            Evidence::number("mean receive queue of one", median.mean_bytes, Unit::Bytes)
+                .with_text(format!("the connection with {}", median.peer)),
         );
     Some(common(period, group, draft))
 }
 
-/// Connections whose bytes are read late, and yet all are read before long: by Little's law, from all bytes that wait and all that are read.
+/// Connections that are read late but not left unread, judged by Little's law over all waiting and all read bytes.
 fn describe_slow(period: &Period, group: &str) -> Option<Draft> {
     let waiting = period.stat(&metrics::TCP_WAITING, group).ok()?;
     let read = period.rate(&metrics::IO_INPUT, "").ok()?;
-    if waiting.samples < MIN_LOOKS || waiting.mean() < MIN_WAITING_BYTES || read < MIN_READ_BYTES_PER_S {
+    if waiting.samples < MIN_SAMPLES || waiting.mean() < MIN_WAITING_BYTES || read < MIN_READ_BYTES_PER_S {
         return None;
     }
     let wait = waiting.mean() / read;
     let severity = WAIT.of(period).severity(wait)?;
-    let draft = Draft::new(
-        severity,
-        format!("{group}: received bytes wait {} to be read", view::duration_text(wait)),
-    )
-    .costs(Cost::DelaySeconds(wait))
-    .because(
-        Evidence::number("time until bytes are read, at least", wait, Unit::Seconds)
-            .against_scale(WAIT.of(period))
-            .with_text("bytes in receive queues / bytes read per second, of all ports"),
-    )
-    .because(Evidence::number("bytes in receive queues", waiting.mean(), Unit::Bytes))
-    .because(Evidence::number("bytes read per second, through all ports", read, Unit::Bytes));
+    let title = format!("Received bytes {} wait {} to be read", place(group), view::duration_text(wait));
+    let draft = Draft::new(severity, title)
+        .detail(format!(
+            "{} in receive queues; the VM reads {}/s",
+            text::bytes(waiting.mean()),
+            text::bytes(read)
+        ))
+        .costs(Cost::DelaySeconds(wait))
+        .because(
+            Evidence::number("time until bytes are read, at least", wait, Unit::Seconds)
+                .against_scale(WAIT.of(period))
+                .with_text("bytes in receive queues / bytes read per second, all ports"),
+        )
+        .because(Evidence::number("bytes in receive queues", waiting.mean(), Unit::Bytes))
+        .because(Evidence::number("bytes read per second, all ports", read, Unit::Bytes));
     Some(common(period, group, draft))
 }
 
-/// What is said of either kind.
+/// Subject, evidence and advice of both kinds of findings.
 fn common(period: &Period, group: &str, draft: Draft) -> Draft {
-    let active = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
-    let is_busy = active.is_some_and(|active| active >= BUSY);
+    let utilization = view::activity(period, kind::SCHEDULER).ok().map(|activity| activity.mean());
+    let is_busy = utilization.is_some_and(|utilization| utilization >= BUSY_UTILIZATION);
     let owner = limits::maker(period, "port").filter(|maker| maker.kind == "tcp_inet");
     let product = products::name(period);
     let draft = draft
         .signals(is_busy.then_some(Signal::ShortOfCpu))
         .about(Subject::Socket { address: group.to_owned() })
-        .because_some(active.map(|active| Evidence::number("schedulers active", active, Unit::Ratio)))
+        .because_some(
+            utilization
+                .map(|utilization| Evidence::number("scheduler utilization", utilization, Unit::Ratio)),
+        )
         .because_some(owner.map(|owner| owner.evidence))
-        .but("a program may hold a peer back on purpose: a rate limit, or flow control for what comes behind it")
+        .but("a program may delay a peer on purpose: a rate limit, or flow control for a slow backend")
         .but_if(
             product == Some("RabbitMQ"),
-            "RabbitMQ does not read from publishers that are in flow control or blocked: rabbitmqctl list_connections name state",
+            "RabbitMQ does not read from publishers in flow control or blocked: rabbitmqctl list_connections name state",
         )
-        .but_if(is_busy, "the schedulers have no time left: reading waits for a CPU like all else");
-    let prove = "ss -tn: Recv-Q of these connections is 0 nearly always, under the same load";
+        .but_if(is_busy, "the schedulers have no time left: reading waits for a CPU, like all else");
+    let prove = "ss -tn: Recv-Q of these connections is 0 in most samples, under the same load";
     draft
         .fix_if(product == Some("ejabberd"), || {
-                remedy::of(
-                    period,
-                    "ejabberd.shaper",
-                    "in ejabberd.yml a rate in shaper: above what these clients send, or another shaper in shaper_rules: (c2s_shaper, s2s_shaper)",
-                    "above its rate ejabberd pauses reading from the connection; check this first",
-                    prove,
-                )
-            })
-            .fix_if(!is_busy && product != Some("ejabberd") && !products::is_of_others(period), || {
-                remedy::of(
-                    period,
-                    "code.read_sockets",
-                    "inet:setopts(Socket, [{active, once}]) after each message (or {active, N} on tcp_passive), or a loop around gen_tcp:recv/2, in a \
-                     process that does nothing slow between two reads",
-                    "the owner sleeps, waits for another process, or has not asked for more",
-                    prove,
-                )
-            })
+            remedy::of(
+                period,
+                "ejabberd.shaper",
+                "in ejabberd.yml, raise the rate in shaper above what these clients send, or use another shaper in shaper_rules (c2s_shaper, \
+                 s2s_shaper)",
+                "above its rate ejabberd pauses reading from the connection; check this first",
+                prove,
+            )
+        })
+        .fix_if(!is_busy && product != Some("ejabberd") && !products::is_of_others(period), || {
+            remedy::of(
+                period,
+                "code.read_sockets",
+                "call inet:setopts(Socket, [{active, once}]) after each message (or {active, N} on tcp_passive), or loop on gen_tcp:recv/2, in a \
+                 process that does nothing slow between reads",
+                "its owner sleeps, waits for another process, or has not asked for more",
+                prove,
+            )
+        })
 }
