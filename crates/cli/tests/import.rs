@@ -208,6 +208,6 @@ ok
             "1> recon_alloc:cache_hit_rates().\n[{{{{instance,0}},\n  [{{hit_rate,0.5}},{{hits,{hits}}},{{calls,20000}}]}}]\n"
         )
     };
-    check(&cache(10_000), 0, "notice    BT029 segment-cache");
-    check(&cache(19_000), 0, "BT029 the cache of segments has served 95 %");
+    check(&cache(10_000), 0, "notice    Segment cache serves only 50 % of requests");
+    check(&cache(19_000), 0, "BT029 segment cache hits: 95 %");
 }

@@ -1,6 +1,6 @@
-//! One finding in place of several of one rule about processes of one kind that wait in one place.
+//! Joins findings of one rule about processes of one kind that wait in one place.
 //!
-//! A peer that does not read holds up one connection, fifty such peers hold up fifty: what is wrong, and what to do, is the same.
+//! A peer that does not read blocks one connection, fifty such peers block fifty: the fault and the remedy are the same.
 
 use std::mem::{Discriminant, discriminant};
 
@@ -10,11 +10,12 @@ use beamtune_model::{
 };
 
 use crate::signals::kinds::Kind;
+use crate::text;
 
-/// No more processes of a finding are named (judgement): of what is alike, a few are as good as all.
+/// Processes that a joined finding names (judgement).
 const MAX_MEMBERS: usize = 20;
 
-/// Says of each finding about a process where that waits, and joins those of one rule that are alike.
+/// Adds to each finding about a process where it waits, and joins findings of one rule that are alike.
 pub(crate) fn join(verdicts: &mut [Verdict], period: &Period) {
     for verdict in verdicts {
         if let Outcome::Found(found) = &mut verdict.outcome {
@@ -42,10 +43,9 @@ fn by_kind(found: Vec<Finding>, period: &Period) -> Vec<Finding> {
     groups.into_iter().flat_map(|(kind, group)| joined(kind, group)).collect()
 }
 
-/// What a finding measures: findings of one rule that measure different things are not alike.
+/// Unit of the first number, and what is claimed: findings of one rule that differ in it are not joined.
 type Measured = (Option<Unit>, Option<(Account, Option<Use>, Discriminant<Cost>)>);
 
-/// The unit of its first number, and what it claims.
 fn measured(finding: &Finding) -> Measured {
     let unit = finding.evidence.first().map(|evidence| evidence.unit);
     (unit, finding.claim.map(|claim| (claim.account, claim.part, discriminant(&claim.cost))))
@@ -78,20 +78,21 @@ fn joined(kind: Option<Kind>, mut group: Vec<Finding>) -> Vec<Finding> {
     }
     let worst_subject = worst.subject.as_ref().map(Subject::to_string).unwrap_or_default();
     let waiting = claim.and_then(|claim| match claim.cost {
-        Cost::Waiting(count) => Some(format!("{count:.0} messages or callers waiting")),
+        Cost::Waiting(count) => Some(text::number(count.round())),
         _ => None,
     });
-    let so = match (&kind.place, waiting) {
-        (Some(place), Some(waiting)) => format!(" wait in {place}, with {waiting}"),
-        (Some(place), None) => format!(" wait in {place}"),
-        (None, Some(waiting)) => format!(" have {waiting}"),
-        (None, None) => String::new(),
+    let processes = format!("{count} {} processes", kind.name);
+    let (title, worst_title) = match (&kind.place, waiting) {
+        (_, Some(waiting)) => {
+            (format!("{processes} have {waiting} messages or callers waiting"), Some(worst.title))
+        }
+        (Some(place), None) => (format!("{processes} wait in {place}"), Some(worst.title)),
+        (None, None) => (format!("{processes}; worst: {}", worst.title), None),
     };
-    let joined = format!("{count} {} processes{so}", kind.name);
-    let detail = match worst.detail.is_empty() {
-        true => format!("worst: {}", worst.title),
-        false => format!("worst: {}; {}", worst.title, worst.detail),
-    };
+    let place = kind.place.as_ref().map(|place| format!("in {place}"));
+    let parts = [place, worst_title.map(|title| format!("worst: {title}")), Some(worst.detail)];
+    let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    let detail = parts.join("; ");
     let number = Evidence::number("processes", count as f64, Unit::Count);
     let number = match &kind.place {
         Some(place) => number.with_text(format!("in {place}")),
@@ -100,24 +101,23 @@ fn joined(kind: Option<Kind>, mut group: Vec<Finding>) -> Vec<Finding> {
     let evidence = [Some(number), sum, Some(Evidence::text("worst of them", worst_subject))];
     let evidence = evidence.into_iter().flatten().chain(worst.evidence).collect();
     let subject = Some(Subject::ProcessKind { name: kind.name, starter: None });
-    vec![Finding { title: joined, detail, subject, signals, claim, evidence, ..worst }]
+    vec![Finding { title, detail, subject, signals, claim, evidence, ..worst }]
 }
 
-/// The first number of each, all together, where that makes sense.
+/// Sum of the first number of each, if that is a count.
 fn sum(group: &[Finding]) -> Option<Evidence> {
     let first = group.first()?.evidence.first()?;
     let values: Vec<f64> = group.iter().filter_map(|finding| finding.evidence.first()?.value).collect();
     let is_sum = first.unit == Unit::Count && values.len() == group.len();
-    let (least, most) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
+    let (min, max) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
     is_sum.then(|| {
-        let each =
-            if least == most { format!("{least:.0} each") } else { format!("{least:.0} to {most:.0} each") };
-        let what = format!("{}, all {} together", first.what, group.len());
+        let each = if min == max { format!("{min:.0} each") } else { format!("{min:.0} to {max:.0} each") };
+        let what = format!("{}, sum of {}", first.what, group.len());
         Evidence::number(what, values.iter().sum(), Unit::Count).with_text(each)
     })
 }
 
-/// What waits, and what CPU it costs, adds up. What each is delayed does not, nor does memory: several may hold the same binary.
+/// Waiting messages and CPU add up. Delays do not, nor does memory: several processes may refer to the same binary.
 fn claim(group: &[Finding]) -> Option<Claim> {
     let worst = group.first()?.claim?;
     let claims = || group.iter().filter_map(|finding| finding.claim);
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// Processes that wait in these functions; and of one rule a finding about each of them, with so many messages.
+    /// A finding about each process: initial call and current function, and number of messages.
     fn found(processes: &[(&str, &str)], messages: &[f64]) -> Vec<Finding> {
         let mut builder = PeriodBuilder::default();
         let pid = |index: usize| format!("<0.{index}.0>");
@@ -169,7 +169,7 @@ mod tests {
                 title: format!("{title} has {messages} messages"),
                 subject,
                 claim: Some(claim),
-                evidence: vec![Evidence::number("messages in its queue", *messages, Unit::Count)],
+                evidence: vec![Evidence::number("queue length", *messages, Unit::Count)],
                 ..Finding::bare(Code("BT006"), messages / 10.0)
             }
         };
@@ -183,26 +183,29 @@ mod tests {
         assert_eq!(joined.len(), 1, "{joined:#?}");
         let one = &joined[0];
         assert_eq!(
-            one.title,
-            "3 processes shop:init/1 wait in prim_inet:recv0/3, with 1200 messages or callers waiting; the worst: <0.1.0> has 500 messages"
+            (&*one.title, &*one.detail),
+            (
+                "3 shop:init/1 processes have 1,200 messages or callers waiting",
+                "in prim_inet:recv0/3; worst: shop:init/1 (<0.1.0>) has 500 messages"
+            )
         );
         assert_eq!(one.subject, Some(Subject::kind("shop:init/1")));
         assert_eq!(one.severity, 50.0);
         assert!(
             one.claim.is_some_and(|claim| (claim.cost, claim.share) == (Cost::Waiting(1_200.0), Some(1.0)))
         );
-        let told: Vec<_> = one
+        let evidence: Vec<_> = one
             .evidence
             .iter()
             .map(|evidence| (&*evidence.what, evidence.value, evidence.text.as_deref()))
             .collect();
         assert_eq!(
-            told,
+            evidence,
             [
-                ("processes of this kind", Some(3.0), Some("in prim_inet:recv0/3")),
-                ("messages in its queue, all 3 together", Some(1_200.0), Some("300 to 500 each")),
-                ("the worst of them", None, Some("shop:init/1 (<0.1.0>)")),
-                ("messages in its queue", Some(500.0), None),
+                ("processes", Some(3.0), Some("in prim_inet:recv0/3")),
+                ("queue length, sum of 3", Some(1_200.0), Some("300 to 500 each")),
+                ("worst of them", None, Some("shop:init/1 (<0.1.0>)")),
+                ("queue length", Some(500.0), None),
             ]
         );
         let members = one.signals.iter().filter(|signal| matches!(signal, Signal::Member(_))).count();
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn others_stay_apart() {
+    fn processes_of_other_kinds_or_places_are_not_joined() {
         let recv = ("shop:init/1", "prim_inet:recv0/3");
         for other in [("shop:init/1", "gen:do_call/4"), ("mail:init/1", "prim_inet:recv0/3")] {
             let apart = found(&[recv, other], &[300.0, 400.0]);
@@ -221,12 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_differently_stays_apart() {
+    fn findings_with_another_cost_or_unit_are_not_joined() {
         let finding = |cost: Cost, unit: Unit| {
             let claim = Claim { account: Account::Delay, part: None, cost, share: None, explained: None };
             Finding {
-                // The words of it say nothing.
-                evidence: vec![Evidence::number("the same words", 1.0, unit)],
+                // The same text: only unit and cost tell them apart.
+                evidence: vec![Evidence::number("the same text", 1.0, unit)],
                 subject: Some(Subject::process("<0.9.0>")),
                 claim: Some(claim),
                 ..Finding::bare(Code("BT017"), 50.0)

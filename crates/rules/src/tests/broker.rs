@@ -69,9 +69,10 @@ fn a_redelivery_loop_is_told_with_queue_and_consumer_and_explains_their_garbage(
     let found = finding(&sick, "BT069");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("orders")));
     assert!(
-        found.title.contains("9000 of 9010") && found.title.contains("worker (user app) requeues"),
-        "{}",
-        found.title
+        found.title.contains("9,000 of 9,010") && found.detail.contains("worker (user app) requeues"),
+        "{}: {}",
+        found.title,
+        found.detail
     );
     assert!(found.claim.is_some_and(|claim| claim.cost.value() > 0.8));
     assert_eq!(entries(&found), ["rabbitmq.dead_letter"]);
@@ -87,7 +88,7 @@ fn a_redelivery_loop_is_told_with_queue_and_consumer_and_explains_their_garbage(
     let ending =
         ending.with(|n| n.series.retain(|known| (known.0.name, known.2) != ("channels_closed", 900)));
     let found = finding(&ending, "BT069");
-    assert!(found.level == Level::Notice && !found.title.contains("requeues"), "{}", found.title);
+    assert!(found.level == Level::Notice && !found.detail.contains("requeues"), "{}", found.detail);
     // Without statistics.
     let total = rabbit(&[(&BROKER_REDELIVERED, "", 0, 900)]);
     assert_eq!(finding(&total, "BT069").subject, None);

@@ -57,11 +57,13 @@ fn found(period: &Period, code: &str) -> Finding {
 }
 
 #[test]
-fn the_last_link_is_told_first_with_its_own_advice() {
+fn the_end_of_a_chain_is_named_with_its_own_advice() {
     let told = |ran: &[(&str, i64)], stood: &[(&str, i64)]| {
         let found = found(&with(&ledger(), ran, stood), "BT053");
         assert_eq!(found.subject_text().as_deref(), Some("ledger (<0.77.0>)"));
-        let last = found.title.split("for journal (<0.78.0>), ").nth(1).unwrap_or(&found.title).to_owned();
+        assert_eq!(found.title, "About 120 processes wait for ledger, blocked by journal");
+        let last =
+            found.detail.split("for journal (<0.78.0>); journal ").nth(1).unwrap_or(&found.detail).to_owned();
         (last, entries(&found).first().copied().unwrap_or_default().to_owned())
     };
     let check = |ran: &[(&str, i64)], stood: &[(&str, i64)], last: &str, entry: &str| {
@@ -78,52 +80,52 @@ fn the_last_link_is_told_first_with_its_own_advice() {
             ("prim_file:write_nif/2 prim_file:write/2 journal:append/2", 4),
         ],
         &[],
-        "which waits for data to be synced to disk (prim_file:datasync_nif/1, called by journal:append/2, in 4 of 8 samples)",
+        "waits for data to be synced to disk (prim_file:datasync_nif/1, called by journal:append/2, in 4 of 8 samples)",
         "code.more_in_flight",
     );
     check(
         &[("prim_file:pread_nif/3 prim_file:pread/3 journal:find/2", 9), ("journal:find/2", 1)],
         &[],
-        "which is in file operations (prim_file:pread_nif/3, called by journal:find/2, in 9 of 10 samples)",
+        "is in file operations (prim_file:pread_nif/3, called by journal:find/2, in 9 of 10 samples)",
         "code.fewer_file_operations",
     );
     check(
         &[],
         &[("timer:sleep/1 journal:retry/1 gen_server:try_handle_call/4", 8)],
-        "which sleeps (timer:sleep/1, called by journal:retry/1, in 8 of 8 samples)",
+        "sleeps (timer:sleep/1, called by journal:retry/1, in 8 of 8 samples)",
         "code.no_sleep",
     );
     check(
         &[],
         &[("inet_gethost_native:getit/2 inet:gethostbyname_tm/4 gen_tcp:connect/4 journal:open/1", 8)],
-        "which waits for name resolution (DNS) (inet_gethost_native:getit/2, called by journal:open/1, in 8 of 8 samples)",
+        "waits for name resolution (DNS) (inet_gethost_native:getit/2, called by journal:open/1, in 8 of 8 samples)",
         "code.more_in_flight",
     );
     check(
         &[],
         &[("os:get_data/4 os:cmd/2 journal:sign/1", 8)],
-        "which waits for a program of the operating system (os:get_data/4, called by journal:sign/1, in 8 of 8 samples)",
+        "waits for a program of the operating system (os:get_data/4, called by journal:sign/1, in 8 of 8 samples)",
         "code.faster_program",
     );
     check(
         &[],
         &[("prim_inet:recv0/3 gen_tcp:recv/3 journal:ask/1", 8)],
-        "which waits for its peer to answer (prim_inet:recv0/3, called by journal:ask/1, in 8 of 8 samples)",
+        "waits for its peer to answer (prim_inet:recv0/3, called by journal:ask/1, in 8 of 8 samples)",
         "code.more_in_flight",
     );
 }
 
 #[test]
-fn a_last_one_that_works_is_told_as_busy() {
+fn a_busy_process_at_the_end_is_reported_as_busy() {
     let node = ledger().with(|n| (n.busiest[1].runnable_of_10, n.busiest[1].reductions) = (10, 900_000));
     let period = with(&node, &[("lists:keysort/2 journal:sort/1", 6), ("journal:merge/2", 2)], &[]);
     let waits = found(&period, "BT053");
     assert!(
-        waits.title.ends_with(
-            "for journal (<0.78.0>), which is busy (lists:keysort/2, called by journal:sort/1, in 6 of 8 samples)"
+        waits.detail.ends_with(
+            "for journal (<0.78.0>); journal is busy (lists:keysort/2, called by journal:sort/1, in 6 of 8 samples)"
         ),
         "{}",
-        waits.title
+        waits.detail
     );
     assert_eq!(entries(&waits)[0], "code.cheaper_callback");
     // Now here, now there, and always for the same function of its own.
@@ -132,32 +134,32 @@ fn a_last_one_that_works_is_told_as_busy() {
         &[("lists:merge/2 journal:sort/1", 2), ("lists:split/2 journal:sort/1", 2), ("journal:sort/1", 1)],
         &[],
     );
-    let told = found(&spread, "BT053").title;
-    assert!(told.ends_with(", which is busy (journal:sort/1)"), "{told}");
+    let detail = found(&spread, "BT053").detail;
+    assert!(detail.ends_with("; journal is busy (journal:sort/1)"), "{detail}");
     // That it is busy is what they wait for.
     let serial = found(&period, "BT005");
     assert_eq!(serial.follows.as_ref().map(|cause| cause.code.0), Some("BT053"), "{serial:#?}");
 }
 
 #[test]
-fn nothing_is_told_of_an_end_that_is_not_known() {
+fn an_unknown_end_is_not_named() {
     // It does one thing among others.
     let mixed = [("prim_file:pread_nif/3 journal:find/2", 2), ("journal:find/2", 4), ("journal:sum/2", 4)];
     let found = |period: &Period| found(period, "BT053");
-    let told = found(&with(&ledger(), &mixed, &[])).title;
-    assert!(told.ends_with("called by ledger:book/2; journal (<0.78.0>) is at work"), "{told}");
+    let detail = found(&with(&ledger(), &mixed, &[])).detail;
+    assert!(detail.ends_with("called by ledger:book/2; journal is at work"), "{detail}");
     // Nor of one who waits now for this one, now for that one.
     let node = ledger().with(|n| {
         let other = StandRow { on: vec![("<0.9.0>".to_owned(), 1)], ..n.stands[2].clone() };
         n.stands.push(other);
     });
     let sync = [("prim_file:sync_nif/2 prim_file:sync/1 journal:append/2", 8)];
-    let told = found(&with(&node, &sync, &[])).title;
-    assert!(!told.contains("synced"), "{told}");
+    let detail = found(&with(&node, &sync, &[])).detail;
+    assert!(!detail.contains("synced"), "{detail}");
 }
 
 #[test]
-fn what_otp_is_asked_for_is_told_as_such() {
+fn a_process_of_otp_at_the_end_has_its_own_advice() {
     // The sync of a disk_log: what is told is what to do instead, and nobody is told to split it.
     let node = ledger().with(|n| {
         n.busiest[1].row.name = None;
@@ -167,13 +169,13 @@ fn what_otp_is_asked_for_is_told_as_such() {
     let period = with(&node, &[("prim_file:sync_nif/2 prim_file:sync/1 disk_log_1:sync/2", 8)], &[]);
     let waits = found(&period, "BT053");
     assert!(
-        waits.title.contains("for disk_log:init/2 (<0.78.0>), which waits for data to be synced"),
+        waits.detail.contains("for disk_log:init/2 (<0.78.0>); disk_log:init/2 waits for data to be synced"),
         "{}",
-        waits.title
+        waits.detail
     );
     assert_eq!(entries(&waits)[..2], ["code.around_the_server", "code.more_in_flight"]);
     let serial = found(&period, "BT005");
-    assert!(serial.title.contains("it waits for data to be synced to disk"), "{}", serial.title);
+    assert!(serial.detail.contains("waits for data to be synced to disk"), "{}", serial.detail);
     assert!(!entries(&serial).contains(&"code.split_process"), "{serial:#?}");
     let Outcome::Healthy(text) = outcome(&period, "BT074") else { panic!("BT074") };
     let waits = "; but disk_log:init/2 (<0.78.0>) waits for data to be synced to disk in 8 of 8 samples";
@@ -181,7 +183,7 @@ fn what_otp_is_asked_for_is_told_as_such() {
 }
 
 #[test]
-fn a_server_by_itself_is_told_to_be_in_the_disks_hands() {
+fn a_server_that_waits_for_the_disk_is_reported_so() {
     let node = ledger().with(|n| {
         n.stands[1].on = vec![(LAST.to_owned(), 30)];
         n.stands.remove(2);
@@ -191,9 +193,9 @@ fn a_server_by_itself_is_told_to_be_in_the_disks_hands() {
     let serial = found(&period, "BT005");
     assert!(serial.level >= Level::Warning, "{serial:#?}");
     assert!(
-        serial.title.ends_with("it waits for data to be synced to disk (prim_file:sync_nif/2, called by journal:append/2, in 8 of 8 samples)"),
+        serial.detail.ends_with("waits for data to be synced to disk (prim_file:sync_nif/2, called by journal:append/2, in 8 of 8 samples)"),
         "{}",
-        serial.title
+        serial.detail
     );
     assert_eq!(entries(&serial), ["code.more_in_flight", "code.split_process"]);
     assert!(matches!(serial.subject, Some(Subject::Process { .. })));

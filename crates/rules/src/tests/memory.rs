@@ -241,7 +241,7 @@ fn a_full_super_carrier_says_what_comes_next() {
         })
     };
     let found = finding(&full(r#"["-MMscs","64"]"#), "BT028");
-    assert!(found.title.contains("come from malloc"), "{}", found.title);
+    assert!(found.detail.contains("come from malloc"), "{}", found.detail);
     assert_eq!(entries(&found), ["+MMscs", "+MMsco"]);
     let capped = finding(&full(r#"["-MMscs","64","-Musac","false"]"#), "BT028");
     assert_eq!(capped.level, Level::Critical, "{}", capped.title);

@@ -196,9 +196,10 @@ fn new_processes_that_grow_step_by_step_are_told_with_the_heap_to_set() {
     assert_healthy(&requests().with(|n| (n.processes, n.collections.0) = ((238_000, 0), 600)), "BT047");
     let half = finding(&requests().with(|n| n.processes = (131_072, 0)), "BT047");
     assert!(
-        half.title.contains("each of 100 new processes a second is collected 18 times"),
-        "{}",
-        half.title
+        half.title.contains("need 18 GCs each") && half.detail.starts_with("100 started/s"),
+        "{}: {}",
+        half.title,
+        half.detail
     );
     assert_healthy(&requests().with(|n| n.collections.0 = 200_000), "BT047");
     assert_healthy(&requests().with(|n| n.gc = 0.01), "BT047");
@@ -312,7 +313,7 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_told() {
     assert_healthy(&bound().with(|n| n.voluntary_switches = 20_000), "BT049");
     // A little waiting is told as such.
     let little = finding(&bound().with(|n| (n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.07, 20)), "BT049");
-    assert!(little.level == Level::Notice && little.title.contains("beside idle CPUs"), "{}", little.title);
+    assert!(little.level == Level::Notice && little.title.contains("that others use"), "{}", little.title);
     // What the quota stops waits, bound or not; and idle CPUs may be none of those that the VM may use.
     let throttled = bound().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(500), 5, 0.8));
     assert!(finding(&throttled, "BT049").title.contains("not the VM's alone"));

@@ -35,12 +35,10 @@ fn a_pool_that_has_none_left_is_found_and_named() {
         (found.level, found.subject_text().as_deref()),
         (Level::Warning, Some("shop_pool (<0.77.0>)"))
     );
-    assert_eq!(found.title, "about 120 processes wait for shop_pool (<0.77.0>), which has none left to give");
+    assert_eq!(found.title, "About 120 processes wait for shop_pool, an exhausted pool");
+    assert!(found.detail.starts_with("<0.77.0>; callers wait in shop:buy/2; "), "{}", found.detail);
     assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight", "code.back_pressure"]);
-    assert!(
-        found.cost().is_some()
-            && found.cost() == value(&found, "waiting for it at a time").map(Cost::Waiting)
-    );
+    assert!(found.cost().is_some() && found.cost() == value(&found, "processes waiting").map(Cost::Waiting));
     let texts: Vec<_> = found.evidence.iter().filter_map(|evidence| evidence.text.as_deref()).collect();
     assert!(texts.contains(&"shop:buy/2") && texts.contains(&"poolboy:checkout/3"), "{texts:?}");
 }
@@ -64,12 +62,11 @@ fn one_that_waits_itself_is_told_with_what_it_waits_for() {
     });
     let found = finding(&node, "BT053");
     assert_eq!(found.level, Level::Warning);
+    assert_eq!(found.title, "About 120 processes wait for shop_pool, blocked by other@host");
     assert!(
-        found
-            .title
-            .ends_with("which itself waits for other@host in gen:do_call/4, called by shop_pool:ask/1"),
+        found.detail.ends_with("it waits for other@host in gen:do_call/4, called by shop_pool:ask/1"),
         "{}",
-        found.title
+        found.detail
     );
 }
 
@@ -82,10 +79,8 @@ fn several_that_are_alike_are_one_finding() {
         n.stands.push(held("<0.78.0>", "waiting", &["prim_inet:recv0/3"]));
     });
     let found = finding(&node, "BT053");
-    assert_eq!(
-        found.title,
-        "about 120 processes wait for 2 processes like shop_pool (<0.77.0>), which themselves wait in prim_inet:recv0/3"
-    );
+    assert_eq!(found.title, "About 120 processes wait for 2 processes like shop_pool, itself waiting");
+    assert!(found.detail.ends_with("they wait in prim_inet:recv0/3"), "{}", found.detail);
     // Replicas of a service are no reason to tell them apart.
     let connected = node.with(|n| {
         n.stands[2].on = vec![("10.0.0.7:5432".to_owned(), 1)];
@@ -93,9 +88,9 @@ fn several_that_are_alike_are_one_finding() {
     });
     let found = finding(&connected, "BT053");
     assert!(
-        found.title.ends_with("which themselves wait for 10.0.0.7:5432 and 1 more in prim_inet:recv0/3"),
+        found.detail.ends_with("they wait for 10.0.0.7:5432 and 1 more in prim_inet:recv0/3"),
         "{}",
-        found.title
+        found.detail
     );
 }
 
@@ -119,9 +114,9 @@ fn the_service_behind_whom_they_wait_for_is_named() {
     });
     let found = finding(&asks, "BT053");
     assert!(
-        found.title.ends_with("which itself waits for other@::1 in gen:do_call/4, called by shop_pool:ask/1"),
+        found.detail.ends_with("it waits for other@::1 in gen:do_call/4, called by shop_pool:ask/1"),
         "{}",
-        found.title
+        found.detail
     );
 }
 
@@ -156,12 +151,12 @@ fn calls_of_other_nodes_are_told_though_none_is_monitored() {
     let found = finding(&node, "BT053");
     assert_eq!(
         (found.level, found.title.as_str()),
-        (Level::Notice, "about 120 processes wait for an answer by erpc, another node")
+        (Level::Notice, "About 120 processes wait for an answer by erpc")
     );
-    assert!(found.remedies[0].change.starts_with("look at that node"), "{:?}", found.remedies);
+    assert!(found.remedies[0].change.starts_with("check that node"), "{:?}", found.remedies);
     // Those of a node that is monitored are of that one.
     let told = node.with(|n| n.stands[1].on = vec![("other@host".to_owned(), 30)]);
-    assert!(finding(&told, "BT053").title.ends_with("wait for other@host, another node"));
+    assert!(finding(&told, "BT053").title.ends_with("wait for node other@host"));
 }
 
 #[test]
@@ -188,7 +183,7 @@ fn requests_of_callers_that_have_given_up_are_told() {
     let told = |queued| {
         let found = finding(&with(queued), "BT053");
         let first = entries(&found)[0].to_owned();
-        (value(&found, "requests beyond those of who still waits"), first)
+        (value(&found, "requests without a waiting caller"), first)
     };
     // 120 processes wait.
     assert_eq!(told(300), (Some(180.0), "code.back_pressure".to_owned()));
@@ -288,11 +283,11 @@ fn who_has_got_what_others_wait_for_is_told() {
     let found = finding(&node, "BT053");
     assert_eq!(found.level, Level::Warning);
     assert!(
-        found.title.ends_with(
-            "which has none left to give; holders are in prim_inet:recv0/3, called by shop_post:label/1"
+        found.detail.ends_with(
+            "it has none left to give; holders are in prim_inet:recv0/3, called by shop_post:label/1"
         ),
         "{}",
-        found.title
+        found.detail
     );
     assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight", "code.back_pressure"]);
     // One is too few to say so of all.
@@ -312,7 +307,7 @@ fn one_that_waits_in_a_callback_of_its_own_waits_itself() {
         pool(&["gen:do_call/4", "shop:login/2"]).with(|n| n.stands[2] = held(POOL, "waiting", &callback));
     let found = finding(&node, "BT053");
     assert_eq!(found.level, Level::Warning);
-    assert!(found.title.ends_with("which itself waits in shop_auth:handle_call/3"), "{}", found.title);
+    assert!(found.detail.ends_with("it waits in shop_auth:handle_call/3"), "{}", found.detail);
 }
 
 /// Thirty of a hundred stand so.
@@ -387,11 +382,8 @@ fn processes_that_wait_for_each_other_are_told_as_a_circle() {
     });
     let found = finding(&circle, "BT053");
     assert_eq!(found.level, Level::Critical);
-    assert!(
-        found.title.ends_with("a deadlock: shop_pool (<0.77.0>), prices (<0.78.0>) wait for each other"),
-        "{}",
-        found.title
-    );
+    assert_eq!(found.title, "Deadlock: shop_pool and prices wait for each other");
+    assert!(found.detail.contains("shop_pool (<0.77.0>), prices (<0.78.0>)"), "{}", found.detail);
     assert_eq!(entries(&found), ["code.no_circular_calls"]);
     // A chain that ends at one which works, or at one that monitors several, is none.
     let chain = circle.clone().with(|n| n.stands[3] = held(prices, "running", &[]));
