@@ -269,7 +269,8 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
     .but_if(bag.is_some(), "a bag with few objects per key is as fast as a set")
     .fix(bag.and_then(|bag| lock_suspects::keyed(period, bag)))
     .fix(on_disk.as_ref().and_then(Last::advice).and_then(|(entry, change, why)| {
-        remedy::of(period, entry, &change, why, "throughput under the same load, and its queue length")
+        let prove = "throughput under the same load, and its queue length";
+        remedy::of(period, entry, &change, why, prove)
     }))
     .fix_if(is_own && bag.is_none(), || {
         remedy::of(

@@ -1,6 +1,8 @@
 //! BT053: processes wait for one that does not answer: an exhausted pool, or a process that waits itself.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Signal, Subject, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Signal, Subject, Unit, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -202,13 +204,15 @@ struct Reason {
 }
 
 impl Reason {
-    fn of(hold: &Hold<'_>, chain: &[&beamtune_model::ProcessUse], last: Option<&Last<'_>>) -> Reason {
+    fn of(hold: &Hold<'_>, chain: &[&ProcessUse], last: Option<&Last<'_>>) -> Reason {
         let count = text::counted(hold.waiting.round(), "process", "processes");
         let verb = if hold.waiting.round() == 1.0 { "waits" } else { "wait" };
         let waiting = format!("About {count} {verb} for");
         let name = short(&hold.title);
-        let (it_waits, it_has) =
-            if hold.is_one { ("it waits", "it has") } else { ("they wait", "they have") };
+        let (itself, it_waits, it_has) = match hold.is_one {
+            true => ("itself", "it waits", "it has"),
+            false => ("themselves", "they wait", "they have"),
+        };
         // The end of the chain is what can be fixed.
         if let (Some(last), Some(end)) = (last, chain.last()) {
             let titles: Vec<String> = chain.iter().map(|process| process.title()).collect();
@@ -237,7 +241,7 @@ impl Reason {
                     detail: format!("{it_waits} for {whom} in {at}"),
                 },
                 None => Reason {
-                    title: format!("{waiting} {name}, itself waiting"),
+                    title: format!("{waiting} {name}, {itself} waiting"),
                     detail: format!("{it_waits} in {at}"),
                 },
             };

@@ -79,7 +79,7 @@ fn several_that_are_alike_are_one_finding() {
         n.stands.push(held("<0.78.0>", "waiting", &["prim_inet:recv0/3"]));
     });
     let found = finding(&node, "BT053");
-    assert_eq!(found.title, "About 120 processes wait for 2 processes like shop_pool, itself waiting");
+    assert_eq!(found.title, "About 120 processes wait for 2 processes like shop_pool, themselves waiting");
     assert!(found.detail.ends_with("they wait in prim_inet:recv0/3"), "{}", found.detail);
     // Replicas of a service are no reason to tell them apart.
     let connected = node.with(|n| {
@@ -324,7 +324,10 @@ fn who_waits_for_a_lock_of_global_or_mnesia_is_told_with_who_has_it() {
         ["global:random_sleep/1", "global:set_lock/4", "global:trans/4", "seats:reserve/2", "seats:client/0"];
     let found = finding(&thirty(&global), "BT066");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("global:trans")));
-    assert_eq!(found.title, "about 120 processes wait for a global:trans lock, requested by seats:reserve/2");
+    assert_eq!(
+        found.title,
+        "about 120 processes wait for a global:trans lock, requested by seats:reserve/2"
+    );
     assert_eq!(entries(&found), ["code.shorter_hold"]);
 
     let restarts = ["timer:sleep/1", "mnesia_tm:restart/9", "bills:pay/1", "bills:client/0"];
