@@ -100,7 +100,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 period,
                 "+MMrmcbf",
                 LOOSER_FIT,
-                "uses cached segments that are up to twice as much too large; by default (20 %, 4 MB) they are cut, and hardly any block fits the rest",
+                "a cached segment may then be twice as much too large; by default (20 %, 4 MB) it is cut, and hardly any block fits the rest",
                 prove,
             )
         })

@@ -18,7 +18,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT041"),
     name: "selective-receive",
     question: "Does a process spend its time searching its own message queue?",
-    confirm: "call process_info(Pid, current_stacktrace) several times: the same receive each time; with an empty queue the same work is fast",
+    confirm: "call process_info(Pid, current_stacktrace) several times: the same receive each time; with an empty queue the work is fast",
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
     account: Account::CpuUsed,
     judge,
@@ -40,9 +40,9 @@ const LENGTH: Threshold = Threshold::new(
 /// Share of samples in which the process must be running or runnable.
 const MIN_RUNNABLE: f64 = 0.85;
 
-/// Range of reductions per second of CPU time in which they may be those of a search, one per message. Measured: 80 to 130 million in queues of
-/// 1,000 to 1,000,000 messages on a host with other load (OTP 25 and 29), 200 to 300 million on a quiet one (OTP 23 to 29). In other work each
-/// reduction is a function call and takes longer (20 to 60 million a second) …
+/// Range of reductions per second of CPU time in which they may be those of a search, one per message. Measured: 80 to 130 million in
+/// queues of 1,000 to 1,000,000 messages on a host with other load (OTP 25 and 29), 200 to 300 million on a quiet one (OTP 23 to 29). In
+/// other work each reduction is a function call and takes longer (20 to 60 million a second) …
 const MIN_SEARCH_REDUCTIONS_PER_S: f64 = 65e6;
 /// … except in a loop that does nothing else: 440 to 530 million a second (measured on OTP 25 and 29).
 const MAX_SEARCH_REDUCTIONS_PER_S: f64 = 400e6;
@@ -183,8 +183,8 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, search: &Searc
         remedy::of(
             period,
             "code.no_selective_receive",
-            "receive messages in the order of arrival, in one receive, and keep early ones in the state; use a flag in ETS, persistent_term \
-             or atomics for \"stop\" and \"cancel\"",
+            "receive messages in the order of arrival, in one receive, and keep early ones in the state; use a flag in ETS, \
+             persistent_term or atomics for \"stop\" and \"cancel\"",
             "each receive that does not match scans the whole queue",
             "messages handled per second with a long queue, and reductions per message",
         )

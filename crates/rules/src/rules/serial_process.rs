@@ -59,7 +59,8 @@ const MAX_FINDINGS: usize = 2;
 /// Less garbage collection, in cores, explains nothing (judgement).
 const MIN_GC_CORES: f64 = 0.1;
 
-/// With this many queued messages, process_info(Pid, memory) takes the process about a millisecond (measured: 0.02 µs per message, OTP 23 to 29).
+/// With this many queued messages, process_info(Pid, memory) takes the process about a millisecond (measured: 0.02 µs per message, OTP 23
+/// to 29).
 const SLOW_MEMORY_INFO_MESSAGES: f64 = 50_000.0;
 
 /// This many callers are far more than those that always wait on a busy node (judgement: 10 times the callers of a finding).
@@ -124,9 +125,9 @@ impl<'a> Server<'a> {
         }
         let busy = f64::from(process.runnable) / f64::from(process.judged);
         let idle = active.shares.len() as f64 - active.cores();
-        // With all schedulers busy the node is short of CPU, not of parallelism. With none busy the process is "running" on a dirty scheduler,
-        // waiting for a disk, which matters if callers wait for it. A busy process alone may be a single job: only processes that wait make it
-        // a bottleneck.
+        // With all schedulers busy the node is short of CPU, not of parallelism. With none busy the process is "running" on a dirty
+        // scheduler, waiting for a disk, which matters if callers wait for it. A busy process alone may be a single job: only processes
+        // that wait make it a bottleneck.
         let has_queue = active.cores() >= MIN_ACTIVE_CORES && view::mean_queue(process) >= 1.0;
         // With this many callers it is the bottleneck, whatever else the node does.
         let is_awaited = callers.is_some_and(|hold| hold.is_behind() && hold.waiting >= BLOCKING_CALLERS);
@@ -257,8 +258,8 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
         remedy::of(
             period,
             "code.ask_from_outside",
-            "ask this process for message_queue_len only, and rarely, or keep a counter: it answers memory and most other items itself, and for \
-             memory it scans its whole queue",
+            "ask this process for message_queue_len only, and rarely, or keep a counter: it answers memory and most other items itself, \
+             and for memory it scans its whole queue",
             "the time for these answers is lost for its messages",
             "messages handled per second under the same load, without the questions",
         )

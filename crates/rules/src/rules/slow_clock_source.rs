@@ -72,8 +72,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .fix(remedy::of(
             period,
             "host.clock_source",
-            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource, if available_clocksource lists it (guests: kvm-clock, or \
-             tsc on newer machine types)",
+            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource, if available_clocksource lists it (guests: \
+             kvm-clock, or tsc on newer machine types)",
             "it is read in user space, in tens of nanoseconds",
             "system CPU time, and CPU per request, under the same load",
         )),

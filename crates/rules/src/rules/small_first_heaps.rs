@@ -121,7 +121,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
             .but_if(
                 period.facts.number(facts::FULLSWEEP_AFTER).is_some_and(|after| after < 100),
-                "fullsweep_after is low, so many GCs copy everything: try the default (65535) first",
+                "fullsweep_after is low, so each GC copies everything: try the default (65535) first",
             );
     let words = words.round();
     Ok(Judgement::found(

@@ -111,8 +111,8 @@ fn describe(period: &Period, severity: f64, rate: f64, share: f64, cores: f64) -
         .fix(remedy::of(
             period,
             "code.fewer_processes",
-            "do small pieces in place (lists:map instead of a process per element, Enum.map instead of Task.async_stream), hundreds of pieces \
-             per process, or use a fixed number of workers",
+            "do small pieces in place (lists:map instead of a process per element, Enum.map instead of Task.async_stream), hundreds of \
+             pieces per process, or use a fixed number of workers",
             "a piece takes less CPU than its process",
             "CPU per request under the same load, and vm.spawned",
         ))

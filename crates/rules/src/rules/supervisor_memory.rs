@@ -17,7 +17,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT080"),
     name: "supervisor-memory",
     question: "Does a supervisor hold specifications of children that have ended?",
-    confirm: "call supervisor:count_children(Supervisor): specs far above active, and growing; if they are equal, it holds large start arguments",
+    confirm: "call supervisor:count_children(Sup): specs far above active, and growing; if they are equal, it holds large start arguments",
     needs: &[&metrics::RSS, &metrics::PROCESS_COUNT],
     account: Account::Memory,
     confidence: beamtune_model::Confidence::Inferred,
@@ -107,8 +107,8 @@ fn describe(period: &Period, process: &ProcessUse, row: &ProcessRow, processes: 
             remedy::of(
                 period,
                 "code.temporary_children",
-                "restart => temporary for children that end normally, simple_one_for_one for many of a kind, or supervisor:delete_child(Sup, Id) \
-                 after each end",
+                "restart => temporary for children that end normally, simple_one_for_one for many of a kind, or \
+                 supervisor:delete_child(Sup, Id) after each end",
                 "the specification of a permanent or transient child stays when it ends normally, with its start arguments",
                 "supervisor:count_children(Sup): specs stay near active",
             )

@@ -63,8 +63,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .of(period)
         .severity(faults)
         .map(|severity| if is_swapped || is_pressed { severity } else { severity.min(MINOR) });
-    // Swapped pages that nothing touches cost nothing yet. An idle node is no worse for them, unless memory is short, or nearly all of its memory
-    // has to come back one day.
+    // Swapped pages that nothing touches cost nothing yet. An idle node is no worse for them, unless memory is short, or nearly all of its
+    // memory has to come back one day.
     let is_risk = by_faults.is_some() || is_pressed || share >= SWAPPED.of(period).critical;
     let by_share = SWAPPED
         .of(period)
@@ -125,7 +125,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 remedy::of(
                     period,
                     "host.swap",
-                    "keep the VM out of swap (systemd: MemorySwapMax=0; Docker: --memory-swap as large as --memory), with enough memory for its peak",
+                    "keep the VM out of swap (systemd: MemorySwapMax=0; Docker: --memory-swap as large as --memory), with memory for its peak",
                     "GC touches the whole heap, so swapped pages come back one disk access at a time",
                     "VmSwap in /proc/PID/status falls to 0, and major page faults with it",
                 )

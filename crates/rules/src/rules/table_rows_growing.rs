@@ -433,12 +433,13 @@ fn new_processes_per_s(period: &Period, table: &Growing<'_>) -> Option<f64> {
 fn delete_at_end(period: &Period, table: &Growing<'_>) -> Option<Remedy> {
     let change = match table.is_of_mnesia() {
         true => format!(
-            "monitor each process with a record in {0} from one process, and call mnesia:dirty_delete({0}, Key) at 'DOWN'; or sweep records whose \
-             process is not alive",
+            "monitor each process with a record in {0} from one process, and call mnesia:dirty_delete({0}, Key) at 'DOWN'; or sweep \
+             records whose process is not alive",
             table.name()
         ),
         false => format!(
-            "monitor the process when its object is inserted into {}, and delete the object at 'DOWN'; or sweep objects whose process is not alive",
+            "monitor the process when its object is inserted into {}, and delete the object at 'DOWN'; or sweep objects whose process \
+             is not alive",
             table.name()
         ),
     };
@@ -446,8 +447,8 @@ fn delete_at_end(period: &Period, table: &Growing<'_>) -> Option<Remedy> {
         period,
         "code.delete_rows_of_ended",
         &change,
-        "terminate/2 does not run when a process is killed, or ends by a signal that it does not trap, and code at its end is not reached after \
-         a crash",
+        "terminate/2 does not run when a process is killed, or ends by a signal that it does not trap, and code at its end is not \
+         reached after a crash",
         PROVE,
     )
 }
@@ -458,8 +459,8 @@ fn limit(period: &Period, table: &Growing<'_>) -> Option<Remedy> {
     } else if table.is_of_kind("ordered_set") {
         "delete from its old end (ets:first/1 and ets:delete/2 while the key is too old), or limit the number of objects"
     } else if table.is_of_kind("duplicate_bag") || table.is_of_kind("bag") {
-        "use a set, if one object per key is meant: a bag keeps the earlier ones; else delete old objects (ets:select_delete/2), or use a new \
-         table for each period of time"
+        "use a set, if one object per key is meant: a bag keeps the earlier ones; else delete old objects (ets:select_delete/2), or \
+         use a new table for each period of time"
     } else {
         "delete old objects by a timestamp (ets:select_delete/2), limit their number, or use a new table for each period of time"
     };

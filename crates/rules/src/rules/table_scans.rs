@@ -1,8 +1,8 @@
 //! BT058: processes search whole ETS tables.
 //!
-//! A search by anything but the key, or by a pattern whose key is not bound, visits all objects of a table, which is fast only while the table
-//! is small. The VM interrupts such a search every thousand objects, so samples of a searching process show it there, and its stack names
-//! the caller. Searches by many processes, none of which does much, show in random samples of running processes.
+//! A search by anything but the key, or by a pattern whose key is not bound, visits all objects of a table, which is fast only while the
+//! table is small. The VM interrupts such a search every thousand objects, so samples of a searching process show it there, and its stack
+//! names the caller. Searches by many processes, none of which does much, show in random samples of running processes.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Subject, TableRow,
@@ -253,8 +253,8 @@ fn with_advice(
             remedy::of(
                 period,
                 "code.table_index",
-                "add a second table from the searched value to the key (written together with the first), or begin the key of an ordered_set with \
-                 that value; for counts use counters or ets:info(T, size)",
+                "add a second table from the searched value to the key (written together with the first), or begin the key of an \
+                 ordered_set with that value; for counts use counters or ets:info(T, size)",
                 "a lookup by key takes a microsecond at any size; in an ordered_set only the part below a bound prefix of the key is visited",
                 "reductions and CPU per request stay the same with twice as many objects",
             )

@@ -156,7 +156,7 @@ impl<'a> Trace<'a> {
             .detail(format!("tracer {subject}"))
             .detail(traced)
             .detail(format!("flags {}", self.flags.join(", ")))
-            // Whoever runs a profiler knows what it costs.
+            // A profiler is run on purpose.
             .minor_if(profiler.is_some())
             .about(subject)
             .costs(waiting.or(cores))

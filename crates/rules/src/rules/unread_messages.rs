@@ -132,8 +132,8 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, staying: f64) 
         remedy::of(
             period,
             "code.receive_all",
-            "add a last clause to its loop that logs or drops unexpected messages: late replies, 'DOWN' and 'EXIT' messages, replies of a port \
-             that is closed",
+            "add a last clause to its loop that logs or drops unexpected messages: late replies, 'DOWN' and 'EXIT' messages, replies of \
+             a port that is closed",
             "a message that no clause matches stays as long as the process lives",
             "queue length: 0 in most samples",
         )
@@ -142,7 +142,7 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, staying: f64) 
         remedy::of(
             period,
             "code.call_with_alias",
-            "use monitor(process, P, [{alias, reply_demonitor}]) in calls of your own; gen_server:call does from OTP 24 on, if both sides have it",
+            "use monitor(process, P, [{alias, reply_demonitor}]) in your own calls; gen_server:call does from OTP 24 on both sides",
             "the VM then drops late replies, so they never reach the queue",
             "queue length while the callee is slow",
         )

@@ -218,8 +218,8 @@ fn common(period: &Period, group: &str, draft: Draft) -> Draft {
             remedy::of(
                 period,
                 "code.read_sockets",
-                "call inet:setopts(Socket, [{active, once}]) after each message (or {active, N} on tcp_passive), or loop on gen_tcp:recv/2, in a \
-                 process that does nothing slow between reads",
+                "call inet:setopts(Socket, [{active, once}]) after each message (or {active, N} on tcp_passive), or loop on gen_tcp:recv/2, \
+                 in a process that does nothing slow between reads",
                 "its owner sleeps, waits for another process, or has not asked for more",
                 prove,
             )

@@ -148,8 +148,8 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
     let back_pressure = remedy::of(
         period,
         "code.back_pressure",
-        "refuse at the entry requests that would wait longer than their caller does, and drop those that have (DBConnection pools: queue_target \
-         and queue_interval)",
+        "refuse at the entry requests that would wait longer than their caller does, and drop those that have (DBConnection pools: \
+         queue_target and queue_interval)",
         "gen_server:call/2 and GenServer.call/2 end their caller after 5 s; work after that is done for nobody",
         "call timeouts and throughput under the same load",
     );
@@ -169,8 +169,8 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
             remedy::of(
                 period,
                 "code.more_in_flight",
-                "check that node: is it up (net_adm:ping from another one), overloaded (beamtune doctor there) or far away? Set a timeout for each \
-                 call",
+                "check that node: is it up (net_adm:ping from another one), overloaded (beamtune doctor there) or far away? Set a timeout for \
+                 each call",
                 "a caller waits for a node that does not answer until the connection is given up (net_ticktime, 60 s)",
                 "waiting calls, once that node answers",
             )
@@ -191,7 +191,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
                     "let it reply later without waiting (handle_call with noreply, a process per request), or run several of it"
                 },
                 "the schedulers are idle meanwhile, so no emulator flag helps",
-                "throughput, and number of waiting processes, with twice as many",
+                "throughput, and number of waiting processes, with twice the number",
             )
         })
         .fix(last)
@@ -236,9 +236,9 @@ impl Reason {
         }
         if let Does::Waits { at, .. } = &hold.does {
             return match hold.waits_for() {
-                Some(whom) => Reason {
-                    title: format!("{waiting} {name}, blocked by {}", short(&whom)),
-                    detail: format!("{it_waits} for {whom} in {at}"),
+                Some(target) => Reason {
+                    title: format!("{waiting} {name}, blocked by {}", short(&target)),
+                    detail: format!("{it_waits} for {target} in {at}"),
                 },
                 None => Reason {
                     title: format!("{waiting} {name}, {itself} waiting"),
