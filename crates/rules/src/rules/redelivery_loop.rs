@@ -101,7 +101,7 @@ fn loop_of(period: &Period, queue: &Queue<'_>) -> Option<(f64, Draft)> {
         None => String::new(),
     };
     let title = format!(
-        "Queue {}: {} of {} deliveries/s are redeliveries",
+        "Queue {} redelivers {} of {} messages/s",
         queue.name,
         text::number(redelivered),
         text::number(delivered)

@@ -58,7 +58,7 @@ fn subject(node: &Node, code: &str) -> String {
 }
 
 #[test]
-fn a_redelivery_loop_is_told_with_queue_and_consumer_and_explains_their_garbage() {
+fn a_redelivery_loop_names_queue_and_consumer_and_explains_their_gc() {
     let sick = queue((100, 10), 30, 1, 10, 9_000).with(|n| {
         n.active = 0.5;
         n.gc = 0.3;
@@ -128,7 +128,7 @@ fn change(node: &Node, metric: &'static Metric, value: (i64, i64)) -> Node {
 }
 
 #[test]
-fn messages_that_dead_lettering_brings_back_again_and_again_are_a_loop() {
+fn messages_that_dead_lettering_brings_back_are_a_loop() {
     let sick = retrying(2_000, 2_000, 50).with(|n| {
         (n.active, n.gc, n.total_reductions) = (0.5, 0.3, 1_000_000);
         let labelled = |label: &str| row(|row| row.label = Some(label.to_owned()));

@@ -1,4 +1,4 @@
-//! Chains of processes that wait for each other, and what is at their end.
+//! Chains of processes that wait for each other, and the process at their end.
 
 use beamtune_model::{Finding, Level, Outcome, Period, StandRow, Subject};
 
@@ -8,7 +8,7 @@ use super::{Read, entries, held, outcome, row};
 const FIRST: &str = "<0.77.0>";
 const LAST: &str = "<0.78.0>";
 
-/// Thirty of a hundred wait for a ledger, which calls the process that writes its journal.
+/// Thirty of a hundred sampled processes wait for a ledger, which calls the process that writes its journal.
 fn ledger() -> Node {
     let busy = |pid, name: &str, call: &str| Busy {
         pid,
@@ -38,7 +38,7 @@ fn ledger() -> Node {
     })
 }
 
-/// Its journal was seen running, or waiting, in so many samples in each of these stacks.
+/// The journal was sampled running, or waiting, in these stacks, with their counts.
 fn with(node: &Node, ran: &[(&str, i64)], stood: &[(&str, i64)]) -> Period {
     let mut period = node.period();
     let process = period.processes.iter_mut().find(|process| process.pid == LAST).expect("it");
@@ -69,7 +69,7 @@ fn the_end_of_a_chain_is_named_with_its_own_advice() {
     let check = |ran: &[(&str, i64)], stood: &[(&str, i64)], last: &str, entry: &str| {
         assert_eq!(told(ran, stood), (last.to_owned(), entry.to_owned()));
     };
-    // A sync on a dirty I/O scheduler, which the VM calls running; what else is done to the file takes less.
+    // A sync on a dirty I/O scheduler, which the VM calls running; other file operations take less.
     check(
         &[
             (
@@ -128,7 +128,7 @@ fn a_busy_process_at_the_end_is_reported_as_busy() {
         waits.detail
     );
     assert_eq!(entries(&waits)[0], "code.cheaper_callback");
-    // Now here, now there, and always for the same function of its own.
+    // In different places, always for the same function of the program.
     let spread = with(
         &node,
         &[("lists:merge/2 journal:sort/1", 2), ("lists:split/2 journal:sort/1", 2), ("journal:sort/1", 1)],
@@ -136,7 +136,7 @@ fn a_busy_process_at_the_end_is_reported_as_busy() {
     );
     let detail = found(&spread, "BT053").detail;
     assert!(detail.ends_with("; journal is busy (journal:sort/1)"), "{detail}");
-    // That it is busy is what they wait for.
+    // They wait because it is busy.
     let serial = found(&period, "BT005");
     assert_eq!(serial.follows.as_ref().map(|cause| cause.code.0), Some("BT053"), "{serial:#?}");
 }
@@ -148,7 +148,7 @@ fn an_unknown_end_is_not_named() {
     let found = |period: &Period| found(period, "BT053");
     let detail = found(&with(&ledger(), &mixed, &[])).detail;
     assert!(detail.ends_with("called by ledger:book/2; journal is at work"), "{detail}");
-    // Nor of one who waits now for this one, now for that one.
+    // Nor of a process that waits for different ones.
     let node = ledger().with(|n| {
         let other = StandRow { on: vec![("<0.9.0>".to_owned(), 1)], ..n.stands[2].clone() };
         n.stands.push(other);
@@ -160,7 +160,7 @@ fn an_unknown_end_is_not_named() {
 
 #[test]
 fn a_process_of_otp_at_the_end_has_its_own_advice() {
-    // The sync of a disk_log: what is told is what to do instead, and nobody is told to split it.
+    // The sync of a disk_log: the advice is what to do instead, not to split it.
     let node = ledger().with(|n| {
         n.busiest[1].row.name = None;
         n.busiest[1].row.initial_call = Some("disk_log:init/2".to_owned());

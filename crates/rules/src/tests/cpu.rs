@@ -556,7 +556,7 @@ fn a_process_that_waits_with_messages_queued_is_no_idle_node() {
 }
 
 #[test]
-fn cpus_that_no_scheduler_runs_on_are_found_if_processes_wait() {
+fn cpus_without_a_scheduler_are_found_if_processes_wait() {
     let few = node().with(|n| {
         n.cpus = 8;
         n.active = 0.98;

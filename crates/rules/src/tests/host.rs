@@ -16,7 +16,7 @@ fn with_fact(key: &'static str, value: &str) -> Node {
 }
 
 #[test]
-fn memory_that_was_swapped_out_counts_by_how_often_it_is_missed() {
+fn severity_of_swapped_memory_follows_from_major_faults() {
     let swapped = |megabytes: i64, major_faults: i64| {
         node().with(|n| (n.swapped, n.major_faults) = (megabytes * MB, major_faults))
     };
@@ -40,7 +40,7 @@ fn memory_that_was_swapped_out_counts_by_how_often_it_is_missed() {
 }
 
 #[test]
-fn pages_of_files_are_missed_only_where_memory_is_short() {
+fn faults_of_file_pages_count_under_memory_pressure_only() {
     // Code that is read for the first time.
     let start = node().with(|n| n.major_faults = 300);
     let found = finding(&start, "BT019");
@@ -208,13 +208,13 @@ fn a_clock_is_not_judged_by_a_few_readings() {
 }
 
 #[test]
-fn a_slow_clock_source_counts_by_the_time_in_the_kernel() {
+fn severity_of_a_slow_clock_source_follows_from_system_time() {
     let found = finding(&with_fact(facts::CLOCKSOURCE, "hpet"), "BT022");
     assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["host.clock_source"]));
     let busy = |source| with_fact(facts::CLOCKSOURCE, source).with(|n| n.system = 0.5);
     assert_eq!(finding(&busy("acpi_pm"), "BT022").level, Level::Warning);
     assert!(finding(&busy("acpi_pm"), "BT022").detail.contains("takes a system call"));
-    // Whether it does depends on the hypervisor, which nobody here can ask.
+    // It depends on the hypervisor, which cannot be asked.
     let xen = finding(&busy("xen"), "BT022");
     assert_eq!((xen.level, xen.against.len()), (Level::Warning, 2));
     assert!(

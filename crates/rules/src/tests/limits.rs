@@ -414,7 +414,7 @@ fn an_interpreter_is_found_where_there_is_a_compiler() {
 }
 
 #[test]
-fn an_emulator_for_finding_bugs_is_found() {
+fn a_debug_emulator_is_found() {
     let of = |kind: &str| node().with(|n| n.facts.push((facts::EMU_TYPE, kind.to_owned())));
     let found = finding(&of("debug"), "BT034");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Critical, Some("debug")));

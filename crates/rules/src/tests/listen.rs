@@ -152,7 +152,7 @@ fn queues_that_nobody_could_read_are_not_judged() {
 }
 
 #[test]
-fn datagrams_that_nobody_reads_in_time_are_found() {
+fn dropped_datagrams_are_found() {
     let with = |drops| node().with(|n| n.udp_drops = vec![("0.0.0.0:8125", drops), ("0.0.0.0:53", 0)]);
     let levels = [(50, Level::Critical), (20, Level::Warning), (1, Level::Notice)];
     for (drops, level) in levels {
@@ -174,7 +174,7 @@ fn connected(group: &'static str, followed: &'static [(&'static str, i64, Option
 }
 
 #[test]
-fn connections_that_nobody_reads_are_found_with_how_long_their_bytes_wait() {
+fn unread_connections_are_found_with_their_waiting_time() {
     const C2S: &str = "0.0.0.0:5222";
     let check = |node: &Node, level: Level, begins: &str, fixes: &[&str]| {
         let found = finding(node, "BT079");

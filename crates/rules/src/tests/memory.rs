@@ -268,7 +268,7 @@ fn a_full_super_carrier_says_what_comes_next() {
 }
 
 #[test]
-fn a_cache_of_segments_that_serves_nobody_names_who_asks() {
+fn a_thrashing_segment_cache_names_the_allocator() {
     let thrash = node().with(|n| {
         n.segments = (4_000, 3_000);
         n.system = 0.4;

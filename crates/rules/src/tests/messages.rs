@@ -28,7 +28,7 @@ fn changed(node: Node, change: impl FnOnce(&mut ProcessRow)) -> Node {
 }
 
 #[test]
-fn messages_that_stay_beside_a_receive_are_found() {
+fn messages_that_no_receive_takes_are_found() {
     let stays = queue((5_000, 0), "shop:loop/2", "waiting");
     let found = finding(&stays, "BT040");
     assert!(matches!(found.cost(), Some(Cost::DelaySeconds(delay)) if delay > 0.0), "{:?}", found.cost());
@@ -45,7 +45,7 @@ fn messages_that_stay_beside_a_receive_are_found() {
 }
 
 #[test]
-fn messages_that_are_taken_or_wait_for_the_end_of_a_call_do_not_stay() {
+fn messages_that_are_taken_later_are_not_unread() {
     for healthy in [
         // It grows: BT006's.
         queue((5_000, 1_000), "shop:loop/2", "waiting"),
@@ -73,7 +73,7 @@ fn a_process_that_has_ended_keeps_no_messages() {
 }
 
 #[test]
-fn a_loop_that_takes_everything_and_yet_sleeps_has_missed_its_wake_up() {
+fn a_behaviour_loop_that_sleeps_with_messages_missed_its_wake_up() {
     let sleeps = queue((5_000, 0), "gen_server:loop/7", "waiting");
     let off_heap = changed(sleeps, |row| row.message_queue_data = Some("off_heap".to_owned()));
     let found = finding(&off_heap, "BT040");
@@ -84,7 +84,7 @@ fn a_loop_that_takes_everything_and_yet_sleeps_has_missed_its_wake_up() {
 }
 
 #[test]
-fn who_searches_its_queue_is_told_from_who_works_by_its_reductions() {
+fn reductions_tell_a_search_from_other_work() {
     let searches = |place: &str| {
         queue((8_000, 0), place, "running").with(|n| {
             n.busiest[0].runnable_of_10 = 10;
@@ -470,7 +470,7 @@ fn seen(count: i64, of: i64) -> Vec<SpawnRow> {
 }
 
 #[test]
-fn processes_that_cost_more_than_they_do_are_found() {
+fn a_spawn_storm_is_found() {
     let found = finding(&storm(), "BT039");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.fewer_processes"]));
     assert!(

@@ -56,7 +56,7 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
 }
 
 #[test]
-fn a_backlog_that_others_ask_for_is_told_with_who_asks() {
+fn processes_that_ask_for_the_memory_of_a_backlog_are_counted() {
     let asked = |messages: i64, count: i64| {
         serial().with(|n| {
             n.busiest[0].queue = (messages, 0);
@@ -135,7 +135,7 @@ fn a_queue_that_is_gone_is_not_told_however_long_it_was() {
 }
 
 #[test]
-fn a_serial_process_that_writes_to_a_bag_of_its_own_is_told_so() {
+fn a_serial_process_with_a_bag_is_reported_with_it() {
     let with = |kind: &str, objects: i64, owner: &str| {
         serial().with(|n| {
             n.ets = vec![TableRow {
@@ -542,7 +542,7 @@ fn garbage_collection_is_blamed_on_the_processes_that_are_alike() {
 }
 
 #[test]
-fn of_a_process_of_otp_it_is_told_what_it_is_and_how_to_do_without() {
+fn a_process_of_otp_has_its_own_advice() {
     let named = |name: &str| serial().with(|n| n.busiest[0].row.name = Some(name.to_owned()));
     let found = finding(&named("file_server_2"), "BT005");
     assert_eq!(entries(&found)[0], "code.around_the_server");
@@ -556,7 +556,7 @@ fn of_a_process_of_otp_it_is_told_what_it_is_and_how_to_do_without() {
 }
 
 #[test]
-fn what_is_to_be_profiled_is_the_programs_own_function() {
+fn the_function_to_profile_is_the_programs_own() {
     let check = |stack: &[&str], current: &str, expect: &str| {
         let node = serial().with(|n| {
             n.busiest[0].row.stack = stack.iter().map(|&function| function.to_owned()).collect();

@@ -154,7 +154,7 @@ fn requests() -> Node {
 }
 
 #[test]
-fn new_processes_that_grow_step_by_step_are_told_with_the_heap_to_set() {
+fn small_first_heaps_are_found_with_the_heap_to_set() {
     let found = finding(&requests(), "BT047");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("shop:request/2")));
     assert_eq!(entries(&found), ["process.min_heap_size", "+hms"]);
@@ -337,7 +337,7 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_told() {
 }
 
 #[test]
-fn processes_that_wait_for_one_scheduler_while_another_idles_are_told() {
+fn processes_waiting_for_one_scheduler_are_found() {
     let uneven = |shares: Vec<(f64, i64)>| node().with(|n| n.uneven = shares);
     let found = finding(&uneven(vec![(0.1, 0), (1.0, 7)]), "BT050");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("scheduler 2")));

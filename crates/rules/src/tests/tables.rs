@@ -88,7 +88,7 @@ fn a_bag_with_many_objects_is_named_where_schedulers_wait_for_locks() {
 }
 
 #[test]
-fn a_process_that_searches_a_table_is_found_with_who_asks() {
+fn a_process_that_searches_a_table_is_found_with_its_caller() {
     let found = finding(&searching(600_000), "BT058");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("sessions (<0.77.0>)")));
     assert_eq!(found.title, "sessions searches whole ETS tables: about 0.66 cores");
@@ -129,7 +129,7 @@ fn large_tables_are_named_those_of_the_process_first() {
 }
 
 #[test]
-fn what_takes_little_of_a_large_machine_is_a_notice() {
+fn a_search_with_a_small_share_of_a_large_host_is_a_notice() {
     let on = |cpus: i32, active: f64| {
         let node = searching(600_000).with(|n| {
             (n.schedulers, n.cpus) = (cpus as usize, cpus.into());
@@ -150,7 +150,7 @@ fn what_takes_little_of_a_large_machine_is_a_notice() {
 }
 
 #[test]
-fn what_is_no_search_is_not_told_as_one() {
+fn lookups_and_own_functions_are_no_searches() {
     let at =
         |stack: &[&str]| searching(600_000).with(|n| n.busiest = vec![stands("<0.77.0>", 600_000, stack)]);
     assert_healthy(&at(&["ets:lookup/2", "shop:of_user/1"]), "BT058");
@@ -192,7 +192,7 @@ fn table(name: &str, owner: &str, objects: i64) -> TableRow {
 }
 
 #[test]
-fn a_huge_table_that_has_more_rows_in_each_reading_grows() {
+fn a_huge_table_with_more_objects_in_each_reading_grows() {
     let huge = |rows_per_s| {
         growing_table(rows_per_s, 70_000, None)
             .with(|n| n.series[0] = (&metrics::TABLE_ROWS, "baskets", 400_000, rows_per_s))
@@ -212,7 +212,7 @@ fn found(period: &Period, code: &str) -> Option<Finding> {
 }
 
 #[test]
-fn searches_by_many_processes_are_found_and_what_they_run_follows() {
+fn searches_by_many_processes_are_found_and_hot_code_follows() {
     let search = |stack| sample("desk:serve/1", 30, stack);
     let other = sample("desk:serve/1", 4, "desk:print/1 desk:serve/1");
     let in_mnesia =
@@ -246,7 +246,7 @@ fn searches_by_many_processes_are_found_and_what_they_run_follows() {
 }
 
 #[test]
-fn short_searches_and_few_samples_of_long_ones_are_none() {
+fn short_or_rarely_sampled_searches_do_not_count() {
     let tables = [table("loans", "shop", 50_000)];
     let level = |samples: &[WorkSample], tables: &[TableRow]| {
         found(&spread(samples, tables), "BT058").map(|found| (found.level, found.confidence))
@@ -305,7 +305,7 @@ fn of_kind(kind: &str) -> TableRow {
 }
 
 #[test]
-fn rows_of_processes_that_have_ended_are_a_leak_however_slowly_a_table_grows() {
+fn objects_of_ended_processes_are_a_leak_at_any_rate() {
     let leaks = |ended| growing_table(90, 600_000, Some((metrics::PID_IS_KEY, 100, ended)));
     let found = finding(&leaks(98), "BT084");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("baskets of <0.55.0>")));
@@ -336,7 +336,7 @@ fn rows_of_processes_that_have_ended_are_a_leak_however_slowly_a_table_grows() {
 }
 
 #[test]
-fn a_table_that_grows_for_reasons_unknown_is_a_notice_until_memory_ends() {
+fn unexplained_growth_is_a_notice_until_memory_runs_out() {
     let grows = |sampled| growing_table(500, 3_000_000, sampled);
     let found = finding(&grows(None), "BT084");
     assert_eq!(found.level, Level::Notice);
@@ -380,7 +380,7 @@ fn the_growth_of_memory_follows_from_the_table_that_is_most_of_it() {
 }
 
 #[test]
-fn what_to_do_about_a_table_that_grows_depends_on_its_kind() {
+fn the_remedy_of_a_growing_table_depends_on_its_type() {
     let change = |change: fn(&mut TableRow)| {
         let node = growing_table(500, 3_000_000, None).with(|n| change(&mut n.ets[0]));
         let found = finding(&node, "BT084");
@@ -399,13 +399,13 @@ fn what_to_do_about_a_table_that_grows_depends_on_its_kind() {
 }
 
 #[test]
-fn tables_that_nobody_followed_are_not_healthy() {
+fn tables_that_were_not_watched_are_not_judged() {
     let old = outcome(&node().with(|n| n.without.push(&metrics::TABLES_FOLLOWED)).period(), "BT084");
     assert!(matches!(old, Outcome::NotJudged { .. }), "{old:?}");
 }
 
 #[test]
-fn of_a_products_tables_only_those_count_that_are_not_its_own() {
+fn tables_of_a_product_itself_do_not_count() {
     let ejabberd = |module: Option<&str>, application: Option<&str>| {
         growing_table(90, 600_000, Some((metrics::PID_IS_KEY, 100, 98))).with(|n| {
             n.facts.push((facts::PRODUCT, "ejabberd 23.1".to_owned()));

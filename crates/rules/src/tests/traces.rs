@@ -5,7 +5,7 @@ use beamtune_model::{Level, metrics};
 use super::node::{Busy, Node, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
 
-/// A node on which 5 of 25 processes are traced, for a process that handles the traces.
+/// A node on which 5 of 25 processes are traced, and the tracer.
 fn traced(tracer: Busy, session: &'static str, new: i64) -> Node {
     let entity: &'static str = match session {
         "dbg" => "<0.77.0>\u{1f}dbg",
@@ -30,7 +30,7 @@ fn tracer(runnable_of_10: i64, queue: (i64, i64), call: &str) -> Busy {
 }
 
 #[test]
-fn a_trace_is_as_bad_as_its_tracer_is_busy_or_behind() {
+fn severity_follows_from_share_and_queue_of_the_tracer() {
     let dbg = |runs, queue| traced(tracer(runs, queue, "dbg:tracer_loop/2"), "", 1);
     for (runs, queue, level) in [
         (0, (0, 0), Level::Notice),
@@ -46,7 +46,7 @@ fn a_trace_is_as_bad_as_its_tracer_is_busy_or_behind() {
     let behind = dbg(10, (100_000, 20_000));
     let queue = finding(&behind, "BT006");
     assert_eq!(queue.follows.map(|of| of.code.0), Some("BT076"));
-    // Nobody is traced, and a recording of before that was read.
+    // No trace; and a recording of an earlier version.
     let quiet = node().with(|n| n.series = vec![(&metrics::TRACE_SAMPLED, "", 25, 0)]);
     assert_healthy(&quiet, "BT076");
     let outcome = outcome(&node().with(|n| n.series = Vec::new()).period(), "BT076");
@@ -65,7 +65,7 @@ fn how_a_trace_is_ended_depends_on_tool_and_release() {
     assert_eq!(change("recon_trace:count_tracer/1", "", "25"), "recon_trace:clear()");
     assert!(change("shop:watch/0", "my_debug", "28").starts_with("[trace:session_destroy(S)"));
     assert!(change("shop:watch/0", "", "28").starts_with("erlang:trace(all, false, [all])"));
-    // A function whose name only begins like a tool's.
+    // A module whose name only begins like a tool's.
     assert!(change("dbgate:loop/0", "", "25").starts_with("erlang:trace("));
     let profiler = finding(&traced(tracer(10, (0, 0), "shop:watch/0"), "tprof", 0), "BT076");
     assert_eq!(profiler.level, Level::Notice);

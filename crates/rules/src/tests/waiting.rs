@@ -8,7 +8,7 @@ use crate::signals::known_processes;
 
 const POOL: &str = "<0.77.0>";
 
-/// Thirty of a hundred wait for a pool, which waits for messages, and has none.
+/// Thirty of a hundred sampled processes wait for a pool, which waits for messages and has none.
 fn pool(stack: &[&str]) -> Node {
     node().with(|n| {
         n.processes = (400, 0);
@@ -29,7 +29,7 @@ fn pool(stack: &[&str]) -> Node {
 }
 
 #[test]
-fn a_pool_that_has_none_left_is_found_and_named() {
+fn an_exhausted_pool_is_named() {
     let found = finding(&pool(&["gen:do_call/4", "poolboy:checkout/3", "shop:buy/2"]), "BT053");
     assert_eq!(
         (found.level, found.subject_text().as_deref()),
@@ -44,16 +44,16 @@ fn a_pool_that_has_none_left_is_found_and_named() {
 }
 
 #[test]
-fn who_only_may_wait_for_work_is_worth_a_notice() {
+fn processes_that_may_wait_for_work_are_a_notice() {
     let node = pool(&["gen:do_call/4", "gen_server:call/3", "shop:next_job/1"]);
     assert_eq!(finding(&node, "BT053").level, Level::Notice);
-    // With messages of their own they are wanted elsewhere.
+    // Their own queued messages show that they have other work.
     let wanted = node.with(|n| n.stands[1].queued = 20);
     assert_eq!(finding(&wanted, "BT053").level, Level::Warning);
 }
 
 #[test]
-fn one_that_waits_itself_is_told_with_what_it_waits_for() {
+fn a_process_that_waits_itself_is_reported_with_its_target() {
     let node = pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
         n.stands[2] = StandRow {
             on: vec![("other@host".to_owned(), 1)],
@@ -71,7 +71,7 @@ fn one_that_waits_itself_is_told_with_what_it_waits_for() {
 }
 
 #[test]
-fn several_that_are_alike_are_one_finding() {
+fn processes_of_one_kind_are_one_finding() {
     let node = pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
         n.busiest.push(Busy { pid: "<0.78.0>", ..n.busiest[0].clone() });
         n.stands[1].on = vec![(POOL.to_owned(), 15), ("<0.78.0>".to_owned(), 15)];
@@ -81,7 +81,7 @@ fn several_that_are_alike_are_one_finding() {
     let found = finding(&node, "BT053");
     assert_eq!(found.title, "About 120 processes wait for 2 processes like shop_pool, themselves waiting");
     assert!(found.detail.ends_with("they wait in prim_inet:recv0/3"), "{}", found.detail);
-    // Replicas of a service are no reason to tell them apart.
+    // Connections to different replicas of a service do not separate them.
     let connected = node.with(|n| {
         n.stands[2].on = vec![("10.0.0.7:5432".to_owned(), 1)];
         n.stands[3].on = vec![("10.0.0.8:5432".to_owned(), 1)];
@@ -95,17 +95,20 @@ fn several_that_are_alike_are_one_finding() {
 }
 
 #[test]
-fn the_service_behind_whom_they_wait_for_is_named() {
-    // A client of a database that takes what comes: it has asked, and lets its callers wait.
+fn the_peer_of_the_blocking_process_is_named() {
+    // A database client in its receive loop: it has sent its request, and its callers wait.
     let client = pool(&["gen:do_call/4", "poolboy:checkout/3"])
         .with(|n| n.stands[2].on = vec![("[::1]:5432".to_owned(), 1)]);
     let found = finding(&client, "BT053");
     let evidence = found.evidence.iter().find(|evidence| evidence.what == "connected to");
     assert_eq!(evidence.and_then(|evidence| evidence.text.as_deref()), Some("[::1]:5432"));
     let idle = finding(&client, "BT015");
-    assert!(idle.title.ends_with("cores idle: processes wait for shop_pool"), "{}", idle.title);
-    assert!(idle.detail.contains("connected to [::1]:5432"), "{}", idle.detail);
-    // Who waits for a process is not told to wait for whom it is connected to.
+    assert!(
+        idle.title.ends_with("wait for shop_pool (<0.77.0>), and that is connected to [::1]:5432"),
+        "{}",
+        idle.title
+    );
+    // A process that waits for another one does not wait for its peer.
     let asks = client.with(|n| {
         n.stands[2] = StandRow {
             on: vec![("10.0.0.7:5432".to_owned(), 1), ("other@::1".to_owned(), 1)],
@@ -121,7 +124,7 @@ fn the_service_behind_whom_they_wait_for_is_named() {
 }
 
 #[test]
-fn pairs_that_wait_for_each_other_are_no_pool() {
+fn pairs_of_caller_and_callee_are_no_pool() {
     let node = pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
         let pids = ["<0.81.0>", "<0.82.0>", "<0.83.0>", "<0.84.0>"];
         n.busiest = pids.map(|pid| Busy { pid, ..n.busiest[0].clone() }).to_vec();
@@ -129,14 +132,14 @@ fn pairs_that_wait_for_each_other_are_no_pool() {
         n.stands.extend(pids.map(|pid| held(pid, "waiting", &["gen_server:loop/7"])));
     });
     assert_healthy(&node, "BT053");
-    // Nor do acceptors wait for the supervisor that they monitor.
+    // Acceptors do not wait for the supervisor that they monitor.
     assert_healthy(&pool(&["prim_inet:accept0/3", "inet6_tcp:accept/2", "ranch_acceptor:loop/5"]), "BT053");
-    // Nor is who waits for whatever comes.
+    // Nor is a process that waits for any message.
     assert_healthy(&pool(&["shop_socket:ws_loop/5", "shop_socket:init/1"]), "BT053");
 }
 
 #[test]
-fn who_works_for_those_that_wait_is_another_rules() {
+fn a_busy_server_is_left_to_other_rules() {
     let stack = ["gen:do_call/4", "shop:buy/2"];
     assert_healthy(&pool(&stack).with(|n| n.stands[2].status = "running".to_owned()), "BT053");
     assert_healthy(&pool(&stack).with(|n| n.stands[2].queued = 7), "BT053");
@@ -146,7 +149,7 @@ fn who_works_for_those_that_wait_is_another_rules() {
 }
 
 #[test]
-fn calls_of_other_nodes_are_told_though_none_is_monitored() {
+fn erpc_calls_are_reported_without_monitors() {
     let node = pool(&["erpc:call/5", "shop:sync/1"]).with(|n| n.stands[1].on = Vec::new());
     let found = finding(&node, "BT053");
     assert_eq!(
@@ -154,13 +157,13 @@ fn calls_of_other_nodes_are_told_though_none_is_monitored() {
         (Level::Notice, "About 120 processes wait for an answer by erpc")
     );
     assert!(found.remedies[0].change.starts_with("check that node"), "{:?}", found.remedies);
-    // Those of a node that is monitored are of that one.
+    // With a monitor the node is known.
     let told = node.with(|n| n.stands[1].on = vec![("other@host".to_owned(), 30)]);
     assert!(finding(&told, "BT053").title.ends_with("wait for node other@host"));
 }
 
 #[test]
-fn one_that_has_not_answered_any_look_is_named_by_its_table() {
+fn a_process_that_was_never_inspected_is_named_by_its_table() {
     let node = pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
         n.busiest[0].row.name = None;
         n.busiest[0].row.initial_call = None;
@@ -174,7 +177,7 @@ fn one_that_has_not_answered_any_look_is_named_by_its_table() {
 }
 
 #[test]
-fn requests_of_callers_that_have_given_up_are_told() {
+fn requests_of_callers_that_gave_up_are_counted() {
     let with = |queued: i64| {
         pool(&["gen:do_call/4", "shop:buy/2"]).with(|n| {
             n.stands[2] = StandRow { queued, ..held(POOL, "waiting", &["prim_inet:recv0/3"]) };
@@ -191,7 +194,7 @@ fn requests_of_callers_that_have_given_up_are_told() {
 }
 
 #[test]
-fn a_few_that_wait_are_nothing() {
+fn few_waiting_processes_are_healthy() {
     let taking = ["gen:do_call/4", "poolboy:checkout/3"];
     assert_healthy(&pool(&taking).with(|n| n.stands[1].on = vec![(POOL.to_owned(), 1)]), "BT053");
     assert_healthy(&pool(&taking).with(|n| n.processes = (10, 0)), "BT053");
@@ -269,7 +272,7 @@ fn a_load_that_is_too_weak_is_told_from_work_that_waits() {
 }
 
 #[test]
-fn who_has_got_what_others_wait_for_is_told() {
+fn holders_of_what_others_wait_for_are_reported() {
     // A pool of the program's own, whose name says nothing: 30 wait in it, and 5 are past it.
     let waits = ["gen:do_call/4", "shop_things:with/1", "shop:order/1", "shop:client/0"];
     let has = [
@@ -290,10 +293,10 @@ fn who_has_got_what_others_wait_for_is_told() {
         found.detail
     );
     assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight", "code.back_pressure"]);
-    // One is too few to say so of all.
+    // A single one is too few.
     let one = pool(&waits).with(|n| n.stands.push(stand(1, &has, &[])));
     assert_eq!(finding(&one, "BT053").level, Level::Notice);
-    // Workers that ask for work in their outermost function are past nothing.
+    // Workers that ask for work in their outermost function hold nothing.
     let idle = ["gen:do_call/4", "shop:worker/0", "proc_lib:init_p_do_apply/3"];
     let at_work = ["prim_inet:recv0/3", "shop:job/1", "shop:worker/0", "proc_lib:init_p_do_apply/3"];
     let workers = pool(&idle).with(|n| n.stands.push(stand(5, &at_work, &[])));
@@ -301,7 +304,7 @@ fn who_has_got_what_others_wait_for_is_told() {
 }
 
 #[test]
-fn one_that_waits_in_a_callback_of_its_own_waits_itself() {
+fn a_receive_within_a_callback_counts_as_waiting() {
     let callback = ["shop_auth:handle_call/3", "gen_server:try_handle_call/4", "gen_server:handle_msg/6"];
     let node =
         pool(&["gen:do_call/4", "shop:login/2"]).with(|n| n.stands[2] = held(POOL, "waiting", &callback));
@@ -369,7 +372,7 @@ fn who_waits_for_a_lock_of_global_or_mnesia_is_told_with_who_has_it() {
 }
 
 #[test]
-fn processes_that_wait_for_each_other_are_told_as_a_circle() {
+fn a_deadlock_is_critical() {
     let (stock, prices) = (POOL, "<0.78.0>");
     let calls = ["gen:do_call/4", "shop_stock:handle_call/3", "gen_server:try_handle_call/4"];
     let waits =
@@ -388,7 +391,7 @@ fn processes_that_wait_for_each_other_are_told_as_a_circle() {
     assert_eq!(found.title, "Deadlock: shop_pool and prices wait for each other");
     assert!(found.detail.contains("shop_pool (<0.77.0>), prices (<0.78.0>)"), "{}", found.detail);
     assert_eq!(entries(&found), ["code.no_circular_calls"]);
-    // A chain that ends at one which works, or at one that monitors several, is none.
+    // A chain that ends at a process that works, or that monitors several, is no deadlock.
     let chain = circle.clone().with(|n| n.stands[3] = held(prices, "running", &[]));
     assert_eq!(finding(&chain, "BT053").level, Level::Warning);
     let several = circle.with(|n| n.stands[3].on.push(("<0.9.0>".to_owned(), 1)));
