@@ -191,11 +191,7 @@ dirty_io_sched    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
 ok
 ";
     check(spinning, 0, "notice    Likely busy wait: msacc state other");
-    check(
-        &spinning.replace("8.00%    0.00%   52.00%", "52.00%    0.00%    8.00%"),
-        0,
-        "BT001 schedulers: ",
-    );
+    check(&spinning.replace("8.00%    0.00%   52.00%", "52.00%    0.00%    8.00%"), 0, "BT001 schedulers: ");
     let utilization = |cpu: &str| {
         format!(
             "1> scheduler:utilization(10).\n[{{total,0.5,\"50.0%\"}},\n {{weighted,0.5,\"50.0%\"}},\n {{normal,1,0.1,\"10.0%\"}},\n {{normal,2,0.1,\"10.0%\"}},\n {{cpu,3,{cpu},\"\"}},\n {{cpu,4,{cpu},\"\"}}]\n"

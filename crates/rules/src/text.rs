@@ -71,6 +71,11 @@ pub(crate) fn pid(subject: &Subject) -> &str {
     subject.pid().filter(|_| subject.names().len() > 1).unwrap_or_default()
 }
 
+/// A short time: `35 ms`, `300 ms`, `2.0 s`.
+pub(crate) fn pause(seconds: f64) -> String {
+    if seconds < 0.9995 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
+}
+
 /// What a title calls processes of a kind: `shop_cart:init/1 processes`, `children of shop_sup`, `shop_worker_*`.
 pub(crate) fn processes(kind: &str) -> String {
     match kind.strip_prefix(CHILD_OF) {
@@ -114,6 +119,11 @@ mod tests {
         check(14e6, "14.0 MB");
         check(1.234e9, "1.23 GB");
         check(999_900.0, "1.00 MB");
+    }
+
+    #[test]
+    fn short_times_have_the_unit_that_fits() {
+        assert_eq!([pause(0.0352), pause(0.3), pause(2.04)], ["35 ms", "300 ms", "2.0 s"]);
     }
 
     #[test]

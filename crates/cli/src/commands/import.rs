@@ -221,11 +221,7 @@ ok
         let means =
             "recon_alloc:average_block_sizes(current).\n[{binary_alloc,[{mbcs,900.0},{sbcs,600000.0}]}]\n";
         let finding = found(&format!("{PICTURES}{means}"), "BT045");
-        assert!(
-            finding.title.starts_with("binary_alloc: 200 blocks of 586 kB"),
-            "{}",
-            finding.title
-        );
+        assert!(finding.title.starts_with("binary_alloc: 200 blocks of 586 kB"), "{}", finding.title);
         assert!(finding.against.iter().any(|against| against.contains("flags are unknown")), "{finding:?}");
         let verdict = verdicts(PICTURES).into_iter().find(|(code, _)| *code == "BT045");
         let Some((_, Outcome::NotJudged { next, .. })) = verdict else { panic!("{verdict:?}") };
@@ -296,11 +292,7 @@ ok
     fn collecting_garbage_shows_in_threads_and_in_types_alone() {
         let gc = |text: &str| {
             let finding = found(text, "BT011");
-            finding
-                .evidence
-                .iter()
-                .find(|evidence| evidence.what == "GC time")
-                .and_then(|of| of.value)
+            finding.evidence.iter().find(|evidence| evidence.what == "GC time").and_then(|of| of.value)
         };
         assert_eq!(gc(MSACC), Some(0.8));
         let detail = found(MSACC, "BT011").detail;
@@ -325,18 +317,14 @@ ok
     fn sparse_carriers_are_judged_and_what_helps_is_told_if_the_peak_is_known() {
         let current = format!("recon_alloc:fragmentation(current).\n{SPARSE}");
         let finding = found(&current, "BT024");
+        assert!(finding.detail.contains("whether they were ever fuller is not known"), "{}", finding.detail);
         assert!(
-            finding.detail.contains("whether they were ever fuller is not known"),
-            "{}",
-            finding.detail
-        );
-        assert!(finding.remedies.is_empty() && finding.detail.starts_with("multiblock carriers"), "{finding:?}");
-        let max = SPARSE.replace("90000000}", "880000000}");
-        let finding = found(&format!("{BANNER}{current}recon_alloc:fragmentation(max).\n{max}"), "BT024");
-        assert!(
-            finding.detail.contains("filled by a peak") && !finding.remedies.is_empty(),
+            finding.remedies.is_empty() && finding.detail.starts_with("multiblock carriers"),
             "{finding:?}"
         );
+        let max = SPARSE.replace("90000000}", "880000000}");
+        let finding = found(&format!("{BANNER}{current}recon_alloc:fragmentation(max).\n{max}"), "BT024");
+        assert!(finding.detail.contains("filled by a peak") && !finding.remedies.is_empty(), "{finding:?}");
         let used =
             format!("recon_alloc:fragmentation(current).\n{}", SPARSE.replace("90000000}", "880000000}"));
         assert_eq!(judged(&used), ["BT024"]);

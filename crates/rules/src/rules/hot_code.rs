@@ -163,6 +163,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         row.initial_call.as_deref().map(|call| Signal::RunBy(Subject::kind(call)))
     });
     let started: Vec<Signal> = started.collect();
+    // Nothing known says that it costs too much.
+    let is_own_work = hot.known.is_none() && hot.library.is_none();
     let draft = Draft::new(MINOR, title)
         .detail(&titles)
         .detail(known.unwrap_or_default())
@@ -175,6 +177,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .signals(started)
         .signals(hot.allocates().then_some(Signal::Allocates))
         .signals(is_endless.then_some(Signal::NeverWaits))
+        .signals(is_own_work.then_some(Signal::WhereOnly))
+        .guess_if(is_own_work)
         .because(Evidence::number("share of samples", hot.share(), Unit::Ratio).with_text(of))
         .because_some(hot.at.as_ref().map(|(at, samples)| {
             Evidence::text("current function", format!("{at}, {samples} of {}", hot.samples.0))

@@ -159,9 +159,7 @@ fn a_table_of_whole_binaries_is_healthy() {
     let whole = measured(1_000, [100, 0, 100, 25 * MB, 25 * MB, 25 * MB]);
     let why = healthy_because(&whole, "BT026");
     assert!(
-        why.ends_with(
-            "ETS table carts of <0.55.0> holds 250 MB in whole binaries (1,000 rows, 250 kB each)"
-        ),
+        why.ends_with("ETS table carts of <0.55.0> holds 250 MB in whole binaries (1,000 rows, 250 kB each)"),
         "{why}"
     );
     // All fields of a line are parts of it, and together they are all of it.
@@ -172,7 +170,9 @@ fn a_table_of_whole_binaries_is_healthy() {
         n.kinds = vec![("binary", 50 * MB, 0)];
         n.referred = Some(5 * MB);
     });
-    assert!(healthy_because(&few, "BT026").ends_with("holds 25 MB through sub-binaries, too little to matter"));
+    assert!(
+        healthy_because(&few, "BT026").ends_with("holds 25 MB through sub-binaries, too little to matter")
+    );
     // Where it holds a little of them, the rest is not seen.
     let little = measured(100, [100, 0, 100, 5 * MB, 5 * MB, 5 * MB]);
     let found = finding(&little, "BT026");
@@ -233,10 +233,7 @@ fn receive_buffers_are_told_from_what_tables_keep() {
         })
     };
     let why = healthy_because(&sockets(90 * MB), "BT026");
-    assert!(
-        why.contains("280 MB are receive buffers of 188 passive TCP connections (1.5 MB each)"),
-        "{why}"
-    );
+    assert!(why.contains("280 MB are receive buffers of 188 passive TCP connections (1.5 MB each)"), "{why}");
     let found = finding(&sockets(360 * MB), "BT026");
     assert_eq!((found.level, entries(&found)), (Level::Notice, vec!["socket.buffer"]));
     assert_eq!(found.title, "280 MB of binaries, possibly receive buffers of 188 connections");

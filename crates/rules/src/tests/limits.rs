@@ -257,7 +257,8 @@ fn atoms_that_grow_are_found() {
             }),
             "BT009",
         );
-        let evidence = found.evidence.into_iter().find(|evidence| evidence.what == "prefix of the newest atoms");
+        let evidence =
+            found.evidence.into_iter().find(|evidence| evidence.what == "prefix of the newest atoms");
         (
             found.detail.ends_with("the newest are mostly session:…"),
             evidence.and_then(|evidence| evidence.text),

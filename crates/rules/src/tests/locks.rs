@@ -37,7 +37,11 @@ fn a_table_that_all_write_is_found_with_what_remains_without_it() {
     assert_eq!(finding.level, Level::Critical);
     assert_eq!(finding.subject_text().as_deref(), Some("db_tab of the table carts"));
     assert_eq!(finding.title, "Waits for lock db_tab of the table carts: 1.8 cores");
-    assert!(finding.detail.starts_with("17.50 s waited in 10.00 s, all threads together"), "{}", finding.detail);
+    assert!(
+        finding.detail.starts_with("17.50 s waited in 10.00 s, all threads together"),
+        "{}",
+        finding.detail
+    );
     assert_eq!(entries(&finding), ["ets.write_concurrency", "ets.read_concurrency"]);
     assert!(finding.remedies[0].change.contains("auto} for the table carts"), "{:?}", finding.remedies[0]);
     assert!(text(&finding, "options and owner").contains("owned by <0.55.0>"));

@@ -226,11 +226,7 @@ fn a_log_handler_is_judged_by_its_own_settings() {
          burst_limit_enable => true}), and the same in the configuration"
     );
     let has = |found: &Finding, what: &str| found.evidence.iter().any(|one| one.what == what);
-    assert!(
-        has(&found, "handler settings")
-            && has(&found, "cost per event")
-            && found.against.is_empty()
-    );
+    assert!(has(&found, "handler settings") && has(&found, "cost per event") && found.against.is_empty());
     assert!(!has(&finding(&set(20_000, off, "27"), "BT042"), "cost per event"));
     // A short queue harms nobody, whatever the settings are; nor does a longer one where sync mode begins later.
     assert_healthy(&set(300, off, "25"), "BT042");
@@ -263,8 +259,7 @@ fn a_log_that_is_full_of_ends_is_told_to_be_so() {
         })
     };
     let crashes = finding(&with(&[(20, "gen_server:error_info/8"), (10, "shop:buy/2")]), "BT042");
-    let share =
-        value(&crashes, "callers that log the end of a process").expect("its share");
+    let share = value(&crashes, "callers that log the end of a process").expect("its share");
     assert!((share - 2.0 / 3.0).abs() < 1e-9, "{share}");
     assert_eq!(entries(&crashes)[0], "code.fewer_ends");
     let requests = finding(&with(&[(10, "gen_server:error_info/8"), (20, "shop:buy/2")]), "BT042");
@@ -414,11 +409,7 @@ fn advice_on_a_queue_fits_where_its_process_stands() {
         &["code.back_pressure", "code.more_in_flight"],
         "limit messages in flight",
     );
-    check(
-        "gen_server:loop/7",
-        &["code.back_pressure", "code.split_process"],
-        "make senders wait",
-    );
+    check("gen_server:loop/7", &["code.back_pressure", "code.split_process"], "make senders wait");
     // It works, wherever it was seen.
     let busy = queue((3_000, 500), "gen:do_call/4", "running").with(|n| n.busiest[0].runnable_of_10 = 9);
     assert!(finding(&busy, "BT006").remedies[0].change.starts_with("make senders wait"));
@@ -569,11 +560,7 @@ fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
     let leak = linked(10_000, 200).with(|n| n.block_growth = 200);
     let found = finding(&leak, "BT043");
     assert_eq!(found.level, Level::Notice);
-    assert!(
-        found.title.starts_with("200 more links, monitors and timers in each second"),
-        "{}",
-        found.title
-    );
+    assert!(found.title.starts_with("200 more links, monitors and timers in each second"), "{}", found.title);
     assert_healthy(&leak.clone().with(|n| n.processes = (200, 20)), "BT043");
     assert_healthy(&leak.with(|n| n.block_growth = 20), "BT043");
 }

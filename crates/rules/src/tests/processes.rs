@@ -170,11 +170,7 @@ fn slices_and_collections_that_take_long_are_found_with_their_process() {
     let slow = finding(&happens("long_schedule", 300, "nif (<0.9.0>)"), "BT016");
     assert_eq!((slow.level, slow.subject_text().as_deref()), (Level::Warning, Some("nif (<0.9.0>)")));
     assert_eq!(entries(&slow), ["code.yielding_work"]);
-    assert!(
-        slow.title.starts_with("10 time slices of 50 ms and more, the longest 300 ms"),
-        "{}",
-        slow.title
-    );
+    assert!(slow.title.starts_with("10 time slices of 50 ms and more, the longest 300 ms"), "{}", slow.title);
     assert_eq!(finding(&happens("long_schedule", 2_000, "nif"), "BT016").level, Level::Critical);
     // A single one may be the operating system's.
     let once = happens("long_schedule", 2_000, "nif").with(|n| n.events[0].from = 10);
@@ -666,20 +662,12 @@ fn nodes_that_are_tried_in_vain_are_named() {
     };
     let gone = finding(&tries(20, 2, 0, 0, &[("epmd", 11)]), "BT086");
     assert_eq!((gone.level, gone.subject_text().as_deref()), (Level::Warning, Some("shop@web2")));
-    assert!(
-        gone.title.contains("attempts a second fail to connect to shop@web2: gone"),
-        "{}",
-        gone.title
-    );
+    assert!(gone.title.contains("attempts a second fail to connect to shop@web2: gone"), "{}", gone.title);
     assert!(gone.evidence.iter().any(|evidence| evidence.what == "code that asks to connect"));
     let refuses = finding(&tries(20, 2, 0, 0, &[("epmd", 11), ("handshake", 2)]), "BT086");
     assert!(refuses.title.contains("refused in the handshake"), "{}", refuses.title);
     let incoming = finding(&tries(20, 0, 2, 0, &[]), "BT086");
-    assert!(
-        incoming.title.starts_with("shop@web2 tries to connect to this node 2"),
-        "{}",
-        incoming.title
-    );
+    assert!(incoming.title.starts_with("shop@web2 tries to connect to this node 2"), "{}", incoming.title);
     // It is connected in the end; or it was tried now and then.
     for healthy in [tries(20, 2, 0, 1, &[]), tries(0, 1, 0, 0, &[])] {
         assert_healthy(&healthy, "BT086");

@@ -327,10 +327,7 @@ fn who_waits_for_a_lock_of_global_or_mnesia_is_told_with_who_has_it() {
         ["global:random_sleep/1", "global:set_lock/4", "global:trans/4", "seats:reserve/2", "seats:client/0"];
     let found = finding(&thirty(&global), "BT066");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("global:trans")));
-    assert_eq!(
-        found.title,
-        "about 120 processes wait for a global:trans lock, requested by seats:reserve/2"
-    );
+    assert_eq!(found.title, "about 120 processes wait for a global:trans lock, requested by seats:reserve/2");
     assert_eq!(entries(&found), ["code.shorter_hold"]);
 
     let restarts = ["timer:sleep/1", "mnesia_tm:restart/9", "bills:pay/1", "bills:client/0"];
