@@ -36,7 +36,7 @@ fn connections_that_wait_to_be_accepted_are_found_with_their_port_and_for_how_lo
     assert_eq!((few.level, entries(&few)), (Level::Warning, vec!["code.accept_loop", "code.more_in_flight"]));
     // Who has waited all the time, and nobody came since.
     let stuck = finding(&listening(&[1], Some(128)).with(|n| n.connections = (0, 0)), "BT054");
-    assert!(stuck.level == Level::Critical && stuck.title.contains("each for 10.0 s and more"), "{stuck:#?}");
+    assert!(stuck.level == Level::Critical && stuck.title.contains("waits at least 10.0 s"), "{stuck:#?}");
     // Nobody knows how long, where another program accepts thousands; that it is never empty is worth a notice.
     let other = listening(&[3, 2], None).with(|n| (n.connections, n.foreign_listeners) = ((5_000, 0), 1));
     assert_eq!(finding(&other, "BT054").level, Level::Notice);
