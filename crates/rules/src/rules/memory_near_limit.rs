@@ -1,4 +1,4 @@
-//! BT037: the VM has taken nearly all the memory that it may have: the kernel is about to end it, or RabbitMQ holds up its publishers.
+//! BT037: the VM uses nearly all the memory that it may have. The kernel is about to kill it, or RabbitMQ blocks its publishers.
 
 use beamtune_model::{
     Account, Code, Confidence, Evidence, HostPart, Missing, Period, Rank, Scale, Subject, Threshold, Unit,
@@ -14,8 +14,8 @@ use crate::signals::watermark::{self, Assumed};
 pub const RULE: Rule = Rule {
     code: Code("BT037"),
     name: "memory-near-limit",
-    question: "Is there room left below the limit of memory?",
-    confirm: "oom_kill in memory.events (or dmesg) has grown when the node was gone without a crash dump; of RabbitMQ, rabbitmq-diagnostics alarms",
+    question: "Is memory close to its limit?",
+    confirm: "read oom_kill in memory.events (or dmesg) after the node vanished without a crash dump: it has grown; on RabbitMQ, run rabbitmq-diagnostics alarms",
     needs: &[&metrics::RSS],
     account: Account::Memory,
     role: Role::Symptom,
@@ -25,7 +25,6 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Resident memory as a share of the limit.
 const USED: Threshold = Threshold::new(
     "memory-near-limit.used_share",
     "resident memory, share of the limit",
@@ -33,210 +32,207 @@ const USED: Threshold = Threshold::new(
         notice: 0.70,
         warning: 0.80,
         critical: 0.95,
-        source: "judgement: a full collection of a large heap needs room for a second one",
+        source: "judgement: a fullsweep of a large heap needs room for a second one",
     },
 );
 
-/// A host's memory is this VM's concern where it has so much of it (judgement).
-const MOST_OF_HOST: f64 = 0.25;
+/// Host memory is judged from this share in use by the VM on (judgement).
+const MIN_HOST_SHARE: f64 = 0.25;
 
-/// A host that has so much left, in bytes, and room for a second one of the largest heap, is not about to kill anybody (judgement) …
+/// A host with this much available, and with room for a second copy of the largest heap, is not about to kill a process (judgement) …
 const AMPLE_BYTES: f64 = 4e9;
-/// … so it counts as one of which no more than this is taken: a notice.
-const MOST_WHERE_AMPLE: f64 = 0.79;
+/// … so its used share counts as this at most, which is a notice.
+const MAX_USED_WHERE_AMPLE: f64 = 0.79;
 
 const WATERMARK_SOURCE: &str = "rabbitmq.com, \"Memory Alarm Threshold\", of 3.13 and of 4.2";
 
 struct Limit {
     bytes: f64,
-    /// What is left of it, in bytes.
-    left: f64,
-    /// Share of it that is taken.
+    left_bytes: f64,
+    /// Used share.
     used: f64,
-    what: &'static str,
+    /// The control group's limit; otherwise the host's memory.
     is_group: bool,
 }
 
 impl Limit {
-    /// What was judged.
-    fn said(&self, resident: f64) -> String {
-        let (size, taken) = (megabytes(self.bytes), 100.0 * self.used);
-        // Others have a part of it, too.
-        if self.used * self.bytes > resident + 1.0 {
-            return format!(
-                "{taken:.0} % of {} ({size}) are taken, {} of it by the VM",
-                self.what,
-                megabytes(resident)
-            );
+    fn title(&self) -> String {
+        let (size, used) = (megabytes(self.bytes), 100.0 * self.used);
+        match self.is_group {
+            true => format!("Memory at {used:.0} % of the control group's limit ({size})"),
+            false => format!("Host memory {used:.0} % used ({size})"),
         }
-        format!("{} resident, {taken:.0} % of {} ({size})", megabytes(resident), self.what)
+    }
+
+    fn sentence(&self, resident: f64) -> String {
+        let (size, used) = (megabytes(self.bytes), 100.0 * self.used);
+        match self.is_group {
+            true => {
+                format!("{} resident, {used:.0} % of the control group's limit ({size})", megabytes(resident))
+            }
+            false => format!("{} resident, host memory {used:.0} % used ({size})", megabytes(resident)),
+        }
     }
 }
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    let alarm = watermark::alarm(period, who(period));
+    let alarm = watermark::alarm(period, largest_kind(period));
     let resident = match (period.stat(&metrics::RSS, ""), &alarm) {
         (Ok(stat), _) => stat.max as f64,
         (Err(_), Some(_)) => return Ok(Judgement::found_or_healthy(alarm.into_iter().collect(), "")),
         (Err(missing), None) => return Err(missing),
     };
     let limits = limits(period, resident);
-    let told = watermark::told(period);
-    let rabbitmq = alarm.or_else(|| match told {
-        Some(bytes) => watermark::near(period, resident, bytes, who(period)),
+    let reported = watermark::reported(period);
+    let rabbitmq = alarm.or_else(|| match reported {
+        Some(bytes) => watermark::near(period, resident, bytes, largest_kind(period)),
         None => rabbitmq(period, resident),
     });
     let ample = AMPLE_BYTES.max(largest_heap(period));
-    let concern = |limit: &Limit| match !limit.is_group && limit.left > ample {
-        true => limit.used.min(MOST_WHERE_AMPLE),
+    let judged_share = |limit: &Limit| match !limit.is_group && limit.left_bytes > ample {
+        true => limit.used.min(MAX_USED_WHERE_AMPLE),
         false => limit.used,
     };
-    let tightest = limits.iter().max_by(|a, b| concern(a).total_cmp(&concern(b)));
-    let sentence = match (tightest, told) {
-        (Some(tightest), _) => tightest.said(resident),
-        (None, Some(bytes)) => {
-            format!("{}; how much memory its host has was not told", watermark::sizes(resident, bytes))
-        }
-        // That it stops publishers is known, also where its watermark is not.
+    let tightest = limits.iter().max_by(|a, b| judged_share(a).total_cmp(&judged_share(b)));
+    let sentence = match (tightest, reported) {
+        (Some(tightest), _) => tightest.sentence(resident),
+        (None, Some(bytes)) => format!("{}; host memory unknown", watermark::sizes(resident, bytes)),
+        // An alarm counts even if the watermark is unknown.
         (None, None) if rabbitmq.is_some() => format!("{} resident", megabytes(resident)),
         (None, None) => {
             return Err(Missing {
-                what: "the limit of memory".to_owned(),
-                why: "neither the host's memory nor the limit of a control group was recorded".to_owned(),
+                what: "memory limit".to_owned(),
+                why: "neither host memory nor a control group's limit was recorded".to_owned(),
                 next: "record on the node's host".to_owned(),
             });
         }
     };
     let near = tightest.and_then(|tightest| {
         USED.of(period)
-            .severity(concern(tightest))
-            .map(|severity| near(period, tightest, resident, severity, &sentence))
+            .severity(judged_share(tightest))
+            .map(|severity| near(period, tightest, resident, severity))
     });
     Ok(Judgement::found_or_healthy(near.into_iter().chain(rabbitmq).collect(), sentence))
 }
 
-/// The end is near.
-fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64, sentence: &str) -> Draft {
-    // RabbitMQ takes the host's memory for its own, unless it is told: then the kernel is there before its watermark.
-    let beyond =
-        Assumed::of(period).filter(|mark| mark.bytes > tightest.bytes && watermark::told(period).is_none());
-    let end = if tightest.is_group {
-        "beyond it the kernel kills the VM"
-    } else {
-        "beyond it the kernel kills the largest process"
-    };
-    // A host has what it has, and no group can be given more than that.
+/// The VM is near a limit at which the kernel kills a process.
+fn near(period: &Period, tightest: &Limit, resident: f64, severity: f64) -> Draft {
+    // RabbitMQ takes the host's memory for its own unless it is configured otherwise: then the kernel kills it below its watermark.
+    let unreachable = Assumed::of(period)
+        .filter(|mark| mark.bytes > tightest.bytes && watermark::reported(period).is_none());
+    let victim = if tightest.is_group { "the VM" } else { "the largest process" };
+    // A control group cannot use more than the host has.
     let host = period.facts.number(facts::HOST_MEMORY).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0);
     let wanted = host.map_or(1.5 * resident, |host| host.min(1.5 * resident));
     let rss = period.stat(&metrics::RSS, "").ok();
-    Draft::new(severity, format!("{sentence}: {end}, without a crash dump"))
-        .about(if tightest.is_group { Subject::limit(beamtune_model::Limit::ControlGroupMemory) } else { Subject::host(HostPart::Memory) })
-        .costs(rss.and_then(|stat| time_left(period, stat, tightest.left.max(0.0))))
-        .because(Evidence::number("taken", tightest.used, Unit::Ratio).against_scale(USED.of(period)))
-        .because(Evidence::number("resident at most", resident, Unit::Bytes))
+    let subject = match tightest.is_group {
+        true => Subject::limit(beamtune_model::Limit::ControlGroupMemory),
+        false => Subject::host(HostPart::Memory),
+    };
+    Draft::new(severity, tightest.title())
+        .detail(format!("{} resident", megabytes(resident)))
+        .detail(format!("at the limit the kernel kills {victim}, without a crash dump"))
+        .about(subject)
+        .costs(rss.and_then(|stat| time_left(period, stat, tightest.left_bytes.max(0.0))))
+        .because(
+            Evidence::number("share of the limit", tightest.used, Unit::Ratio).against_scale(USED.of(period)),
+        )
+        .because(Evidence::number("maximum resident memory", resident, Unit::Bytes))
         .because(Evidence::number("limit", tightest.bytes, Unit::Bytes))
-        .because_some(who(period))
-        .but_if(!tightest.is_group, "what others of the host need counts as taken, too")
+        .because_some(largest_kind(period))
+        .but_if(!tightest.is_group, "memory of other processes of the host counts too")
         .fix_if(tightest.is_group && wanted > tightest.bytes, || {
             remedy::of(
                 period,
                 "host.memory_limit",
-                &format!("a limit of {} or more, if that is what the node needs", megabytes(wanted)),
-                "a full collection of a large heap needs that heap a second time for a moment",
-                "resident memory at the daily peak, against the limit",
+                &format!("raise the limit to {} or more (MemoryMax=, docker --memory)", megabytes(wanted)),
+                "a fullsweep of a large heap needs room for a second one",
+                "resident memory at the daily peak stays below the limit",
             )
         })
-        .fix(beyond.and_then(|mark| {
+        .fix(unreachable.and_then(|mark| {
             remedy::of(
                 period,
                 "rabbitmq.memory_watermark",
-                &format!("total_memory_available_override_value = {:.0}MB, the limit, in rabbitmq.conf", tightest.bytes / 1e6),
                 &format!(
-                    "RabbitMQ knows nothing of its control group: it slows publishers down from {} on, which it never reaches",
+                    "total_memory_available_override_value = {:.0}MB in rabbitmq.conf",
+                    tightest.bytes / 1e6
+                ),
+                &format!(
+                    "RabbitMQ does not know the limit of its control group: its watermark of {} is above it",
                     megabytes(mark.bytes)
                 ),
-                "rabbitmq-diagnostics status must tell a watermark below the limit",
+                "rabbitmq-diagnostics status reports a watermark below the limit",
             )
         }))
         .fix(remedy::of(
             period,
             "code.bounded_table",
-            "beamtune memory says where the memory is, and what gives it back",
-            "what is kept without need brings the end nearer",
+            "run beamtune memory TARGET: it shows what holds memory, and what returns it",
+            "less memory in use leaves more room",
             "resident memory under the same load",
         ))
 }
 
-/// What may end the VM for its memory, each with how much of it is taken.
+/// The limits at which the kernel kills processes.
 fn limits(period: &Period, resident: f64) -> Vec<Limit> {
     let last = |metric, entity| period.stat(metric, entity).ok().map(|stat| stat.last.value as f64);
-    let group =
-        last(&metrics::CGROUP_MEMORY_LIMIT, "memory").filter(|limit| *limit > 0.0).map(|limit| Limit {
-            bytes: limit,
-            left: limit - resident,
-            used: resident / limit,
-            what: "the memory limit of its control group",
-            is_group: true,
-        });
+    let group = last(&metrics::CGROUP_MEMORY_LIMIT, "memory").filter(|limit| *limit > 0.0).map(|limit| {
+        Limit { bytes: limit, left_bytes: limit - resident, used: resident / limit, is_group: true }
+    });
     let host = period.facts.number(facts::HOST_MEMORY).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0);
     let host = host.map(|bytes| {
         let available = period.stat(&metrics::MEMORY_AVAILABLE, "").ok().map(|stat| stat.min as f64);
-        let taken = available.map_or(0.0, |available| 1.0 - available / bytes);
+        let used = available.map_or(0.0, |available| 1.0 - available / bytes);
         let own = resident / bytes;
         Limit {
             bytes,
-            left: available.unwrap_or(bytes - resident),
-            used: if own >= MOST_OF_HOST { taken.max(own) } else { own },
-            what: "the host's memory",
+            left_bytes: available.unwrap_or(bytes - resident),
+            used: if own >= MIN_HOST_SHARE { used.max(own) } else { own },
             is_group: false,
         }
     });
     [group, host].into_iter().flatten().collect()
 }
 
-/// The largest heap of a process that was looked at closely, in bytes.
+/// The largest heap of an inspected process, in bytes.
 fn largest_heap(period: &Period) -> f64 {
     let rows = period.processes.iter().filter_map(|process| process.row.as_ref());
     let large = rows.filter(|row| row.ranks.contains(&Rank::Memory));
-    large.fold(0.0, |most, row| most.max(row.memory_bytes as f64))
+    large.fold(0.0, |max, row| max.max(row.memory_bytes as f64))
 }
 
-/// Who has the most, as a hint.
-fn who(period: &Period) -> Option<Evidence> {
+/// The largest kind of memory in `erlang:memory/0`, as a hint.
+fn largest_kind(period: &Period) -> Option<Evidence> {
     let kinds = ["processes", "binary", "ets", "code"];
     let of = |kind| {
         period.find(beamtune_model::Group::Memory, "", kind).map(|stat| (kind, stat.last.value as f64))
     };
     let (kind, bytes) = kinds.into_iter().filter_map(of).max_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some(Evidence::number(format!("most of it by the VM's account: {kind}"), bytes, Unit::Bytes))
+    Some(Evidence::number(format!("largest in erlang:memory/0: {kind}"), bytes, Unit::Bytes))
 }
 
-/// RabbitMQ that has come to its own limit, or is near it.
+/// RabbitMQ at or near the watermark that it is assumed to have.
 fn rabbitmq(period: &Period, resident: f64) -> Option<Draft> {
     let assumed = Assumed::of(period)?;
     let Assumed { bytes, seen, is_set, share } = assumed;
-    let (severity, said) = watermark::taken(resident / bytes)?;
-    let (source, unless) = match is_set {
-        true => ("vm_memory_high_watermark, as it was set at start", ""),
-        false => (WATERMARK_SOURCE, ", unless it is set otherwise"),
-    };
-    let of = share.map_or(String::new(), |share| format!(" ({:.0} % of {})", share * 100.0, megabytes(seen)));
+    let (severity, title) = watermark::title(resident / bytes, "likely ")?;
+    let source = if is_set { "vm_memory_high_watermark as set at start" } else { WATERMARK_SOURCE };
+    let default = if is_set { "" } else { "; the default" };
+    let share = share.map(|share| format!(" = {:.0} % of {}", share * 100.0, megabytes(seen)));
+    let sizes = watermark::sizes(resident, bytes);
     Some(
-        Draft::new(
-            severity,
-            format!(
-                "{said}: {} are resident, and its memory watermark is at {}{of}{unless}",
-                megabytes(resident),
-                megabytes(bytes),
-            ),
-        )
-        .confidence(Confidence::Inferred)
-        .about(Subject::limit(beamtune_model::Limit::MemoryWatermark))
-        .because(Evidence::number("resident at most", resident, Unit::Bytes).against(bytes, source))
-        .because(Evidence::number("memory that it sees", seen, Unit::Bytes))
-        .because_some(who(period))
-        .but(assumed.but())
-        .fix(watermark::raise(period)),
+        Draft::new(severity, title)
+            .detail(format!("{sizes}{}{default}", share.unwrap_or_default()))
+            .confidence(Confidence::Inferred)
+            .about(Subject::limit(beamtune_model::Limit::MemoryWatermark))
+            .because(
+                Evidence::number("maximum resident memory", resident, Unit::Bytes).against(bytes, source),
+            )
+            .because(Evidence::number("memory visible to RabbitMQ", seen, Unit::Bytes))
+            .because_some(largest_kind(period))
+            .but(assumed.but())
+            .fix(watermark::raise(period)),
     )
 }
 
@@ -244,18 +240,18 @@ fn rabbitmq(period: &Period, resident: f64) -> Option<Draft> {
 mod tests {
     use super::*;
 
-    /// Whether RabbitMQ is told to be near its watermark, on a host with 1 GB.
-    fn is_near(told: &[(&str, &str)], resident: f64) -> bool {
+    /// Whether RabbitMQ is reported to be near its watermark, on a host with 1 GB.
+    fn is_near(facts: &[(&str, &str)], resident: f64) -> bool {
         let mut period = Period::default();
         period.facts.set(facts::HOST_MEMORY, "1000000000");
-        for (fact, value) in told {
+        for (fact, value) in facts {
             period.facts.set(fact, *value);
         }
         rabbitmq(&period, resident).is_some()
     }
 
     #[test]
-    fn the_first_number_of_a_version_decides_on_the_watermark() {
+    fn the_major_version_decides_the_default_watermark() {
         let drafts = |product: &str, resident: f64| is_near(&[(facts::PRODUCT, product)], resident);
         assert!(drafts("RabbitMQ 3.10.8", 0.41e9));
         assert!(drafts("RabbitMQ 3.10.8", 0.35e9));
@@ -266,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_watermark_was_set_to_counts_in_place_of_the_default() {
+    fn a_watermark_that_was_set_replaces_the_default() {
         let product = (facts::PRODUCT, "RabbitMQ 3.10.8");
         let set =
             |set: &str, resident: f64| is_near(&[product, (facts::MEMORY_WATERMARK_SET, set)], resident);
@@ -274,13 +270,13 @@ mod tests {
         assert!(set("0.800000", 0.81e9));
         assert!(set("200000000", 0.21e9));
         assert!(!set("2GB", 0.8e9));
-        // Nobody may publish.
+        // Publishing is blocked from the start.
         assert!(set("0.000000", 0.1e9));
-        // What cannot be read is not what counts for RabbitMQ either: it takes 0.4, also where that is not its default.
+        // RabbitMQ cannot read this either: it falls back to 0.4 in every version.
         assert!(set("2 parsecs", 0.41e9) && !set("2 parsecs", 0.3e9));
         let newer = [(facts::PRODUCT, "RabbitMQ 4.1.0"), (facts::MEMORY_WATERMARK_SET, "2 parsecs")];
         assert!(is_near(&newer, 0.41e9) && !is_near(&newer, 0.3e9));
-        // In a container it has been told how much there is.
+        // A container configures the memory that RabbitMQ sees.
         let of_500 = |resident: f64| is_near(&[product, (facts::MEMORY_TOTAL_SET, "500MB")], resident);
         assert!(of_500(0.2e9) && !of_500(0.1e9));
     }

@@ -1,4 +1,4 @@
-//! BT025: much of the resident memory is malloc's, of which the VM's allocators know nothing: NIFs, drivers, libraries.
+//! BT025: NIFs, drivers and libraries hold much resident memory in malloc, outside the VM's allocators.
 
 use beamtune_model::memory::{Bridge, all_together, allocators, content, mapping, moved_while_looking};
 use beamtune_model::{
@@ -14,8 +14,8 @@ use crate::view;
 pub const RULE: Rule = Rule {
     code: Code("BT025"),
     name: "memory-outside",
-    question: "Does something beside the VM's own allocators hold memory?",
-    confirm: "LD_PRELOAD of a malloc that profiles (jemalloc), or the same node without the library that is suspected",
+    question: "Is much memory held outside the VM's allocators?",
+    confirm: "start with LD_PRELOAD of a profiling malloc (jemalloc): its profile names the caller; or without the suspected library: the memory is gone",
     needs: &[&metrics::RSS, &metrics::MBCS_CARRIERS_SIZE],
     account: Account::Memory,
     topics: &[Topic::Memory],
@@ -27,10 +27,9 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// malloc's part of what is resident.
 const SHARE: Threshold = Threshold::new(
     "memory-outside.malloc_share",
-    "malloc's part, share of resident memory",
+    "memory of malloc, share of resident memory",
     Scale {
         notice: 0.15,
         warning: 0.30,
@@ -39,34 +38,34 @@ const SHARE: Threshold = Threshold::new(
     },
 );
 
-/// Below this every node has it.
-const WORTH_BYTES: f64 = 48e6;
+/// Every node has less than this.
+const MIN_BYTES: f64 = 48e6;
 
-/// Stacks, programs and libraries, tables of the emulator: what is outside of carriers on any node, where nobody looked.
+/// Stacks, executable, libraries and tables of the emulator, which are outside carriers on any node; used if the pages were not read.
 /// 25 to 60 MB were measured on OTP 23 to 29.
 const USUAL_BYTES: f64 = 64e6;
 
-/// Of malloc's memory, if less than this share is handed out, the rest is what malloc keeps.
-const KEPT: f64 = 0.5;
+/// If less than this share of malloc's memory is in use, malloc keeps most of it free.
+const MIN_USED_SHARE: f64 = 0.5;
 
-/// What pages are told as that nothing is known of: perhaps another malloc than glibc's.
-const NOT_RECOGNISED: &str = "not recognised";
+/// Pages of unknown content: perhaps those of another malloc than glibc's.
+const UNRECOGNIZED: &str = "unrecognized memory";
 
-/// So many looks one behind the other may be those at which resident memory, carriers and the content of pages were read.
-const LOOKS_APART: usize = 3;
+/// Resident memory, carriers and the content of pages may have been read this many samples apart.
+const MAX_SAMPLES_APART: usize = 3;
 
-/// The most by which resident memory became less within a few looks, in bytes.
+/// The largest fall of resident memory within a few samples, in bytes.
 fn largest_fall(period: &Period) -> Result<f64, Missing> {
     let resident = period.stat(&metrics::RSS, "")?.trace.points();
-    let falls = resident.iter().enumerate().flat_map(|(place, from)| {
-        let next = resident.iter().skip(place + 1).take(LOOKS_APART);
+    let falls = resident.iter().enumerate().flat_map(|(index, from)| {
+        let next = resident.iter().skip(index + 1).take(MAX_SAMPLES_APART);
         next.map(|to| from.1.saturating_sub(to.1))
     });
     Ok(falls.max().unwrap_or(0).max(0) as f64)
 }
 
-/// Resident memory that machine code takes which the JIT has made, in bytes. It is mapped twice, to be written and to be run, and each of
-/// its pages is resident twice. Where mappings were not read it is taken for twice what the VM tells of code.
+/// Resident memory of the JIT's machine code, in bytes. It is mapped twice, writable and executable, and its pages are resident twice. If
+/// mappings were not read, it is estimated as twice `memory.code`.
 fn machine_code(period: &Period, bridge: &Bridge) -> f64 {
     if !bridge.mappings.is_empty() {
         return bridge.mapping(mapping::JIT).map_or(0.0, |mapped| mapped.resident as f64);
@@ -89,28 +88,27 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .collect();
     let all = allocators(period);
     let by_allocator: f64 = all.iter().map(|allocator| allocator.all().size as f64).sum();
-    let told = all_together(period).map_or(0.0, |(carriers, _)| carriers as f64);
-    let carriers = if by_allocator > 0.0 { by_allocator } else { told };
+    let sum = all_together(period).map_or(0.0, |(carriers, _)| carriers as f64);
+    let carriers = if by_allocator > 0.0 { by_allocator } else { sum };
     if carriers <= 0.0 {
         return Err(period.missing_group(Group::Allocator, "sizes of carriers"));
     }
     if !period.is_imported() {
         period.stat(&metrics::MBCS_CARRIERS_SIZE, &format!("{}/0", all[0].name))?;
     }
-    let looked = bridge.explained().is_some();
-    let (bytes, label, in_use) = if looked {
+    let has_pages = bridge.explained().is_some();
+    let (bytes, label, in_use) = if has_pages {
         let malloc = || bridge.parts_of("malloc");
         let in_use: Option<i64> = malloc().map(|part| part.in_use).sum();
-        // Unknown memory is nobody's; malloc of another kind than glibc's stands there.
+        // The memory of another malloc than glibc's is not recognized.
         let unknown = bridge.unknown.as_ref().map_or(0, |part| part.resident) as f64;
         let known = bridge.resident_of("malloc") as f64;
         match known >= unknown {
             true => (known, "malloc", in_use.map(|bytes| bytes as f64)),
-            false => (unknown, NOT_RECOGNISED, None),
+            false => (unknown, UNRECOGNIZED, None),
         }
     } else {
-        // What the VM has mapped for itself can be resident as a whole at most: carriers, cached segments, the super carrier.
-        // So at least this much is something else.
+        // A lower bound: everything that the VM has mapped (carriers, cached segments, the super carrier) counts as resident.
         let segments: Option<i64> = all.iter().map(|allocator| allocator.segments).sum();
         let from_malloc = (carriers - segments.unwrap_or(0) as f64).max(0.0);
         let mapped: f64 = [&metrics::MMAP_OS_USED, &metrics::MMAP_TOTAL]
@@ -119,56 +117,57 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .fold(0.0, |sum, stat| sum + stat.last.value as f64);
         let outside =
             resident - carriers.max(mapped + from_malloc) - machine_code(period, &bridge) - USUAL_BYTES;
-        (outside.max(0.0), "outside of carriers, at least", None)
+        (outside.max(0.0), "outside carriers, at least", None)
     };
     let share = bytes / resident.max(1.0);
     let healthy = || {
         Ok(Judgement::Healthy(format!("{label}: {} of {} resident", megabytes(bytes), megabytes(resident))))
     };
-    let Some(severity) = SHARE.of(period).severity(share).filter(|_| bytes >= WORTH_BYTES) else {
+    let Some(severity) = SHARE.of(period).severity(share).filter(|_| bytes >= MIN_BYTES) else {
         return healthy();
     };
-    // What is resident and what is in carriers are read one after the other, which are of one instant only where little moves.
+    // Resident memory and carriers are read one after the other, so they match only if little moves in between.
     let moves = largest_fall(period)?.max(moved_while_looking(period));
     if bytes < moves {
         return Ok(Judgement::NotJudged {
             reason: format!(
-                "{} of resident memory may have come and gone while it was looked at, and {} are to be explained",
+                "resident memory moved by {} between readings, and only {} is unexplained",
                 megabytes(moves),
                 megabytes(bytes)
             ),
-            next: "look when the node has less to do: beamtune memory".to_owned(),
+            next: "run beamtune memory TARGET when the node is less busy".to_owned(),
         });
     }
-    let kept = in_use.is_some_and(|used| used < KEPT * bytes);
-    let what = match (&disabled[..], kept) {
+    let kept = in_use.is_some_and(|used| used < MIN_USED_SHARE * bytes);
+    let holder = match (&disabled[..], kept) {
         ([], true) => "most of it is free and kept by malloc",
-        ([], false) => "the VM does not know of it: NIFs, drivers or libraries have it",
-        _ => "the VM's own memory stands there too, since allocators are disabled",
+        ([], false) => "held by NIFs, drivers or libraries",
+        _ => "includes memory of the VM, because allocators are disabled",
     };
     let entities = [
-        ("its first arena", content::MALLOC_HEAP),
-        ("arenas of further threads", content::MALLOC_ARENAS),
-        ("large chunks, each mapped by itself", content::MALLOC_MAPPED),
-        (NOT_RECOGNISED, content::UNKNOWN),
+        ("first arena of malloc", content::MALLOC_HEAP),
+        ("arenas of other threads", content::MALLOC_ARENAS),
+        ("large chunks with a mapping of their own", content::MALLOC_MAPPED),
+        (UNRECOGNIZED, content::UNKNOWN),
     ];
     let mut draft = Draft::new(
         severity,
         format!(
-            "{} of the {} resident are outside of the VM's carriers; {what}",
+            "{} outside the VM's allocators, {:.0} % of resident memory",
             megabytes(bytes),
-            megabytes(resident)
+            share * 100.0
         ),
     )
-    // What was allocated on purpose looks the same.
+    .detail(format!("{} resident; {holder}", megabytes(resident)))
+    // Memory that is allocated on purpose looks the same.
     .confidence(Confidence::Inferred)
     .about(Subject::allocator("malloc"))
     .costs(Cost::MemoryBytes(bytes))
     .because(
         Evidence::number(label, bytes, Unit::Bytes)
-            .with_text(format!("{:.0} % of what is resident", share * 100.0)),
+            .with_text(format!("{:.0} % of resident memory", share * 100.0)),
     )
-    .because_some(in_use.map(|used| Evidence::number("of it handed out", used, Unit::Bytes)));
+    .because_some(in_use.map(|used| Evidence::number("in use by native code", used, Unit::Bytes)));
     for (name, entity) in entities.into_iter().filter(|(name, _)| *name != label) {
         let part = bridge.parts.iter().chain(&bridge.unknown).find(|part| part.entity == entity);
         draft = draft.because_some(
@@ -182,40 +181,40 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .because_some(period.facts.get(facts::NATIVE_LIBRARIES).map(|list| {
             Evidence::text(
-                "libraries that are not the system's",
+                "native libraries outside system folders",
                 list.trim_matches(['[', ']']).replace('"', ""),
             )
         }))
         .but("a NIF may hold it on purpose: a cache, a database, a machine-learning model")
-        .but_if(label == NOT_RECOGNISED, "what came or went while the pages were looked at stands there, too")
-        .but_if(!looked, view::not_looked_at(period));
+        .but_if(label == UNRECOGNIZED, "memory that came or went while the pages were read counts too")
+        .but_if(!has_pages, view::not_looked_at(period));
     Ok(Judgement::found(if disabled.is_empty() {
         draft
-            .fix_if(kept || !looked, || {
+            .fix_if(kept || !has_pages, || {
                 remedy::of(
                     period,
                     "host.malloc_arenas",
-                    "start the VM with MALLOC_ARENA_MAX=2 in its environment",
-                    "each thread that calls malloc otherwise gets an arena of its own, which keeps what was freed in it",
-                    "resident memory after the same load, and beamtune memory: the lines of malloc",
+                    "set MALLOC_ARENA_MAX=2 in the VM's environment",
+                    "by default each thread that calls malloc has an arena, which keeps the memory freed in it",
+                    "resident memory after the same load; the malloc lines of beamtune memory",
                 )
             })
             .fix_if(!kept, || {
                 remedy::of(
                     period,
                     "code.native_memory",
-                    "find who allocates: look at the NIFs that are loaded, take one away after the other, or start with jemalloc and its heap profiler",
-                    "what the VM did not allocate, it cannot free",
-                    "beamtune memory twice: the lines of malloc must not grow under the same load",
+                    "find the library: remove loaded NIFs one by one, or start with jemalloc and its heap profiler",
+                    "the VM cannot free memory that it did not allocate",
+                    "the malloc lines of beamtune memory do not grow under the same load",
                 ).map(|remedy| remedy.saving(bytes))
             })
     } else {
         draft.fix(remedy::of(
             period,
             "+M<S>e",
-            "take +M<S>e false (or +Mea min) out of the flags",
-            "then the VM can tell what holds its memory, and each scheduler allocates without a lock",
-            "erlang:memory() answers again; resident memory under the same load",
+            "remove +M<S>e false (or +Mea min) from the flags",
+            "the VM then accounts for its memory, and schedulers allocate without a lock",
+            "erlang:memory() works again; resident memory under the same load",
         ))
     }))
 }

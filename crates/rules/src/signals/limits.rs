@@ -1,5 +1,4 @@
-//! What the rules on limits (processes, ports, atoms) have in common: how full a table is, and when it
-//! will be if it goes on growing like this.
+//! How full a limited table (processes, ports, file descriptors, atoms) is, and when it will be full if it keeps growing.
 
 use std::collections::HashMap;
 
@@ -9,9 +8,10 @@ use beamtune_model::{
 use beamtune_stats::{Trend, trend};
 
 use crate::rule::{Draft, FAR_SECONDS, SOON_SECONDS, SOON_SOURCE, WARNING};
+use crate::text;
 use crate::view;
 
-/// Share of a limit that is in use.
+/// Used share of a limit.
 pub const FULL: Threshold = Threshold::new(
     "near-limit.used_share",
     "used share of the limit of processes, ports, descriptors or atoms",
@@ -23,31 +23,29 @@ pub const FULL: Threshold = Threshold::new(
     },
 );
 
-/// Growth that could be chance is not carried forward: what grew must be at least this much of what is there, or
-/// of what is left until the limit.
-const MIN_GROWTH: f64 = 0.01;
+/// Growth within the period below this share of the count, or of what is left until the limit, may be chance.
+const MIN_GROWTH_SHARE: f64 = 0.01;
 
-/// Growth by a few large steps (code that is loaded, users that come at once) is not carried forward either: this share of
-/// all steps must go up.
-const MIN_STEPS_UP: f64 = 0.5;
+/// At least this share of the steps must go up: a few large steps (loaded code, users who arrive at once) are not a trend.
+const MIN_STEPS_UP_SHARE: f64 = 0.5;
 
-/// How far a growth is carried forward: so many times the time observed. Ten seconds tell of an hour, not of days.
+/// Growth is extrapolated to this multiple of the period at most: ten seconds say something about an hour, not about days.
 const REACH: f64 = 360.0;
 
-/// A period this short can see a peak being built as well as a leak, in seconds.
+/// In a shorter period a peak that builds up looks like a leak, in seconds.
 pub const SHORT_SECONDS: f64 = 300.0;
-/// Beyond so many times the time observed nothing follows of when there is no more: a minute says something of a day, ten seconds do not
-/// (judgement).
+/// Memory growth is extrapolated to this multiple of the period at most: a minute says something about a day, ten seconds do not (judgement).
 pub const MEMORY_REACH: f64 = 1_440.0;
-/// Growth does not go on, if so much less comes in its second half than in its first.
-const LEAST_GOING_ON: f64 = 0.4;
+/// Growth has ended if its second half is less than this share of its first half.
+const MIN_SECOND_HALF_SHARE: f64 = 0.4;
 
-/// An end is measured if so much of the limit is in use, or if it comes within so many times the time observed. Otherwise it is inferred: users
-/// who come back after a fail-over grow as fast as a leak, and stop (judgement).
-const MUCH_IN_USE: f64 = 0.5;
-const WITHIN: f64 = 10.0;
+/// The time left is measured if this share of the limit is used …
+const HALF_USED: f64 = 0.5;
+/// … or if it is at most this multiple of the period. Otherwise it is inferred: users who return after a fail-over grow in number as fast as a
+/// leak, and stop (judgement).
+const NEAR_END_PERIODS: f64 = 10.0;
 
-/// How sure it is that growth which was observed for so long goes on until its end. It is carried forward for `reach` times that at most.
+/// The confidence that growth observed for this long continues until its end. It is extrapolated to `reach` times the period at most.
 pub fn confidence_of_end(
     left_seconds: f64,
     observed_seconds: f64,
@@ -56,7 +54,7 @@ pub fn confidence_of_end(
 ) -> Confidence {
     if left_seconds > reach * observed_seconds {
         Confidence::Guess
-    } else if used_share >= MUCH_IN_USE || left_seconds <= WITHIN * observed_seconds {
+    } else if used_share >= HALF_USED || left_seconds <= NEAR_END_PERIODS * observed_seconds {
         Confidence::Measured
     } else {
         Confidence::Inferred
@@ -69,11 +67,11 @@ pub struct Filling {
     pub now: f64,
     /// The limit.
     pub limit: f64,
-    /// Growth, where it is beyond doubt.
+    /// Growth, if it is significant and steady.
     pub growth: Option<Trend>,
-    /// How long it was observed.
+    /// Length of the period.
     pub observed_seconds: f64,
-    /// How much of the limit is too much.
+    /// The thresholds of the used share.
     pub full: Scale,
 }
 
@@ -86,12 +84,12 @@ impl Filling {
         Ok(Filling { now, limit, growth, observed_seconds: period.seconds(), full: FULL.of(period) })
     }
 
-    /// Share of the limit that is used.
+    /// Used share of the limit.
     pub fn share(&self) -> f64 {
         self.now / self.limit
     }
 
-    /// Whether a higher limit would help: what only grows fills that one as well, some time later.
+    /// Whether a higher limit would help. A leak fills a higher limit too, some time later.
     pub fn needs_room(&self) -> bool {
         self.growth.is_none() || self.full.severity(self.share()).is_some()
     }
@@ -101,20 +99,25 @@ impl Filling {
         self.growth.map(|trend| (self.limit - self.now).max(0.0) / trend.slope)
     }
 
-    /// How full it is, as a severity; `None` where neither that matters nor how soon it will be full.
+    /// The same, if the limit is not reached yet and near enough to matter.
+    pub fn near_end_seconds(&self) -> Option<f64> {
+        self.left_seconds().filter(|left| *left < FAR_SECONDS && self.now < self.limit)
+    }
+
+    /// The severity of the used share; `None` if neither the share nor the time left matters.
     pub fn severity(&self) -> Option<f64> {
         let ends = self.left_seconds().is_some_and(|left| left < FAR_SECONDS);
         self.full.severity(self.share()).or(ends.then_some(0.0))
     }
 
-    /// Which of two limits matters more: by level, then by how full they are.
+    /// Orders two limits: by level, then by used share.
     pub fn urgency(&self) -> Option<(Level, f64)> {
         let severity = self.severity()?;
         let confidence = self.confidence(severity);
         Some((Level::of(severity, self.left_seconds(), confidence), self.share()))
     }
 
-    /// How full it is was counted; only the time left can be unsure.
+    /// The used share was counted; only the time left can be uncertain.
     fn confidence(&self, severity: f64) -> Confidence {
         let left = self.left_seconds().filter(|_| severity < WARNING);
         left.map_or(Confidence::Measured, |left| {
@@ -122,34 +125,46 @@ impl Filling {
         })
     }
 
-    /// "12 % of 262144", and how long it lasts.
+    /// `912 of 2,048 ports, +7.1/s [6.8, 7.4]`.
     pub fn sentence(&self, what: &str) -> String {
-        let used = format!(
-            "{:.0} {what}, {:.1} % of the limit of {:.0}",
-            self.now,
-            self.share() * 100.0,
-            self.limit
-        );
-        match (self.growth, self.left_seconds()) {
-            (Some(trend), Some(left)) => {
-                format!(
-                    "{used}; {:.0} more each second, the limit is reached in {}",
-                    trend.slope,
-                    view::duration_text(left)
-                )
+        let used = format!("{} of {} {what}", text::number(self.now), text::number(self.limit));
+        match &self.growth {
+            Some(trend) => format!("{used}, {}", text::growth(trend)),
+            None => used,
+        }
+    }
+
+    /// `Ports run out in 3 min`; `Ports at 82 % of the limit` if the count does not grow, or the end is far.
+    pub fn title(&self, severity: f64, what: &str) -> String {
+        let mut letters = what.chars();
+        let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+        let what = format!("{first}{}", letters.as_str());
+        match self.near_end_seconds() {
+            Some(left) => {
+                format!("{what}{} run out in {}", self.certainty(severity), view::duration_text(left))
             }
-            _ => used,
+            None => format!("{what} at {:.0} % of the limit", 100.0 * self.share()),
+        }
+    }
+
+    /// What a title says if the time left is not measured: ` likely`, ` possibly`.
+    fn certainty(&self, severity: f64) -> &'static str {
+        match self.confidence(severity) {
+            Confidence::Measured => "",
+            Confidence::Inferred => " likely",
+            Confidence::Guess => " possibly",
         }
     }
 
     /// A finding with the numbers that all limits have.
     pub fn draft(&self, severity: f64, what: &str) -> Draft {
-        self.draft_of(severity, self.sentence(what), what)
+        self.draft_of(severity, self.title(severity, what), what)
     }
 
-    /// The same with words of its own.
+    /// The same with another title.
     pub fn draft_of(&self, severity: f64, title: String, what: &str) -> Draft {
         Draft::new(severity, title)
+            .detail(self.sentence(what))
             .confidence(self.confidence(severity))
             .costs(self.left_seconds().map(Cost::EndSeconds))
             .share(self.share())
@@ -166,38 +181,38 @@ impl Filling {
     }
 }
 
-/// How long it takes until what is `left` is gone, if a gauge grows steadily; `None` where that is farther than what was observed can show.
+/// The time until `left` is used up by a gauge that grows steadily; `None` if that is beyond what the period can show.
 pub fn time_left(period: &Period, stat: &SeriesStat, left: f64) -> Option<Cost> {
     let seconds = growth(&view::trend_points(&stat.trace), left).map(|trend| left / trend.slope)?;
     (seconds <= REACH * period.seconds()).then_some(Cost::EndSeconds(seconds))
 }
 
-/// Steady growth that matters, measured by what is there or by what is `left` until a limit; or `None`.
+/// Steady, significant growth that matters, compared with the value or with what is `left` until a limit.
 pub fn growth(points: &[(f64, f64)], left: f64) -> Option<Trend> {
     let (first, last) = (points.first()?, points.last()?);
     let trend = trend(points)?;
     let grown = trend.slope * (last.0 - first.0);
-    let matters = grown >= MIN_GROWTH * last.1.max(1.0).min(left.max(1.0));
+    let matters = grown >= MIN_GROWTH_SHARE * last.1.max(1.0).min(left.max(1.0));
     let up = points.windows(2).filter(|pair| pair[1].1 > pair[0].1).count();
-    let steady = up as f64 >= MIN_STEPS_UP * (points.len() - 1) as f64;
+    let steady = up as f64 >= MIN_STEPS_UP_SHARE * (points.len() - 1) as f64;
     (trend.p < 0.01 && trend.low > 0.0 && matters && steady).then_some(trend)
 }
 
-/// Whether as much comes in the second half as in the first, about: a node that has just got work takes what that needs, and then no more.
+/// Whether the second half grows about as much as the first. A node that has just got work takes what that needs, and then no more.
 pub fn goes_on(points: &[(f64, f64)], middle: f64) -> bool {
     let half = points.partition_point(|(t, _)| *t < middle);
     let rise = |from: usize, to: usize| {
         let (first, last) = (points.get(from)?, points.get(to)?);
-        // Of few points no slope can be had; of many their ends say little.
+        // Too few points have no slope; of many points the first and last say little.
         let slope = points.get(from..=to).and_then(trend).map(|trend| trend.slope * (last.0 - first.0));
         Some(slope.unwrap_or(last.1 - first.1))
     };
     let rises = rise(0, half).zip(rise(half, points.len().saturating_sub(1)));
-    rises.is_none_or(|(before, after)| after >= LEAST_GOING_ON * before)
+    rises.is_none_or(|(before, after)| after >= MIN_SECOND_HALF_SHARE * before)
 }
 
-/// How fast it grows from now on, in bytes a second: of a long recording no faster than in its last third, since a load that has begun in
-/// it may soon have what it needs.
+/// The expected growth from now on, in bytes per second. In a long recording it is at most that of the last third: a load that began within the
+/// recording may soon have what it needs.
 pub fn pace(points: &[(f64, f64)], slope: f64) -> f64 {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return slope };
     let length = last.0 - first.0;
@@ -208,19 +223,18 @@ pub fn pace(points: &[(f64, f64)], slope: f64) -> f64 {
     points.get(late..).and_then(trend).map_or(slope, |late| late.slope.min(slope))
 }
 
-/// What most of some things are, and who makes them.
+/// The most frequent kind of new processes, of tables or of ports, and what creates it.
 #[derive(Debug, Clone)]
 pub struct Maker {
-    /// What they are, or were started with.
+    /// The initial call, the name or the driver.
     pub kind: String,
-    /// Who makes most of them, where that is known.
+    /// What creates most of them, if known.
     pub by: Option<String>,
-    /// The same in words.
+    /// The same as evidence.
     pub evidence: Evidence,
 }
 
-/// Who makes processes, tables or ports (`process`, `ets`, `port`), as evidence: of the most frequent kind, who made
-/// most of those whose maker is known.
+/// The most frequent kind of processes, tables or ports (`process`, `ets`, `port`), and what created most of those whose creator is known.
 pub fn maker(period: &Period, what: &str) -> Option<Maker> {
     let rows: Vec<&SpawnRow> = period.spawns.iter().filter(|row| row.what == what).collect();
     let mut kinds = HashMap::<&str, i64>::new();
@@ -231,28 +245,33 @@ pub fn maker(period: &Period, what: &str) -> Option<Maker> {
     let all = kinds.values().fold(0_i64, |sum, count| sum.saturating_add(*count));
     let (kind, count) = kinds.into_iter().max_by_key(|&(kind, count)| (count, kind))?;
     let known = rows.iter().filter(|row| row.kind == kind && row.maker.is_some());
-    let looked_at = known.clone().fold(0_i64, |sum, row| sum.saturating_add(row.count));
+    let sampled = known.clone().fold(0_i64, |sum, row| sum.saturating_add(row.count));
     let best = known.max_by_key(|row| row.count).and_then(|row| Some((row.maker.as_ref()?, row.count)));
-    // Processes are met as they come; tables and ports are all counted, and all of a crash dump is.
-    let label =
-        if what == "process" && !period.is_crash_dump() { "the newest are mostly" } else { "most are" };
-    // Shares, because tables and ports are looked at again and again.
+    // Only new processes are sampled; tables and ports are all counted, and so is everything in a crash dump.
+    let label = if what == "process" && !period.is_crash_dump() {
+        "most frequent new kind"
+    } else {
+        "most frequent kind"
+    };
+    let verb = match what {
+        "process" => "spawned",
+        "port" => "opened",
+        _ => "created",
+    };
+    // Shares rather than counts, because tables and ports are sampled more than once.
     let percent = |part: i64, of: i64| format!("{:.0} %", 100.0 * part as f64 / of.max(1) as f64);
     let by = best.map(|(maker, _)| maker.clone());
-    let (name, text) = match best {
-        Some((maker, made)) if count == looked_at => {
-            let name = format!("{kind} made by {maker}");
-            (name.clone(), format!("{name}: {} of those looked at", percent(made, all)))
+    let text = match best {
+        Some((maker, made)) if count == sampled => {
+            format!("{kind} {verb} by {maker}: {} of those sampled", percent(made, all))
         }
         Some((maker, made)) => {
-            let name = format!("{kind} made by {maker}");
-            let (kinds, makers) = (percent(count, all), percent(made, looked_at));
-            let text = format!("{kind}: {kinds}; {makers} of those whose maker was looked at are by {maker}");
-            (name, text)
+            let (kinds, makers) = (percent(count, all), percent(made, sampled));
+            format!("{kind}: {kinds}; {makers} of those sampled {verb} by {maker}")
         }
-        None => (kind.to_owned(), format!("{kind}: {} of those looked at", percent(count, all))),
+        None => format!("{kind}: {} of those sampled", percent(count, all)),
     };
-    Some(Maker { kind: kind.to_owned(), by, evidence: Evidence::text(label, name).with_text(text) })
+    Some(Maker { kind: kind.to_owned(), by, evidence: Evidence::text(label, text) })
 }
 
 #[cfg(test)]
@@ -270,17 +289,17 @@ mod tests {
     fn growth_counts_only_when_it_is_steady_and_matters() {
         let far = f64::INFINITY;
         assert!(growth(&line(10, 1_000.0, 100.0), far).is_some());
-        assert!(growth(&line(10, 1_000_000.0, 10.0), far).is_none(), "0.01 % in ten seconds may be anything");
-        assert!(growth(&line(10, 1_000_000.0, 10.0), 2_000.0).is_some(), "but not where so little is left");
+        assert!(growth(&line(10, 1_000_000.0, 10.0), far).is_none(), "0.01 % in ten seconds may be chance");
+        assert!(growth(&line(10, 1_000_000.0, 10.0), 2_000.0).is_some(), "5 % of what is left");
         assert!(growth(&line(10, 1_000.0, 0.0), far).is_none());
         let saw: Vec<_> = (0..=10).map(|s| (f64::from(s), f64::from(s % 2) * 500.0 + 500.0)).collect();
         assert!(growth(&saw, far).is_none());
         let step: Vec<_> = (0..=10).map(|s| (f64::from(s), if s < 5 { 100.0 } else { 900.0 })).collect();
-        assert!(growth(&step, far).is_none(), "one step, as when code is loaded");
+        assert!(growth(&step, far).is_none(), "one step, as when code loads");
     }
 
     #[test]
-    fn who_makes_most_is_told_as_far_as_it_is_known() {
+    fn the_most_frequent_kind_is_named_with_its_creator() {
         let check = |rows: &[(&str, &str, Option<&str>, i64)], expect: Option<(&str, &str)>| {
             let mut builder = PeriodBuilder::default();
             for &(what, kind, maker, count) in rows {
@@ -290,38 +309,49 @@ mod tests {
             }
             let found = maker(&builder.finish(), "port");
             let texts = found.map(|found| {
-                let name = found.by.map_or(found.kind.clone(), |by| format!("{} made by {by}", found.kind));
+                let name = found.by.map_or(found.kind.clone(), |by| format!("{} by {by}", found.kind));
                 (name, found.evidence.text.unwrap_or_default())
             });
             assert_eq!(texts.as_ref().map(|(name, text)| (name.as_str(), text.as_str())), expect);
         };
         check(&[("process", "a:b/1", None, 5)], None);
-        // Two looks at one owner.
+        // Two samples of one owner.
         check(
             &[("port", "tcp", Some("web"), 3), ("port", "tcp", Some("web"), 3), ("port", "fd", None, 2)],
-            Some(("tcp made by web", "tcp made by web: 75 % of those looked at")),
+            Some(("tcp by web", "tcp opened by web: 75 % of those sampled")),
         );
-        // A large owner of one kind is not the maker of the many of another.
+        // An owner of many ports of one kind does not open those of another.
         check(
             &[
                 ("port", "udp", Some("dns"), 500),
                 ("port", "tcp", Some("web"), 1),
                 ("port", "tcp", None, 9_000),
             ],
-            Some(("tcp made by web", "tcp: 95 %; 100 % of those whose maker was looked at are by web")),
+            Some(("tcp by web", "tcp: 95 %; 100 % of those sampled opened by web")),
         );
-        check(&[("port", "fd", None, 2)], Some(("fd", "fd: 100 % of those looked at")));
+        check(&[("port", "fd", None, 2)], Some(("fd", "fd: 100 % of those sampled")));
+    }
+
+    #[test]
+    fn titles_tell_the_time_left_or_the_used_share() {
+        let title = |filling: Filling, what: &str| filling.title(filling.severity().unwrap_or(0.0), what);
+        let grows = |slope| Some(Trend { slope, low: slope, high: slope, p: 0.001 });
+        assert_eq!(title(filling(20_000.0, grows(1_000.0), 60.0), "ports"), "Ports run out in 4 min");
+        assert_eq!(title(filling(20_000.0, grows(20.0), 60.0), "ports"), "Ports likely run out in 3.4 h");
+        assert_eq!(title(filling(20_000.0, grows(20.0), 10.0), "atoms"), "Atoms possibly run out in 3.4 h");
+        let full = filling(262_144.0, grows(20.0), 10.0);
+        assert_eq!(title(full, "file descriptors"), "File descriptors at 100 % of the limit");
+        assert_eq!(title(filling(220_000.0, None, 10.0), "ports"), "Ports at 84 % of the limit");
+        let grown = filling(912.0, grows(7.04), 10.0);
+        assert_eq!(grown.sentence("ports"), "912 of 262,144 ports, +7.0/s [7.0, 7.0]");
+    }
+
+    fn filling(now: f64, growth: Option<Trend>, observed_seconds: f64) -> Filling {
+        Filling { now, limit: 262_144.0, growth, observed_seconds, full: FULL.usual() }
     }
 
     #[test]
     fn a_table_that_fills_is_judged_by_the_time_left() {
-        let filling = |now, growth, observed_seconds| Filling {
-            now,
-            limit: 262_144.0,
-            growth,
-            observed_seconds,
-            full: FULL.usual(),
-        };
         let grows = |slope| growth(&line(10, 10_000.0, slope), 200_000.0);
         let level = |filling: Filling| {
             let severity = filling.severity()?;
@@ -332,21 +362,21 @@ mod tests {
         assert_eq!(
             level(filling(20_000.0, grows(1_000.0), 60.0)),
             Some(Level::Critical),
-            "four minutes, seen for one"
+            "four minutes, after one minute"
         );
-        // Users who come back: ten seconds of them tell less, unless half is in use, or the end is as near.
+        // Returning users grow in number too: ten seconds prove less, unless half is used or the end is as near.
         assert_eq!(level(filling(20_000.0, grows(1_000.0), 10.0)), Some(Level::Warning));
-        assert_eq!(level(filling(140_000.0, grows(1_000.0), 10.0)), Some(Level::Critical), "half full");
+        assert_eq!(level(filling(140_000.0, grows(1_000.0), 10.0)), Some(Level::Critical), "half used");
         assert_eq!(level(filling(20_000.0, grows(4_000.0), 10.0)), Some(Level::Critical), "a minute is near");
         assert_eq!(
             level(filling(20_000.0, grows(20.0), 60.0)),
             Some(Level::Warning),
-            "three hours, seen for a minute"
+            "three hours, after a minute"
         );
         assert_eq!(
             level(filling(20_000.0, grows(20.0), 10.0)),
             Some(Level::Notice),
-            "three hours, seen for ten seconds"
+            "three hours, after ten seconds"
         );
         assert_eq!(level(filling(260_000.0, None, 10.0)), Some(Level::Critical), "nearly full");
     }

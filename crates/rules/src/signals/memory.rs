@@ -194,7 +194,7 @@ pub fn room(period: &Period) -> Option<Room> {
         .map(|(limit, resident)| Room { bytes: (limit - resident).max(0.0), end: End::ControlGroup });
     let host =
         last(&metrics::MEMORY_AVAILABLE, "").map(|bytes| Room { bytes: bytes.max(0.0), end: End::Host });
-    let told = watermark::told(period).map(|mark| (mark, None));
+    let told = watermark::reported(period).map(|mark| (mark, None));
     let mark = told.or_else(|| Assumed::of(period).map(|assumed| (assumed.bytes, Some(assumed.but()))));
     let mark = mark
         .zip(resident)

@@ -6,6 +6,7 @@ use crate::remedy;
 use crate::rule::Draft;
 use crate::signals::memory::megabytes;
 use crate::signals::products;
+use crate::text;
 
 /// The severity of publishers that are blocked: critical.
 const BLOCKS: f64 = 80.0;
@@ -63,8 +64,8 @@ impl Watermark {
     }
 }
 
-/// The watermark that RabbitMQ has told.
-pub fn told(period: &Period) -> Option<f64> {
+/// The watermark that RabbitMQ reports, in bytes.
+pub fn reported(period: &Period) -> Option<f64> {
     let fact = period.facts.number(facts::MEMORY_WATERMARK_BYTES);
     let counted = || period.stat(&metrics::BROKER_MEMORY_LIMIT, "").ok().map(|stat| stat.last.value);
     fact.or_else(counted).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0)
@@ -104,12 +105,12 @@ impl Assumed {
     pub fn but(&self) -> &'static str {
         match self.is_set {
             true => {
-                "rabbitmqctl set_vm_memory_high_watermark may have changed it since the start, and resident memory is held against it \
-                 unless vm_memory_calculation_strategy says otherwise: rabbitmq-diagnostics status tells"
+                "rabbitmqctl set_vm_memory_high_watermark may have changed it since, and vm_memory_calculation_strategy may count other \
+                 memory than RSS: run rabbitmq-diagnostics status"
             }
             false => {
-                "vm_memory_high_watermark may be set to something else, and resident memory is held against it unless \
-                 vm_memory_calculation_strategy says otherwise: rabbitmq-diagnostics status tells"
+                "vm_memory_high_watermark may be set differently, and vm_memory_calculation_strategy may count other memory than RSS: \
+                 run rabbitmq-diagnostics status"
             }
         }
     }
@@ -120,54 +121,56 @@ pub fn version(period: &Period) -> Option<&str> {
     products::version(period, "RabbitMQ")
 }
 
-/// RabbitMQ that says itself that it blocks its publishers.
-pub fn alarm(period: &Period, who: Option<Evidence>) -> Option<Draft> {
+/// RabbitMQ that reports a memory alarm, with further evidence.
+pub fn alarm(period: &Period, evidence: Option<Evidence>) -> Option<Draft> {
     let counted = || period.stat(&metrics::BROKER_MEMORY_ALARM, "").ok().map(|stat| stat.last.value);
     let nodes = period.facts.number(facts::MEMORY_ALARMS).or_else(counted).filter(|nodes| *nodes > 0)?;
-    let on = if nodes == 1 { "a node".to_owned() } else { format!("{nodes} nodes") };
-    let draft = Draft::new(
-        BLOCKS,
-        format!("RabbitMQ blocks all publishers: the memory alarm is in effect on {on} of its cluster"),
-    )
-    .about(Subject::limit(Limit::MemoryWatermark))
-    .because(Evidence::number("nodes with a memory alarm", nodes as f64, Unit::Count));
+    let on = text::counted(nodes as f64, "node", "nodes");
+    let draft = Draft::new(BLOCKS, format!("RabbitMQ blocks all publishers: memory alarm on {on}"))
+        .about(Subject::limit(Limit::MemoryWatermark))
+        .because(Evidence::number("nodes with a memory alarm", nodes as f64, Unit::Count));
     let size = |name, bytes| Evidence::number(name, bytes, Unit::Bytes);
     let resident = period.stat(&metrics::RSS, "").ok().map(|stat| stat.max as f64);
     let blocked = period.stat(&metrics::BROKER_BLOCKED, "").ok().map(|stat| stat.last.value as f64);
     Some(
         draft
-            .because_some(resident.map(|bytes| size("resident at most", bytes)))
-            .because_some(told(period).map(|bytes| size("watermark", bytes)))
-            .because_some(blocked.map(|count| Evidence::number("connections blocked", count, Unit::Count)))
-            .because_some(who)
+            .because_some(resident.map(|bytes| size("maximum resident memory", bytes)))
+            .because_some(reported(period).map(|bytes| size("watermark", bytes)))
+            .because_some(blocked.map(|count| Evidence::number("blocked connections", count, Unit::Count)))
+            .because_some(evidence)
             .fix(raise(period)),
     )
 }
 
-/// What is resident, and where the watermark is.
+/// `210 MB resident, watermark 200 MB`.
 pub fn sizes(resident: f64, watermark: f64) -> String {
-    format!("{} are resident, and its memory watermark is at {}", megabytes(resident), megabytes(watermark))
+    format!("{} resident, watermark {}", megabytes(resident), megabytes(watermark))
 }
 
-/// RabbitMQ that is near the watermark that it has told.
-pub fn near(period: &Period, resident: f64, watermark: f64, who: Option<Evidence>) -> Option<Draft> {
-    let (severity, said) = taken(resident / watermark)?;
-    let draft = Draft::new(severity, format!("{said}: {}", sizes(resident, watermark)))
+/// RabbitMQ at or near the watermark that it reports, with further evidence.
+pub fn near(period: &Period, resident: f64, watermark: f64, evidence: Option<Evidence>) -> Option<Draft> {
+    let (severity, title) = title(resident / watermark, "")?;
+    let draft = Draft::new(severity, title)
+        .detail(sizes(resident, watermark))
         .about(Subject::limit(Limit::MemoryWatermark))
         .because(
-            Evidence::number("resident at most", resident, Unit::Bytes)
-                .against(watermark, "told by RabbitMQ"),
+            Evidence::number("maximum resident memory", resident, Unit::Bytes)
+                .against(watermark, "reported by RabbitMQ"),
         )
-        .because_some(who)
+        .because_some(evidence)
         .fix(raise(period));
     Some(draft)
 }
 
-/// How near RabbitMQ is to blocking its publishers, by the share of the watermark that is taken: a severity, and words for it.
-pub fn taken(used: f64) -> Option<(f64, &'static str)> {
+/// The severity and the title by the used share of the watermark; `None` below 85 %. `certainty` is empty or `"likely "`.
+pub fn title(used: f64, certainty: &str) -> Option<(f64, String)> {
     match used {
-        used if used >= 1.0 => Some((BLOCKS, "RabbitMQ blocks all publishers")),
-        used if used >= 0.85 => Some((30.0, "RabbitMQ is about to block all publishers")),
+        used if used >= 1.0 => {
+            Some((BLOCKS, format!("RabbitMQ {certainty}blocks all publishers: memory above the watermark")))
+        }
+        used if used >= 0.85 => {
+            Some((30.0, format!("RabbitMQ {certainty}at {:.0} % of its memory watermark", 100.0 * used)))
+        }
         _ => None,
     }
 }
@@ -177,9 +180,9 @@ pub fn raise(period: &Period) -> Option<Remedy> {
     remedy::of(
         period,
         "rabbitmq.memory_watermark",
-        "consumers that keep up, shorter queues (length limits), or quorum queues and streams, which keep messages on disk; then the watermark itself",
-        "publishers wait until memory is below the watermark again",
-        "rabbitmq-diagnostics alarms must be empty under the same load",
+        "add consumers, limit queue lengths, or use quorum queues or streams, which keep messages on disk; then raise the watermark",
+        "publishers wait until memory is below the watermark",
+        "rabbitmq-diagnostics alarms is empty under the same load",
     )
 }
 

@@ -203,11 +203,11 @@ fn memory_of_native_code_is_told_from_what_malloc_keeps() {
 }
 
 #[test]
-fn what_carriers_cannot_hold_is_outside_of_them() {
+fn resident_memory_that_carriers_cannot_explain_is_outside() {
     let found = finding(&node().with(|n| n.resident = 600 * MB), "BT025");
     assert!(found.title.contains("358 MB"), "600 - 157.4 - 64 - twice 10.5 of code: {}", found.title);
     assert!(found.level < Level::Critical);
-    // Machine code is mapped twice, and resident twice: an application of 100 MB of it is no leak …
+    // Machine code is resident twice: an application with 100 MB of it is no leak …
     let code = |flavor: &str| {
         let flavor = flavor.to_owned();
         node().with(|n| {
@@ -217,9 +217,9 @@ fn what_carriers_cannot_hold_is_outside_of_them() {
         })
     };
     assert_healthy(&code("jit"), "BT025");
-    // … which an interpreter does not have.
+    // … but an interpreter has none.
     assert!(finding(&code("emu"), "BT025").title.contains("229 MB"), "450 - 157.4 - 64");
-    // Segments that the VM has mapped and keeps are its own.
+    // Segments that the VM keeps mapped are its own.
     assert_healthy(&node().with(|n| (n.resident, n.mapped) = (600 * MB, 500 * MB)), "BT025");
 }
 
@@ -300,7 +300,7 @@ fn a_thrashing_segment_cache_names_the_allocator() {
 }
 
 #[test]
-fn what_comes_and_goes_between_two_looks_is_not_taken_for_somebody_elses() {
+fn memory_that_comes_and_goes_between_samples_is_not_judged() {
     let swings = |every: i64| node().with(|n| (n.resident, n.resident_swings) = (600 * MB, every));
     assert_eq!(finding(&swings(100 * MB), "BT025").code.0, "BT025");
     let outcome = outcome(&swings(500 * MB).period(), "BT025");

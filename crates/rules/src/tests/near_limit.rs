@@ -135,7 +135,7 @@ fn a_literal_area_that_fills_is_found_in_time() {
 }
 
 #[test]
-fn memory_that_comes_near_its_limit_is_told() {
+fn memory_near_its_limit_is_reported() {
     let limited = |resident: i64, limit: i64| {
         node().with(|n| {
             n.resident = resident * MB;
@@ -149,7 +149,7 @@ fn memory_that_comes_near_its_limit_is_told() {
     assert_eq!((near.level, near.subject_text().as_deref()), (Level::Warning, Some("control group")));
     assert_eq!(entries(&near), ["host.memory_limit", "code.bounded_table"]);
     assert_eq!(finding(&limited(490, 500), "BT037").level, Level::Critical);
-    // How long there is room can be told where it grows.
+    // The time left is known only if it grows.
     assert_eq!(near.cost(), None);
     let grows = finding(&limited(430, 500).with(|n| n.resident_growth = MB), "BT037");
     assert!(
@@ -157,7 +157,7 @@ fn memory_that_comes_near_its_limit_is_told() {
         "{:?}",
         grows.cost()
     );
-    // The host's is full, and half of it is the VM's; if it is not, it is no concern of the VM's.
+    // Host memory is nearly used up, half of it by the VM. It is not reported if the VM uses little of it.
     let host = |resident: i64| {
         node().with(|n| {
             (n.resident, n.memory_available) = (resident * MB, 200 * MB);
@@ -166,22 +166,22 @@ fn memory_that_comes_near_its_limit_is_told() {
     };
     let full = finding(&host(2_048), "BT037");
     assert_eq!(full.subject_text().as_deref(), Some("host"));
-    let said = "95 % of the host's memory (4096 MB) are taken, 2048 MB of it by the VM";
-    assert!(full.title.starts_with(said), "{}", full.title);
+    assert_eq!(full.title, "Host memory 95 % used (4096 MB)");
+    assert!(full.detail.starts_with("2048 MB resident; "), "{}", full.detail);
     assert_healthy(&host(500), "BT037");
-    // It has what it has; a group has no more than that.
+    // Host memory cannot be raised, and a group cannot use more than it.
     assert_eq!(entries(&full), ["code.bounded_table"]);
     let of_host = |megabytes: i64| {
         let fact = (facts::HOST_MEMORY, (megabytes * MB).to_string());
         finding(&limited(430, 500).with(|n| n.facts.push(fact)), "BT037").remedies[0].change.clone()
     };
-    assert!(of_host(4_096).starts_with("a limit of 645 MB"), "{}", of_host(4_096));
-    assert!(of_host(600).starts_with("a limit of 600 MB"), "{}", of_host(600));
-    assert_eq!(of_host(500), "beamtune memory says where the memory is, and what gives it back");
+    assert!(of_host(4_096).starts_with("raise the limit to 645 MB"), "{}", of_host(4_096));
+    assert!(of_host(600).starts_with("raise the limit to 600 MB"), "{}", of_host(600));
+    assert!(of_host(500).starts_with("run beamtune memory TARGET"), "{}", of_host(500));
 }
 
 #[test]
-fn a_host_with_room_for_the_largest_heap_is_not_about_to_kill_anybody() {
+fn a_host_with_room_for_the_largest_heap_is_a_notice() {
     let level = |available: i64, heap: i64| {
         let node = node().with(|n| {
             (n.resident, n.memory_available) = (40_000 * MB, available * MB);
@@ -196,7 +196,7 @@ fn a_host_with_room_for_the_largest_heap_is_not_about_to_kill_anybody() {
 }
 
 #[test]
-fn a_watermark_that_rabbitmq_told_counts_in_place_of_its_default() {
+fn a_watermark_that_rabbitmq_reports_replaces_the_default() {
     let rabbit = |resident: i64, facts: &[(&'static str, &str)]| {
         node().with(|n| {
             n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
@@ -210,24 +210,25 @@ fn a_watermark_that_rabbitmq_told_counts_in_place_of_its_default() {
     assert_eq!(finding(&rabbit(180, &at_200), "BT037").level, Level::Warning);
     let blocks = finding(&rabbit(210, &at_200), "BT037");
     assert_eq!((blocks.level, entries(&blocks)), (Level::Critical, vec!["rabbitmq.memory_watermark"]));
-    assert!(!blocks.title.contains("unless"), "{}", blocks.title);
+    assert_eq!(blocks.title, "RabbitMQ blocks all publishers: memory above the watermark");
+    assert_eq!(blocks.detail, "210 MB resident, watermark 200 MB");
     assert!(blocks.against.is_empty(), "{:?}", blocks.against);
-    // It was raised: what would block by the default does not.
+    // It was raised: memory above the default watermark does not block.
     let at_900 = [(facts::MEMORY_WATERMARK_BYTES, "900000000")];
     assert_healthy(&rabbit(500, &at_900), "BT037");
-    // The group ends the VM before a watermark beyond its limit.
+    // The kernel kills the VM at the group's limit, below the watermark.
     let beyond = [(facts::MEMORY_WATERMARK_BYTES, "9000000000")];
     assert_eq!(finding(&rabbit(980, &beyond), "BT037").subject_text().as_deref(), Some("control group"));
     let alarm = finding(&rabbit(100, &[(facts::MEMORY_ALARMS, "2")]), "BT037");
     assert_eq!(alarm.level, Level::Critical);
     assert!(alarm.title.contains("2 nodes"), "{}", alarm.title);
-    // Also where nothing is known of what memory there is.
+    // Also if no memory limit is known.
     let alone = rabbit(100, &[(facts::MEMORY_ALARMS, "1"), (facts::HOST_MEMORY, "0")]);
     assert_eq!(finding(&alone.with(|n| n.group_memory = None), "BT037").level, Level::Critical);
 }
 
 #[test]
-fn rabbitmq_that_comes_to_its_watermark_is_told() {
+fn rabbitmq_near_its_assumed_watermark_is_reported() {
     let rabbit = |resident: i64| {
         node().with(|n| {
             n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned()));
@@ -238,10 +239,10 @@ fn rabbitmq_that_comes_to_its_watermark_is_told() {
     assert_healthy(&rabbit(300), "BT037");
     assert_eq!(finding(&rabbit(360), "BT037").level, Level::Warning);
     let blocks = finding(&rabbit(410), "BT037");
-    // Where the watermark is no VM tells.
+    // The watermark is inferred.
     assert_eq!((blocks.level, entries(&blocks)), (Level::Warning, vec!["rabbitmq.memory_watermark"]));
 
-    // That publishers wait does not hide that the kernel is about to kill it.
+    // Blocked publishers do not hide that the kernel is about to kill the VM.
     let Outcome::Found(both) = outcome(&rabbit(980).period(), "BT037") else { panic!("found") };
     let subjects: Vec<_> = both.iter().map(|found| (found.level, found.subject_text())).collect();
     assert_eq!(
@@ -252,11 +253,11 @@ fn rabbitmq_that_comes_to_its_watermark_is_told() {
         ]
     );
     assert!(!entries(&both[0]).contains(&"rabbitmq.memory_watermark"));
-    // It takes the host's memory for its own, and is killed before it blocks anybody.
-    let untold = rabbit(980).with(|n| {
+    // It takes the host's memory for its own, and is killed before it blocks publishers.
+    let unset = rabbit(980).with(|n| {
         n.facts.retain(|fact| fact.0 != facts::MEMORY_TOTAL_SET);
         n.facts.push((facts::HOST_MEMORY, (16_384 * MB).to_string()));
     });
-    let Outcome::Found(kills) = outcome(&untold.period(), "BT037") else { panic!("found") };
+    let Outcome::Found(kills) = outcome(&unset.period(), "BT037") else { panic!("found") };
     assert!(entries(&kills[0]).contains(&"rabbitmq.memory_watermark"), "{kills:#?}");
 }
