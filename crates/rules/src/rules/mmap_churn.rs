@@ -1,5 +1,4 @@
-//! BT046: the kernel maps, clears and unmaps memory again and again, though the cache of segments does what it can: what comes and goes
-//! at once is more than it keeps.
+//! BT046: the VM maps and unmaps memory all the time although its segment cache works: each wave frees more than the cache keeps.
 
 use beamtune_model::memory::{Allocator, allocators};
 use beamtune_model::{
@@ -9,13 +8,14 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT046"),
     name: "mmap-churn",
-    question: "Does memory go back to the kernel only to be fetched again?",
-    confirm: "a super carrier under the same load: page faults and system CPU must fall (beamtune compare)",
+    question: "Do page faults for remapped memory take CPU?",
+    confirm: "run with a super carrier under the same load (beamtune compare): page faults and system CPU fall",
     needs: &[
         &metrics::MINOR_FAULTS,
         &metrics::PROCESS_SYSTEM,
@@ -33,7 +33,6 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Of the CPU that the VM uses, what its page faults take.
 const COST: Threshold = Threshold::new(
     "mmap-churn.cpu_share",
     "page faults, share of the CPU that the VM uses",
@@ -41,18 +40,18 @@ const COST: Threshold = Threshold::new(
         notice: 0.05,
         warning: 0.15,
         critical: 0.50,
-        source: "judgement; operators saved about 10 % CPU with a super carrier, 2.2 µs a page were measured",
+        source: "judgement; operators saved about 10 % CPU with a super carrier; 2.2 µs a page were measured",
     },
 );
 
-/// Below this nobody would win anything by a change.
-const WORTH_CORES: f64 = 0.02;
+/// A lower cost is not worth a change.
+const MIN_CORES: f64 = 0.02;
 
-/// With fewer segments that come and go it is something else that faults: malloc, files, or another's memory.
-const FEW_SEGMENTS: f64 = 2.0;
+/// With fewer unmapped segments, the page faults have another cause: malloc, files or new memory.
+const MIN_SEGMENTS_PER_S: f64 = 2.0;
 
-/// … and less than this, however much of what the VM uses, is a notice (judgement).
-const LITTLE_SHARE: f64 = 0.03;
+/// A smaller share of the CPU that the node may use is a notice (judgement).
+const MINOR_SHARE: f64 = 0.03;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let faults = period.rate(&metrics::MINOR_FAULTS, "")?;
@@ -60,7 +59,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let total = view::process_cores(period)?;
     let resident = period.stat(&metrics::RSS, "")?;
     let segments = Segments::of(period)?;
-    // Memory that is needed for the first time, and stays, has to be fetched.
+    // Memory that is new and stays has to be mapped.
     let grown =
         (resident.last.value - resident.first.value).max(0) as f64 / PAGE_BYTES / period.seconds().max(1.0);
     let again = (faults - grown).max(0.0);
@@ -68,49 +67,48 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let share = if total > 0.0 { cores / total } else { 0.0 };
     let healthy = |why: &str| {
         Ok(Judgement::Healthy(format!(
-            "{again:.0} page faults a second take about {cores:.2} cores of the kernel{why}"
+            "{} page faults/s, {cores:.2} cores{why}",
+            text::number(again.round())
         )))
     };
-    let Some(severity) = COST.of(period).severity(share).filter(|_| cores >= WORTH_CORES) else {
+    let Some(severity) = COST.of(period).severity(share).filter(|_| cores >= MIN_CORES) else {
         return healthy("");
     };
-    if segments.mapped < FEW_SEGMENTS {
-        return healthy(", and not for the VM's carriers: hardly any is unmapped");
+    if segments.mapped < MIN_SEGMENTS_PER_S {
+        return healthy(", not for carriers: few segments are unmapped");
     }
-    let is_little = view::capacity(period).is_ok_and(|capacity| cores / capacity.cores < LITTLE_SHARE);
+    let is_minor = view::capacity(period).is_ok_and(|capacity| cores / capacity.cores < MINOR_SHARE);
     let all = allocators(period);
-    let most =
-        all.iter().max_by(|a, b| turnover(a).total_cmp(&turnover(b))).filter(|most| turnover(most) > 0.0);
+    let busiest = all
+        .iter()
+        .max_by(|a, b| turnover(a).total_cmp(&turnover(b)))
+        .filter(|busiest| turnover(busiest) > 0.0);
     let peak = memory::peak(&all);
     let super_carrier = view::emulator_flag(&period.facts, "+MMscs");
     let overflows = super_carrier.value().is_some();
     let present = super_carrier.value().and_then(|value| value.parse::<f64>().ok()).unwrap_or(0.0);
     let larger = memory::fitting_super_carrier_mb(period, &all).filter(|megabytes| *megabytes > present);
     let may_map = view::emulator_flag(&period.facts, "+MMsco").value() == Some("false");
-    let prove = "the same load: page faults and CPU in the kernel, per request; and resident memory, which stays at its peak";
-    let draft = Draft::new(
-        severity,
-        format!(
-            "{} a second are mapped, cleared and given back again, for about {:.0} % of the VM's CPU{}",
-            megabytes(again * PAGE_BYTES),
-            share * 100.0,
-            most.map_or(String::new(), |most| format!("; most of it by {}", most.name))
-        ),
-    )
-    .minor_if(is_little)
-    .about(most.map(|most| Subject::allocator(most.name.clone())))
-    .costs(Cost::CpuCores(cores))
-    .because(Evidence::number("page faults that growth does not explain", again, Unit::PerSecond))
-    .because(Evidence::number("CPU that these take", cores, Unit::Cores))
-    .because(
-        Evidence::number("of the CPU that the VM uses", share, Unit::Ratio).against_scale(COST.of(period)),
-    )
-    .because(Evidence::number("CPU in the kernel", system, Unit::Cores))
-    .because(Evidence::number("segments mapped and unmapped", segments.mapped, Unit::PerSecond))
-    .because(Evidence::number("served by the cache of segments", segments.hits, Unit::Ratio))
-    .because_some((peak > 0.0).then(|| Evidence::number("largest size of all carriers", peak, Unit::Bytes)))
-    .because_some(super_carrier.value().map(|size| Evidence::text("super carrier", format!("+MMscs {size}"))))
-    .but("drivers and NIFs that use malloc for large blocks fault, too");
+    let prove =
+        "page faults and system CPU per request under the same load; resident memory stays at its peak";
+    let by = busiest.map_or(String::new(), |busiest| format!(", most for {}", busiest.name));
+    let draft = Draft::new(severity, format!("Page faults take {:.0} % of the VM's CPU{by}", share * 100.0))
+        .detail(format!("{}/s mapped, cleared and unmapped again", megabytes(again * PAGE_BYTES)))
+        .detail(format!("{} cores", text::cores(cores)))
+        .minor_if(is_minor)
+        .about(busiest.map(|busiest| Subject::allocator(busiest.name.clone())))
+        .costs(Cost::CpuCores(cores))
+        .because(Evidence::number("page faults not explained by growth", again, Unit::PerSecond))
+        .because(Evidence::number("CPU of these page faults", cores, Unit::Cores))
+        .because(Evidence::number("share of the VM's CPU", share, Unit::Ratio).against_scale(COST.of(period)))
+        .because(Evidence::number("system CPU", system, Unit::Cores))
+        .because(Evidence::number("segments mapped and unmapped", segments.mapped, Unit::PerSecond))
+        .because(Evidence::number("segment cache hit rate", segments.hits, Unit::Ratio))
+        .because_some((peak > 0.0).then(|| Evidence::number("peak size of all carriers", peak, Unit::Bytes)))
+        .because_some(
+            super_carrier.value().map(|size| Evidence::text("super carrier", format!("+MMscs {size}"))),
+        )
+        .but("drivers and NIFs that malloc large blocks cause page faults too");
     Ok(Judgement::found(
         draft
             .fix_if(larger.is_some(), || {
@@ -119,8 +117,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     "+MMscs",
                     &format!("+MMscs {:.0} +MMsco false", larger.unwrap_or_default()),
                     match overflows {
-                        true => "it is too small for the peak: what does not fit in is mapped as before",
-                        false => "carriers then come out of one mapping that is kept; what does not fit in is mapped as before",
+                        true => "it is too small for the peak: the rest is mapped as before",
+                        false => "carriers then come from one mapping that is kept",
                     },
                     prove,
                 )
@@ -130,19 +128,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                     period,
                     "+MMsco",
                     "+MMsco false",
-                    "there is no memory for a larger super carrier; what does not fit is then mapped by the VM, whose cache keeps some of it",
+                    "there is no memory for a larger super carrier; the VM then maps the rest itself, and its cache keeps some of it",
                     prove,
                 )
             })
             .fix(memory::larger_segment_cache(
                 period,
-                "the cache then keeps three times as many segments (10 by default), which may do for small waves",
+                "the cache then keeps three times as many segments (default: 10), which may suffice for small waves",
                 prove,
             )),
     ))
 }
 
-/// Bytes of segments that an allocator asks for, per second, as if all were of the mean size of its carriers.
+/// Bytes of segments that an allocator requests per second, estimated by the mean size of its carriers.
 fn turnover(allocator: &Allocator) -> f64 {
     let all = allocator.all();
     let mean = all.size as f64 / all.count.max(1) as f64;

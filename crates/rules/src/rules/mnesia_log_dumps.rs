@@ -1,21 +1,22 @@
-//! BT081: Mnesia dumps its transaction log into the tables' files all the time.
+//! BT081: Mnesia dumps its transaction log to the tables' files all the time.
 //!
 //! Each transaction that changes a `disc_copies` or `disc_only_copies` table is written to the log. After `dump_log_write_threshold` writes
-//! (1,000 by default) the log is dumped: it is read again, and what changed is written to each table's file (mnesia_dumper.erl). With a low
-//! threshold, or very many writes, one dump follows the other.
+//! (1,000 by default) the log is dumped: Mnesia reads it and writes the changes to each table's file (mnesia_dumper.erl). With a low
+//! threshold, or very many writes, one dump follows another.
 
 use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::{mnesia, products};
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT081"),
     name: "mnesia-log-dumps",
-    question: "Does Mnesia dump its log all the time?",
-    confirm: "the node's log says \"Mnesia is overloaded: {dump_log, write_threshold}\" again and again; with a higher threshold under the same load it no longer does, and CPU and writes to the disk fall",
+    question: "Does Mnesia dump its log too often?",
+    confirm: "raise the threshold under the same load: the log no longer says \"Mnesia is overloaded: {dump_log, write_threshold}\", and CPU and disk writes fall",
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::Delay,
     judge,
@@ -25,21 +26,22 @@ pub const RULE: Rule = Rule {
 
 const DUMPS: Threshold = Threshold::new(
     "mnesia-log-dumps.dumps_per_s",
-    "dumps of the transaction log that are due, a second",
+    "dumps of the transaction log due per second",
     Scale {
         notice: 0.5,
         warning: 5.0,
         critical: 1_000_000.0,
-        source: "judgement: a dump opens and syncs the file of each table that has changed, some 10 ms of a disk; Mnesia reports an overload when \
-             one is due before the last one has ended",
+        source: "judgement: a dump opens and syncs the file of each changed table, some 10 ms of a disk; Mnesia reports an overload if one is \
+             due before the last one has ended",
     },
 );
 
-/// The default of Mnesia since OTP 21 (mnesia_monitor.erl, `default_env`), in writes.
+/// Mnesia's default since OTP 21 (mnesia_monitor.erl, `default_env`).
 const DEFAULT_WRITES: f64 = 1_000.0;
 
-/// A threshold with which a dump comes no more often than each ten seconds (judgement), in writes, within what is usual.
+/// The advised threshold makes one dump due in this time (judgement) …
 const ADVISED_SECONDS: f64 = 10.0;
+/// … up to the highest usual threshold.
 const MAX_ADVISED_WRITES: f64 = 100_000.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -51,7 +53,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let due = writes / threshold;
     let Some(severity) = DUMPS.of(period).severity(due) else {
         return Ok(Judgement::Healthy(format!(
-            "Mnesia writes {writes:.1} entries a second to its log, and dumps it after {threshold:.0}"
+            "Mnesia log: {} writes/s, dump after {}",
+            text::rate(writes),
+            text::number(threshold)
         )));
     };
     Ok(Judgement::found(describe(period, severity, writes, threshold)))
@@ -62,7 +66,7 @@ fn describe(period: &Period, severity: f64, writes: f64, threshold: f64) -> Draf
     // One digit: the load changes.
     let magnitude = 10_f64.powf(advised.log10().floor());
     let advised = ((advised / magnitude).ceil() * magnitude).min(MAX_ADVISED_WRITES);
-    let place = match products::name(period) {
+    let change = match products::name(period) {
         Some("RabbitMQ") => {
             format!("{{mnesia, [{{dump_log_write_threshold, {advised:.0}}}]}} in advanced.config")
         }
@@ -75,18 +79,20 @@ fn describe(period: &Period, severity: f64, writes: f64, threshold: f64) -> Draf
     let dumped = period.rate(&metrics::MNESIA_LOG_DUMPED, "").ok();
     Draft::new(
         severity,
-        format!(
-            "Mnesia dumps its log all the time: {writes:.0} writes a second, a dump after {threshold:.0} (dump_log_write_threshold)"
-        ),
+        format!("Mnesia log dumps are due {} times per second", text::rate(writes / threshold)),
     )
+    .detail(format!("{} writes/s", text::number(writes.round())))
+    .detail(format!("dump_log_write_threshold {}", text::number(threshold)))
     .about(Subject::Flag { name: "dump_log_write_threshold".to_owned() })
-    .because(Evidence::number("dumps due", writes / threshold, Unit::PerSecond).against_scale(DUMPS.of(period)))
+    .because(
+        Evidence::number("dumps due", writes / threshold, Unit::PerSecond).against_scale(DUMPS.of(period)),
+    )
     .because(Evidence::number("writes to the log", writes, Unit::PerSecond))
     .because(
         Evidence::number("dump_log_write_threshold", threshold, Unit::Count)
             .with_text(format!("{DEFAULT_WRITES:.0} by default")),
     )
-    .because_some(dumped.map(|dumped| Evidence::number("writes that dumps were begun for", dumped, Unit::PerSecond)))
+    .because_some(dumped.map(|dumped| Evidence::number("writes covered by dumps", dumped, Unit::PerSecond)))
     .because_some(dirty_io.map(|cores| Evidence::number("CPU of dirty I/O schedulers", cores, Unit::Cores)))
     .but_if(
         threshold >= DEFAULT_WRITES,
@@ -95,7 +101,7 @@ fn describe(period: &Period, severity: f64, writes: f64, threshold: f64) -> Draf
     .fix(remedy::of(
         period,
         "mnesia.dump_log_write_threshold",
-        &place,
+        &change,
         "the log alone makes a transaction durable; a dump only keeps it short",
         "dumps due, CPU and bytes written under the same load",
     ))

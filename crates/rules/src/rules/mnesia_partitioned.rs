@@ -1,35 +1,36 @@
-//! BT077: a connected node has a copy of Mnesia's schema, and Mnesia does not run together with it.
+//! BT077: Mnesia is partitioned from a connected node that has a copy of its schema.
 //!
-//! After a break of the connection, Mnesia on either side takes the other one for down. When the nodes are connected again, Mnesia finds that
-//! both have run meanwhile (`inconsistent_database`), and leaves them apart: each side goes on with data of its own.
+//! When the connection breaks, Mnesia on either side considers the other one down. When the nodes connect again, Mnesia finds that both have
+//! run meanwhile (`inconsistent_database`) and does not join them: each side continues with its own data.
 
 use beamtune_model::{Account, Code, Confidence, Evidence, Group, Missing, Period, Subject, Unit, metrics};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, WARNING};
 use crate::signals::{mnesia, products};
+use crate::text;
 
 pub const RULE: Rule = Rule {
     code: Code("BT077"),
     name: "mnesia-partitioned",
-    question: "Does Mnesia run together with all connected nodes of its schema?",
-    confirm: "mnesia:system_info(running_db_nodes) on both nodes: each lacks the other one, though nodes() has it",
+    question: "Is Mnesia partitioned from a connected node?",
+    confirm: "run mnesia:system_info(running_db_nodes) on both nodes: each lacks the other, though nodes() has it",
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::Delay,
-    // Mnesia that was stopped there looks the same from here.
+    // Mnesia that was stopped on the other node looks the same.
     confidence: Confidence::Inferred,
     judge,
     ..Rule::COMMON
 };
 
-/// Mnesia needs some seconds to start and to load its tables, so what is seen in a shorter period may be a start, in seconds (judgement).
+/// Mnesia needs some seconds to start and load its tables: a shorter period may show a start (judgement).
 const MIN_SECONDS: f64 = 5.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     if !mnesia::runs(period)? {
         return Ok(Judgement::Healthy(mnesia::NOT_STARTED.to_owned()));
     }
-    // Recorded since the nodes of the schema are.
+    // Older recordings lack both this metric and the nodes of the schema.
     period.stat(&metrics::MNESIA_LOG_WRITES, "")?;
     let nodes: Vec<(&str, bool)> = period
         .entities(Group::Dist)
@@ -39,14 +40,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let apart: Vec<&str> = nodes.iter().filter(|(_, runs)| !runs).map(|(node, _)| *node).collect();
     if apart.is_empty() {
         return Ok(Judgement::Healthy(match nodes.len() {
-            0 => "no connected node has a copy of Mnesia's schema".to_owned(),
-            count => format!("Mnesia runs together with all {count} connected nodes of its schema"),
+            0 => "no connected node shares Mnesia's schema".to_owned(),
+            count => format!(
+                "Mnesia runs on {} of its schema",
+                text::counted(count as f64, "connected node", "connected nodes")
+            ),
         }));
     }
     let seconds = period.seconds();
     if seconds < MIN_SECONDS {
         return Ok(Judgement::NotJudged {
-            reason: format!("it was looked at for {seconds:.0} s only, and Mnesia may be starting"),
+            reason: format!("only {seconds:.0} s recorded: Mnesia may be starting"),
             next: "record for longer: --for 10s".to_owned(),
         });
     }
@@ -55,21 +59,24 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 fn describe(period: &Period, apart: &[&str], connected: usize) -> Draft {
     let names = apart.join(", ");
+    let first = apart.first().copied().unwrap_or_default();
+    let others = if apart.len() > 1 { format!(" and {} more", apart.len() - 1) } else { String::new() };
     let is_rabbit = products::name(period) == Some("RabbitMQ");
-    let draft = Draft::new(WARNING, format!("Mnesia does not run together with {names}, though connected"))
-        .about(Subject::Node { name: apart.first().copied().unwrap_or_default().to_owned() })
+    let draft = Draft::new(WARNING, format!("Mnesia is likely partitioned from {first}{others}"))
+        .detail(format!("connected, but not a running Mnesia node: {names}"))
+        .about(Subject::Node { name: first.to_owned() })
         .because(
-            Evidence::number("connected nodes of the schema without Mnesia", apart.len() as f64, Unit::Count)
-                .with_text(format!("{names}; {connected} are connected")),
+            Evidence::number("nodes without common Mnesia", apart.len() as f64, Unit::Count)
+                .with_text(format!("{names}; {connected} of the schema are connected")),
         )
-        .because(Evidence::number("seen for", period.seconds(), Unit::Seconds))
-        .but("Mnesia that was stopped on that node, or has not been started, looks the same from here");
+        .because(Evidence::number("period", period.seconds(), Unit::Seconds))
+        .but("Mnesia that was stopped on that node, or not started yet, looks the same");
     if is_rabbit {
         return draft.fix(remedy::of(
             period,
             "code.mnesia_heal",
-            "rabbitmqctl cluster_status; on the nodes of the side to give up: rabbitmqctl stop_app, then rabbitmqctl start_app",
-            "that side takes its tables from the other one again; what changed there since the break is lost",
+            "on the side to give up: rabbitmqctl stop_app, then rabbitmqctl start_app",
+            "that side loads its tables from the other one; its changes since the partition are lost",
             "rabbitmqctl cluster_status lists no partitions",
         ));
     }
@@ -77,15 +84,15 @@ fn describe(period: &Period, apart: &[&str], connected: usize) -> Draft {
         .fix(remedy::of(
             period,
             "code.mnesia_heal",
-            "decide which side's data is right; on the other side: mnesia:set_master_nodes(NodesOfThatSide), then restart the node",
-            "at its start it takes all tables from the master nodes; what changed on it since the break is lost",
-            "mnesia:system_info(running_db_nodes) has all nodes on each of them",
+            "decide which side has the right data; on the other: mnesia:set_master_nodes(NodesOfThatSide), then restart",
+            "it then loads all tables from the master nodes; its changes since the partition are lost",
+            "mnesia:system_info(running_db_nodes) lists all nodes, on each of them",
         ))
         .fix(remedy::of(
             period,
             "code.mnesia_majority",
-            "{majority, true} for tables that must not diverge, and a process with mnesia:subscribe(system) that handles {inconsistent_database, _, Node}",
-            "after the next break a side without the majority refuses to write, and somebody is told",
-            "a test that breaks the connection: erlang:disconnect_node/1, then net_adm:ping/1",
+            "set {majority, true} on tables that must not diverge; mnesia:subscribe(system) and handle {inconsistent_database, _, Node}",
+            "in the next partition the side without the majority refuses to write, and a process learns of it",
+            "partition a test cluster: erlang:disconnect_node/1, then net_adm:ping/1",
         ))
 }

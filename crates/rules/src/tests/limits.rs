@@ -283,7 +283,7 @@ fn ets_tables_that_only_grow_are_a_leak() {
 }
 
 #[test]
-fn poll_is_judged_by_how_many_it_has_to_look_through() {
+fn poll_is_judged_by_the_number_of_its_descriptors() {
     let check = |descriptors, expect| {
         let node = node().with(|n| {
             n.epoll = false;

@@ -5,7 +5,7 @@ use beamtune_model::{Confidence, Level, Outcome, facts, metrics};
 use super::node::{Node, node};
 use super::{Read, assert_healthy, entries, finding, outcome};
 
-/// A node with Mnesia, and whether it runs together with others.
+/// A node with Mnesia; for each other node, whether both Mnesias run together.
 fn with(others: &[(&'static str, i64)]) -> Node {
     node().with(|n| {
         n.facts.push((facts::APPLICATIONS, r#"{"kernel":"8.5","mnesia":"4.21"}"#.to_owned()));
@@ -15,7 +15,7 @@ fn with(others: &[(&'static str, i64)]) -> Node {
 }
 
 #[test]
-fn a_connected_node_whose_mnesia_runs_apart_is_found() {
+fn mnesia_that_is_partitioned_from_a_connected_node_is_found() {
     let sick = with(&[("b@web2", 0), ("c@web3", 1)]);
     let found = finding(&sick, "BT077");
     assert_eq!((found.level, found.confidence), (Level::Warning, Confidence::Inferred));
@@ -25,7 +25,7 @@ fn a_connected_node_whose_mnesia_runs_apart_is_found() {
     assert!(finding(&rabbit, "BT077").remedies[0].change.contains("rabbitmqctl"));
     assert_healthy(&with(&[("b@web2", 1)]), "BT077");
     assert_healthy(&with(&[]), "BT077");
-    // Without Mnesia; and a recording of before its nodes were read.
+    // Without Mnesia; and an old recording without its nodes.
     let without = node().with(|n| n.facts.push((facts::APPLICATIONS, r#"{"kernel":"8.5"}"#.to_owned())));
     assert_healthy(&without, "BT077");
     let old = with(&[]).with(|n| n.series = Vec::new());
@@ -33,7 +33,7 @@ fn a_connected_node_whose_mnesia_runs_apart_is_found() {
 }
 
 #[test]
-fn a_log_that_is_dumped_all_the_time_is_found_with_the_threshold_to_set() {
+fn a_log_that_is_dumped_too_often_is_found_with_the_threshold_to_set() {
     let with = |writes_per_s: i64, threshold: i64| {
         node().with(|n| {
             n.series = vec![
@@ -54,7 +54,7 @@ fn a_log_that_is_dumped_all_the_time_is_found_with_the_threshold_to_set() {
         "{:?}",
         found.remedies
     );
-    // The default is low, too, for 8,000 writes a second.
+    // The default is too low for 8,000 writes a second.
     let many = finding(&with(8_000, 1_000), "BT081");
     assert_eq!((many.level, many.against.len()), (Level::Warning, 1));
     assert!(many.remedies[0].change.contains(" 80000"), "{:?}", many.remedies);

@@ -95,7 +95,7 @@ fn carriers_hardly_larger_than_their_blocks_are_found() {
     assert_healthy(&small("[]"), "BT045");
 }
 
-/// 40,000 page faults a second for carriers that the cache does not keep.
+/// 40,000 page faults a second for carriers that the segment cache does not keep.
 fn churn() -> Node {
     node().with(|n| {
         n.minor_faults = 40_000;
@@ -106,14 +106,14 @@ fn churn() -> Node {
 }
 
 #[test]
-fn memory_that_goes_back_to_be_fetched_again_is_told() {
+fn page_faults_for_remapped_memory_are_reported() {
     let found = finding(&churn(), "BT046");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("eheap_alloc")));
-    assert_eq!(entries(&found), ["+MMmcs"], "the peak of the carriers is not known");
-    let most = finding(&churn().with(|n| (n.minor_faults, n.system) = (90_000, 0.6)), "BT046");
-    assert_eq!(most.level, Level::Warning);
+    assert_eq!(entries(&found), ["+MMmcs"], "the peak of the carriers is unknown");
+    let more = finding(&churn().with(|n| (n.minor_faults, n.system) = (90_000, 0.6)), "BT046");
+    assert_eq!(more.level, Level::Warning);
 
-    // Growth has to be fetched; malloc's pages are none of the carriers'; and the kernel may do other things.
+    // Growth has to be mapped; pages of malloc are not those of carriers; and the kernel may do other work.
     assert_healthy(&churn().with(|n| n.resident_growth = 40_000 * 4_096), "BT046");
     assert_healthy(&churn().with(|n| n.segments = (100, 1)), "BT046");
     assert_healthy(&churn().with(|n| n.minor_faults = 2_000), "BT046");
@@ -131,7 +131,7 @@ fn a_super_carrier_is_advised_with_a_size_above_the_peak() {
     let found = finding(&small, "BT046");
     assert_eq!(entries(&found), ["+MMscs"]);
     assert!(found.remedies[0].why.contains("too small"), "{}", found.remedies[0].why);
-    // The host has not so much memory: the VM would not start.
+    // The host has less memory: the VM would not start.
     let host = |node: &Node, megabytes: i64| {
         finding(&fact(node.clone(), facts::HOST_MEMORY, &(megabytes << 20).to_string()), "BT046")
     };
@@ -244,7 +244,7 @@ fn settings_of_all_heaps_are_named_by_what_they_cost() {
     assert_healthy(&first("233", 50_000), "BT067");
 }
 
-/// The collector of literals does so many reductions a second.
+/// The literal area collector does this many reductions a second.
 fn collector(reductions: i64) -> Node {
     node().with(|n| {
         n.processes = (2_000, 0);
@@ -313,7 +313,7 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_told() {
     assert_healthy(&bound().with(|n| n.voluntary_switches = 20_000), "BT049");
     // A little waiting is told as such.
     let little = finding(&bound().with(|n| (n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.07, 20)), "BT049");
-    assert!(little.level == Level::Notice && little.title.contains("beside idle CPUs"), "{}", little.title);
+    assert!(little.level == Level::Notice && little.title.contains("that others use"), "{}", little.title);
     // What the quota stops waits, bound or not; and idle CPUs may be none of those that the VM may use.
     let throttled = bound().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(500), 5, 0.8));
     assert!(finding(&throttled, "BT049").title.contains("not the VM's alone"));
