@@ -1,4 +1,4 @@
-//! BT038: why the node died, by its crash dump, and who held what it lacked.
+//! BT038: why the node died, by its crash dump, and what held the missing resource.
 
 use beamtune_model::{
     Account, Code, Confidence, Evidence, Group, Missing, Period, ProcessRow, ProcessUse, Scale, Subject,
@@ -10,12 +10,14 @@ use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::known_processes;
 use crate::signals::memory::megabytes;
 use crate::signals::products;
+use crate::text;
 
 pub const RULE: Rule = Rule {
     code: Code("BT038"),
     name: "node-died",
     question: "Why did the node die?",
-    confirm: "start the node again under the same load with beamtune record --keep: what grows before the end is the cause, what the dump names is who met it",
+    confirm: "restart the node under the same load with beamtune record --keep: what grows before the end \
+              is the cause; the dump names what hit the limit",
     needs: &[],
     account: Account::Delay,
     judges_dumps: true,
@@ -24,16 +26,16 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// A dump says that the VM has ended.
+/// Any crash is critical.
 const DIED: f64 = 100.0;
 
-/// Somebody wanted it. It stands before the queues, which are told as what was seen at that moment.
-const ASKED: f64 = 74.5;
+/// A dump that was requested on purpose. It sorts before the queues, which are only its context.
+const REQUESTED: f64 = 74.5;
 
-/// Messages in one queue at that moment. Whether it grew is not known.
+/// Whether the queue grew is unknown.
 const QUEUE: Threshold = Threshold::new(
     "node-died.queue_length",
-    "messages in one queue when the node ended",
+    "messages in one queue when the node died",
     Scale {
         notice: 1_000.0,
         warning: 5_000.0,
@@ -42,19 +44,21 @@ const QUEUE: Threshold = Threshold::new(
     },
 );
 
-/// Long queues that are named.
-const QUEUES: usize = 3;
+/// Maximum number of findings about queues.
+const MAX_QUEUES: usize = 3;
 
-/// The process that was at work is the one to name only if it held at least this share of what the largest one held.
-const SHARE_OF_LARGEST: f64 = 0.5;
+/// The running process is named if it held at least this share of the largest one's memory.
+const MIN_SHARE_OF_LARGEST: f64 = 0.5;
 
-/// A request for so many times what the VM had is no leak.
-const WRONG_SIZE: f64 = 10.0;
+/// A request for this multiple of the VM's memory is not a leak.
+const WRONG_SIZE_FACTOR: f64 = 10.0;
 
-/// The most that is told of a reason, in characters.
-const MOST_OF_REASON: usize = 400;
+/// Characters of a reason or slogan that are quoted in evidence, in a detail and in a title.
+const MAX_EVIDENCE_CHARS: usize = 400;
+const MAX_DETAIL_CHARS: usize = 150;
+const MAX_TITLE_CHARS: usize = 45;
 
-/// Why the VM ended, by its own words.
+/// Why the VM ended, by its slogan.
 #[derive(Debug, PartialEq)]
 enum Death<'a> {
     /// `eheap_alloc: Cannot allocate 562077704 bytes of memory (of type "heap").`
@@ -65,11 +69,11 @@ enum Death<'a> {
     Kernel { process: &'a str, reason: &'a str },
     /// `init terminating in do_boot (REASON)`
     Boot { reason: &'a str },
-    /// A signal, or a person at the console.
-    Asked { how: &'static str },
-    /// The process that starts programs for the VM has ended.
+    /// By a signal, or at the console.
+    Requested { how: &'static str },
+    /// `erl_child_setup`, which starts external programs, has terminated.
     Forker,
-    /// `erlang:halt(Text)`, mostly.
+    /// Usually `erlang:halt(Text)`.
     Other,
 }
 
@@ -102,8 +106,8 @@ fn death(slogan: &str) -> Death<'_> {
         }
     }
     match slogan {
-        "Received SIGUSR1" => Death::Asked { how: "by the signal SIGUSR1" },
-        "Crash dump requested by user" => Death::Asked { how: "at its console (A behind Ctrl-C)" },
+        "Received SIGUSR1" => Death::Requested { how: "by SIGUSR1" },
+        "Crash dump requested by user" => Death::Requested { how: "at its console (Ctrl-C, A)" },
         "erl_child_setup closed" => Death::Forker,
         _ => Death::Other,
     }
@@ -112,7 +116,7 @@ fn death(slogan: &str) -> Death<'_> {
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     if !period.is_crash_dump() {
         if period.is_imported() {
-            return Err(period.missing_group(Group::Vm, "whether the node lives"));
+            return Err(period.missing_group(Group::Vm, "whether the node is alive"));
         }
         return Ok(alive(period));
     }
@@ -123,31 +127,28 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     drafts.extend(queues(period));
     if drafts.is_empty() {
         return Ok(Judgement::NotJudged {
-            reason: "the dump does not hold its slogan, in which the VM says why it ended".to_owned(),
-            next: "take the dump of the next end as it is written".to_owned(),
+            reason: "the dump has no slogan, which says why the VM ended".to_owned(),
+            next: "import the next dump unmodified".to_owned(),
         });
     }
     Ok(Judgement::Found(drafts))
 }
 
-/// Of a node that was recorded while it ran.
+/// Judges a node that was recorded while it ran.
 fn alive(period: &Period) -> Judgement {
     if let Some(gone) = period.events.iter().rev().find(|event| event.kind == "gone") {
         return Judgement::NotJudged {
             reason: format!("the node was lost: {}", gone.detail),
-            next: "beamtune import erl_crash.dump, if it has left one".to_owned(),
+            next: "run beamtune import erl_crash.dump, if there is one".to_owned(),
         };
     }
     if period.vm_ticks == 0 {
         return Judgement::NotJudged {
-            reason: "nothing of a crash dump was read, and no VM has answered".to_owned(),
-            next: "beamtune import erl_crash.dump".to_owned(),
+            reason: "no crash dump was read, and no VM answered".to_owned(),
+            next: "run beamtune import erl_crash.dump".to_owned(),
         };
     }
-    Judgement::Healthy(format!(
-        "the node was alive: it answered {} of {} times",
-        period.vm_ticks, period.ticks
-    ))
+    Judgement::Healthy(format!("the node answered {} of {} times", period.vm_ticks, period.ticks))
 }
 
 fn died(period: &Period, slogan: &str) -> Draft {
@@ -155,52 +156,58 @@ fn died(period: &Period, slogan: &str) -> Draft {
         Death::Memory { allocator, bytes, kind } => out_of_memory(period, allocator, bytes, kind),
         Death::Table { table, limit } => table_full(period, table, limit),
         Death::Kernel { process, reason } => kernel(period, process, reason),
-        Death::Boot { reason } => {
-            Draft::new(DIED, format!("the VM could not start: {}", shortened(reason)))
-                .about(Subject::Emulator { name: "start".to_owned() })
-                .but("a node that runs uses the same boot file, modules and arguments: compare them first")
-                .fix(restart(period))
-        }
-        Death::Asked { how } => Draft::new(ASKED, format!("somebody has ended the VM {how}, to have a dump of it"))
+        Death::Boot { reason } => Draft::new(DIED, "Node could not start")
+            .detail(shortened(reason, MAX_DETAIL_CHARS))
+            .about(Subject::Emulator { name: "start".to_owned() })
+            .but("compare boot file, modules and arguments with those of a node that starts")
+            .fix(restart(period)),
+        Death::Requested { how } => Draft::new(REQUESTED, format!("Node ended {how} to write a crash dump"))
             .about(Subject::Emulator { name: "asked for".to_owned() })
-            .but("what made them do so stands in the other findings, or was not in the VM"),
-        Death::Forker => Draft::new(DIED, "the VM ended because erl_child_setup, which starts programs for it, has ended")
+            .but("the reason is in the other findings, or outside the VM"),
+        Death::Forker => Draft::new(DIED, "Node died: erl_child_setup terminated")
+            .detail("it starts external programs for the VM")
             .about(Subject::OsProcess { name: "erl_child_setup".to_owned(), pid: None })
-            .but("it does nothing by itself: somebody has killed it, mostly the kernel when memory was short (dmesg)"),
+            .but("it does not end on its own: usually the kernel kills it when memory is short (see dmesg)"),
         Death::Other => halted(period, slogan),
     };
     let missing = period.facts.get(facts::CRASH_DUMP_MISSING);
-    let bytes = missing.is_some_and(|missing| missing.contains("SIZE LIMIT"));
+    let is_size = missing.is_some_and(|missing| missing.contains("SIZE LIMIT"));
     draft
-        .because(Evidence::text("its last words", shortened(slogan)))
-        .because_some(period.facts.get(facts::CRASH_TIME).map(|time| Evidence::text("when, by its host's time", time)))
+        .because(Evidence::text("slogan", shortened(slogan, MAX_EVIDENCE_CHARS)))
         .because_some(
-            period.facts.get(facts::CRASH_TAINTS).map(|modules| Evidence::text("modules with native code", modules)),
+            period.facts.get(facts::CRASH_TIME).map(|time| Evidence::text("time, by the host's clock", time)),
         )
-        .because_some(missing.map(|missing| Evidence::text("the dump is not whole", missing)))
-        .fix_if(missing.is_some() && bytes, || {
+        .because_some(
+            period
+                .facts
+                .get(facts::CRASH_TAINTS)
+                .map(|modules| Evidence::text("modules with native code", modules)),
+        )
+        .because_some(missing.map(|missing| Evidence::text("incomplete dump", missing)))
+        .fix_if(missing.is_some() && is_size, || {
             remedy::of(
                 period,
                 "ERL_CRASH_DUMP_BYTES",
-                "let dumps be larger: ERL_CRASH_DUMP_BYTES",
-                "what is missing comes last in a dump",
+                "raise ERL_CRASH_DUMP_BYTES",
+                "the end of the dump is missing",
                 "the next dump ends with =end",
             )
         })
-        .fix_if(missing.is_some() && !bytes, || {
+        .fix_if(missing.is_some() && !is_size, || {
             remedy::of(
                 period,
                 "ERL_CRASH_DUMP_SECONDS",
-                "give the VM time to write its dump before it is started again or killed: ERL_CRASH_DUMP_SECONDS, and TimeoutStopSec= of systemd",
-                "what is missing comes last in a dump",
+                "give the VM time to write its dump: ERL_CRASH_DUMP_SECONDS, and TimeoutStopSec= in systemd",
+                "the end of the dump is missing",
                 "the next dump ends with =end",
             )
         })
 }
 
-/// Those that were at work, or large: the process, its row, and what it held, in bytes.
+/// The process or table that held most of the memory.
 struct Holder {
-    title: String,
+    /// As titles name it, without a pid.
+    name: String,
     subject: Subject,
     bytes: f64,
     evidence: Evidence,
@@ -212,201 +219,191 @@ fn out_of_memory(period: &Period, allocator: &str, bytes: f64, kind: &str) -> Dr
     let holder = holder(period);
     let held = holder.as_ref().map(|holder| {
         let of = total.map_or(String::new(), |total| format!(" of {}", megabytes(total)));
-        format!("; {} held {}{of}", holder.title, megabytes(holder.bytes))
+        format!(": {} held {}{of}", holder.name, megabytes(holder.bytes))
     });
     let kinds: Vec<String> = ["processes", "binary", "ets", "code", "atom"]
         .into_iter()
         .filter_map(|name| Some(format!("{name} {}", megabytes(memory(name)?))))
         .collect();
-    let process = worker(period);
-    let wrong = total.is_some_and(|total| bytes > WRONG_SIZE * total);
+    let process = running(period);
+    let wrong = total.is_some_and(|total| bytes > WRONG_SIZE_FACTOR * total);
     let is_literal = kind == "literal" || allocator == "literal_alloc";
     let is_own = !products::is_of_others(period);
     let queue = process.and_then(|process| Some((process, process.row.as_ref()?.queue)));
-    Draft::new(
-        DIED,
-        format!(
-            "the VM ended because it could not have {} more memory for \"{kind}\"{}",
-            megabytes(bytes),
-            held.unwrap_or_default()
-        ),
-    )
-    .about(holder.as_ref().map(|holder| holder.subject.clone()))
-    .because(Evidence::number("asked for at once", bytes, Unit::Bytes).with_text(allocator.to_owned()))
-    .because_some(total.map(|total| Evidence::number("all that the VM had (erlang:memory(total))", total, Unit::Bytes)))
-    .because_some((!kinds.is_empty()).then(|| Evidence::text("by kind", kinds.join(", "))))
-    .because_some(holder.map(|holder| holder.evidence))
-    .because_some(process.map(at_work))
-    .because_some(process.and_then(|process| Some(Evidence::text("where it was", process.row.as_ref()?.current_function.clone()?))))
-    .but_if(
-        wrong,
-        "so much more than there was is asked for by a wrong size rather than by a leak: a length or a count from outside",
-    )
-    .but_if(
-        !wrong && !is_literal,
-        "what it could not have may be address space: ulimit -v, or overcommit of the host, end a VM while memory is left",
-    )
-    .fix_if(is_literal, || {
-        remedy::of(
-            period,
-            "+MIscs",
-            &format!("+MIscs {}", larger_area_mb(period)),
-            "literals and persistent terms have an area of their own, 1 GB unless it is told otherwise",
-            "beamtune memory shows how far the area is used",
+    Draft::new(DIED, format!("Node died out of memory{}", held.unwrap_or_default()))
+        .detail(format!("{allocator} could not allocate {} of type \"{kind}\"", megabytes(bytes)))
+        .detail(holder.as_ref().map_or("", |holder| text::pid(&holder.subject)))
+        .about(holder.as_ref().map(|holder| holder.subject.clone()))
+        .because(Evidence::number("requested allocation", bytes, Unit::Bytes).with_text(allocator.to_owned()))
+        .because_some(total.map(|total| Evidence::number("erlang:memory(total)", total, Unit::Bytes)))
+        .because_some((!kinds.is_empty()).then(|| Evidence::text("memory by kind", kinds.join(", "))))
+        .because_some(holder.map(|holder| holder.evidence))
+        .because_some(process.map(running_evidence))
+        .because_some(process.and_then(current_function))
+        .but_if(
+            wrong,
+            "a request this large comes from a wrong size, not from a leak: a length or count from outside",
         )
-    })
-    .fix_if(is_own && queue.is_some_and(|(_, queue)| queue as f64 >= QUEUE.of(period).notice), || {
-        remedy::of(
-            period,
-            "code.back_pressure",
-            "let who sends to it wait (call instead of cast), or drop when its queue is long",
-            "its heap grew with its queue",
-            "the queue must stay bounded under the same load: beamtune doctor",
+        .but_if(
+            !wrong && !is_literal,
+            "address space may be missing instead of memory: ulimit -v, or overcommit of the host",
         )
-    })
-    .fix_if(!wrong && !is_literal && is_own && kind.contains("heap"), || {
-        remedy::of(
-            period,
-            "process.max_heap_size",
-            "spawn_opt {max_heap_size, Words} of processes like this one (+hmax is for all, those of the system too)",
-            "the process ends instead of the node, and its report names it",
-            "the same input ends the process, and the node lives on",
-        )
-    })
-    .fix_if(is_own && most(period) == Some("ets"), || {
-        remedy::of(
-            period,
-            "code.bounded_table",
-            "delete what is old, or bound what is put in: a time stamp and ets:select_delete/2",
-            "most memory was that of ETS tables",
-            "beamtune record --keep 6h: the table must not grow under the same load",
-        )
-    })
-    .fix_if(is_own && most(period) == Some("binary"), || {
-        remedy::of(
-            period,
-            "code.binary_copy",
-            "binary:copy/1 what is kept of larger binaries",
-            "most memory was that of binaries: a part of one keeps all of it",
-            "beamtune record --keep 6h: memory of binaries must not grow under the same load",
-        )
-    })
-    .fix_if(!wrong && !is_literal, || {
-        remedy::of(
-            period,
-            "host.memory_limit",
-            "more memory, or a higher limit, if this is what the node needs",
-            "a collection needs room for a second heap beside the one that it collects",
-            "beamtune record --keep 6h: how memory goes before the next end",
-        )
-    })
+        .fix_if(is_literal, || {
+            remedy::of(
+                period,
+                "+MIscs",
+                &format!("+MIscs {}", larger_area_mb(period)),
+                "literals and persistent terms have an area of their own, 1 GB by default",
+                "beamtune memory TARGET shows how much of the area is used",
+            )
+        })
+        .fix_if(is_own && queue.is_some_and(|(_, queue)| queue as f64 >= QUEUE.of(period).notice), || {
+            remedy::of(
+                period,
+                "code.back_pressure",
+                "make senders wait (call instead of cast), or drop messages when the queue is long",
+                "its heap grew with its queue",
+                "the queue stays bounded under the same load: beamtune doctor TARGET",
+            )
+        })
+        .fix_if(!wrong && !is_literal && is_own && kind.contains("heap"), || {
+            remedy::of(
+                period,
+                "process.max_heap_size",
+                "spawn_opt {max_heap_size, Words} for processes like this one (+hmax is for system processes too)",
+                "the process dies instead of the node, and a report names it",
+                "the same input ends the process, and the node survives",
+            )
+        })
+        .fix_if(is_own && largest_kind(period) == Some("ets"), || {
+            remedy::of(
+                period,
+                "code.bounded_table",
+                "delete old objects, or bound the table: a timestamp and ets:select_delete/2",
+                "ETS tables held most of the memory",
+                "beamtune record --keep 6h: the table stops growing under the same load",
+            )
+        })
+        .fix_if(is_own && largest_kind(period) == Some("binary"), || {
+            remedy::of(
+                period,
+                "code.binary_copy",
+                "binary:copy/1 the parts that are kept of larger binaries",
+                "binaries held most of the memory, and a sub-binary keeps its whole binary",
+                "beamtune record --keep 6h: binary memory stops growing under the same load",
+            )
+        })
+        .fix_if(!wrong && !is_literal, || {
+            remedy::of(
+                period,
+                "host.memory_limit",
+                "add memory, or raise the limit, if the node needs it",
+                "a garbage collection needs room for a second heap",
+                "beamtune record --keep 6h: memory before the next crash",
+            )
+        })
 }
 
-/// Twice the area for literals that was too small, in MB.
+/// Twice the size of the literal area that was too small, in MB.
 fn larger_area_mb(period: &Period) -> i64 {
-    /// Where the dump does not tell its size.
+    /// Used if the dump does not have its size.
     const DEFAULT_MB: i64 = 1_024;
     let size = period.stat(&metrics::MMAP_TOTAL, "literal").ok().map(|stat| stat.last.value >> 20);
     size.filter(|size| *size > 0).unwrap_or(DEFAULT_MB).saturating_mul(2)
 }
 
-/// The kind of memory that there was most of, of those that somebody holds.
-fn most(period: &Period) -> Option<&'static str> {
+/// The largest kind of memory that has a holder.
+fn largest_kind(period: &Period) -> Option<&'static str> {
     let known = ["processes", "binary", "ets"]
         .into_iter()
         .filter_map(|kind| Some((period.find(Group::Memory, "", kind)?.last.value, kind)));
     known.max().map(|(_, kind)| kind)
 }
 
-/// Who held most of what there was most of: processes, tables or binaries.
+/// The largest holder of the largest kind: a process or a table.
 fn holder(period: &Period) -> Option<Holder> {
     let rows = || period.processes.iter().filter_map(|process| Some((process, process.row.as_ref()?)));
-    let most = most(period);
-    if most == Some("ets")
+    let kind = largest_kind(period);
+    if kind == Some("ets")
         && let Some(table) = period.tables.first()
     {
         let owner = period.title_of(&table.owner);
-        let title = format!("the ETS table {}", table.name);
+        let name = format!("ETS table {}", table.name);
         let bytes = table.memory_bytes as f64;
-        let text = format!("{} objects, owner {owner}", table.objects);
-        let evidence = Evidence::number(format!("memory of {title}"), bytes, Unit::Bytes).with_text(text);
+        let text = format!("{} objects, owner {owner}", text::number(table.objects as f64));
+        let evidence = Evidence::number(format!("memory of {name}"), bytes, Unit::Bytes).with_text(text);
         let subject = Subject::Table { name: table.name.clone(), owner: Some(owner) };
-        return Some(Holder { title, subject, bytes, evidence });
+        return Some(Holder { name, subject, bytes, evidence });
     }
-    if most == Some("binary")
+    if kind == Some("binary")
         && let Some((process, row)) = rows().max_by_key(|(_, row)| row.binary_bytes)
         && let Some(bytes) = row.binary_bytes
     {
-        let evidence = Evidence::number("binaries that it referred to", bytes as f64, Unit::Bytes);
-        return Some(Holder {
-            title: process.title(),
-            subject: process.subject(),
-            bytes: bytes as f64,
-            evidence,
-        });
+        let evidence = Evidence::number("referenced binaries", bytes as f64, Unit::Bytes);
+        let subject = process.subject();
+        return Some(Holder { name: text::name(&subject), subject, bytes: bytes as f64, evidence });
     }
     let (largest, row) = rows().max_by_key(|(_, row)| row.memory_bytes)?;
-    let at_work = worker(period).and_then(|process| Some((process, process.row.as_ref()?)));
-    let share = SHARE_OF_LARGEST * row.memory_bytes as f64;
+    let running = running(period).and_then(|process| Some((process, process.row.as_ref()?)));
+    let min_bytes = MIN_SHARE_OF_LARGEST * row.memory_bytes as f64;
     let (process, row) =
-        at_work.filter(|(_, row)| row.memory_bytes as f64 >= share).unwrap_or((largest, row));
+        running.filter(|(_, row)| row.memory_bytes as f64 >= min_bytes).unwrap_or((largest, row));
     let evidence =
         Evidence::number(format!("memory of {}", process.title()), row.memory_bytes as f64, Unit::Bytes);
-    let started = row.initial_call.as_deref().map(|call| format!("started with {call}"));
-    let evidence = started.into_iter().fold(evidence, Evidence::with_text);
-    Some(Holder {
-        title: process.title(),
-        subject: process.subject(),
-        bytes: row.memory_bytes as f64,
-        evidence,
-    })
+    let call = row.initial_call.as_deref().map(|call| format!("initial call {call}"));
+    let evidence = call.into_iter().fold(evidence, Evidence::with_text);
+    let subject = process.subject();
+    Some(Holder { name: text::name(&subject), subject, bytes: row.memory_bytes as f64, evidence })
 }
 
-/// The process that was at work on the thread that ended the VM.
-fn worker(period: &Period) -> Option<&ProcessUse> {
+/// The process that ran on the thread that ended the VM.
+fn running(period: &Period) -> Option<&ProcessUse> {
     let pid = period.facts.get(facts::CRASH_PROCESS)?;
     period.process(pid)
 }
 
-fn at_work(process: &ProcessUse) -> Evidence {
+fn running_evidence(process: &ProcessUse) -> Evidence {
     let status = process.row.as_ref().and_then(|row: &ProcessRow| row.status.as_deref());
     let what = if status == Some("garbage_collecting") {
-        "collected at that moment"
+        "process in garbage collection"
     } else {
-        "at work at that moment"
+        "running process"
     };
     Evidence::text(what, process.title())
 }
 
+fn current_function(process: &ProcessUse) -> Option<Evidence> {
+    Some(Evidence::text("current function", process.row.as_ref()?.current_function.clone()?))
+}
+
 fn table_full(period: &Period, table: &str, limit: Option<f64>) -> Draft {
-    let process = worker(period);
-    let of = limit.map_or(String::new(), |limit| format!(" of {limit:.0}"));
+    let process = running(period);
     let (name, is_atoms) = match table {
         "atom_tab" => ("atoms", true),
         "module_code" => ("modules", false),
         "export_list" => ("exported functions", false),
         other => (other, false),
     };
-    let by = process.map_or(String::new(), |process| format!("; {} was at work", process.title()));
+    let number = limit.map_or(String::new(), |limit| format!("{} ", text::number(limit)));
     let larger = limit.map_or(4_194_304.0, |limit| (4.0 * limit).min(2_147_483_647.0));
-    Draft::new(DIED, format!("the VM ended because its table of {name} was full, with its limit{of} reached{by}"))
+    Draft::new(DIED, format!("Node died: limit of {number}{name} reached"))
+        .detail(process.map_or(String::new(), |process| format!("{} was running", process.title())))
         .about(process.map(ProcessUse::subject))
         .because_some(limit.map(|limit| Evidence::number("limit", limit, Unit::Count)))
         .because_some(period.stat(&metrics::ATOM_COUNT, "").ok().filter(|_| is_atoms).map(|stat| {
             Evidence::number("atoms, in whole pages of the table", stat.last.value as f64, Unit::Count)
         }))
-        .because_some(process.map(at_work))
-        .because_some(
-            process.and_then(|process| Some(Evidence::text("where it was", process.row.as_ref()?.current_function.clone()?))),
-        )
-        .but_if(process.is_some(), "it made the last one, and need not have made the others")
+        .because_some(process.map(running_evidence))
+        .because_some(process.and_then(current_function))
+        .but_if(process.is_some(), "it made the last one, not necessarily the others")
         .fix_if(is_atoms, || {
             remedy::of(
                 period,
                 "code.no_atoms_from_input",
-                "find list_to_atom, binary_to_atom, String.to_atom and keys: :atoms on outside input; use the *_existing_* forms or binaries",
-                "atoms are never freed; the section =atoms of the dump lists them, the newest first",
-                "the atom count must stop growing under the same load: beamtune doctor",
+                "find list_to_atom, binary_to_atom, String.to_atom and keys: :atoms on outside input; use \
+                 the *_existing_* forms or binaries",
+                "atoms are never freed; the section =atoms of the dump lists them, newest first",
+                "the atom count stops growing under the same load: beamtune doctor TARGET",
             )
         })
         .fix_if(is_atoms, || {
@@ -414,7 +411,7 @@ fn table_full(period: &Period, table: &str, limit: Option<f64>) -> Draft {
                 period,
                 "+t",
                 &format!("+t {larger:.0}"),
-                "gives time, cures no leak",
+                "buys time, does not fix the leak",
                 "restart with the flag: system_info(atom_limit) shows the new size",
             )
         })
@@ -422,40 +419,39 @@ fn table_full(period: &Period, table: &str, limit: Option<f64>) -> Draft {
             remedy::of(
                 period,
                 "code.no_code_at_run_time",
-                "do not make modules under ever new names in the course of work",
-                "a name that was once a module's keeps its place",
-                "beamtune memory: the number of modules must stop growing",
+                "do not create modules under new names at run time",
+                "the name of a deleted module keeps its entry",
+                "beamtune memory TARGET: the number of modules stops growing",
             )
         })
 }
 
-/// A process without which there is no node has ended: that of an application's, mostly.
+/// A kernel process has terminated, usually because a permanent application did.
 fn kernel(period: &Period, process: &str, reason: &str) -> Draft {
     let application = ["{application_start_failure,", "{application_terminated,"].iter().find_map(|known| {
         let (_, rest) = reason.split_once(known)?;
         Some((*known, rest.split(',').next()?.trim_matches('\'')))
     });
-    let (subject, summary) = match application {
+    let (subject, title) = match application {
         Some((known, name)) if known.contains("start_failure") => {
-            (name, format!("the node ended because the application {name} could not start"))
+            (name, format!("Node died: application {name} could not start"))
         }
-        Some((_, name)) => (
-            name,
-            format!("the node ended because {name} has ended, an application that it must not be without"),
-        ),
-        None => (process, format!("the node ended because its process {process} has ended")),
+        Some((_, name)) => (name, format!("Node died: permanent application {name} terminated")),
+        None => (process, format!("Node died: kernel process {process} terminated")),
     };
-    Draft::new(DIED, summary)
+    Draft::new(DIED, title)
+        .detail(shortened(reason, MAX_DETAIL_CHARS))
         .about(Subject::process(subject))
-        .because(Evidence::text("reason", shortened(reason)))
-        .but("the reason is that of the last failure: what began it stands in the log before, often of another process")
+        .because(Evidence::text("reason", shortened(reason, MAX_EVIDENCE_CHARS)))
+        .but("this is the last failure: the first one is earlier in the log, often of another process")
         .fix_if(application.is_some(), || {
             remedy::of(
                 period,
                 "code.permanent_application",
-                "mend what the reason names; where the node is of use without it, start it as temporary, or let its supervisors restart more often",
-                "the end of a permanent application is the end of the node",
-                "the same failure is reported, and the node lives on",
+                "fix what the reason names; if the node is useful without it, start it as temporary, or \
+                 let its supervisors restart more often",
+                "when a permanent application terminates, the node terminates",
+                "the same failure is reported, and the node survives",
             )
         })
         .fix(restart(period))
@@ -465,25 +461,23 @@ fn restart(period: &Period) -> Option<beamtune_model::Remedy> {
     remedy::of(
         period,
         "host.restart",
-        "wait longer between two starts, and give up after some (systemd: RestartSec=, StartLimitBurst=)",
-        "each end writes over the dump of the one before",
-        "the first dump of a series is there to be read",
+        "wait longer between restarts, and give up after some (systemd: RestartSec=, StartLimitBurst=)",
+        "each crash overwrites the dump of the one before",
+        "the first dump of a series is kept",
     )
 }
 
 fn halted(period: &Period, slogan: &str) -> Draft {
-    let process = worker(period);
-    let by = process.map_or(String::new(), |process| format!(" while {} was at work", process.title()));
-    Draft::new(DIED, format!("the VM ended with \"{}\"{by}", shortened(slogan)))
+    let process = running(period);
+    Draft::new(DIED, format!("Node died: \"{}\"", shortened(slogan, MAX_TITLE_CHARS)))
+        .detail(process.map_or(String::new(), |process| format!("{} was running", process.title())))
         .about(process.map_or_else(|| Subject::Function { name: "erlang:halt/1".to_owned() }, ProcessUse::subject))
-        .because_some(process.map(at_work))
-        .because_some(
-            process.and_then(|process| Some(Evidence::text("where it was", process.row.as_ref()?.current_function.clone()?))),
-        )
-        .but("these are no words of the VM's that are known here: of the program by erlang:halt/1 mostly, else of a driver, or of a fault in the VM")
+        .because_some(process.map(running_evidence))
+        .because_some(process.and_then(current_function))
+        .but("not a known slogan of the VM: usually of the program's erlang:halt/1, else of a driver or a fault in the VM")
 }
 
-/// The longest queues at that moment.
+/// The longest queues when the node died.
 fn queues(period: &Period) -> Vec<Draft> {
     let mut long: Vec<(f64, i64, &ProcessUse, &ProcessRow)> = period
         .processes
@@ -499,37 +493,40 @@ fn queues(period: &Period) -> Vec<Draft> {
         .collect();
     long.sort_by_key(|(_, queue, ..)| std::cmp::Reverse(*queue));
     let draft = |(severity, queue, process, row): (f64, i64, &ProcessUse, &ProcessRow)| {
+        let subject = process.subject();
+        let at = row.current_function.as_deref().map(|function| format!("in {function}"));
         let draft = Draft::new(
             severity,
-            format!("the message queue of {} held {queue} messages when the node died", process.title()),
+            format!(
+                "{} had {} queued messages when the node died",
+                text::name(&subject),
+                text::number(queue as f64)
+            ),
         )
+        .detail(text::pid(&subject))
+        .detail(at.unwrap_or_default())
         .confidence(Confidence::Inferred)
-        .about(process.subject())
-        .because(
-            Evidence::number("messages in its queue", queue as f64, Unit::Count)
-                .against_scale(QUEUE.of(period)),
-        )
-        .because(Evidence::number("its memory", row.memory_bytes as f64, Unit::Bytes))
-        .because_some(
-            row.current_function.as_deref().map(|function| Evidence::text("where it was", function)),
-        )
-        .because_some(row.initial_call.as_deref().map(|call| Evidence::text("started with", call)))
-        .but("one moment does not tell whether it grew");
+        .about(subject)
+        .because(Evidence::number("queue length", queue as f64, Unit::Count).against_scale(QUEUE.of(period)))
+        .because(Evidence::number("memory", row.memory_bytes as f64, Unit::Bytes))
+        .because_some(current_function(process))
+        .because_some(row.initial_call.as_deref().map(|call| Evidence::text("initial call", call)))
+        .but("one moment does not show whether it grew");
         known_processes::explain(draft, period, process).fix(remedy::of(
             period,
             "code.back_pressure",
-            "let senders wait for an answer (call instead of cast), or limit what is in flight, or drop when the queue is long",
-            "a queue that grows ends in memory",
-            "the queue must stay bounded under the same load: beamtune doctor",
+            "make senders wait (call instead of cast), limit messages in flight, or drop when the queue is long",
+            "a growing queue uses up memory",
+            "the queue stays bounded under the same load: beamtune doctor TARGET",
         ))
     };
-    long.into_iter().take(QUEUES).map(draft).collect()
+    long.into_iter().take(MAX_QUEUES).map(draft).collect()
 }
 
-fn shortened(reason: &str) -> String {
-    match reason.char_indices().nth(MOST_OF_REASON) {
-        Some((end, _)) => format!("{}…", reason.get(..end).unwrap_or_default()),
-        None => reason.to_owned(),
+fn shortened(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
     }
 }
 
@@ -538,7 +535,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_a_vm_are_understood() {
+    fn slogans_are_parsed() {
         let check = |slogan: &str, expect: Death| assert_eq!(death(slogan), expect, "{slogan}");
         check(
             "eheap_alloc: Cannot allocate 255489152 bytes of memory (of type \"heap\").",
@@ -561,14 +558,14 @@ mod tests {
         );
         check("init terminating in do_boot ({undef,[]})", Death::Boot { reason: "{undef,[]}" });
         check("Runtime terminating during boot (x)", Death::Boot { reason: "x" });
-        check("Received SIGUSR1", Death::Asked { how: "by the signal SIGUSR1" });
+        check("Received SIGUSR1", Death::Requested { how: "by SIGUSR1" });
         check("eheap_alloc: Cannot allocate many bytes", Death::Other);
         check("", Death::Other);
     }
 
     #[test]
     fn a_long_reason_is_shortened_between_characters() {
-        assert_eq!(shortened(&"ü".repeat(MOST_OF_REASON)).chars().count(), MOST_OF_REASON);
-        assert_eq!(shortened(&"ü".repeat(9_000)).chars().count(), MOST_OF_REASON + 1);
+        assert_eq!(shortened(&"ü".repeat(400), 400).chars().count(), 400);
+        assert_eq!(shortened(&"ü".repeat(9_000), 400).chars().count(), 401);
     }
 }

@@ -10,7 +10,7 @@ use super::{Read, assert_healthy, entries, outcome};
 
 const MB: i64 = 1_000_000;
 
-/// What a dump tells of a node that died.
+/// A crash dump.
 struct Dump {
     slogan: &'static str,
     facts: Vec<(&'static str, &'static str)>,
@@ -87,27 +87,28 @@ fn process(pid: &str, name: &str, megabytes: i64, queue: i64) -> ProcessRow {
 const NO_HEAP: &str = "eheap_alloc: Cannot allocate 367904368 bytes of memory (of type \"heap\").";
 
 #[test]
-fn who_held_most_is_named_unless_who_was_at_work_held_nearly_as_much() {
-    let at_work = |pid, megabytes| {
+fn the_largest_holder_is_named_unless_the_running_process_held_nearly_as_much() {
+    let running = |pid, megabytes| {
         let mut dump = dump(NO_HEAP);
         dump.facts.push((facts::CRASH_PROCESS, pid));
         dump.processes[1].memory_bytes = megabytes * MB;
         dump.finding()
     };
-    let small = at_work("<0.7.0>", 200);
+    let small = running("<0.7.0>", 200);
     assert_eq!((small.level, small.subject_text().as_deref()), (Level::Critical, Some("cache (<0.5.0>)")));
-    assert!(small.title.contains("368 MB") && small.title.contains("500 MB of 1000 MB"), "{}", small.title);
+    assert_eq!(small.title, "Node died out of memory: cache held 500 MB of 1000 MB");
+    assert_eq!(small.detail, "eheap_alloc could not allocate 368 MB of type \"heap\"; <0.5.0>");
     assert_eq!(entries(&small), ["process.max_heap_size", "host.memory_limit"]);
-    assert_eq!(at_work("<0.7.0>", 300).subject_text().as_deref(), Some("report (<0.7.0>)"));
+    assert_eq!(running("<0.7.0>", 300).subject_text().as_deref(), Some("report (<0.7.0>)"));
     assert_eq!(
-        at_work("<0.99.0>", 300).subject_text().as_deref(),
+        running("<0.99.0>", 300).subject_text().as_deref(),
         Some("cache (<0.5.0>)"),
         "it is not among the rows"
     );
 }
 
 #[test]
-fn memory_of_tables_and_binaries_is_told_with_who_has_it() {
+fn memory_of_tables_and_binaries_is_reported_with_its_holder() {
     let mut tables = dump(NO_HEAP);
     tables.memory[3].1 = 900;
     tables.tables = vec![TableRow {
@@ -121,7 +122,7 @@ fn memory_of_tables_and_binaries_is_told_with_who_has_it() {
     let found = tables.finding();
     assert_eq!(found.subject_text().as_deref(), Some("sessions of cache (<0.5.0>)"));
     let texts: Vec<_> = found.evidence.iter().filter_map(|evidence| evidence.text.as_deref()).collect();
-    assert!(texts.contains(&"7000 objects, owner cache (<0.5.0>)"), "{texts:?}");
+    assert!(texts.contains(&"7,000 objects, owner cache (<0.5.0>)"), "{texts:?}");
     assert!(entries(&found).contains(&"code.bounded_table"));
 
     let mut binaries = dump("binary_alloc: Cannot allocate 1000 bytes of memory (of type \"binary\").");
@@ -133,7 +134,7 @@ fn memory_of_tables_and_binaries_is_told_with_who_has_it() {
 }
 
 #[test]
-fn nobody_is_told_to_change_the_code_of_others_or_to_delete_their_data() {
+fn operators_of_products_are_not_advised_to_change_code_or_delete_data() {
     let advised = |fact: &'static str, value: &'static str, most: usize| {
         let mut dump = dump(NO_HEAP);
         dump.facts.push((fact, value));
@@ -145,13 +146,13 @@ fn nobody_is_told_to_change_the_code_of_others_or_to_delete_their_data() {
         for (fact, value) in [(facts::PRODUCT, "RabbitMQ 4.1.0"), (facts::NODE_NAME, "emqx@10.0.0.7")] {
             assert_eq!(advised(fact, value, most), ["host.memory_limit"], "{fact} {most}");
         }
-        // One's own release has a name, too.
+        // An own release may have a similar name.
         assert!(advised(facts::PRODUCT, "release rabbits", most).len() > 1, "{most}");
     }
 }
 
 #[test]
-fn what_cannot_be_a_leak_is_told_apart() {
+fn allocations_that_cannot_be_a_leak_are_recognized() {
     let wrong =
         dump("binary_alloc: Cannot allocate 1152921504606847000 bytes of memory (of type \"binary\").")
             .finding();
@@ -165,7 +166,7 @@ fn what_cannot_be_a_leak_is_told_apart() {
         found.remedies[0].change.clone()
     };
     assert_eq!(advised(None), "+MIscs 2048");
-    assert_eq!(advised(Some(4_096)), "+MIscs 8192", "what it had did not suffice");
+    assert_eq!(advised(Some(4_096)), "+MIscs 8192", "twice what it had");
     let mut queue = dump(NO_HEAP);
     queue.processes[0].queue = 2_000;
     queue.facts.push((facts::CRASH_PROCESS, "<0.5.0>"));
@@ -173,7 +174,7 @@ fn what_cannot_be_a_leak_is_told_apart() {
 }
 
 #[test]
-fn full_tables_failed_applications_and_starts_are_told() {
+fn full_tables_failed_applications_and_failed_starts_are_reported() {
     let mut atoms = dump("no more index entries in atom_tab (max=20000)");
     atoms.facts.push((facts::CRASH_PROCESS, "<0.7.0>"));
     let atoms = atoms.finding();
@@ -211,25 +212,25 @@ fn full_tables_failed_applications_and_starts_are_told() {
 }
 
 #[test]
-fn a_dump_that_was_asked_for_is_no_crash_and_its_longest_queues_are_told() {
-    let mut asked = dump("Received SIGUSR1");
-    asked.processes[0].queue = 1_000_000;
-    asked.processes[1].queue = 4_999;
-    let found = asked.findings();
-    let told: Vec<_> = found.iter().map(|found| (found.level, found.subject_text())).collect();
+fn a_requested_dump_is_no_crash_and_its_longest_queues_are_reported() {
+    let mut requested = dump("Received SIGUSR1");
+    requested.processes[0].queue = 1_000_000;
+    requested.processes[1].queue = 4_999;
+    let found = requested.findings();
+    let subjects: Vec<_> = found.iter().map(|found| (found.level, found.subject_text())).collect();
     assert_eq!(
-        told,
+        subjects,
         [
             (Level::Warning, Some("asked for".to_owned())),
             (Level::Warning, Some("cache (<0.5.0>)".to_owned()))
         ]
     );
-    assert!(found[1].title.contains("1000000 messages"), "{}", found[1].title);
+    assert_eq!(found[1].title, "cache had 1,000,000 queued messages when the node died");
     assert_eq!(entries(&found[1]), ["code.back_pressure"]);
 }
 
 #[test]
-fn a_dump_that_is_not_whole_says_how_the_next_one_will_be() {
+fn an_incomplete_dump_gets_advice_for_a_complete_one() {
     let cut = |missing| {
         let mut dump = dump("Received SIGUSR1");
         dump.facts.push((facts::CRASH_DUMP_MISSING, missing));
@@ -241,7 +242,7 @@ fn a_dump_that_is_not_whole_says_how_the_next_one_will_be() {
 }
 
 #[test]
-fn what_is_seen_over_time_is_not_judged_by_one_moment() {
+fn rules_about_change_over_time_do_not_judge_one_moment() {
     for code in ["BT006", "BT010", "BT023", "BT027"] {
         let outcome = outcome(&dump("Received SIGUSR1").period(), code);
         let Outcome::NotJudged { reason, .. } = outcome else { panic!("{code}: {outcome:?}") };
