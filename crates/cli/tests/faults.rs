@@ -54,7 +54,7 @@ fn a_frozen_node_is_told_from_an_absent_one() {
             said.stderr
         );
         assert!(
-            said.stdout.contains("BT065") && said.stdout.contains("it is stopped, or hangs"),
+            said.stdout.contains("BT065") && said.stdout.contains("likely stopped or hanging"),
             "{}",
             said.stdout
         );

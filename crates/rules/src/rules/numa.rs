@@ -1,4 +1,4 @@
-//! BT052: the VM's threads go to and fro between memory nodes (NUMA). What a thread has allocated on the one is far away on the other.
+//! BT052: the kernel moves unbound schedulers between NUMA nodes, away from the memory that they have allocated.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,14 @@ use beamtune_model::{Account, Code, Evidence, Missing, Period, Scale, Threshold,
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT052"),
     name: "numa",
-    question: "Does the VM spread over several memory nodes?",
-    confirm: "numastat -p PID: pages on nodes whose CPUs the schedulers do not run on",
+    question: "Does the VM spread over several NUMA nodes?",
+    confirm: "run numastat -p PID: pages are on nodes whose CPUs the schedulers do not use",
     needs: &[&metrics::PROCESS_USER],
     account: Account::CpuUnused,
     judge,
@@ -20,25 +21,24 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// The CPU that the VM uses, in nodes: one that uses little of one loses little. How much is lost by memory that is far away cannot be
-/// told from outside, so it stays a notice.
+/// A VM that uses little of one node loses little. The cost of remote memory cannot be measured from outside, so it stays a notice.
 const USED: Threshold = Threshold::new(
     "numa.memory_nodes",
-    "CPU that the VM uses, in memory nodes",
+    "CPU use in units of the largest NUMA node",
     Scale {
         notice: 0.1,
         warning: 2.0,
         critical: 100.0,
-        source: "judgement: memory of another node takes 1.5 to 2 times as long to reach (numactl --hardware shows it)",
+        source: "judgement: memory of another NUMA node takes 1.5 to 2 times as long (see numactl --hardware)",
     },
 );
-const AT_MOST: f64 = 20.0;
+const MAX_SEVERITY: f64 = 20.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let used = view::process_cores(period)?;
-    let text = period.fact(facts::NUMA_NODES)?;
+    let list = period.fact(facts::NUMA_NODES)?;
     let allowed = period.fact(facts::CPUS_ALLOWED)?;
-    let how = period.fact(facts::SCHEDULER_BIND_TYPE)?;
+    let binding = period.fact(facts::SCHEDULER_BIND_TYPE)?;
     let online = view::schedulers_online(period)?;
     let nodes: Option<Vec<BTreeSet<u32>>> = period
         .facts
@@ -46,8 +46,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .map(|nodes| nodes.iter().filter_map(|node| view::cpu_list(node)).collect());
     let (Some(nodes), Some(allowed)) = (nodes, view::cpu_list(allowed)) else {
         return Ok(Judgement::NotJudged {
-            reason: format!("{text:?} or {allowed:?} is no list of CPUs"),
-            next: "nothing: the kernel tells them so".to_owned(),
+            reason: format!("cannot parse the CPU lists {list:?} and {allowed:?}"),
+            next: "none: the kernel reports them like this".to_owned(),
         });
     };
     let parts: Vec<usize> =
@@ -55,60 +55,58 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let largest = parts.iter().copied().max().unwrap_or(0);
     if parts.len() < 2 {
         return Ok(Judgement::Healthy(format!(
-            "the {} CPUs that the VM may use are of one memory node",
-            allowed.len()
+            "one NUMA node for {}",
+            text::counted(allowed.len() as f64, "CPU", "CPUs")
         )));
     }
-    if how != "unbound" {
-        return Ok(Judgement::Healthy(format!(
-            "the VM spreads over {} memory nodes, and its schedulers are bound ({how})",
-            parts.len()
-        )));
+    if binding != "unbound" {
+        return Ok(Judgement::Healthy(format!("{} NUMA nodes, schedulers bound ({binding})", parts.len())));
     }
     let in_nodes = used / largest.max(1) as f64;
     let Some(severity) = USED.of(period).severity(in_nodes) else {
-        return Ok(Judgement::Healthy(format!(
-            "the VM spreads over {} memory nodes, and uses {used:.2} CPUs",
-            parts.len()
-        )));
+        return Ok(Judgement::Healthy(format!("{} NUMA nodes, {used:.2} cores used", parts.len())));
     };
     let fits = used < 0.7 * largest as f64;
-    let prove = "throughput and CPU per request under the same load (beamtune compare); numastat -p PID shows whose memory it uses";
+    let prove = "throughput and CPU per request under the same load (beamtune compare); numastat -p PID";
+    let schedulers = text::counted(online, "unbound scheduler", "unbound schedulers");
+    let Scale { notice, source, .. } = USED.of(period);
     Ok(Judgement::found(
-        Draft::new(
-            severity.min(AT_MOST),
-            format!("the VM's {online:.0} schedulers may run on {} memory nodes and are not bound: the kernel moves them between these", parts.len()),
-        )
-        .because(Evidence::number("memory nodes that the VM may use", parts.len() as f64, Unit::Count))
-        .because(Evidence::number("CPUs of the largest", largest as f64, Unit::Count))
-        .because(Evidence::number("CPU that the VM uses", used, Unit::Cores))
-        .because(Evidence::number("the same in memory nodes", in_nodes, Unit::Ratio).against(USED.of(period).notice, USED.of(period).source))
-        .because(Evidence::text("schedulers", how))
-        .but("how much memory that is far away costs is not measured: where the caches hold what is needed, nothing")
-        .fix_if(fits, || {
-            remedy::of(
+        Draft::new(severity.min(MAX_SEVERITY), format!("{schedulers} may run on {} NUMA nodes", parts.len()))
+            .detail(format!("{} cores used", text::cores(used)))
+            .detail(format!("the largest NUMA node has {}", text::counted(largest as f64, "CPU", "CPUs")))
+            .because(Evidence::number("NUMA nodes that the VM may use", parts.len() as f64, Unit::Count))
+            .because(Evidence::number("CPUs of the largest NUMA node", largest as f64, Unit::Count))
+            .because(Evidence::number("CPU use", used, Unit::Cores))
+            .because(Evidence::number("CPU use in NUMA nodes", in_nodes, Unit::Ratio).against(notice, source))
+            .because(Evidence::text("scheduler binding", binding))
+            .but("the cost of remote memory is not measured; with data in the caches there is none")
+            .fix_if(fits, || {
+                remedy::of(
+                    period,
+                    "host.memory_node",
+                    &format!("numactl --cpunodebind=N --membind=N, with +S {largest}:{largest}"),
+                    "the VM fits one NUMA node, and its memory is then local",
+                    prove,
+                )
+            })
+            .fix_if(!fits, || {
+                remedy::of(
+                    period,
+                    "host.memory_node",
+                    &format!(
+                        "run one VM for each NUMA node, if the program can be split: \
+                     numactl --cpunodebind=N --membind=N, +S {largest}:{largest} each"
+                    ),
+                    "the memory of each VM is then local",
+                    prove,
+                )
+            })
+            .fix(remedy::of(
                 period,
-                "host.memory_node",
-                &format!("numactl --cpunodebind=N --membind=N, with +S {largest}:{largest}: what the VM uses fits one node"),
-                "all memory is then near",
+                "+stbt",
+                "+stbt tnnps, if no other VM and no quota shares these CPUs",
+                "bound schedulers stay near their memory, but cannot avoid neighbours (see bound-schedulers)",
                 prove,
-            )
-        })
-        .fix_if(!fits, || {
-            remedy::of(
-                period,
-                "host.memory_node",
-                &format!("one VM for each memory node, if the program can be split: numactl --cpunodebind=N --membind=N, +S {largest}:{largest} each"),
-                "each VM's memory is then near",
-                prove,
-            )
-        })
-        .fix(remedy::of(
-            period,
-            "+stbt",
-            "+stbt tnnps, only where no other VM and no quota shares these CPUs",
-            "schedulers then stay near the memory that they have allocated; bound ones cannot evade neighbours (see bound-schedulers)",
-            prove,
-        )),
+            )),
     ))
 }

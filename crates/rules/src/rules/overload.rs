@@ -1,6 +1,6 @@
-//! BT065: more work comes than the node can do: processes wait long for a scheduler, or all CPUs are busy and the node does not answer.
+//! BT065: more work arrives than the node can do: processes wait long for a scheduler, or all CPUs are busy and the node does not answer.
 //!
-//! Full use of the CPU is what CPUs are for. Only that work waits for them makes it an overload, and of that the VM alone can tell.
+//! Fully used CPUs are not an overload. It is one if work waits for them, which only the VM knows.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,14 @@ use crate::rule::{Draft, Judgement, MINOR, Role, Rule, WARNING};
 use crate::signals::limits::growth;
 use crate::signals::memory::megabytes;
 use crate::signals::new_processes;
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT065"),
     name: "overload",
-    question: "Does more work come than the node can do?",
-    confirm: "erlang:statistics(total_run_queue_lengths) again in a minute, and with half of the load: it must fall to next to nothing",
+    question: "Does more work arrive than the node can do?",
+    confirm: "run erlang:statistics(total_run_queue_lengths) again in a minute, and with half the load: it falls to almost nothing",
     needs: &[],
     account: Account::Delay,
     role: Role::Symptom,
@@ -31,7 +32,6 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Until a process that becomes runnable gets its turn, in seconds.
 const DELAY: Threshold = Threshold::new(
     "overload.delay_seconds",
     "seconds from runnable to running",
@@ -39,132 +39,133 @@ const DELAY: Threshold = Threshold::new(
         notice: 0.01,
         warning: 0.1,
         critical: 1.0,
-        source: "judgement: each step of a request waits that long once, and a request has several",
+        source: "judgement: each step of a request waits this long once, and a request has several",
     },
 );
 
-/// Processes that wait for each scheduler: where turns are short each comes soon, and work of many turns takes so many times longer.
+/// With short turns the delay is short, but work that needs many turns takes this many times longer.
 const CROWD: Threshold = Threshold::new(
     "overload.runnable_per_scheduler",
-    "runnable processes for each scheduler",
+    "runnable processes per scheduler",
     Scale {
         notice: 10.0,
         warning: 100.0,
         critical: 2_000.0,
-        source: "judgement: work that needs many turns takes that many times longer",
+        source: "judgement: work that needs many turns takes this many times longer",
     },
 );
 
-/// Fewer waiting for each scheduler than this are the ends of bursts, or a batch of a few jobs (judgement).
-const FEWEST_WAITING: f64 = 5.0;
+/// Fewer waiting processes per scheduler are the end of a burst, or a batch of a few jobs (judgement).
+const MIN_WAITING_PER_SCHEDULER: f64 = 5.0;
 
-/// From this share of their time on schedulers count as busy (judgement).
-const BUSY: f64 = 0.9;
+/// Schedulers above this utilization are busy (judgement).
+const BUSY_UTILIZATION: f64 = 0.9;
 
-/// From this share of the CPUs on that scheduler threads use or wait for, they leave nothing: busy waiting does not reach it for long
-/// (judgement).
-const ALL_CPU: f64 = 0.9;
+/// From this share of the CPU used or waited for by scheduler threads on, nothing is left. Busy wait does not reach it for long (judgement).
+const FULL_CPU_SHARE: f64 = 0.9;
 
-/// A smaller share of the work says nothing: of thousands that are alike those looked at do next to nothing.
-const WORTH_SHARE: f64 = 0.01;
+/// A smaller share of the work is not reported: of thousands of similar processes, the sampled ones do almost nothing.
+const MIN_SHARE: f64 = 0.01;
 
-/// Kinds of processes that are named.
+/// Maximum number of process kinds in evidence.
 const MAX_KINDS: usize = 3;
 
-/// The VM said nothing while its schedulers were busy, or idle: both are as bad for whoever waits.
-const UNANSWERED: f64 = 50.0;
+/// The severity of a VM that did not answer, whether its schedulers were busy or idle.
+const UNANSWERED_SEVERITY: f64 = 50.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
-    match Waiting::of(period) {
-        Ok(waiting) => Ok(by_waiting(period, &waiting)),
+    match RunQueue::of(period) {
+        Ok(run_queue) => Ok(by_run_queue(period, &run_queue)),
         Err(missing) => by_host(period, missing),
     }
 }
 
-/// What waits for the schedulers.
-struct Waiting {
+/// Processes and ports that wait for the schedulers.
+struct RunQueue {
     /// Schedulers online.
     online: f64,
-    /// Share of their time in which they were active.
-    active: f64,
-    /// Runnable processes and ports that wait, in half of the samples at least.
-    count: f64,
-    /// Until their turn comes, in seconds.
+    /// Scheduler utilization.
+    utilization: f64,
+    /// Median of the waiting processes and ports.
+    waiting: f64,
+    /// Time until their turn.
     delay_seconds: f64,
 }
 
-impl Waiting {
-    fn of(period: &Period) -> Result<Waiting, Missing> {
+impl RunQueue {
+    fn of(period: &Period) -> Result<RunQueue, Missing> {
         let online = view::schedulers_online(period)?.max(1.0);
-        let active = view::activity(period, kind::SCHEDULER)?.mean();
+        let utilization = view::activity(period, kind::SCHEDULER)?.mean();
         let tasks = period.stat(&metrics::ACTIVE_TASKS, "")?;
-        // Of timers that go off together one sample may see all: the median does not.
+        // The median, because one sample may catch many timers that expire together.
         let mut counts: Vec<i64> = tasks.trace.points().iter().map(|(_, count)| *count).collect();
         counts.sort_unstable();
         let median = counts.get(counts.len() / 2).map_or(0.0, |count| *count as f64);
-        let count = (median - online).max(0.0);
-        // Little's law: what waits is the rate at which turns come, times how long each waited.
+        let waiting = (median - online).max(0.0);
+        // Little's law: the number that waits is the rate of turns, times the delay of each.
         let turns = period.rate(&metrics::CONTEXT_SWITCHES, "")?;
-        let delay_seconds = if turns > 0.0 { count / turns } else { 0.0 };
-        Ok(Waiting { online, active, count, delay_seconds })
+        let delay_seconds = if turns > 0.0 { waiting / turns } else { 0.0 };
+        Ok(RunQueue { online, utilization, waiting, delay_seconds })
     }
 
-    fn each(&self) -> f64 {
-        self.count / self.online
+    fn per_scheduler(&self) -> f64 {
+        self.waiting / self.online
     }
 }
 
-fn by_waiting(period: &Period, waiting: &Waiting) -> Judgement {
-    let &Waiting { online, active, count, delay_seconds } = waiting;
-    let each = waiting.each();
+fn by_run_queue(period: &Period, run_queue: &RunQueue) -> Judgement {
+    let &RunQueue { online, utilization, waiting, delay_seconds } = run_queue;
+    let each = run_queue.per_scheduler();
     let rising = trend_of(period, &metrics::PROCESS_COUNT);
     let severity = [DELAY.of(period).severity(delay_seconds), CROWD.of(period).severity(each)]
         .into_iter()
         .flatten()
         .reduce(f64::max);
-    let Some(severity) = severity.filter(|_| active >= BUSY && each >= FEWEST_WAITING) else {
+    let is_overload = utilization >= BUSY_UTILIZATION && each >= MIN_WAITING_PER_SCHEDULER;
+    let Some(severity) = severity.filter(|_| is_overload) else {
         return Judgement::Healthy(format!(
-            "the {online:.0} schedulers are busy for {:.0} % of the time; {each:.1} processes wait for each, {} until their turn",
-            active * 100.0,
+            "scheduler utilization {:.0} %; {} runnable processes per scheduler, {} until a turn",
+            utilization * 100.0,
+            text::number(each),
             seconds_text(delay_seconds)
         ));
     };
-    // What grows gets worse by itself.
+    // Growth makes it worse without further load.
     let severity = if rising.is_some() { severity.max(WARNING) } else { severity };
-    let more =
-        rising.map_or(String::new(), |trend| format!("; {:.0} more come each second than end", trend.slope));
+    let growth =
+        rising.map_or(String::new(), |trend| format!("+{} processes/s", text::number(trend.slope.round())));
     let draft = Draft::new(
         severity,
         format!(
-            "{count:.0} processes wait for {online:.0} schedulers: {} until a turn, and long work takes {:.0} times as long{more}",
+            "{} wait {} for {}",
+            text::counted(waiting.round(), "runnable process", "runnable processes"),
             seconds_text(delay_seconds),
-            each + 1.0
+            text::counted(online, "scheduler", "schedulers")
         ),
     )
-    .costs(Cost::Waiting(count))
+    .detail(format!("long work takes {} times as long", text::number((each + 1.0).round())))
+    .detail(growth)
+    .costs(Cost::Waiting(waiting))
     .signals(rising.map(|_| Signal::Backlog))
     .because(
-        Evidence::number("waiting for each scheduler, median", each, Unit::Count)
+        Evidence::number("runnable processes per scheduler, median", each, Unit::Count)
             .against_scale(CROWD.of(period)),
     )
     .because(
-        Evidence::number("until a runnable process runs", delay_seconds, Unit::Seconds)
+        Evidence::number("time from runnable to running", delay_seconds, Unit::Seconds)
             .against_scale(DELAY.of(period))
-            .with_text("waiting, divided by the turns in a second"),
+            .with_text("waiting processes / context switches per second"),
     )
-    .because(Evidence::number("time in which schedulers were active", active, Unit::Ratio))
-    .because_some(arrivals(period, rising))
+    .because(Evidence::number("scheduler utilization", utilization, Unit::Ratio))
+    .because_some(spawn_rate(period, rising))
     .because_some(memory(period))
     .because_some(busiest(period))
     .because_some(newest(period))
-    .but_if(
-        rising.is_none(),
-        "a batch of jobs that nobody waits for may be meant to run like this: then give it priority low",
-    );
+    .but_if(rising.is_none(), "a batch job may be meant to use all CPU: then give it priority low");
     Judgement::found(bounded(period, draft))
 }
 
-/// What can be told from outside.
+/// Judges by data of the host alone.
 fn by_host(period: &Period, missing: Missing) -> Result<Judgement, Missing> {
     let Ok(used) = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER]) else {
         return Err(missing);
@@ -175,26 +176,27 @@ fn by_host(period: &Period, missing: Missing) -> Result<Judgement, Missing> {
     let waited = view::thread_cores(period, &metrics::THREAD_WAIT, &[kind::SCHEDULER]).unwrap_or(0.0);
     let share = (used + waited) / cores;
     let unanswered = period.facts.number(facts::UNANSWERED).map(|ns| ns as f64 / SECOND_NS as f64);
-    let is_full = share >= ALL_CPU;
-    let of = format!("its schedulers use {used:.2} of {cores:.2} cores");
-    let summary = match unanswered {
-        Some(seconds) if is_full => format!("the node did not answer within {seconds:.0} s, and {of}"),
-        Some(seconds) => format!(
-            "the node accepts connections and did not answer within {seconds:.0} s, though {of}: it is stopped, or hangs"
+    let is_full = share >= FULL_CPU_SHARE;
+    let usage = format!("schedulers use {used:.2} of {cores:.2} cores");
+    let (title, detail) = match unanswered {
+        Some(seconds) if is_full => (format!("Node likely overloaded: no answer in {seconds:.0} s"), usage),
+        Some(seconds) => (
+            format!("Node does not answer in {seconds:.0} s: likely stopped or hanging"),
+            format!("it accepts connections; {usage}"),
         ),
-        None if is_full => format!("all CPU is used: {of}; whether processes wait, only the VM can tell"),
-        None => return Ok(Judgement::Healthy(of)),
+        None if is_full => (
+            format!("Node possibly overloaded: {usage}"),
+            "only the VM knows whether processes wait".to_owned(),
+        ),
+        None => return Ok(Judgement::Healthy(usage)),
     };
-    let severity = if unanswered.is_some() { UNANSWERED } else { MINOR };
-    let draft = Draft::new(severity, summary)
+    let severity = if unanswered.is_some() { UNANSWERED_SEVERITY } else { MINOR };
+    let draft = Draft::new(severity, title)
+        .detail(detail)
         .confidence(Confidence::Inferred)
         .because(
-            Evidence::number(
-                "CPU that the schedulers use or wait for, of what they may use",
-                share,
-                Unit::Ratio,
-            )
-            .with_text("busy waiting alone does not use all of it for long"),
+            Evidence::number("CPU used or waited for by schedulers", share, Unit::Ratio)
+                .with_text("busy wait alone does not use all of it for long"),
         )
         .because_some(memory(period))
         .because_some(
@@ -211,28 +213,28 @@ fn bounded(period: &Period, draft: Draft) -> Draft {
     draft.fix(remedy::of(
         period,
         "code.bounded_processes",
-        "take in no more than the node completes: a fixed number of workers, a limit of what is in flight, and refuse the rest early",
-        "work beyond what the CPUs can do makes everything wait, and ends in memory",
-        "the run queue and the process count under the same load: both must stay level",
+        "accept no more than the node completes: limit workers and requests in flight, reject the rest early",
+        "more work than the CPUs can do makes everything wait, and uses up memory",
+        "run queue and process count stay level under the same load",
     ))
 }
 
-/// Processes that start, and that end, in a second.
-fn arrivals(period: &Period, rising: Option<Trend>) -> Option<Evidence> {
-    let started = view::spawn_rate(period).ok()?;
-    let ended = (started - rising.map_or(0.0, |trend| trend.slope)).max(0.0);
+/// Spawn rate and exit rate.
+fn spawn_rate(period: &Period, rising: Option<Trend>) -> Option<Evidence> {
+    let spawned = view::spawn_rate(period).ok()?;
+    let exited = (spawned - rising.map_or(0.0, |trend| trend.slope)).max(0.0);
     Some(
-        Evidence::number("processes started", started, Unit::PerSecond)
-            .with_text(format!("{ended:.0} end in a second")),
+        Evidence::number("spawn rate", spawned, Unit::PerSecond)
+            .with_text(format!("exit rate {}/s", text::number(exited.round()))),
     )
 }
 
-/// Memory that rises meanwhile.
+/// Resident memory, if it grows.
 fn memory(period: &Period) -> Option<Evidence> {
     let trend = trend_of(period, &metrics::RSS)?;
     let now = period.stat(&metrics::RSS, "").ok()?.last.value as f64;
-    let text = format!("{} more each second", megabytes(trend.slope));
-    Some(Evidence::number("resident memory", now, Unit::Bytes).with_text(text))
+    let growth = format!("+{}/s", megabytes(trend.slope));
+    Some(Evidence::number("resident memory", now, Unit::Bytes).with_text(growth))
 }
 
 fn trend_of(period: &Period, gauge: &beamtune_model::Metric) -> Option<Trend> {
@@ -240,7 +242,7 @@ fn trend_of(period: &Period, gauge: &beamtune_model::Metric) -> Option<Trend> {
     growth(&view::trend_points(&stat.trace), f64::INFINITY)
 }
 
-/// What those are that do the most, by what they were started with.
+/// The busiest processes, by initial call.
 fn busiest(period: &Period) -> Option<Evidence> {
     let total = view::all_reductions(period).ok()?;
     let mut kinds: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
@@ -252,33 +254,33 @@ fn busiest(period: &Period) -> Option<Evidence> {
     }
     let mut kinds: Vec<(&str, (f64, usize))> = kinds.into_iter().collect();
     kinds.sort_by(|a, b| b.1.0.total_cmp(&a.1.0));
-    let told: Vec<String> = kinds
+    let names: Vec<String> = kinds
         .iter()
         .take(MAX_KINDS)
         .map(|(kind, (reductions, count))| {
             let share = if total > 0.0 { reductions / total } else { 0.0 };
-            match share >= WORTH_SHARE {
+            match share >= MIN_SHARE {
                 true => format!("{count} {kind} ({:.0} % of all reductions)", share * 100.0),
                 false => format!("{count} {kind}"),
             }
         })
         .collect();
-    (!told.is_empty()).then(|| Evidence::text("busiest processes that were looked at", told.join(", ")))
+    (!names.is_empty()).then(|| Evidence::text("busiest sampled processes", names.join(", ")))
 }
 
-/// What the newest processes are, and who starts them.
+/// The kinds of the newest processes, and what spawns them.
 fn newest(period: &Period) -> Option<Evidence> {
     let mut rows: Vec<_> = new_processes::rows(period).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.count));
-    let told: Vec<String> = rows
+    let names: Vec<String> = rows
         .iter()
         .take(MAX_KINDS)
         .map(|row| {
-            let maker = row.maker.as_ref().map_or(String::new(), |maker| format!(", started by {maker}"));
+            let maker = row.maker.as_ref().map_or(String::new(), |maker| format!(", spawned by {maker}"));
             format!("{} of {} are {}{maker}", row.count, row.of, row.kind)
         })
         .collect();
-    (!told.is_empty()).then(|| Evidence::text("newest processes", told.join("; ")))
+    (!names.is_empty()).then(|| Evidence::text("newest processes", names.join("; ")))
 }
 
 fn seconds_text(seconds: f64) -> String {

@@ -1,4 +1,4 @@
-//! BT014: memory for a port table of many millions of places, because the limit of open files is unlimited.
+//! BT014: the port table has many millions of entries, because the number of open files is unlimited, and wastes memory.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, facts, metrics,
@@ -6,13 +6,15 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::memory::megabytes;
+use crate::text;
 use crate::view;
 
 pub const RULE: Rule = Rule {
     code: Code("BT014"),
     name: "oversized-port-table",
     question: "Does the port table waste memory?",
-    confirm: "erlang:system_info(port_limit) and ulimit -n of the service; with +Q 65536 resident memory must fall at the start",
+    confirm: "start with +Q 65536: resident memory falls; compare erlang:system_info(port_limit) with ulimit -n of the service",
     needs: &[&metrics::PORT_COUNT],
     account: Account::Memory,
     topics: &[Topic::Memory],
@@ -22,13 +24,12 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Bytes for each place of the table: measured by RSS at +Q 134217727 as 12.0 on OTP 23 and 25, 16.0 on 27 and 29, where
+/// Bytes per entry of the table: measured by RSS at +Q 134217727 as 12.0 on OTP 23 and 25, 16.0 on 27 and 29, where
 /// erl_ptab.c has wider counters. 26 was not measured.
-fn bytes_per_place(period: &Period) -> f64 {
+fn bytes_per_entry(period: &Period) -> f64 {
     if period.facts.otp_release().is_some_and(|release| release >= 26) { 16.0 } else { 12.0 }
 }
 
-/// Size of the table.
 const SIZE: Threshold = Threshold::new(
     "oversized-port-table.table_bytes",
     "size of the port table in bytes",
@@ -43,67 +44,84 @@ const SIZE: Threshold = Threshold::new(
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let limit = period.fact_number(facts::PORT_LIMIT)? as f64;
     let count = period.stat(&metrics::PORT_COUNT, "")?.max as f64;
-    let place = bytes_per_place(period);
-    let bytes = limit * place;
+    let entry = bytes_per_entry(period);
+    let bytes = limit * entry;
     // A table that is used is not oversized.
     let severity = SIZE.of(period).severity(bytes).filter(|_| count < limit / 10.0);
     let Some(severity) = severity else {
         return Ok(Judgement::Healthy(format!(
-            "the port table has {limit:.0} places ({:.1} MB)",
-            bytes / 1e6
+            "port table: {} entries, {}",
+            text::number(limit),
+            megabytes(bytes)
         )));
     };
     let by_flag = view::emulator_flag(&period.facts, "+Q").value().map(str::to_owned);
     let by_environment =
         period.facts.object(facts::ENVIRONMENT).and_then(|env| env.get("ERL_MAX_PORTS").cloned());
     let cause = match (&by_flag, &by_environment) {
-        (Some(value), _) => format!("the flag +Q {value}"),
-        (None, Some(value)) => format!("the environment variable ERL_MAX_PORTS={value}"),
-        (None, None) => "the limit of open files at start (ulimit -n)".to_owned(),
+        (Some(value), _) => format!("+Q {value}"),
+        (None, Some(value)) => format!("ERL_MAX_PORTS={value} in the environment"),
+        (None, None) => "the open file limit at start (ulimit -n)".to_owned(),
     };
-    let fit = |most: f64| (most * 4.0).max(65_536.0);
-    let places = fit(count);
-    // Files, and sockets of the module socket, are no ports.
+    let fit = |count: f64| (count * 4.0).max(65_536.0);
+    let entries = fit(count);
+    // Files, and sockets of the module socket, are not ports.
     let open = period.stat(&metrics::OPEN_FDS, "").ok().map(|stat| stat.max as f64);
     let files = fit(open.map_or(count, |open| open.max(count)));
     Ok(Judgement::found(
         Draft::new(
             severity,
             format!(
-                "the port table has {limit:.0} places and takes about {:.0} MB, for {count:.0} ports; its size comes from {cause}",
-                bytes / 1e6
+                "Port table has {} entries for {}: {}",
+                text::number(limit),
+                text::counted(count, "port", "ports"),
+                megabytes(bytes)
             ),
         )
+        .detail(format!("size set by {cause}"))
         .costs(Cost::MemoryBytes(bytes))
-        .because(Evidence::number("places", limit, Unit::Count))
-        .because(Evidence::number("ports, most", count, Unit::Count))
+        .because(Evidence::number("entries of the port table", limit, Unit::Count))
+        .because(Evidence::number("maximum ports", count, Unit::Count))
         .because(
-            Evidence::number("memory of the table", bytes, Unit::Bytes)
+            Evidence::number("memory of the port table", bytes, Unit::Bytes)
                 .against_scale(SIZE.of(period))
-                .with_text(format!("reckoned, {place:.0} bytes a place")),
+                .with_text(format!("computed, {entry:.0} bytes per entry")),
         )
-        .because_some(open.map(|open| Evidence::number("open files, most", open, Unit::Count)))
+        .because_some(open.map(|open| Evidence::number("maximum open files", open, Unit::Count)))
         .because_some(
-            period.facts.number(facts::NOFILE_SOFT).map(|n| Evidence::number("limit of open files", n as f64, Unit::Count)),
+            period
+                .facts
+                .number(facts::NOFILE_SOFT)
+                .map(|limit| Evidence::number("open file limit", limit as f64, Unit::Count)),
         )
         .because_some(
-            period.stat(&metrics::RSS, "").ok().map(|stat| Evidence::number("RSS of the VM", stat.last.value as f64, Unit::Bytes)),
+            period
+                .stat(&metrics::RSS, "")
+                .ok()
+                .map(|stat| Evidence::number("resident memory", stat.last.value as f64, Unit::Bytes)),
         )
-        .fix(remedy::of(
-            period,
-            "+Q",
-            &format!("+Q {places:.0}"),
-            "the flag overrides what the limit of open files suggests",
-            "restart with the flag: RSS and system_info(port_limit)",
-        ).map(|remedy| remedy.saving(bytes - places * place)))
+        .fix(
+            remedy::of(
+                period,
+                "+Q",
+                &format!("+Q {entries:.0}"),
+                "the flag overrides the open file limit",
+                "RSS and system_info(port_limit) after a restart",
+            )
+            .map(|remedy| remedy.saving(bytes - entries * entry)),
+        )
         .fix_if(by_flag.is_none() && by_environment.is_none() && files < limit, || {
             remedy::of(
                 period,
                 "host.nofile",
-                &format!("set the limit of open files to {files:.0} for this service (systemd: LimitNOFILE=; Docker: --ulimit nofile=)"),
-                "the VM sizes its port table by it",
-                "restart; /proc/PID/limits and system_info(port_limit)",
-            ).map(|remedy| remedy.saving(bytes - files * place))
+                &format!(
+                    "set the open file limit to {files:.0} for this service \
+                     (systemd: LimitNOFILE=; Docker: --ulimit nofile=)"
+                ),
+                "the VM sizes its port table by this limit",
+                "/proc/PID/limits and system_info(port_limit) after a restart",
+            )
+            .map(|remedy| remedy.saving(bytes - files * entry))
         }),
     ))
 }

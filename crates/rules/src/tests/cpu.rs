@@ -578,38 +578,34 @@ fn cpus_without_a_scheduler_are_found_if_processes_wait() {
     assert_healthy(&few.with(|n| n.cpus = 2), "BT035");
 }
 
-/// Two busy schedulers, and so many processes that run or wait.
+/// Two busy schedulers, with this many processes that run or wait.
 fn crowded(tasks: i64) -> Node {
     node().with(|n| (n.active, n.cpu, n.active_tasks) = (1.0, 0.98, tasks))
 }
 
 #[test]
-fn more_work_than_the_schedulers_do_is_told_by_how_long_it_waits() {
+fn an_overload_is_judged_by_the_time_that_processes_wait() {
     // 2,000 wait for 10,000 turns a second.
     let found = finding(&crowded(2_002), "BT065");
     assert_eq!((found.level, found.cost()), (Level::Warning, Some(Cost::Waiting(2_000.0))));
-    assert!(
-        found.title.starts_with("2000 processes wait for 2 schedulers: 200 ms until a turn"),
-        "{}",
-        found.title
-    );
-    assert_eq!(value(&found, "until a runnable process runs"), Some(0.2));
+    assert_eq!(found.title, "2,000 runnable processes wait 200 ms for 2 schedulers");
+    assert_eq!(value(&found, "time from runnable to running"), Some(0.2));
     assert_eq!(entries(&found), ["code.bounded_processes"]);
     assert_eq!(finding(&crowded(10_002).with(|n| n.turns = 5_000), "BT065").level, Level::Critical);
-    // What grows is a warning as soon as it is anything, and says what comes and ends.
+    // A growing process count makes a notice a warning.
     let rising = crowded(302).with(|n| (n.processes, n.spawned) = ((400, 50), 400));
     let found = finding(&rising, "BT065");
     assert!(found.level == Level::Warning && found.has(&Signal::Backlog), "{found:?}");
-    assert!(found.title.ends_with("; 50 more come each second than end"), "{}", found.title);
+    assert!(found.detail.ends_with("; +50 processes/s"), "{}", found.detail);
     assert_eq!(finding(&crowded(102), "BT065").level, Level::Notice);
-    // Short turns come soon, and long work has to wait for many of them.
+    // With short turns the delay is short, but long work waits for many of them.
     let short = finding(&crowded(302).with(|n| n.turns = 150_000), "BT065");
-    assert!(short.level == Level::Warning && short.title.contains("151 times"), "{}", short.title);
+    assert!(short.level == Level::Warning && short.detail.contains("151 times"), "{}", short.detail);
 }
 
 #[test]
-fn a_node_that_uses_all_cpu_is_not_overloaded_by_that() {
-    // Eight that compute on two schedulers, and one that has a queue while schedulers are idle.
+fn a_node_that_uses_all_cpu_is_not_necessarily_overloaded() {
+    // Eight computing processes on two schedulers, and a run queue while schedulers are idle.
     assert_healthy(&crowded(8), "BT065");
     assert_healthy(&crowded(8).with(|n| n.turns = 100), "BT065");
     assert_healthy(&crowded(2_002).with(|n| n.active = 0.5), "BT065");
@@ -617,7 +613,7 @@ fn a_node_that_uses_all_cpu_is_not_overloaded_by_that() {
 }
 
 #[test]
-fn from_outside_full_use_of_the_cpu_is_told_and_no_more() {
+fn from_outside_only_full_use_of_the_cpu_is_reported() {
     let outside = |node: Node| node.with(|n| n.without = vec![&metrics::ACTIVE_TASKS]);
     let found = finding(&outside(crowded(8)), "BT065");
     assert_eq!((found.level, entries(&found).len()), (Level::Notice, 0));
@@ -626,7 +622,7 @@ fn from_outside_full_use_of_the_cpu_is_told_and_no_more() {
         |node: Node| outside(node).with(|n| n.facts.push((facts::UNANSWERED, "10000000000".to_owned())));
     let found = finding(&silent(crowded(8)), "BT065");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.bounded_processes"]));
-    // Stopped: nobody is in, and nothing runs.
+    // A stopped node does not answer, and nothing runs.
     let found = finding(&silent(node().with(|n| n.cpu = 0.0)), "BT065");
     assert!(found.level == Level::Warning && found.title.contains("stopped"), "{}", found.title);
 }

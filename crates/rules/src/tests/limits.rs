@@ -357,12 +357,13 @@ fn a_poll_thread_without_epoll_is_busy_because_of_that() {
 }
 
 #[test]
-fn a_port_table_sized_by_ulimit_is_told_from_one_that_was_asked_for() {
+fn an_oversized_port_table_is_reported_with_the_origin_of_its_size() {
     let limit = |n: i64| node().with(move |node| node.facts.push((facts::PORT_LIMIT, n.to_string())));
     let found = finding(&limit(134_217_727), "BT014");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["+Q", "host.nofile"]));
-    assert!(found.title.contains("limit of open files"), "{}", found.title);
-    // Files that are no ports need their descriptors, but no place in the table.
+    assert_eq!(found.title, "Port table has 134,217,727 entries for 20 ports: 1611 MB");
+    assert!(found.detail.contains("open file limit"), "{}", found.detail);
+    // Files that are not ports need descriptors, but no entry in the table.
     let files = finding(&limit(134_217_727).with(|n| n.open_files = (100_000, 0)), "BT014");
     let changes: Vec<_> = files.remedies.iter().map(|remedy| remedy.change.as_str()).collect();
     assert_eq!(changes[0], "+Q 65536");
@@ -373,7 +374,7 @@ fn a_port_table_sized_by_ulimit_is_told_from_one_that_was_asked_for() {
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+Q"]));
     let by_environment = limit(16_777_216)
         .with(|n| n.facts.push((facts::ENVIRONMENT, r#"{"ERL_MAX_PORTS":"16777216"}"#.to_owned())));
-    assert!(finding(&by_environment, "BT014").title.contains("ERL_MAX_PORTS"));
+    assert!(finding(&by_environment, "BT014").detail.contains("ERL_MAX_PORTS"));
     // A table that is used is not oversized.
     assert_healthy(&limit(16_777_216).with(|n| n.ports = (5_000_000, 0)), "BT014");
     assert_healthy(&node(), "BT014");

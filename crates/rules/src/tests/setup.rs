@@ -522,7 +522,7 @@ fn every_defect_has_a_sign_that_a_node_can_show() {
 }
 
 #[test]
-fn a_vm_on_several_memory_nodes_is_told() {
+fn a_vm_on_several_numa_nodes_is_reported() {
     let two = |node: Node| {
         let node = fact(node, facts::NUMA_NODES, r#"["0-1","2-3"]"#);
         fact(node, facts::CPUS_ALLOWED, "0-3")
@@ -532,7 +532,7 @@ fn a_vm_on_several_memory_nodes_is_told() {
     assert_eq!(entries(&found), ["host.memory_node", "+stbt"]);
     assert!(found.remedies[0].change.contains("+S 2:2"), "{}", found.remedies[0].change);
     let large = finding(&two(node().with(|n| n.cpu = 0.9)), "BT052");
-    assert!(large.remedies[0].change.starts_with("one VM for each"), "{}", large.remedies[0].change);
+    assert!(large.remedies[0].change.starts_with("run one VM for each"), "{}", large.remedies[0].change);
     assert_healthy(&two(node().with(|n| (n.cpu, n.active) = (0.01, 0.01))), "BT052");
     assert_healthy(&fact(two(node()), facts::SCHEDULER_BIND_TYPE, "no_node_thread_spread"), "BT052");
     assert_healthy(&fact(two(node()), facts::CPUS_ALLOWED, "2-3"), "BT052");
