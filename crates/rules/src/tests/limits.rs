@@ -300,7 +300,7 @@ fn poll_is_judged_by_the_number_of_its_descriptors() {
 }
 
 #[test]
-fn poll_threads_that_cannot_keep_up_are_told_by_their_set() {
+fn busy_poll_threads_are_judged_by_their_set() {
     let busy = |threads: &[(f64, f64)]| {
         let threads = threads.to_vec();
         node().with(|n| (n.poll_threads, n.descriptors) = (threads, 40_000))
@@ -308,37 +308,35 @@ fn poll_threads_that_cannot_keep_up_are_told_by_their_set() {
     let flags = |node: Node, args: &str| node.with(|n| n.facts.push((facts::EMU_ARGS, args.to_owned())));
     let found = finding(&busy(&[(0.98, 0.7)]), "BT059");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["socket.active", "+IOt", "+IOp"]));
-    assert_eq!(
-        found.title,
-        "the poll thread works for 98 % of the time: sockets with data wait to be told of"
-    );
+    assert_eq!(found.title, "Poll thread 98 % busy: socket events wait");
+    assert_eq!(found.detail, "40,000 file descriptors; 0.98 cores");
     assert_eq!(found.remedies[1].change, "+IOt 2");
     // It waits for a lock, and uses little CPU.
     assert_eq!(finding(&busy(&[(0.3, 0.9)]), "BT059").level, Level::Warning);
     assert_eq!(finding(&busy(&[(0.7, 0.1)]), "BT059").level, Level::Notice);
 
-    // Two threads of one set do each other's work, those of two sets do not.
+    // Two threads of one set share its events, those of two sets do not.
     let uneven = busy(&[(0.98, 0.0), (0.1, 0.0)]);
     assert_healthy(&uneven, "BT059");
     for args in [r#"["-IOt","2","-IOp","2"]"#, r#"["-IOt","2","-IOPp","100"]"#] {
         let found = finding(&flags(uneven.clone(), args), "BT059");
-        assert!(found.title.starts_with("the threads of one of 2 poll sets work"), "{}", found.title);
+        assert!(found.title.starts_with("Threads of one of 2 poll sets 98 % busy"), "{}", found.title);
         assert_eq!(found.remedies[1].change, "+IOt 4");
     }
     assert_healthy(&flags(uneven, r#"["-IOt","2","-IOPp","50"]"#), "BT059");
 
-    // Of twelve threads the eleventh is of the first set.
+    // The eleventh of twelve threads belongs to the first set.
     let twelve: Vec<(f64, f64)> = (0..12).map(|nth| (if nth % 6 == 4 { 0.98 } else { 0.0 }, 0.0)).collect();
     assert!(finding(&flags(busy(&twelve), r#"["-IOt","12","-IOp","6"]"#), "BT059").level >= Level::Warning);
 
-    // What was switched off is told; a flag that the release does not know is not.
+    // A flag that was switched off is reported; one that the release does not know is not.
     let off = flags(busy(&[(0.98, 0.0)]), r#"["-IOs","false"]"#);
     assert_eq!(entries(&finding(&off, "BT059")), ["socket.active", "+IOs", "+IOt", "+IOp"]);
 
-    // Schedulers without time are the narrower place.
+    // Fully used schedulers are the bottleneck.
     let full = busy(&[(0.98, 0.0)]).with(|n| (n.active, n.cpu) = (0.95, 0.95));
     assert_eq!(finding(&full, "BT059").level, Level::Notice);
-    // One descriptor that nobody takes anything from keeps a thread busy as well.
+    // One descriptor without a reader keeps a thread busy too.
     let few = finding(&busy(&[(0.98, 0.0)]).with(|n| n.descriptors = 4), "BT059");
     assert!(few.against.iter().any(|text| text.contains("so few descriptors")), "{:?}", few.against);
     assert_healthy(&busy(&[(0.5, 0.5)]), "BT059");

@@ -292,7 +292,7 @@ fn of_a_log_nothing_is_said_after_a_few_looks() {
     assert!(matches!(outcome(&short.period(), "BT042"), Outcome::NotJudged { .. }));
 }
 
-/// A process that stands in a send while messages wait, with a socket of its own.
+/// A process that is blocked in a send while messages wait, with a socket of its own.
 fn hub(length: i64, queue_bytes: i64) -> Node {
     queue((length, 0), "prim_inet:send_recv_reply/2", "waiting").with(|n| {
         n.sockets = vec![PortRow {
@@ -306,10 +306,11 @@ fn hub(length: i64, queue_bytes: i64) -> Node {
 }
 
 #[test]
-fn a_process_that_stands_in_a_send_is_found_with_its_socket() {
+fn a_process_blocked_in_a_send_is_found_with_its_socket() {
     let found = finding(&hub(4_000, 8_346), "BT044");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("shop (<0.77.0>)")));
-    assert!(found.title.contains("tcp_inet #Port<0.33>"), "{}", found.title);
+    assert_eq!(found.title, "shop blocked by a slow peer in a send: 4,000 messages queued");
+    assert!(found.detail.ends_with("tcp_inet #Port<0.33> has 8.3 kB unsent"), "{}", found.detail);
     assert_eq!(entries(&found), ["socket.send_timeout", "code.sender_per_peer", "socket.high_watermark"]);
     assert_eq!(finding(&hub(50_000, 8_346), "BT044").level, Level::Critical);
     // A program behind a port, to which something was sent with `!`.
@@ -319,11 +320,11 @@ fn a_process_that_stands_in_a_send_is_found_with_its_socket() {
     })
     .with(|n| n.sockets[0].name = "/usr/bin/convert".to_owned());
     assert_eq!(entries(&finding(&program, "BT044")), ["code.sender_per_peer"]);
-    // Without a port it is a node that is waited for: BT018.
+    // Without a port it waits for another node: BT018.
     assert_healthy(&program.with(|n| n.sockets.clear()), "BT044");
-    // Nothing waits in the socket any more when it is looked at.
+    // The socket is empty when it is sampled.
     assert_eq!(finding(&hub(50_000, 0), "BT044").level, Level::Warning);
-    // Nobody needs to have told that.
+    // Without events.
     assert_eq!(
         finding(&hub(4_000, 8_346).with(|n| n.without.push(&metrics::EVENT_COUNT)), "BT044").level,
         Level::Warning
@@ -368,12 +369,13 @@ fn connections_of_one_kind_with_slow_peers_are_one_finding_and_their_queues_foll
     let sends = found("BT044");
     assert_eq!(sends.len(), 1, "{sends:#?}");
     assert!(
-        sends[0].detail.starts_with("in a send, called by chat:watch/1; worst: ")
-            && sends[0].detail.contains("<0.82.0>"),
+        sends[0].title.starts_with("3 chat:viewer/2 processes wait in a send, called by chat:watch/1"),
         "{}",
         sends[0].detail
     );
-    assert_eq!(sends[0].title, "3 chat:viewer/2 processes have 8,400 messages or callers waiting");
+    let worst = "worst: chat:viewer/2 likely blocked by a slow peer in a send: ";
+    assert!(sends[0].detail.starts_with(worst), "{}", sends[0].detail);
+    assert!(sends[0].detail.contains("; <0.82.0>; in prim_inet:send/4"), "{}", sends[0].detail);
     assert_eq!(sends[0].subject_text().as_deref(), Some("chat:viewer/2"));
     assert_eq!(sends[0].cost(), Some(Cost::Waiting(8_400.0)));
     // There is a process for each peer already.
@@ -416,18 +418,19 @@ fn advice_on_a_queue_fits_where_its_process_stands() {
 }
 
 #[test]
-fn processes_that_busy_ports_suspend_are_found_by_how_often() {
+fn senders_suspended_by_busy_ports_are_judged_by_their_rate() {
     let happens = Happens { kind: "busy_port", milliseconds: 0, subject: "sender (<0.9.0>)", from: 1 };
     let often = node().with(|n| n.events = vec![happens.clone(); 10]);
-    // Each for a moment: nothing waits in a port.
+    // Each for a moment: no port has queued bytes.
     assert_eq!(finding(&often, "BT044").level, Level::Notice);
     let held = |n: &mut Node| {
         n.sockets = vec![PortRow { name: "tcp_inet".to_owned(), queue_bytes: 8_346, ..PortRow::default() }];
     };
     let found = finding(&often.clone().with(held), "BT044");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("sender (<0.9.0>)")));
+    assert!(found.title.ends_with("times/s, mostly sender"), "{}", found.title);
     assert!(entries(&found).contains(&"socket.send_timeout"));
-    // A terminal, or a program, has no such option.
+    // A terminal or an external program has no such option.
     let terminal = often.clone().with(held).with(|n| n.sockets[0].name = "tty_sl -c -e".to_owned());
     assert_eq!(entries(&finding(&terminal, "BT044")), ["code.sender_per_peer"]);
     let storm = node().with(|n| n.events = vec![happens; 1_000]).with(held);
@@ -560,7 +563,7 @@ fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
     let leak = linked(10_000, 200).with(|n| n.block_growth = 200);
     let found = finding(&leak, "BT043");
     assert_eq!(found.level, Level::Notice);
-    assert_eq!(found.title, "Links, monitors and timers grow by 200/s");
+    assert!(found.title.starts_with("200 more links, monitors and timers in each second"), "{}", found.title);
     assert_healthy(&leak.clone().with(|n| n.processes = (200, 20)), "BT043");
     assert_healthy(&leak.with(|n| n.block_growth = 20), "BT043");
 }
