@@ -1,4 +1,4 @@
-//! BT008: the port table, or the file descriptors behind it, is nearly full or filling up.
+//! BT008: the port table, or the limit of file descriptors behind it, is nearly full or fills up.
 
 use beamtune_model::{
     Account, Code, Evidence, Group, Limit, MemoryKind, Missing, Period, Remedy, Signal, Subject, Unit, facts,
@@ -7,7 +7,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::limits::{FULL, Filling, maker};
+use crate::signals::limits::{self, FULL, Filling, maker};
 use crate::signals::port_queues::{self, Ended};
 use crate::signals::products;
 
@@ -15,7 +15,7 @@ pub const RULE: Rule = Rule {
     code: Code("BT008"),
     name: "ports-near-limit",
     question: "Is the port table full, or filling up?",
-    confirm: "erlang:system_info(port_count) and ls /proc/PID/fd an hour apart: a leak grows without load",
+    confirm: "compare erlang:system_info(port_count) and ls /proc/PID/fd an hour apart: a leak grows without load",
     needs: &[&metrics::PORT_COUNT],
     account: Account::HeadRoom,
     judges_dumps: true,
@@ -26,21 +26,21 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// What a kernel lets a limit of open files be (fs.nr_open) unless it was told otherwise: a higher one is refused (EPERM, kernel/sys.c).
-const USUAL_NR_OPEN: f64 = 1_048_576.0;
+/// The kernel's default of fs.nr_open: it rejects a higher open file limit (EPERM, kernel/sys.c).
+const DEFAULT_NR_OPEN: f64 = 1_048_576.0;
 
-const STILL_ARRIVING: &str = "a node that has just got more users grows too: look whether it goes on";
+const MAY_BE_LOAD: &str = "a node that just got more users grows too: see whether it goes on";
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let table = period.fact_number(facts::PORT_LIMIT)? as f64;
     let ports = Filling::of(period, &metrics::PORT_COUNT, table)?;
-    // Files and sockets of the `socket` module have descriptors and no ports, so both limits are looked at.
+    // Files and sockets of the module `socket` have descriptors and no ports, so both limits are judged.
     let files = match (period.facts.number(facts::NOFILE_SOFT), period.stat(&metrics::OPEN_FDS, "")) {
         (Some(limit), Ok(_)) => Some(Filling::of(period, &metrics::OPEN_FDS, limit as f64)?),
         _ => None,
     };
     let maker = maker(period, "port");
-    // One leak fills both; the limit that is met first is the one to be named.
+    // One leak fills both: the limit that is reached first is reported.
     let grown = files.as_ref().map(|files| with_growth_of(&ports, files));
     let by_files = grown.as_ref().filter(|files| files.urgency() >= ports.urgency());
     match (by_files.and_then(|files| Some((files, files.severity()?))), &files, ports.severity()) {
@@ -54,19 +54,22 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     let mut healthy = ports.sentence("ports");
     match &files {
-        Some(files) => healthy.push_str(&format!("; {}", files.sentence("open files"))),
-        None => healthy.push_str("; how many files are open could not be read"),
+        Some(files) => healthy.push_str(&format!("; {}", files.sentence(DESCRIPTORS))),
+        None => healthy.push_str("; open files could not be counted"),
     }
     Ok(Judgement::Healthy(healthy))
 }
 
-/// Before Linux 6.2 open files are counted every ten seconds only, too seldom for a trend in a short recording; ports every
-/// second, and as a rule each has a descriptor: their growth stands in, however full the limit is already.
+/// Before Linux 6.2 open files are counted every ten seconds only, too rarely for a trend in a short recording. Ports are counted every
+/// second, and usually each has a descriptor: their growth is used instead, whatever the used share.
 fn with_growth_of(ports: &Filling, files: &Filling) -> Filling {
     Filling { growth: files.growth.or(ports.growth), ..*files }
 }
 
-type Maker<'a> = Option<&'a crate::signals::limits::Maker>;
+/// What both findings call open files.
+const DESCRIPTORS: &str = "file descriptors";
+
+type Maker<'a> = Option<&'a limits::Maker>;
 
 fn by_table_size(period: &Period, ports: &Filling, severity: f64, maker: Maker<'_>) -> Draft {
     let leak = ports.growth.is_some();
@@ -83,9 +86,9 @@ fn by_table_size(period: &Period, ports: &Filling, severity: f64, maker: Maker<'
             "+Q",
             &format!("+Q {next:.0}"),
             if leak {
-                "gives time, cures nothing"
+                "buys time, does not fix the leak"
             } else {
-                "makes room for as many ports as the node really needs"
+                "makes room for the ports that the node needs"
             },
             "restart with the flag: system_info(port_limit) shows the new size",
         )
@@ -101,96 +104,103 @@ fn by_descriptors(
 ) -> Draft {
     let filling = with_growth_of(ports, files);
     let leak = filling.growth.is_some();
-    let commonest = Commonest::of(period);
-    let mostly = commonest.as_ref().filter(|kind| kind.share() > 0.5);
-    // Where they are no ports', whoever made the few ports is not to be named, unless these are what grows.
+    let frequent = FrequentKind::of(period);
+    let mostly = frequent.as_ref().filter(|kind| kind.share() > 0.5);
+    // If most descriptors are not ports, the opener of the few ports is not named, unless ports grow.
     let is_of_ports = files.now <= 2.0 * ports.now || (files.growth.is_none() && ports.growth.is_some());
     let of_no_port = mostly.filter(|kind| kind.descriptor != Descriptor::Socket && !is_of_ports);
-    let draft = filling.draft(severity, "open files");
+    let draft = filling.draft(severity, DESCRIPTORS);
     let ended = Ended::of(period, filling.growth.map(|trend| trend.slope)).filter(|_| of_no_port.is_none());
     let draft = match (&ended, mostly) {
         (Some(ended), _) => draft.detail(ended.sentence()),
         (None, Some(kind)) => draft.detail(format!("most are {}", kind.what)),
         (None, None) => draft,
     };
-    let silent = Silent::of(period).filter(|_| leak && of_no_port.is_none() && ended.is_none());
+    let silent = SilentConnections::of(period).filter(|_| leak && of_no_port.is_none() && ended.is_none());
     let draft = match &silent {
         Some(silent) => draft.detail(silent.sentence()).fix(silent.remedy(period)),
         None => draft,
     };
-    match of_no_port {
+    let draft = match of_no_port {
         Some(kind) => draft
             .about(Subject::Port { name: kind.what.clone(), opener: None })
-            .but_if(leak, STILL_ARRIVING)
+            .but_if(leak, MAY_BE_LOAD)
             .fix_if(leak, || {
                 let close = match kind.descriptor {
                     Descriptor::File => {
-                        "close files when their work is done (file:close/1): they stay open for as long as the process that opened them lives"
+                        "close files after use (file:close/1): they stay open while their process lives"
                     }
-                    _ => "close them when their work is done: most likely native code (a NIF, a driver) has opened them",
+                    _ => "close them after use: most likely native code (a NIF, a driver) opened them",
                 };
                 remedy::of(
                     period,
                     "code.close_ports",
                     close,
-                    "a table that leaks is full one day, whatever its size",
-                    "the number of open files must stop growing under the same load",
+                    "a leak fills a table of any size",
+                    "the number of open files stops growing under the same load",
                 )
             }),
         None => common(period, draft, leak, maker.filter(|_| is_of_ports), ended.as_ref()),
-    }
+    };
+    let frequent = frequent.map(|kind| {
+        let count = (kind.share() * files.now).round();
+        Evidence::number("most frequent kind of descriptors", count, Unit::Count)
+            .with_text(format!("{}: {} of {} sampled", kind.what, kind.count, kind.sampled))
+    });
+    draft
         .because(Evidence::number("ports now", ports.now, Unit::Count))
         .because_some((files.now > ports.now).then(|| {
-            Evidence::number("open files that are no port's", files.now - ports.now, Unit::Count)
-                .with_text("at least so many; files, and sockets of the module socket")
+            Evidence::number("file descriptors without a port", files.now - ports.now, Unit::Count)
+                .with_text("at least; files, and sockets of the module socket")
         }))
         .because_some((ports.limit > files.limit).then(|| {
-            Evidence::number("ports that the table has room for (+Q)", ports.limit, Unit::Count)
-                .with_text("more than files may be open")
+            Evidence::number("port limit (+Q)", ports.limit, Unit::Count)
+                .with_text("higher than the limit of file descriptors")
         }))
-        .because_some(commonest.map(|kind| {
-            Evidence::number("open files of the commonest kind", (kind.share() * files.now).round(), Unit::Count)
-                .with_text(format!("{}: {} of {} that were looked at", kind.what, kind.count, kind.looked_at))
-        }))
+        .because_some(frequent)
         .fix_if(filling.needs_room(), || {
             remedy::of(
                 period,
                 "host.nofile",
                 &raise_files_above(files.limit * 2.0),
-                if leak { "gives time, cures nothing" } else { "sockets and files fail with emfile when it is reached" },
-                "restart; /proc/PID/limits shows the new limit",
+                if leak {
+                    "buys time, does not fix the leak"
+                } else {
+                    "at the limit, sockets and files fail with emfile"
+                },
+                "/proc/PID/limits shows the new limit after a restart",
             )
         })
 }
 
-/// Connections of a listening socket on which nothing comes: their peers may be gone, or never say anything.
-struct Silent<'p> {
+/// Connections of a listening socket that receive nothing: their peers may be gone, or never send.
+struct SilentConnections<'p> {
     address: &'p str,
     silent: f64,
     all: f64,
 }
 
-/// From this share of its connections on, and so many, it is what piles up there (judgement).
-const SILENT_SHARE: f64 = 0.5;
-const SILENT_LEAST: f64 = 20.0;
+/// Silent connections are the leak from this share of the connections, and this number, on (judgement).
+const MIN_SILENT_SHARE: f64 = 0.5;
+const MIN_SILENT: f64 = 20.0;
 
-impl<'p> Silent<'p> {
-    /// The listening socket with most of them.
+impl<'p> SilentConnections<'p> {
+    /// Those of the listening socket that has the most.
     fn of(period: &'p Period) -> Option<Self> {
         let last = |metric, address| Some(period.stat(metric, address).ok()?.last.value as f64);
         let of = |address: &'p str| {
             let (silent, all) =
                 (last(&metrics::TCP_SILENT, address)?, last(&metrics::TCP_CONNECTIONS, address)?);
-            Some(Silent { address, silent, all })
+            Some(SilentConnections { address, silent, all })
         };
         let all = period.entities(Group::HostTcp).into_iter().filter_map(of);
-        all.filter(|one| one.silent >= SILENT_LEAST && one.silent >= SILENT_SHARE * one.all)
+        all.filter(|one| one.silent >= MIN_SILENT && one.silent >= MIN_SILENT_SHARE * one.all)
             .max_by(|a, b| a.silent.total_cmp(&b.silent))
     }
 
     fn sentence(&self) -> String {
         format!(
-            "{:.0} of {:.0} connections at {} have received nothing for 30 s or more",
+            "{:.0} of {:.0} connections at {} received nothing for 30 s or more",
             self.silent, self.all, self.address
         )
     }
@@ -201,21 +211,22 @@ impl<'p> Silent<'p> {
             period,
             "code.close_ports",
             own.unwrap_or(
-                "close connections on which nothing comes: a time-out of recv or of the process, a heartbeat of the protocol, or {keepalive, true} \
-                 with short times (sysctl net.ipv4.tcp_keepalive_time is two hours)",
+                "close silent connections: a timeout of recv or of the process, a heartbeat of the protocol, or \
+                 {keepalive, true} with short times (sysctl net.ipv4.tcp_keepalive_time is two hours)",
             ),
-            "nothing tells a node that a peer is gone, or has never meant to speak, but a time-out",
-            "connections at this address, and those of them that are silent, must stop growing",
+            "only a timeout shows that a peer is gone or never sends",
+            "connections at this address, and silent ones, stop growing",
         )
     }
 }
 
 fn raise_files_above(limit: f64) -> String {
-    let first = if limit >= USUAL_NR_OPEN { " (raise sysctl fs.nr_open first, if it is lower)" } else { "" };
-    format!("raise the limit of open files above {limit:.0} (systemd: LimitNOFILE=){first}")
+    let first =
+        if limit >= DEFAULT_NR_OPEN { " (raise sysctl fs.nr_open first, if it is lower)" } else { "" };
+    format!("raise the open file limit above {limit:.0} (systemd: LimitNOFILE=){first}")
 }
 
-/// What a descriptor is of.
+/// What a descriptor refers to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Descriptor {
     Socket,
@@ -224,24 +235,23 @@ enum Descriptor {
     Other,
 }
 
-/// What most of the open files are, where that was looked at.
-struct Commonest {
+/// The most frequent kind of open files, if they were sampled.
+struct FrequentKind {
     what: String,
     descriptor: Descriptor,
-    /// Of so many that were looked at.
     count: i64,
-    looked_at: i64,
+    sampled: i64,
 }
 
-impl Commonest {
-    fn of(period: &Period) -> Option<Commonest> {
-        let looked_at = period.stat(&metrics::OPEN_FILES_LOOKED_AT, "").ok()?.last;
-        // A kind that was not told of in the last look is no common one any more.
+impl FrequentKind {
+    fn of(period: &Period) -> Option<FrequentKind> {
+        let sampled = period.stat(&metrics::OPEN_FILES_LOOKED_AT, "").ok()?.last;
+        // A kind that is not in the last sample is not frequent any more.
         let (kind, count) = period
             .entities(Group::HostFiles)
             .into_iter()
             .filter_map(|kind| Some((kind, period.stat(&metrics::OPEN_FILES_OF_KIND, kind).ok()?.last)))
-            .filter(|(_, last)| last.t >= looked_at.t)
+            .filter(|(_, last)| last.t >= sampled.t)
             .map(|(kind, last)| (kind, last.value))
             .max_by_key(|&(kind, count)| (count, kind))?;
         let (what, descriptor) = match kind {
@@ -249,68 +259,65 @@ impl Commonest {
             "pipe" => ("pipes".to_owned(), Descriptor::Other),
             device if device.starts_with("/dev/") => (format!("files opened as {device}"), Descriptor::Other),
             folder if folder.starts_with('/') => (format!("files in {folder}"), Descriptor::File),
-            other => (format!("of the kind {other}"), Descriptor::Other),
+            other => (format!("{other} descriptors"), Descriptor::Other),
         };
-        Some(Commonest { what, descriptor, count, looked_at: looked_at.value })
+        Some(FrequentKind { what, descriptor, count, sampled: sampled.value })
     }
 
     fn share(&self) -> f64 {
-        self.count as f64 / self.looked_at.max(1) as f64
+        self.count as f64 / self.sampled.max(1) as f64
     }
 }
 
 fn common(period: &Period, draft: Draft, leak: bool, maker: Maker<'_>, ended: Option<&Ended>) -> Draft {
     let draft = draft.because_some(maker.map(|maker| maker.evidence.clone()));
-    let draft = match ended {
-        Some(ended) => of_ended(period, draft, ended, maker),
-        None => draft,
+    let draft = match (ended, maker) {
+        (Some(ended), _) => of_ended(period, draft, ended, maker),
+        (None, Some(maker)) => draft.detail(maker.evidence.text.as_deref().unwrap_or_default()),
+        (None, None) => draft,
     };
     draft
         .about(maker.map_or(Subject::limit(Limit::Ports), |maker| Subject::Port {
             name: maker.kind.clone(),
             opener: maker.by.clone(),
         }))
-        .but_if(leak && ended.is_none(), STILL_ARRIVING)
+        .but_if(leak && ended.is_none(), MAY_BE_LOAD)
         .fix_if(leak && ended.is_none(), || {
             remedy::of(
                 period,
                 "code.close_ports",
-                "close sockets and ports when their work is done; give idle connections a time-out",
-                "a table that leaks is full one day, whatever its size",
-                "the port count must stop growing under the same load",
+                "close sockets and ports after use; give idle connections a timeout",
+                "a leak fills a table of any size",
+                "the port count stops growing under the same load",
             )
         })
 }
 
-/// Sockets that nobody owns any more are the cause; and of binaries, where most of these wait in them.
+/// Sockets whose process has ended are the cause; also of growing binaries, if most of these wait in such sockets.
 fn of_ended(period: &Period, draft: Draft, ended: &Ended, maker: Maker<'_>) -> Draft {
     let is_most = port_queues::most_binaries(period)
-        .is_some_and(|waiting| ended.have_unsent() && ended.bytes() >= MOST_OF_QUEUES * waiting);
+        .is_some_and(|waiting| ended.have_unsent() && ended.bytes() >= MIN_QUEUE_SHARE * waiting);
     let draft = ended.evidence().into_iter().fold(draft, Draft::because);
     let draft = draft
-        .because_some(maker.and_then(|maker| ends(period, maker)))
+        .because_some(maker.and_then(|maker| exit_rate(period, maker)))
         .signals(is_most.then_some(Signal::Grows(MemoryKind::Binary)))
-        .but("who opened those sockets is gone: it is guessed by the processes that own the others")
+        .but("the process that opened those sockets is gone; the opener is inferred from the owners of the others")
         .confirmed_by(port_queues::CHECK);
     ended.remedies(period).into_iter().fold(draft, |draft, remedy| draft.fix(Some(remedy)))
 }
 
-/// From this share of what waits in all ports on, it is what these sockets hold (judgement).
-const MOST_OF_QUEUES: f64 = 0.5;
+/// Such sockets explain the queued bytes of all ports if they hold this share (judgement).
+const MIN_QUEUE_SHARE: f64 = 0.5;
 
-/// How often processes end that run what the owners of the other sockets run.
-fn ends(period: &Period, maker: &crate::signals::limits::Maker) -> Option<Evidence> {
+/// The exit rate of processes of the same kind as the owners of the other sockets.
+fn exit_rate(period: &Period, maker: &limits::Maker) -> Option<Evidence> {
     let by = maker.by.as_deref()?;
     let rows = period.exits.iter().filter(|row| row.call.as_deref() == Some(by));
     let most = rows.clone().max_by_key(|row| row.count)?;
     let count = rows.map(|row| row.count).fold(0, i64::saturating_add);
-    let reason = most.reason.as_deref().unwrap_or("in order");
+    let reason = most.reason.as_deref().unwrap_or("normal");
     Some(
-        Evidence::number(
-            "ends of processes that were seen",
-            count as f64 / period.seconds(),
-            Unit::PerSecond,
-        )
-        .with_text(format!("{by}: {reason}")),
+        Evidence::number("exit rate of such processes", count as f64 / period.seconds(), Unit::PerSecond)
+            .with_text(format!("{by}: {reason}")),
     )
 }

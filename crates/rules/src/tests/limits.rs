@@ -18,18 +18,18 @@ fn spawn(what: &str, kind: &str, maker: &str) -> SpawnRow {
 }
 
 #[test]
-fn tables_that_fill_up_are_found_and_their_makers_named() {
+fn tables_that_fill_up_are_found_with_what_fills_them() {
     let leak = node().with(|n| {
         n.processes = (20_000, 1_000);
         n.spawns = vec![spawn("process", "worker:init/1", "pool")];
     });
     let found = finding(&leak, "BT007");
-    // For ten seconds users who come back look the same; not for a minute, nor where half of the table is in use.
+    // Within ten seconds, returning users look the same; not within a minute, nor if half of the table is in use.
     assert_eq!(found.level, Level::Warning);
     assert_eq!(finding(&leak.clone().with(|n| n.seconds = 60), "BT007").level, Level::Critical);
     assert_eq!(finding(&node().with(|n| n.processes = (130_000, 500)), "BT007").level, Level::Critical);
     assert_eq!(found.subject_text().as_deref(), Some("worker:init/1 made by pool"));
-    // A larger table would be full some time later.
+    // A larger table would only be full later.
     assert_eq!(entries(&found), ["code.bounded_processes"]);
     let soon = finding(&node().with(|n| n.processes = (230_000, 100)), "BT007");
     assert_eq!(entries(&soon), ["code.bounded_processes", "+P"]);
@@ -44,34 +44,34 @@ fn tables_that_fill_up_are_found_and_their_makers_named() {
 }
 
 #[test]
-fn ports_and_descriptors_are_each_held_against_their_limit() {
+fn ports_and_descriptors_are_each_judged_by_their_limit() {
     let files = node().with(|n| {
         n.open_files = (900, 0);
         n.facts.push((facts::NOFILE_SOFT, "1024".to_owned()));
     });
     let found = finding(&files, "BT008");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["host.nofile"]));
-    let others = found.evidence.iter().find(|evidence| evidence.what == "open files that are no port's");
+    let others = found.evidence.iter().find(|evidence| evidence.what == "file descriptors without a port");
     assert_eq!(others.and_then(|evidence| evidence.value), Some(880.0));
-    // What they are was not looked at. Where it was, most of them are named.
-    let commonest = |node: &Node| {
+    // Descriptors were not sampled. If they are, the most frequent kind is named.
+    let frequent = |node: &Node| {
         let found = finding(node, "BT008");
-        let told =
-            found.evidence.into_iter().find(|evidence| evidence.what == "open files of the commonest kind");
-        told.map(|evidence| (evidence.value, evidence.text.unwrap_or_default()))
+        let evidence =
+            found.evidence.into_iter().find(|evidence| evidence.what == "most frequent kind of descriptors");
+        evidence.map(|evidence| (evidence.value, evidence.text.unwrap_or_default()))
     };
-    assert_eq!(commonest(&files), None);
-    let looked = |kinds: &[(&'static str, i64)]| {
+    assert_eq!(frequent(&files), None);
+    let sampled = |kinds: &[(&'static str, i64)]| {
         let kinds = kinds.to_vec();
-        commonest(&files.clone().with(|n| n.open_kinds = kinds)).expect("a kind")
+        frequent(&files.clone().with(|n| n.open_kinds = kinds)).expect("a kind")
     };
     assert_eq!(
-        looked(&[("/srv/uploads", 400), ("socket", 40), ("eventpoll", 10)]),
-        (Some(800.0), "files in /srv/uploads: 400 of 450 that were looked at".to_owned())
+        sampled(&[("/srv/uploads", 400), ("socket", 40), ("eventpoll", 10)]),
+        (Some(800.0), "files in /srv/uploads: 400 of 450 sampled".to_owned())
     );
-    assert!(looked(&[("/srv/uploads", 4), ("socket", 40)]).1.starts_with("sockets: 40 of 44"));
-    assert!(looked(&[("/dev/null", 9)]).1.starts_with("files opened as /dev/null: 9 of 9"));
-    // They are what it is about, and not the few ports.
+    assert!(sampled(&[("/srv/uploads", 4), ("socket", 40)]).1.starts_with("sockets: 40 of 44"));
+    assert!(sampled(&[("/dev/null", 9)]).1.starts_with("files opened as /dev/null: 9 of 9"));
+    // The finding is about these files, not about the few ports.
     let uploads = finding(
         &files.clone().with(|n| {
             n.open_kinds = vec![("/srv/uploads", 400), ("socket", 40)];
@@ -80,8 +80,10 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
         "BT008",
     );
     assert_eq!(uploads.subject_text().as_deref(), Some("files in /srv/uploads"));
-    assert!(uploads.title.ends_with("; most are files in /srv/uploads"), "{}", uploads.title);
-    assert!(!uploads.evidence.iter().any(|evidence| evidence.what == "most are"), "{:?}", uploads.evidence);
+    assert_eq!(uploads.title, "File descriptors at 88 % of the limit");
+    assert_eq!(uploads.detail, "900 of 1,024 file descriptors; most are files in /srv/uploads");
+    let has_port_kind = uploads.evidence.iter().any(|evidence| evidence.what == "most frequent kind");
+    assert!(!has_port_kind, "{:?}", uploads.evidence);
     let grows = |kind: &'static str| {
         let node = files.clone().with(|n| (n.open_files, n.open_kinds) = ((700, 5), vec![(kind, 400)]));
         finding(&node, "BT008").remedies[0].change.clone()
@@ -97,28 +99,28 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
     let found = finding(&ports, "BT008");
     assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by acceptor"));
     assert!(found.remedies[0].change.starts_with("close sockets"), "{}", found.remedies[0].change);
-    // Sockets of the module `socket` are no ports, so whoever makes the few ports has not opened them.
+    // Sockets of the module `socket` are not ports, so the opener of the few ports has not opened them.
     let sockets = files.clone().with(|n| {
         n.open_kinds = vec![("socket", 400)];
         n.spawns = vec![spawn("port", "tcp_inet", "acceptor")];
     });
     assert_eq!(finding(&sockets, "BT008").subject_text().as_deref(), Some("ports"));
-    // Files are counted seldom; that ports grow tells where they are going.
+    // Files are counted rarely: the growth of the ports is used.
     let few = node().with(|n| {
         n.ports = (300, 20);
         n.open_files = (500, 0);
         n.facts.push((facts::NOFILE_SOFT, "1024".to_owned()));
     });
-    // More room is of use only where little is left: a restart with a higher limit begins anew anyway.
+    // A higher limit helps only if little is left: a restart frees them anyway.
     assert_eq!(entries(&finding(&few, "BT008")), ["code.close_ports"]);
-    // As well where many are in use already, while the table has room for hours.
+    // Also if many are in use, while the port table has room for hours.
     let many = node().with(|n| {
         (n.ports, n.open_files) = ((2_880, 10), (3_000, 0));
         n.facts.push((facts::NOFILE_SOFT, "4096".to_owned()));
     });
     let found = finding(&many, "BT008");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["code.close_ports", "host.nofile"]));
-    // The kernel refuses a limit above its own.
+    // The kernel rejects a limit above its own.
     let raise = |limit: i64| {
         let nearly = node().with(|n| {
             n.open_files = (9 * limit / 10, 0);
@@ -138,11 +140,17 @@ fn ports_and_descriptors_are_each_held_against_their_limit() {
     });
     let found = finding(&leak, "BT008");
     assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by acceptor"));
+    assert!(found.title.contains("run out in"), "{}", found.title);
+    assert!(
+        found.detail.ends_with("; tcp_inet opened by acceptor: 100 % of those sampled"),
+        "{}",
+        found.detail
+    );
     assert_eq!(entries(&found), ["code.close_ports"]);
     assert_healthy(&node(), "BT008");
 }
 
-/// So many sockets, some sampled, of which so many have lost their process, with what waits in these.
+/// Sockets, of which some are sampled and some of these have lost their process, with unsent bytes.
 fn disowned(sockets: i64, sampled: i64, ended: i64, unsent: i64) -> Node {
     node().with(|n| {
         (n.ports, n.open_files) = ((sockets, 4), (sockets + 20, 4));
@@ -158,16 +166,16 @@ fn disowned(sockets: i64, sampled: i64, ended: i64, unsent: i64) -> Node {
 }
 
 #[test]
-fn sockets_that_outlive_their_process_are_what_leaks() {
+fn sockets_that_outlive_their_process_are_the_leak() {
     let mb = 1_000_000;
     let sick = disowned(200, 100, 60, 30 * mb);
     let found = finding(&sick, "BT008");
     let says =
         "; 60 of 100 sampled sockets belong to processes that have ended; about 60 MB wait unsent in them";
-    assert!(found.title.ends_with(says), "{}", found.title);
+    assert!(found.detail.ends_with(says), "{}", found.detail);
     assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by files:init/1"));
     assert_eq!(entries(&found), ["code.linger", "socket.send_timeout"]);
-    // The binaries that become more wait there.
+    // The growing binaries wait there.
     let grows = sick.clone().with(|n| {
         (n.resident, n.resident_growth) = (150 * mb, 2 * mb);
         n.kinds = vec![("binary", 80 * mb, 2 * mb)];
@@ -175,11 +183,11 @@ fn sockets_that_outlive_their_process_are_what_leaks() {
     let growth = finding(&grows, "BT027");
     assert_eq!(growth.follows.as_ref().map(|of| of.code.0), Some("BT008"), "{growth:#?}");
     assert_eq!(entries(&growth), ["socket.send_timeout"]);
-    // Nothing waits in them: nobody was linked to them.
+    // Without unsent bytes: no process was linked to them.
     let unlinked = finding(&disowned(150, 100, 90, 0), "BT008");
-    assert!(unlinked.title.ends_with("belong to processes that have ended"), "{}", unlinked.title);
+    assert!(unlinked.detail.ends_with("belong to processes that have ended"), "{}", unlinked.detail);
     assert!(unlinked.remedies[0].change.contains("no unlink/1"), "{:?}", unlinked.remedies);
-    // Few of many, which may just be closing; and as many as ever.
+    // A few of many, which may just be closing; and a constant number.
     assert_eq!(entries(&finding(&disowned(800, 100, 8, mb), "BT008")), ["code.close_ports"]);
     assert_eq!(entries(&finding(&disowned(400, 100, 15, mb), "BT008")), ["code.close_ports"]);
     let still = sick.with(|n| (n.ports, n.open_files) = ((200, 0), (220, 0)));
@@ -187,7 +195,7 @@ fn sockets_that_outlive_their_process_are_what_leaks() {
 }
 
 #[test]
-fn of_many_sockets_the_few_that_outlive_their_process_are_the_leak_where_these_become_more() {
+fn a_few_sockets_that_outlive_their_process_are_the_leak_if_they_grow() {
     let grows = disowned(900, 100, 6, 3_000_000).with(|n| {
         n.series.retain(|(metric, ..)| metric.name != metrics::SOCKETS_ENDED.name);
         n.series.push((&metrics::SOCKETS_ENDED, "", 6, 1));
@@ -196,7 +204,7 @@ fn of_many_sockets_the_few_that_outlive_their_process_are_the_leak_where_these_b
 }
 
 #[test]
-fn connections_on_which_nothing_comes_are_what_leaks() {
+fn silent_connections_are_the_leak() {
     let silent = |silent: i64, product: &str| {
         node().with(|n| {
             (n.ports, n.open_files) = ((700, 9), (720, 9));
@@ -208,18 +216,16 @@ fn connections_on_which_nothing_comes_are_what_leaks() {
     };
     let found = finding(&silent(500, "RabbitMQ 3.10.8"), "BT008");
     assert!(
-        found
-            .title
-            .ends_with("500 of 690 connections at 0.0.0.0:5672 have received nothing for 30 s or more"),
+        found.detail.ends_with("500 of 690 connections at 0.0.0.0:5672 received nothing for 30 s or more"),
         "{}",
-        found.title
+        found.detail
     );
     assert!(found.remedies[0].change.starts_with("heartbeat in rabbitmq.conf"), "{:?}", found.remedies);
     let own = finding(&silent(500, "shop 1.0"), "BT008");
     assert!(own.remedies[0].change.contains("keepalive"), "{:?}", own.remedies);
-    // Most of them speak.
-    assert!(!finding(&silent(100, "shop 1.0"), "BT008").title.contains("nothing for 30 s"));
-    // As many as ever, though silent.
+    // Most of them receive data.
+    assert!(!finding(&silent(100, "shop 1.0"), "BT008").detail.contains("nothing for 30 s"));
+    // A constant number, though silent.
     assert_healthy(
         &silent(500, "shop 1.0").with(|n| (n.ports, n.open_files) = ((700, 0), (720, 0))),
         "BT008",
