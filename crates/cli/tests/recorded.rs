@@ -108,8 +108,7 @@ fn contradictions(diagnosis: &Diagnosis) -> Vec<String> {
         // Nothing is more than all of it.
         let is_whole = |evidence: &&beamtune_model::Evidence| {
             evidence.unit == Unit::Ratio
-                && evidence.what.contains("share of")
-                && evidence.what.contains("reductions")
+                && evidence.what.contains("share of all")
                 && evidence.value > Some(1.0)
         };
         found

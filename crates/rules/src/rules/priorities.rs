@@ -1,8 +1,8 @@
-//! BT062: processes of priority high or max that run all the time, and one of priority low that others wait for.
+//! BT062: processes at priority high or max that are always busy, or one at priority low that others wait for.
 //!
-//! A scheduler takes the processes of its queue by priority: as long as one of priority max is runnable, none of high; as long as one of
-//! high, none of normal or low. These two share a queue, and one of low is passed over until its eighth turn (`RESCHEDULE_LOW` in
-//! erl_process.h). So high and max are meant for what mostly waits.
+//! A scheduler selects processes by priority: while one at max is runnable, none at high runs; while one at high is, none at normal or low.
+//! These two share a queue, in which a process at low is passed over until its eighth turn (`RESCHEDULE_LOW` in erl_process.h). So high and
+//! max are meant for processes that mostly wait.
 
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Remedy, Scale, Signal, Threshold, Unit,
@@ -13,13 +13,14 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
 use crate::signals::known_processes;
 use crate::signals::{blocking, stack};
+use crate::text;
 use crate::view::{self, kind};
 
 pub const RULE: Rule = Rule {
     code: Code("BT062"),
     name: "priorities",
-    question: "Do priorities of processes keep others waiting?",
-    confirm: "the process at priority normal, under the same load: what waited in the run queues must wait less",
+    question: "Do process priorities make others wait?",
+    confirm: "set the process to priority normal under the same load: the run queues get shorter",
     needs: &[&metrics::SCAN_REDUCTIONS, &metrics::RUN_QUEUE, &metrics::SCHEDULER_ACTIVE],
     account: Account::Delay,
     judge,
@@ -27,7 +28,6 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Share of the looks in which it ran or was runnable.
 const RUNS: Threshold = Threshold::new(
     "priorities.busy_share",
     "share of samples in which a process at high or max was running or runnable",
@@ -35,20 +35,20 @@ const RUNS: Threshold = Threshold::new(
         notice: 0.50,
         warning: 0.70,
         critical: 0.97,
-        source: "judgement: the priority is meant for what mostly waits; OTP's own at high and max are runnable in no more than some percent",
+        source: "judgement: the priority is meant for processes that mostly wait; OTP's own at high and max are runnable in some percent at most",
     },
 );
 
-/// Processes that wait in all run queues together, from which on somebody is kept waiting (judgement; our own agent is one at times).
-const WAITING: f64 = 0.5;
+/// With fewer processes in all run queues together, none is delayed (judgement; sometimes it is the agent).
+const MIN_WAITING: f64 = 0.5;
 
-/// Schedulers that are active for less than this have room for what is at low (judgement).
-const BUSY: f64 = 0.8;
+/// Below this scheduler utilization, processes at low have room (judgement).
+const BUSY_UTILIZATION: f64 = 0.8;
 
-/// From this share of the looks on a process at low wants to run and mostly does not get to (judgement).
-const WANTS: f64 = 0.7;
+/// A process at low that is running or runnable in this share of its samples mostly waits for its turn (judgement).
+const MIN_RUNNABLE_SHARE: f64 = 0.7;
 
-/// The VM's own processes and those of OTP, whose priority nobody sets: what they do has findings of its own.
+/// The VM's and OTP's own processes, whose priority is fixed: other findings cover their work.
 const OTP: &[&str] = &["erts_", "net_kernel", "init", "erl_prim_loader", "code_server", "heart", "beamtune"];
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -56,13 +56,11 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let waiting = view::run_queue(period, "scheduler")?;
     let active = view::activity(period, kind::SCHEDULER)?;
     let priority = |process: &ProcessUse| process.row.as_ref().and_then(|row| row.priority.clone());
-    let is_looked_at = |process: &&ProcessUse| process.row.is_some();
-    let is_known = |process: &&ProcessUse| priority(process).is_some();
-    if period.processes.iter().any(|process| is_looked_at(&process))
-        && !period.processes.iter().any(|process| is_known(&process))
+    if period.processes.iter().any(|process| process.row.is_some())
+        && !period.processes.iter().any(|process| priority(process).is_some())
     {
         return Ok(Judgement::NotJudged {
-            reason: "priorities of processes: they were not recorded".to_owned(),
+            reason: "process priorities were not recorded".to_owned(),
             next: "record again with this version of beamtune".to_owned(),
         });
     }
@@ -76,23 +74,21 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let raised: Vec<&ProcessUse> = of(&["high", "max"]).filter(runs).collect();
     let has_all = raised.len() >= active.shares.len();
-    let seen = Seen { total, waiting, online: active.shares.len(), raised: raised.len(), has_all };
+    let load =
+        Load { reductions: total, waiting, online: active.shares.len(), raised: raised.len(), has_all };
     let bursts =
-        if raised.is_empty() { bursts(period, of(&["high", "max"]).collect(), &active, &seen) } else { None };
-    let drafts = raised.iter().map(|process| keeps_waiting(period, process, &seen)).chain(bursts);
-    let is_full = active.mean() >= BUSY;
-    let starved = of(&["low"]).filter(|_| is_full).filter_map(|process| is_starved(period, process, &seen));
+        if raised.is_empty() { bursts(period, of(&["high", "max"]).collect(), &active, &load) } else { None };
+    let drafts = raised.iter().map(|process| always_busy(period, process, &load)).chain(bursts);
+    let is_full = active.mean() >= BUSY_UTILIZATION;
+    let starved = of(&["low"]).filter(|_| is_full).filter_map(|process| starved(period, process, &load));
     let drafts: Vec<Draft> = drafts.chain(starved).collect();
     let known = of(&["high", "max"]).count();
     Ok(Judgement::found_or_healthy(
         drafts,
-        format!(
-            "{known} processes of priority high or max stood out, and none of them runs most of the time"
-        ),
+        format!("busiest processes at priority high or max: {known}, none always busy"),
     ))
 }
 
-/// Of what the schedulers can do, what those of raised priority do together.
 const BURSTS: Threshold = Threshold::new(
     "priorities.bursts_share",
     "share of scheduler capacity used by processes at high or max",
@@ -100,69 +96,82 @@ const BURSTS: Threshold = Threshold::new(
         notice: 0.40,
         warning: 0.50,
         critical: 0.97,
-        source: "judgement: the priority is meant for what mostly waits; in bursts so much leaves the others nothing",
+        source: "judgement: the priority is meant for processes that mostly wait; during a burst nothing is left for others",
     },
 );
 
-/// Those that run now and then, but together do much of all work while others wait.
+/// Processes that are not always busy, but together do much of all work while others wait.
 fn bursts(
     period: &Period,
     mut raised: Vec<&ProcessUse>,
     active: &view::Activity,
-    seen: &Seen,
+    load: &Load,
 ) -> Option<Draft> {
     raised.sort_by_key(|process| std::cmp::Reverse(process.reductions));
     let first = *raised.first()?;
     let reductions: f64 = raised.iter().map(|process| process.reductions as f64).sum();
-    let of_work = reductions / seen.total.max(1.0);
+    let of_work = reductions / load.reductions.max(1.0);
     let share = of_work.min(1.0) * active.mean();
-    let severity = BURSTS.of(period).severity(share).filter(|_| seen.waiting >= WAITING)?;
+    let severity = BURSTS.of(period).severity(share).filter(|_| load.waiting >= MIN_WAITING)?;
     let busy =
-        raised.iter().filter(|process| process.reductions as f64 >= WORTH_OF_WORK * reductions).count();
-    let others = if busy > 1 { format!(" and {} more", busy - 1) } else { String::new() };
+        raised.iter().filter(|process| process.reductions as f64 >= MIN_SHARE_OF_BURSTS * reductions).count();
+    let (others, verb) = match busy {
+        0 | 1 => (String::new(), "takes"),
+        busy => (format!(" and {} more", busy - 1), "take"),
+    };
+    let subject = first.subject();
     let draft = Draft::new(
         severity,
         format!(
-            "{}{others} with priority {} take {:.0} % of scheduler capacity in bursts; {:.1} processes wait in run queues",
-            first.title(),
+            "{}{others} at priority {} likely {verb} {:.0} % of the schedulers",
+            text::name(&subject),
             priority_of(first),
-            share * 100.0,
-            seen.waiting
+            share * 100.0
         ),
     )
-    .about(first.subject())
-    // Reductions are no time, and who waits for whom is not known.
+    .detail(text::pid(&subject))
+    .detail(format!("in bursts; {} in run queues", processes(load.waiting)))
+    .about(subject)
+    // Reductions are not time, and which process waits for which is unknown.
     .inferred_if(true)
-    .costs(Cost::Waiting(seen.waiting))
+    .costs(Cost::Waiting(load.waiting))
     .because(Evidence::number("share of all reductions", of_work, Unit::Ratio))
-    .because(Evidence::number("share of scheduler capacity", share, Unit::Ratio).against_scale(BURSTS.of(period)))
-    .because(Evidence::number("processes in run queues", seen.waiting, Unit::Count))
+    .because(
+        Evidence::number("share of scheduler capacity", share, Unit::Ratio).against_scale(BURSTS.of(period)),
+    )
+    .because(Evidence::number("processes in run queues", load.waiting, Unit::Count))
     .because_some(stack::evidence(first));
     Some(draft.fix(normal_priority(period)))
 }
 
-/// Less of what they do together is not told of one of them (judgement).
-const WORTH_OF_WORK: f64 = 0.1;
+fn processes(count: f64) -> String {
+    text::counted(count, "process", "processes")
+}
+
+/// A process with a smaller share of their work is not counted (judgement).
+const MIN_SHARE_OF_BURSTS: f64 = 0.1;
 
 fn normal_priority(period: &Period) -> Option<Remedy> {
     remedy::of(
         period,
         "code.normal_priority",
-        "leave it at priority normal; where something of it has to be done at once, do that alone in a process at high that mostly waits",
-        "what is at high or max runs before all that is at normal, for as long as it wants",
-        "lengths of the run queues, and latency of the others, under the same load",
+        "leave it at priority normal; do only the urgent part in a process at high that mostly waits",
+        "a process at high or max runs before all at normal, for as long as it wants",
+        "run queues and latency of the others under the same load",
     )
 }
 
-/// What is known of the node.
-struct Seen {
-    total: f64,
+/// The load of the node.
+struct Load {
+    /// Reductions of all processes.
+    reductions: f64,
     /// Processes in the run queues.
     waiting: f64,
+    /// Schedulers online.
     online: usize,
-    /// Processes of raised priority that run most of the time.
+    /// Processes at high or max that are always busy.
     raised: usize,
-    /// Whether these are enough for all schedulers.
+    /// Whether these occupy all schedulers.
     has_all: bool,
 }
 
@@ -175,85 +184,91 @@ fn priority_of(process: &ProcessUse) -> &str {
     process.row.as_ref().and_then(|row| row.priority.as_deref()).unwrap_or_default()
 }
 
-fn keeps_waiting(period: &Period, process: &ProcessUse, seen: &Seen) -> Draft {
-    let looks = stack::wanted_to_run(process).unwrap_or(0.0);
-    let severity = RUNS.of(period).severity(looks).unwrap_or(MINOR);
-    let is_alone = seen.waiting < WAITING;
-    let priority = priority_of(process);
-    let meanwhile = match is_alone {
-        true => "nothing waits meanwhile".to_owned(),
-        false => format!("{:.1} processes wait meanwhile", seen.waiting),
+/// A process at high or max that is always busy.
+fn always_busy(period: &Period, process: &ProcessUse, load: &Load) -> Draft {
+    let busy = stack::wanted_to_run(process).unwrap_or(0.0);
+    let severity = RUNS.of(period).severity(busy).unwrap_or(MINOR);
+    let is_alone = load.waiting < MIN_WAITING;
+    let waiting = match is_alone {
+        true => "none waiting".to_owned(),
+        false => format!("{} waiting", processes(load.waiting)),
     };
+    let subject = process.subject();
     let draft = Draft::new(
         severity,
         format!(
-            "{} has priority {priority} and was busy in {:.0} % of the looks at it; {meanwhile}",
-            process.title(),
-            looks * 100.0
+            "{} at priority {} busy in {:.0} % of samples: {waiting}",
+            text::name(&subject),
+            priority_of(process),
+            busy * 100.0
         ),
     )
-    .about(process.subject())
+    .detail(text::pid(&subject))
+    .detail(format!(
+        "{} always busy at high or max on {}",
+        processes(load.raised as f64),
+        text::counted(load.online as f64, "scheduler", "schedulers")
+    ))
+    .about(subject)
     .minor_if(is_alone)
-    .at_most_warning_if(!seen.has_all)
-    .costs((!is_alone).then_some(Cost::Waiting(seen.waiting)));
-    let draft = told(draft, period, process, looks, seen)
-        .because(Evidence::number("busy processes of priority high or max", seen.raised as f64, Unit::Count))
-        .but_if(is_alone, "no process waits for a scheduler: it displaces nobody now")
-        .but_if(
-            !is_alone && !seen.has_all,
-            "other schedulers are left for the others: these wait longer, and are not kept from running",
-        );
+    .at_most_warning_if(!load.has_all)
+    .costs((!is_alone).then_some(Cost::Waiting(load.waiting)));
+    let draft = with_evidence(draft, period, process, busy, load)
+        .because(Evidence::number("busy processes at high or max", load.raised as f64, Unit::Count))
+        .but_if(is_alone, "no process waits for a scheduler, so none is delayed now")
+        .but_if(!is_alone && !load.has_all, "other schedulers are left: the others wait longer, but do run");
     draft.fix(normal_priority(period))
 }
 
-/// One at low that works through what others wait for, while the schedulers are full.
-fn is_starved(period: &Period, process: &ProcessUse, seen: &Seen) -> Option<Draft> {
-    let looks = stack::wanted_to_run(process).filter(|share| *share >= WANTS)?;
+/// A process at low that others wait for, while the schedulers are busy.
+fn starved(period: &Period, process: &ProcessUse, load: &Load) -> Option<Draft> {
+    let busy = stack::wanted_to_run(process).filter(|share| *share >= MIN_RUNNABLE_SHARE)?;
     let holds = blocking::holds(period).unwrap_or_default();
     let callers = holds.iter().find(|hold| hold.process.is_some_and(|held| held.pid == process.pid));
     let queue = view::mean_queue(process);
     let waits = callers.map_or(queue, |hold| hold.waiting.max(queue));
-    if waits < 1.0 || seen.waiting < WAITING {
+    if waits < 1.0 || load.waiting < MIN_WAITING {
         return None;
     }
-    let what = match callers {
-        Some(hold) if hold.waiting > queue => {
-            format!("about {:.0} processes wait for its answer", hold.waiting)
-        }
-        _ => format!("{queue:.0} messages wait for it"),
+    let waiting = match callers {
+        Some(hold) if hold.waiting > queue => format!("{} waiting", processes(hold.waiting.round())),
+        _ => format!("{} queued", text::counted(queue.round(), "message", "messages")),
     };
+    let subject = process.subject();
     let draft = Draft::new(
-        RUNS.of(period).severity(looks).unwrap_or(MINOR),
-        format!("{} has priority low, and {what} while the schedulers are busy with others", process.title()),
+        RUNS.of(period).severity(busy).unwrap_or(MINOR),
+        format!("{} starves at priority low: {waiting}", text::name(&subject)),
     )
-    .about(process.subject())
+    .detail(text::pid(&subject))
+    .detail(format!("runnable in {:.0} % of samples while the schedulers run others", busy * 100.0))
+    .about(subject)
     .at_most_warning_if(true)
     .signals([Signal::LowPriority])
     .costs(Cost::Waiting(waits));
     Some(
-        told(draft, period, process, looks, seen)
-            .because(Evidence::number("messages in its queue, mean", queue, Unit::Count))
+        with_evidence(draft, period, process, busy, load)
+            .because(Evidence::number("mean queue length", queue, Unit::Count))
             .fix(remedy::of(
                 period,
                 "code.normal_priority",
-                "leave it at priority normal: low is for what nobody waits for",
-                "at priority low it has one turn for eight of the others in the same run queue",
-                "its message queue, and the time until it answers, under the same load",
+                "leave it at priority normal: low is for work that nothing waits for",
+                "at priority low it has one turn for eight of the others in its run queue",
+                "its queue length and response time under the same load",
             )),
     )
 }
 
-fn told(draft: Draft, period: &Period, process: &ProcessUse, looks: f64, seen: &Seen) -> Draft {
-    let share = if seen.total > 0.0 { process.reductions as f64 / seen.total } else { 0.0 };
+fn with_evidence(draft: Draft, period: &Period, process: &ProcessUse, busy: f64, load: &Load) -> Draft {
+    let share = if load.reductions > 0.0 { process.reductions as f64 / load.reductions } else { 0.0 };
     draft
         .because(
-            Evidence::number("looks in which it ran or was runnable", looks, Unit::Ratio)
+            Evidence::number("samples running or runnable", busy, Unit::Ratio)
                 .against_scale(RUNS.of(period))
                 .with_text(format!("{} of {}", process.runnable, process.judged)),
         )
         .because(Evidence::text("priority", priority_of(process)))
-        .because(Evidence::number("processes in the run queues", seen.waiting, Unit::Count))
-        .because(Evidence::number("schedulers online", seen.online as f64, Unit::Count))
-        .because(Evidence::number("its share of all reductions", share, Unit::Ratio))
+        .because(Evidence::number("processes in run queues", load.waiting, Unit::Count))
+        .because(Evidence::number("schedulers online", load.online as f64, Unit::Count))
+        .because(Evidence::number("share of all reductions", share, Unit::Ratio))
         .because_some(stack::evidence(process))
 }

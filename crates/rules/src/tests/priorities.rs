@@ -18,7 +18,7 @@ fn busy(pid: &'static str, name: &str, priority: Option<&str>, runnable_of_10: i
     }
 }
 
-/// Two schedulers, in front of which so many processes wait.
+/// Two schedulers with this many processes in each run queue.
 fn with(processes: Vec<Busy>, waiting: i64) -> Node {
     node().with(|n| {
         n.busiest = processes;
@@ -27,20 +27,18 @@ fn with(processes: Vec<Busy>, waiting: i64) -> Node {
 }
 
 #[test]
-fn a_process_at_high_that_runs_all_the_time_is_named_with_what_waits() {
+fn a_process_at_high_that_is_always_busy_is_named_with_what_waits() {
     let ticker = |priority| busy("<0.99.0>", "ticker", Some(priority), 10);
     let found = finding(&with(vec![ticker("high")], 3), "BT062");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.normal_priority"]));
-    assert_eq!(
-        found.title,
-        "ticker (<0.99.0>) has priority high and was busy in 100 % of the looks at it; 6.0 processes wait meanwhile"
-    );
+    assert_eq!(found.title, "ticker at priority high busy in 100 % of samples: 6 processes waiting");
+    assert_eq!(found.detail, "<0.99.0>; 1 process always busy at high or max on 2 schedulers");
     // As many as schedulers: nothing else runs.
     let all = vec![ticker("max"), busy("<0.98.0>", "ticker2", Some("high"), 10)];
     assert_eq!(finding(&with(all, 3), "BT062").level, Level::Critical);
-    // Nobody waits.
+    // Nothing waits.
     assert_eq!(finding(&with(vec![ticker("high")], 0), "BT062").level, Level::Notice);
-    // It mostly waits itself, or takes turns with the others, or is the VM's own.
+    // It mostly waits, or takes turns with the others, or belongs to the VM.
     assert_healthy(&with(vec![busy("<0.99.0>", "ticker", Some("high"), 2)], 3), "BT062");
     assert_healthy(&with(vec![busy("<0.99.0>", "worker", Some("normal"), 10)], 3), "BT062");
     assert_healthy(&with(vec![busy("<0.9.0>", "erts_code_purger", Some("high"), 10)], 3), "BT062");
@@ -52,9 +50,10 @@ fn a_process_at_low_that_others_wait_for_explains_its_queue() {
     let writer = |queue: i64| Busy { queue: (queue, 200), ..busy("<0.99.0>", "writer", Some("low"), 10) };
     let found = finding(&with(vec![writer(5_000)], 3), "BT062");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("writer (<0.99.0>)")));
+    assert!(found.title.starts_with("writer starves at priority low: "), "{}", found.title);
     let queue = finding(&with(vec![writer(5_000)], 3), "BT006");
     assert_eq!(queue.follows.map(|follows| follows.code.0), Some("BT062"));
-    // There is room for it, or nobody waits.
+    // Nothing else waits, the schedulers have room, or nothing waits for it.
     assert_healthy(&with(vec![writer(5_000)], 0), "BT062");
     let idle = with(vec![writer(5_000)], 3).with(|n| n.uneven = vec![(0.3, 3), (0.3, 3)]);
     assert_healthy(&idle, "BT062");
@@ -68,7 +67,7 @@ fn recordings_without_priorities_are_not_judged() {
 }
 
 #[test]
-fn those_at_high_that_do_most_of_the_work_in_bursts_are_named_together() {
+fn processes_at_high_that_do_most_of_the_work_in_bursts_are_named_together() {
     let feed = |pid, name, reductions| Busy { reductions, ..busy(pid, name, Some("high"), 4) };
     let feeds = |each: i64| {
         with(vec![feed("<0.99.0>", "feed_a", each + 1), feed("<0.98.0>", "feed_b", each)], 3)
@@ -76,9 +75,9 @@ fn those_at_high_that_do_most_of_the_work_in_bursts_are_named_together() {
     };
     let found = finding(&feeds(400_000), "BT062");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("feed_a (<0.99.0>)")));
-    assert!(found.title.contains("and 1 more with priority high take 84 % of"), "{}", found.title);
+    assert_eq!(found.title, "feed_a and 1 more at priority high likely take 84 % of the schedulers");
     assert_eq!(entries(&found), ["code.normal_priority"]);
-    // They do little, or nobody waits.
+    // They do little, or nothing waits.
     assert_healthy(&feeds(50_000), "BT062");
     assert_healthy(&feeds(400_000).with(|n| n.uneven = vec![(0.95, 0), (0.95, 0)]), "BT062");
 }
