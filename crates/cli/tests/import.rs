@@ -129,8 +129,8 @@ fn what_other_tools_have_printed_is_diagnosed_as_a_recording_is() {
     assert_eq!(said.status, Some(0), "{}\n{}", said.stdout, said.stderr);
     for words in [
         "imported text · RabbitMQ 3.10.8 · OTP 25",
-        "what rabbitmq-diagnostics, msacc have printed (RabbitMQ's sizes are rounded to four decimals)",
-        "BT007 268 processes",
+        "what rabbitmq-diagnostics, msacc have printed (sizes that RabbitMQ told are rounded to four digits)",
+        "BT007 268 of 1,048,576 processes",
         "BT011 collecting garbage took 0.00",
         "BT023 restart-loop",
         "next: beamtune doctor on the node",

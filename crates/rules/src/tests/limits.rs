@@ -233,7 +233,7 @@ fn silent_connections_are_the_leak() {
 }
 
 #[test]
-fn processes_of_products_that_pile_up_have_advice_of_their_own() {
+fn processes_of_known_products_get_specific_advice() {
     let leak = |kind| {
         let node = node().with(|n| {
             n.processes = (2_000, 30);
