@@ -6,12 +6,13 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::program_locks::{GLOBAL, LockWaits, MNESIA, waits};
 use crate::signals::{blocking, stack};
+use crate::text;
 
 pub const RULE: Rule = Rule {
     code: Code("BT066"),
     name: "program-locks",
     question: "Do processes wait for global or Mnesia locks?",
-    confirm: "one lock per item, or less work under the lock: fewer waiters under the same load, higher throughput",
+    confirm: "use one lock per item, or do less under the lock: fewer waiters and higher throughput under the same load",
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::Delay,
     judge,
@@ -19,8 +20,8 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Functions and stacks listed in the evidence.
-const PLACES: usize = 2;
+/// Maximum number of functions in evidence.
+const MAX_LISTED: usize = 2;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let stands = blocking::looked_at(period)?;
@@ -37,9 +38,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(
         found.collect(),
         format!(
-            "of {} sampled processes, {} waited for a global or Mnesia lock",
-            stands.sampled,
-            waits.iter().map(|waits| waits.seen.0).sum::<i64>()
+            "{} of {} sampled processes wait for a global or Mnesia lock",
+            waits.iter().map(|waits| waits.seen.0).sum::<i64>(),
+            stands.sampled
         ),
     ))
 }
@@ -47,34 +48,42 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
     let (seen, of) = waits.seen;
     let is_global = *waits.kind == GLOBAL;
-    let what = if is_global { "a global:trans lock" } else { "Mnesia locks" };
-    let asked = waits.asked_by.first();
-    let who = match (waits.holder, asked) {
-        (Some(holder), _) => {
-            let table = waits.locks_table().map(|at| format!(" whole-table ({at})")).unwrap_or_default();
-            format!("; {} holds a{table} lock most of the time", holder.title())
+    let whole_table = waits.locks_table();
+    let lock = match (is_global, whole_table) {
+        (true, _) => "a global:trans lock",
+        (false, Some(_)) => "a whole-table Mnesia lock",
+        (false, None) => "Mnesia locks",
+    };
+    let waiting = text::counted(waits.waiting.round(), "process", "processes");
+    let verb = if waits.waiting.round() == 1.0 { "waits" } else { "wait" };
+    let (subject, title) = match waits.holder {
+        Some(holder) => {
+            let subject = holder.subject();
+            let title = format!("{} holds {lock}: {waiting} {verb}", text::name(&subject));
+            (subject, title)
         }
-        (None, Some(at)) => format!(", requested by {at}"),
-        (None, None) => String::new(),
+        None => (Subject::Lock { name: waits.kind.name.to_owned() }, format!("{waiting} {verb} for {lock}")),
     };
-    let subject = match waits.holder {
-        Some(holder) => holder.subject(),
-        None => Subject::Lock { name: waits.kind.name.to_owned() },
-    };
-    let places = waits.held_at.iter().take(PLACES).filter_map(|(stack, _)| {
+    let pid = text::pid(&subject).to_owned();
+    let held_in = whole_table.filter(|_| waits.holder.is_some()).map(|at| format!("locked by {at}"));
+    let requested = waits.asked_by.first().map(|at| format!("requested by {at}"));
+    let places = waits.held_at.iter().take(MAX_LISTED).filter_map(|(stack, _)| {
         Some(Evidence::text("current function of a lock holder", stack::with_caller(stack.first()?, stack)))
     });
     let askers = (!waits.asked_by.is_empty()).then(|| {
         Evidence::text(
             "requested by",
-            waits.asked_by.iter().take(PLACES).copied().collect::<Vec<_>>().join(", "),
+            waits.asked_by.iter().take(MAX_LISTED).copied().collect::<Vec<_>>().join(", "),
         )
     });
-    let draft = Draft::new(severity, format!("about {:.0} processes wait for {what}{who}", waits.waiting))
+    let draft = Draft::new(severity, title)
+        .detail(pid)
+        .detail(held_in.unwrap_or_default())
+        .detail(requested.unwrap_or_default())
         .about(subject)
         .costs(Cost::Waiting(waits.waiting))
         .because(
-            Evidence::number("processes waiting", waits.waiting, Unit::Count)
+            Evidence::number("waiting processes, estimated", waits.waiting, Unit::Count)
                 .against_scale(blocking::WAITING.of(period))
                 .with_text(format!("{seen} of {of} sampled")),
         )
@@ -82,10 +91,10 @@ fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
     let draft = places.fold(draft, Draft::because);
     let draft = if is_global { draft } else { transactions(period).into_iter().fold(draft, Draft::because) };
     let shorter = if is_global {
-        "one lock per item ({{seat, Train}, self()} instead of one lock for all), or one process per item that serialises the work; \
-         no calls or sleeps while the lock is held, and a time-out for what a holder waits for"
+        "use one lock per item ({{seat, Train}, self()} instead of one lock for all), or one process per item; no calls or sleeps \
+         under the lock, and a timeout for what its holder waits for"
     } else {
-        "no calls, sleeps or sends to slow peers inside a transaction; read whole tables outside transactions (mnesia:async_dirty, a checkpoint)"
+        "avoid calls, sleeps and sends to slow peers in a transaction; read whole tables outside (mnesia:async_dirty, a checkpoint)"
     };
     let why = if is_global {
         "a process that does not get the lock sleeps up to 8 s before it retries"
@@ -97,7 +106,7 @@ fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
         "code.shorter_hold",
         shorter,
         why,
-        "number of waiting processes and throughput under the same load",
+        "waiting processes and throughput under the same load",
     ))
 }
 

@@ -5,19 +5,21 @@ use beamtune_model::{Account, Code, Evidence, Missing, Period, Unit, metrics};
 use crate::remedy;
 use crate::rule::{BELOW_CRITICAL, Draft, Judgement, Rule};
 use crate::signals::broker;
+use crate::signals::memory::megabytes;
+use crate::text;
 
 pub const RULE: Rule = Rule {
     code: Code("BT072"),
     name: "publishers-blocked",
     question: "Does RabbitMQ block publishers because of its disk?",
-    confirm: "rabbitmq-diagnostics alarms; rabbitmqctl list_connections name state: blocked or blocking",
+    confirm: "run rabbitmq-diagnostics alarms, and rabbitmqctl list_connections name state: blocked or blocking",
     needs: &[&metrics::PROCESS_COUNT],
     account: Account::HeadRoom,
     judge,
     ..Rule::COMMON
 };
 
-/// While the alarm is in effect nobody can publish.
+/// While the alarm is in effect no client can publish.
 const BLOCKS: f64 = BELOW_CRITICAL + 5.0;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
@@ -27,8 +29,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let last = |metric| period.stat(metric, "").ok().map(|stat| stat.last.value as f64);
     let Some(alarm) = last(&metrics::BROKER_DISK_ALARM) else {
         return Ok(Judgement::NotJudged {
-            reason: "RabbitMQ notes its alarms only with the plugin management_agent".to_owned(),
-            next: "rabbitmq-diagnostics alarms".to_owned(),
+            reason: "RabbitMQ records its alarms only with the plugin rabbitmq_management_agent".to_owned(),
+            next: "run rabbitmq-diagnostics alarms".to_owned(),
         });
     };
     let (free, limit) = (last(&metrics::BROKER_DISK_FREE), last(&metrics::BROKER_DISK_LIMIT));
@@ -36,19 +38,23 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return Ok(Judgement::Healthy("no disk alarm".to_owned()));
     }
     let blocked = last(&metrics::BROKER_BLOCKED).filter(|count| *count > 0.0);
-    let many = blocked.map_or_else(String::new, |count| format!(" ({count:.0} connections)"));
-    let draft =
-        Draft::new(BLOCKS, format!("RabbitMQ blocks all publishers{many}: the disk alarm is in effect"))
-            .share(1.0)
-            .because_some(free.map(|bytes| Evidence::number("free disk space", bytes, Unit::Bytes)))
-            .because_some(limit.map(|bytes| Evidence::number("disk_free_limit", bytes, Unit::Bytes)))
-            .because_some(blocked.map(|count| Evidence::number("connections blocked", count, Unit::Count)));
+    let space = free
+        .zip(limit)
+        .map(|(free, limit)| format!("{} free, disk_free_limit {}", megabytes(free), megabytes(limit)));
+    let connections = blocked.map(|count| text::counted(count, "blocked connection", "blocked connections"));
+    let draft = Draft::new(BLOCKS, "RabbitMQ blocks all publishers: disk alarm")
+        .detail(space.unwrap_or_default())
+        .detail(connections.unwrap_or_default())
+        .share(1.0)
+        .because_some(free.map(|bytes| Evidence::number("free disk space", bytes, Unit::Bytes)))
+        .because_some(limit.map(|bytes| Evidence::number("disk_free_limit", bytes, Unit::Bytes)))
+        .because_some(blocked.map(|count| Evidence::number("blocked connections", count, Unit::Count)));
     Ok(Judgement::found(draft.fix(remedy::of(
         period,
         "rabbitmq.disk_free_limit",
-        "free space where RabbitMQ keeps its data (rabbitmq-diagnostics status names the folder): consume or purge long queues, remove logs, or \
-         enlarge the disk; lower disk_free_limit only if it was set too high",
-        "below disk_free_limit publishers wait until there is more space again",
-        "rabbitmq-diagnostics alarms must be empty",
+        "free disk space where RabbitMQ keeps its data (rabbitmq-diagnostics status shows the folder): consume or purge long queues, \
+         remove logs, enlarge the disk; lower disk_free_limit only if it was set too high",
+        "below disk_free_limit publishers wait until space is free",
+        "rabbitmq-diagnostics alarms is empty",
     ))))
 }

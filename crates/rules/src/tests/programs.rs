@@ -83,9 +83,8 @@ fn short_programs_are_told_by_their_number() {
         (found.level, entries(&found)),
         (Level::Warning, vec!["code.fewer_programs", "code.no_shell"])
     );
-    assert!(found.title.starts_with("Node starts 300 external programs/s"), "{}", found.title);
-    assert!(found.detail.starts_with("started by thumbs"), "{}", found.detail);
-    assert_eq!(value(&found, "CPU per program"), Some(0.6 / 300.0));
+    assert!(found.title.starts_with("the node starts 300 programs a second, by thumbs"), "{}", found.title);
+    assert_eq!(value(&found, "CPU for each of them"), Some(0.6 / 300.0));
     // Nobody was seen at it: the program is named.
     let unseen = short.clone().with(|n| n.busiest.clear());
     let found = finding(&unseen, "BT060");
@@ -130,18 +129,18 @@ fn programs_without_a_port_are_left_behind() {
     };
     let found = finding(&left(40, 2), "BT061");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.end_programs"]));
-    assert_eq!(found.title, "38 programs run on although their port is closed, most of them sleep");
+    assert_eq!(found.title, "38 external programs outlive their port, mostly sleep");
     assert!(matches!(found.cost(), Some(Cost::MemoryBytes(bytes)) if bytes > 300e6), "{:?}", found.cost());
     assert_eq!(finding(&left(10, 2), "BT061").level, Level::Notice);
-    // A pool of which each has its port, however many; or a few that are just ending.
+    // A pool in which each program has its port, however large; or a few that are just ending.
     assert_healthy(&left(64, 64), "BT061");
     assert_healthy(&left(6, 2), "BT061");
-    // Nobody knows of ports: then that is not judged, and the rest is.
+    // Without known ports that is not judged, but the rest is.
     assert_healthy(&left(40, 2).with(|n| n.program_ports = None), "BT061");
 }
 
 #[test]
-fn orphans_and_zombies_are_told() {
+fn orphans_and_zombies_are_reported() {
     let orphans = |count: i64| {
         node().with(|n| {
             n.programs = vec![programs("inet_gethost", (2, 0), 0), programs("tail", (count, 0), count)];
@@ -150,7 +149,7 @@ fn orphans_and_zombies_are_told() {
     let found = finding(&orphans(30), "BT061");
     assert_eq!(
         (found.level, found.title.as_str()),
-        (Level::Warning, "30 processes outlived the program that started them, most of them tail")
+        (Level::Warning, "30 orphans of external programs, mostly tail")
     );
     assert_healthy(&orphans(2), "BT061");
     let zombies = node().with(|n| n.zombies = 150);
@@ -160,7 +159,7 @@ fn orphans_and_zombies_are_told() {
 }
 
 #[test]
-fn programs_that_become_more_are_a_warning_only_after_minutes() {
+fn growing_programs_are_a_warning_only_after_minutes() {
     let grows = |seconds: i64| {
         node().with(|n| {
             n.seconds = seconds;
@@ -172,12 +171,12 @@ fn programs_that_become_more_are_a_warning_only_after_minutes() {
     let found = finding(&grows(600), "BT061");
     assert_eq!(found.level, Level::Warning);
     assert_eq!(found.subject_text().as_deref(), Some("ping"));
-    // As many end as come.
+    // As many end as start.
     assert_healthy(&grows(600).with(|n| n.programs_ended = 5), "BT061");
 }
 
 #[test]
-fn memory_of_programs_counts_where_the_limit_is_near() {
+fn memory_of_programs_counts_near_the_limit() {
     let large = |used: i64| {
         node().with(|n| {
             n.group_memory = Some((used << 20, 1_000 << 20));
@@ -187,6 +186,6 @@ fn memory_of_programs_counts_where_the_limit_is_near() {
     };
     let found = finding(&large(950), "BT061");
     assert_eq!(found.level, Level::Warning);
-    assert!(found.title.starts_with("programs of the node take 60 % of the memory limit"), "{}", found.title);
+    assert_eq!(found.title, "External programs use 60 % of the memory limit, mostly chrome");
     assert_eq!(finding(&large(700), "BT061").level, Level::Notice);
 }
