@@ -79,7 +79,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .because(Evidence::number("CPU use", used, Unit::Cores))
             .because(Evidence::number("CPU use in NUMA nodes", in_nodes, Unit::Ratio).against(notice, source))
             .because(Evidence::text("scheduler binding", binding))
-            .but("the cost of remote memory is not measured; with data in the caches there is none")
+            .but("the cost of remote memory is not measured; with good cache hit rates it is zero")
             .fix_if(fits, || {
                 remedy::of(
                     period,

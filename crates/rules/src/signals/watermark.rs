@@ -1,4 +1,4 @@
-//! The memory watermark of RabbitMQ, from which it blocks all publishers, and the alarm that says that it does.
+//! RabbitMQ's memory watermark, above which it blocks all publishers, and the alarm that reports it.
 
 use beamtune_model::{Evidence, Limit, Period, Remedy, Subject, Unit, facts, metrics};
 
@@ -8,14 +8,14 @@ use crate::signals::memory::megabytes;
 use crate::signals::products;
 use crate::text;
 
-/// The severity of publishers that are blocked: critical.
+/// The severity of blocked publishers: critical.
 const BLOCKS: f64 = 80.0;
 
-/// RabbitMQ blocks publishers from this share of the memory on that it sees, unless it is told otherwise: until 3.13, and since 4.0
-/// (rabbitmq.com, "Memory Alarm Threshold", of 3.13 and of 4.2).
+/// The default watermark as a share of the memory that RabbitMQ sees: until 3.13, and since 4.0 (rabbitmq.com, "Memory Alarm Threshold", of
+/// 3.13 and of 4.2).
 const DEFAULTS: (f64, f64) = (0.4, 0.6);
 
-/// What the watermark was set to.
+/// The configured watermark.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Watermark {
     /// Of the memory that RabbitMQ sees.
@@ -54,7 +54,7 @@ impl Watermark {
         }
     }
 
-    /// Of so much memory, in bytes. With 0 and less all publishers are blocked from the start, as some do to stop them.
+    /// In bytes, with this much memory. Some set 0 or less to block all publishers from the start.
     pub fn bytes(self, seen: f64) -> f64 {
         let bytes = match self {
             Watermark::Share(share) => share * seen,
@@ -71,29 +71,29 @@ pub fn reported(period: &Period) -> Option<f64> {
     fact.or_else(counted).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0)
 }
 
-/// Where RabbitMQ blocks its publishers, as far as that can be known from outside. All sizes in bytes.
+/// RabbitMQ's watermark as far as it can be known from outside. All sizes in bytes.
 pub struct Assumed {
-    /// From so much resident memory on.
+    /// The watermark.
     pub bytes: f64,
-    /// The memory that it takes for its own.
+    /// The memory that RabbitMQ sees.
     pub seen: f64,
-    /// Whether it was set when it was started.
+    /// Whether it was set at start.
     pub is_set: bool,
-    /// As a share of that memory, where it is one.
+    /// The watermark as a share of that memory, if it is set as one.
     pub share: Option<f64>,
 }
 
 impl Assumed {
-    /// `None` where it is no RabbitMQ, or nothing tells how much memory it sees. It knows of no control group: in containers the memory that
-    /// there is has to be told (rabbitmq-server#10974).
+    /// `None` if it is not RabbitMQ, or the memory that it sees is unknown. RabbitMQ does not know control groups: containers have to
+    /// configure the memory (rabbitmq-server#10974).
     pub fn of(period: &Period) -> Option<Assumed> {
         let major: u32 = version(period)?.split('.').next()?.parse().ok()?;
-        let told = period.facts.get(facts::MEMORY_TOTAL_SET).and_then(size);
+        let configured = period.facts.get(facts::MEMORY_TOTAL_SET).and_then(size);
         let host = period.facts.number(facts::HOST_MEMORY).map(|bytes| bytes as f64);
-        let seen = told.or(host).filter(|bytes| *bytes > 0.0)?;
+        let seen = configured.or(host).filter(|bytes| *bytes > 0.0)?;
         let text = period.facts.get(facts::MEMORY_WATERMARK_SET);
         let set = text.and_then(Watermark::parse);
-        // A size that it cannot read is the old default to any version (its rabbit_memory.hrl).
+        // Every version replaces a value that it cannot read by the old default (rabbit_memory.hrl).
         let default = Watermark::Share(if major >= 4 && text.is_none() { DEFAULTS.1 } else { DEFAULTS.0 });
         let mark = set.unwrap_or(default);
         let bytes = mark.bytes(seen);
@@ -101,7 +101,7 @@ impl Assumed {
         Some(Assumed { bytes, seen, is_set: set.is_some(), share })
     }
 
-    /// What is not sure about it.
+    /// Why the watermark may be another one.
     pub fn but(&self) -> &'static str {
         match self.is_set {
             true => {
@@ -116,7 +116,7 @@ impl Assumed {
     }
 }
 
-/// The version of a node that is RabbitMQ's.
+/// RabbitMQ's version; `None` on other nodes.
 pub fn version(period: &Period) -> Option<&str> {
     products::version(period, "RabbitMQ")
 }
@@ -191,14 +191,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_and_sizes_are_told_apart() {
+    fn shares_and_sizes_are_distinguished() {
         let of_4_gb = |text| Watermark::parse(text).map(|set| set.bytes(4e9));
         assert_eq!(of_4_gb("0.400000"), Some(1.6e9));
         assert_eq!(of_4_gb("2147483648"), Some(2_147_483_648.0));
         assert_eq!(of_4_gb("2GB"), Some(2e9));
         assert_eq!(of_4_gb("512MiB"), Some(536_870_912.0));
         assert_eq!(of_4_gb("1G"), Some(1_073_741_824.0));
-        // No more than there is, and no less than nothing.
+        // Between 0 and all memory.
         for text in ["40.000000", "9GB", "9000000000"] {
             assert_eq!(of_4_gb(text), Some(4e9), "{text}");
         }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sure_of_a_watermark_is_told_with_what_is_held_against_it() {
+    fn an_assumed_watermark_names_the_settings_that_may_change_it() {
         let mut period = Period::default();
         period.facts.set(facts::PRODUCT, "RabbitMQ 4.1.0");
         period.facts.set(facts::HOST_MEMORY, "1000000000");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_counts_whatever_memory_is_resident() {
+    fn an_alarm_counts_without_resident_memory() {
         let mut period = Period::default();
         assert!(alarm(&period, None).is_none());
         period.facts.set(facts::MEMORY_ALARMS, "0");
