@@ -200,7 +200,7 @@ fn unanswered(period: &Period, slow: &[&Attempts<'_>]) -> Option<Draft> {
     let draft = Draft::new(
         severity,
         format!(
-            "{} {verb} not answer: connection attempts take {:.0} s",
+            "{} {verb} not answer: connecting takes {:.0} s",
             and_more(one.node, slow.len()),
             one.seconds()
         ),

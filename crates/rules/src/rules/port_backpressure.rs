@@ -113,13 +113,13 @@ fn blocked_in_send(period: &Period, process: &ProcessUse) -> Option<(Draft, bool
     let draft = Draft::new(
         severity,
         format!(
-            "{} {certainty}blocked by a slow peer in a send: {} queued",
+            "{} {certainty}blocked by a slow peer: {} queued",
             text::name(&subject),
             text::counted(last, "message", "messages")
         ),
     )
     .detail(text::pid(&subject))
-    .detail(format!("in {function}"))
+    .detail(format!("sends in {function}"))
     .detail(port.map_or(String::new(), unsent))
     .about(subject)
     .inferred_if(port.is_none())

@@ -148,6 +148,11 @@ fn processes(count: f64) -> String {
     text::counted(count, "process", "processes")
 }
 
+/// `6 processes wait`.
+fn wait(count: f64) -> String {
+    text::counted(count, "process waits", "processes wait")
+}
+
 /// A process with a smaller share of their work is not counted (judgement).
 const MIN_SHARE_OF_BURSTS: f64 = 0.1;
 
@@ -190,14 +195,14 @@ fn always_busy(period: &Period, process: &ProcessUse, load: &Load) -> Draft {
     let severity = RUNS.of(period).severity(busy).unwrap_or(MINOR);
     let is_alone = load.waiting < MIN_WAITING;
     let waiting = match is_alone {
-        true => "none waiting".to_owned(),
-        false => format!("{} waiting", processes(load.waiting)),
+        true => "none waits".to_owned(),
+        false => wait(load.waiting),
     };
     let subject = process.subject();
     let draft = Draft::new(
         severity,
         format!(
-            "{} at priority {} busy in {:.0} % of samples: {waiting}",
+            "{} at priority {} is {:.0} % busy: {waiting}",
             text::name(&subject),
             priority_of(process),
             busy * 100.0
@@ -231,7 +236,7 @@ fn starved(period: &Period, process: &ProcessUse, load: &Load) -> Option<Draft> 
         return None;
     }
     let waiting = match callers {
-        Some(hold) if hold.waiting > queue => format!("{} waiting", processes(hold.waiting.round())),
+        Some(hold) if hold.waiting > queue => wait(hold.waiting.round()),
         _ => format!("{} queued", text::counted(queue.round(), "message", "messages")),
     };
     let subject = process.subject();

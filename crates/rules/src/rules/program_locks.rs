@@ -48,24 +48,23 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 fn describe(period: &Period, waits: &LockWaits<'_>, severity: f64) -> Draft {
     let (seen, of) = waits.seen;
     let is_global = *waits.kind == GLOBAL;
-    let whole_table = waits.locks_table();
-    let lock = match (is_global, whole_table) {
-        (true, _) => "a global:trans lock",
-        (false, Some(_)) => "a whole-table Mnesia lock",
-        (false, None) => "Mnesia locks",
-    };
-    let waiting = text::counted(waits.waiting.round(), "process", "processes");
-    let verb = if waits.waiting.round() == 1.0 { "waits" } else { "wait" };
+    let lock = if is_global { "a global:trans lock" } else { "Mnesia locks" };
+    let wait = text::counted(waits.waiting.round(), "process waits", "processes wait");
+    let whole_table = waits.locks_table().filter(|_| waits.holder.is_some());
     let (subject, title) = match waits.holder {
         Some(holder) => {
             let subject = holder.subject();
-            let title = format!("{} holds {lock}: {waiting} {verb}", text::name(&subject));
+            let locks = match whole_table {
+                Some(_) => "locks a whole Mnesia table".to_owned(),
+                None => format!("holds {lock}"),
+            };
+            let title = format!("{} {locks}: {wait}", text::name(&subject));
             (subject, title)
         }
-        None => (Subject::Lock { name: waits.kind.name.to_owned() }, format!("{waiting} {verb} for {lock}")),
+        None => (Subject::Lock { name: waits.kind.name.to_owned() }, format!("{wait} for {lock}")),
     };
     let pid = text::pid(&subject).to_owned();
-    let held_in = whole_table.filter(|_| waits.holder.is_some()).map(|at| format!("locked by {at}"));
+    let held_in = whole_table.map(|at| format!("by {at}"));
     let requested = waits.asked_by.first().map(|at| format!("requested by {at}"));
     let places = waits.held_at.iter().take(MAX_LISTED).filter_map(|(stack, _)| {
         Some(Evidence::text("current function of a lock holder", stack::with_caller(stack.first()?, stack)))

@@ -112,7 +112,8 @@ fn is_unlimited(period: &Period, queue: &Queue<'_>, unacked: f64) -> bool {
 fn unconsumed(period: &Period, queue: &Queue<'_>, ready: f64, growth: f64) -> Draft {
     let severity = if ready >= WARNING_READY { WARNING } else { MINOR };
     let (name, growth, ready_text) = (queue.name, count_text(growth), count_text(ready));
-    Draft::new(severity, format!("Queue {name} without consumer grows by {growth}/s: {ready_text} ready"))
+    Draft::new(severity, format!("Queue {name} grows by {growth}/s without consumer"))
+        .detail(format!("{ready_text} messages ready"))
         .costs(Cost::Waiting(ready))
         .but("its consumer may be away for a while, or fetch with basic.get")
         .fix(remedy::of(
@@ -133,7 +134,7 @@ fn stuck(period: &Period, queue: &Queue<'_>, unacked: f64, grows: bool, holder: 
     let severity = if grows { WARNING } else { MINOR };
     Draft::new(
         severity,
-        format!("Consumers of queue {} acknowledge none of {} messages", queue.name, count_text(unacked)),
+        format!("Queue {}: none of {} messages acknowledged", queue.name, count_text(unacked)),
     )
     .detail(held_by(holder))
     .costs(Cost::Waiting(queue.last(period, &metrics::QUEUE_READY).unwrap_or(0.0)))
@@ -154,12 +155,12 @@ fn stuck(period: &Period, queue: &Queue<'_>, unacked: f64, grows: bool, holder: 
 }
 
 fn held_by(holder: Option<Client<'_>>) -> String {
-    holder.map_or_else(String::new, |client| format!("most are held by {}", client.title()))
+    holder.map_or_else(String::new, |client| format!("held mostly by {}", client.title()))
 }
 
 fn unlimited(period: &Period, queue: &Queue<'_>, unacked: f64, holder: Option<Client<'_>>) -> Draft {
     let (name, held) = (queue.name, count_text(unacked));
-    Draft::new(MINOR, format!("Consumers of queue {name} hold {held} messages, no prefetch limit"))
+    Draft::new(MINOR, format!("Queue {name}: no prefetch limit, {held} messages held"))
         .detail(held_by(holder))
         .costs(Cost::Waiting(unacked))
         .fix(remedy::of(
@@ -177,8 +178,9 @@ fn slow(period: &Period, queue: &Queue<'_>, ready: f64, growth: f64, acked: Opti
     let (name, growth, ready_text) = (queue.name, count_text(growth), count_text(ready));
     Draft::new(
         severity,
-        format!("Consumers of queue {name} likely too slow: +{growth}/s, {ready_text} ready"),
+        format!("Queue {name} grows by {growth}/s, likely slow consumers"),
     )
+    .detail(format!("{ready_text} messages ready"))
     .detail(rate)
     .confidence(Confidence::Inferred)
     .costs(Cost::Waiting(ready))

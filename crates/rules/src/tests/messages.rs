@@ -309,7 +309,7 @@ fn hub(length: i64, queue_bytes: i64) -> Node {
 fn a_process_blocked_in_a_send_is_found_with_its_socket() {
     let found = finding(&hub(4_000, 8_346), "BT044");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("shop (<0.77.0>)")));
-    assert_eq!(found.title, "shop blocked by a slow peer in a send: 4,000 messages queued");
+    assert_eq!(found.title, "shop blocked by a slow peer: 4,000 messages queued");
     assert!(found.detail.ends_with("tcp_inet #Port<0.33> has 8.3 kB unsent"), "{}", found.detail);
     assert_eq!(entries(&found), ["socket.send_timeout", "code.sender_per_peer", "socket.high_watermark"]);
     assert_eq!(finding(&hub(50_000, 8_346), "BT044").level, Level::Critical);
@@ -373,9 +373,9 @@ fn connections_of_one_kind_with_slow_peers_are_one_finding_and_their_queues_foll
         "{}",
         sends[0].detail
     );
-    let worst = "worst: chat:viewer/2 likely blocked by a slow peer in a send: ";
+    let worst = "worst: chat:viewer/2 likely blocked by a slow peer: ";
     assert!(sends[0].detail.starts_with(worst), "{}", sends[0].detail);
-    assert!(sends[0].detail.contains("; <0.82.0>; in prim_inet:send/4"), "{}", sends[0].detail);
+    assert!(sends[0].detail.contains("; <0.82.0>; sends in prim_inet:send/4"), "{}", sends[0].detail);
     assert_eq!(sends[0].subject_text().as_deref(), Some("chat:viewer/2"));
     assert_eq!(sends[0].cost(), Some(Cost::Waiting(8_400.0)));
     // There is a process for each peer already.

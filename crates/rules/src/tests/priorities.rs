@@ -31,7 +31,7 @@ fn a_process_at_high_that_is_always_busy_is_named_with_what_waits() {
     let ticker = |priority| busy("<0.99.0>", "ticker", Some(priority), 10);
     let found = finding(&with(vec![ticker("high")], 3), "BT062");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.normal_priority"]));
-    assert_eq!(found.title, "ticker at priority high busy in 100 % of samples: 6 processes waiting");
+    assert_eq!(found.title, "ticker at priority high is 100 % busy: 6 processes wait");
     assert_eq!(found.detail, "<0.99.0>; 1 process always busy at high or max on 2 schedulers");
     // As many as schedulers: nothing else runs.
     let all = vec![ticker("max"), busy("<0.98.0>", "ticker2", Some("high"), 10)];

@@ -341,8 +341,8 @@ fn waiters_for_global_or_mnesia_locks_are_reported_with_the_holder() {
     });
     let found = finding(&holder, "BT066");
     assert_eq!(found.subject_text().as_deref(), Some("report (<0.99.0>)"));
-    assert_eq!(found.title, "report holds a whole-table Mnesia lock: 120 processes wait");
-    assert_eq!(found.detail, "<0.99.0>; locked by mnesia:foldl/6; requested by bills:pay/1");
+    assert_eq!(found.title, "report locks a whole Mnesia table: 120 processes wait");
+    assert_eq!(found.detail, "<0.99.0>; by mnesia:foldl/6; requested by bills:pay/1");
     // Two processes that hold locks by turns: neither is the cause alone.
     let two = holder.clone().with(|n| n.busiest.push(Busy { pid: "<0.98.0>", ..n.busiest[0].clone() }));
     assert_eq!(finding(&two, "BT066").subject_text().as_deref(), Some("transactions of Mnesia"));
