@@ -34,6 +34,26 @@ pub(crate) fn cores(value: f64) -> String {
     if value < 0.995 { format!("{value:.2}") } else { format!("{value:.1}") }
 }
 
+/// Bytes in powers of 1000, with three digits: `998 B`, `14.0 MB`, `1.23 GB`.
+pub(crate) fn bytes(value: f64) -> String {
+    if value.abs() < 1_000.0 {
+        return format!("{value:.0} B");
+    }
+    let mut scaled = value / 1e3;
+    let mut unit = "kB";
+    for larger in ["MB", "GB", "TB"] {
+        if scaled.abs() < 999.5 {
+            break;
+        }
+        (scaled, unit) = (scaled / 1e3, larger);
+    }
+    match scaled.abs() {
+        value if value < 9.995 => format!("{scaled:.2} {unit}"),
+        value if value < 99.95 => format!("{scaled:.1} {unit}"),
+        _ => format!("{scaled:.0} {unit}"),
+    }
+}
+
 /// A number with its noun: `1 process`, `2 processes`.
 pub(crate) fn counted(value: f64, one: &str, several: &str) -> String {
     let number = number(value);
@@ -49,6 +69,11 @@ pub(crate) fn name(subject: &Subject) -> String {
 /// The pid of a process that a title calls by its name; empty where the title has the pid already.
 pub(crate) fn pid(subject: &Subject) -> &str {
     subject.pid().filter(|_| subject.names().len() > 1).unwrap_or_default()
+}
+
+/// A short time: `35 ms`, `300 ms`, `2.0 s`.
+pub(crate) fn pause(seconds: f64) -> String {
+    if seconds < 0.9995 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
 }
 
 /// What a title calls processes of a kind: `shop_cart:init/1 processes`, `children of shop_sup`, `shop_worker_*`.
@@ -83,6 +108,22 @@ mod tests {
         assert_eq!(rate(15.02), "15");
         assert_eq!(cores(0.152), "0.15");
         assert_eq!(cores(1.19), "1.2");
+    }
+
+    #[test]
+    fn bytes_have_three_digits() {
+        let check = |value, expect: &str| assert_eq!(bytes(value), expect);
+        check(998.0, "998 B");
+        check(32_768.0, "32.8 kB");
+        check(200_000.0, "200 kB");
+        check(14e6, "14.0 MB");
+        check(1.234e9, "1.23 GB");
+        check(999_900.0, "1.00 MB");
+    }
+
+    #[test]
+    fn short_times_have_the_unit_that_fits() {
+        assert_eq!([pause(0.0352), pause(0.3), pause(2.04)], ["35 ms", "300 ms", "2.0 s"]);
     }
 
     #[test]

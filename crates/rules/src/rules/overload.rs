@@ -127,7 +127,7 @@ fn by_run_queue(period: &Period, run_queue: &RunQueue) -> Judgement {
             "scheduler utilization {:.0} %; {} runnable processes per scheduler, {} until a turn",
             utilization * 100.0,
             text::number(each),
-            seconds_text(delay_seconds)
+            text::pause(delay_seconds)
         ));
     };
     // Growth makes it worse without further load.
@@ -139,7 +139,7 @@ fn by_run_queue(period: &Period, run_queue: &RunQueue) -> Judgement {
         format!(
             "{} wait {} for {}",
             text::counted(waiting.round(), "runnable process", "runnable processes"),
-            seconds_text(delay_seconds),
+            text::pause(delay_seconds),
             text::counted(online, "scheduler", "schedulers")
         ),
     )
@@ -281,8 +281,4 @@ fn newest(period: &Period) -> Option<Evidence> {
         })
         .collect();
     (!names.is_empty()).then(|| Evidence::text("newest processes", names.join("; ")))
-}
-
-fn seconds_text(seconds: f64) -> String {
-    if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
 }

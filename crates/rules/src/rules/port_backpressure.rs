@@ -12,7 +12,6 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::events::{Told, told};
 use crate::signals::kinds::Kind;
-use crate::signals::memory::megabytes;
 use crate::signals::stack;
 use crate::text;
 use crate::view;
@@ -158,11 +157,9 @@ fn suspended(period: &Period, events: &Told<'_>, severity: f64) -> Draft {
     remedies(events.blame(draft), period, fullest.is_none_or(is_socket), false)
 }
 
-/// `tcp_inet #Port<0.33> has 8.3 kB unsent`.
+/// `tcp_inet #Port<0.33> has 8.35 kB unsent`.
 fn unsent(port: &PortRow) -> String {
-    let bytes = port.queue_bytes as f64;
-    let size = if bytes < 1e6 { format!("{} kB", text::rate(bytes / 1e3)) } else { megabytes(bytes) };
-    format!("{} {} has {size} unsent", port.name, port.id)
+    format!("{} {} has {} unsent", port.name, port.id, text::bytes(port.queue_bytes as f64))
 }
 
 /// The port with the most bytes in its queue; `None` if none has any.

@@ -310,7 +310,7 @@ fn a_process_blocked_in_a_send_is_found_with_its_socket() {
     let found = finding(&hub(4_000, 8_346), "BT044");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("shop (<0.77.0>)")));
     assert_eq!(found.title, "shop blocked by a slow peer: 4,000 messages queued");
-    assert!(found.detail.ends_with("tcp_inet #Port<0.33> has 8.3 kB unsent"), "{}", found.detail);
+    assert!(found.detail.ends_with("tcp_inet #Port<0.33> has 8.35 kB unsent"), "{}", found.detail);
     assert_eq!(entries(&found), ["socket.send_timeout", "code.sender_per_peer", "socket.high_watermark"]);
     assert_eq!(finding(&hub(50_000, 8_346), "BT044").level, Level::Critical);
     // A program behind a port, to which something was sent with `!`.
