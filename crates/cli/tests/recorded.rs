@@ -108,7 +108,8 @@ fn contradictions(diagnosis: &Diagnosis) -> Vec<String> {
         // Nothing is more than all of it.
         let is_whole = |evidence: &&beamtune_model::Evidence| {
             evidence.unit == Unit::Ratio
-                && evidence.what.contains("share of all")
+                && evidence.what.contains("share of")
+                && evidence.what.contains("reductions")
                 && evidence.value > Some(1.0)
         };
         found

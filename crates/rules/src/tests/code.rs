@@ -105,7 +105,7 @@ fn replaced_modules_are_reported_before_the_code_server_that_loads_them() {
 }
 
 #[test]
-fn literals_of_purged_modules_explain_persistent_term_churn() {
+fn searches_for_literals_by_the_purger_are_not_taken_for_persistent_terms() {
     let literals = purging(800_000).with(|n| {
         n.busiest.push(Busy {
             pid: "<0.2.0>",
