@@ -47,7 +47,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let (Some(nodes), Some(allowed)) = (nodes, view::cpu_list(allowed)) else {
         return Ok(Judgement::NotJudged {
             reason: format!("cannot parse the CPU lists {list:?} and {allowed:?}"),
-            next: "none: the kernel reports them like this".to_owned(),
+            next: "check /sys/devices/system/node/node*/cpulist".to_owned(),
         });
     };
     let parts: Vec<usize> =
