@@ -369,10 +369,8 @@ fn connections_of_one_kind_with_slow_peers_are_one_finding_and_their_queues_foll
     let sends = found("BT044");
     assert_eq!(sends.len(), 1, "{sends:#?}");
     assert!(
-        sends[0].title.starts_with(
-            "3 processes chat:viewer/2 wait in a send, called by chat:watch/1, with 8400 messages or callers waiting; \
-             the worst: <0.82.0> stands in prim_inet:send/4"
-        ),
+        sends[0].detail.starts_with("in a send, called by chat:watch/1; worst: ")
+            && sends[0].detail.contains("<0.82.0>"),
         "{}",
         sends[0].detail
     );
@@ -566,11 +564,7 @@ fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
     let leak = linked(10_000, 200).with(|n| n.block_growth = 200);
     let found = finding(&leak, "BT043");
     assert_eq!(found.level, Level::Notice);
-    assert!(
-        found.title.starts_with("200 more links, monitors and timers in each second"),
-        "{}",
-        found.title
-    );
+    assert_eq!(found.title, "Links, monitors and timers grow by 200/s");
     assert_healthy(&leak.clone().with(|n| n.processes = (200, 20)), "BT043");
     assert_healthy(&leak.with(|n| n.block_growth = 20), "BT043");
 }

@@ -83,12 +83,9 @@ fn short_programs_are_told_by_their_number() {
         (found.level, entries(&found)),
         (Level::Warning, vec!["code.fewer_programs", "code.no_shell"])
     );
-    assert!(
-        found.title.starts_with("the node starts 300 programs a second, by thumbs"),
-        "{}",
-        found.title
-    );
-    assert_eq!(value(&found, "CPU for each of them"), Some(0.6 / 300.0));
+    assert!(found.title.starts_with("Node starts 300 external programs/s"), "{}", found.title);
+    assert!(found.detail.starts_with("started by thumbs"), "{}", found.detail);
+    assert_eq!(value(&found, "CPU per program"), Some(0.6 / 300.0));
     // Nobody was seen at it: the program is named.
     let unseen = short.clone().with(|n| n.busiest.clear());
     let found = finding(&unseen, "BT060");

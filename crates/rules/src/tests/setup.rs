@@ -312,11 +312,7 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_told() {
     assert_healthy(&bound().with(|n| n.voluntary_switches = 20_000), "BT049");
     // A little waiting is told as such.
     let little = finding(&bound().with(|n| (n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.07, 20)), "BT049");
-    assert!(
-        little.level == Level::Notice && little.title.contains("that others use"),
-        "{}",
-        little.title
-    );
+    assert!(little.level == Level::Notice && little.title.contains("beside idle CPUs"), "{}", little.title);
     // What the quota stops waits, bound or not; and idle CPUs may be none of those that the VM may use.
     let throttled = bound().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(500), 5, 0.8));
     assert!(finding(&throttled, "BT049").title.contains("not the VM's alone"));

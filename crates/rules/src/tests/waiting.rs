@@ -35,10 +35,8 @@ fn an_exhausted_pool_is_named() {
         (found.level, found.subject_text().as_deref()),
         (Level::Warning, Some("shop_pool (<0.77.0>)"))
     );
-    assert_eq!(
-        found.title,
-        "about 120 processes wait for shop_pool (<0.77.0>), which has none left to give"
-    );
+    assert_eq!(found.title, "About 120 processes wait for shop_pool, an exhausted pool");
+    assert!(found.detail.starts_with("<0.77.0>; callers wait in shop:buy/2; "), "{}", found.detail);
     assert_eq!(entries(&found), ["code.shorter_hold", "code.more_in_flight", "code.back_pressure"]);
     assert!(found.cost().is_some() && found.cost() == value(&found, "processes waiting").map(Cost::Waiting));
     let texts: Vec<_> = found.evidence.iter().filter_map(|evidence| evidence.text.as_deref()).collect();
@@ -116,9 +114,7 @@ fn the_peer_of_the_blocking_process_is_named() {
     });
     let found = finding(&asks, "BT053");
     assert!(
-        found
-            .title
-            .ends_with("which itself waits for other@::1 in gen:do_call/4, called by shop_pool:ask/1"),
+        found.detail.ends_with("it waits for other@::1 in gen:do_call/4, called by shop_pool:ask/1"),
         "{}",
         found.detail
     );
