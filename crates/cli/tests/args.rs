@@ -134,7 +134,7 @@ fn what_is_asked_for_wrongly_is_told() {
     refused(&["--set", "+sbtw none"], &["+sbtw", "similar: +sbwt"]);
     refused(&["--set", "sbwt none"], &["not one flag"]);
     refused(&["--set", "-pa x"], &["edit the file by hand"]);
-    refused(&["--unset", "+K"], &["does not stand in this file"]);
+    refused(&["--unset", "+K"], &["is not in this file"]);
     refused(&["-o", "x.args"], &["--set"]);
     refused(&["vm.args", "--set", "+sbwt none"], &["only one can be written"]);
     refused(&["--why", "x"], &["--set"]);
@@ -205,7 +205,7 @@ fn of_several_nodes_in_a_file_one_has_to_be_chosen() {
     write(folder.path(), "compose.yml", text);
     let set = ["compose.yml", "--set", "+P 4096", "--why", "more users"];
     args(folder.path(), &["compose.yml"]).assert_refused(&["4:18, 7:18", "--node 1 to --node 2"]);
-    args(folder.path(), &set).assert_refused(&["compose.yml: this file is about several nodes"]);
+    args(folder.path(), &set).assert_refused(&["compose.yml: this file describes several nodes"]);
     args(folder.path(), &["compose.yml", "--node", "3"]).assert_refused(&["no node 3"]);
     let said = args(folder.path(), &[&set[..], &["--node", "2"]].concat());
     let expect = text.replace("      ERL_FLAGS: +P 2048", "      # +P: more users\n      ERL_FLAGS: +P 4096");

@@ -1,8 +1,8 @@
-//! The allocators of the emulator: what lies in which, and the options that they have by default.
+//! The allocators of the emulator: what each holds, and its default options.
 //!
-//! `erlang:system_info({allocator, A})` tells sizes and options for each instance of an allocator. Instance 0
-//! is for all threads that are no normal schedulers; the defaults here are those of the instances of normal
-//! schedulers. The data is `data/allocators.toml`.
+//! `erlang:system_info({allocator, A})` reports sizes and options of each instance of an allocator. Instance 0 serves
+//! all threads other than normal schedulers; the defaults here are those of the schedulers' instances. The data is
+//! `data/allocators.toml`.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -22,20 +22,20 @@ pub struct Allocator {
     pub name: String,
     /// Its letter in flags: `B` of `+MBas`.
     pub letter: char,
-    /// The first version that does not have it any more.
+    /// The first version without it.
     pub removed_in: Option<OtpVersion>,
-    /// Whether it keeps blocks in carriers, with the options below: those of
+    /// Whether it manages blocks in carriers, with the options below: the allocators of
     /// `erlang:system_info(alloc_util_allocators)`.
     pub carriers: bool,
-    /// Whether its carriers move between schedulers through a pool.
+    /// Whether its carriers migrate between schedulers through a pool.
     #[serde(default)]
     pub pooled: bool,
-    /// Whether each scheduler has an instance of its own.
+    /// Whether each scheduler has its own instance.
     #[serde(default)]
     pub per_scheduler: bool,
-    /// What lies in it.
+    /// What it holds.
     pub holds: String,
-    /// Where it counts in `erlang:memory/0`.
+    /// Where `erlang:memory/0` counts it.
     pub counted_in: String,
 }
 
@@ -45,22 +45,22 @@ pub struct Allocator {
 pub struct DefaultOption {
     /// Its name: `sbct`.
     pub name: String,
-    /// What one of its value is; absent for words.
+    /// The unit of its value; absent for words.
     pub unit: Option<String>,
     /// The entry of the flag that sets it.
     pub flag: String,
-    /// The first version that this holds for; absent: from the beginning.
+    /// The first version that this applies to; absent: from the beginning.
     pub from: Option<OtpVersion>,
-    /// The first version that this does not hold for any more.
+    /// The first version that this no longer applies to.
     pub until: Option<OtpVersion>,
-    /// The default, as `~w` prints it; `<S>` stands for the allocator's letter.
+    /// The default as `~w` prints it; `<S>` is the allocator's letter.
     pub default: String,
-    /// The default is divided by the number of schedulers, but at most by this.
+    /// The default is divided by the number of schedulers, at most by this number.
     pub divided_by: Option<u64>,
-    /// Allocators with another default, by name. It is not divided.
+    /// Allocators with another default, by name. These are not divided.
     #[serde(default)]
     pub except: BTreeMap<String, String>,
-    /// Allocators with another default that is divided too.
+    /// Allocators with another default that is also divided.
     #[serde(default)]
     pub except_divided: BTreeMap<String, String>,
 }
@@ -82,7 +82,7 @@ pub fn allocators() -> &'static [Allocator] {
     &file().allocator
 }
 
-/// The allocator of a name (`binary_alloc`) or a letter (`B`).
+/// The allocator with this name (`binary_alloc`) or letter (`B`).
 pub fn allocator(name: &str) -> Option<&'static Allocator> {
     let mut letters = name.chars();
     let letter = letters.next().filter(|_| letters.next().is_none());
@@ -96,8 +96,8 @@ impl Allocator {
         self.removed_in.as_ref().is_none_or(|removed| otp < *removed)
     }
 
-    /// Its options by default in this version, as `~w` prints them, on a VM with so many schedulers (the first number
-    /// of `+S`). Empty for an allocator without carriers.
+    /// Its default options in this version, as `~w` prints them, on a VM with this number of schedulers (the first
+    /// number of `+S`). Empty for an allocator without carriers.
     pub fn default_options(
         &self,
         otp: impl Into<OtpVersion>,
@@ -125,7 +125,7 @@ impl DefaultOption {
         let default = self.except_divided.get(&allocator.name).unwrap_or(&self.default);
         let whole = default.parse::<u64>().ok();
         match (whole, self.divided_by) {
-            (Some(whole), Some(most)) => (whole / schedulers.clamp(1, most.max(1))).to_string(),
+            (Some(whole), Some(max)) => (whole / schedulers.clamp(1, max.max(1))).to_string(),
             _ => default.replace("<S>", &allocator.letter.to_string()),
         }
     }
@@ -139,7 +139,7 @@ mod tests {
     use crate::entry;
 
     #[test]
-    fn no_allocator_stands_twice_and_none_has_holes() {
+    fn allocators_are_unique_and_complete() {
         let mut names = BTreeSet::new();
         for allocator in allocators() {
             assert!(names.insert(allocator.name.clone()), "{}", allocator.name);

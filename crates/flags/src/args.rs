@@ -1,18 +1,17 @@
-//! The flags of a node: which value of each is in effect and who says so, and files with other flags.
+//! The flags of a node: the effective value of each and where it comes from, and files with changed flags.
 //!
-//! [`effective`] joins the files of one node as the launcher does and tells for each flag the value that counts, where it stands, and
-//! what it wins over. [`change`] gives a flag another value in the text of a file, or takes it away; [`convert`] writes the flags of
-//! one file in the format of another. Comments, order and all other bytes stay.
+//! [`effective`] joins the files of one node as the launcher does and returns for each flag the effective value, its place, and the
+//! values that it overrides. [`change`] sets or removes a flag in the text of a file; [`convert`] writes the flags of one file in the
+//! format of another. Comments, order and all other bytes stay the same.
 //!
-//! Nothing is handed out that was not read again: a changed text holds what was asked for, and every other flag has the values
-//! that it had.
+//! Every result is parsed again before it is returned: the new text has the requested value, and all other flags keep theirs.
 
 mod change;
 mod comment;
 mod convert;
 mod effective;
+mod flag_change;
 mod walk;
-mod wish;
 
 use std::ops::Range;
 
@@ -24,7 +23,7 @@ use crate::source::{self, Format, Fragment, Order, Place, Position, SourceError}
 pub use self::change::change;
 pub use self::convert::{Target, convert, of_node};
 pub use self::effective::{By, Effective, Idle, Overview, effective};
-pub use self::wish::Wish;
+pub use self::flag_change::Wish;
 
 /// A file with flags.
 #[derive(Debug, Clone)]
@@ -33,15 +32,15 @@ pub struct Input {
     pub format: Format,
     /// Its text.
     pub text: String,
-    /// What was read in it.
+    /// Its parsed fragments.
     pub fragments: Vec<Fragment>,
-    /// Which of several nodes is meant, from 0, where a YAML file has containers of several. A new one begins where a variable
-    /// is set that the one before has set already. `None` where there is only one.
+    /// Which of several nodes is meant, from 0, if a YAML file has containers of several nodes. A new node begins with a variable that
+    /// the node before it already has. `None` if there is only one.
     pub node: Option<usize>,
 }
 
 impl Input {
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
     /// Those of [`source::read`].
@@ -61,24 +60,24 @@ impl Input {
     }
 }
 
-/// A flag where it stands in a file.
+/// One use of a flag in a file.
 #[derive(Debug, Clone)]
 pub struct Given {
     /// Index of the file.
     pub file: usize,
     /// Index of the fragment in the file.
     pub fragment: usize,
-    /// As its entry spells it: `+sbwt`, `+MBas`, `-heart`, `-kernel net_ticktime`; as it stands if there is no entry.
+    /// The spelling of its entry: `+sbwt`, `+MBas`, `-heart`, `-kernel net_ticktime`; without an entry the text of the file.
     pub flag: String,
-    /// What is known of it.
+    /// Its entry in the catalogue.
     pub entry: Option<&'static Entry>,
     /// The words of its value; empty for a flag without one.
     pub values: Vec<String>,
     /// Its bytes in the file.
     pub span: Range<usize>,
-    /// A part of it is a template or a variable, so that its value is not known.
+    /// Part of it is a template or a variable, so its value is unknown.
     pub dynamic: bool,
-    /// It stands in a part of the file that may not count.
+    /// It is in a part of the file that may not take effect.
     pub conditional: bool,
     /// When it takes effect.
     pub order: Order,
@@ -86,109 +85,109 @@ pub struct Given {
 }
 
 impl Given {
-    /// The value in one text; `None` for a flag without one.
+    /// The value as one text; `None` for a flag without one.
     pub fn value(&self) -> Option<String> {
         (!self.values.is_empty()).then(|| self.values.join(" "))
     }
 }
 
-/// How a flag stands in its fragment, by the indices of words.
+/// How the words of a fragment form the flag, as indices of words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Shape {
-    /// The flag, and its values in words of their own.
+    /// The flag and its values are separate words.
     Apart(Range<usize>),
-    /// Flag and value in one word, in which the value begins at this byte.
+    /// Flag and value are one word; the value begins at this byte.
     Glued(usize, usize),
-    /// A key and its value behind `-application`: the index of that word, and of the key.
+    /// A key and its value after `-application`: the indices of that word and of the key.
     Pair {
         head: usize,
         key: usize,
-        /// No other pair stands behind the same word.
+        /// It is the only pair after that word.
         alone: bool,
     },
-    /// The value of a variable that stands for this flag, and perhaps for others.
+    /// The value of a variable that sets this flag; not `alone` if it sets others as well.
     OfVariable { alone: bool },
 }
 
-/// Why flags cannot be told or changed.
+/// Why flags cannot be reported or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ArgsError {
-    /// The file cannot be read, or not be written so.
+    /// The file cannot be parsed, or the change cannot be written.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// What is asked for is not one flag.
-    #[error("`{text}` is not one flag with its value: write it as in vm.args, such as \"+sbwt none\"")]
+    /// The request is not a single flag.
+    #[error("`{text}` is not one flag with its value; write it as in vm.args, for example \"+sbwt none\"")]
     NotOneFlag {
-        /// What was asked for.
+        /// The request.
         text: String,
     },
-    /// The flag has parameters, and it is not said which one is meant.
-    #[error("{flag} holds several settings: say which is meant, such as \"{example}\"")]
+    /// The flag has parameters, and the request does not name one.
+    #[error("{flag} has several parameters; name one, for example \"{example}\"")]
     NoParameter {
-        /// It.
+        /// The flag.
         flag: String,
-        /// It, with one of its parameters.
+        /// The flag with one of its parameters.
         example: String,
     },
-    /// Nothing is known of the flag.
+    /// The flag is unknown.
     #[error("no OTP release has the flag {flag}")]
     Unknown {
-        /// It.
+        /// The flag.
         flag: String,
     },
-    /// The flag may be given many times, and each counts.
-    #[error("{flag} may be given several times, and each of them counts: edit the file by hand")]
+    /// The flag may be repeated, and every occurrence has an effect.
+    #[error("{flag} can be repeated, and every occurrence has an effect; edit the file by hand")]
     Accumulates {
-        /// It.
+        /// The flag.
         flag: String,
     },
-    /// A flag of which only one is meant is there several times.
-    #[error("{flag} stands at {first} and again at {second}: take one away first")]
+    /// A flag that must be given only once is given several times.
+    #[error("{flag} is given at {first} and again at {second}; remove one of them first")]
     Twice {
-        /// It.
+        /// The flag.
         flag: String,
-        /// One place.
+        /// The first place.
         first: Position,
-        /// Another.
+        /// The second place.
         second: Position,
     },
     /// A file describes several nodes.
-    #[error("this file is about several nodes, whose flags begin at {}: say which is meant", listed(begins))]
+    #[error("this file describes several nodes, whose flags begin at {}; select one of them", listed(begins))]
     SeveralNodes {
-        /// Where the flags of each begin.
+        /// Where the flags of each node begin.
         begins: Vec<Position>,
     },
-    /// There are not so many nodes.
-    #[error("there is no node {} in this file: it is about {count}", node + 1)]
+    /// The file has fewer nodes.
+    #[error("no node {} in this file; it describes {count}", node + 1)]
     NoSuchNode {
-        /// Which one was asked for, from 0.
+        /// The requested node, from 0.
         node: usize,
-        /// How many there are.
+        /// The number of nodes.
         count: usize,
     },
-    /// The flag has its value from a variable of the product.
-    #[error("{flag} comes from {variable} at {at}: change that line by hand")]
+    /// A variable of the product sets the flag.
+    #[error("{flag} comes from {variable} at {at}; change that line by hand")]
     ByVariable {
         /// The flag.
         flag: String,
         /// The variable.
         variable: String,
-        /// Where it stands.
+        /// The place of its value.
         at: Position,
     },
-    /// The file has no place for flags, and none can be made.
-    #[error("there is no place for flags in this file: {advice}")]
+    /// The file has no place for flags, and none can be added.
+    #[error("this file has no place for flags; {advice}")]
     NoPlace {
         /// What to do.
         advice: &'static str,
     },
-    /// The flag is not there.
-    #[error("{flag} does not stand in this file")]
+    /// The file does not have the flag.
+    #[error("{flag} is not in this file")]
     NotThere {
-        /// It.
+        /// The flag.
         flag: String,
     },
-    /// What was written would not be read as it was meant.
+    /// The changed file would not be parsed as intended.
     #[error("{flag} cannot be written here: {why}")]
     NotHeld {
         /// The flag.
@@ -196,20 +195,20 @@ pub enum ArgsError {
         /// What would happen.
         why: String,
     },
-    /// Something that cannot be carried over into another format.
+    /// A part that the other format cannot express.
     #[error("{at}: `{text}` cannot be written in the other format: {why}")]
     NotConvertible {
-        /// Where it stands.
+        /// Its place.
         at: Position,
-        /// It.
+        /// Its text.
         text: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
 }
 
 impl ArgsError {
-    /// Where, if its text begins with a place.
+    /// The place of the error, if its text starts with one.
     pub fn position(&self) -> Option<Position> {
         match self {
             ArgsError::Source(error) => error.position(),
@@ -223,7 +222,7 @@ fn listed(places: &[Position]) -> String {
     places.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What a place is called: the variable, or the file in the file; empty for a file of its own.
+/// The name of a place: the variable, or the name of the embedded file; empty for a file of its own.
 pub fn place_name(place: &Place) -> &str {
     match place {
         Place::ArgsFile { name } => name.as_deref().unwrap_or_default(),

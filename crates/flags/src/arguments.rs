@@ -1,65 +1,65 @@
-//! Reads the flags that an emulator was started with.
+//! Parses the flags that an emulator was started with.
 //!
-//! The launcher `erlexec` joins command line, args files and environment variables, and starts the emulator
-//! with `-sbwt none` for `+sbwt none`, all of its flags before the first `--`. So
-//! `erlang:system_info(emu_args)` and `/proc/PID/cmdline` show the same list (seen on OTP 23, 25, 27 and 29);
-//! what follows the first `--` is for `init` and may look alike without having any effect.
+//! The launcher `erlexec` merges command line, args files and environment variables, and starts the emulator
+//! with `-sbwt none` for `+sbwt none`, all emulator flags before the first `--`. So
+//! `erlang:system_info(emu_args)` and `/proc/PID/cmdline` show the same list (seen on OTP 23, 25, 27 and 29).
+//! Words after the first `--` are for `init`; they may look like emulator flags but have no effect.
 
 use crate::catalog::recognise;
 use crate::entry::{Argument, Entry};
 
-/// A flag with the value that counts.
+/// A flag and its effective value.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// As its entry spells it, with the allocator's letter: `+sbwt`, `+hms` for `+h 233`, `+MBas`.
+    /// The spelling of its entry, with the allocator's letter: `+sbwt`, `+hms` for `+h 233`, `+MBas`.
     pub flag: String,
-    /// What is known of it; `None` for a flag that we do not know.
+    /// Its entry; `None` for an unknown flag.
     pub entry: Option<&'static Entry>,
     /// The value; `None` for a flag without one.
     pub value: Option<String>,
-    /// Where it came from.
+    /// The origin of the value.
     pub origin: Origin,
-    /// The same flag given before, to no effect.
+    /// Earlier values of the same flag, which have no effect.
     pub overridden: Vec<Earlier>,
 }
 
-/// A value that a later one took the place of.
+/// A value that a later one overrides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Earlier {
     /// The value; `None` for a flag without one.
     pub value: Option<String>,
-    /// Where it came from.
+    /// The origin of the value.
     pub origin: Origin,
 }
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The environment variable of this name.
     Environment(String),
-    /// The command line, or an args file such as vm.args, which the launcher puts in its place.
+    /// The command line, or an args file such as vm.args, which the launcher expands in its place.
     CommandLine,
-    /// Given at start; the environment at hand does not tell where.
+    /// Given at start; the environment does not show where.
     Start,
-    /// Nobody gave it.
+    /// Not given.
     Default,
 }
 
-/// The flags of a list such as `emu_args`, each once, with the last value given, in the order of their first
-/// appearance. Words may begin with `-`, as the emulator sees them, or with `+`, as people write them; a leading
-/// program name is passed over.
+/// The flags of a list such as `emu_args`, each once, with the last value given, in order of first appearance. Words
+/// may start with `-`, as the emulator gets them, or with `+`, as on the command line. A leading program name is
+/// skipped.
 pub fn parse_emu_args(args: &[String]) -> Vec<Setting> {
     settings(flags(args), |_| Origin::Start)
 }
 
-/// The value that counts of one flag: the last one given. `None` if it was not given; empty for a flag without
-/// a value.
+/// The effective value of one flag: the last one given. `None` if the flag was not given; empty for a flag without a
+/// value.
 pub fn effective(args: &[String], flag: &str) -> Option<String> {
     let found = parse_emu_args(args).into_iter().find(|setting| setting.flag == flag)?;
     Some(found.value.unwrap_or_default())
 }
 
-/// A flag where it stands.
+/// One occurrence of a flag.
 pub(crate) struct Occurrence {
     pub(crate) flag: String,
     pub(crate) entry: Option<&'static Entry>,
@@ -68,7 +68,7 @@ pub(crate) struct Occurrence {
     pub(crate) at: usize,
 }
 
-/// The words that the emulator reads: all before the first `--`, without the program's name.
+/// The words that the emulator reads: all before the first `--`, without the program name.
 pub fn emulator_words(args: &[String]) -> &[String] {
     let end = args.iter().position(|word| word == "--").unwrap_or(args.len());
     let words = args.get(..end).unwrap_or_default();
@@ -76,8 +76,8 @@ pub fn emulator_words(args: &[String]) -> &[String] {
     words.get(begin..).unwrap_or_default()
 }
 
-/// The words of init's arguments as recordings hold them: each flag with its values, joined with blanks. Where a parameter and its value are no pair in it, there are blanks in
-/// one of the two, and nobody knows in which.
+/// The words of init's arguments in the form of recordings: each flag with its values, joined by spaces. Where `-kernel`
+/// has an odd number of them, a parameter or value contains a space at an unknown place, and the argument is left out.
 pub fn init_words(arguments: &[String]) -> Vec<String> {
     let is_clear =
         |argument: &&String| !argument.starts_with("-kernel ") || argument.split(' ').count() % 2 == 1;
@@ -91,7 +91,7 @@ pub(crate) fn flags(args: &[String]) -> Vec<Occurrence> {
     let mut at = 0;
     while let Some(word) = words.get(at) {
         let next = words.get(at + 1).map(String::as_str);
-        // A stray word has no effect.
+        // A word that is no flag has no effect.
         if let Some(name) = word.strip_prefix(['-', '+']) {
             let (occurrence, took_next) = occurrence(&format!("+{name}"), next, at);
             found.push(occurrence);
@@ -107,18 +107,18 @@ pub(crate) fn takes_next(word: &str, next: Option<&str>) -> bool {
     occurrence(word, next, 0).1
 }
 
-/// Whether an earlier value of a flag stays in effect beside a later one, which otherwise takes its place: the letters of `+B` are
-/// switches of their own, and `+Mea config` only prints (erl_init.c; seen on OTP 23, 25, 27 and 29).
+/// Whether an earlier value of a flag stays in effect next to a later one instead of being overridden: the letters of
+/// `+B` are separate switches, and `+Mea config` only prints (erl_init.c; seen on OTP 23, 25, 27 and 29).
 pub fn stays_beside(flag: &str, earlier: Option<&str>, later: Option<&str>) -> bool {
     match flag {
-        // Without a letter it is the same as with d.
+        // `+B` alone is the same as `+Bd`.
         "+B" => earlier.unwrap_or("d") != later.unwrap_or("d"),
         "+Mea" => later == Some("config") && earlier != later,
         _ => false,
     }
 }
 
-/// Whether an optional value is taken from the next word: only those that mean something are.
+/// Whether the next word is the value of a flag with an optional value: only known words are.
 pub(crate) fn takes_word(entry: &Entry, word: &str) -> bool {
     let mut known = entry.takes.iter().flat_map(|takes| takes.words.iter().chain(&takes.refuses));
     !word.is_empty() && known.any(|known| known == word)
@@ -133,13 +133,13 @@ fn occurrence(word: &str, next: Option<&str>, at: usize) -> (Occurrence, bool) {
             let value = glued(found.glued);
             let apart = match found.entry.argument {
                 _ if value.is_some() => None,
-                // Even a flag, as the emulator does it: `+sbwt -d` is a bad threshold, not two flags.
+                // Even if it is a flag, as in the emulator: `+sbwt -d` is an invalid threshold, not two flags.
                 Some(Argument::Required) => next,
                 Some(Argument::Optional) => next.filter(|next| takes_word(found.entry, next)),
                 _ => None,
             };
             if value.is_some() && found.entry.argument == Some(Argument::None) {
-                // Another flag that begins like this one, and that we do not know.
+                // An unknown flag that starts with the name of this one.
                 unknown()
             } else {
                 (found.flag, Some(found.entry), value, apart)
@@ -151,7 +151,7 @@ fn occurrence(word: &str, next: Option<&str>, at: usize) -> (Occurrence, bool) {
     (Occurrence { flag, entry, value, at }, taken.is_some())
 }
 
-/// Joins the occurrences of each flag; `origin` tells where a word came from.
+/// Merges the occurrences of each flag; `origin` returns the origin of the word at an index.
 pub(crate) fn settings(found: Vec<Occurrence>, origin: impl Fn(usize) -> Origin) -> Vec<Setting> {
     let mut settings: Vec<Setting> = Vec::new();
     for Occurrence { flag, entry, value, at } in found {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_read_with_and_without_a_space_and_with_either_sign() {
+    fn flags_are_parsed_with_and_without_a_space_and_with_either_sign() {
         let check = |text: &str, expect: &str| assert_eq!(parsed(text), expect, "{text}");
         check("", "");
         check("/usr/lib/erlang/erts-13.1.5/bin/beam.smp -- -root /usr/lib/erlang", "");
@@ -221,13 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_first_double_dash_is_not_for_the_emulator() {
+    fn words_after_the_first_double_dash_are_not_for_the_emulator() {
         let args = "beam.smp -sbwt none -- -root /r -- -home /h -- -sbwt long -kernel net_ticktime 30";
         assert_eq!(parsed(args), "+sbwt=none");
     }
 
     #[test]
-    fn only_what_is_for_the_emulator_is_taken() {
+    fn only_words_for_the_emulator_are_taken() {
         let check =
             |text: &str, expect: &str| assert_eq!(emulator_words(&words(text)).join(" "), expect, "{text}");
         check("/usr/bin/beam.smp -sbwt none -- -root /r -- -P 1", "-sbwt none");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_init_are_taken_apart_where_that_is_clear() {
+    fn arguments_of_init_are_split_where_they_are_unambiguous() {
         let arguments = [
             "-noshell",
             "-kernel net_ticktime 30 logger_level debug",
@@ -247,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_value_eats_the_next_flag_as_in_the_emulator() {
+    fn a_flag_without_its_value_takes_the_next_flag_as_in_the_emulator() {
         assert_eq!(parsed("-sbwt -d -P 2048"), "+sbwt=-d +P=2048");
         assert_eq!(parsed("-P 2048 -sbwt -- -root r"), "+P=2048 +sbwt");
     }
 
     #[test]
-    fn an_unknown_flag_is_shown_as_it_stands() {
+    fn an_unknown_flag_is_kept_unchanged() {
         let settings = parse_emu_args(&words("-zfuture 4 -dsomething -Lx -P 2048"));
         let shown: Vec<_> = settings
             .iter()
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn one_flag_can_be_asked_for() {
+    fn the_value_of_one_flag_is_found() {
         let args = words("-sbwt none -d -S 4");
         let check = |flag: &str, expect: Option<&str>| {
             assert_eq!(effective(&args, flag).as_deref(), expect, "{flag}");
@@ -285,9 +285,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_list_of_words_is_too_odd(args in proptest::collection::vec("(-|\\+|--)?[A-Za-z0-9<>é:]{0,6}", 0..12)) {
+        fn any_list_of_words_is_parsed(args in proptest::collection::vec("(-|\\+|--)?[A-Za-z0-9<>é:]{0,6}", 0..12)) {
             let settings = parse_emu_args(&args);
-            // Each flag stands once, and no word is counted twice.
+            // Each flag occurs once, and no word is counted twice.
             let total: usize = settings.iter().map(|setting| 1 + setting.overridden.len()).sum();
             prop_assert!(total <= args.len());
             for (index, setting) in settings.iter().enumerate() {
@@ -296,7 +296,7 @@ mod tests {
         }
 
         #[test]
-        fn of_any_values_the_last_one_counts(values in proptest::collection::vec("[a-z0-9]{1,5}", 1..6), glued: bool) {
+        fn the_last_of_any_values_counts(values in proptest::collection::vec("[a-z0-9]{1,5}", 1..6), glued: bool) {
             let args: Vec<String> = values
                 .iter()
                 .flat_map(|value| if glued { vec![format!("-swct{value}")] } else { vec!["-swct".to_owned(), value.clone()] })

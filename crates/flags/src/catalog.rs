@@ -1,4 +1,4 @@
-//! All entries: embedded, read once, found by id or by what stands on a command line.
+//! All entries: embedded, parsed once, found by id or by a word of a command line.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -24,7 +24,7 @@ const FILES: &[(&str, &str)] = &[
     ("logger", include_str!("../data/logger.toml")),
 ];
 
-/// Letters of the allocators that the flags `+M<S>…` set, and `u` for all of them: erts_alloc(3).
+/// Letters of the allocators in flags `+M<S>…`, with `u` for all of them: erts_alloc(3).
 const ALLOCATORS: &[char] = &['B', 'D', 'E', 'F', 'H', 'I', 'L', 'R', 'S', 'T', 'u'];
 
 /// Every entry, in the order of the files.
@@ -32,13 +32,13 @@ pub fn entries() -> &'static [Entry] {
     &catalog().entries
 }
 
-/// The entry of an id.
+/// The entry with this id.
 pub fn entry(id: &str) -> Option<&'static Entry> {
     let catalog = catalog();
     catalog.by_id.get(id).and_then(|&index| catalog.entries.get(index))
 }
 
-/// A word of a command line, recognised: what follows the flag in the same word is its value.
+/// A recognised word of a command line. The rest of the word after the flag is its value.
 pub(crate) struct Recognised<'w> {
     pub(crate) entry: &'static Entry,
     /// The flag as its entry spells it: `+MBas` for `+M<S>as`, `+hms` for `+h`.
@@ -46,23 +46,23 @@ pub(crate) struct Recognised<'w> {
     pub(crate) glued: &'w str,
 }
 
-/// The flag that a word such as `+sbwt`, `+S4` or `+MBasaobf` begins with. As the emulator does it, the longest
-/// that fits counts.
+/// The flag at the start of a word such as `+sbwt`, `+S4` or `+MBasaobf`. The longest match counts, as in the
+/// emulator.
 pub(crate) fn recognise(word: &str) -> Option<Recognised<'_>> {
     let catalog = catalog();
     let (prefix, found) = longest_prefix(&catalog.flags, word)?;
     let entry = catalog.entries.get(found.entry)?;
-    Some(match found.names {
-        Names::TheFlag => Recognised {
+    Some(match found.spelling {
+        Spelling::Complete => Recognised {
             entry,
             flag: found.flag.clone(),
             glued: word.get(prefix.len()..).unwrap_or_default(),
         },
-        Names::ItsBeginning => Recognised { entry, flag: word.to_owned(), glued: "" },
+        Spelling::Prefix => Recognised { entry, flag: word.to_owned(), glued: "" },
     })
 }
 
-/// The longest key that a word begins with.
+/// The longest key that is a prefix of the word.
 fn longest_prefix<'m, V>(map: &'m BTreeMap<String, V>, word: &str) -> Option<(&'m str, &'m V)> {
     let mut rest = word;
     loop {
@@ -70,7 +70,7 @@ fn longest_prefix<'m, V>(map: &'m BTreeMap<String, V>, word: &str) -> Option<(&'
         if rest.starts_with(key.as_str()) {
             return Some((key, value));
         }
-        // Every prefix of the word is one of this key, too: both are sorted behind it.
+        // Every prefix of the word is also a prefix of this key, because both sort after it.
         let common = key.bytes().zip(rest.bytes()).take_while(|(one, other)| one == other).count();
         rest = rest.get(..common)?;
     }
@@ -82,18 +82,18 @@ struct Catalog {
     flags: BTreeMap<String, Flag>,
 }
 
-/// Where a spelling leads.
+/// What a spelling refers to.
 struct Flag {
     entry: usize,
     flag: String,
-    names: Names,
+    spelling: Spelling,
 }
 
-/// What a spelling gives: the flag, after which its value comes, or only how its name begins (`+MX<P>`).
+/// Whether a spelling is a complete flag, with its value after it, or only the prefix of a flag (`+MX<P>`).
 #[derive(Clone, Copy)]
-enum Names {
-    TheFlag,
-    ItsBeginning,
+enum Spelling {
+    Complete,
+    Prefix,
 }
 
 #[derive(Deserialize)]
@@ -118,7 +118,7 @@ fn read(text: &str) -> Result<File, toml::de::Error> {
     toml::from_str(text)
 }
 
-#[expect(clippy::panic, reason = "the data is part of the program, and a test reads all of it")]
+#[expect(clippy::panic, reason = "the data is embedded, and a test parses all of it")]
 pub(crate) fn broken(name: &str, error: &toml::de::Error) -> ! {
     panic!("data/{name}.toml: {error}")
 }
@@ -130,8 +130,8 @@ impl Catalog {
         for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::EmulatorFlag)
         {
             for spelling in entry.spellings() {
-                for (prefix, flag, names) in prefixes(entry, spelling) {
-                    flags.insert(prefix, Flag { entry: index, flag, names });
+                for (prefix, flag, kind) in prefixes(entry, spelling) {
+                    flags.insert(prefix, Flag { entry: index, flag, spelling: kind });
                 }
             }
         }
@@ -139,18 +139,18 @@ impl Catalog {
     }
 }
 
-/// How words begin that give this flag, and what the flag is then called.
-fn prefixes(entry: &Entry, spelling: &str) -> Vec<(String, String, Names)> {
+/// The prefixes of words that give this flag, each with the flag's full name.
+fn prefixes(entry: &Entry, spelling: &str) -> Vec<(String, String, Spelling)> {
     if let Some(beginning) = spelling.strip_suffix("<P>") {
-        return vec![(beginning.to_owned(), spelling.to_owned(), Names::ItsBeginning)];
+        return vec![(beginning.to_owned(), spelling.to_owned(), Spelling::Prefix)];
     }
     match spelling.split_once("<S>") {
         Some((before, after)) => ALLOCATORS
             .iter()
             .map(|letter| format!("{before}{letter}{after}"))
-            .map(|flag| (flag.clone(), flag, Names::TheFlag))
+            .map(|flag| (flag.clone(), flag, Spelling::Complete))
             .collect(),
-        None => vec![(spelling.to_owned(), entry.spelling().to_owned(), Names::TheFlag)],
+        None => vec![(spelling.to_owned(), entry.spelling().to_owned(), Spelling::Complete)],
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
     use crate::entry::Argument;
 
     #[test]
-    fn every_file_can_be_read_and_none_is_empty() {
+    fn every_file_parses_and_has_entries() {
         for (name, text) in FILES {
             let file = read(text).unwrap_or_else(|error| panic!("data/{name}.toml: {error}"));
             assert!(!file.entry.is_empty(), "data/{name}.toml");
@@ -171,53 +171,49 @@ mod tests {
     }
 
     #[test]
-    fn no_id_and_no_spelling_stands_twice() {
+    fn ids_and_spellings_are_unique() {
         let mut seen = BTreeSet::new();
         for entry in entries() {
-            assert!(seen.insert(entry.id.clone()), "{} stands twice", entry.id);
+            assert!(seen.insert(entry.id.clone()), "duplicate id {}", entry.id);
         }
         let mut seen = BTreeSet::new();
         for entry in entries() {
             for spelling in entry.spellings() {
                 for (prefix, _, _) in prefixes(entry, spelling) {
-                    assert!(seen.insert(prefix.clone()), "{prefix} is spelled twice");
+                    assert!(seen.insert(prefix.clone()), "duplicate spelling {prefix}");
                 }
             }
         }
     }
 
     #[test]
-    fn an_entry_has_all_that_its_kind_wants() {
+    fn an_entry_has_the_fields_of_its_kind() {
         for entry in entries() {
             let id = &entry.id;
-            let says = |text: &str| text.ends_with('.') && text.trim() == text;
-            assert!(says(&entry.does), "{id}: what it does");
-            assert!(says(&entry.risk), "{id}: its risk");
-            assert!(!entry.evidence.is_empty(), "{id}: what it rests on");
-            assert_eq!(
-                entry.argument.is_some(),
-                entry.kind == Kind::EmulatorFlag,
-                "{id}: how it takes its value"
-            );
+            let is_sentence = |text: &str| text.ends_with('.') && text.trim() == text;
+            assert!(is_sentence(&entry.does), "{id}: what it does");
+            assert!(is_sentence(&entry.risk), "{id}: its risk");
+            assert!(!entry.evidence.is_empty(), "{id}: evidence");
+            assert_eq!(entry.argument.is_some(), entry.kind == Kind::EmulatorFlag, "{id}: argument");
             let bound_to_releases = !matches!(entry.kind, Kind::HostSetting | Kind::Build | Kind::CodeChange);
-            assert_eq!(!entry.since.is_empty(), bound_to_releases, "{id}: since when");
+            assert_eq!(!entry.since.is_empty(), bound_to_releases, "{id}: since");
             if bound_to_releases {
                 assert!(!entry.takes.is_empty() && !entry.default.is_empty(), "{id}: values and default");
             }
-            // Nothing shows what the test allocator is set to, or what no release accepts any more.
+            // Nothing reads the setting of the test allocator, or a setting that every release rejects.
             let nothing_to_read =
                 entry.kind == Kind::CodeChange || entry.removed_in.is_some() || id == "+MZ<P>";
-            assert_eq!(entry.read.is_none(), nothing_to_read, "{id}: how it is read");
+            assert_eq!(entry.read.is_none(), nothing_to_read, "{id}: read");
         }
     }
 
     #[test]
-    fn defaults_rise_in_their_releases_and_backports_are_older() {
+    fn defaults_ascend_by_release_and_backports_are_older_than_the_first_version() {
         for entry in entries() {
             let from: Vec<_> = entry.default.iter().map(|step| step.from.clone()).collect();
             assert!(
                 from.first().is_none_or(Option::is_none),
-                "{}: the first default has no beginning",
+                "{}: the first default must not have `from`",
                 entry.id
             );
             assert!(from.windows(2).all(|pair| pair[0] < pair[1]), "{}: defaults out of order", entry.id);
@@ -227,7 +223,7 @@ mod tests {
             for gone in [&entry.removed_in, &entry.ignored_since].into_iter().flatten() {
                 assert!(
                     entry.since.first().is_none_or(|first| first < gone),
-                    "{}: gone before it came",
+                    "{}: removed before it was added",
                     entry.id
                 );
             }
@@ -235,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_of_every_release_has_a_default_there() {
+    fn every_flag_has_a_default_in_every_release_that_has_it() {
         for release in 21..=29 {
             for entry in
                 entries().iter().filter(|entry| entry.kind == Kind::EmulatorFlag && entry.exists_in(release))
@@ -255,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_is_found_among_keys_that_only_begin_alike() {
+    fn the_longest_prefix_is_found_among_keys_with_a_common_start() {
         let keys = ["+a", "+ab", "+abcd", "+abd", "+b", "-a"].map(|key| (key.to_owned(), ()));
         let map = BTreeMap::from(keys);
         let check = |word: &str, expect: Option<&str>| {
@@ -273,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_recognised_by_the_longest_flag_that_fits() {
+    fn a_word_is_recognised_by_its_longest_flag() {
         let check = |word: &str, id: &str, flag: &str, glued: &str| {
             let found = recognise(word).unwrap_or_else(|| panic!("{word}"));
             assert_eq!(
@@ -307,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_take_no_value_have_no_example() {
+    fn flags_without_a_value_have_no_example() {
         for entry in entries() {
             if entry.argument == Some(Argument::None) {
                 assert_eq!(entry.example, None, "{}", entry.id);
@@ -316,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_before_17_are_older_than_all() {
+    fn releases_before_17_are_older_than_all_others() {
         assert!(entry("+S").expect("+S").since.iter().all(|since| *since < OtpVersion::from(17)));
     }
 }

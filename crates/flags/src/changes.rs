@@ -1,59 +1,59 @@
-//! What an upgrade of OTP changes for those who set something.
+//! The changes of settings between two OTP versions.
 
 use crate::entry::{Entry, Kind};
 use crate::{OtpVersion, entries};
 
-/// One difference between two versions.
+/// A change between two versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The setting that it is about.
+    /// The id of the setting.
     pub id: &'static str,
-    /// What is different.
+    /// The change.
     pub what: What,
 }
 
-/// What is different.
+/// The kind of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// The newer version has it, the older does not.
     New,
-    /// The newer version refuses it.
+    /// The newer version rejects it.
     Removed,
-    /// The newer version accepts it to no effect.
+    /// The newer version accepts it but ignores it.
     WithoutEffect,
-    /// Another value where nothing is given.
+    /// The default changed.
     Default {
         /// In the older version.
         from: &'static str,
         /// In the newer version.
         to: &'static str,
     },
-    /// Other values are taken, or the same to another effect.
+    /// The accepted values changed, or what they do.
     Takes {
-        /// In the older version, as [`Takes::describe`](crate::Takes::describe) tells it.
+        /// In the older version, in the format of [`Takes::describe`](crate::Takes::describe).
         from: String,
         /// In the newer version.
         to: String,
     },
-    /// It is written otherwise, or can be.
+    /// The spelling changed, or a new one was added.
     Spelling {
         /// Before.
         from: &'static str,
         /// Now.
         to: &'static str,
     },
-    /// It does something else than before.
+    /// The effect changed.
     Effect {
-        /// Since which version.
+        /// The first version with the change.
         at: &'static OtpVersion,
-        /// What.
+        /// What changed.
         says: &'static str,
     },
 }
 
-/// What changes from one version to a later one, in the order of the catalogue. Empty where `to` is not later.
+/// The changes from one version to a later one, in the order of the catalogue. Empty if `to` is not later.
 ///
-/// A release without patch level stands for its first version: from 25 to 26 is from 25.0 to 26.0.
+/// A release without a patch level is its first version: 25 to 26 means 25.0 to 26.0.
 pub fn changes(from: impl Into<OtpVersion>, to: impl Into<OtpVersion>) -> Vec<Change> {
     let (from, to) = (from.into(), to.into());
     if from >= to {
@@ -80,14 +80,14 @@ fn differences(entry: &'static Entry, from: &OtpVersion, to: &OtpVersion) -> Vec
     match (entry.exists_in(from.clone()), entry.exists_in(to.clone())) {
         (false, false) => return Vec::new(),
         (false, true) if found.is_empty() => return vec![What::New],
-        // It was there by another name.
+        // It existed under another name.
         (false, true) => return found,
         (true, false) => return vec![What::Removed],
         (true, true) => {}
     }
     match (entry.works_in(from.clone()), entry.works_in(to.clone())) {
         (true, false) => found.push(What::WithoutEffect),
-        // What had no effect before has nothing to change.
+        // A setting without effect cannot change its effect.
         (false, _) => return found,
         (true, true) => {}
     }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_default_is_told() {
+    fn a_new_default_is_reported() {
         assert_eq!(of("+P", "26", "27"), [What::Default { from: "262144", to: "1048576" }]);
         assert_eq!(of("+C", "25", "26"), [What::Default { from: "no_time_warp", to: "multi_time_warp" }]);
         assert_eq!(of("+P", "25", "26"), []);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_what_goes_is_told() {
+    fn new_and_removed_settings_are_reported() {
         assert_eq!(of("+hmaxib", "25", "26"), [What::New]);
         assert_eq!(of("+Mdai", "24", "25"), [What::New]);
         assert_eq!(of("+Mit", "23", "24"), [What::Removed]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_are_told() {
+    fn changed_values_are_reported() {
         let takes = |id: &str, from: &str, to: &str| match of(id, from, to).as_slice() {
             [What::Takes { from, to }] => (from.clone(), to.clone()),
             other => panic!("{id}: {other:?}"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn another_spelling_or_effect_is_told() {
+    fn a_changed_spelling_or_effect_is_reported() {
         assert_eq!(
             of("kernel.connect_all", "24", "25"),
             [What::Spelling { from: "-connect_all", to: "-kernel connect_all" }]
@@ -177,8 +177,8 @@ mod tests {
         );
     }
 
-    /// Ids of what is new, and the rest as `id: what`.
-    fn told(from: &str, to: &str) -> (Vec<&'static str>, Vec<String>) {
+    /// The ids of new settings, and the other changes as `id: what`.
+    fn summarised(from: &str, to: &str) -> (Vec<&'static str>, Vec<String>) {
         let mut new = Vec::new();
         let mut others = Vec::new();
         for change in changes(version(from), version(to)) {
@@ -198,9 +198,9 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_from_25_to_29_changes_what_the_release_notes_say() {
+    fn an_upgrade_from_25_to_29_matches_the_release_notes() {
         // ERTS and Kernel release notes of OTP 25.0 to 29.0.
-        let (new, others) = told("25.0", "29.0");
+        let (new, others) = summarised("25.0", "29.0");
         assert_eq!(
             new,
             [
@@ -243,8 +243,8 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_from_23_to_25_changes_what_the_release_notes_say() {
-        let (new, others) = told("23.2", "25.0");
+    fn an_upgrade_from_23_to_25_matches_the_release_notes() {
+        let (new, others) = summarised("23.2", "25.0");
         for id in ["+IOs", "+JPperf", "+Mdai", "+ssrct", "+zosrl", "kernel.net_ticker_spawn_options"] {
             assert!(new.contains(&id), "{id}: {new:?}");
         }
@@ -264,15 +264,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changes_towards_the_same_or_an_older_version() {
+    fn the_same_or_an_older_version_changes_nothing() {
         assert_eq!(changes(27, 27), []);
         assert_eq!(changes(27, 25), []);
     }
 
     #[test]
-    fn changes_of_two_steps_are_those_of_each() {
+    fn changes_over_two_steps_include_those_of_each_step() {
         for change in changes(24, 25).into_iter().chain(changes(25, 26)) {
-            // What is new in one step and changed in the next is new over both.
+            // A setting that is new in the first step and changed in the second is new over both.
             let over_both: Vec<_> =
                 changes(24, 26).into_iter().filter(|found| found.id == change.id).collect();
             assert!(!over_both.is_empty(), "{change:?}");

@@ -1,19 +1,19 @@
-//! One thing that can be set, and what is known of it. The fields are the keys of `data/*.toml`.
+//! One setting and what is known about it. The fields are the keys of `data/*.toml`.
 
 use serde::Deserialize;
 
 use crate::OtpVersion;
 use crate::takes::{Fatal, Takes};
 
-/// What is known of one setting.
+/// One setting.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     /// Never changes: `+sbwt`, `+M<S>acul`, `ERL_FLAGS`, `ets.write_concurrency`, `code.back_pressure`.
     pub id: String,
-    /// What kind of setting it is, and so who can change it.
+    /// What kind of setting it is, and thereby how it is changed.
     pub kind: Kind,
-    /// How it is written, where that is not the id. `<S>` stands for an allocator's letter.
+    /// The spelling where it differs from the id. `<S>` is an allocator's letter.
     #[serde(rename = "spelling")]
     written: Option<String>,
     /// Other spellings of the same flag.
@@ -21,70 +21,70 @@ pub struct Entry {
     pub aliases: Vec<String>,
     /// How an emulator flag takes its value; other kinds have none.
     pub argument: Option<Argument>,
-    /// Whether the value may stand in the flag's own word too: `+P4096`.
+    /// Whether the value may follow in the same word as well: `+P4096`.
     #[serde(default = "yes")]
     pub glued: bool,
-    /// What is to be known of the values beyond `takes`, for a person.
+    /// Remarks on the values beyond `takes`, for output.
     pub values: Option<String>,
-    /// The values that it takes, a step for each range of releases; see [`Entry::takes_in`].
+    /// The accepted values, one step for each range of releases; see [`Entry::takes_in`].
     #[serde(default)]
     pub takes: Vec<Takes>,
-    /// Values with which a VM does not survive its start.
+    /// Values that end the VM while it starts.
     #[serde(default)]
     pub fatal: Vec<Fatal>,
     /// A value that every release with this flag accepts.
     pub example: Option<String>,
-    /// The value when nobody sets it, and from which release on; the first holds from the beginning.
+    /// The default, with the release it applies from; the first applies from the beginning.
     #[serde(default)]
     pub default: Vec<DefaultFrom>,
-    /// The first version that has it, then patch releases of older ones that got it too. Empty: not bound to
-    /// a release.
+    /// The first version that has it, then the patch releases that it was backported to. Empty: independent of
+    /// releases.
     #[serde(default)]
     pub since: Vec<OtpVersion>,
-    /// The first version that accepts it without any effect.
+    /// The first version that accepts it but ignores it.
     pub ignored_since: Option<OtpVersion>,
-    /// The first version that refuses it.
+    /// The first version that rejects it.
     pub removed_in: Option<OtpVersion>,
-    /// What versions do that do not have it.
+    /// How versions without it react.
     #[serde(default)]
     pub where_absent: WhereAbsent,
-    /// How it was written before.
+    /// Former spellings.
     #[serde(default)]
     pub formerly: Vec<Formerly>,
-    /// What changed in its effect, while values and default stayed.
+    /// Changes of its effect where values and default stayed the same.
     #[serde(default)]
     pub news: Vec<News>,
-    /// The environment variable that counts where the flag is not given.
+    /// The environment variable that is used where the flag is not given.
     pub fallback: Option<String>,
-    /// How to read the value in effect: an Erlang expression, or a file.
+    /// How to read the effective value: an Erlang expression, or a file.
     pub read: Option<String>,
-    /// An Erlang expression whose value, printed with `~w`, is the one in effect, in the unit of the flag. `<A>` stands
-    /// for the name of the allocator. Absent where only `emu_args` shows it, or where reading it is not safe.
+    /// An Erlang expression that prints, with `~w`, the effective value in the unit of the flag. `<A>` is the name of
+    /// the allocator. Absent where only `emu_args` shows the value, or where reading it is unsafe.
     pub effective: Option<String>,
-    /// How a running VM is asked what it makes of a value; only for what can be set there.
+    /// How to test a value in a running VM; only for settings that can be set there.
     pub probe: Option<Probe>,
-    /// How the same is changed while the VM runs. For a flag this is another setting: it can do less, and is
-    /// lost at the next start.
+    /// How to change the same thing while the VM runs. For a flag this is a different setting: it may do less, and
+    /// is lost on restart.
     pub run_time_change: Option<String>,
-    /// What it does.
+    /// What the setting does.
     pub does: String,
-    /// What it may cost or break.
+    /// What it costs or can break.
     pub risk: String,
-    /// Codes of the doctor's rules whose findings it has to do with: as what they advise, as what they judge, or as
-    /// what would give them. Their pages are in `docs/rules`.
+    /// Codes of the diagnosis rules (`docs/rules`) that recommend this setting, judge it, or would fire because of
+    /// it.
     #[serde(default)]
     pub rules: Vec<String>,
-    /// What this entry rests on.
+    /// The sources of this entry.
     pub evidence: Vec<Evidence>,
 }
 
-/// What kind of setting it is.
+/// The kind of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A flag of `erl`; needs a restart.
     EmulatorFlag,
-    /// A flag with a minus, which `erl` hands to `init`; needs a restart.
+    /// A flag with a minus, which `erl` passes to `init`; needs a restart.
     InitFlag,
     /// An environment variable of the VM.
     Environment,
@@ -92,104 +92,104 @@ pub enum Kind {
     RuntimeSetting,
     /// A parameter of the application `kernel`.
     KernelParameter,
-    /// An option of `ets:new/2`: a change of the program.
+    /// An option of `ets:new/2`: a code change.
     EtsOption,
-    /// An option of a process, at its start or by `process_flag/2`: a change of the program.
+    /// An option of a process, set at spawn or with `process_flag/2`: a code change.
     ProcessOption,
-    /// An option of a socket: a change of the program.
+    /// An option of a socket: a code change.
     SocketOption,
-    /// Something that the operating system grants.
+    /// A setting of the operating system.
     HostSetting,
     /// A property of the emulator's build.
     Build,
-    /// Another change of the program.
+    /// Any other code change.
     CodeChange,
 }
 
-/// How a flag takes its value. A value may always stand in the same word as the flag, too.
+/// How a flag takes its value. A value may always follow in the same word as the flag as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Argument {
-    /// It has none.
+    /// It takes none.
     None,
-    /// Always, in the next word if not in its own.
+    /// Required; in the next word if not in the same one.
     Required,
     /// In the next word, unless that is a flag.
     Optional,
-    /// Only in its own word.
+    /// Only in the same word.
     Glued,
-    /// Only in its own word, and it may be missing.
+    /// Only in the same word, and optional.
     GluedOptional,
 }
 
-/// Asks a running VM what it makes of a value, in Erlang.
+/// Tests in Erlang what a running VM makes of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
-    /// Sets the value, which `<V>` stands for: `{read_concurrency, <V>}`.
+    /// Sets the value `<V>`: `{read_concurrency, <V>}`.
     set: String,
-    /// Gives the value in effect, as [`Takes::shows`] has it, with `<set>` where it is set:
+    /// Returns the effective value in the form of [`Takes::shows`]; `<set>` is replaced by the setting:
     /// `ets:info(ets:new(t, [<set>]), read_concurrency)`.
     read: String,
 }
 
 impl Probe {
-    /// An expression that gives the value in effect once this one is set, and fails where the VM refuses it. `None`
-    /// sets nothing, so it gives the default.
+    /// An expression that returns the effective value after setting `value`, and fails if the VM rejects it. With
+    /// `None` it sets nothing and returns the default.
     pub fn expression(&self, value: Option<&str>) -> String {
         let set = value.map(|value| self.set.replace("<V>", value)).unwrap_or_default();
         self.read.replace("<set>", &set)
     }
 }
 
-/// A default and the first version that has it.
+/// A default and the first version with it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DefaultFrom {
     /// Absent: from the beginning.
     pub from: Option<OtpVersion>,
-    /// The value, as it would be given; either this or a rule.
+    /// The value in the form in which it would be given; exclusive with `rule`.
     pub is: Option<String>,
-    /// What the VM does where nothing is given, for a person.
+    /// What the VM does if the setting is not given, for output.
     pub rule: Option<String>,
 }
 
 impl DefaultFrom {
-    /// The value, or else the rule.
+    /// The value, otherwise the rule.
     pub fn text(&self) -> &str {
         self.is.as_deref().or(self.rule.as_deref()).unwrap_or_default()
     }
 }
 
-/// What a version does that does not have a setting.
+/// How a version without the setting reacts to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WhereAbsent {
     /// It does not start.
     #[default]
     Refused,
-    /// It starts, and nothing happens.
+    /// It starts and ignores it.
     Ignored,
-    /// It takes it for another flag.
+    /// It parses it as another flag.
     ReadAs {
-        /// Which one.
+        /// That flag.
         flag: String,
-        /// With which value.
+        /// Its value.
         value: String,
     },
 }
 
-/// An older way of writing a setting.
+/// A former spelling of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Formerly {
-    /// The first version in which it is not written so any more, or not only so.
+    /// The first version in which this spelling is no longer the only one.
     pub until: OtpVersion,
-    /// How it was written.
+    /// The spelling.
     pub is: String,
 }
 
-/// A change of what a setting does.
+/// A change of a setting's effect.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct News {
@@ -203,32 +203,32 @@ fn yes() -> bool {
     true
 }
 
-/// What a fact rests on.
+/// The source of a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
-    /// Tried on VMs of OTP 23, 25, 27 and 29: flags and variables with a start at every bound and word, what has a
-    /// probe in a running VM (both `make check-flags`), the rest by hand.
+    /// Tried on VMs of OTP 23, 25, 27 and 29: flags and variables by a start with every bound and word, settings
+    /// with a probe in a running VM (both `make check-flags`), the rest by hand.
     Run,
-    /// Read in the emulator's C source.
+    /// Read in the C source of the emulator.
     Source,
-    /// The manual or the release notes say so.
+    /// Stated in the manual or the release notes.
     Manual,
 }
 
 impl Entry {
-    /// How it is written: `+sbwt`, `spawn_opt {min_heap_size, Words}`.
+    /// The spelling: `+sbwt`, `spawn_opt {min_heap_size, Words}`.
     pub fn spelling(&self) -> &str {
         self.written.as_deref().unwrap_or(&self.id)
     }
 
-    /// That, and the other spellings of the same flag.
+    /// The spelling and its aliases.
     pub(crate) fn spellings(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.spelling()).chain(self.aliases.iter().map(String::as_str))
     }
 
-    /// Whether this version accepts it. A release without patch level stands for its first version, so what
-    /// came with a later patch is not claimed for it.
+    /// Whether this version accepts it. A release without a patch level is its first version, so a setting that
+    /// came with a later patch does not exist in it.
     pub fn exists_in(&self, otp: impl Into<OtpVersion>) -> bool {
         let otp = otp.into();
         let begun = match self.since.split_first() {
@@ -241,19 +241,19 @@ impl Entry {
         begun && self.removed_in.as_ref().is_none_or(|removed| otp < *removed)
     }
 
-    /// Whether this version accepts it and it has an effect there.
+    /// Whether this version accepts it and does not ignore it.
     pub fn works_in(&self, otp: impl Into<OtpVersion>) -> bool {
         let otp = otp.into();
         self.ignored_since.as_ref().is_none_or(|ignored| otp < *ignored) && self.exists_in(otp)
     }
 
-    /// The default in this version, a value or a rule for it; `None` where there is none, or where it does not
+    /// The default in this version, a value or a rule; `None` where there is no default or the setting does not
     /// exist.
     pub fn default_in(&self, otp: impl Into<OtpVersion>) -> Option<&str> {
         self.default_step(&otp.into()).map(DefaultFrom::text)
     }
 
-    /// The default in this version, where it is a value that could be given as well.
+    /// The default in this version if it is a value that could be given.
     pub fn default_value_in(&self, otp: impl Into<OtpVersion>) -> Option<&str> {
         self.default_step(&otp.into())?.is.as_deref()
     }
@@ -273,10 +273,10 @@ impl Entry {
         letters.next().filter(|_| letters.next().is_none())
     }
 
-    /// For which OTP releases it is valid, for a person: `all`, `24.2 and later (also 23.3.4.10)`, and a
-    /// warning where `node`, the release at hand, is none of them.
+    /// The OTP releases it is valid for, for output: `all`, `24.2 and later (also 23.3.4.10)`; with a warning if
+    /// `node`, the release of the target, is not among them.
     pub fn releases(&self, node: Option<u32>) -> String {
-        // Nothing older than 21 is supported, so what is older than that holds everywhere.
+        // Releases before 21 are not supported, so an older setting exists in all of them.
         const OLDEST: u32 = 21;
         let mut text = match self.since.split_first() {
             Some((first, backports)) if *first > OtpVersion::from(OLDEST) => {
@@ -301,8 +301,8 @@ impl Entry {
         text
     }
 
-    /// Whether this very setting can be changed while the VM runs, without a change of the program. A flag
-    /// cannot; where something of the same effect can be set, `run_time_change` names it.
+    /// Whether this setting can be changed while the VM runs, without a code change. A flag cannot; for a run-time
+    /// setting with a similar effect see `run_time_change`.
     pub fn at_run_time(&self) -> bool {
         let changes = match self.kind {
             Kind::RuntimeSetting | Kind::HostSetting | Kind::KernelParameter | Kind::Environment => true,
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backport_counts_for_its_own_release_only() {
+    fn a_backport_counts_only_in_its_own_release() {
         let check = |otp: &str, expect: bool| {
             assert_eq!(entry("+zosrl").expect("+zosrl").exists_in(version(otp)), expect, "{otp}");
         };
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_release_removed_does_not_exist_there() {
+    fn a_removed_setting_does_not_exist_in_later_releases() {
         let check = |id: &str, otp: u32, expect: bool| {
             assert_eq!(entry(id).expect(id).exists_in(otp), expect, "{id} in {otp}");
         };
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_is_that_of_its_release() {
+    fn a_default_depends_on_the_release() {
         let check = |id: &str, otp: u32, expect: Option<&str>| {
             assert_eq!(entry(id).expect(id).default_in(otp), expect, "{id} in {otp}");
         };
@@ -377,14 +377,14 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_told_to_a_person() {
+    fn releases_are_described_for_output() {
         let check = |id: &str, node: Option<u32>, expect: &str| {
             assert_eq!(entry(id).expect(id).releases(node), expect, "{id}");
         };
         check("+sbwt", Some(25), "all");
         check("+sbwtdio", None, "all");
         check("+Mdai", Some(25), "24.2 and later");
-        // Some of 24 have it: no warning.
+        // Some versions of 24 have it: no warning.
         check("+Mdai", Some(24), "24.2 and later");
         check("+Mdai", Some(23), "24.2 and later; not in OTP 23, which this node runs");
         check("+zosrl", Some(23), "24.2 and later (also 23.3.4.10, 22.3.4.24)");
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_needs_a_restart_even_where_a_call_does_something_like_it() {
+    fn a_flag_needs_a_restart_even_if_a_call_has_a_similar_effect() {
         let check = |id: &str, expect: bool| assert_eq!(entry(id).expect(id).at_run_time(), expect, "{id}");
         check("+S", false);
         check("+sbwt", false);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_sets_a_value_or_leaves_the_default() {
+    fn a_probe_sets_a_value_or_keeps_the_default() {
         let probe = entry("ets.read_concurrency").and_then(|entry| entry.probe.as_ref()).expect("a probe");
         assert_eq!(
             probe.expression(Some("true")),
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_may_be_accepted_without_any_effect() {
+    fn a_flag_may_be_accepted_and_ignored() {
         let kernel_poll = entry("+K").expect("+K");
         assert!(kernel_poll.exists_in(25) && !kernel_poll.works_in(25));
         assert!(entry("+sbwt").expect("+sbwt").works_in(25));

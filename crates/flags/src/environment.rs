@@ -1,15 +1,15 @@
-//! Tells where each flag of an emulator came from.
+//! Finds the origin of each flag of an emulator.
 //!
-//! The launcher puts the flags together in this order, and the last one wins: `ERL_OTP<NN>_FLAGS`, `ERL_AFLAGS`,
-//! the command line (with args files in their place), `ERL_FLAGS`, `ERL_ZFLAGS`. What the emulator then sees is
-//! one row of flags, so the first and last of them are compared with what the variables hold.
+//! The launcher joins the flags in this order, and the last one wins: `ERL_OTP<NN>_FLAGS`, `ERL_AFLAGS`, the
+//! command line (with args files expanded in place), `ERL_FLAGS`, `ERL_ZFLAGS`. The emulator gets a single list,
+//! so its start and end are compared with the values of the variables.
 
 use crate::arguments::{Origin, Setting, emulator_words, flags, is_flag, settings, takes_next};
 use crate::catalog::entries;
 use crate::entry::Kind;
 
-/// The flags as `parse_emu_args` gives them, each with its origin. `environment` holds the variables that the VM was
-/// started with (of `/proc/PID/environ`), names and values; `otp` is its release. Where the flags do not agree with the
+/// The flags as `parse_emu_args` returns them, each with its origin. `environment` holds names and values of the
+/// variables that the VM was started with (`/proc/PID/environ`); `otp` is its release. If the flags do not match the
 /// variables, every origin is [`Origin::Start`].
 pub fn parse_with_environment(args: &[String], environment: &[(String, String)], otp: u32) -> Vec<Setting> {
     let words = emulator_words(args);
@@ -25,18 +25,18 @@ pub fn parse_with_environment(args: &[String], environment: &[(String, String)],
     })
 }
 
-/// Every flag that this release has and that has an effect there, with the value in effect and its origin; then the
-/// flags that were given without being known. Flags of single allocators (`+M<S>…`) only where they were given.
+/// Every flag that this release has and does not ignore, with its effective value and origin, followed by the unknown
+/// flags that were given. Flags of single allocators (`+M<S>…`) are included only if they were given.
 pub fn in_effect(args: &[String], environment: &[(String, String)], otp: u32) -> Vec<Setting> {
     let mut given = parse_with_environment(args, environment, otp);
     let mut all = Vec::new();
     let flags = entries().iter().filter(|entry| entry.kind == Kind::EmulatorFlag && entry.works_in(otp));
     for entry in flags {
-        // One entry may have been given several times: for several allocators.
+        // An entry may be given several times, for several allocators.
         let (of_entry, others) = given.into_iter().partition(|setting| is_same(setting, &entry.id));
         given = others;
         let of_entry: Vec<Setting> = of_entry;
-        // Patterns, and what only the launcher sees, cannot be told when absent.
+        // The default of a pattern, or of a flag that only the launcher reads, is unknown.
         if of_entry.is_empty() && entry.spelling().starts_with('+') && !entry.spelling().contains('<') {
             let fallback =
                 entry.fallback.as_deref().and_then(|name| Some((name, variable(environment, name)?)));
@@ -67,7 +67,7 @@ fn variable<'e>(environment: &'e [(String, String)], name: &str) -> Option<&'e s
     environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
-/// What one variable adds to the emulator's flags.
+/// What one variable contributes to the emulator's flags.
 struct Part {
     name: String,
     words: Vec<String>,
@@ -79,7 +79,7 @@ impl Part {
     }
 }
 
-/// The origin of each word; `None` if the flags do not begin and end as the variables say.
+/// The origin of each word; `None` if the flags do not start and end with the words of the variables.
 fn origins(words: &[String], before: &[Part], after: &[Part]) -> Option<Vec<Origin>> {
     let joined =
         |parts: &[Part]| -> Vec<String> { parts.iter().flat_map(|part| part.words.clone()).collect() };
@@ -97,13 +97,13 @@ fn origins(words: &[String], before: &[Part], after: &[Part]) -> Option<Vec<Orig
     Some(origins)
 }
 
-/// Those of the words that the launcher passes on to the emulator, as it writes them: `+sbwt none` becomes `-sbwt`,
-/// `none`. Words for `init`, which begin with a minus, and their values are left out.
+/// The words that the launcher passes to the emulator, in its form: `+sbwt none` becomes `-sbwt`, `none`. Words for
+/// `init`, which start with a minus, and their values are left out.
 fn emulator_part(words: &[String]) -> Vec<String> {
     let mut part = Vec::new();
     let mut words = words.iter().map(String::as_str).peekable();
     while let Some(word) = words.next() {
-        // All that follows is for the program.
+        // The rest is for the program.
         if word == "-extra" {
             break;
         }
@@ -117,8 +117,8 @@ fn emulator_part(words: &[String]) -> Vec<String> {
     part
 }
 
-/// Splits a variable's value into words: at white space, with quotes of both kinds, inside of which a backslash is an
-/// ordinary character; outside, it takes the next character as it is.
+/// Splits a variable's value into words at white space. Both kinds of quotes are supported; a backslash inside of them
+/// is an ordinary character, and outside it escapes the next character.
 fn split(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// As the launchers of OTP 23, 25, 27 and 29 put it together.
+    /// The arguments as the launchers of OTP 23, 25, 27 and 29 join them.
     const ARGS: &str = "/usr/lib/erlang/erts-13.1.5/bin/beam.smp -swt low -sbwtdcpu none -sbwt none -S4 -S 2:2 \
         -P 32768 -hms 300 -A 3 -S2 -MBas aobf -zdbbl4096 -- -root /usr/lib/erlang -- -foo bar -- -sbwt long";
 
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_do_not_fit_the_flags_explain_none_of_them() {
+    fn variables_that_do_not_match_the_flags_explain_none_of_them() {
         let check = |variables: &[(&str, &str)], expect: &str| {
             let settings =
                 parse_with_environment(&words("beam.smp -sbwt none -P 2048 --"), &environment(variables), 27);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_nobody_gave_stand_at_their_default() {
+    fn flags_that_were_not_given_have_their_default() {
         let check =
             |args: &str, variables: &[(&str, &str)], otp: u32, flag: &str, expect: Option<(&str, &str)>| {
                 let all = in_effect(&words(args), &environment(variables), otp);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flag_stands_twice_in_what_is_in_effect() {
+    fn effective_settings_are_unique() {
         for otp in 21..=29 {
             let all = in_effect(&words(ARGS), &variables(), otp);
             let mut flags: Vec<_> = all.iter().map(|setting| setting.flag.as_str()).collect();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_for_the_emulator_reaches_it() {
+    fn only_words_for_the_emulator_are_passed_to_it() {
         let check = |text: &str, expect: &[&str]| assert_eq!(emulator_part(&split(text)), expect, "{text}");
         check("+sbwt none -noshell +P 2048 -kernel net_ticktime 30", &["-sbwt", "none", "-P", "2048"]);
         check("+d +c +S 2", &["-d", "-c", "-S", "2"]);

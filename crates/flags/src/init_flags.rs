@@ -1,61 +1,61 @@
-//! The flags with a minus, for `init`, the launcher and applications, as far as readers have to know them.
+//! The flags with a minus, for `init`, the launcher and applications, as far as parsing needs them.
 //!
-//! What the emulator itself takes stands in the catalogue; of these only what decides how the words behind them are read. Source: the
-//! manuals of `erl` and `init`, and the start scripts of products.
+//! Emulator flags are in the catalogue. This list only has what decides how the words after a flag are parsed.
+//! Source: the manuals of `erl` and `init`, and the start scripts of products.
 
-use self::Behind::{Pairs, Parameters, Words};
-use self::Fact::{Common, EachCounts, Ends, WantsValue};
+use self::Operands::{Pairs, Parameters, Words};
+use self::Property::{Common, Exits, Repeatable, RequiresValue};
 
-/// What the words behind a flag are.
+/// The words after a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Behind {
-    /// Keys and values, which are Erlang terms: the flag is the name of an application.
+enum Operands {
+    /// Keys and values that are Erlang terms: the flag names an application.
     Parameters,
-    /// Keys and values, as they stand.
+    /// Keys and values, taken literally.
     Pairs,
     /// Anything else, or nothing.
     Words,
 }
 
-/// What else is known of a flag.
+/// A property of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fact {
-    /// It takes one value at least.
-    WantsValue,
-    /// Given several times, each one counts.
-    EachCounts,
-    /// With it `erl` prints or does something else, and ends: no node starts.
-    Ends,
-    /// It is often written.
+enum Property {
+    /// It takes at least one value.
+    RequiresValue,
+    /// Every occurrence has an effect, not only one.
+    Repeatable,
+    /// `erl` prints or does something else and exits: no node starts.
+    Exits,
+    /// It is commonly used.
     Common,
 }
 
-/// Flags that are not listed are names of applications.
-const FLAGS: &[(&str, Behind, &[Fact])] = &[
-    ("-args_file", Words, &[WantsValue, EachCounts, Common]),
-    ("-boot", Words, &[WantsValue, Common]),
-    ("-boot_var", Pairs, &[WantsValue, Common]),
+/// A flag that is not listed is the name of an application.
+const FLAGS: &[(&str, Operands, &[Property])] = &[
+    ("-args_file", Words, &[RequiresValue, Repeatable, Common]),
+    ("-boot", Words, &[RequiresValue, Common]),
+    ("-boot_var", Pairs, &[RequiresValue, Common]),
     ("-code_path_cache", Words, &[]),
     ("-compile", Words, &[]),
-    ("-config", Words, &[WantsValue, EachCounts, Common]),
-    ("-configfd", Words, &[WantsValue, Common]),
+    ("-config", Words, &[RequiresValue, Repeatable, Common]),
+    ("-configfd", Words, &[RequiresValue, Common]),
     ("-connect_all", Words, &[Common]),
     ("-couch_ini", Words, &[]),
     ("-detached", Words, &[Common]),
     ("-dir", Words, &[]),
     ("-dist_listen", Words, &[Common]),
     ("-embedded", Words, &[Common]),
-    ("-emu_args_exit", Words, &[Ends]),
+    ("-emu_args_exit", Words, &[Exits]),
     ("-emu_flavor", Words, &[]),
-    ("-emu_name_exit", Words, &[Ends]),
-    ("-emu_qouted_cmd_exit", Words, &[Ends]),
+    ("-emu_name_exit", Words, &[Exits]),
+    ("-emu_qouted_cmd_exit", Words, &[Exits]),
     ("-emu_type", Words, &[]),
-    ("-env", Pairs, &[WantsValue, Common]),
-    ("-epmd_module", Words, &[WantsValue, Common]),
+    ("-env", Pairs, &[RequiresValue, Common]),
+    ("-epmd_module", Words, &[RequiresValue, Common]),
     ("-erl", Words, &[]),
-    ("-erl_epmd_port", Words, &[WantsValue, Common]),
-    ("-eval", Words, &[WantsValue, EachCounts, Common]),
-    ("-extra", Words, &[EachCounts, Common]),
+    ("-erl_epmd_port", Words, &[RequiresValue, Common]),
+    ("-eval", Words, &[RequiresValue, Repeatable, Common]),
+    ("-extra", Words, &[Repeatable, Common]),
     ("-heart", Words, &[Common]),
     ("-hidden", Words, &[Common]),
     ("-home", Words, &[Common]),
@@ -63,85 +63,85 @@ const FLAGS: &[(&str, Behind, &[Fact])] = &[
     ("-id", Words, &[]),
     ("-init_debug", Words, &[Common]),
     ("-instr", Words, &[]),
-    ("-kernel", Parameters, &[WantsValue, Common]),
+    ("-kernel", Parameters, &[RequiresValue, Common]),
     ("-loader", Words, &[Common]),
-    ("-make", Words, &[Ends]),
-    ("-man", Words, &[Ends]),
+    ("-make", Words, &[Exits]),
+    ("-man", Words, &[Exits]),
     ("-mnesia", Parameters, &[Common]),
-    ("-mode", Words, &[WantsValue, Common]),
-    ("-name", Words, &[WantsValue, Common]),
+    ("-mode", Words, &[RequiresValue, Common]),
+    ("-name", Words, &[RequiresValue, Common]),
     ("-noinput", Words, &[Common]),
     ("-noshell", Words, &[Common]),
     ("-nouser", Words, &[]),
     ("-oldshell", Words, &[]),
-    ("-pa", Words, &[WantsValue, EachCounts, Common]),
-    ("-path", Words, &[WantsValue, EachCounts, Common]),
+    ("-pa", Words, &[RequiresValue, Repeatable, Common]),
+    ("-path", Words, &[RequiresValue, Repeatable, Common]),
     ("-pidfile", Words, &[]),
     ("-progname", Words, &[]),
-    ("-proto_dist", Words, &[WantsValue, Common]),
-    ("-pz", Words, &[WantsValue, EachCounts, Common]),
+    ("-proto_dist", Words, &[RequiresValue, Common]),
+    ("-pz", Words, &[RequiresValue, Repeatable, Common]),
     ("-release_root", Words, &[]),
-    ("-remsh", Words, &[WantsValue, Common]),
-    ("-root", Words, &[WantsValue, Common]),
+    ("-remsh", Words, &[RequiresValue, Common]),
+    ("-root", Words, &[RequiresValue, Common]),
     ("-rsh", Words, &[]),
-    ("-run", Words, &[WantsValue, EachCounts, Common]),
-    ("-s", Words, &[WantsValue, EachCounts, Common]),
+    ("-run", Words, &[RequiresValue, Repeatable, Common]),
+    ("-s", Words, &[RequiresValue, Repeatable, Common]),
     ("-sasl", Parameters, &[Common]),
-    ("-setcookie", Words, &[WantsValue, Common]),
+    ("-setcookie", Words, &[RequiresValue, Common]),
     ("-shutdown_time", Words, &[Common]),
     ("-smp", Words, &[]),
-    ("-sname", Words, &[WantsValue, Common]),
+    ("-sname", Words, &[RequiresValue, Common]),
     ("-ssl", Parameters, &[Common]),
     ("-ssl_dist_opt", Pairs, &[Common]),
     ("-ssl_dist_optfile", Words, &[Common]),
-    ("-start_epmd", Words, &[WantsValue, Common]),
+    ("-start_epmd", Words, &[RequiresValue, Common]),
     ("-stdlib", Parameters, &[Common]),
     ("-suite", Words, &[]),
     ("-test", Words, &[]),
-    ("-user", Words, &[WantsValue, Common]),
+    ("-user", Words, &[RequiresValue, Common]),
     ("-user_drv", Words, &[]),
-    ("-version", Words, &[Ends]),
+    ("-version", Words, &[Exits]),
     ("-vm_args", Words, &[]),
 ];
 
-/// Whether this is a flag of `init` or of the launcher, or of an application that many have, by its name with the minus: `-eval`.
+/// Whether this is a flag of `init`, of the launcher or of a common application, by its name with the minus: `-eval`.
 pub fn is_init_flag(flag: &str) -> bool {
     FLAGS.iter().any(|(known, ..)| *known == flag)
 }
 
-/// Whether the words behind this flag may be keys and values.
+/// Whether the words after this flag may be keys and values.
 pub(crate) fn may_have_pairs(flag: &str) -> bool {
-    behind(flag) != Words
+    operands(flag) != Words
 }
 
-/// Whether this flag may be the name of an application.
+/// Whether this flag may name an application.
 pub(crate) fn may_be_application(flag: &str) -> bool {
-    behind(flag) == Parameters
+    operands(flag) == Parameters
 }
 
-/// Whether this flag takes one value at least, so that a template behind it is no further flag.
-pub(crate) fn wants_value(flag: &str) -> bool {
-    is(flag, WantsValue)
+/// Whether this flag takes at least one value, so that a template after it is not another flag.
+pub(crate) fn requires_value(flag: &str) -> bool {
+    has(flag, RequiresValue)
 }
 
-/// Whether each of several such flags counts, and not the last one only.
-pub(crate) fn each_counts(flag: &str) -> bool {
-    is(flag, EachCounts)
+/// Whether every occurrence of this flag has an effect, not only the last one.
+pub(crate) fn is_repeatable(flag: &str) -> bool {
+    has(flag, Repeatable)
 }
 
-/// Whether `erl` ends with this flag, and no node starts.
-pub(crate) fn ends(flag: &str) -> bool {
-    is(flag, Ends)
+/// Whether `erl` exits with this flag and no node starts.
+pub(crate) fn exits(flag: &str) -> bool {
+    has(flag, Exits)
 }
 
-/// Whether this flag is often written, so that it is meant by the same word with a plus.
+/// Whether this flag is commonly used, so that the same word with a plus is probably a typo for it.
 pub(crate) fn is_common(flag: &str) -> bool {
-    is(flag, Common)
+    has(flag, Common)
 }
 
-/// The flags that are often written.
-pub(crate) fn common() -> impl Iterator<Item = &'static str> {
-    FLAGS.iter().filter(|(.., facts)| facts.contains(&Common)).map(|(flag, ..)| *flag)
+/// The flags that are commonly used.
+pub(crate) fn common_flags() -> impl Iterator<Item = &'static str> {
+    FLAGS.iter().filter(|(.., properties)| properties.contains(&Common)).map(|(flag, ..)| *flag)
 }
 
 /// Whether this flag is listed.
@@ -149,12 +149,12 @@ pub(crate) fn is_known(flag: &str) -> bool {
     FLAGS.iter().any(|(known, ..)| *known == flag)
 }
 
-fn behind(flag: &str) -> Behind {
-    FLAGS.iter().find(|(known, ..)| *known == flag).map_or(Parameters, |(_, behind, _)| *behind)
+fn operands(flag: &str) -> Operands {
+    FLAGS.iter().find(|(known, ..)| *known == flag).map_or(Parameters, |(_, operands, _)| *operands)
 }
 
-fn is(flag: &str, fact: Fact) -> bool {
-    FLAGS.iter().any(|(known, _, facts)| *known == flag && facts.contains(&fact))
+fn has(flag: &str, property: Property) -> bool {
+    FLAGS.iter().any(|(known, _, properties)| *known == flag && properties.contains(&property))
 }
 
 #[cfg(test)]
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_stands_once_with_a_minus_and_in_order() {
+    fn flags_are_unique_sorted_and_start_with_a_minus() {
         assert!(FLAGS.is_sorted_by(|(one, ..), (other, ..)| one < other));
         assert!(FLAGS.iter().all(|(flag, ..)| flag.starts_with('-')));
     }

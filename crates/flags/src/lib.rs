@@ -1,17 +1,16 @@
-//! What is known of the Erlang VM, per OTP release, as data.
+//! What is known about the Erlang VM, per OTP release, as data.
 //!
-//! An [`Entry`] describes one thing that can be set: an emulator flag, an environment variable, an option of
-//! a process, a table or a socket, what the host grants, or a change of the program that a rule may name. It
-//! says what values the setting takes in which release ([`Entry::check`]), and [`changes`] tells what an
-//! upgrade changes. Beside the settings stand the classes of locks, the microstates and the allocators, by
-//! which lock counting, msacc and `erlang:system_info({allocator, A})` name what they measure.
+//! An [`Entry`] describes one setting: an emulator flag, an environment variable, an option of a process, a
+//! table or a socket, a host setting, or a code change that a rule may recommend. It says which values the
+//! setting takes in which release ([`Entry::check`]); [`changes`] lists what an upgrade changes. The catalogues
+//! of lock classes, microstates and allocators explain the names that lock counting, msacc and
+//! `erlang:system_info({allocator, A})` report.
 //!
-//! The data stands in `data/*.toml` and is embedded. Flags and variables are checked by starts on OTP 23, 25,
-//! 27 and 29 (`make check-flags`); for other releases the data says what release notes and source tell.
+//! The data is in `data/*.toml` and is embedded. `make check-flags` verifies flags and variables by starting
+//! VMs of OTP 23, 25, 27 and 29; for other releases the data follows release notes and source code.
 //!
-//! Besides, this crate reads the flags that an emulator was started with ([`parse_emu_args`]) and tells for
-//! each where it came from ([`parse_with_environment`]), since the last of several wins and some come
-//! from variables that nobody looks at.
+//! This crate also parses the flags that an emulator was started with ([`parse_emu_args`]) and finds the origin
+//! of each ([`parse_with_environment`]): the last of several wins, and it may come from an environment variable.
 
 mod allocators;
 pub mod args;

@@ -1,23 +1,22 @@
 //! Finds what is wrong with flags before a VM is started with them.
 //!
-//! [`lint`] takes the words that the [readers](crate::source) found, of all files of one node together, and says for each
-//! release asked for what a VM would make of them: refuse them, crash, do nothing, or do something else than what is
-//! written. What it knows of flags comes from the catalogue ([`Entry::judge`](crate::Entry::judge) and its data); a rule only says when to ask and how
-//! to tell it.
+//! [`lint`] takes the words of all files of one node, as the [readers](crate::source) return them, and judges for each requested release
+//! what a VM makes of them: reject them, crash, ignore them, or do something other than what is written. The knowledge of flags comes from
+//! the catalogue ([`Entry::judge`](crate::Entry::judge) and its data); a rule decides what to check and how to report it.
 //!
-//! What is not known is not judged: a word with a template or a variable in it is never held against its text, and a word that stands in a
-//! condition makes nothing overridden or missing.
+//! Unknown values are not judged: of a word with a template or a variable only the flag counts, and a conditional word makes nothing
+//! overridden or missing.
 
 mod case;
 mod comment;
+mod deployment;
 mod fixes;
 mod hazards;
-mod maker;
 mod node;
 mod outcome;
+mod release_tool;
 mod rules;
 mod secret;
-mod surroundings;
 mod term;
 mod words;
 
@@ -28,10 +27,10 @@ pub use self::secret::{holds_secret, secrets};
 use crate::Machine;
 use crate::source::{Edit, Fragment};
 
-/// The releases that are linted for when nothing else is asked for: all that are supported.
+/// The releases that are checked by default: all supported ones.
 pub const RELEASES: std::ops::RangeInclusive<u32> = 23..=29;
 
-/// The code of a rule: `BF001`. One that was released is never given to another rule.
+/// The code of a rule: `BF001`. A released code is never reused for another rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Code(&'static str);
 
@@ -41,7 +40,7 @@ impl Code {
         self.0
     }
 
-    /// Its page, from the root of the repository: `docs/lint/BF001.md`.
+    /// The page of the rule, relative to the repository: `docs/lint/BF001.md`.
     pub fn page(self) -> String {
         format!("docs/lint/{}.md", self.0)
     }
@@ -53,68 +52,68 @@ impl fmt::Display for Code {
     }
 }
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Worth knowing.
     Note,
-    /// The VM starts, but a flag does nothing, something else, or is a trap.
+    /// The VM starts, but a flag does nothing or something else, or is a trap.
     Warning,
-    /// The VM does not start, crashes or hangs, in at least one of the releases asked for.
+    /// The VM does not start, crashes or hangs, in at least one of the requested releases.
     Error,
 }
 
-/// A change of the file that takes the finding away.
+/// A change of the file that resolves the finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fix {
-    /// What it does, as an order: "Remove `+K true`".
+    /// The change as an imperative: "Remove `+K true`".
     pub what: String,
-    /// It does not change what a VM that boots does today, or only makes happen what was plainly meant.
+    /// It does not change what a VM that boots does today, or only makes the obvious intention effective.
     pub safe: bool,
-    /// To make with [`apply`](crate::source::apply), on the file of the finding.
+    /// Edits of the finding's file, for [`apply`](crate::source::apply).
     pub edits: Vec<Edit>,
 }
 
-/// Something that is wrong, or worth knowing.
+/// A problem, or something worth knowing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The rule.
     pub code: Code,
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
     /// Index of the file among those given to [`lint`].
     pub file: usize,
-    /// The bytes of the file that it is about.
+    /// The bytes of the file that the finding is about.
     pub span: Range<usize>,
-    /// The flag or the variable that it is about, as it stands there, or the one that is missing.
+    /// The flag or variable that the finding is about, as written in the file, or the one that is missing.
     pub flag: String,
-    /// Of the releases asked for, those in which it holds; in rising order, never empty.
+    /// The requested releases that it applies to; ascending, never empty.
     pub releases: Vec<u32>,
-    /// What is wrong, in one sentence.
+    /// The problem, in one sentence.
     pub message: String,
-    /// Why, and how that is known.
+    /// The reason, with its source.
     pub reason: String,
-    /// What to write instead.
+    /// What to do.
     pub remedy: String,
-    /// Edits that do it.
+    /// Edits that do so.
     pub fix: Option<Fix>,
-    /// Other places that play a part: file, bytes, and what they are.
+    /// Related places: file, bytes, and a description.
     pub related: Vec<(usize, Range<usize>, String)>,
 }
 
-/// A file, as [`source::read`](crate::source::read) read it.
+/// A file, parsed by [`source::read`](crate::source::read).
 #[derive(Debug, Clone, Copy)]
 pub struct File<'a> {
-    /// Its words.
+    /// The parsed fragments.
     pub fragments: &'a [Fragment],
 }
 
-/// What the flags are to work with.
+/// The environment that the flags are checked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// OTP releases, in rising order.
+    /// OTP releases, ascending.
     pub releases: Vec<u32>,
-    /// The machine that the node runs on, if it is known.
+    /// The host of the node, if known.
     pub machine: Option<Machine>,
 }
 
@@ -124,28 +123,27 @@ impl Default for Target {
     }
 }
 
-/// What a rule looks for.
+/// A rule of the linter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
     /// Its code.
     pub code: Code,
-    /// Its name in a few words with dashes: `unknown-flag`.
+    /// Its name in words joined by dashes: `unknown-flag`.
     pub name: &'static str,
-    /// What it finds, in one sentence.
+    /// What it finds, as a noun phrase.
     pub finds: &'static str,
-    /// The level that most of its findings have.
+    /// The level of most of its findings.
     pub level: Level,
 }
 
 impl Rule {
-    /// Its page, from the root of the repository.
+    /// The page of the rule, relative to the repository.
     pub fn page(&self) -> String {
         self.code.page()
     }
 }
 
-/// What is found in the files of one node, sorted by file, place and code. The order of the files does not matter for what is
-/// found.
+/// The findings in the files of one node, sorted by file, place and code. The order of the files does not affect the findings.
 pub fn lint(files: &[File<'_>], target: &Target) -> Vec<Finding> {
     rules::run(files, target)
 }

@@ -1,8 +1,8 @@
 //! The classes of locks of the emulator, by the names that lock counting (lcnt) prints.
 //!
-//! Lock counting tells which lock is contended; what it guards, who usually fights for it and what helps stands
-//! here. Names, kinds and releases are from the emulator's source; causes and remedies are what experience says of
-//! them. The data is `data/locks.toml`.
+//! Lock counting reports which lock is contended. This catalogue says what the lock protects, what usually
+//! causes contention, and what helps. Names, kinds and releases come from the emulator's source; causes and
+//! remedies come from experience. The data is `data/locks.toml`.
 
 use std::sync::OnceLock;
 
@@ -12,65 +12,65 @@ use crate::catalog::broken;
 
 const DATA: &str = include_str!("../data/locks.toml");
 
-/// A class of locks: all that have one name.
+/// A class of locks: all locks of one name.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockClass {
-    /// As lock counting prints it: `db_tab`. Locks of a library's own carry the name that its author gave them.
+    /// The name that lock counting prints: `db_tab`. Locks created by a library have names of its author.
     pub name: String,
-    /// What kind of lock it is, and since when; the first holds from the beginning.
+    /// The kind of lock, and since when; the first applies from the beginning.
     pub kind: Vec<KindFrom>,
-    /// The category under which lock counting can be switched on for it: `db`, `process`, `scheduler` …
+    /// The category with which lock counting is enabled for it: `db`, `process`, `scheduler` …
     pub category: String,
-    /// How many there are.
+    /// How many locks the class has.
     pub instances: String,
-    /// Releases whose source has it, of those that were looked at: [`LOOKED_AT`].
+    /// The releases that have it, of those in [`LOOKED_AT`].
     pub seen_in: Vec<u32>,
-    /// Only builds or platforms of this kind have it; absent: all.
+    /// The builds or platforms that have it; absent: all.
     pub only_in: Option<String>,
-    /// What it guards.
+    /// What it protects.
     pub protects: String,
-    /// What usually makes threads wait for it.
+    /// What usually causes contention.
     pub contended_by: String,
     /// What helps.
     pub remedy: String,
-    /// Settings that may help, by the ids of their entries.
+    /// Settings that may help, as ids of their entries.
     #[serde(default)]
     pub settings: Vec<String>,
-    /// Where it is made: a file below `erts/emulator`.
+    /// Where it is created: a file below `erts/emulator`.
     pub source: String,
 }
 
-/// Releases whose source was searched for locks.
+/// The releases whose source was searched for locks.
 pub const LOOKED_AT: [u32; 4] = [23, 25, 27, 29];
 
 /// The kind of a lock, from one release on.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KindFrom {
-    /// The first release that was seen so; absent: all before.
+    /// The first inspected release with this kind; absent: from the beginning.
     pub from: Option<u32>,
     /// The kind.
     pub is: LockKind,
 }
 
-/// What kind of lock it is.
+/// The kind of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LockKind {
-    /// One holder at a time; who waits sleeps after a while.
+    /// One holder at a time; waiters spin for a while, then sleep.
     Mutex,
-    /// One writer, or any number of readers.
+    /// One writer or any number of readers.
     RwMutex,
-    /// One holder at a time; who waits spins.
+    /// One holder at a time; waiters spin.
     Spinlock,
-    /// One of the locks of a process, which all lie in one word.
+    /// One of the locks of a process, which share one word.
     ProcessLock,
 }
 
 impl LockClass {
-    /// Whether this release has it. A release that was not looked at is like those before and after it, where those
-    /// agree; else `None`.
+    /// Whether this release has it. For a release that was not inspected: the answer of the inspected ones before and
+    /// after it if they agree, else `None`.
     pub fn exists_in(&self, release: u32) -> Option<bool> {
         let before = LOOKED_AT.iter().rfind(|looked_at| **looked_at <= release)?;
         let after = LOOKED_AT.iter().find(|looked_at| **looked_at >= release)?;
@@ -78,21 +78,21 @@ impl LockClass {
         (before == after).then_some(before)
     }
 
-    /// What kind of lock it is in this release.
+    /// The kind of lock in this release.
     pub fn kind_in(&self, release: u32) -> Option<LockKind> {
         let step = self.kind.iter().rfind(|step| step.from.is_none_or(|from| release >= from));
         step.map(|step| step.is)
     }
 }
 
-/// Every class of locks.
+/// Every lock class.
 pub fn lock_classes() -> &'static [LockClass] {
     static CLASSES: OnceLock<Vec<LockClass>> = OnceLock::new();
     CLASSES.get_or_init(|| toml::from_str::<File>(DATA).unwrap_or_else(|error| broken("locks", &error)).lock)
 }
 
-/// The class of a lock, by the name that lock counting prints; a number in brackets behind it, as sockets have it
-/// (`esock.r[17]`), does not matter. `None` for locks of libraries.
+/// The class of a lock by the name that lock counting prints. Ignores a number in brackets, as sockets have it
+/// (`esock.r[17]`). `None` for locks of libraries.
 pub fn lock_class(name: &str) -> Option<&'static LockClass> {
     let name = name.split_once('[').map_or(name, |(name, _)| name);
     lock_classes().iter().find(|class| class.name == name)
@@ -112,16 +112,19 @@ mod tests {
     use crate::entry;
 
     #[test]
-    fn no_class_stands_twice_and_none_has_holes() {
+    fn classes_are_unique_and_complete() {
         let mut seen = BTreeSet::new();
         for class in lock_classes() {
             let name = &class.name;
-            assert!(seen.insert(name.as_str()), "{name} stands twice");
+            assert!(seen.insert(name.as_str()), "duplicate class {name}");
             for text in [&class.protects, &class.contended_by, &class.remedy] {
                 assert!(text.ends_with('.') && text.trim() == text, "{name}: {text:?}");
             }
             assert!(!class.instances.is_empty() && !class.source.is_empty(), "{name}");
-            assert!(class.kind.first().is_some_and(|first| first.from.is_none()), "{name}: its kind");
+            assert!(
+                class.kind.first().is_some_and(|first| first.from.is_none()),
+                "{name}: the first kind must not have `from`"
+            );
             assert!(
                 class.kind.windows(2).all(|pair| pair[0].from < pair[1].from),
                 "{name}: kinds out of order"
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn categories_are_those_that_lock_counting_knows() {
+    fn categories_are_those_of_lock_counting() {
         // The categories of erl_lock_flags.h.
         let known = ["allocator", "process", "io", "db", "debug", "scheduler", "generic", "distribution"];
         for class in lock_classes() {
@@ -165,7 +168,7 @@ mod tests {
         check("proc_sig_queue_buffer", 25, Some(true));
         check("code_write_permission", 27, Some(false));
         check("export_staging_lock", 29, Some(true));
-        // Nothing older or newer was looked at.
+        // No older or newer release was inspected.
         check("db_tab", 22, None);
         check("db_tab", 30, None);
         assert_eq!(lock_class("meta_name_tab").and_then(|class| class.kind_in(27)), Some(LockKind::RwMutex));

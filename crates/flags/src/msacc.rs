@@ -1,7 +1,7 @@
-//! What the threads of a VM do, by the names that microstate accounting (msacc) gives them.
+//! Thread types and states, by the names of microstate accounting (msacc).
 //!
-//! `erlang:statistics(microstate_accounting)` tells for each thread its type and how long it was in each state.
-//! What a type and a state are, and what a high share suggests, stands here. The data is `data/msacc.toml`.
+//! `erlang:statistics(microstate_accounting)` reports for each thread its type and the time spent in each state.
+//! This catalogue says what a type and a state are, and what a high share suggests. The data is `data/msacc.toml`.
 
 use std::sync::OnceLock;
 
@@ -16,39 +16,39 @@ const DATA: &str = include_str!("../data/msacc.toml");
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadType {
-    /// As msacc names it: `dirty_cpu_scheduler`.
+    /// The name in msacc: `dirty_cpu_scheduler`.
     pub name: String,
-    /// The first version that has it; absent: older than 21.0.
+    /// The first version with it; absent: older than 21.0.
     pub since: Option<OtpVersion>,
     /// What it is.
     pub is: String,
-    /// What it suggests when threads of this type are busy.
+    /// What it suggests if threads of this type are busy.
     pub high: String,
-    /// What to look at or to change then.
+    /// What to check or change in that case.
     pub next: String,
-    /// Settings that may help, by the ids of their entries.
+    /// Settings that may help, as ids of their entries.
     #[serde(default)]
     pub settings: Vec<String>,
 }
 
-/// What a thread is doing.
+/// A state of a thread.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Microstate {
-    /// As msacc names it: `check_io`.
+    /// The name in msacc: `check_io`.
     pub name: String,
-    /// Only emulators configured `--with-microstate-accounting=extra` tell it apart.
+    /// Only emulators configured `--with-microstate-accounting=extra` report it separately.
     #[serde(default)]
     pub extra: bool,
     /// What it is.
     pub is: String,
-    /// Where its time is counted in other builds, for a person; only for extra states.
+    /// The state that other builds count its time in, for output; only for extra states.
     pub otherwise_in: Option<String>,
-    /// What a high share of it suggests.
+    /// What a high share suggests.
     pub high: String,
-    /// What to look at or to change then.
+    /// What to check or change in that case.
     pub next: String,
-    /// Settings that may help, by the ids of their entries.
+    /// Settings that may help, as ids of their entries.
     #[serde(default)]
     pub settings: Vec<String>,
 }
@@ -65,7 +65,7 @@ fn file() -> &'static File {
     FILE.get_or_init(|| toml::from_str(DATA).unwrap_or_else(|error| broken("msacc", &error)))
 }
 
-/// Every type of thread. Later releases may have more.
+/// Every thread type. Later releases may have more.
 pub fn thread_types() -> &'static [ThreadType] {
     &file().thread
 }
@@ -75,7 +75,7 @@ pub fn microstates() -> &'static [Microstate] {
     &file().state
 }
 
-/// The state of a name.
+/// The state with this name.
 pub fn microstate(name: &str) -> Option<&'static Microstate> {
     microstates().iter().find(|state| state.name == name)
 }
@@ -88,12 +88,12 @@ mod tests {
     use crate::entry;
 
     #[test]
-    fn nothing_stands_twice_and_nothing_is_missing() {
+    fn types_and_states_are_unique_and_complete() {
         let types = thread_types().iter().map(|t| (&t.name, [&t.is, &t.high, &t.next], &t.settings));
         let states = microstates().iter().map(|s| (&s.name, [&s.is, &s.high, &s.next], &s.settings));
         let mut names = BTreeSet::new();
         for (name, texts, settings) in types.chain(states) {
-            // A thread and a state may share a name: aux.
+            // A thread type and a state may share a name: aux.
             names.insert(name.as_str());
             for text in texts {
                 assert!(text.ends_with('.') && text.trim() == text, "{name}: {text:?}");

@@ -1,24 +1,23 @@
-//! Lossless readers for every kind of file in which emulator flags stand.
+//! Lossless readers for all kinds of files that contain emulator flags.
 //!
-//! [`read`] goes from the text of a file to the words that the VM gets, each with its bytes in the file. A reader sees what the
-//! programs see: for args files and `ERL_FLAGS` that is the launcher `erlexec`, around them the shell, Docker, Compose,
-//! Kubernetes or systemd. What a template or a variable will take the place of is kept as it is and marked.
-//! [`Fragment::change`] goes back: from changes of words to the edits of the file that make them and nothing else, and
-//! [`apply`] makes those.
+//! [`read`] turns the text of a file into the words that the VM gets, each with its bytes in the file. A reader parses like
+//! the programs involved: `erlexec` for args files and `ERL_FLAGS`, and around them the shell, Docker, Compose, Kubernetes
+//! or systemd. Templates and variables are kept unexpanded and marked.
+//! [`Fragment::change`] is the inverse: it turns changes of words into minimal edits of the file, which [`apply`] applies.
 //!
-//! | format | what is read | not read |
+//! | format | read | not read |
 //! |---|---|---|
 //! | args files (`vm.args`) | all words; templates are kept | the files that `-args_file` names |
 //! | `.env` files | variables as Docker Compose reads them | other dialects (`docker run --env-file` takes quotes as they are) |
-//! | Dockerfiles | `ENV`, both forms, over several lines; `CMD` with `ENTRYPOINT`; `RUN` that only exports | `ARG`, other commands in `RUN` and `HEALTHCHECK` |
+//! | Dockerfiles | `ENV`, both forms, with continued lines; `CMD` with `ENTRYPOINT`; `RUN` with exports only | `ARG`, other commands in `RUN` and `HEALTHCHECK` |
 //! | YAML | Compose's and Kubernetes' variables and commands; files in a ConfigMap | aliases, values from secrets, probes |
 //! | systemd units | `Environment=`; `ExecStart=`; the names in `EnvironmentFile=` | `ExecStartPre=` and its like |
 //! | shell scripts, `rabbitmq-env.conf`, `ejabberdctl.cfg` | assignments; commands | `${NAME:=value}`; commands in variables and substitutions |
 //!
-//! Of commands those are taken that start a VM with `erl`, `elixir` or `iex`, unless that VM is only a helper: the module
-//! `command` says which.
+//! Commands are read if they start a VM with `erl`, `elixir` or `iex`, unless that VM is only a helper; see the module
+//! `command`.
 //!
-//! A reader has no limit of time that grows faster than the file, and none of depth: files above [`MAX_BYTES`] are refused.
+//! Readers take linear time and bounded recursion; files above [`MAX_BYTES`] are rejected.
 
 mod command;
 mod detect;
@@ -46,7 +45,7 @@ use self::layer::Layer;
 use self::variables::{Scope, Variable};
 
 pub(crate) use self::docker::stages;
-pub(crate) use self::edit::{Changes, Way, reads_as};
+pub(crate) use self::edit::{Changes, WriteMode, reads_as};
 pub(crate) use self::lines::line_begin;
 
 pub use self::detect::detect;
@@ -56,7 +55,7 @@ pub use self::lines::Lines;
 pub use self::place::{CommandWords, Effect, Order, Place, Role};
 pub use self::template::Template;
 
-/// The longest file that is read, in bytes. The longest args file found in public repositories has some 20 kB; a YAML file
+/// The largest file that is read, in bytes. The largest args file found in public repositories has about 20 kB; a YAML file
 /// of a large release may have a few MB.
 pub const MAX_BYTES: usize = 32 << 20;
 
@@ -65,17 +64,17 @@ pub const MAX_BYTES: usize = 32 << 20;
 pub enum Format {
     /// An args file as `erl` reads it: `vm.args`.
     VmArgs,
-    /// An args file that is made from a template.
+    /// A template of an args file.
     VmArgsTemplate(Template),
-    /// A `.env` file, as Docker Compose reads it.
+    /// A `.env` file in the dialect of Docker Compose.
     EnvFile,
     /// A Dockerfile.
     Dockerfile,
-    /// YAML in which Docker Compose fills in `$NAME`.
+    /// YAML in which Docker Compose expands `$NAME`.
     Compose,
-    /// Any other YAML: Kubernetes' manifests, Helm's charts and their values.
+    /// Any other YAML: Kubernetes manifests, Helm charts and their values.
     Kubernetes,
-    /// A unit of systemd, or a Quadlet of Podman.
+    /// A systemd unit, or a Quadlet of Podman.
     SystemdUnit,
     /// RabbitMQ's `rabbitmq-env.conf`.
     RabbitmqEnv,
@@ -88,22 +87,22 @@ pub enum Format {
 /// A word that the VM gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
-    /// As the VM gets it; a template or a variable in it stands as in the file.
+    /// The text as the VM gets it; templates and variables in it are kept as in the file.
     pub text: String,
-    /// Its bytes in the file, with its quotes.
+    /// Its bytes in the file, including quotes.
     pub span: Range<usize>,
-    /// Part of it is a template or a variable, so that its text is not known.
+    /// Part of it is a template or a variable, so its text is unknown.
     pub dynamic: bool,
-    /// It stands in a part of the file that may not be there: between `<% if … %>` and `<% end %>`, or behind `if` in a script.
+    /// It is in a conditional part of the file: between `<% if … %>` and `<% end %>`, or after `if` in a script.
     pub conditional: bool,
-    /// Where it stands in the innermost text.
+    /// Its bytes in the innermost text.
     at: Range<usize>,
 }
 
 /// Words of a file that belong together. Their spans ascend and do not overlap.
 #[derive(Debug, Clone)]
 pub struct Fragment {
-    /// What they are for.
+    /// What the words are for.
     pub place: Place,
     /// In the order of the file.
     pub words: Vec<Word>,
@@ -115,42 +114,42 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// The bytes of the file from the first to the last word; where the first would stand if there is none.
+    /// The bytes of the file from the first to the last word. Without words, the place where the first one would be.
     pub fn span(&self) -> Range<usize> {
         match (self.words.first(), self.words.last()) {
             (Some(first), Some(last)) => first.span.start..last.span.end,
-            _ => self.layer.out(0..0),
+            _ => self.layer.range_in_file(0..0),
         }
     }
 
-    /// The syntax of the file that it was read from.
+    /// The format of its file.
     pub(crate) fn format(&self) -> Format {
         self.format
     }
 
-    /// Which command of the file its words are for; `None` if for all that stands in it. Each command starts a VM of its own, if
-    /// any.
+    /// The command of the file that its words belong to; `None` if they apply to all commands. Each command starts at most one VM of
+    /// its own.
     pub(crate) fn command(&self) -> Option<usize> {
         self.command
     }
 
-    /// The whole file.
+    /// The text of the whole file.
     pub(crate) fn file_text(&self) -> &str {
         self.layer.file_text()
     }
 
-    /// What stands behind a word, up to the end of the innermost text: a comment, white space, the next words.
-    pub(crate) fn behind(&self, word: usize) -> &str {
+    /// The text after a word, up to the end of the innermost text: a comment, white space, the next words.
+    pub(crate) fn text_after(&self, word: usize) -> &str {
         let at = self.words.get(word).map_or(usize::MAX, |word| word.at.end);
         self.layer.text().get(at..).unwrap_or_default()
     }
 }
 
-/// The words of a file, in the order of the file. A file without flags gives none.
+/// Parses a file into fragments, in the order of the file. A file without flags has none.
 ///
 /// # Errors
-/// Where the file is not what the format asks for: see [`SourceError`]. Only what concerns flags is looked at; a faulty line
-/// elsewhere is none of ours.
+/// If the file violates its format: see [`SourceError`]. Only the parts relevant to flags are checked; errors elsewhere are
+/// ignored.
 pub fn read(format: Format, text: &str) -> Result<Vec<Fragment>, SourceError> {
     if text.len() > MAX_BYTES {
         return Err(SourceError::TooLarge { bytes: text.len(), limit: MAX_BYTES });
@@ -159,7 +158,7 @@ pub fn read(format: Format, text: &str) -> Result<Vec<Fragment>, SourceError> {
         return Err(SourceError::Binary { at: Position::of(text, offset) });
     }
     let found = match format {
-        Format::VmArgs => template::Found::default(),
+        Format::VmArgs => template::Tags::default(),
         Format::VmArgsTemplate(kind) => {
             template::of_args_file(text, kind).map_err(|fault| faulty_template(text, kind, &fault))?
         }
@@ -180,7 +179,7 @@ pub fn read(format: Format, text: &str) -> Result<Vec<Fragment>, SourceError> {
 /// The text of a file's bytes.
 ///
 /// # Errors
-/// [`SourceError::Binary`] or [`SourceError::NotUtf8`], with the first byte that is wrong.
+/// [`SourceError::Binary`] or [`SourceError::NotUtf8`], with the first invalid byte.
 pub fn text(bytes: &[u8]) -> Result<&str, SourceError> {
     let begin = |length: usize| std::str::from_utf8(&bytes[..length]).unwrap_or_default();
     if let Some(offset) = bytes.iter().position(|byte| *byte == 0) {
@@ -194,13 +193,13 @@ pub fn text(bytes: &[u8]) -> Result<&str, SourceError> {
     })
 }
 
-/// The line and the column of a byte of a text; for many of them ask [`Lines`].
+/// The line and column of a byte offset. For many offsets in one text use [`Lines`].
 pub fn position(text: &str, offset: usize) -> Position {
     Position::of(text, offset)
 }
 
-/// The arguments of a live emulator (`erlang:system_info(emu_args)`, or `/proc/PID/cmdline` at NULs) as a fragment. Spans are those
-/// in the arguments joined with one space. A `*` stands for what is not shown, so nobody knows what it is.
+/// The arguments of a running emulator (`erlang:system_info(emu_args)`, or `/proc/PID/cmdline` split at NULs) as a fragment. Spans refer to
+/// the arguments joined by single spaces. A `*` is a redacted argument, so its text is unknown.
 pub fn live_node(args: &[String]) -> Fragment {
     const HIDDEN: &str = "*";
     let line = args.join(" ");
@@ -238,20 +237,20 @@ fn faulty_template(text: &str, kind: Template, fault: &template::Fault) -> Sourc
             at: Position::of(text, at),
             tag: tag.to_owned(),
             expected: kind.name(),
-            advice: "name the file by its kind (.eex, .erb, .src, .j2), or remove the tag",
+            advice: "give the file the extension of its kind (.eex, .erb, .src, .j2), or remove the tag",
         },
     }
 }
 
-/// What the readers of all formats put their finds into.
+/// Collects the fragments that the readers of all formats find.
 struct Reader {
     fragments: Vec<Fragment>,
-    /// How many commands have been read, of those that start a VM or have variables of their own.
+    /// How many commands were read that start a VM or have variables of their own.
     commands: usize,
 }
 
 impl Reader {
-    /// Reads a text in a format; `name` is that of a file inside of a file.
+    /// Reads a text in a format; `name` is that of an embedded file.
     fn layer(&mut self, format: Format, layer: &Arc<Layer>, name: Option<&str>) -> Result<(), SourceError> {
         match format {
             Format::VmArgs | Format::VmArgsTemplate(_) => {
@@ -268,7 +267,7 @@ impl Reader {
         }
     }
 
-    /// Takes the value of a variable.
+    /// Adds the value of a variable.
     fn variable(
         &mut self,
         name: &str,
@@ -300,7 +299,7 @@ impl Reader {
             },
         })?;
         let words = pieces.into_iter().map(|piece| {
-            let span = layer.out(piece.range.clone());
+            let span = layer.range_in_file(piece.range.clone());
             let conditional = conditional || layer.is_conditional(&span);
             Word { text: piece.text, span, dynamic: piece.dynamic, conditional, at: piece.range }
         });
@@ -309,7 +308,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Says of the fragments from `begin` on that they are variables of the command that is read next.
+    /// Assigns the fragments from `begin` on to the next command, as its variables.
     fn give_to_next_command(&mut self, begin: usize) {
         for fragment in self.fragments.iter_mut().skip(begin) {
             fragment.command = Some(self.commands);

@@ -1,8 +1,8 @@
-//! What values a setting takes from which release on, as data, and what a VM makes of one: accepted as it is,
-//! changed without a word, refused at start, or fatal.
+//! Which values a setting takes from which release on, as data, and what a VM makes of a value: accepted
+//! unchanged, changed silently, rejected at start, or fatal.
 //!
-//! The emulator reads numbers as C does: `8k` is 8, and 5000000000 is 705032704 where it is put into an `int`.
-//! Nothing of that is reported at start, so it is told here.
+//! The emulator parses numbers like C: `8k` is 8, and 5000000000 becomes 705032704 in an `int`. It reports none
+//! of this at start.
 
 mod forms;
 mod judge;
@@ -22,100 +22,100 @@ pub use number::Reads;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Takes {
-    /// The first version that this holds for; absent: from the beginning.
+    /// The first version that this applies to; absent: from the beginning.
     pub from: Option<OtpVersion>,
-    /// The allocators that this holds for, by their letters (`u` is the flag for all of them); absent: all those
-    /// for which nothing else is said. Only for flags such as `+M<S>as`.
+    /// The allocators that this applies to, by letter (`u` is the flag for all of them); absent: every allocator
+    /// without a step of its own. Only for flags such as `+M<S>as`.
     pub letters: Option<String>,
-    /// Words that are taken as they are. The empty word is the flag without a value.
+    /// Words that are accepted unchanged. The empty word is the flag without a value.
     #[serde(default)]
     pub words: Vec<String>,
-    /// What the expression [`Entry::effective`](crate::Entry::effective) prints for a value, where that is not the
-    /// value itself. Empty: it cannot be told from the value alone.
+    /// What [`Entry::effective`](crate::Entry::effective) prints for a value, where that is not the value itself.
+    /// Empty: it cannot be derived from the value alone.
     #[serde(default)]
     pub shows: BTreeMap<String, String>,
-    /// Decimal numbers are taken, within these bounds.
+    /// Bounds of the decimal numbers that are accepted.
     pub integer: Option<Integer>,
-    /// What one of the number is: `processes`, `KiB`, `words` (8 bytes), `percent`.
+    /// The unit of the number: `processes`, `KiB`, `words` (8 bytes), `percent`.
     pub unit: Option<String>,
-    /// How the number is read.
+    /// How the number is parsed.
     #[serde(default)]
     pub reads: Reads,
-    /// What becomes of a number below the lower bound.
+    /// What happens to a number below the lower bound.
     #[serde(default)]
     pub below: Below,
-    /// What becomes of a number above the upper bound.
+    /// What happens to a number above the upper bound.
     #[serde(default)]
     pub above: Above,
-    /// How a number that is taken is changed.
+    /// How an accepted number is changed.
     pub rounds: Option<Rounds>,
-    /// Values of a form of their own.
+    /// A form other than a plain number or word.
     pub form: Option<Form>,
-    /// Words that look right, as other flags or older manuals have them, and are refused.
+    /// Words that look right, because other flags or older manuals have them, but are rejected.
     #[serde(default)]
     pub refuses: Vec<String>,
-    /// What becomes of all other values.
+    /// What happens to all other values.
     #[serde(default)]
     pub otherwise: Otherwise,
-    /// Values of which only the machine or other settings can tell whether they are taken.
+    /// Values that are accepted or not depending on the host or on other settings.
     pub depends: Option<Depends>,
 }
 
-/// Bounds of a number, both included; one that is absent does not exist.
+/// Bounds of a number, both inclusive; an absent bound is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Integer {
-    /// The lowest number that is taken.
+    /// The lowest number that is accepted.
     pub min: Option<i64>,
-    /// The highest number that is taken.
+    /// The highest number that is accepted.
     pub max: Option<i64>,
 }
 
-/// What becomes of a number below the lower bound.
+/// What happens to a number below the lower bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Below {
     /// The VM does not start.
     #[default]
     Refused,
-    /// The bound takes its place, without a word.
+    /// It is silently raised to the bound.
     Raised,
-    /// It is counted from above, modulo the upper bound plus one.
+    /// It wraps around from above, modulo the upper bound plus one.
     Wraps,
 }
 
-/// What becomes of a number above the upper bound.
+/// What happens to a number above the upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Above {
     /// The VM does not start.
     #[default]
     Refused,
-    /// The bound takes its place, without a word.
+    /// It is silently lowered to the bound.
     Capped,
-    /// It is counted from below, modulo the upper bound plus one.
+    /// It wraps around from below, modulo the upper bound plus one.
     Wraps,
 }
 
-/// What becomes of a value that is not taken.
+/// What happens to a value that is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Otherwise {
     /// The VM does not start, or the call fails.
     #[default]
     Refused,
-    /// The default takes its place, without a word.
+    /// The default is used silently.
     Ignored,
 }
 
-/// How a number that is taken is changed, without a word.
+/// How an accepted number is silently changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rounds {
     /// Up to a power of two.
     PowerOfTwo,
-    /// Up to the next size of a heap: 12, 38, then each the sum of the two before and one; above 833026 each is a
-    /// fifth more.
+    /// Up to the next heap size: 12, 38, then each is the sum of the two before plus one; above 833026 each is 20 %
+    /// larger.
     HeapSize,
     /// Up to this number.
     AtLeast(i64),
@@ -123,11 +123,11 @@ pub enum Rounds {
     AtMost(i64),
     /// Up to a multiple of this number.
     UpToMultipleOf(i64),
-    /// Another setting, or the number of schedulers, bounds it.
+    /// Bounded by another setting or by the number of schedulers.
     ByOther,
 }
 
-/// Values of which only the machine or other settings can tell whether they are taken.
+/// Values that are accepted or not depending on the host or on other settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Depends {
@@ -140,18 +140,18 @@ pub struct Depends {
     pub on: String,
 }
 
-/// Values with which a VM crashes, hangs or ends while it starts, though they look valid.
+/// Values that look valid, but with which a VM crashes, hangs or ends while it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fatal {
-    /// The first version that this holds for; absent: from the beginning.
+    /// The first version that this applies to; absent: from the beginning.
     pub from: Option<OtpVersion>,
-    /// The first version that this does not hold for any more.
+    /// The first version that this no longer applies to.
     pub until: Option<OtpVersion>,
     /// These words.
     #[serde(default)]
     pub words: Vec<String>,
-    /// Numbers within these bounds, as the VM reads them.
+    /// Numbers within these bounds, as parsed by the VM.
     pub integer: Option<Integer>,
     /// Every value.
     #[serde(default)]
@@ -161,7 +161,7 @@ pub struct Fatal {
 }
 
 impl Takes {
-    /// What is taken, for a person: `1024..134217727 processes, rounded up to a power of two | legacy`.
+    /// The accepted values for output: `1024..134217727 processes, rounded up to a power of two | legacy`.
     pub fn describe(&self) -> String {
         let mut parts = Vec::new();
         if let Some(form) = self.form {
@@ -176,7 +176,7 @@ impl Takes {
         parts.join(" | ")
     }
 
-    /// The same for a sentence: `1024 to 134217727 processes, rounded up to a power of two; or legacy`.
+    /// The same within a sentence: `1024 to 134217727 processes, rounded up to a power of two; or legacy`.
     pub(crate) fn in_words(&self) -> String {
         let mut parts: Vec<String> = self.form.iter().map(|form| form.describe().to_owned()).collect();
         parts.extend(self.integer.as_ref().map(|integer| self.describe_number(integer, " to ")));
@@ -204,26 +204,26 @@ impl Takes {
             None | Some(Rounds::ByOther) => {}
             Some(Rounds::PowerOfTwo) => text.push_str(", rounded up to a power of two"),
             Some(Rounds::HeapSize) => text.push_str(", rounded up to a heap size"),
-            Some(Rounds::AtLeast(least)) => text.push_str(&format!(", raised to {least}")),
-            Some(Rounds::AtMost(most)) => text.push_str(&format!(", lowered to {most}")),
+            Some(Rounds::AtLeast(minimum)) => text.push_str(&format!(", raised to {minimum}")),
+            Some(Rounds::AtMost(maximum)) => text.push_str(&format!(", lowered to {maximum}")),
             Some(Rounds::UpToMultipleOf(step)) => {
                 text.push_str(&format!(", rounded up to a multiple of {step}"));
             }
         }
         match self.below {
             Below::Refused => {}
-            Below::Raised => text.push_str(", less is raised to that"),
-            Below::Wraps => text.push_str(", less wraps around"),
+            Below::Raised => text.push_str(", lower values are raised to the minimum"),
+            Below::Wraps => text.push_str(", lower values wrap around"),
         }
         match self.above {
             Above::Refused => {}
-            Above::Capped => text.push_str(", more is lowered to that"),
-            Above::Wraps => text.push_str(", more wraps around"),
+            Above::Capped => text.push_str(", higher values are lowered to the maximum"),
+            Above::Wraps => text.push_str(", higher values wrap around"),
         }
         text
     }
 
-    /// Whether both take the same values and change them alike, but for numbers that are out of all bounds.
+    /// Whether both accept the same values and change them alike. Ignores how out-of-range numbers are parsed.
     pub(crate) fn same_values(&self, other: &Takes) -> bool {
         let bare = |takes: &Takes| Takes {
             from: None,
@@ -255,7 +255,7 @@ mod tests {
     use crate::entry;
 
     #[test]
-    fn what_is_taken_is_told_to_a_person() {
+    fn accepted_values_are_described_for_output() {
         let check = |id: &str, otp: u32, expect: &str| {
             let takes = entry(id).and_then(|entry| entry.takes_in(otp)).expect(id);
             assert_eq!(takes.describe(), expect, "{id} in OTP {otp}");
@@ -266,12 +266,16 @@ mod tests {
         check("+zdntgc", 25, "0..100000000 seconds | infinity");
         check("+MMmcs", 25, "0..9223372036854775807 segments, lowered to 30");
         check("+c", 25, "no value | true | false");
-        check("+S", 25, "N, N:M or :M; 0 or less counts from the number of processors");
-        check("ERL_FULLSWEEP_AFTER", 25, "0..65535 collections, less wraps around, more wraps around");
+        check("+S", 25, "N, N:M or :M; 0 or less is added to the number of processors");
+        check(
+            "ERL_FULLSWEEP_AFTER",
+            25,
+            "0..65535 collections, lower values wrap around, higher values wrap around",
+        );
     }
 
     #[test]
-    fn what_is_taken_is_told_in_a_sentence() {
+    fn accepted_values_are_described_in_a_sentence() {
         let check = |id: &str, expect: &str| {
             let takes = entry(id).and_then(|entry| entry.takes_in(25)).expect(id);
             assert_eq!(takes.in_words(), expect, "{id}");
@@ -279,6 +283,6 @@ mod tests {
         check("+P", "1024 to 134217727 processes, rounded up to a power of two; or legacy");
         check("+c", "no value, true or false");
         check("+MMmcs", "0 to 9223372036854775807 segments, lowered to 30");
-        check("+S", "N, N:M or :M; 0 or less counts from the number of processors");
+        check("+S", "N, N:M or :M; 0 or less is added to the number of processors");
     }
 }

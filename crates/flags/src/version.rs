@@ -1,19 +1,20 @@
 //! OTP versions, compared as OTP's own version scheme does.
+//! OTP versions, ordered as in OTP's version scheme.
 //!
-//! Since OTP 17 a version is a row of numbers of any length (`25.3.2.12`), of which the first is the
-//! release. Names before that (`R16B02`) are older than every number.
+//! Since OTP 17 a version is a sequence of numbers of any length (`25.3.2.12`); the first is the release. Older
+//! names (`R16B02`) sort before every number.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// An OTP version: `27`, `25.3.2.12`. A release alone stands for its first version, `27.0`.
+/// An OTP version: `27`, `25.3.2.12`. A bare release is its first version, `27.0`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct OtpVersion(Vec<u32>);
 
 impl OtpVersion {
-    /// Reads `25.2.3`, or a name of the time before OTP 17 such as `R16B02`; `None` for anything else.
+    /// Parses `25.2.3`, or a name older than OTP 17 such as `R16B02`; `None` for anything else.
     pub fn parse(text: &str) -> Option<OtpVersion> {
         if text.starts_with('R') {
             return Some(OtpVersion(Vec::new()));
@@ -22,12 +23,12 @@ impl OtpVersion {
         numbers.map(OtpVersion::normal)
     }
 
-    /// The release: 25 for `25.2.3`, 0 for those before 17.
+    /// The release: 25 for `25.2.3`, 0 for versions before 17.
     pub fn release(&self) -> u32 {
         self.0.first().copied().unwrap_or_default()
     }
 
-    /// Without zeros at the end, so that 27, 27.0 and 27.0.0 are the same.
+    /// Strips trailing zeros, so that 27, 27.0 and 27.0.0 are equal.
     fn normal(mut numbers: Vec<u32>) -> OtpVersion {
         while numbers.last() == Some(&0) {
             numbers.pop();
@@ -46,7 +47,8 @@ impl TryFrom<String> for OtpVersion {
     type Error = String;
 
     fn try_from(text: String) -> Result<OtpVersion, String> {
-        OtpVersion::parse(&text).ok_or_else(|| format!("{text:?} is no OTP version such as 25.2.3 or R16B02"))
+        OtpVersion::parse(&text)
+            .ok_or_else(|| format!("{text:?} is not an OTP version; expected 25.2.3 or R16B02, for example"))
     }
 }
 
@@ -63,7 +65,7 @@ impl fmt::Display for OtpVersion {
     }
 }
 
-/// Releases as people say them, in runs: `23 to 25` and `27`, of a rising list.
+/// Ranges of consecutive releases for output: `23 to 25` and `27`. `releases` is ascending.
 pub fn release_runs(releases: &[u32]) -> Vec<String> {
     let mut runs = Vec::new();
     for run in releases.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_shown_as_otp_writes_it() {
+    fn a_version_is_formatted_as_otp_writes_it() {
         let check = |text: &str, expect: &str| assert_eq!(version(text).to_string(), expect);
         check("25.3.2.12", "25.3.2.12");
         check("27", "27.0");
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_refused() {
+    fn malformed_versions_are_rejected() {
         for text in ["", "25.", "25.x", "-1", "25.3-rc1"] {
             assert_eq!(OtpVersion::parse(text), None, "{text:?}");
         }

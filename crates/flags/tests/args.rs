@@ -1,4 +1,4 @@
-//! Flags of the files in the corpus: told, and changed.
+//! The effective flags of the files in the corpus, and changes to them.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -9,7 +9,7 @@ use beamtune_flags::OtpVersion;
 use beamtune_flags::args::{By, Input, Wish, change, effective};
 use beamtune_flags::source::{Format, detect};
 
-/// All files of the corpus that can be read, with their paths.
+/// All readable files of the corpus, with their paths.
 fn corpus() -> Vec<(String, Input)> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/args")];
     let mut found = Vec::new();
@@ -32,11 +32,11 @@ fn corpus() -> Vec<(String, Input)> {
 }
 
 #[test]
-fn every_file_holds_what_it_was_given_and_keeps_its_lines() {
+fn a_changed_file_has_the_new_value_and_keeps_its_lines() {
     let (mut changed, mut refused) = (0, Vec::new());
-    let wish = Wish::set("+sbwt none").expect("a wish");
+    let request = Wish::set("+sbwt none").expect("a change");
     for (name, input) in corpus() {
-        let result = match change(&input, &wish, &["trial 7".to_owned()]) {
+        let result = match change(&input, &request, &["trial 7".to_owned()]) {
             Ok(result) => result,
             Err(error) => {
                 refused.push(format!("{name}: {error}"));
@@ -59,11 +59,11 @@ fn every_file_holds_what_it_was_given_and_keeps_its_lines() {
 }
 
 #[test]
-fn the_flags_of_every_file_can_be_told() {
+fn the_effective_flags_of_every_file_are_found() {
     for (name, input) in corpus() {
         for release in [23, 29] {
-            let told = effective(std::slice::from_ref(&input), &OtpVersion::from(release));
-            match told {
+            let result = effective(std::slice::from_ref(&input), &OtpVersion::from(release));
+            match result {
                 Ok(overview) => assert!(overview.emulator.len() > 60, "{name}"),
                 Err(error) => assert!(error.to_string().contains("several nodes"), "{name}: {error}"),
             }

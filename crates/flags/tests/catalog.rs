@@ -1,4 +1,4 @@
-//! The catalogue, held against itself: no holes, no contradictions. What VMs say of it is `make check-flags`.
+//! Consistency of the catalogue. `make check-flags` compares it with VMs.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -10,7 +10,7 @@ use beamtune_flags::{
     entries,
 };
 
-/// The releases that the catalogue is for, by their first versions.
+/// The releases that the catalogue covers, by their first versions.
 const RELEASES: std::ops::RangeInclusive<u32> = 21..=29;
 
 fn started(entry: &Entry) -> bool {
@@ -21,7 +21,7 @@ fn bound_to_releases(entry: &Entry) -> bool {
     !matches!(entry.kind, Kind::HostSetting | Kind::Build | Kind::CodeChange)
 }
 
-/// The allocators that a flag of this entry can be given for; `None` alone where it has no letter.
+/// The allocators that a flag of this entry can be given for; only `None` if the flag has no letter.
 fn allocators(entry: &Entry) -> Vec<Option<char>> {
     if entry.spelling().contains("<S>") {
         ['u', 'B', 'D', 'E', 'F', 'H', 'I', 'L', 'R', 'S', 'T'].map(Some).into()
@@ -40,14 +40,18 @@ fn step(entry: &Entry, otp: u32, allocator: Option<char>) -> Option<&Takes> {
 }
 
 #[test]
-fn steps_ascend_and_the_first_holds_from_the_beginning() {
+fn steps_ascend_and_the_first_applies_from_the_beginning() {
     for entry in entries() {
         let mut by_letters: BTreeMap<Option<&String>, Vec<Option<&OtpVersion>>> = BTreeMap::new();
         for step in &entry.takes {
             by_letters.entry(step.letters.as_ref()).or_default().push(step.from.as_ref());
         }
         for (letters, from) in &by_letters {
-            assert!(from.first().is_none_or(Option::is_none), "{} {letters:?}: no beginning", entry.id);
+            assert!(
+                from.first().is_none_or(Option::is_none),
+                "{} {letters:?}: the first step must not have `from`",
+                entry.id
+            );
             assert!(from.windows(2).all(|pair| pair[0] < pair[1]), "{} {letters:?}: out of order", entry.id);
         }
         assert!(
@@ -69,11 +73,11 @@ fn steps_ascend_and_the_first_holds_from_the_beginning() {
 }
 
 #[test]
-fn every_setting_says_what_it_takes_what_is_default_and_what_it_rests_on() {
+fn every_setting_has_values_a_default_and_evidence() {
     for entry in entries() {
         let id = &entry.id;
-        assert_eq!(!entry.takes.is_empty(), bound_to_releases(entry), "{id}: what it takes");
-        assert_eq!(bound_to_releases(entry), !entry.since.is_empty(), "{id}: since when");
+        assert_eq!(!entry.takes.is_empty(), bound_to_releases(entry), "{id}: takes");
+        assert_eq!(bound_to_releases(entry), !entry.since.is_empty(), "{id}: since");
         assert!(!entry.evidence.is_empty(), "{id}: evidence");
         if bound_to_releases(entry) {
             assert!(!entry.default.is_empty(), "{id}: default");
@@ -88,43 +92,47 @@ fn every_setting_says_what_it_takes_what_is_default_and_what_it_rests_on() {
         if started(entry) {
             assert!(
                 entry.evidence.iter().any(|evidence| *evidence != Evidence::Manual),
-                "{id}: a manual is no proof of a flag"
+                "{id}: a manual is not enough evidence for a flag"
             );
         }
     }
 }
 
 #[test]
-fn the_parts_of_a_step_belong_together() {
+fn the_fields_of_a_step_are_consistent() {
     for entry in entries() {
         for step in &entry.takes {
             let id = &entry.id;
             assert!(
                 step.form.is_some() || step.integer.is_some() || !step.words.is_empty(),
-                "{id}: takes nothing"
+                "{id}: no values"
             );
             if step.integer.is_none() {
                 assert!(step.rounds.is_none(), "{id}: rounds without a number");
-                assert_eq!((step.below, step.above), (Below::Refused, Above::Refused), "{id}: no bounds");
+                assert_eq!(
+                    (step.below, step.above),
+                    (Below::Refused, Above::Refused),
+                    "{id}: below/above without bounds"
+                );
             }
             for word in &step.refuses {
-                assert!(!step.words.contains(word), "{id}: {word} is taken and refused");
+                assert!(!step.words.contains(word), "{id}: {word} is both accepted and refused");
             }
             for shown in step.shows.keys() {
                 let number = step.integer.is_some() && shown.parse::<i64>().is_ok();
-                assert!(number || step.words.contains(shown), "{id}: shows {shown}, which it does not take");
+                assert!(number || step.words.contains(shown), "{id}: shows {shown}, which is not accepted");
             }
             let depends = step.depends.iter().flat_map(|depends| &depends.words);
             for word in depends {
-                assert!(step.words.contains(word), "{id}: {word} depends on something and is not taken");
+                assert!(step.words.contains(word), "{id}: {word} is in `depends` but not in `words`");
             }
-            assert!(!step.describe().is_empty(), "{id}: not described");
+            assert!(!step.describe().is_empty(), "{id}: no description");
         }
     }
 }
 
 #[test]
-fn words_are_accepted_and_refused_as_the_data_says() {
+fn words_are_judged_as_in_the_data() {
     for entry in entries() {
         for otp in RELEASES.filter(|&otp| entry.exists_in(otp)) {
             for allocator in allocators(entry) {
@@ -164,7 +172,7 @@ fn words_are_accepted_and_refused_as_the_data_says() {
 }
 
 #[test]
-fn bounds_are_judged_as_the_data_says() {
+fn bounds_are_judged_as_in_the_data() {
     for entry in entries() {
         for otp in RELEASES.filter(|&otp| entry.exists_in(otp)) {
             for allocator in allocators(entry) {
@@ -183,7 +191,7 @@ fn bounds_are_judged_as_the_data_says() {
                     let expect = step.below == Below::Refused && step.otherwise == Otherwise::Refused;
                     assert_eq!(refused, expect, "{} {below} in OTP {otp}", entry.id);
                 }
-                // What an `int` takes whole wraps around beyond, whatever is said of it.
+                // Values beyond the range of an `int` wrap around, whatever the data says.
                 if let Some(above) = integer.max.filter(|&max| max < i64::from(i32::MAX)).map(|max| max + 1) {
                     let refused = matches!(verdict(above), Verdict::Refused { .. });
                     let expect = step.above == Above::Refused && step.otherwise == Otherwise::Refused;
@@ -195,7 +203,7 @@ fn bounds_are_judged_as_the_data_says() {
 }
 
 #[test]
-fn an_example_is_accepted_wherever_the_flag_exists() {
+fn an_example_is_accepted_in_every_release_with_the_flag() {
     for entry in entries() {
         let Some(example) = &entry.example else { continue };
         for otp in RELEASES.filter(|&otp| entry.exists_in(otp)) {
@@ -242,7 +250,7 @@ fn a_default_that_is_a_value_is_accepted() {
 }
 
 #[test]
-fn what_is_fatal_is_not_what_anybody_is_told_to_use() {
+fn defaults_and_examples_are_never_fatal() {
     let mut fatal = 0;
     for entry in entries() {
         for case in &entry.fatal {
@@ -263,7 +271,7 @@ fn what_is_fatal_is_not_what_anybody_is_told_to_use() {
 }
 
 #[test]
-fn only_flags_that_take_a_value_may_want_it_in_a_word_of_its_own() {
+fn only_flags_with_a_value_may_require_it_in_a_separate_word() {
     for entry in entries().iter().filter(|entry| !entry.glued) {
         let takes_value = matches!(entry.argument, Some(Argument::Required | Argument::Optional));
         assert!(takes_value, "{}", entry.id);
@@ -271,7 +279,7 @@ fn only_flags_that_take_a_value_may_want_it_in_a_word_of_its_own() {
 }
 
 #[test]
-fn an_expression_for_the_value_in_effect_has_its_parentheses_and_its_reader() {
+fn an_expression_for_the_effective_value_has_balanced_parentheses_and_a_reader() {
     for entry in entries() {
         let Some(expression) = &entry.effective else { continue };
         for (open, close) in [('(', ')'), ('{', '}'), ('[', ']')] {
@@ -285,7 +293,7 @@ fn an_expression_for_the_value_in_effect_has_its_parentheses_and_its_reader() {
             "{}: {expression}",
             entry.id
         );
-        // What reading it may kill is never asked for.
+        // Reading these keys can crash VMs.
         for unsafe_key in ["halt_flush_timeout", "reader_groups_map", "decentralized_counter_groups_map"] {
             assert!(!expression.contains(unsafe_key), "{}: {expression}", entry.id);
         }
@@ -293,14 +301,14 @@ fn an_expression_for_the_value_in_effect_has_its_parentheses_and_its_reader() {
 }
 
 #[test]
-fn a_probe_sets_what_it_reads_and_was_run() {
+fn a_probe_reads_what_it_sets_and_has_evidence_of_a_run() {
     let mut probes = 0;
     for entry in entries() {
         let Some(probe) = &entry.probe else { continue };
         probes += 1;
         let id = &entry.id;
         let started_with = matches!(entry.kind, Kind::EmulatorFlag | Kind::InitFlag | Kind::Environment);
-        assert!(!started_with, "{id}: a running VM cannot be asked");
+        assert!(!started_with, "{id}: a running VM cannot be probed");
         let (set, default) = (probe.expression(Some("beamtune_value")), probe.expression(None));
         let without_value = entry.takes.iter().all(|step| step.words == [""]);
         assert_eq!(set.contains("beamtune_value"), !without_value, "{id}: {set}");
@@ -312,12 +320,12 @@ fn a_probe_sets_what_it_reads_and_was_run() {
                 assert_eq!(count(open), count(close), "{id}: {expression}");
             }
         }
-        assert!(entry.evidence.contains(&Evidence::Run), "{id}: it is run by make check-flags");
+        assert!(entry.evidence.contains(&Evidence::Run), "{id}: make check-flags runs it");
     }
     assert!(probes > 50, "{probes}");
 }
 
-/// The codes of the rules that have a page.
+/// The codes of the diagnosis rules that have a page.
 fn rules_with_a_page() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules");
     let pages = std::fs::read_dir(folder).expect("docs/rules");
@@ -338,25 +346,25 @@ fn is_code(word: &str) -> bool {
 }
 
 #[test]
-fn every_rule_has_settings_and_every_rule_that_a_setting_names_has_a_page() {
+fn every_rule_has_settings_and_every_code_of_a_setting_has_a_page() {
     let pages = rules_with_a_page();
     assert!(pages.len() >= 15, "{pages:?}");
     let mut named = BTreeSet::new();
     for entry in entries() {
         assert!(entry.rules.windows(2).all(|pair| pair[0] < pair[1]), "{}: rules out of order", entry.id);
         for code in &entry.rules {
-            assert!(is_code(code), "{}: {code} is no code of a rule", entry.id);
-            assert!(pages.contains(code), "{}: no page of docs/rules is about {code}", entry.id);
+            assert!(is_code(code), "{}: {code} is not the code of a rule", entry.id);
+            assert!(pages.contains(code), "{}: {code} has no page in docs/rules", entry.id);
             named.insert(code.clone());
         }
     }
-    assert_eq!(named, pages, "rules that no setting names");
+    assert_eq!(named, pages, "rules without a setting");
 }
 
 #[test]
-fn the_catalogue_holds_all_that_can_be_set() {
+fn the_catalogue_has_all_settings() {
     let count = |kind: Kind| entries().iter().filter(|entry| entry.kind == kind).count();
-    for (kind, least) in [
+    for (kind, min) in [
         (Kind::EmulatorFlag, 130),
         (Kind::Environment, 19),
         (Kind::KernelParameter, 35),
@@ -366,6 +374,6 @@ fn the_catalogue_holds_all_that_can_be_set() {
         (Kind::RuntimeSetting, 12),
         (Kind::InitFlag, 6),
     ] {
-        assert!(count(kind) >= least, "{kind:?}: {}", count(kind));
+        assert!(count(kind) >= min, "{kind:?}: {}", count(kind));
     }
 }

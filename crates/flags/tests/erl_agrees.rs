@@ -1,8 +1,8 @@
-//! The reader of args files and variables, held against the launcher of each OTP release: the same texts are given to a real
-//! `erl`, and its words compared with ours.
+//! Compares the reader of args files and variables with the launcher of each OTP release: a real `erl` gets the same texts, and its words
+//! must equal ours.
 //!
-//! What stands behind `-extra` reaches the program untouched, as `init:get_plain_arguments/0` shows it; so one VM can say how it
-//! reads hundreds of files. A few whole files are compared flag by flag.
+//! Words after `-extra` reach the program unchanged, as `init:get_plain_arguments/0` shows, so a single VM can report how it parses
+//! hundreds of files. A few whole files are compared flag by flag.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -17,7 +17,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 const RELEASES: [u32; 4] = [23, 25, 27, 29];
 
-/// Texts that people have tripped over, or may.
+/// Texts with known or likely pitfalls.
 const PICKED: &[&str] = &[
     "",
     " ",
@@ -87,7 +87,7 @@ const PICKED: &[&str] = &[
     ";|&<>()!",
 ];
 
-/// What the generated texts are made of.
+/// The parts of generated texts.
 const PIECES: &[&str] = &[
     "a",
     "+P",
@@ -137,10 +137,10 @@ fn generated(count: usize) -> Vec<String> {
     (0..count).map(|_| texts.new_tree(&mut runner).expect("no filter").current()).collect()
 }
 
-/// One release.
+/// An installed release.
 struct Erl {
     release: u32,
-    /// The folder of its chroot; `None` for the machine's own.
+    /// The directory of its chroot; `None` for the host's own installation.
     root: Option<PathBuf>,
 }
 
@@ -171,7 +171,7 @@ impl Erl {
                 command
             }
         };
-        // Arguments are read as UTF-8, and nothing of the test's own environment reaches the VM.
+        // Arguments are UTF-8, and the test's environment must not reach the VM.
         command.env("LC_ALL", "C.UTF-8");
         for name in ["ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS"] {
             command.env_remove(name);
@@ -179,7 +179,7 @@ impl Erl {
         command
     }
 
-    /// A folder that this release sees, and its name there.
+    /// A directory that this release can access, and its path there.
     fn folder(&self) -> (tempfile::TempDir, PathBuf) {
         let root = self.root.clone().unwrap_or_else(|| PathBuf::from("/"));
         let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
@@ -187,7 +187,7 @@ impl Erl {
         (folder, inside)
     }
 
-    /// Behind a text the launcher puts `--`, since 27 only if there is no `-extra` in it.
+    /// Whether the launcher adds `--` after a text; since 27 only if the text has no `-extra`.
     fn ends_with_dashes(&self) -> bool {
         self.release < 27
     }
@@ -202,17 +202,17 @@ fn on_each_release(test: impl Fn(&Erl)) {
     }
 }
 
-/// Words as the VM has them: characters by their numbers.
+/// Words as lists of code points, as the VM prints them.
 type Words = Vec<Vec<u32>>;
 
 fn numbers(words: &[String]) -> Words {
     words.iter().map(|word| word.chars().map(u32::from).collect()).collect()
 }
 
-/// Reads what `~w` prints of a list of strings.
+/// Parses the `~w` output of a list of strings.
 fn printed(text: &str) -> Words {
     let inside = text.trim().strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    let inside = inside.unwrap_or_else(|| panic!("{text:?} is no list"));
+    let inside = inside.unwrap_or_else(|| panic!("{text:?} is not a list"));
     let words = inside.split_inclusive(']').map(|word| {
         let word = word.trim_start_matches(',').trim_start_matches('[').trim_end_matches(']');
         word.split(',')
@@ -223,8 +223,8 @@ fn printed(text: &str) -> Words {
     words.collect()
 }
 
-/// Our words of a text. Where a quote is not closed, the launcher takes the end of the
-/// text for it, which we call an error: so the text is closed and read again.
+/// Our words of a text. The launcher closes an unclosed quote at the end of the text, where we report an error; so the quote is closed
+/// and the text parsed again.
 fn ours(format: Format, text: &str) -> Vec<String> {
     let file = match read(format, text) {
         Ok(_) => text.to_owned(),
@@ -236,7 +236,7 @@ fn ours(format: Format, text: &str) -> Vec<String> {
     fragment.words.iter().map(|word| word.text.clone()).collect()
 }
 
-/// Our words of a variable's value, which our reader gets in double quotes of a `.env` file.
+/// Our words of a variable's value, by way of a `.env` file with the value in double quotes.
 fn ours_of_variable(value: &str) -> Vec<String> {
     let line =
         format!("ERL_FLAGS=\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$"));
@@ -247,7 +247,7 @@ fn ours_of_variable(value: &str) -> Vec<String> {
 }
 
 #[test]
-fn args_files_have_the_words_that_each_release_sees() {
+fn args_files_are_split_as_by_each_release() {
     let mut texts: Vec<String> = PICKED.iter().map(|text| (*text).to_owned()).collect();
     texts.extend(generated(400));
     on_each_release(|erl| {
@@ -270,21 +270,21 @@ fn args_files_have_the_words_that_each_release_sees() {
         let mut rest = printed(&String::from_utf8_lossy(&output.stdout));
         for (text, words) in texts.iter().zip(&expected) {
             let theirs: Words = rest.drain(..words.len().min(rest.len())).collect();
-            assert_eq!(theirs, numbers(words), "OTP {}: {text:?} is to us {words:?}", erl.release);
+            assert_eq!(theirs, numbers(words), "OTP {}: {text:?}, ours {words:?}", erl.release);
         }
         assert!(rest.is_empty(), "OTP {}: {rest:?} is left", erl.release);
     });
 }
 
 #[test]
-fn variables_have_the_words_that_each_release_sees() {
-    // A `.env` file, through which our reader gets them, may have templates.
+fn variables_are_split_as_by_each_release() {
+    // In a `.env` file these would be templates.
     let picked = PICKED.iter().filter(|text| !text.contains("<%"));
     let mut texts: Vec<String> = picked.map(|text| (*text).to_owned()).collect();
     texts.extend(generated(260));
     on_each_release(|erl| {
         let of_release = format!("ERL_OTP{}_FLAGS", erl.release);
-        // In this order the launcher puts them together.
+        // The order in which the launcher joins them.
         let names = [of_release.as_str(), "ERL_AFLAGS", "ERL_FLAGS", "ERL_ZFLAGS"];
         for four in texts.chunks(4) {
             let mut command = erl.command();
@@ -295,7 +295,7 @@ fn variables_have_the_words_that_each_release_sees() {
                 expected.extend(erl.ends_with_dashes().then(|| "--".to_owned()));
                 command.env(name, value);
             }
-            // Prints what the emulator would get, one word a line, without starting it.
+            // Prints the arguments for the emulator, one per line, without starting it.
             let output = command.arg("-emu_args_exit").output().expect("erl runs");
             let printed = String::from_utf8(output.stdout).expect("what it got");
             let (_, theirs) = printed.split_once("\n-extra\n").unwrap_or_else(|| panic!("{printed}"));
@@ -305,7 +305,7 @@ fn variables_have_the_words_that_each_release_sees() {
     });
 }
 
-/// Whole files: every flag takes one value here, or has it glued on.
+/// Whole files. Every flag takes one value or has it attached.
 const FILES: &[&str] = &[
     "## Name\n-setcookie monster\n\n+P 65536 # processes\n+sbwt none\r\n+sbwtdcpu none\r\n+SDio2\n-kernel net_ticktime 30 inet_dist_listen_min 9100\n",
     "-env ERL_CRASH_DUMP /dev/null +A 4\n'+hms' \"400\"\n-x \"a b\" 'c \"d\"' e\\ f\n+MBas aobf +zdbbl4096\n-extra +P 5000 -y z\n",
@@ -315,11 +315,11 @@ const FILES: &[&str] = &[
 ];
 
 #[test]
-fn whole_files_become_the_flags_and_arguments_that_each_release_has() {
+fn whole_files_have_the_flags_and_arguments_of_each_release() {
     on_each_release(|erl| {
         let (folder, inside) = erl.folder();
         for (index, text) in FILES.iter().enumerate() {
-            // An unknown flag stops a VM; erlexec still shows what it read.
+            // An unknown flag stops a VM, but erlexec still prints what it parsed.
             let refused = text.contains("+pa#");
             let name = format!("{index}.args");
             std::fs::write(folder.path().join(&name), text).expect("a file");
@@ -341,57 +341,59 @@ fn whole_files_become_the_flags_and_arguments_that_each_release_has() {
             let printed_text = String::from_utf8_lossy(&output.stdout).into_owned();
             let lines: Vec<&str> = printed_text.lines().collect();
             let [emulator, arguments, plain] = lines.as_slice() else { panic!("{printed_text}") };
-            let told = told_apart(&words);
-            // The first word is the emulator's own name; what follows `--` is for init.
+            let ours = Sorted::from_words(&words);
+            // The first word is the name of the emulator; words after `--` are for init.
             let dashes = numbers(&["--".to_owned()]);
             let mut emulator = printed(emulator).split_off(1);
             emulator.truncate(emulator.iter().position(|word| *word == dashes[0]).unwrap_or(emulator.len()));
-            assert_eq!(emulator, numbers(&told.emulator), "OTP {}: {text:?}", erl.release);
+            assert_eq!(emulator, numbers(&ours.emulator), "OTP {}: {text:?}", erl.release);
             let all = nested(arguments);
-            for argument in &told.arguments {
+            for argument in &ours.arguments {
                 assert!(all.contains(&numbers(argument)), "OTP {}: {argument:?} of {text:?}", erl.release);
             }
             let mut theirs = printed(plain);
             theirs.retain(|word| *word != dashes[0]);
-            assert_eq!(theirs, numbers(&told.plain), "OTP {}: {text:?}", erl.release);
+            assert_eq!(theirs, numbers(&ours.plain), "OTP {}: {text:?}", erl.release);
         }
     });
 }
 
-/// Whose words are whose.
-struct Told {
+/// Words by recipient.
+struct Sorted {
     emulator: Vec<String>,
     arguments: Vec<Vec<String>>,
     plain: Vec<String>,
 }
 
-fn told_apart(words: &[String]) -> Told {
-    let mut told = Told { emulator: Vec::new(), arguments: Vec::new(), plain: Vec::new() };
-    let mut words = words.iter().peekable();
-    while let Some(word) = words.next() {
-        if word == "-extra" {
-            told.plain.extend(words.by_ref().cloned());
-        } else if word == "-env" {
-            // The launcher's own.
-            words.nth(1);
-        } else if let Some(flag) = word.strip_prefix('+') {
-            told.emulator.push(format!("-{flag}"));
-            let glued = flag.ends_with(|c: char| c.is_ascii_digit());
-            if !glued {
-                told.emulator.extend(words.next().cloned());
+impl Sorted {
+    fn from_words(words: &[String]) -> Sorted {
+        let mut sorted = Sorted { emulator: Vec::new(), arguments: Vec::new(), plain: Vec::new() };
+        let mut words = words.iter().peekable();
+        while let Some(word) = words.next() {
+            if word == "-extra" {
+                sorted.plain.extend(words.by_ref().cloned());
+            } else if word == "-env" {
+                // Used by the launcher itself.
+                words.nth(1);
+            } else if let Some(flag) = word.strip_prefix('+') {
+                sorted.emulator.push(format!("-{flag}"));
+                let glued = flag.ends_with(|c: char| c.is_ascii_digit());
+                if !glued {
+                    sorted.emulator.extend(words.next().cloned());
+                }
+            } else if let Some(flag) = word.strip_prefix('-') {
+                let mut argument = vec![flag.to_owned()];
+                while let Some(value) = words.next_if(|next| !next.starts_with(['-', '+'])) {
+                    argument.push(value.clone());
+                }
+                sorted.arguments.push(argument);
             }
-        } else if let Some(flag) = word.strip_prefix('-') {
-            let mut argument = vec![flag.to_owned()];
-            while let Some(value) = words.next_if(|next| !next.starts_with(['-', '+'])) {
-                argument.push(value.clone());
-            }
-            told.arguments.push(argument);
         }
+        sorted
     }
-    told
 }
 
-/// Reads what `~w` prints of a list of lists of strings.
+/// Parses the `~w` output of a list of lists of strings.
 fn nested(text: &str) -> Vec<Words> {
     let mut lists = Vec::new();
     let mut depth = 0;

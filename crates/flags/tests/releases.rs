@@ -1,5 +1,4 @@
-//! What the data says of each release, held against that release: a flag that exists is accepted, and is read
-//! back as it was given; one that does not exist is refused.
+//! Compares the data with each release: a flag that exists is accepted and read back unchanged; one that does not exist is refused.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -12,10 +11,10 @@ use beamtune_flags::{
 
 const RELEASES: [u32; 4] = [23, 25, 27, 29];
 
-/// Prints the words that the emulator was given, one a line.
+/// Prints the arguments of the emulator, one per line.
 const PRINT: &str = "[io:format(\"~ts~n\", [Word]) || Word <- erlang:system_info(emu_args)], halt().";
 
-/// An `erl` of this release: the machine's own is OTP 25, the others are in chroots.
+/// An `erl` of this release: OTP 25 is the host's own, the others are in chroots.
 fn erl(release: u32) -> Option<Command> {
     if release == 25 {
         let found = Command::new("erl")
@@ -39,7 +38,7 @@ fn erl(release: u32) -> Option<Command> {
     })
 }
 
-/// The version with its patch level, as the installation tells it.
+/// The version with its patch level, as stored in the installation.
 fn version(erl: &dyn Fn() -> Command) -> OtpVersion {
     let expression = "{ok, V} = file:read_file(filename:join([code:root_dir(), \"releases\", \
         erlang:system_info(otp_release), \"OTP_VERSION\"])), io:put_chars(V), halt().";
@@ -48,7 +47,7 @@ fn version(erl: &dyn Fn() -> Command) -> OtpVersion {
     OtpVersion::parse(text.trim()).unwrap_or_else(|| panic!("{text:?}"))
 }
 
-/// Calls `test` with an `erl` of each release that is there.
+/// Calls `test` with an `erl` of each installed release.
 fn on_each_release(test: impl Fn(u32, &dyn Fn() -> Command)) {
     for release in RELEASES {
         if erl(release).is_none() {
@@ -57,7 +56,7 @@ fn on_each_release(test: impl Fn(u32, &dyn Fn() -> Command)) {
         }
         test(release, &|| {
             let mut command = erl(release).expect("an erl that was there a moment ago");
-            // Nothing of the environment of the test may reach the VM.
+            // The environment of the test must not reach the VM.
             for name in ["ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS"] {
                 command.env_remove(name);
             }
@@ -66,7 +65,7 @@ fn on_each_release(test: impl Fn(u32, &dyn Fn() -> Command)) {
     }
 }
 
-/// The words of a flag, as they are written, with the value of its example.
+/// A flag as words, with the value of its example.
 fn written(entry: &Entry) -> Option<Vec<String>> {
     let flag = entry.spelling().replace("<S>", "B");
     match (entry.argument?, &entry.example) {
@@ -77,14 +76,14 @@ fn written(entry: &Entry) -> Option<Vec<String>> {
     }
 }
 
-/// Flags for which a start proves nothing, or which do not go with all the others.
+/// Flags for which a start proves nothing, or which conflict with others.
 fn apart(entry: &Entry) -> bool {
-    // +V ends at once; a given topology must fit the machine; the launcher keeps those with a minus for itself.
+    // +V exits at once; a topology must match the host; the launcher does not pass on its own flags with a minus.
     matches!(entry.id.as_str(), "+V" | "+sct" | "+ssrct") || entry.id.starts_with('-')
 }
 
 #[test]
-fn a_release_accepts_every_flag_that_it_has_and_each_is_read_back() {
+fn a_release_accepts_every_flag_that_it_has_and_reports_it_unchanged() {
     on_each_release(|release, erl| {
         let version = version(erl);
         let flags: Vec<_> = entries()
@@ -123,7 +122,7 @@ fn a_release_refuses_every_flag_that_it_does_not_have() {
     on_each_release(|release, erl| {
         let version = version(erl);
         let absent = entries().iter().filter(|entry| {
-            // Before 26.0 this one is read as another flag, and before 24 the launcher passes this one by.
+            // Before 26.0 the first is parsed as another flag, and before 24 the launcher skips the second.
             let passes = matches!(entry.id.as_str(), "+hmaxib" | "-emu_flavor");
             entry.kind == Kind::EmulatorFlag && !entry.exists_in(version.clone()) && !passes
         });
@@ -139,7 +138,7 @@ fn a_release_refuses_every_flag_that_it_does_not_have() {
 }
 
 #[test]
-fn the_origin_of_a_flag_is_told_as_the_launcher_of_each_release_joins_them() {
+fn the_origin_of_a_flag_follows_the_launcher_of_each_release() {
     on_each_release(|release, erl| {
         let environment: Vec<(String, String)> = [
             (format!("ERL_OTP{release}_FLAGS"), "+swt low"),

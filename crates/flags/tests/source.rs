@@ -1,4 +1,4 @@
-//! What each reader makes of files in the style that projects write them.
+//! The readers on files in the style of real projects.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -7,8 +7,8 @@ use beamtune_flags::source::{
     position, read, text,
 };
 
-/// The fragments as lines `PLACE: word|word`; a word that is dynamic begins with `~`, one that may be absent with `?`. Every
-/// word's bytes in the file are looked at too.
+/// The fragments as lines `PLACE: word|word`; dynamic words start with `~`, conditional ones with `?`. Also checks the bytes of every
+/// word in the file.
 fn shown(format: Format, text: &str) -> String {
     let fragments = read(format, text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let lines: Vec<String> = fragments.iter().map(|fragment| show(fragment, text)).collect();
@@ -18,13 +18,13 @@ fn shown(format: Format, text: &str) -> String {
 fn show(fragment: &Fragment, text: &str) -> String {
     let mut end = 0;
     for word in &fragment.words {
-        assert!(word.span.start >= end, "{word:?} overlaps what is before it");
+        assert!(word.span.start >= end, "{word:?} overlaps the word before it");
         end = word.span.end;
-        let bytes = text.get(word.span.clone()).expect("spans lie on characters");
+        let bytes = text.get(word.span.clone()).expect("spans are on character boundaries");
         let plain = !word.text.contains(['"', '\'', '\\', '$', '%', '\n'])
             && !bytes.contains(['\\', '`', '\n', '%', '$']);
         let bare: String = bytes.chars().filter(|c| !matches!(c, '"' | '\'')).collect();
-        assert!(!plain || bare == word.text, "{word:?} does not stand at {bytes:?}");
+        assert!(!plain || bare == word.text, "{word:?} is not at {bytes:?}");
     }
     let place = match &fragment.place {
         Place::ArgsFile { name: None } => "file".to_owned(),
@@ -47,7 +47,7 @@ fn check(format: Format, text: &str, expect: &[&str]) {
     assert_eq!(shown(format, text), expect.join("\n"), "{text}");
 }
 
-/// The error of a file, with its place.
+/// The error of a file, including its place.
 fn error(format: Format, text: &str) -> String {
     match read(format, text) {
         Ok(_) => panic!("no error:\n{text}"),
@@ -59,7 +59,7 @@ const EEX: Format = Format::VmArgsTemplate(Template::Eex);
 const OVERLAY: Format = Format::VmArgsTemplate(Template::Overlay);
 
 #[test]
-fn args_files_are_read_as_the_launcher_reads_them() {
+fn args_files_are_parsed_as_by_the_launcher() {
     check(Format::VmArgs, "", &["file: "]);
     check(
         Format::VmArgs,
@@ -72,7 +72,7 @@ fn args_files_are_read_as_the_launcher_reads_them() {
         &["file: -couch_dist|no_tls|\"clouseau@127.0.0.1\""],
     );
     check(Format::VmArgs, "-setcookie pa#ss\n+A\\ 3", &["file: -setcookie|pa|+A 3"]);
-    // To erl these are no templates.
+    // For erl these are not templates.
     check(Format::VmArgs, "-name <%=x%> ${y} {{z}}", &["file: -name|<%=x%>|${y}|{{z}}"]);
 }
 
@@ -97,7 +97,7 @@ fn templates_are_kept_and_marked() {
 }
 
 #[test]
-fn env_files_are_read_as_compose_reads_them() {
+fn env_files_are_parsed_as_by_compose() {
     check(
         Format::EnvFile,
         "# ERL_FLAGS=no\nexport ERL_FLAGS=\"+P 5000 -x \\\"a b\\\"\"\nERL_AFLAGS='+sbwt none' # why\nERL_ZFLAGS=+A 3 -y \"c d\" # why\nPATH=/bin\nELIXIR_ERL_OPTIONS = -heart\n",
@@ -126,7 +126,7 @@ fn env_files_are_read_as_compose_reads_them() {
 }
 
 #[test]
-fn dockerfiles_are_read_in_both_forms_and_over_lines() {
+fn dockerfiles_are_parsed_in_both_forms_and_with_continued_lines() {
     check(
         Format::Dockerfile,
         "FROM debian\nENV ERL_FLAGS=\"+JPperf true\" LANG=C.UTF-8\nENV ERL_AFLAGS \"-proto_dist inet6_tcp\"\nenv ELIXIR_ERL_OPTIONS=+fnu\\ +P\\ 9\n",
@@ -177,7 +177,7 @@ fn compose_files_have_lists_and_maps() {
 }
 
 #[test]
-fn kubernetes_has_names_with_values_and_files_in_config_maps() {
+fn kubernetes_has_variables_and_files_in_config_maps() {
     check(
         Format::Kubernetes,
         "apiVersion: apps/v1\nkind: Deployment\nspec:\n  containers:\n    - env:\n        - name: ERL_FLAGS\n          value: \"-name couchdb@$(POD_NAME).db -setcookie $(SECRET) ${x}\"\n        - value: +sbwt none\n          name: ERL_ZFLAGS\n        - name: ERL_AFLAGS\n          valueFrom: {secretKeyRef: {name: a, key: b}}\n",
@@ -200,7 +200,7 @@ fn kubernetes_has_names_with_values_and_files_in_config_maps() {
 }
 
 #[test]
-fn charts_of_helm_are_read_although_they_are_no_yaml() {
+fn helm_charts_are_parsed_although_they_are_not_yaml() {
     check(
         Format::Kubernetes,
         "{{- if .Values.on }}\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ include \"app.name\" . }}\n  labels:\n    {{- include \"app.labels\" . | nindent 4 }}\ndata:\n  vm.args: |\n    {{- if .Values.big }}\n    +P {{ .Values.processes }}\n    {{- end }}\n    +sbwt none\n{{- end }}\n",
@@ -219,7 +219,7 @@ fn charts_of_helm_are_read_although_they_are_no_yaml() {
 }
 
 #[test]
-fn systemd_units_have_items_in_quotes() {
+fn systemd_units_have_quoted_items() {
     check(
         Format::SystemdUnit,
         "[Service]\nEnvironment=\"ERL_FLAGS=+P 5000 +Q 65536\" LANG=C 'ERL_ZFLAGS=+A 3'\nEnvironment=ERL_AFLAGS=\"-x \\\"a b\\\" %i 100%%\"\nEnvironmentFile=-/etc/default/app\nExecStartPre=/bin/erl +P 1\n",
@@ -238,7 +238,7 @@ fn systemd_units_have_items_in_quotes() {
 }
 
 #[test]
-fn shell_scripts_give_their_assignments() {
+fn assignments_in_shell_scripts_are_found() {
     check(
         Format::Shell,
         "#!/bin/sh\nexport ERL_FLAGS=\"$ERL_FLAGS +P 5000 -x \\\"a b\\\" '\\$y'\" # ERL_ZFLAGS=no\nERL_ZFLAGS='+A 3'\"$(cat \"a b\")\"\nERL_AFLAGS+=' '+sbwt\\ none; export ERL_AFLAGS\n",
@@ -274,7 +274,7 @@ fn shell_scripts_give_their_assignments() {
 }
 
 #[test]
-fn products_give_their_variables_a_meaning() {
+fn variables_of_products_have_their_meaning() {
     check(
         Format::RabbitmqEnv,
         "NODENAME=rabbit\nSERVER_ADDITIONAL_ERL_ARGS=\"+S 2:2 -x 'a\"\nRABBITMQ_CTL_ERL_ARGS='-proto_dist inet_tls'\nMAX_NUMBER_OF_PROCESSES=65536\nSERVER_ERL_ARGS='+P 1'\n",
@@ -307,7 +307,7 @@ fn products_give_their_variables_a_meaning() {
 }
 
 #[test]
-fn the_order_of_effect_is_the_launchers() {
+fn the_order_of_effect_is_that_of_the_launcher() {
     let order = |format: Format, text: &str| read(format, text).expect(text)[0].place.order().expect("words");
     let rising = [
         order(Format::Shell, "ERL_MAX_PORTS=1"),
@@ -323,7 +323,7 @@ fn the_order_of_effect_is_the_launchers() {
 }
 
 #[test]
-fn a_live_nodes_arguments_are_words_of_one_line() {
+fn the_arguments_of_a_running_node_are_words_of_one_line() {
     let args: Vec<String> = ["-sbwt", "none", "", "--"].map(str::to_owned).into();
     let fragment = live_node(&args);
     let line = args.join(" ");
@@ -362,15 +362,15 @@ fn an_error_names_its_place_and_what_to_do() {
     check(
         OVERLAY,
         "+S <%= x %>",
-        "1:4: `<%` belongs to another kind of template than a relx overlay; name the file",
+        "1:4: `<%` belongs to another kind of template than a relx overlay; give the file",
     );
     check(Format::Kubernetes, "a: [1\nERL_FLAGS: 2\n", "2:10: not judged: this is not YAML");
     check(Format::VmArgs, "+P 1\0", "1:5: a NUL byte");
-    check(Format::VmArgs, &" ".repeat(MAX_BYTES + 1), "33554433 bytes are more than");
+    check(Format::VmArgs, &" ".repeat(MAX_BYTES + 1), "the file has 33554433 bytes");
 }
 
 #[test]
-fn faults_that_concern_no_flags_are_none_of_ours() {
+fn errors_unrelated_to_flags_are_ignored() {
     check(Format::Kubernetes, "a: [1\nb: 2\n", &[]);
     check(Format::Shell, "echo \"it's\n", &[]);
     check(Format::Dockerfile, "ENV A=\"b\nENV ERL_FLAGS=+A\n", &["ERL_FLAGS: +A"]);
@@ -378,7 +378,7 @@ fn faults_that_concern_no_flags_are_none_of_ours() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_told_with_their_place() {
+fn invalid_bytes_are_reported_with_their_place() {
     let check = |bytes: &[u8], expect: &str| {
         let message = text(bytes).map_err(|error| error.to_string()).expect_err("no text");
         assert!(message.starts_with(expect), "{message}");
@@ -402,7 +402,7 @@ fn a_position_counts_lines_and_characters() {
     check("a", 9, 1, 2);
 }
 
-/// Makes one change of the only fragment, and gives the file.
+/// Applies one change to the only fragment; returns the new file.
 fn changed(format: Format, text: &str, change: Change) -> String {
     let fragments = read(format, text).expect(text);
     let [fragment] = fragments.as_slice() else { panic!("{fragments:?}") };
@@ -420,7 +420,7 @@ fn append(words: &[&str], comment: &[&str]) -> Change {
 }
 
 #[test]
-fn a_replaced_word_is_quoted_as_its_surroundings_need_it() {
+fn a_replaced_word_is_quoted_as_its_context_requires() {
     let check = |format: Format, text: &str, word: usize, new: &str, expect: &str| {
         assert_eq!(changed(format, text, replace(word, new)), expect, "{text}");
     };
@@ -493,7 +493,7 @@ fn a_replaced_word_is_quoted_as_its_surroundings_need_it() {
 }
 
 #[test]
-fn a_word_is_taken_away_with_its_space_or_its_line() {
+fn a_word_is_removed_with_its_space_or_its_line() {
     let check = |format: Format, text: &str, words: std::ops::Range<usize>, expect: &str| {
         assert_eq!(changed(format, text, Change::Remove { words }), expect, "{text}");
     };
@@ -517,7 +517,7 @@ fn a_word_is_taken_away_with_its_space_or_its_line() {
 }
 
 #[test]
-fn words_are_added_behind_the_others_but_before_extra() {
+fn words_are_added_after_the_others_but_before_extra() {
     let check = |format: Format, text: &str, expect: &str| {
         let change = append(&["+sbwt", "none"], &["saves CPU", "OTP 25 and later"]);
         assert_eq!(changed(format, text, change), expect, "{text}");
@@ -550,7 +550,7 @@ fn words_are_added_behind_the_others_but_before_extra() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused() {
+fn a_change_that_cannot_be_written_is_rejected() {
     let refused = |format: Format, text: &str, change: Change| {
         let fragments = read(format, text).expect(text);
         match fragments[0].change(&[change]) {
@@ -563,12 +563,12 @@ fn what_cannot_be_written_is_refused() {
     assert!(refused(Format::RabbitmqEnv, "SERVER_START_ARGS=+P", replace(0, "a b")).contains("splits"));
     assert!(refused(Format::EjabberdCtl, "ERL_PROCESSES=5", append(&["+P"], &[])).contains("one value"));
     assert!(
-        refused(Format::SystemdUnit, "EnvironmentFile=/x", replace(0, "/y")).contains("no place for flags")
+        refused(Format::SystemdUnit, "EnvironmentFile=/x", replace(0, "/y")).contains("cannot be edited")
     );
 }
 
 #[test]
-fn several_changes_are_made_at_once_and_do_not_disturb_each_other() {
+fn several_changes_are_made_at_once_and_independently() {
     let text = "services:\n  a:\n    environment:\n      ERL_FLAGS: \"+P 1 +Q 2 +A 3\"\n";
     let fragments = read(Format::Compose, text).expect(text);
     let changes = [replace(1, "100"), Change::Remove { words: 2..4 }, append(&["+S", "4:4"], &[])];

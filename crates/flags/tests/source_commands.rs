@@ -1,4 +1,4 @@
-//! What the readers make of commands that start a VM.
+//! The readers on commands that start a VM.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
@@ -6,7 +6,7 @@ use beamtune_flags::source::{
     Change, CommandWords, Format, Fragment, Order, Place, SourceError, apply, read,
 };
 
-/// The fragments as lines `NAME: word|word`, commands with where they count: `erl 50`. A word that is dynamic begins with `~`.
+/// The fragments as lines `NAME: word|word`; commands with their order: `erl 50`. Dynamic words start with `~`.
 fn shown(format: Format, text: &str) -> Vec<String> {
     let fragments = read(format, text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     fragments.iter().map(show).collect()
@@ -37,7 +37,7 @@ fn check(format: Format, text: &str, expect: &[&str]) {
 }
 
 #[test]
-fn scripts_give_the_words_of_erl_behind_whatever_starts_it() {
+fn the_arguments_of_erl_are_found_behind_wrapper_programs() {
     let check = |text: &str, expect: &str| check(Format::Shell, text, &[expect]);
     check("erl +P 5000 -sname 'a b' \"c\"\\ d", "erl 50: +P|5000|-sname|a b|c d");
     check("exec /usr/lib/erlang/bin/erl \\\n  +P 5000 \\\n  +Q 1 # +A 3\n", "erl 50: +P|5000|+Q|1");
@@ -64,7 +64,7 @@ fn scripts_give_the_words_of_erl_behind_whatever_starts_it() {
 }
 
 #[test]
-fn variables_of_a_command_are_read_beside_its_words() {
+fn variables_of_a_command_are_read_with_its_words() {
     check(
         Format::Shell,
         "ERL_FLAGS='+P 1' erl +Q 2\nexec env -i ERL_ZFLAGS=\"+A 3\" erl -x\nsh -c 'ERL_AFLAGS=+B erl -y'\n",
@@ -80,7 +80,7 @@ fn variables_of_a_command_are_read_beside_its_words() {
 }
 
 #[test]
-fn what_only_looks_like_erl_is_no_command() {
+fn commands_that_only_mention_erl_are_skipped() {
     for text in [
         "echo erl +P 1",
         "apt-get install erl -y",
@@ -115,7 +115,7 @@ fn what_only_looks_like_erl_is_no_command() {
 }
 
 #[test]
-fn a_vm_that_is_a_helper_is_left_out() {
+fn a_helper_vm_is_left_out() {
     for command in [
         "erl -version",
         "erl -noshell +V",
@@ -139,7 +139,7 @@ fn a_vm_that_is_a_helper_is_left_out() {
 }
 
 #[test]
-fn words_behind_an_args_file_count_behind_it() {
+fn words_after_an_args_file_override_it() {
     check(
         Format::Shell,
         "erl +P 1 -args_file vm.args +P 2 -extra -args_file x",
@@ -156,11 +156,11 @@ fn words_behind_an_args_file_count_behind_it() {
         order("ERL_FLAGS=x"),
     ];
     assert!(rising.windows(2).all(|pair| pair[0] < pair[1]), "{rising:?}");
-    assert_eq!(order("erl -x"), Order::ARGS_FILE, "which of the two counts is not known");
+    assert_eq!(order("erl -x"), Order::ARGS_FILE, "it is unknown which of them wins");
 }
 
 #[test]
-fn elixir_and_iex_hand_on_what_they_know() {
+fn elixir_and_iex_pass_on_the_options_that_they_know() {
     check(
         Format::Shell,
         "exec elixir --erl \"+S ${N}:2 +Q 1\" --name \"a@$(hostname)\" --cookie 'c' --hidden --erl '-x \"a b\"' -pa ebin --no-halt -S mix run --erl '+P 1'",
@@ -187,7 +187,7 @@ fn elixir_and_iex_hand_on_what_they_know() {
     ] {
         check(Format::Shell, text, &[]);
     }
-    // What goes on in the next text is no value that is known.
+    // A value that continues in the next text is unknown.
     check(
         Format::Shell,
         "elixir --erl '+A 1 +P' --erl '5 +Q' --erl +K",
@@ -198,7 +198,7 @@ fn elixir_and_iex_hand_on_what_they_know() {
 }
 
 #[test]
-fn a_dockerfile_starts_what_its_last_entry_point_and_command_say() {
+fn a_dockerfile_starts_its_last_entry_point_and_command() {
     let check = |text: &str, expect: &[&str]| check(Format::Dockerfile, text, expect);
     check(
         "FROM x\nCMD [\"erl\", \"+P\", \"5\\u0030\", \"a \\\"b\\\"\", \"$x\"]\n",
@@ -221,7 +221,7 @@ fn a_dockerfile_starts_what_its_last_entry_point_and_command_say() {
     check("FROM x\nRUN erl -x\nHEALTHCHECK CMD erl -y\n", &[]);
     check("FROM x\nSHELL [\"powershell\", \"-c\"]\nCMD erl -x\n", &[]);
     check("FROM x\nSHELL [\"/bin/bash\", \"-lc\"]\nCMD erl -x\n", &["erl 50: -x"]);
-    // No JSON, so a text for the shell.
+    // Not JSON, so a text for the shell.
     check("FROM x\nCMD ['erl', '-x']\n", &[]);
     check("FROM x\nCMD [\"erl\", \"-x\",]\n", &[]);
     check("FROM x\nCMD [\"erl\", \"-x\", 1]\n", &[]);
@@ -236,7 +236,7 @@ fn a_dockerfile_starts_what_its_last_entry_point_and_command_say() {
 }
 
 #[test]
-fn a_unit_starts_its_command_with_systemds_quotes() {
+fn a_unit_starts_its_command_with_the_quotes_of_systemd() {
     let check = |line: &str, expect: &[&str]| {
         check(Format::SystemdUnit, &format!("[Service]\n{line}\nExecStop=/bin/erl -z\n"), expect);
     };
@@ -261,7 +261,7 @@ fn a_unit_starts_its_command_with_systemds_quotes() {
 }
 
 #[test]
-fn compose_has_commands_as_lists_and_texts() {
+fn compose_has_commands_as_lists_and_strings() {
     let check = |text: &str, expect: &[&str]| {
         let file = format!("services:\n  a:\n{text}\n  b:\n    image: erl\n");
         check(Format::Compose, &file, expect);
@@ -310,13 +310,13 @@ fn kubernetes_has_a_command_with_arguments() {
         "      command: [erl]\n      args: {{ toYaml .Values.args | nindent 8 }}",
         &["erl 50: ~{{ toYaml .Values.args | nindent 8 }}"],
     );
-    // A script of a pipeline.
+    // The script of a pipeline.
     check("      command: |\n        erl -x\n        rebar3 ct", &[]);
     check("      entrypoint: [erl, -x]", &[]);
 }
 
 #[test]
-fn a_fault_in_a_script_that_sets_no_variable_takes_nothing_else_with_it() {
+fn an_error_in_a_script_without_variables_does_not_hide_its_commands() {
     check(Format::Shell, "erl -x\necho \"it's\nerl -y\n", &["erl 50: -x"]);
     let text = "ERL_FLAGS=1\nerl -x\necho \"it's\n";
     assert!(matches!(read(Format::Shell, text), Err(SourceError::UnclosedQuote { .. })));
@@ -340,7 +340,7 @@ fn a_word_knows_its_bytes_in_the_file() {
     check(Format::Kubernetes, "command: [sh, -c, \"erl \\\"a b\\\" -x\"]", &["\\\"a b\\\"", "-x"]);
 }
 
-/// Makes one change of the last fragment, and gives the file.
+/// Applies one change to the last fragment; returns the new file.
 fn changed(format: Format, text: &str, change: Change) -> Result<String, SourceError> {
     let fragments = read(format, text).expect(text);
     let fragment = fragments.last().expect("a command");
@@ -387,7 +387,7 @@ fn a_word_is_replaced_in_the_style_of_its_command() {
 }
 
 #[test]
-fn words_are_taken_out_of_a_command() {
+fn words_are_removed_from_a_command() {
     let check = |format: Format, text: &str, words: std::ops::Range<usize>, expect: &str| {
         let result = changed(format, text, Change::Remove { words });
         assert_eq!(result.unwrap_or_else(|error| panic!("{error}\n{text}")), expect);
@@ -415,7 +415,7 @@ fn words_are_taken_out_of_a_command() {
 }
 
 #[test]
-fn words_are_added_to_a_command_where_they_count() {
+fn words_are_added_to_a_command_where_they_take_effect() {
     let append = |format: Format, text: &str| {
         let words = ["+sbwt", "none"].map(str::to_owned).to_vec();
         changed(format, text, Change::Append { words, comment: Vec::new() })
@@ -451,5 +451,5 @@ fn words_are_added_to_a_command_where_they_count() {
         "args:\n- erl\n- -x\n- \"+sbwt\"\n- \"none\"\n- -extra",
     );
     let refused = |format: Format, text: &str| append(format, text).expect_err(text).to_string();
-    assert!(refused(Format::Shell, "iex --name a").contains("write --erl"));
+    assert!(refused(Format::Shell, "iex --name a").contains("use --erl"));
 }

@@ -1,5 +1,5 @@
-//! Commands in scripts, held against what a shell and `elixir` make of them: both are run with an `erl` that only notes what it
-//! was given. And the commands of the corpus, held against what was written down by hand.
+//! Compares commands in scripts with what a shell and `elixir` make of them: both are run with an `erl` that only records its arguments.
+//! Also compares the commands of the corpus with their hand-written expectations.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -15,13 +15,13 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde::Deserialize;
 
-/// A folder with programs `erl` that write their arguments to a file: a NUL behind each, and a byte 1 behind each call.
-struct Fake {
+/// A directory with fake `erl` programs that write their arguments to a file: a NUL after each, and a byte 1 after each call.
+struct FakeErl {
     folder: tempfile::TempDir,
 }
 
-impl Fake {
-    fn new() -> Fake {
+impl FakeErl {
+    fn new() -> FakeErl {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["erl", "erlexec"] {
             let path = folder.path().join("bin").join(name);
@@ -31,10 +31,10 @@ impl Fake {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a program");
         }
         fs::create_dir(folder.path().join("empty")).expect("a folder");
-        Fake { folder }
+        FakeErl { folder }
     }
 
-    /// The arguments of each call of `erl` that a command makes, which is run in an empty folder.
+    /// The arguments of each call of `erl` by a command, which is run in an empty directory.
     fn calls(&self, command: &mut Command) -> Vec<Vec<String>> {
         let calls = self.folder.path().join("calls");
         fs::write(&calls, "").expect("a file");
@@ -68,8 +68,8 @@ impl Fake {
     }
 }
 
-/// What we read in a script, a list for each command. `$A` is `alpha` in words with a variable.
-fn read_calls(script: &str) -> Vec<Vec<String>> {
+/// The words that our reader finds in a script, one list per command. `$A` in a dynamic word is replaced by `alpha`.
+fn calls_by_our_reader(script: &str) -> Vec<Vec<String>> {
     let fragments = read(Format::Shell, script).unwrap_or_else(|error| panic!("{error}\n{script}"));
     let commands = fragments.iter().filter(|fragment| matches!(fragment.place, Place::CommandLine { .. }));
     let text = |text: &str, dynamic: bool| match dynamic {
@@ -81,8 +81,8 @@ fn read_calls(script: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-fn agree(fake: &Fake, script: &str) {
-    let (shells, found) = (fake.shells(script), read_calls(script));
+fn agree(fake: &FakeErl, script: &str) {
+    let (shells, found) = (fake.shells(script), calls_by_our_reader(script));
     assert!(!shells.is_empty());
     for (shell, calls) in shells {
         for (found, call) in found.iter().zip(&calls) {
@@ -93,8 +93,8 @@ fn agree(fake: &Fake, script: &str) {
 }
 
 #[test]
-fn a_script_hands_erl_the_words_that_we_read() {
-    let fake = Fake::new();
+fn a_script_passes_to_erl_the_words_that_we_read() {
+    let fake = FakeErl::new();
     for script in [
         "erl +P 5000 -sname 'a b' \"c\"\\ d '' \"\"\n",
         "erl -pa ebin deps/*/ebin \\\n  -eval 'x \"y\" $z \\n' \\\n  +Q \"$A\" -y \"a\\$A \\\"q\\\" \\x\" # why\n",
@@ -113,13 +113,13 @@ fn a_script_hands_erl_the_words_that_we_read() {
         "erl -x {a} = a=b ! [ ] ? 1 é\n",
         "erl -name a@b#c '#d' \\#e # f\n",
     ] {
-        assert!(!read_calls(script).is_empty(), "{script}");
+        assert!(!calls_by_our_reader(script).is_empty(), "{script}");
         agree(&fake, script);
     }
 }
 
 #[test]
-fn a_script_of_any_quotes_hands_erl_the_words_that_we_read() {
+fn a_script_with_any_quotes_passes_to_erl_the_words_that_we_read() {
     const PIECES: &[&str] = &[
         "a",
         "+P",
@@ -161,21 +161,21 @@ fn a_script_of_any_quotes_hands_erl_the_words_that_we_read() {
     ];
     const BEFORE: &[&str] = &["", "", "exec ", "X='y z' ", "nohup ", "env -u X Y=1 ", "nice -n 1 setsid "];
     const BETWEEN: &[&str] = &[" ", "  ", "\t", " \\\n  ", " 2>/dev/null ", " </dev/null "];
-    const BEHIND: &[&str] =
+    const AFTER: &[&str] =
         &["", " ", " # it's \"why\"", " >/dev/null 2>&1", " || true", ";", "; true", " && true"];
-    // What begins with # is no word.
+    // A word that starts with # would be a comment.
     let word = vec(select(PIECES), 1..5)
         .prop_map(|pieces| pieces.concat())
         .prop_filter("a comment", |word| !word.replace("\\\n", "").starts_with('#'));
     let words = vec((select(BETWEEN), word), 0..6);
-    let command = (select(BEFORE), words, select(BEHIND)).prop_map(|(before, words, behind)| {
+    let command = (select(BEFORE), words, select(AFTER)).prop_map(|(before, words, after)| {
         let words: String = words.iter().map(|(between, word)| format!("{between}{word}")).collect();
-        // Quotes may be left open by no piece, and a comment ends with its line.
-        format!("(\n{before}erl -begin{words}{behind}\n)\n")
+        // No piece leaves a quote open, and a comment ends with its line.
+        format!("(\n{before}erl -begin{words}{after}\n)\n")
     });
     let seed = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(Config::default(), seed);
-    let fake = Fake::new();
+    let fake = FakeErl::new();
     let mut script = String::new();
     for _ in 0..400 {
         let command = command.new_tree(&mut runner).expect("a command").current();
@@ -184,7 +184,7 @@ fn a_script_of_any_quotes_hands_erl_the_words_that_we_read() {
     agree(&fake, &script);
 }
 
-/// The folders with the scripts of Elixir that there are: the machine's own, and those beside the OTP releases of the tests.
+/// The directories with scripts of installed Elixir versions: the host's own, and those next to the OTP releases of the tests.
 fn elixirs() -> Vec<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -199,7 +199,7 @@ fn elixirs() -> Vec<PathBuf> {
     folders.filter(|folder| folder.join("elixir").exists()).collect()
 }
 
-/// Commands, with an option in them that not all versions have.
+/// Commands, each with an option that not all versions have.
 const OF_ELIXIR: &[(&str, &str)] = &[
     (
         "elixir --erl \"+P 5 -x '\\\"a b\\\"'\" --name \"$A@b\" --erl '+Q 1' --cookie 'c d' --hidden -pa x --no-halt -S mix run --erl +K",
@@ -218,14 +218,14 @@ const OF_ELIXIR: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_elixir_hands_erl_the_words_that_we_read() {
+fn every_elixir_passes_to_erl_the_words_that_we_read() {
     let elixirs = elixirs();
     if elixirs.is_empty() {
         println!("skipped, because elixir is not installed");
     }
     for folder in elixirs {
         let program = fs::read_to_string(folder.join("elixir")).expect("a script");
-        let fake = Fake::new();
+        let fake = FakeErl::new();
         for name in ["elixir", "iex"] {
             std::os::unix::fs::symlink(folder.join(name), fake.folder.path().join("bin").join(name))
                 .expect("a link");
@@ -234,7 +234,7 @@ fn every_elixir_hands_erl_the_words_that_we_read() {
             let calls = fake.calls(Command::new("sh").args(["-c", script]));
             let [call] = calls.as_slice() else { panic!("{calls:?}\n{script}") };
             let flags = call.split(|word| word == "-extra").next().expect("flags");
-            // Of its own it gives these, and `--hidden` where it is given; then what `--erl` gives, and its other options.
+            // Elixir adds these itself, and `--hidden` if given; then come the words of `--erl` and its other options.
             let is_own = |word: &str| {
                 let fixed = "-noshell -s elixir start_cli -user Elixir.IEx.CLI -pa -elixir ansi_enabled true -elixir_root -hidden";
                 fixed.split(' ').any(|own| own == word) || word.contains("/../lib")
@@ -250,7 +250,7 @@ fn every_elixir_hands_erl_the_words_that_we_read() {
     }
 }
 
-/// What the files of the corpus give to `erl`, as it was written down by hand.
+/// The hand-written expectations for what a file of the corpus gives to `erl`.
 #[derive(Deserialize)]
 struct Expect {
     #[serde(default)]
@@ -264,7 +264,7 @@ struct Gets {
     words: Vec<String>,
 }
 
-/// Files whose expectations go further than the readers, and why.
+/// Files whose expectations go beyond the readers, and why.
 const NOT_READ: &[(&str, &str)] = &[("shell/probe/check.sh", "the VM is a helper, in a substitution")];
 
 fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -279,14 +279,14 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn the_commands_of_the_corpus_give_erl_what_was_written_down() {
+fn the_commands_of_the_corpus_match_their_expectations() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/args");
     let mut paths = Vec::new();
     collect(&root, &mut paths);
     let (mut wrong, mut commands) = (Vec::new(), 0);
     for path in paths {
         let name = path.strip_prefix(&root).expect("below").display().to_string();
-        let expect = fs::read_to_string(format!("{}.expect", path.display())).expect("what is expected");
+        let expect = fs::read_to_string(format!("{}.expect", path.display())).expect("an expectation");
         let expect: Expect = toml::from_str(&expect).unwrap_or_else(|error| panic!("{name}: {error}"));
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let Some(format) = detect(&name, &text) else { continue };
@@ -300,7 +300,7 @@ fn the_commands_of_the_corpus_give_erl_what_was_written_down() {
             let words: Vec<&str> = fragment.words.iter().map(|word| word.text.as_str()).collect();
             let is_cut = words.iter().rev().nth(1) == Some(&"-args_file");
             match found.last_mut() {
-                // What stands behind an args file is a fragment of its own.
+                // The words after an args file are a separate fragment.
                 Some((_, before)) if expects_rest => before.extend(words),
                 _ => found.push((position(&text, fragment.span().start).line, words)),
             }

@@ -1,5 +1,5 @@
-//! What must hold for any text: readers do not fail in other ways than by an error, spans are in order, nothing but an edit
-//! changes bytes, and a word that was replaced is read back.
+//! Properties for any text: readers either succeed or return an error, spans are ordered, an edit changes only its own bytes, and a
+//! replaced word is parsed back.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -14,7 +14,7 @@ use proptest::sample::{Index, select};
 use formats::FORMATS;
 use work::assert_no_more_than_linear;
 
-/// Pieces that mean something to one of the readers.
+/// Pieces with a meaning to one of the readers.
 const PIECES: &[&str] = &[
     "ERL_FLAGS",
     "=",
@@ -114,7 +114,7 @@ const PIECES: &[&str] = &[
     "args:\n  - ",
 ];
 
-/// What begins a value in one of the formats.
+/// Starts of a value in the formats.
 const BEGINS: &[&str] = &[
     "",
     "ERL_FLAGS=",
@@ -148,7 +148,7 @@ const BEGINS: &[&str] = &[
 ];
 
 fn any_text() -> impl Strategy<Value = String> {
-    // Many texts with a value need its end to be in order.
+    // Many texts with a value are valid only with a proper end.
     let ends = select(&["", "\"", "'", "\"\n", "'\n", "\n"][..]);
     let pieces = vec(select(PIECES), 0..12);
     prop_oneof![
@@ -158,7 +158,7 @@ fn any_text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A word as people write it, or an odd one.
+/// A typical word, or an unusual one.
 fn any_word() -> impl Strategy<Value = String> {
     prop_oneof![
         "[+-][A-Za-z]{1,6}",
@@ -167,8 +167,8 @@ fn any_word() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A file of each format with these words in one place of it, and others around them; the words may hold anything but what `quoted`
-/// writes for them.
+/// A file of a format with these words in one place and other text around them. The words may contain anything that `quoted` can
+/// write.
 fn file_with(format: Format, words: &[String]) -> String {
     let line: Vec<String> = words.iter().map(|word| in_quotes(word)).collect();
     let line = line.join(" ");
@@ -240,10 +240,10 @@ fn command_with(format: Format, words: &[String]) -> Option<String> {
     Some(text)
 }
 
-/// What begins a template or a substitution.
+/// Opening delimiters of templates and substitutions.
 const MARKS: [&str; 6] = ["<%", "{{", "{%", "{#", "${", "$("];
 
-/// As the launcher unquotes it.
+/// The word quoted for the launcher.
 fn in_quotes(word: &str) -> String {
     if !word.contains('"') {
         return format!("\"{word}\"");
@@ -263,7 +263,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_reader_keeps_its_spans_in_order_on_any_text(text in any_text()) {
+    fn spans_are_ordered_for_any_text(text in any_text()) {
         for format in FORMATS {
             let Ok(fragments) = read(format, &text) else { continue };
             let mut begin = 0;
@@ -291,12 +291,12 @@ proptest! {
     }
 
     #[test]
-    fn no_edits_change_nothing(text in any_text()) {
+    fn applying_no_edits_changes_nothing(text in any_text()) {
         prop_assert_eq!(apply(&text, &[]), text);
     }
 
     #[test]
-    fn edits_change_their_own_bytes_only(text in any_text(), at in any::<Index>(), length in 0usize..9, new in ".{0,5}") {
+    fn edits_change_only_their_own_bytes(text in any_text(), at in any::<Index>(), length in 0usize..9, new in ".{0,5}") {
         let begin = at.index(text.len() + 1);
         let span = begin..(begin + length).min(text.len());
         let edit = Edit { span: span.clone(), replacement: new.clone() };
@@ -308,7 +308,7 @@ proptest! {
     }
 
     #[test]
-    fn the_words_of_a_file_are_those_that_were_written(words in vec(any_word(), 1..5)) {
+    fn the_words_written_to_a_file_are_parsed_back(words in vec(any_word(), 1..5)) {
         for format in FORMATS {
             if MARKS.iter().any(|mark| words.iter().any(|word| word.contains(mark))) {
                 continue;
@@ -316,12 +316,12 @@ proptest! {
             let file = file_with(format, &words);
             let found = texts(format, &file).unwrap_or_else(|| panic!("{format:?}:\n{file}"));
             let holds = found.iter().any(|(_, found)| found.windows(words.len()).any(|window| window == words));
-            prop_assert!(holds, "{:?}: {:?} is not in {:?}\n{}", format, words, found, file);
+            prop_assert!(holds, "{:?}: {:?} not found in {:?}\n{}", format, words, found, file);
         }
     }
 
     #[test]
-    fn a_replaced_word_is_read_back_and_all_others_stay(
+    fn a_replaced_word_is_parsed_back_and_all_others_stay(
         words in vec(any_word(), 1..5),
         which in any::<Index>(),
         new in any_word(),
@@ -336,12 +336,12 @@ proptest! {
                 let word = which.index(fragment.words.len());
                 let change = Change::Replace { word, text: new.clone() };
                 let Ok(edits) = fragment.change(&[change]) else {
-                    // What would be the mark of a template is refused, and nothing else.
+                    // Only a word that contains an opening delimiter of a template is rejected.
                     prop_assert!(MARKS.iter().any(|mark| new.contains(mark)), "{:?}: {:?} refused in\n{}", format, new, file);
                     continue;
                 };
                 let result = apply(&file, &edits);
-                let mut expected = texts(format, &file).expect("read before");
+                let mut expected = texts(format, &file).expect("parsed before");
                 expected[index].1[word] = new.clone();
                 prop_assert_eq!(texts(format, &result), Some(expected), "{:?}\n{}\n{}", format, file, result);
             }
@@ -349,12 +349,12 @@ proptest! {
     }
 
     #[test]
-    fn a_command_is_read_as_it_was_written_and_changed_as_it_was_meant(
+    fn a_command_is_parsed_back_and_changed_as_requested(
         words in vec(any_word(), 1..5),
         which in any::<Index>(),
         new in any_word(),
     ) {
-        // With these it is a helper, or cut in two.
+        // With these the VM is a helper, or the command is split.
         const OTHERS: [&str; 5] = ["+V", "-make", "-man", "-extra", "-remsh"];
         let is_odd = |word: &String| OTHERS.contains(&word.as_str()) || MARKS.iter().any(|mark| word.contains(mark));
         if words.iter().chain([&new]).any(is_odd) {
@@ -369,7 +369,7 @@ proptest! {
                 other => panic!("{format:?}: {other:?}\n{file}"),
             };
             prop_assert_eq!(only(&file), expected.clone(), "{:?}\n{}", format, file);
-            let fragments = read(format, &file).expect("read before");
+            let fragments = read(format, &file).expect("parsed before");
             let at = 1 + which.index(words.len());
             let (mut replaced, mut removed, mut longer) = (expected.clone(), expected.clone(), expected.clone());
             replaced[at] = new.clone();
@@ -388,7 +388,7 @@ proptest! {
     }
 
     #[test]
-    fn a_change_of_any_text_is_made_or_refused(text in any_text(), new in any_word(), which in any::<Index>()) {
+    fn a_change_of_any_text_succeeds_or_is_rejected(text in any_text(), new in any_word(), which in any::<Index>()) {
         for format in FORMATS {
             let Ok(fragments) = read(format, &text) else { continue };
             for (index, fragment) in fragments.iter().enumerate() {
@@ -400,7 +400,7 @@ proptest! {
                 for change in changes {
                     let Ok(edits) = fragment.change(std::slice::from_ref(&change)) else { continue };
                     let result = apply(&text, &edits);
-                    let mut expected = texts(format, &text).expect("read before");
+                    let mut expected = texts(format, &text).expect("parsed before");
                     let of_fragment = &mut expected[index].1;
                     match change {
                         Change::Remove { words } => {
@@ -420,9 +420,9 @@ proptest! {
     }
 }
 
-/// If any reader goes over the file once for each of its parts, that is most of all the work.
+/// A reader that scans the file once for each of its parts would take most of the time here.
 #[test]
-fn no_repetition_takes_quadratic_time() {
+fn repetitions_take_linear_time() {
     const LENGTH: usize = 100_000;
     let pieces = [
         "a",
@@ -507,7 +507,7 @@ fn a_line_of_ten_megabytes_is_read() {
 }
 
 #[test]
-fn a_command_that_no_kernel_would_start_is_none() {
+fn a_command_too_long_for_the_kernel_is_skipped() {
     let words = "+P 5000 ".repeat(300_000);
     let list = "\"+P\", ".repeat(300_000);
     for (format, text) in [
@@ -522,7 +522,7 @@ fn a_command_that_no_kernel_would_start_is_none() {
     }
 }
 
-/// A file with one value.
+/// A file with a single value.
 fn with_value(format: Format, value: &str) -> String {
     match format {
         Format::VmArgs | Format::VmArgsTemplate(_) => value.to_owned(),

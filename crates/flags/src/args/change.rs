@@ -1,26 +1,26 @@
-//! Gives a flag of a file another value, or takes it away.
+//! Sets or removes a flag in the text of a file.
 
 use std::collections::BTreeMap;
 
 use crate::arguments::is_flag;
 use crate::entry::Argument;
-use crate::init_flags::each_counts;
+use crate::init_flags::is_repeatable;
 use crate::lint::holds_secret;
 use crate::source::{Change, CommandWords, Format, Order, Place, Role, apply};
 
 use super::comment::insert_above;
-use super::walk::{counting, ensure_one_node, givens};
-use super::wish::{Wish, one_flag, quoted};
+use super::flag_change::{Wish, one_flag, quoted};
+use super::walk::{ensure_one_node, flag_uses, reaches_node};
 use super::{ArgsError, Given, Input, Shape, place_name};
 
-/// The text with the wish fulfilled. `comment` are lines to put above a flag that is new or has another value, where the format
-/// has comments at that place; `#` is added. A flag that has the value already is left alone.
+/// The file with the change applied. `comment` has lines to put above a flag that is new or has a new value, if the format allows
+/// comments there; `#` is added. A flag that already has the value is left unchanged.
 ///
 /// # Errors
-/// Where the file leaves no room for it: see [`ArgsError`].
-pub fn change(input: &Input, wish: &Wish, comment: &[String]) -> Result<Input, ArgsError> {
+/// If the file does not allow the change: see [`ArgsError`].
+pub fn change(input: &Input, request: &Wish, comment: &[String]) -> Result<Input, ArgsError> {
     ensure_one_node(input)?;
-    match wish {
+    match request {
         Wish::Set { flag, words } => set(input, flag, words, comment),
         Wish::Unset { flag } => unset(input, flag),
     }
@@ -28,7 +28,7 @@ pub fn change(input: &Input, wish: &Wish, comment: &[String]) -> Result<Input, A
 
 fn set(input: &Input, flag: &str, words: &[String], comment: &[String]) -> Result<Input, ArgsError> {
     let (wanted, _) = one_flag(&quoted(words))?;
-    let all = givens(input, 0);
+    let all = flag_uses(input, 0);
     let same: Vec<&Given> = all.iter().filter(|given| given.flag == flag).collect();
     if let [first, second, ..] = same.as_slice()
         && !flag.starts_with('+')
@@ -52,18 +52,18 @@ fn set(input: &Input, flag: &str, words: &[String], comment: &[String]) -> Resul
         Some(text) => input.with_text(text)?,
         None => append(input, winner, words)?,
     };
-    ensure_held(input, &result, flag, Some(&wanted.values))?;
-    let now = givens(&result, 0);
+    ensure_only_changed(input, &result, flag, Some(&wanted.values))?;
+    let now = flag_uses(&result, 0);
     let Some(given) = now.iter().rfind(|given| given.flag == flag) else { return Ok(result) };
     match insert_above(&result, given, comment) {
-        Some(commented) if ensure_held(input, &commented, flag, Some(&wanted.values)).is_ok() => {
+        Some(commented) if ensure_only_changed(input, &commented, flag, Some(&wanted.values)).is_ok() => {
             Ok(commented)
         }
         _ => Ok(result),
     }
 }
 
-/// What is wrong where a flag has no value: what stands in its place is meant for something else, and must not be replaced.
+/// The problem if a flag lacks its value. The word in its place is meant for something else and must not be replaced.
 fn lacks_value(input: &Input, given: &Given) -> Option<String> {
     if given.entry?.argument != Some(Argument::Required) {
         return None;
@@ -71,15 +71,15 @@ fn lacks_value(input: &Input, given: &Given) -> Option<String> {
     let what = match given.values.first() {
         None => "has no value".to_owned(),
         Some(value) if is_flag(value) && !value[1..].starts_with(|c: char| c.is_ascii_digit()) => {
-            format!("takes `{value}` for its value")
+            format!("takes `{value}` as its value")
         }
         Some(_) => return None,
     };
     let at = input.at(given.span.start);
-    Some(format!("{} at {at} {what}; write one there first", given.flag))
+    Some(format!("{} at {at} {what}; add a value first", given.flag))
 }
 
-/// The text with the value in the place of the old one; `None` where it does not fit there.
+/// The text with the value replaced; `None` if the new value does not fit in place of the old one.
 fn replace(input: &Input, old: &Given, wanted: &Given) -> Result<Option<String>, ArgsError> {
     let Some(fragment) = input.fragments.get(old.fragment) else { return Ok(None) };
     let each = |first: usize| -> Vec<Change> {
@@ -101,16 +101,16 @@ fn replace(input: &Input, old: &Given, wanted: &Given) -> Result<Option<String>,
     };
     match fragment.change(&changes) {
         Ok(edits) => Ok(Some(apply(&input.text, &edits))),
-        // A variable that is a single value may not be able to hold this one; a later flag can.
+        // The format of a single-value variable may not allow this value; a later flag can override it.
         Err(_) if matches!(old.shape, Shape::OfVariable { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The file with the flag behind all that it has to win over.
+/// The file with the flag appended after everything that it has to override.
 fn append(input: &Input, winner: Option<&Given>, words: &[String]) -> Result<Input, ArgsError> {
     if let Some(winner) = winner.filter(|given| !given.flag.starts_with('+')) {
-        // Two of these do not override each other: the old one goes first.
+        // A repeated init flag does not override the first, so the old one is removed before.
         let without = unset(input, &winner.flag)?;
         return append(&without, None, words);
     }
@@ -144,12 +144,12 @@ fn no_room(input: &Input, winner: Option<&Given>) -> ArgsError {
     }
 }
 
-/// The fragment to add a flag to: the one where it counts already, else the one that people look into first.
+/// The fragment to add a flag to: the one that has the effective value, otherwise the most obvious one.
 fn place(input: &Input, winner: Option<&Given>) -> Option<usize> {
-    /// Where products want additional flags; others of their variables replace their own defaults.
+    /// Variables for additional flags; other variables of products replace the product's own defaults.
     const ADDITIONAL: [&str; 4] =
         ["ERL_FLAGS", "ERL_OPTIONS", "SERVER_ADDITIONAL_ERL_ARGS", "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"];
-    let counting = counting(input);
+    let reaches_node = reaches_node(input);
     let candidates = input.fragments.iter().enumerate().filter(|(index, fragment)| {
         let takes_words = match &fragment.place {
             Place::ArgsFile { .. } => true,
@@ -161,7 +161,7 @@ fn place(input: &Input, winner: Option<&Given>) -> Option<usize> {
         };
         let order = fragment.place.order().filter(|order| *order != Order::OtpFlags);
         let wins = order.is_some_and(|order| winner.is_none_or(|winner| order >= winner.order));
-        takes_words && wins && counting.get(*index) == Some(&true)
+        takes_words && wins && reaches_node.get(*index) == Some(&true)
     });
     let worth = |index: usize, place: &Place| {
         let is_winners = winner.is_some_and(|winner| winner.fragment == index);
@@ -187,12 +187,12 @@ fn new_place(input: &Input) -> Result<Input, ArgsError> {
         Format::EjabberdCtl => at_the_end("ERL_OPTIONS=\"\""),
         Format::SystemdUnit => {
             let Some((before, after)) = behind_line(text, &["[Service]", "[Container]"]) else {
-                return no_place("it has no [Service] section");
+                return no_place("add a [Service] section first");
             };
             format!("{before}Environment=\"ERL_FLAGS=\"{eol}{after}")
         }
         Format::Shell => {
-            // Before any command, but behind what belongs to the top.
+            // Before any command, but after the leading comments.
             let top: usize =
                 text.split_inclusive('\n').take_while(|line| line.starts_with('#')).map(str::len).sum();
             let (before, after) = text.split_at(top);
@@ -200,16 +200,14 @@ fn new_place(input: &Input) -> Result<Input, ArgsError> {
             format!("{before}{gap}export ERL_FLAGS=\"\"{eol}{after}")
         }
         Format::Compose | Format::Kubernetes => {
-            return no_place(
-                "add ERL_FLAGS with an empty value to the environment of the container that is meant",
-            );
+            return no_place("add ERL_FLAGS with an empty value to the environment of the container");
         }
         Format::VmArgs | Format::VmArgsTemplate(_) => return no_place("write the flag by hand"),
     };
     Ok(input.with_text(new)?)
 }
 
-/// The text up to the end of the first such line, and the rest.
+/// The text up to and including the first such line, and the rest.
 fn behind_line<'t>(text: &'t str, lines: &[&str]) -> Option<(&'t str, &'t str)> {
     let mut end = 0;
     for line in text.split_inclusive('\n') {
@@ -222,11 +220,11 @@ fn behind_line<'t>(text: &'t str, lines: &[&str]) -> Option<(&'t str, &'t str)> 
 }
 
 fn unset(input: &Input, flag: &str) -> Result<Input, ArgsError> {
-    if each_counts(flag) {
+    if is_repeatable(flag) {
         return Err(ArgsError::Accumulates { flag: flag.to_owned() });
     }
     let mut result = input.clone();
-    let all = givens(&result, 0);
+    let all = flag_uses(&result, 0);
     let mut left = all.iter().filter(|given| given.flag == flag).count();
     if left == 0 {
         // `-kernel` for `-kernel net_ticktime`.
@@ -236,8 +234,8 @@ fn unset(input: &Input, flag: &str) -> Result<Input, ArgsError> {
         return Err(ArgsError::NotThere { flag: flag.to_owned() });
     }
     while left > 0 {
-        let all = givens(&result, 0);
-        // From the back, so that every place that is told is that of the file as it was.
+        let all = flag_uses(&result, 0);
+        // From the back, so that places in errors match the original file.
         let Some(given) = all.iter().rfind(|given| given.flag == flag) else { break };
         let words = match &given.shape {
             Shape::Apart(range) => range.clone(),
@@ -251,12 +249,12 @@ fn unset(input: &Input, flag: &str) -> Result<Input, ArgsError> {
         result = result.with_text(apply(&result.text, &edits))?;
         left -= 1;
     }
-    ensure_held(input, &result, flag, None)?;
+    ensure_only_changed(input, &result, flag, None)?;
     Ok(result)
 }
 
-/// That a flag has the values that were asked for, and all others those that they had.
-fn ensure_held(
+/// Ensures that a flag has the requested values and all other flags keep theirs.
+fn ensure_only_changed(
     before: &Input,
     after: &Input,
     flag: &str,
@@ -271,7 +269,7 @@ fn ensure_held(
             Some(_) if holds_secret(flag) => "another one".to_owned(),
             Some(values) => format!("`{}`", values.join(" ")),
         };
-        return Err(not_held(format!("it would then be {now}; look at what stands around its place")));
+        return Err(not_held(format!("it would be {now}; check the text around it")));
     }
     let others = |map: &BTreeMap<String, Vec<Vec<String>>>| -> BTreeMap<String, Vec<Vec<String>>> {
         map.iter()
@@ -283,9 +281,7 @@ fn ensure_held(
     let differs = before.iter().find(|(name, list)| after.get(*name) != Some(list));
     let new = after.keys().find(|name| !before.contains_key(*name));
     match differs.map(|(name, _)| name).or(new) {
-        Some(other) => {
-            Err(not_held(format!("{other} would change with it; look at what stands around its place")))
-        }
+        Some(other) => Err(not_held(format!("{other} would change as well; check the text around it"))),
         None => Ok(()),
     }
 }
@@ -293,7 +289,7 @@ fn ensure_held(
 /// All values of each flag, in the order of effect.
 fn values(input: &Input) -> BTreeMap<String, Vec<Vec<String>>> {
     let mut values: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
-    for given in givens(input, 0) {
+    for given in flag_uses(input, 0) {
         values.entry(given.flag).or_default().push(given.values);
     }
     values
@@ -306,36 +302,36 @@ mod tests {
     use super::*;
     use crate::source::Template;
 
-    fn changed(format: Format, text: &str, wish: &Wish, comment: &[&str]) -> Result<String, ArgsError> {
+    fn changed(format: Format, text: &str, request: &Wish, comment: &[&str]) -> Result<String, ArgsError> {
         let input = Input::read(format, text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let comment: Vec<String> = comment.iter().map(|line| (*line).to_owned()).collect();
-        change(&input, wish, &comment).map(|input| input.text)
+        change(&input, request, &comment).map(|input| input.text)
     }
 
     fn set(format: Format, text: &str, flag: &str, expect: &str) {
-        let wish = Wish::set(flag).unwrap_or_else(|error| panic!("{error}"));
-        match changed(format, text, &wish, &["why"]) {
+        let request = Wish::set(flag).unwrap_or_else(|error| panic!("{error}"));
+        match changed(format, text, &request, &["why"]) {
             Ok(new) => assert_eq!(new, expect, "{flag} in\n{text}"),
             Err(error) => panic!("{error}\n{flag} in\n{text}"),
         }
     }
 
     fn unset(format: Format, text: &str, flag: &str, expect: &str) {
-        let wish = Wish::unset(flag).unwrap_or_else(|error| panic!("{error}"));
-        match changed(format, text, &wish, &[]) {
+        let request = Wish::unset(flag).unwrap_or_else(|error| panic!("{error}"));
+        match changed(format, text, &request, &[]) {
             Ok(new) => assert_eq!(new, expect, "{flag} in\n{text}"),
             Err(error) => panic!("{error}\n{flag} in\n{text}"),
         }
     }
 
-    fn refused(format: Format, text: &str, wish: Wish) -> String {
-        changed(format, text, &wish, &[]).expect_err(text).to_string()
+    fn refused(format: Format, text: &str, request: Wish) -> String {
+        changed(format, text, &request, &[]).expect_err(text).to_string()
     }
 
     const EEX: Format = Format::VmArgsTemplate(Template::Eex);
 
     #[test]
-    fn a_new_flag_comes_with_its_reason() {
+    fn a_new_flag_is_added_with_its_comment() {
         set(Format::VmArgs, "", "+sbwt none", "# why\n+sbwt none\n");
         set(Format::VmArgs, "# limits\n+P 5000\n", "+sbwt none", "# limits\n+P 5000\n# why\n+sbwt none\n");
         set(Format::VmArgs, "+P 5000 -extra x\n", "+sbwt none", "# why\n+P 5000 +sbwt none -extra x\n");
@@ -384,10 +380,10 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_made_where_there_is_none() {
+    fn a_place_for_flags_is_added_if_there_is_none() {
         set(Format::EnvFile, "A=b", "+sbwt none", "A=b\n# why\nERL_FLAGS=\"+sbwt none\"\n");
         set(Format::Dockerfile, "FROM x\n", "+sbwt none", "FROM x\n# why\nENV ERL_FLAGS=\"+sbwt none\"\n");
-        // A stage that only builds is no place.
+        // A build stage is not a place for flags.
         set(
             Format::Dockerfile,
             "FROM x AS build\nENV ERL_FLAGS=\"+P 1\"\nFROM y\n",
@@ -414,20 +410,20 @@ mod tests {
             "POLL=true\n# why\nERL_OPTIONS=\"+sbwt none\"\n",
         );
         let two = "a:\n  environment:\n    ERL_FLAGS: +P 1\nb:\n  environment:\n    ERL_FLAGS: +P 2\n";
-        let error = refused(Format::Compose, two, Wish::set("+P 5000").expect("a wish"));
+        let error = refused(Format::Compose, two, Wish::set("+P 5000").expect("a change"));
         assert!(error.contains("3:16, 6:16"), "{error}");
         let second = Input { node: Some(1), ..Input::read(Format::Compose, two).expect(two) };
         let changed =
-            change(&second, &Wish::set("+P 5000").expect("a wish"), &["why".to_owned()]).expect("room");
+            change(&second, &Wish::set("+P 5000").expect("a change"), &["why".to_owned()]).expect("room");
         assert_eq!(changed.text, two.replace("    ERL_FLAGS: +P 2", "    # why\n    ERL_FLAGS: +P 5000"));
-        let error = refused(Format::Compose, "services: {}\n", Wish::set("+P 5000").expect("a wish"));
+        let error = refused(Format::Compose, "services: {}\n", Wish::set("+P 5000").expect("a change"));
         assert!(error.contains("ERL_FLAGS"), "{error}");
-        let error = refused(Format::SystemdUnit, "[Unit]\n", Wish::set("+P 5000").expect("a wish"));
+        let error = refused(Format::SystemdUnit, "[Unit]\n", Wish::set("+P 5000").expect("a change"));
         assert!(error.contains("[Service]"), "{error}");
     }
 
     #[test]
-    fn a_value_is_replaced_where_it_counts() {
+    fn a_value_is_replaced_where_it_takes_effect() {
         set(
             Format::VmArgs,
             "+P 1000 # old\n+P 2000\n+Q 1\n",
@@ -461,42 +457,42 @@ mod tests {
             "FROM x\nCMD [\"erl\", \"-s\", \"a\", \"+P\", \"5000\"]\n",
         );
         set(Format::Kubernetes, "args: [erl, +P, '1']\n", "+P 5000", "args: [erl, +P, \"5000\"]\n");
-        // A variable that stands for several flags is left alone.
+        // A variable that sets several flags is left unchanged.
         set(
             Format::RabbitmqEnv,
             "SCHEDULER_BUSY_WAIT_THRESHOLD=none\nSERVER_ADDITIONAL_ERL_ARGS='+P 1'\n",
             "+sbwt long",
             "SCHEDULER_BUSY_WAIT_THRESHOLD=none\n# why\nSERVER_ADDITIONAL_ERL_ARGS='+P 1 +sbwt long'\n",
         );
-        // So is what does not fit into its words.
+        // So is a flag whose words do not fit the value.
         set(Format::VmArgs, "+c\n+P 1\n", "+c false", "+c\n+P 1\n# why\n+c false\n");
     }
 
     #[test]
-    fn what_is_as_it_should_be_is_left_alone() {
+    fn a_flag_with_the_requested_value_is_left_unchanged() {
         for text in ["+P 5000\n", "+P 1\n+P5000\n"] {
             set(Format::VmArgs, text, "+P 5000", text);
         }
-        // The same reason is not given twice.
+        // The same comment is not added twice.
         set(Format::VmArgs, "# why\n+P 1\n", "+P 5000", "# why\n+P 5000\n");
     }
 
     #[test]
-    fn templates_stay_and_a_later_flag_wins_over_conditions() {
+    fn templates_stay_and_a_later_flag_overrides_conditions() {
         let text = "<%= if big do %>\n+P 5000\n<% else %>\n+P 1000\n<% end %>\n+sbwt <%= x %>\n";
         set(EEX, text, "+P 8000", &format!("{text}# why\n+P 8000\n"));
         set(EEX, text, "+sbwt none", &text.replace("+sbwt <%= x %>", "# why\n+sbwt none"));
     }
 
     #[test]
-    fn a_comment_is_left_out_where_it_would_be_no_comment() {
+    fn a_comment_is_omitted_where_it_would_not_be_a_comment() {
         set(
             Format::Compose,
             "a:\n  ERL_FLAGS: >-\n    +P 1\n    +Q 2\n",
             "+Q 4096",
             "a:\n  # why\n  ERL_FLAGS: >-\n    +P 1\n    +Q 4096\n",
         );
-        // Inside of quotes that go over lines.
+        // Inside of quotes that span lines.
         set(Format::VmArgs, "-x 'a\nb' +P 1\n", "+P 5000", "-x 'a\nb' +P 5000\n");
         set(
             Format::Shell,
@@ -508,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_goes_with_its_value_everywhere() {
+    fn a_flag_is_removed_with_its_value_everywhere() {
         unset(
             Format::VmArgs,
             "# kernel poll\n+K true\n+P 5000\n+K false\n",
@@ -519,38 +515,38 @@ mod tests {
         unset(Format::VmArgs, "-kernel a 1 b 2 -heart\n", "-kernel a", "-kernel b 2 -heart\n");
         unset(Format::VmArgs, "-kernel a 1\n-heart\n", "-kernel a", "-heart\n");
         unset(Format::Shell, "ERL_FLAGS='+K true +P 1'\n", "+K", "ERL_FLAGS='+P 1'\n");
-        let error = refused(Format::EjabberdCtl, "ERL_PROCESSES=5\n", Wish::unset("+P").expect("a wish"));
+        let error = refused(Format::EjabberdCtl, "ERL_PROCESSES=5\n", Wish::unset("+P").expect("a change"));
         assert!(error.contains("ERL_PROCESSES at 1:15"), "{error}");
-        let error = refused(Format::VmArgs, "+P 1", Wish::unset("+K").expect("a wish"));
-        assert!(error.contains("does not stand"), "{error}");
-        let error = refused(Format::VmArgs, "-kernel a 1", Wish::unset("-kernel").expect("a wish"));
-        assert!(error.contains("such as \"-kernel a\""), "{error}");
+        let error = refused(Format::VmArgs, "+P 1", Wish::unset("+K").expect("a change"));
+        assert!(error.contains("is not in this file"), "{error}");
+        let error = refused(Format::VmArgs, "-kernel a 1", Wish::unset("-kernel").expect("a change"));
+        assert!(error.contains("for example \"-kernel a\""), "{error}");
     }
 
     #[test]
-    fn what_would_disturb_others_is_refused() {
-        // The flag before lacks its value and would take the new flag for it.
-        let error = refused(Format::VmArgs, "+P", Wish::set("+sbwt none").expect("a wish"));
-        assert!(error.contains("look at what stands around"), "{error}");
-        // The flag before lacks its value, too, and has taken one for it that was meant for something else.
+    fn a_change_that_would_affect_other_flags_is_rejected() {
+        // The flag before lacks its value and would take the new flag as its value.
+        let error = refused(Format::VmArgs, "+P", Wish::set("+sbwt none").expect("a change"));
+        assert!(error.contains("check the text around it"), "{error}");
+        // The flag lacks its value and takes the next flag as its value.
         let error = refused(
             Format::VmArgs,
             "+P 5000\n+sbwt\n+sbwtdcpu none\n",
-            Wish::set("+sbwt none").expect("a wish"),
+            Wish::set("+sbwt none").expect("a change"),
         );
-        assert!(error.contains("at 2:1 takes `+sbwtdcpu` for its value"), "{error}");
-        // Where it is not certain that the old value counts, a new one must stand behind it.
+        assert!(error.contains("at 2:1 takes `+sbwtdcpu` as its value"), "{error}");
+        // If it is uncertain that the old value takes effect, the new one must come after it.
         let conditional = "if x; then\n  ERL_ZFLAGS='+P 2048'\nfi\n";
-        let error = refused(Format::Shell, conditional, Wish::set("+P 4096").expect("a wish"));
+        let error = refused(Format::Shell, conditional, Wish::set("+P 4096").expect("a change"));
         assert!(error.contains("from ERL_ZFLAGS at 2:15"), "{error}");
         let error =
-            refused(Format::VmArgs, "-name a@b\n-name c@d\n", Wish::set("-name x@y").expect("a wish"));
+            refused(Format::VmArgs, "-name a@b\n-name c@d\n", Wish::set("-name x@y").expect("a change"));
         assert!(error.contains("1:1 and again at 2:1"), "{error}");
     }
 
     proptest! {
         #[test]
-        fn a_changed_file_is_read_as_was_asked_for(
+        fn a_changed_file_has_the_requested_value(
             lines in proptest::collection::vec(
                 prop_oneof![
                     Just("# a comment 'with a quote"), Just(""), Just("+P 5000"), Just("+sbwt short # why"), Just("+S4:4"),
@@ -569,22 +565,22 @@ mod tests {
             let text = lines.join("\n");
             let format = if as_eex { EEX } else { Format::VmArgs };
             let input = Input::read(format, text.clone()).expect("a file");
-            let wish = Wish::set(flag).expect("a wish");
-            let Wish::Set { words, .. } = &wish else { panic!("{wish:?}") };
-            match change(&input, &wish, &[why]) {
+            let request = Wish::set(flag).expect("a change");
+            let Wish::Set { words, .. } = &request else { panic!("{request:?}") };
+            match change(&input, &request, &[why]) {
                 Ok(changed) => {
                     let (wanted, _) = one_flag(&quoted(words)).expect("a flag");
-                    let all = givens(&changed, 0);
-                    let last = all.iter().rfind(|given| given.flag == wish.flag()).expect("it is there");
+                    let all = flag_uses(&changed, 0);
+                    let last = all.iter().rfind(|given| given.flag == request.flag()).expect("it is there");
                     prop_assert_eq!(&last.values, &wanted.values);
-                    // Every comment is still there, in the same order.
+                    // All comments are kept in order.
                     let comments = |text: &str| -> Vec<String> {
                         text.lines().filter(|line| line.starts_with("# a comment")).map(str::to_owned).collect()
                     };
                     prop_assert_eq!(comments(&text), comments(&changed.text));
-                    // Taking it away again is possible, too.
-                    let without = change(&changed, &Wish::Unset { flag: wish.flag().to_owned() }, &[]).expect("it is there");
-                    prop_assert!(givens(&without, 0).iter().all(|given| given.flag != wish.flag()));
+                    // The flag can be removed again.
+                    let without = change(&changed, &Wish::Unset { flag: request.flag().to_owned() }, &[]).expect("it is there");
+                    prop_assert!(flag_uses(&without, 0).iter().all(|given| given.flag != request.flag()));
                 }
                 Err(ArgsError::Twice { .. }) => {}
                 Err(error) => prop_assert!(false, "{error}\n{text}"),

@@ -1,29 +1,28 @@
 //! Puts a comment above the line of a flag.
 //!
-//! Every format that is read has comments that begin with `#` on a line of their own, but not on every line: not inside of quotes,
-//! not in the middle of a line that is continued, not in the text of a YAML block. Where it is not certain that it would be a
-//! comment, there is none.
+//! All supported formats have comments that begin with `#` on a line of their own, but not on every line: not inside of quotes, not
+//! within a continued line, not in the text of a YAML block. Where it is uncertain that the text would be a comment, none is added.
 
 use crate::source::{Place, line_begin};
 
 use super::{Given, Input, place_name};
 
-/// How far above the first flag the name of its variable may stand.
-const LINES_ABOVE: usize = 20;
+/// How far above the first flag the name of its variable may be, in lines.
+const MAX_LINES_ABOVE: usize = 20;
 
-/// What may stand before the name of a variable on its line.
+/// What may precede the name of a variable on its line.
 const BEFORE_NAME: &[&str] =
     &["", "export", "-", "- name:", "name:", "ENV", "env", "Environment=", "Environment ="];
 
-/// The file with the comment above a flag, or above its variable; `None` if there is no room for one. A comment that stands there
-/// already is not put there again.
+/// The file with the comment above a flag or its variable; `None` if there is no room for one. A comment that is already there is not
+/// repeated.
 pub(super) fn insert_above(input: &Input, given: &Given, comment: &[String]) -> Option<Input> {
     let text = &input.text;
     let begin = line_of_comment(input, given)?;
     let line = text.get(begin..)?.split('\n').next().unwrap_or_default();
     let eol = if line.ends_with('\r') { "\r\n" } else { "\n" };
     let indent: String = line.chars().take_while(|c| matches!(c, ' ' | '\t')).collect();
-    let lines: String = comment.iter().map(|line| format!("{indent}# {}{eol}", harmless(line))).collect();
+    let lines: String = comment.iter().map(|line| format!("{indent}# {}{eol}", sanitized(line))).collect();
     if lines.is_empty() || text.get(..begin)?.ends_with(&lines) {
         return Some(input.clone());
     }
@@ -31,7 +30,7 @@ pub(super) fn insert_above(input: &Input, given: &Given, comment: &[String]) -> 
     same_words(input, &new).then_some(new)
 }
 
-/// Where the line begins that the comment belongs above.
+/// Start of the line that the comment goes above.
 fn line_of_comment(input: &Input, given: &Given) -> Option<usize> {
     let text = &input.text;
     let fragment = input.fragments.get(given.fragment)?;
@@ -40,7 +39,7 @@ fn line_of_comment(input: &Input, given: &Given) -> Option<usize> {
         Place::Variable { .. } => {
             let name = place_name(&fragment.place);
             let mut begin = line_begin(text, fragment.span().start);
-            let mut looked_at = 0;
+            let mut searched = 0;
             loop {
                 let line = text.get(begin..)?.split('\n').next().unwrap_or_default();
                 if let Some(at) = line.find(name) {
@@ -50,13 +49,13 @@ fn line_of_comment(input: &Input, given: &Given) -> Option<usize> {
                     }
                     break;
                 }
-                looked_at += 1;
-                if begin == 0 || looked_at > LINES_ABOVE {
+                searched += 1;
+                if begin == 0 || searched > MAX_LINES_ABOVE {
                     return None;
                 }
                 begin = line_begin(text, begin - 1);
             }
-            // A line that continues another is no line of its own.
+            // A continued line cannot have a comment above it.
             if text.get(..begin)?.trim_end_matches(['\n', '\r']).ends_with('\\') {
                 return None;
             }
@@ -69,9 +68,8 @@ fn line_of_comment(input: &Input, given: &Given) -> Option<usize> {
     (!inside_a_word).then_some(begin)
 }
 
-/// Without what steers a terminal, and without the marks that begin a tag in any kind of template: there even comments are
-/// filled in.
-fn harmless(text: &str) -> String {
+/// Without control characters, and without the delimiters of any template language: templates are expanded even in comments.
+fn sanitized(text: &str) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let mut result = text.trim().to_owned();
     for mark in ["<%", "%>", "{{", "}}", "{%", "%}", "{#", "#}", "${"] {
@@ -98,8 +96,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_fills_in_nothing() {
-        let check = |text: &str, expect: &str| assert_eq!(harmless(text), expect);
+    fn a_comment_contains_no_template_tags() {
+        let check = |text: &str, expect: &str| assert_eq!(sanitized(text), expect);
         check("finding BT001 on 2026-11-20", "finding BT001 on 2026-11-20");
         check("a\nb\u{1b}[31m", "a b [31m");
         check("<%= x %> ${Y} {{{z}}}", "< %= x % > $ {Y} { { {z} } }");

@@ -1,17 +1,17 @@
 //! Writes the flags of a file in another format.
 //!
-//! Flags keep their order of effect, and the comments of an args file go with them. What only the old format can hold, a template's
-//! tags above all, is refused with its place.
+//! Flags keep their order of effect, and the comments of an args file are kept. What only the old format can express, such as the tags
+//! of a template, is rejected with its place.
 
 use crate::arguments::{Origin, Setting};
 use crate::entry::Argument;
 use crate::lint::holds_secret;
 use crate::source::{Change, Format, Fragment, Order, Place, Role, SourceError, Template, Word, apply};
 
-use super::walk::{counting, ensure_one_node, givens};
+use super::walk::{ensure_one_node, flag_uses, reaches_node};
 use super::{ArgsError, Given, Input, Shape};
 
-/// A format to write.
+/// A target format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// `vm.args`.
@@ -33,7 +33,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// How a file of this format is read.
+    /// The format with which a written file is parsed.
     pub fn format(self) -> Format {
         match self {
             Target::VmArgs => Format::VmArgs,
@@ -47,8 +47,8 @@ impl Target {
         }
     }
 
-    /// What stands above the comments; the line with the empty variable; and how far both comments and variable are indented. `None`
-    /// for args files, which have no variable.
+    /// The text above the comments, the line with the empty variable, and the indentation of comments and variable. `None` for args
+    /// files, which have no variable.
     fn frame(self) -> Option<(&'static str, &'static str, &'static str)> {
         match self {
             Target::VmArgs | Target::Eex => None,
@@ -66,19 +66,19 @@ impl Target {
     }
 }
 
-/// A flag with its values, and the comments before it.
+/// A flag with its values and the comments before it.
 #[derive(Debug, Default)]
 struct Item {
-    /// Where it begins in the old file, in bytes.
+    /// Its start in the old file, in bytes.
     at: usize,
     comments: Vec<String>,
     words: Vec<String>,
 }
 
-/// The flags of `input`, and its comments where it is an args file, as a file of their own in another format.
+/// The flags of `input`, with its comments if it is an args file, as a new file in another format.
 ///
 /// # Errors
-/// [`ArgsError::NotConvertible`] for what the other format cannot hold, [`ArgsError::SeveralNodes`].
+/// [`ArgsError::NotConvertible`] for what the other format cannot express, [`ArgsError::SeveralNodes`].
 pub fn convert(input: &Input, target: Target) -> Result<Input, ArgsError> {
     ensure_one_node(input)?;
     let format = target.format();
@@ -87,23 +87,23 @@ pub fn convert(input: &Input, target: Target) -> Result<Input, ArgsError> {
     }
     let items = items(input)?;
     let words: Vec<&String> = items.iter().flat_map(|item| &item.words).collect();
-    let blame = |nth: usize, why: &'static str| blame(input, &items, nth, why);
+    let conversion_error = |nth: usize, why: &'static str| conversion_error(input, &items, nth, why);
     let result = written(&items, target).map_err(|error| match &error {
-        // Its place is one of the new file, which nobody has seen.
+        // The error has a place in the new file, which the user has not seen.
         ArgsError::Source(SourceError::CannotWrite { reason, .. }) => {
             let alone = |word: &str| Item { words: vec![word.to_owned()], ..Item::default() };
             let nth = words.iter().position(|word| written(&[alone(word)], target).is_err());
-            nth.map_or(error.clone(), |nth| blame(nth, reason))
+            nth.map_or(error.clone(), |nth| conversion_error(nth, reason))
         }
         _ => error,
     })?;
     let read: Vec<&Word> = result.fragments.iter().flat_map(|fragment| &fragment.words).collect();
     if let Some(nth) = read.iter().position(|word| word.dynamic) {
-        return Err(blame(nth, "there it would be a template or a variable"));
+        return Err(conversion_error(nth, "it would be a template or a variable there"));
     }
     let differs = |nth: &usize| read.get(*nth).map(|word| &word.text) != words.get(*nth).copied();
     match (0..read.len().max(words.len())).find(differs) {
-        Some(nth) => Err(blame(nth, "there it would be read otherwise")),
+        Some(nth) => Err(conversion_error(nth, "it would be parsed differently there")),
         None => Ok(result),
     }
 }
@@ -122,8 +122,8 @@ fn written(items: &[Item], target: Target) -> Result<Input, ArgsError> {
     append(Input::read(format, text)?, &words, &[])
 }
 
-/// An error about the flag that a word is of, counted over all items, with its place in the old file.
-fn blame(input: &Input, items: &[Item], nth: usize, why: &'static str) -> ArgsError {
+/// An error about the flag that the nth word of all items belongs to, with its place in the old file.
+fn conversion_error(input: &Input, items: &[Item], nth: usize, why: &'static str) -> ArgsError {
     let mut count = 0;
     let holds = |item: &&Item| {
         count += item.words.len();
@@ -138,10 +138,10 @@ fn blame(input: &Input, items: &[Item], nth: usize, why: &'static str) -> ArgsEr
     ArgsError::NotConvertible { at: input.at(at), text: shown.collect::<Vec<_>>().join(" "), why }
 }
 
-/// The flags that a node was started with, as an args file: each once, with the value that counts.
+/// The flags that a node was started with, as an args file: each once, with its effective value.
 ///
 /// # Errors
-/// Where a value cannot stand in an args file.
+/// If an args file cannot express a value.
 pub fn of_node(settings: &[Setting]) -> Result<Input, ArgsError> {
     let item = |setting: &Setting| {
         let argument = setting.entry.and_then(|entry| entry.argument);
@@ -162,18 +162,18 @@ fn is_args_file(format: Format) -> bool {
     matches!(format, Format::VmArgs | Format::VmArgsTemplate(_))
 }
 
-/// An args file as another kind of args file: the text stays, if it means the same.
+/// Converts between args files: the text stays the same, if its meaning does.
 fn same_text(input: &Input, format: Format) -> Result<Input, ArgsError> {
     if let Some(word) = dynamic(input) {
         return if format == input.format {
             Ok(input.clone())
         } else {
-            Err(not_convertible(input, word, "each kind of file fills in its own"))
+            Err(not_convertible(input, word, "each kind of file has its own templates"))
         };
     }
     let result = Input::read(format, input.text.clone())?;
     if let Some(word) = dynamic(&result) {
-        return Err(not_convertible(&result, word, "there it would be a template or a variable"));
+        return Err(not_convertible(&result, word, "it would be a template or a variable there"));
     }
     Ok(result)
 }
@@ -186,18 +186,22 @@ fn not_convertible(input: &Input, word: &Word, why: &'static str) -> ArgsError {
     ArgsError::NotConvertible { at: input.at(word.span.start), text: word.text.clone(), why }
 }
 
-/// All flags that reach the node, in the order of effect; `-extra` and what is behind it last.
+/// All flags that reach the node, in the order of effect; `-extra` and the words after it come last.
 fn items(input: &Input) -> Result<Vec<Item>, ArgsError> {
-    let counting = counting(input);
-    let mut fragments: Vec<(usize, &Fragment)> =
-        input.fragments.iter().enumerate().filter(|(index, _)| counting.get(*index) == Some(&true)).collect();
+    let reaches_node = reaches_node(input);
+    let mut fragments: Vec<(usize, &Fragment)> = input
+        .fragments
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| reaches_node.get(*index) == Some(&true))
+        .collect();
     fragments.sort_by_key(|(_, fragment)| fragment.place.order());
-    let givens = givens(input, 0);
+    let flag_uses = flag_uses(input, 0);
     let (mut items, mut extra) = (Vec::new(), Vec::new());
     for (index, fragment) in fragments {
-        let givens = givens.iter().filter(|given| given.fragment == index);
+        let flag_uses = flag_uses.iter().filter(|given| given.fragment == index);
         if let Some(word) = fragment.words.iter().find(|word| word.dynamic || word.conditional) {
-            return Err(not_convertible(input, word, "its value is not known here"));
+            return Err(not_convertible(input, word, "its value is unknown here"));
         }
         let is_words = match &fragment.place {
             Place::Variable { effect, .. } => effect.role == Role::Words,
@@ -208,14 +212,17 @@ fn items(input: &Input) -> Result<Vec<Item>, ArgsError> {
         {
             return Err(not_convertible(input, word, "this variable is for one OTP release only"));
         }
-        let of_fragment =
-            if is_words { of_words(input, fragment, givens)? } else { givens.map(of_variable).collect() };
+        let of_fragment = if is_words {
+            of_words(input, fragment, flag_uses)?
+        } else {
+            flag_uses.map(of_variable).collect()
+        };
         for item in of_fragment {
             let is_extra = item.words.first().is_some_and(|word| word == "-extra");
             if is_extra { extra.push(item) } else { items.push(item) }
         }
     }
-    // One `-extra` is enough; a second would be an argument.
+    // Only one `-extra` is kept; a second would be an argument.
     for item in extra.iter_mut().skip(1) {
         item.words.remove(0);
     }
@@ -223,24 +230,24 @@ fn items(input: &Input) -> Result<Vec<Item>, ArgsError> {
     Ok(items)
 }
 
-/// What a variable that is no list of flags means as one.
+/// The flags that a variable with a single value stands for.
 fn of_variable(given: &Given) -> Item {
     let mut words = vec![given.flag.clone()];
     if !given.flag.starts_with(['+', '-']) {
-        // The VM asks its environment, which `-env` sets early enough for that.
+        // The VM reads its environment after `-env` has set it.
         words.insert(0, "-env".to_owned());
     }
     words.extend(given.values.iter().cloned());
     Item { at: given.span.start, words, ..Item::default() }
 }
 
-/// The flags of a fragment, each with the words behind it that are nobody's.
+/// The flags of a fragment, each with the stray words after it.
 fn of_words<'g>(
     input: &Input,
     fragment: &Fragment,
-    givens: impl Iterator<Item = &'g Given>,
+    flag_uses: impl Iterator<Item = &'g Given>,
 ) -> Result<Vec<Item>, ArgsError> {
-    let mut begins: Vec<usize> = givens
+    let mut begins: Vec<usize> = flag_uses
         .map(|given| match &given.shape {
             Shape::Apart(range) => range.start,
             Shape::Glued(word, _) => *word,
@@ -274,7 +281,7 @@ fn of_words<'g>(
     Ok(items)
 }
 
-/// The comments in what stands between two words.
+/// The comments between two words.
 fn comments(input: &Input, between: std::ops::Range<usize>) -> Result<Vec<String>, ArgsError> {
     let mut comments = Vec::new();
     let mut at = between.start;
@@ -289,7 +296,7 @@ fn comments(input: &Input, between: std::ops::Range<usize>) -> Result<Vec<String
                 return Err(ArgsError::NotConvertible {
                     at: input.at(at + (line.len() - line.trim_start().len())),
                     text: text.to_owned(),
-                    why: "each kind of file fills in its own",
+                    why: "each kind of file has its own templates",
                 });
             }
         }
@@ -354,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn an_args_file_is_written_in_every_format() {
+    fn an_args_file_is_converted_to_every_format() {
         let text = "## Limits\n+P 5000 # many\n\n# Name\n-setcookie 'a b'\n# end\n";
         check(Format::VmArgs, text, Target::Eex, text);
         check(
@@ -383,7 +390,7 @@ mod tests {
         );
         check(Format::VmArgs, "+P 5000\n", Target::Rabbitmq, "SERVER_ADDITIONAL_ERL_ARGS=\"+P 5000\"\n");
         check(Format::VmArgs, "+P 5000\n", Target::Ejabberd, "ERL_OPTIONS=\"+P 5000\"\n");
-        // These two split their flags at white space only.
+        // These two split their flags only at white space.
         let error = converted(Format::VmArgs, text, Target::Rabbitmq).expect_err("white space");
         assert!(error.to_string().contains("splits"), "{error}");
         assert!(error.to_string().starts_with("5:1: `-setcookie *` cannot be written"), "{error}");
@@ -414,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_old_format_can_hold_is_refused_with_its_place() {
+    fn what_only_the_old_format_can_express_is_rejected_with_its_place() {
         let eex = Format::VmArgsTemplate(Template::Eex);
         let refused = |format: Format, text: &str, target: Target, place: &str| {
             let error = converted(format, text, target).expect_err(text).to_string();
@@ -461,7 +468,7 @@ mod tests {
                     }
                     prop_assert_eq!(old, new, "{}", result.text);
                 }
-                // Some words have no place in some formats; that has to be said, and is.
+                // Some formats cannot express some words; that is reported.
                 Err(ArgsError::Source(_) | ArgsError::NotConvertible { .. } | ArgsError::NotHeld { .. }) => {}
                 Err(error) => prop_assert!(false, "{error}"),
             }

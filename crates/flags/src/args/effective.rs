@@ -1,81 +1,81 @@
-//! Which value of each flag counts.
+//! The effective value of each flag.
 
 use crate::OtpVersion;
 use crate::arguments::stays_beside;
 use crate::catalog::entries;
 use crate::entry::{Entry, Kind};
-use crate::init_flags::each_counts;
+use crate::init_flags::is_repeatable;
 use crate::source::{Fragment, Order};
 
-use super::walk::{Fate, ensure_one_node, fates, givens};
+use super::walk::{FragmentStatus, ensure_one_node, flag_uses, fragment_statuses};
 use super::{ArgsError, Given, Input, place_name};
 
-/// A flag of the emulator with the value in effect.
+/// An emulator flag and its effective value.
 #[derive(Debug, Clone)]
 pub struct Effective {
-    /// As of [`Given::flag`].
+    /// As in [`Given::flag`].
     pub flag: String,
-    /// What is known of it.
+    /// Its entry in the catalogue.
     pub entry: Option<&'static Entry>,
     /// The value; `None` for a flag without one.
     pub value: Option<String>,
-    /// Who says so.
+    /// Where the value comes from.
     pub by: By,
-    /// What it wins over, the strongest first.
+    /// The values that it overrides, strongest first.
     pub instead_of: Vec<Given>,
 }
 
-/// Who gives a flag its value.
+/// Where a value comes from.
 #[derive(Debug, Clone)]
 pub enum By {
     /// A file.
     Given(Given),
-    /// Nobody: it is the default of the release.
+    /// The default of the release.
     Default,
 }
 
-/// What stands in a file and does not reach the node.
+/// A variable or flag in a file that does not reach the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idle {
     /// Index of the file.
     pub file: usize,
-    /// Where it begins, in bytes.
+    /// Its start, in bytes.
     pub offset: usize,
-    /// The variable, or the command line.
+    /// The variable, the flag, or the command line.
     pub name: String,
-    /// Why it does not.
+    /// The reason.
     pub why: &'static str,
 }
 
 /// All flags of a node.
 #[derive(Debug, Clone, Default)]
 pub struct Overview {
-    /// Those of the emulator: first those that are given, then those at their default.
+    /// Emulator flags: first those that are given, then those with their default.
     pub emulator: Vec<Effective>,
-    /// Those for `init` and applications, each as often as it is given, in the order of effect.
+    /// Flags for `init` and applications, every occurrence, in the order of effect.
     pub others: Vec<Given>,
-    /// Variables without effect on the node.
+    /// What has no effect on the node.
     pub idle: Vec<Idle>,
 }
 
-/// The flags of a node of this version that is started with these files.
+/// The flags of a node of this version, started with these files.
 ///
 /// # Errors
-/// [`ArgsError::SeveralNodes`] where a file is about more than one.
+/// [`ArgsError::SeveralNodes`] if a file describes more than one.
 pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsError> {
     let mut overview = Overview::default();
     let mut all: Vec<Given> = Vec::new();
     for (file, input) in inputs.iter().enumerate() {
         ensure_one_node(input)?;
-        all.extend(givens(input, file).into_iter().filter(|given| {
+        all.extend(flag_uses(input, file).into_iter().filter(|given| {
             let fragment = input.fragments.get(given.fragment);
             fragment.is_none_or(|fragment| !is_for_other_release(fragment, otp))
         }));
         overview.idle.extend(idle(input, file, otp));
     }
     all.sort_by_key(|given| given.order);
-    let counting = counting_name(&all);
-    all.retain(|given| match counting.as_ref().and_then(|counts| idle_name(given, counts)) {
+    let effective_name = effective_name(&all);
+    all.retain(|given| match effective_name.as_ref().and_then(|name| ignored_name(given, name)) {
         Some(idle) => {
             overview.idle.push(idle);
             false
@@ -85,7 +85,7 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
 
     let mut of_emulator: Vec<(String, Vec<Given>)> = Vec::new();
     for given in all {
-        let is_emulators = given.flag.starts_with('+') && !each_counts(&given.flag);
+        let is_emulators = given.flag.starts_with('+') && !is_repeatable(&given.flag);
         if !is_emulators {
             overview.others.push(given);
             continue;
@@ -115,7 +115,7 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
     let defaults: Vec<Effective> = entries()
         .iter()
         .filter(|entry| entry.kind == Kind::EmulatorFlag && entry.works_in(otp.clone()))
-        // Patterns have a default for each allocator; what only the launcher sees, none that is known here.
+        // A pattern has a default per allocator; the default of a flag that only the launcher reads is unknown.
         .filter(|entry| entry.spelling().starts_with('+') && !entry.spelling().contains('<'))
         .filter(|entry| !given.contains(&entry.id.as_str()))
         .map(|entry| Effective {
@@ -132,9 +132,9 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
 
 const NAMES: [&str; 2] = ["-sname", "-name"];
 
-/// The name that a node gets: the first `-sname`, or else the first `-name`, if it is one word (`erl_distribution.erl`; seen on OTP 23, 25, 27
-/// and 29). `None` where none is given, or where it is not certain which one counts.
-fn counting_name(all: &[Given]) -> Option<Given> {
+/// The name of the node: the first `-sname`, otherwise the first `-name`, if it is one word (`erl_distribution.erl`; seen on OTP 23, 25, 27
+/// and 29). `None` if none is given or if it is uncertain which one takes effect.
+fn effective_name(all: &[Given]) -> Option<Given> {
     let names = all.iter().filter(|given| NAMES.contains(&given.flag.as_str()));
     if names.clone().any(|given| given.conditional) {
         return None;
@@ -143,23 +143,23 @@ fn counting_name(all: &[Given]) -> Option<Given> {
     NAMES.into_iter().filter_map(first).find(|given| given.values.len() == 1).cloned()
 }
 
-/// What is to be told of a name beside the one that counts; `None` for that itself, and for other flags.
-fn idle_name(given: &Given, counts: &Given) -> Option<Idle> {
-    let is_other =
-        (given.file, given.fragment, given.span.start) != (counts.file, counts.fragment, counts.span.start);
+/// Why another name has no effect; `None` for the effective one and for other flags.
+fn ignored_name(given: &Given, effective: &Given) -> Option<Idle> {
+    let is_other = (given.file, given.fragment, given.span.start)
+        != (effective.file, effective.fragment, effective.span.start);
     if !NAMES.contains(&given.flag.as_str()) || !is_other {
         return None;
     }
-    let why = match given.flag == counts.flag {
-        true => "of several names the first counts",
-        false if given.flag == "-sname" => "more than one word is no name, so that the -name counts",
-        false => "a -sname counts, wherever the two stand",
+    let why = match given.flag == effective.flag {
+        true => "only the first of several names takes effect",
+        false if given.flag == "-sname" => "it has more than one word, so the -name takes effect",
+        false => "-sname overrides -name, in any order",
     };
     let name = format!("{} {}", given.flag, given.values.join(" "));
     Some(Idle { file: given.file, offset: given.span.start, name: name.trim_end().to_owned(), why })
 }
 
-/// Whether a fragment is `ERL_OTP27_FLAGS` where the release is not 27.
+/// Whether a fragment is `ERL_OTP27_FLAGS` and the release is not 27.
 fn is_for_other_release(fragment: &Fragment, otp: &OtpVersion) -> bool {
     fragment.place.order() == Some(Order::OtpFlags)
         && place_name(&fragment.place) != format!("ERL_OTP{}_FLAGS", otp.release())
@@ -167,11 +167,11 @@ fn is_for_other_release(fragment: &Fragment, otp: &OtpVersion) -> bool {
 
 fn idle(input: &Input, file: usize, otp: &OtpVersion) -> Vec<Idle> {
     let mut found = Vec::new();
-    for (fragment, fate) in input.fragments.iter().zip(fates(input)) {
-        let why = match fate {
-            Fate::Counts if is_for_other_release(fragment, otp) => "it is for another OTP release",
-            Fate::Idle(why) => why,
-            Fate::Counts | Fate::Elsewhere => continue,
+    for (fragment, status) in input.fragments.iter().zip(fragment_statuses(input)) {
+        let why = match status {
+            FragmentStatus::Effective if is_for_other_release(fragment, otp) => "for another OTP release",
+            FragmentStatus::Ignored(why) => why,
+            FragmentStatus::Effective | FragmentStatus::OtherNode => continue,
         };
         let name = place_name(&fragment.place).to_owned();
         found.push(Idle { file, offset: fragment.span().start, name, why });
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_launchers_order_decides_and_not_that_of_the_files() {
+    fn the_order_of_the_launcher_decides_not_the_order_of_the_files() {
         let files =
             [(Format::EnvFile, "ERL_FLAGS=+P 5000\n"), (Format::VmArgs, "+P 1000\n+Q 2048\n+P 3000\n")];
         let overview = overview(&files, 25);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_gives_stands_at_the_default_of_the_release() {
+    fn a_flag_that_is_not_given_has_the_default_of_the_release() {
         for (otp, default) in [(25, "262144"), (27, "1048576")] {
             let overview = overview(&[(Format::VmArgs, "+sbwt none\n")], otp);
             let limit = of(&overview, "+P");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_that_are_switches_of_their_own_stand_side_by_side() {
+    fn letters_that_are_separate_switches_do_not_override_each_other() {
         let overview = overview(&[(Format::VmArgs, "+B i\n+Bc\n+B\n+Bd\n+B i\n")], 25);
         let given = overview.emulator.iter().filter(|known| known.flag == "+B");
         let shown: Vec<_> = given.map(|known| (known.value.as_deref(), known.instead_of.len())).collect();
@@ -250,12 +250,12 @@ mod tests {
         args("-sname a\n-sname b\n-name c@d\n", &["-sname a"], &["-sname b", "-name c@d"]);
         args("-name a@b\n-name c@d\n", &["-name a@b"], &["-name c@d"]);
         args("-sname a b\n-name c@d\n", &["-name c@d"], &["-sname a b"]);
-        // None of the two is valid.
+        // Neither of them is valid.
         args("-sname a b\n-sname c\n", &["-sname a b", "-sname c"], &[]);
-        // The order of effect decides, and not that of the files.
+        // The order of effect decides, not the order of the files.
         let files = [(Format::EnvFile, "ERL_FLAGS=-sname b\n"), (Format::VmArgs, "-sname a\n")];
         check(&files, &["-sname a"], &["-sname b"]);
-        // One of the two may not be there.
+        // Either of them may be absent.
         let erb = Format::VmArgsTemplate(crate::source::Template::Erb);
         let text = "<% if x %>\n-name a@b\n<% else %>\n-sname a\n<% end %>\n";
         check(&[(erb, text)], &["-name a@b", "-sname a"], &[]);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fallback_loses_against_the_flag() {
+    fn a_flag_overrides_its_fallback_variable() {
         let both = overview(&[(Format::EnvFile, "ERL_MAX_PORTS=4096\nERL_AFLAGS=+Q 2048\n")], 25);
         assert_eq!(of(&both, "+Q").value.as_deref(), Some("2048"));
         let alone = overview(&[(Format::EnvFile, "ERL_MAX_PORTS=4096\n")], 25);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_reach_the_node_is_told() {
+    fn variables_that_do_not_reach_the_node_are_reported() {
         let overview =
             overview(&[(Format::RabbitmqEnv, "CTL_ERL_ARGS='+P 1'\nSERVER_ERL_ARGS='+P 2'\n")], 25);
         assert_eq!(overview.idle.len(), 2);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_counts_between_the_variables_and_not_beside_others() {
+    fn a_single_command_ranks_between_the_variables_and_several_do_not_count() {
         let one = "export ERL_AFLAGS='+P 5000'\nexec erl +P 6000 +Q 2048\nERL_FLAGS='+Q 4096'\n";
         let alone = overview(&[(Format::Shell, one)], 25);
         assert_eq!(of(&alone, "+P").value.as_deref(), Some("6000"));
@@ -300,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_of_two_services_are_of_two_nodes() {
+    fn the_commands_of_two_services_belong_to_two_nodes() {
         let text = "services:\n  a:\n    entrypoint: [erl, +P, '5000']\n    command: [+Q, '2048']\n  b:\n    command: erl +P 6000\n";
         let node = |node| Input { node, ..Input::read(Format::Compose, text).expect(text) };
-        let told = |at| effective(&[node(Some(at))], &OtpVersion::from(25)).expect("a node");
-        assert_eq!(of(&told(0), "+P").value.as_deref(), Some("5000"));
-        assert_eq!(of(&told(0), "+Q").value.as_deref(), Some("2048"));
-        assert_eq!(of(&told(1), "+P").value.as_deref(), Some("6000"));
-        assert!(matches!(of(&told(1), "+Q").by, By::Default));
+        let of_service = |at| effective(&[node(Some(at))], &OtpVersion::from(25)).expect("a node");
+        assert_eq!(of(&of_service(0), "+P").value.as_deref(), Some("5000"));
+        assert_eq!(of(&of_service(0), "+Q").value.as_deref(), Some("2048"));
+        assert_eq!(of(&of_service(1), "+P").value.as_deref(), Some("6000"));
+        assert!(matches!(of(&of_service(1), "+Q").by, By::Default));
         assert!(effective(&[node(None)], &OtpVersion::from(25)).is_err());
     }
 

@@ -1,7 +1,7 @@
 //! Finds the flags in the words of a file.
 //!
-//! The launcher takes the words that begin with `+` for the emulator, with their values, wherever they stand; what begins with `-`
-//! and the words behind it are for `init`. `-extra` ends both, in its own file or variable only.
+//! The launcher passes words that start with `+`, and their values, to the emulator, wherever they are; words that start with `-` and
+//! the words after them are for `init`. `-extra` ends both, but only in its own file or variable.
 
 use std::ops::Range;
 
@@ -14,11 +14,11 @@ use crate::source::{Format, Fragment, Order, Place, Role, Word, stages};
 use super::{ArgsError, Given, Input, Shape, place_name};
 
 /// All flags of a file that reach the node, in the order of effect.
-pub(super) fn givens(input: &Input, file: usize) -> Vec<Given> {
-    let counting = counting(input);
+pub(super) fn flag_uses(input: &Input, file: usize) -> Vec<Given> {
+    let reaches_node = reaches_node(input);
     let mut found = Vec::new();
     for (index, fragment) in input.fragments.iter().enumerate() {
-        if counting.get(index) == Some(&true) {
+        if reaches_node.get(index) == Some(&true) {
             found.extend(of_fragment(fragment, file, index));
         }
     }
@@ -26,68 +26,68 @@ pub(super) fn givens(input: &Input, file: usize) -> Vec<Given> {
     found
 }
 
-/// What becomes of the words of a fragment.
+/// Whether a fragment reaches the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// They reach the node.
-    Counts,
-    /// They do not, for this reason.
-    Idle(&'static str),
-    /// They are about another node, or about none.
-    Elsewhere,
+pub(super) enum FragmentStatus {
+    /// It does.
+    Effective,
+    /// It does not, for this reason.
+    Ignored(&'static str),
+    /// It is for another node, or for none.
+    OtherNode,
 }
 
-/// For each fragment whether its words reach the node.
-pub(super) fn counting(input: &Input) -> Vec<bool> {
-    fates(input).into_iter().map(|fate| fate == Fate::Counts).collect()
+/// For each fragment, whether it reaches the node.
+pub(super) fn reaches_node(input: &Input) -> Vec<bool> {
+    fragment_statuses(input).into_iter().map(|status| status == FragmentStatus::Effective).collect()
 }
 
-/// What becomes of each fragment.
-pub(super) fn fates(input: &Input) -> Vec<Fate> {
+/// The status of each fragment.
+pub(super) fn fragment_statuses(input: &Input) -> Vec<FragmentStatus> {
     let (fragments, image, nodes) = (&input.fragments, image(input), nodes(input));
-    // In YAML each command is of another container.
+    // In YAML each command belongs to a different container.
     let mut commands = fragments.iter().filter(|fragment| is_in(&image, fragment)).filter_map(command);
     let first = commands.next();
     let several = !is_yaml(input) && commands.any(|command| Some(command) != first);
-    let fate = |index: usize, fragment: &Fragment| {
+    let status = |index: usize, fragment: &Fragment| {
         let node = nodes.get(index).copied();
         match &fragment.place {
-            _ if input.node.is_some_and(|meant| node != Some(meant)) => return Fate::Elsewhere,
-            Place::FileNames | Place::LiveNode => return Fate::Elsewhere,
+            _ if input.node.is_some_and(|meant| node != Some(meant)) => return FragmentStatus::OtherNode,
+            Place::FileNames | Place::LiveNode => return FragmentStatus::OtherNode,
             Place::Variable { effect, .. } => match effect.ignored {
-                Some(why) => return Fate::Idle(why),
+                Some(why) => return FragmentStatus::Ignored(why),
                 None if effect.of_tool => {
-                    return Fate::Idle("it is for a command-line tool, not for the node");
+                    return FragmentStatus::Ignored("for a command-line tool, not for the node");
                 }
                 None => {}
             },
             Place::CommandLine { .. } if several => {
-                return Fate::Idle(
-                    "the file has several commands, and which one starts the node is not known",
+                return FragmentStatus::Ignored(
+                    "the file has several commands, and it is unknown which one starts the node",
                 );
             }
             Place::ArgsFile { .. } | Place::CommandLine { .. } => {}
         }
         let mut later = fragments.get(index + 1..).unwrap_or_default().iter();
         if !is_in(&image, fragment) {
-            Fate::Idle("it is of a stage that only helps to build the image")
+            FragmentStatus::Ignored("in a build stage that is not part of the image")
         } else if later.any(|later| is_in(&image, later) && replaces(input, later, fragment)) {
-            Fate::Idle("the same variable is set again further down")
+            FragmentStatus::Ignored("the variable is set again below")
         } else {
-            Fate::Counts
+            FragmentStatus::Effective
         }
     };
-    fragments.iter().enumerate().map(|(index, fragment)| fate(index, fragment)).collect()
+    fragments.iter().enumerate().map(|(index, fragment)| status(index, fragment)).collect()
 }
 
-/// Whether a fragment of a Dockerfile is in the image that is built, and not in a stage that only helps to build it. All
-/// fragments of other files are.
+/// Whether a fragment of a Dockerfile is part of the final image, and not only of a build stage. True for other
+/// files.
 fn is_in(image: &Option<Vec<Range<usize>>>, fragment: &Fragment) -> bool {
     let begin = fragment.span().start;
     image.as_ref().is_none_or(|stages| stages.iter().any(|stage| stage.contains(&begin)))
 }
 
-/// The bytes of the last stage of a Dockerfile and of those that it is built upon; `None` for files without stages.
+/// The byte ranges of the last stage of a Dockerfile and of the stages it is based on; `None` for files without stages.
 fn image(input: &Input) -> Option<Vec<Range<usize>>> {
     if input.format != Format::Dockerfile {
         return None;
@@ -96,7 +96,7 @@ fn image(input: &Input) -> Option<Vec<Range<usize>>> {
     let mut end = input.text.len();
     let mut wanted: Option<&str> = None;
     let mut image = Vec::new();
-    // A stage can only be built upon one that stands before it.
+    // A stage can only be based on an earlier one.
     for (index, stage) in stages.iter().enumerate().rev() {
         let is_last = index + 1 == stages.len();
         let is_wanted = wanted.is_some_and(|name| {
@@ -111,7 +111,7 @@ fn image(input: &Input) -> Option<Vec<Range<usize>>> {
     (!image.is_empty()).then_some(image)
 }
 
-/// Whether a variable is set anew, so that what it held before is lost.
+/// Whether a variable is set again, so that its earlier value is lost.
 fn replaces(input: &Input, later: &Fragment, earlier: &Fragment) -> bool {
     let (Place::Variable { name, .. }, Place::Variable { name: old, .. }) = (&later.place, &earlier.place)
     else {
@@ -128,7 +128,7 @@ fn replaces(input: &Input, later: &Fragment, earlier: &Fragment) -> bool {
     !appends && !conditional && !later.words.iter().any(mentions)
 }
 
-/// The number of the command that words are given to; `None` for other words.
+/// The number of the command that the words belong to; `None` for other words.
 fn command(fragment: &Fragment) -> Option<usize> {
     fragment.command().filter(|_| matches!(fragment.place, Place::CommandLine { .. }))
 }
@@ -137,7 +137,7 @@ fn is_yaml(input: &Input) -> bool {
     matches!(input.format, Format::Compose | Format::Kubernetes)
 }
 
-/// For each fragment the node that it is for. Only YAML files have several.
+/// The node of each fragment. Only YAML files have several.
 fn nodes(input: &Input) -> Vec<usize> {
     let (mut node, mut known): (usize, Vec<&Place>) = (0, Vec::new());
     let mut last = None;
@@ -159,7 +159,7 @@ fn nodes(input: &Input) -> Vec<usize> {
     nodes
 }
 
-/// An error where a file is about several nodes and it is not said which is meant.
+/// Fails if a file describes several nodes and none is selected.
 pub(super) fn ensure_one_node(input: &Input) -> Result<(), ArgsError> {
     let nodes = nodes(input);
     let count = nodes.last().map_or(1, |last| last + 1);
@@ -230,7 +230,7 @@ impl Walk<'_> {
         found
     }
 
-    /// Takes the emulator's flag at a word; gives the index of the next one.
+    /// Adds the emulator flag at a word; returns the index of the next word.
     fn emulator_flag(&self, at: usize, found: &mut Vec<Given>) -> usize {
         let text = |index: usize| self.words.get(index).map(|word| word.text.as_str());
         let (Some(word), next) = (text(at), text(at + 1)) else { return at + 1 };
@@ -247,10 +247,10 @@ impl Walk<'_> {
         end
     }
 
-    /// Takes init's flag at a word, with all words up to the next flag; gives the index of that.
+    /// Adds the init flag at a word, with all words up to the next flag; returns the index of that flag.
     fn init_flag(&self, at: usize, found: &mut Vec<Given>) -> usize {
-        let behind = self.words.get(at + 1..).unwrap_or_default();
-        let length = behind.iter().position(|word| is_flag(&word.text)).unwrap_or(behind.len());
+        let rest = self.words.get(at + 1..).unwrap_or_default();
+        let length = rest.iter().position(|word| is_flag(&word.text)).unwrap_or(rest.len());
         let end = at + 1 + length;
         let Some(word) = self.words.get(at) else { return end };
         let is_pairs = length >= 2 && length.is_multiple_of(2) && may_have_pairs(&word.text) && !word.dynamic;
@@ -272,7 +272,7 @@ impl Walk<'_> {
         end
     }
 
-    /// A flag whose first word is the flag and the others its values.
+    /// A flag in a range of words: the first is the flag, the others are its values.
     fn given(&self, flag: &str, entry: Option<&'static Entry>, range: Range<usize>) -> Option<Given> {
         let words = self.words.get(range.clone())?;
         let (first, last) = (words.first()?, words.last()?);
@@ -290,7 +290,7 @@ impl Walk<'_> {
         })
     }
 
-    /// The flag that a variable's value is for.
+    /// The flag that a variable sets.
     fn of_variable(&self, flag: &str, entry: Option<&'static Entry>, alone: bool) -> Option<Given> {
         let mut given = self.given(flag, entry, 0..self.words.len())?;
         given.values = self.words.iter().map(|word| word.text.clone()).collect();
@@ -303,10 +303,10 @@ impl Walk<'_> {
 mod tests {
     use super::*;
 
-    /// `flag=value` of all flags, `?` for conditional, `~` for dynamic ones.
+    /// Checks all flags as `flag=value`, with `?` for conditional and `~` for dynamic ones.
     fn check(format: Format, text: &str, expect: &[&str]) {
         let input = Input::read(format, text).unwrap_or_else(|error| panic!("{error}"));
-        let shown: Vec<String> = givens(&input, 0)
+        let shown: Vec<String> = flag_uses(&input, 0)
             .iter()
             .map(|given| {
                 let mark = |is: bool, mark: &'static str| if is { mark } else { "" };
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_the_emulator_and_of_init_are_told_apart() {
+    fn emulator_flags_and_init_flags_are_distinguished() {
         check(
             Format::VmArgs,
             "-name a@b +S4 +sbwt none -kernel net_ticktime 30 inet_dist_listen_min 9100 -heart +c +h 400\n-pa x y\n+MBas aobf\n",
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_stand_in_the_order_of_effect() {
+    fn variables_are_in_the_order_of_effect() {
         check(
             Format::Shell,
             "ERL_ZFLAGS='+P 3'\nERL_FLAGS='+P 2'\nERL_MAX_PORTS=4096\nERL_AFLAGS='+P 1'\n",
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_set_anew_loses_what_it_held() {
+    fn a_variable_that_is_set_again_loses_its_earlier_value() {
         check(Format::EnvFile, "ERL_FLAGS=+P 1\nERL_FLAGS=+Q 2\n", &["+Q=2"]);
         check(Format::Shell, "ERL_FLAGS='+P 1'\nERL_FLAGS=\"$ERL_FLAGS +Q 2\"\n", &["+P=1", "+Q=2"]);
         check(Format::Shell, "ERL_FLAGS='+P 1'\nERL_FLAGS+=' +Q 2'\n", &["+P=1", "+Q=2"]);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_dockerfile_only_the_image_counts() {
+    fn only_the_stages_of_the_final_image_count() {
         let stages = "FROM elixir AS build\nENV ERL_FLAGS=+JMsingle\\ true\nFROM --platform=x debian AS base\nENV ERL_AFLAGS=+Q\\ 2\n";
         check(Format::Dockerfile, stages, &["+Q=2"]);
         check(Format::Dockerfile, &format!("{stages}FROM base\nENV ERL_ZFLAGS=+P\\ 1\n"), &["+Q=2", "+P=1"]);

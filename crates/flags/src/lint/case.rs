@@ -1,60 +1,60 @@
-//! What is known of each setting of a node: what the releases make of it, and what other settings do to it.
+//! What is known about each setting of a node: what the releases make of it, and how other settings affect it.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::hazards::{Beside, Makes, Stands, hazards};
-use super::node::{Node, Part, Setting, Value, Via};
+use super::hazards::{Conflict, ConflictKind, RelativePosition, hazards};
+use super::node::{Node, Part, Setting, SettingKind, Value};
 use super::outcome::{Outcome, Presence, outcomes};
 use super::secret::without_secrets;
 use super::{Finding, Level, Rule};
 use crate::release_runs;
 use crate::takes::Verdict;
 
-/// A node with all that is known of its settings.
+/// A node with its judged settings.
 pub(super) struct Case<'n, 'a> {
     pub(super) node: &'n Node<'a>,
     /// In the order of the node's settings.
-    pub(super) judged: Vec<Judged<'n, 'a>>,
+    pub(super) judged: Vec<JudgedSetting<'n, 'a>>,
 }
 
 /// A setting, judged.
-pub(super) struct Judged<'n, 'a> {
+pub(super) struct JudgedSetting<'n, 'a> {
     pub(super) setting: &'n Setting<'a>,
-    /// For each release that reads it; empty for flags that nobody knows.
+    /// One for each release that reads it; empty for unknown flags.
     pub(super) outcomes: Rc<[Outcome]>,
-    /// The setting that takes its place.
+    /// The setting that overrides it.
     pub(super) overridden: Option<&'n Setting<'a>>,
-    /// What the releases make of that one; empty where there is none.
+    /// The outcomes of the overriding setting; empty if there is none.
     pub(super) overriding: Rc<[Outcome]>,
-    /// The flag that switches its allocator off.
+    /// The flag that disables its allocator.
     pub(super) disabled: Option<&'n Setting<'a>>,
-    /// Settings that it does not go with.
-    pub(super) besides: Vec<(&'static Beside, &'n Setting<'a>)>,
+    /// Settings that it conflicts with.
+    pub(super) conflicts: Vec<(&'static Conflict, &'n Setting<'a>)>,
 }
 
-impl Judged<'_, '_> {
-    /// The releases in which something holds.
+impl JudgedSetting<'_, '_> {
+    /// The releases whose outcome fulfils a condition.
     pub(super) fn releases(&self, holds: impl Fn(&Outcome) -> bool) -> Vec<u32> {
         self.outcomes.iter().filter(|outcome| holds(outcome)).map(|outcome| outcome.release).collect()
     }
 
-    /// Whether another setting takes all effect from it.
-    pub(super) fn is_dead(&self) -> bool {
+    /// Whether another setting leaves it without any effect.
+    pub(super) fn is_without_effect(&self) -> bool {
         self.overridden.is_some()
             || self.disabled.is_some()
-            || self.besides.iter().any(|(beside, _)| beside.makes == Makes::Cancelled)
+            || self.conflicts.iter().any(|(conflict, _)| conflict.makes == ConflictKind::Cancelled)
     }
 
-    /// Whether its value is missing, or is what looks like the next flag.
+    /// Whether its value is missing or looks like the next flag.
     pub(super) fn lacks_value(&self) -> bool {
         match &self.setting.value {
             Value::Missing => true,
             Value::Text(text) => {
                 let apart = self.setting.words.len() > 1;
                 let mut chars = text.chars();
-                self.setting.via == Via::Flag
+                self.setting.kind == SettingKind::Flag
                     && apart
                     && matches!(chars.next(), Some('-' | '+'))
                     && chars.next().is_some_and(|second| second.is_ascii_alphabetic() || second == '-')
@@ -75,7 +75,7 @@ impl<'n, 'a> Case<'n, 'a> {
                 id: &entry.id,
                 letter: setting.letter,
                 value: &setting.value,
-                kernel: setting.via == Via::Kernel,
+                kernel: setting.kind == SettingKind::Kernel,
                 releases,
             };
             let judge = || outcomes(setting, entry, releases, node.target.machine).into();
@@ -83,20 +83,20 @@ impl<'n, 'a> Case<'n, 'a> {
         };
         for setting in &node.settings {
             let overridden = node.overriding(setting);
-            judged.push(Judged {
+            judged.push(JudgedSetting {
                 setting,
                 outcomes: outcomes_of(setting),
                 overridden,
                 overriding: overridden.map(&mut outcomes_of).unwrap_or_default(),
                 disabled: disabled(node, setting),
-                besides: besides(node, setting),
+                conflicts: conflicts(node, setting),
             });
         }
         Case { node, judged }
     }
 
-    /// Those with an entry, which are the first of their words.
-    pub(super) fn known(&self) -> impl Iterator<Item = &Judged<'n, 'a>> {
+    /// The settings with an entry, each only once where a variable sets several flags.
+    pub(super) fn known(&self) -> impl Iterator<Item = &JudgedSetting<'n, 'a>> {
         self.judged.iter().filter(|judged| judged.setting.entry.is_some() && !judged.setting.repeated)
     }
 
@@ -107,24 +107,24 @@ impl<'n, 'a> Case<'n, 'a> {
         level: Level,
         setting: &Setting<'_>,
         releases: Vec<u32>,
-        says: Says,
+        texts: FindingText,
     ) -> Finding {
         let part = self.node.part_of(setting);
         let span = self.node.span_of(setting);
-        let name = if setting.via == Via::Kernel {
+        let name = if setting.kind == SettingKind::Kernel {
             format!("-kernel {}", setting.name)
         } else {
             setting.name.to_owned()
         };
-        Finding { releases, ..part.finding(rule, level, span, name, says) }
+        Finding { releases, ..part.finding(rule, level, span, name, texts) }
     }
 
-    /// A setting in backquotes, as it is written.
+    /// A setting in backquotes, as written in the file.
     pub(super) fn quoted(&self, setting: &Setting<'_>) -> String {
         format!("`{}`", short(&self.node.written(setting)))
     }
 
-    /// Where another setting stands, for [`Finding::related`].
+    /// A related place for [`Finding::related`].
     pub(super) fn related(&self, setting: &Setting<'_>, what: &str) -> (usize, Range<usize>, String) {
         (
             self.node.part_of(setting).file,
@@ -135,27 +135,27 @@ impl<'n, 'a> Case<'n, 'a> {
 }
 
 impl Part<'_> {
-    /// A finding about these bytes of the part, in all releases that read it, without a fix.
+    /// A finding about these bytes of the part, for all releases that read it, without a fix.
     pub(super) fn finding(
         &self,
         rule: &Rule,
         level: Level,
         span: Range<usize>,
         flag: impl Into<String>,
-        says: Says,
+        texts: FindingText,
     ) -> Finding {
         Finding {
             code: rule.code,
             level,
             file: self.file,
             span,
-            // Quotes may have made one word of a flag and its value.
+            // Quotes may have joined a flag and its value.
             flag: without_secrets(&flag.into()),
             releases: self.releases.clone(),
-            // One line, whatever the words hold.
-            message: says.message.replace(char::is_control, " "),
-            reason: says.reason,
-            remedy: says.remedy,
+            // The message stays on one line, whatever the words contain.
+            message: texts.message.replace(char::is_control, " "),
+            reason: texts.reason,
+            remedy: texts.remedy,
             fix: None,
             related: Vec::new(),
         }
@@ -163,7 +163,7 @@ impl Part<'_> {
 }
 
 /// The texts of a finding.
-pub(super) struct Says {
+pub(super) struct FindingText {
     pub(super) message: String,
     pub(super) reason: String,
     pub(super) remedy: String,
@@ -179,14 +179,14 @@ struct Key<'k> {
     releases: &'k [u32],
 }
 
-/// A text for a message: without secrets, and cut if it is too long.
+/// A text for a message: without secrets, truncated if too long.
 pub(super) fn short(text: &str) -> String {
-    const LONGEST: usize = 60;
+    const MAX_CHARS: usize = 60;
     let clean: String = without_secrets(text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if clean.chars().count() <= LONGEST {
+    if clean.chars().count() <= MAX_CHARS {
         return clean;
     }
-    let begin: String = clean.chars().take(LONGEST).collect();
+    let begin: String = clean.chars().take(MAX_CHARS).collect();
     format!("{begin}…")
 }
 
@@ -200,7 +200,7 @@ pub(super) fn releases_text(releases: &[u32]) -> String {
     }
 }
 
-/// Whether one of `+MMsco false` and the like is in effect, or may be.
+/// Whether one of the settings in `unless`, such as `+MMsco false`, is in effect or may be.
 pub(super) fn is_prevented(node: &Node<'_>, setting: &Setting<'_>, unless: &[String]) -> bool {
     let scope = node.part_of(setting).scope;
     unless.iter().any(|unless| {
@@ -212,27 +212,28 @@ pub(super) fn is_prevented(node: &Node<'_>, setting: &Setting<'_>, unless: &[Str
     })
 }
 
-fn besides<'n, 'a>(node: &'n Node<'a>, setting: &Setting<'_>) -> Vec<(&'static Beside, &'n Setting<'a>)> {
-    let Some(entry) = setting.entry.filter(|_| !setting.repeated && setting.via != Via::Kernel) else {
+fn conflicts<'n, 'a>(node: &'n Node<'a>, setting: &Setting<'_>) -> Vec<(&'static Conflict, &'n Setting<'a>)> {
+    let Some(entry) = setting.entry.filter(|_| !setting.repeated && setting.kind != SettingKind::Kernel)
+    else {
         return Vec::new();
     };
-    let about = hazards().beside.iter().filter(|beside| beside.flag == entry.id);
+    let about = hazards().conflicts.iter().filter(|conflict| conflict.flag == entry.id);
     about
-        .filter_map(|beside| {
-            let other = node.effective(setting, &beside.other)?;
-            let stands = match beside.stands {
-                Stands::Anywhere => node.are_together(setting, other),
-                Stands::After => node.is_later(setting, other),
+        .filter_map(|conflict| {
+            let other = node.effective(setting, &conflict.other)?;
+            let is_placed = match conflict.stands {
+                RelativePosition::Anywhere => node.are_together(setting, other),
+                RelativePosition::After => node.is_later(setting, other),
             };
-            let fits = stands
-                && beside.is_about(setting.known_value(), other.known_value())
-                && !is_prevented(node, setting, &beside.unless);
-            fits.then_some((beside, other))
+            let fits = is_placed
+                && conflict.is_about(setting.known_value(), other.known_value())
+                && !is_prevented(node, setting, &conflict.unless);
+            fits.then_some((conflict, other))
         })
         .collect()
 }
 
-/// The flag that switches the allocator of a setting off.
+/// The flag that disables the allocator of a setting.
 fn disabled<'n, 'a>(node: &'n Node<'a>, setting: &Setting<'_>) -> Option<&'n Setting<'a>> {
     const ONE: &str = "+M<S>e";
     const ALL: &str = "+Mea";
@@ -247,19 +248,19 @@ fn disabled<'n, 'a>(node: &'n Node<'a>, setting: &Setting<'_>) -> Option<&'n Set
         (Some(one), Some(all)) => Some(if node.is_later(one, all) { all } else { one }),
         (one, all) => one.or(all),
     }?;
-    // One allocator that is switched on again takes what `u` sets.
+    // With `u`, an allocator that is enabled individually still uses the setting.
     let some_on = letter == 'u' && node.is_any(setting, ONE, |one| one.known_value() != Some("false"));
     let off = is(decides, "false") && decides.id() == ONE || is(decides, "min") && decides.id() == ALL;
     (off && !some_on).then_some(decides)
 }
 
 /// Whether a release has a setting and starts with it.
-pub(super) fn works(outcome: &Outcome) -> bool {
+pub(super) fn takes_effect(outcome: &Outcome) -> bool {
     outcome.starts() && matches!(outcome.presence, Presence::There | Presence::From(_))
 }
 
-/// Why a value is refused or fatal, in the newest of these releases.
-pub(super) fn why(judged: &Judged<'_, '_>, releases: &[u32]) -> String {
+/// Why a value is rejected or fatal, in the newest of these releases.
+pub(super) fn why(judged: &JudgedSetting<'_, '_>, releases: &[u32]) -> String {
     let newest = judged.outcomes.iter().rfind(|outcome| releases.contains(&outcome.release));
     match newest.map(|outcome| &outcome.verdict) {
         Some(Verdict::Refused { why } | Verdict::Fatal { why } | Verdict::Unknown { why }) => why.clone(),
@@ -272,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_told_in_runs() {
+    fn consecutive_releases_are_shown_as_ranges() {
         let check = |releases: &[u32], expect: &str| assert_eq!(releases_text(releases), expect);
         check(&[25], "OTP 25");
         check(&[23, 24], "OTP 23 and 24");
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_between_characters() {
+    fn long_texts_are_truncated_between_characters() {
         assert_eq!(short("a\nb"), "a b");
         assert_eq!(short(&"é".repeat(61)), format!("{}…", "é".repeat(60)));
     }

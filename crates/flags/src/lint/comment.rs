@@ -1,19 +1,19 @@
-//! Finds the comment that belongs to a flag: what somebody wanted of it.
+//! Finds the comment of a flag, which tells its intention.
 
 use std::ops::Range;
 
-/// Lines of a comment above a flag that are read; longer ones are about the whole file.
-const LINES: usize = 12;
-/// Bytes to look back for the begin of a line: more is no line that somebody has commented.
-const LINE_BYTES: usize = 1000;
+/// Lines of a comment above a flag that are read; longer comments are about the whole file.
+const MAX_LINES: usize = 12;
+/// How far to search back for the start of a line; a longer line has no comment of its own.
+const MAX_LINE_BYTES: usize = 1000;
 
-/// The comment directly above the line of a flag, and the one behind it on its line: their bytes in the file, from above. Every format
-/// that is read has comments that begin with `#`.
+/// The comment directly above the line of a flag and the one after it on the same line: their bytes in the file, in order. Comments
+/// start with `#` in all supported formats.
 pub(super) fn comments(text: &str, flag: &Range<usize>) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let Some(mut begin) = line_begin(text, flag.start) else { return found };
     while begin > 0
-        && found.len() < LINES
+        && found.len() < MAX_LINES
         && let Some(above) = line_begin(text, begin - 1)
         && let Some(line) = text.get(above..begin - 1)
         && line.trim_start().starts_with('#')
@@ -22,10 +22,10 @@ pub(super) fn comments(text: &str, flag: &Range<usize>) -> Vec<Range<usize>> {
         begin = above;
     }
     found.reverse();
-    let behind = text.get(flag.end..).unwrap_or_default();
-    let comment = behind.trim_start_matches([' ', '\t']);
+    let rest = text.get(flag.end..).unwrap_or_default();
+    let comment = rest.trim_start_matches([' ', '\t']);
     if comment.starts_with('#') {
-        let begin = flag.end + behind.len() - comment.len();
+        let begin = flag.end + rest.len() - comment.len();
         found.push(begin..begin + comment.lines().next().unwrap_or_default().trim_end().len());
     }
     found
@@ -33,8 +33,8 @@ pub(super) fn comments(text: &str, flag: &Range<usize>) -> Vec<Range<usize>> {
 
 fn line_begin(text: &str, at: usize) -> Option<usize> {
     let before = text.as_bytes().get(..at)?;
-    let newline = before.iter().rev().take(LINE_BYTES).position(|byte| *byte == b'\n');
-    newline.map(|length| at - length).or_else(|| (at < LINE_BYTES).then_some(0))
+    let newline = before.iter().rev().take(MAX_LINE_BYTES).position(|byte| *byte == b'\n');
+    newline.map(|length| at - length).or_else(|| (at < MAX_LINE_BYTES).then_some(0))
 }
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_stands_above_a_flag_or_behind_it() {
+    fn comments_above_and_after_a_flag_are_found() {
         let check = |text: &str, flag: &str, expect: &[&str]| {
             let at = text.find(flag).expect(flag);
             let found: Vec<&str> =

@@ -1,5 +1,5 @@
-//! What is wrong with values that a VM takes, as data: what they do not do any more, what they bring with them, and which of
-//! them do not go together. The data stands in `data/hazards.toml`.
+//! Problems of values that a VM accepts, as data: outdated purposes, side effects, and conflicts with other settings. The data is
+//! `data/hazards.toml`.
 
 use std::sync::OnceLock;
 
@@ -9,103 +9,107 @@ use crate::OtpVersion;
 use crate::catalog::broken;
 use crate::takes::Integer;
 
-/// All of it. The keys are those of the file.
+/// All hazards. The keys are those of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Hazards {
     pub(crate) undocumented: Vec<String>,
     pub(crate) short_reads: Vec<String>,
     pub(crate) vital: Vec<String>,
-    pub(crate) greedy: Vec<Greedy>,
+    pub(crate) greedy: Vec<GreedyFlag>,
     pub(crate) outdated: Vec<Outdated>,
     pub(crate) trap: Vec<Trap>,
-    pub(crate) beside: Vec<Beside>,
-    pub(crate) wants: Vec<Wants>,
+    #[serde(rename = "beside")]
+    pub(crate) conflicts: Vec<Conflict>,
+    #[serde(rename = "wants")]
+    pub(crate) requirements: Vec<Requirement>,
     pub(crate) parameter: Vec<Parameter>,
-    pub(crate) unread: Vec<Unread>,
-    pub(crate) variable: Vec<OfProduct>,
+    pub(crate) unread: Vec<UnreadVariables>,
+    pub(crate) variable: Vec<ProductVariable>,
 }
 
-/// A flag without a value, behind which the launcher of older releases refuses a word that is no flag, unless a value begins like it.
+/// A flag without a value after which the launcher of older releases rejects a word that is no flag, unless it starts like one of the
+/// flag's values.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Greedy {
+pub(crate) struct GreedyFlag {
     /// The id of its entry.
     pub(crate) flag: String,
-    /// The first version that takes the word for one of its own.
+    /// The first version that accepts the word.
     pub(crate) until: OtpVersion,
-    /// How words begin that are no trouble.
+    /// The letters that such a word may start with.
     pub(crate) except: String,
 }
 
-/// A setting that is given for something that it does not do any more.
+/// A setting that is given for a purpose that it no longer has.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Outdated {
     /// The id of its entry.
     pub(crate) flag: String,
-    /// The first version in which it does not do it.
+    /// The first version in which it lost the purpose.
     pub(crate) since: OtpVersion,
-    /// Values that ask for as little of it as can be.
+    /// Values that hardly ask for that purpose.
     #[serde(default)]
     pub(crate) except: Vec<String>,
-    /// It does what it is given for, so that its value matters; only its time is over.
+    /// It still works, so its value matters, but it is deprecated.
     #[serde(default)]
     pub(crate) deprecated: bool,
-    /// Goes on after the flag.
+    /// Continues the sentence after the flag.
     pub(crate) says: String,
     pub(crate) why: String,
     pub(crate) remedy: String,
 }
 
-/// A value that works and is a trap: one that `words`, `ends_with`, `integer` or `below_default` describe. Where none of them is given,
-/// every value is one, or every one but those of `except`. In `says`, `{default}` stands for the default of the releases at hand, and `{table}` for the memory of a table of so many slots.
+/// A value that works but is a trap: one described by `words`, `ends_with`, `integer` or `below_default`. If none of them is given, every
+/// value is a trap, or every value except those of `except`. In `says`, `{default}` is the default of the releases in question, and
+/// `{table}` the memory of a table with that many slots.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trap {
     /// The id of its entry.
     pub(crate) flag: String,
-    /// The first version that this holds for; absent: from the beginning.
+    /// The first version that this applies to; absent: from the beginning.
     pub(crate) from: Option<OtpVersion>,
-    /// The first version that this does not hold for any more.
+    /// The first version that this no longer applies to.
     pub(crate) until: Option<OtpVersion>,
-    /// Only for these allocators, by their letters.
+    /// Only for these allocators, by letter.
     pub(crate) letters: Option<String>,
     /// These values. The empty word is the flag without a value.
     #[serde(default)]
     pub(crate) words: Vec<String>,
-    /// Values that end so.
+    /// Values with these endings.
     #[serde(default)]
     pub(crate) ends_with: Vec<String>,
-    /// Numbers within these bounds, if the value is a plain number.
+    /// Plain numbers within these bounds.
     pub(crate) integer: Option<Integer>,
-    /// Paths that the rest of the file shows to be those of folders.
+    /// Paths that are directories according to the rest of the file.
     #[serde(default)]
     pub(crate) folder: bool,
-    /// Numbers that give less than the default, in the releases where they do.
+    /// Numbers below the default, in the releases where they are.
     #[serde(default)]
     pub(crate) below_default: bool,
     /// All but these values.
     #[serde(default)]
     pub(crate) except: Vec<String>,
-    /// Not where one of these is in effect: `+MMsco false`.
+    /// Not if one of these is in effect: `+MMsco false`.
     #[serde(default)]
     pub(crate) unless: Vec<String>,
     #[serde(default)]
     pub(crate) level: HazardLevel,
-    /// Words, in small letters, of a comment that says the opposite of what happens: with it, it is a warning.
+    /// Lower-case words of a comment that contradict the effect; such a comment makes the finding a warning.
     #[serde(default)]
     pub(crate) against: Vec<String>,
-    /// Whether a VM that boots with it does the same without it.
+    /// Whether a VM that boots with it behaves the same without it.
     #[serde(default)]
     pub(crate) removable: bool,
-    /// Goes on after the flag.
+    /// Continues the sentence after the flag.
     pub(crate) says: String,
     pub(crate) why: String,
     pub(crate) remedy: String,
 }
 
-/// How much it matters.
+/// The level of a hazard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HazardLevel {
@@ -114,16 +118,16 @@ pub(crate) enum HazardLevel {
     Warning,
 }
 
-/// A setting that does not go with another one. In `says` and `remedy`, `{other}` stands for that as it is given.
+/// A setting that conflicts with another one. In `says` and `remedy`, `{other}` is the other one as given.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Beside {
+pub(crate) struct Conflict {
     /// The id of its entry.
     pub(crate) flag: String,
-    /// The id of the other's.
+    /// The id of the other entry.
     pub(crate) other: String,
     pub(crate) from: Option<OtpVersion>,
-    /// Only with one of these values; absent: with any.
+    /// Only with one of these values; absent: with any value.
     #[serde(default)]
     pub(crate) mine: Vec<String>,
     /// Not with one of these values.
@@ -131,24 +135,24 @@ pub(crate) struct Beside {
     pub(crate) mine_not: Vec<String>,
     /// Only with a number within these bounds.
     pub(crate) mine_integer: Option<Integer>,
-    /// The same for the value of the other.
+    /// The same for the value of the other setting.
     #[serde(default)]
     pub(crate) its: Vec<String>,
     #[serde(default)]
     pub(crate) its_not: Vec<String>,
     pub(crate) its_integer: Option<Integer>,
-    /// Only if the number, or one of a pair, is less or more than that of the other.
-    pub(crate) than: Option<Than>,
-    /// The value of the other where it is not given, if that goes against this one, too.
+    /// Only if the number, or one of a pair, is less or more than that of the other setting.
+    pub(crate) than: Option<Comparison>,
+    /// The default of the other setting, if it conflicts as well.
     pub(crate) its_default: Option<String>,
-    /// Where the other stands.
+    /// Where the other setting must be.
     #[serde(default)]
-    pub(crate) stands: Stands,
-    /// Not where one of these is in effect.
+    pub(crate) stands: RelativePosition,
+    /// Not if one of these is in effect.
     #[serde(default)]
     pub(crate) unless: Vec<String>,
-    pub(crate) makes: Makes,
-    /// Whether a VM that boots with it does the same without it.
+    pub(crate) makes: ConflictKind,
+    /// Whether a VM that boots with it behaves the same without it.
     #[serde(default)]
     pub(crate) removable: bool,
     pub(crate) says: String,
@@ -159,78 +163,78 @@ pub(crate) struct Beside {
 /// How two numbers compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Than {
+pub(crate) enum Comparison {
     Less,
     More,
 }
 
-/// Where the other setting stands.
+/// Where the other setting must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Stands {
+pub(crate) enum RelativePosition {
     #[default]
     Anywhere,
-    /// Behind, or in a place that counts later.
+    /// Later on the command line, or in a source that takes effect later.
     After,
 }
 
-/// What comes of the two.
+/// The result of a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Makes {
+pub(crate) enum ConflictKind {
     /// The VM does not start.
     Refused,
     /// It hangs or crashes.
     Fatal,
     /// One of them has no effect.
     Cancelled,
-    /// The value is another one.
+    /// The value changes.
     Changed,
-    /// It works, and is a trap.
+    /// It works, but is a trap.
     Risk,
 }
 
-/// A setting that needs another one.
+/// A setting that requires another one.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wants {
+pub(crate) struct Requirement {
     pub(crate) flag: String,
     pub(crate) other: String,
     pub(crate) says: String,
     pub(crate) why: String,
     pub(crate) remedy: String,
-    /// Goes on after `why` where erlinit of Nerves starts the node, and may give the other.
+    /// Appended to `why` if erlinit of Nerves starts the node, which may set the other one.
     pub(crate) erlinit: Option<String>,
 }
 
-/// A parameter of an application that has no effect unless one of kernel is true.
+/// A parameter of an application that has no effect unless a parameter of kernel is true.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Parameter {
-    /// With its minus.
+    /// The application, with its minus.
     pub(crate) application: String,
     pub(crate) names: Vec<String>,
     /// The parameter of kernel.
     pub(crate) unless: String,
-    /// Goes on after the parameter.
+    /// Continues the sentence after the parameter.
     pub(crate) says: String,
     pub(crate) why: String,
     pub(crate) remedy: String,
 }
 
-/// Variables that nobody reads where -env sets them.
+/// Variables that nothing reads if -env sets them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Unread {
+pub(crate) struct UnreadVariables {
     pub(crate) names: Vec<String>,
     pub(crate) why: String,
     pub(crate) remedy: String,
 }
 
-/// A variable of a product that does more than it seems to.
+/// A variable of a product with side effects.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OfProduct {
+pub(crate) struct ProductVariable {
     pub(crate) name: String,
     pub(crate) says: String,
     pub(crate) why: String,
@@ -246,13 +250,13 @@ pub(crate) fn hazards() -> &'static Hazards {
     })
 }
 
-/// The number that a value is, if it is nothing else; quotes may have put blanks before it, which are read over.
+/// The value as a number, if it is a plain number. Leading spaces, from quotes, are skipped.
 pub(crate) fn plain_number(text: &str) -> Option<i64> {
     let text = text.trim_start();
     text.parse().ok().filter(|_| !text.starts_with('+'))
 }
 
-/// The numbers that a value begins with: of `N`, `N:M` and `:M`.
+/// The leading numbers of a value `N`, `N:M` or `:M`.
 pub(crate) fn numbers(text: &str) -> (Option<i64>, Option<i64>) {
     let (first, rest) = leading(text.trim_start());
     (first, rest.strip_prefix(':').and_then(|rest| leading(rest).0))
@@ -269,7 +273,7 @@ fn within(range: Integer, number: i64) -> bool {
 }
 
 impl Trap {
-    /// Whether it is about this value; `None` is no value.
+    /// Whether it describes this value; `None` is no value.
     pub(crate) fn is_about(&self, value: Option<&str>, letter: Option<char>) -> bool {
         if let (Some(letters), Some(letter)) = (&self.letters, letter)
             && !letters.contains(letter)
@@ -288,7 +292,7 @@ impl Trap {
                 .is_some_and(|range| plain_number(text).is_some_and(|number| within(range, number)))
     }
 
-    /// Whether it is about every value, known or not.
+    /// Whether it describes every value, known or not.
     pub(crate) fn is_every(&self) -> bool {
         let of_values = self.words.is_empty()
             && self.ends_with.is_empty()
@@ -303,8 +307,8 @@ impl Trap {
     }
 }
 
-impl Beside {
-    /// Whether two values, as far as they are known, are what this is about.
+impl Conflict {
+    /// Whether it describes these two values, as far as they are known.
     pub(crate) fn is_about(&self, mine: Option<&str>, its: Option<&str>) -> bool {
         let fits = |value: Option<&str>, words: &[String], not: &[String], range: Option<Integer>| {
             let is = |words: &[String]| value.is_some_and(|value| words.iter().any(|word| word == value));
@@ -319,8 +323,8 @@ impl Beside {
             && self.than.is_none_or(|than| {
                 let (mine, its) = (numbers(mine.unwrap_or_default()), numbers(its.unwrap_or_default()));
                 let holds = |pair: (Option<i64>, Option<i64>)| match (pair, than) {
-                    ((Some(mine), Some(its)), Than::Less) => mine < its,
-                    ((Some(mine), Some(its)), Than::More) => mine > its,
+                    ((Some(mine), Some(its)), Comparison::Less) => mine < its,
+                    ((Some(mine), Some(its)), Comparison::More) => mine > its,
                     _ => false,
                 };
                 holds((mine.0, its.0)) || holds((mine.1, its.1))
@@ -334,7 +338,7 @@ mod tests {
     use crate::entry;
 
     #[test]
-    fn every_hazard_is_about_settings_that_exist_and_ends_its_sentences() {
+    fn every_hazard_names_known_settings_and_has_complete_sentences() {
         let hazards = hazards();
         let known = |id: &str| assert!(entry(id).is_some(), "{id}");
         let sentence = |text: &str| assert!(text.ends_with('.') && text.trim() == text, "{text:?}");
@@ -357,16 +361,16 @@ mod tests {
                 known(unless.split(' ').next().unwrap_or_default());
             }
         }
-        for beside in &hazards.beside {
-            known(&beside.flag);
-            known(&beside.other);
-            part(&beside.says);
-            sentence(&beside.why);
-            sentence(&beside.remedy);
+        for conflict in &hazards.conflicts {
+            known(&conflict.flag);
+            known(&conflict.other);
+            part(&conflict.says);
+            sentence(&conflict.why);
+            sentence(&conflict.remedy);
         }
-        for wants in &hazards.wants {
-            known(&wants.flag);
-            known(&wants.other);
+        for required in &hazards.requirements {
+            known(&required.flag);
+            known(&required.other);
         }
         for unread in &hazards.unread {
             sentence(&unread.why);
@@ -381,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_found_at_the_beginning_of_a_value() {
+    fn the_leading_numbers_of_a_value_are_found() {
         let check =
             |text: &str, expect: (Option<i64>, Option<i64>)| assert_eq!(numbers(text), expect, "{text:?}");
         check("4", (Some(4), None));

@@ -1,40 +1,39 @@
-//! The settings in all files of a node: which of them belong together, and which one counts.
+//! The settings in all files of a node: which of them belong together, and which one takes effect.
 //!
-//! What is certain is kept apart from what is not: values with templates or variables in them are unknown, and what such
-//! a word holds may be flags, so that nothing is missing for certain. Of two settings one counts only where the order of their
-//! places is known.
+//! Certain and uncertain facts are kept apart. The value of a word with a template or a variable is unknown, and such a word may contain
+//! any flags, so no flag is certainly missing. A setting overrides another one only if the order of their places is known.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::fixes::Draft;
-use super::maker::{Maker, maker};
-use super::surroundings::{Site, Surroundings};
+use super::deployment::{Deployment, Site};
+use super::fixes::DraftFix;
+use super::release_tool::{ReleaseTool, release_tool};
 use super::{File, Fix, Target};
 use crate::arguments::stays_beside;
 use crate::catalog::recognise;
 use crate::entry;
 use crate::entry::{Entry, Kind};
-use crate::source::{Change, Fragment, Order, Place, Role, Way, Word};
+use crate::source::{Change, Fragment, Order, Place, Role, Word, WriteMode};
 
-/// Files and what they hold.
+/// The files of a node and their settings.
 pub(super) struct Node<'a> {
     pub(super) target: &'a Target,
     pub(super) parts: Vec<Part<'a>>,
-    /// What is set, in the order of files and words.
+    /// All settings, in the order of files and words.
     pub(super) settings: Vec<Setting<'a>>,
     /// Flags for `init`, in the same order.
     pub(super) arguments: Vec<InitFlag>,
-    /// Settings by scope and id. Of those that follow each other in one part only the last.
+    /// Settings by scope and id. Of repeated settings in one part only the last.
     index: BTreeMap<(usize, &'static str), Vec<usize>>,
-    /// Scopes with words that may hold flags which nobody can see here.
+    /// Scopes with words that may contain unknown flags.
     opaque: BTreeSet<usize>,
-    /// Scopes of a product.
+    /// Scopes of a product such as RabbitMQ.
     of_product: BTreeSet<usize>,
-    /// The fixes that were made, not proven yet.
-    drafts: RefCell<Vec<Draft<'a>>>,
-    /// How many bytes fixes may still write: one may write a whole value anew.
+    /// Fixes that are not verified yet.
+    drafts: RefCell<Vec<DraftFix<'a>>>,
+    /// How many bytes further fixes may write; a single fix may rewrite a whole value.
     room: Cell<usize>,
 }
 
@@ -43,24 +42,24 @@ pub(super) struct Part<'a> {
     pub(super) file: usize,
     pub(super) fragment: &'a Fragment,
     pub(super) site: Site,
-    /// Parts of different scopes are not of one node.
+    /// Parts of different scopes belong to different nodes.
     pub(super) scope: usize,
-    /// The releases asked for that read it.
+    /// The requested releases that read it.
     pub(super) releases: Vec<u32>,
-    /// Some word of it may hold any flags.
+    /// One of its words may contain unknown flags.
     pub(super) opaque: bool,
-    /// The words behind `-extra`.
+    /// The words after `-extra`.
     pub(super) extra: Range<usize>,
-    /// The tool that makes a release of it.
-    pub(super) maker: Maker,
+    /// The tool that builds a release from it.
+    pub(super) release_tool: ReleaseTool,
 }
 
-/// How something is set.
+/// How a setting is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Via {
+pub(super) enum SettingKind {
     /// A flag among words.
     Flag,
-    /// A variable of a product that becomes the value of a flag, or one that the VM reads.
+    /// A variable of a product that sets a flag, or a variable that the VM reads.
     Variable,
     /// `-env NAME value`.
     Env,
@@ -68,38 +67,38 @@ pub(super) enum Via {
     Kernel,
 }
 
-/// What is given as a value.
+/// The value of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Value {
-    /// None, and none is wanted.
+    /// No value, and none is required.
     Absent,
-    /// None, though one is wanted.
+    /// No value, although one is required.
     Missing,
-    /// This.
+    /// A known value.
     Text(String),
-    /// A template or a variable, or a word that may not be there.
+    /// A template, a variable, or a conditional word.
     Unknown,
 }
 
-/// A setting where it stands.
+/// One use of a setting.
 #[derive(Debug)]
 pub(super) struct Setting<'a> {
     /// Index of the part.
     pub(super) part: usize,
-    /// Its words in the fragment, the value among them.
+    /// Its words in the fragment, including the value.
     pub(super) words: Range<usize>,
-    pub(super) via: Via,
-    /// As it is written: `+h`, `ERL_MAX_PORTS`, `POLL`.
+    pub(super) kind: SettingKind,
+    /// The name in the file: `+h`, `ERL_MAX_PORTS`, `POLL`.
     pub(super) name: &'a str,
-    /// In its usual spelling: `+hms`, `+MBas`.
+    /// The usual spelling: `+hms`, `+MBas`.
     pub(super) flag: String,
-    /// What is known of it; `None` for a flag that does not exist.
+    /// Its entry in the catalogue; `None` for an unknown flag.
     pub(super) entry: Option<&'static Entry>,
-    /// The letter of the allocator in it.
+    /// The allocator's letter.
     pub(super) letter: Option<char>,
     pub(super) value: Value,
     pub(super) conditional: bool,
-    /// A variable sets several flags alike, and this is not the first of them.
+    /// A variable sets several flags to this value, and this is not the first of them.
     pub(super) repeated: bool,
 }
 
@@ -109,15 +108,15 @@ pub(super) struct InitFlag {
     pub(super) part: usize,
     /// Index of its word.
     pub(super) at: usize,
-    /// Indices of the words that it gets.
+    /// Indices of its values.
     pub(super) values: Vec<usize>,
 }
 
 /// How many bytes all fixes may write together.
-const ROOM_BYTES: usize = 16 << 20;
+const MAX_FIX_BYTES: usize = 16 << 20;
 
-/// More settings of one flag than this are not compared with each other.
-const CANDIDATES: usize = 256;
+/// If a flag is given more often than this, its settings are not compared.
+const MAX_CANDIDATES: usize = 256;
 
 impl<'a> Node<'a> {
     pub(super) fn new(files: &'a [File<'a>], target: &'a Target) -> Node<'a> {
@@ -130,26 +129,26 @@ impl<'a> Node<'a> {
             opaque: BTreeSet::new(),
             of_product: BTreeSet::new(),
             drafts: RefCell::new(Vec::new()),
-            room: Cell::new(ROOM_BYTES),
+            room: Cell::new(MAX_FIX_BYTES),
         };
         for (file, File { fragments }) in files.iter().enumerate() {
-            let surroundings = Surroundings::of_file(fragments);
+            let deployment = Deployment::of_file(fragments);
             for fragment in *fragments {
                 node.parts.push(Part {
                     file,
                     fragment,
-                    site: surroundings.site(fragment.span().start),
+                    site: deployment.site(fragment.span().start),
                     scope: 0,
                     releases: releases_of(&fragment.place, target),
                     opaque: false,
                     extra: 0..0,
-                    maker: maker(fragment),
+                    release_tool: release_tool(fragment),
                 });
             }
         }
-        node.give_scopes();
+        node.assign_scopes();
         for part in 0..node.parts.len() {
-            node.take_apart(part);
+            node.parse_part(part);
         }
         node.make_index();
         let scopes =
@@ -166,10 +165,10 @@ impl<'a> Node<'a> {
             let same = self.index.entry((scope, entry.id.as_str())).or_default();
             let is_overridden = |other: &usize| {
                 self.settings.get(*other).is_some_and(|other| {
-                    other.part == setting.part && other.flag == setting.flag && other.via == setting.via
+                    other.part == setting.part && other.flag == setting.flag && other.kind == setting.kind
                 }) && !setting.conditional
             };
-            // An allocator's flag has as many kinds as there are letters.
+            // The flags of different allocators share an entry, so look back a few.
             match same.iter().rev().take(16).position(is_overridden) {
                 Some(back) => {
                     let index = same.len() - 1 - back;
@@ -181,10 +180,10 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Parts that are certainly of one node get one number. Containers of one file are different nodes, and so is a
-    /// command-line tool; a single container is taken to be the one that the other files are for. Each command starts a VM of its
-    /// own: where there are several, none of them is known to be the one that the rest is for.
-    fn give_scopes(&mut self) {
+    /// Numbers the scopes: parts with the same number certainly belong to one node. Containers of one file are different nodes, and so is
+    /// a command-line tool; a single container is assumed to be the node of the other files. Each command starts its own VM: if there are
+    /// several, it is unknown which one the rest is for.
+    fn assign_scopes(&mut self) {
         let keys: Vec<Option<(usize, usize)>> = self
             .parts
             .iter()
@@ -192,7 +191,7 @@ impl<'a> Node<'a> {
             .collect();
         let mut next = 1;
         let mut named: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-        // Containers by file, so that its first and its last tell whether it has only one.
+        // Sorted by file, so that the first and the last container of a file tell whether it has only one.
         let containers: BTreeSet<(usize, usize)> = keys.iter().flatten().copied().collect();
         let of_file = |file: usize| containers.range((file, 0)..=(file, usize::MAX));
         let several = self.several_commands();
@@ -206,7 +205,7 @@ impl<'a> Node<'a> {
                 next - 1
             };
             let scope = match (command, key) {
-                _ if is_apart(&part.fragment.place) => new(),
+                _ if is_separate(&part.fragment.place) => new(),
                 (Some(command), _) => *of_commands.entry((part.file, command)).or_insert_with(new),
                 (None, None) => 0,
                 (None, Some(key)) => *named.entry(*key).or_insert_with(|| {
@@ -220,7 +219,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Files, and containers in them, that have several commands.
+    /// The files and containers that have several commands.
     fn several_commands(&self) -> BTreeSet<(usize, Option<usize>)> {
         let mut first = BTreeMap::new();
         let mut several = BTreeSet::new();
@@ -234,7 +233,7 @@ impl<'a> Node<'a> {
         several
     }
 
-    fn take_apart(&mut self, index: usize) {
+    fn parse_part(&mut self, index: usize) {
         let Some(part) = self.parts.get(index) else { return };
         let fragment = part.fragment;
         match &fragment.place {
@@ -264,12 +263,12 @@ impl<'a> Node<'a> {
         entry: Option<&'static Entry>,
         repeated: bool,
     ) {
-        // An empty variable sets nothing; several words are flags that somebody put behind the value.
+        // An empty variable sets nothing. Of several words the rest are flags that were appended to the value.
         let [word] = fragment.words.as_slice() else { return };
         self.settings.push(Setting {
             part,
             words: 0..1,
-            via: Via::Variable,
+            kind: SettingKind::Variable,
             name,
             flag: flag.to_owned(),
             entry,
@@ -280,7 +279,7 @@ impl<'a> Node<'a> {
         });
     }
 
-    /// The flags for `init` of a part.
+    /// The init flags of a part.
     pub(super) fn arguments_of(&self, part: usize) -> &[InitFlag] {
         let begin = self.arguments.partition_point(|flag| flag.part < part);
         let end = self.arguments.partition_point(|flag| flag.part <= part);
@@ -289,7 +288,7 @@ impl<'a> Node<'a> {
 
     /// The part of a setting.
     pub(super) fn part_of(&self, setting: &Setting<'_>) -> &Part<'a> {
-        // Settings are made from parts, so there is one.
+        // The index is valid, because settings are created from parts.
         &self.parts[setting.part]
     }
 
@@ -298,10 +297,10 @@ impl<'a> Node<'a> {
         self.part_of(setting).fragment.words.get(setting.words.clone()).unwrap_or_default()
     }
 
-    /// The bytes of a setting in its file. That of a variable begins with its name, if that is found before the value.
+    /// The bytes of a setting in its file. For a variable they start at its name, if it is found before the value.
     pub(super) fn span_of(&self, setting: &Setting<'_>) -> Range<usize> {
         let part = self.part_of(setting);
-        if setting.via == Via::Variable {
+        if setting.kind == SettingKind::Variable {
             return self.span_of_variable(part, setting.name);
         }
         match (self.words_of(setting).first(), self.words_of(setting).last()) {
@@ -310,18 +309,18 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The bytes of a variable with its value; of its name, where the value stands on another line.
+    /// The bytes of a variable with its value, or only of its name if the value is on another line.
     pub(super) fn span_of_variable(&self, part: &Part<'_>, name: &str) -> Range<usize> {
-        // Whatever quotes, keys and blanks are between the two, it is not a whole paragraph.
-        const FAR_BYTES: usize = 200;
+        // Only quotes, keys and spaces separate name and value.
+        const MAX_DISTANCE_BYTES: usize = 200;
         let value = part.fragment.span();
         let text = part.fragment.file_text();
-        let far = value.start.saturating_sub(name.len() + FAR_BYTES);
+        let far = value.start.saturating_sub(name.len() + MAX_DISTANCE_BYTES);
         let far = (far..value.start).find(|at| text.is_char_boundary(*at)).unwrap_or(value.start);
         let near = text.get(far..value.start).and_then(|near| near.rfind(name));
         let begin = near.map(|begin| far + begin).filter(|begin| {
             let between = text.get(begin + name.len()..value.start).unwrap_or_default();
-            between.len() < FAR_BYTES && between.matches('\n').count() < 3
+            between.len() < MAX_DISTANCE_BYTES && between.matches('\n').count() < 3
         });
         match begin {
             Some(begin) if text.get(begin..value.end).is_some_and(|all| !all.contains('\n')) => {
@@ -332,17 +331,17 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A setting as it is written: `+sbwt none`, `POLL=true`, `-env ERL_MAX_PORTS 4096`.
+    /// A setting as written in the file: `+sbwt none`, `POLL=true`, `-env ERL_MAX_PORTS 4096`.
     pub(super) fn written(&self, setting: &Setting<'_>) -> String {
         let words: Vec<&str> = self.words_of(setting).iter().map(|word| shown(&word.text)).collect();
-        match setting.via {
-            Via::Variable => format!("{}={}", setting.name, words.join(" ")),
-            Via::Kernel => format!("-kernel {}", words.join(" ")),
+        match setting.kind {
+            SettingKind::Variable => format!("{}={}", setting.name, words.join(" ")),
+            SettingKind::Kernel => format!("-kernel {}", words.join(" ")),
             _ => words.join(" "),
         }
     }
 
-    /// Whether a setting counts after another one of the same node, for certain.
+    /// Whether a setting certainly takes effect after another one of the same node.
     pub(super) fn is_later(&self, earlier: &Setting<'_>, later: &Setting<'_>) -> bool {
         if later.conditional || later.repeated && earlier.repeated && earlier.words == later.words {
             return false;
@@ -360,23 +359,23 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether two settings are of one node.
+    /// Whether two settings belong to one node.
     pub(super) fn are_together(&self, one: &Setting<'_>, other: &Setting<'_>) -> bool {
         let (a, b) = (self.part_of(one), self.part_of(other));
         one.part == other.part || (a.scope == b.scope && !same_variable(a.fragment, b.fragment))
     }
 
-    /// The setting of an id that counts in the node of `for_whom`, for its allocator if it has one; `None` where there is
-    /// none, or where it is not certain which one counts.
-    pub(super) fn effective<'n>(&'n self, for_whom: &Setting<'_>, id: &str) -> Option<&'n Setting<'a>> {
-        let scope = self.part_of(for_whom).scope;
+    /// The effective setting of an id in the node of `subject`, for its allocator if it has one; `None` if there is none, or if it is
+    /// uncertain which one takes effect.
+    pub(super) fn effective<'n>(&'n self, subject: &Setting<'_>, id: &str) -> Option<&'n Setting<'a>> {
+        let scope = self.part_of(subject).scope;
         let candidates = self.of_id(scope, id);
-        if candidates.len() > CANDIDATES {
+        if candidates.len() > MAX_CANDIDATES {
             return None;
         }
         let mut last: Option<&Setting<'a>> = None;
         for setting in candidates.iter().filter_map(|at| self.settings.get(*at)) {
-            if !self.are_together(for_whom, setting) || !is_for(for_whom.letter, setting.letter) {
+            if !self.are_together(subject, setting) || !applies_to(subject.letter, setting.letter) {
                 continue;
             }
             match last {
@@ -389,10 +388,10 @@ impl<'a> Node<'a> {
         last.filter(|setting| !setting.conditional)
     }
 
-    /// The setting that takes the place of this one: of the same flag, or of the flag that beats a variable.
+    /// The setting that overrides this one: of the same flag, or of the flag that overrides a variable.
     pub(super) fn overriding<'n>(&'n self, setting: &Setting<'_>) -> Option<&'n Setting<'a>> {
         let entry = setting.entry?;
-        if setting.via == Via::Kernel || setting.repeated {
+        if setting.kind == SettingKind::Kernel || setting.repeated {
             return None;
         }
         let scope = self.part_of(setting).scope;
@@ -401,7 +400,7 @@ impl<'a> Node<'a> {
                 crate::entries().iter().find(|flag| flag.fallback.as_deref() == Some(entry.id.as_str()))?;
             let beats = |other: &&Setting<'_>| !other.conditional && self.are_together(setting, other);
             let same = self.of_id(scope, &flag.id).iter().filter_map(|at| self.settings.get(*at));
-            return same.take(CANDIDATES).find(beats);
+            return same.take(MAX_CANDIDATES).find(beats);
         }
         let takes_its_place = |other: &Setting<'_>| {
             self.is_later(setting, other)
@@ -410,27 +409,27 @@ impl<'a> Node<'a> {
         if let Some(last) = self.effective(setting, &entry.id).filter(|last| takes_its_place(last)) {
             return Some(last);
         }
-        // Whatever stands elsewhere, the last one of its own words beats it.
-        let same = self.of_id(scope, &entry.id).iter().rev().take(CANDIDATES);
+        // Even if the effective one is unknown, the last one in the same part overrides this one.
+        let same = self.of_id(scope, &entry.id).iter().rev().take(MAX_CANDIDATES);
         same.filter_map(|at| self.settings.get(*at)).find(|other| {
-            other.part == setting.part && is_for(setting.letter, other.letter) && takes_its_place(other)
+            other.part == setting.part && applies_to(setting.letter, other.letter) && takes_its_place(other)
         })
     }
 
-    /// Whether something holds for a setting of an id in the node of `for_whom`; of too many it is taken to hold for one.
+    /// Whether any setting of an id in the node of `subject` fulfils a condition; assumed to be true if there are too many.
     pub(super) fn is_any(
         &self,
-        for_whom: &Setting<'_>,
+        subject: &Setting<'_>,
         id: &str,
         holds: impl Fn(&Setting<'_>) -> bool,
     ) -> bool {
-        let candidates = self.of_id(self.part_of(for_whom).scope, id);
+        let candidates = self.of_id(self.part_of(subject).scope, id);
         let mut settings = candidates.iter().filter_map(|at| self.settings.get(*at));
-        candidates.len() > CANDIDATES
-            || settings.any(|other| self.are_together(for_whom, other) && holds(other))
+        candidates.len() > MAX_CANDIDATES
+            || settings.any(|other| self.are_together(subject, other) && holds(other))
     }
 
-    /// Whether a setting of this id stands anywhere in the scope.
+    /// Whether the scope has any setting of this id.
     pub(super) fn is_given(&self, scope: usize, id: &str) -> bool {
         !self.of_id(scope, id).is_empty()
     }
@@ -442,31 +441,32 @@ impl<'a> Node<'a> {
             .unwrap_or_default()
     }
 
-    /// Whether words of this scope may hold flags that nobody can see here.
+    /// Whether this scope has words that may contain unknown flags.
     pub(super) fn is_opaque(&self, scope: usize) -> bool {
         self.opaque.contains(&scope)
     }
 
-    /// The fixes that were made so far.
-    pub(super) fn take_drafts(&self) -> Vec<Draft<'a>> {
+    /// Returns the fixes made so far, and forgets them.
+    pub(super) fn take_drafts(&self) -> Vec<DraftFix<'a>> {
         self.drafts.take()
     }
 
-    /// Whether a product puts flags of its own on the command line, spinning among them.
+    /// Whether a product adds flags of its own to the command line, busy-wait flags among them.
     pub(super) fn is_of_product(&self, scope: usize) -> bool {
         self.of_product.contains(&scope)
     }
 
-    /// A fix, if the syntax around the words may let it be written; [`prove`](super::fixes::prove) finds out whether it does.
+    /// A fix, if the syntax around the words seems to allow it; [`verify`](super::fixes::verify) verifies it.
     pub(super) fn fix(&self, part: &Part<'a>, what: String, safe: bool, changes: &[Change]) -> Option<Fix> {
         let room = self.room.get();
         if room == 0 {
             return None;
         }
-        let edits = part.fragment.unproven(changes, Way::InPlace).filter(|edits| !edits.is_empty())?;
+        let edits =
+            part.fragment.unverified(changes, WriteMode::InPlace).filter(|edits| !edits.is_empty())?;
         let written = edits.iter().map(|edit| edit.replacement.len()).sum();
         self.room.set(room.saturating_sub(written));
-        let draft = Draft {
+        let draft = DraftFix {
             file: part.file,
             fragment: part.fragment,
             changes: changes.to_vec(),
@@ -476,14 +476,14 @@ impl<'a> Node<'a> {
         Some(Fix { what, safe, edits })
     }
 
-    /// A fix that takes a setting out of its words.
+    /// A fix that removes a setting.
     pub(super) fn removal(&self, setting: &Setting<'_>, safe: bool) -> Option<Fix> {
-        if setting.via != Via::Flag && setting.via != Via::Env {
+        if setting.kind != SettingKind::Flag && setting.kind != SettingKind::Env {
             return None;
         }
         let part = self.part_of(setting);
         let mut words = setting.words.clone();
-        // Whatever else belongs to a flag of the launcher goes with it: left behind, it would join the flag before.
+        // Further words of a launcher flag are removed as well; otherwise they would join the flag before.
         let arguments = self.arguments_of(setting.part);
         let own = arguments.binary_search_by_key(&words.start, |flag| flag.at).ok();
         for at in own.and_then(|own| arguments.get(own)).map(|flag| &flag.values[..]).unwrap_or_default() {
@@ -493,7 +493,7 @@ impl<'a> Node<'a> {
             let word = part.fragment.words.get(*at)?;
             let is_certain = *at == words.end && word.conditional == setting.conditional;
             if !is_certain || word.dynamic || !is_plain(&word.text) {
-                // Who knows what flags are in there.
+                // It may contain unknown flags.
                 return None;
             }
             words.end = at + 1;
@@ -505,7 +505,7 @@ impl<'a> Node<'a> {
         self.fix(part, what, safe, &[Change::Remove { words }])
     }
 
-    /// A fix that gives a setting another value.
+    /// A fix that changes the value of a setting.
     pub(super) fn new_value(&self, setting: &Setting<'_>, value: &str, safe: bool) -> Option<Fix> {
         let at = setting.words.end.checked_sub(1)?;
         let word = self.part_of(setting).fragment.words.get(at)?;
@@ -513,24 +513,24 @@ impl<'a> Node<'a> {
         let kept = word.text.strip_suffix(old.as_str())?;
         let text = format!("{kept}{value}");
         let change = Change::Replace { word: at, text };
-        let what = format!("Write `{value}` for `{}`", shown(old));
+        let what = format!("Replace `{}` by `{value}`", shown(old));
         self.fix(self.part_of(setting), what, safe && !setting.conditional, &[change])
     }
 }
 
-/// Whether a word is nothing that another tool fills in, such as `@OPTS@` and `__OPTS__`.
+/// Whether a word is not a placeholder of another tool, such as `@OPTS@` or `__OPTS__`.
 fn is_plain(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:,/=".contains(c);
     text.chars().all(plain) && !text.starts_with("__")
 }
 
-/// A word for a person: one that is empty or odd in quotes.
+/// A word for output; an empty one is shown as quotes.
 pub(super) fn shown(text: &str) -> &str {
     if text.is_empty() { "''" } else { text }
 }
 
 impl Setting<'_> {
-    /// The value, where it is known; a flag without one has the empty value.
+    /// The value if it is known; empty for a flag without one.
     pub(super) fn known_value(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -545,18 +545,17 @@ impl Setting<'_> {
     }
 }
 
-/// The value; `None` for a flag without one, and for one whose value is not known.
+/// The value; `None` for a flag without one or with an unknown one.
 fn given_value<'s>(setting: &'s Setting<'_>) -> Option<&'s str> {
     setting.known_value().filter(|value| !value.is_empty())
 }
 
-/// Whether a flag with one letter of an allocator has to do with one of another: `u` stands for all of them, and flags without
-/// a letter are for all as well.
-fn is_for(mine: Option<char>, its: Option<char>) -> bool {
+/// Whether a flag with the letter `its` applies to the allocator `mine`: `u` is for all allocators, and so are flags without a letter.
+fn applies_to(mine: Option<char>, its: Option<char>) -> bool {
     its.is_none() || mine == its || (mine.is_some() && its == Some('u'))
 }
 
-/// The release of `ERL_OTP27_FLAGS`; all others are read by every release.
+/// The releases that read a place: one for `ERL_OTP27_FLAGS`, all others for any other place.
 fn releases_of(place: &Place, target: &Target) -> Vec<u32> {
     let only = match place {
         Place::Variable { name, effect } if effect.order == Order::OtpFlags => name
@@ -568,8 +567,8 @@ fn releases_of(place: &Place, target: &Target) -> Vec<u32> {
     target.releases.iter().copied().filter(|release| only.is_none_or(|only| only == *release)).collect()
 }
 
-/// Whether a place belongs to no node, or to one of its own.
-fn is_apart(place: &Place) -> bool {
+/// Whether a place belongs to no node, or to a node of its own.
+fn is_separate(place: &Place) -> bool {
     match place {
         Place::Variable { effect, .. } => effect.of_tool || effect.ignored.is_some(),
         Place::FileNames => true,
@@ -577,7 +576,7 @@ fn is_apart(place: &Place) -> bool {
     }
 }
 
-/// Whether a place tells that its node is one of a product, RabbitMQ.
+/// Whether a place shows that its node is one of a product (RabbitMQ).
 fn is_of_product(place: &Place) -> bool {
     match place {
         Place::Variable { name, effect } => name.starts_with("RABBITMQ_") && effect.role != Role::ReadByVm,
@@ -585,7 +584,7 @@ fn is_of_product(place: &Place) -> bool {
     }
 }
 
-/// Whether two fragments set the same variable, of which only one can count.
+/// Whether two fragments set the same variable, so that only one can take effect.
 fn same_variable(one: &Fragment, other: &Fragment) -> bool {
     match (&one.place, &other.place) {
         (Place::Variable { name: one, .. }, Place::Variable { name: other, .. }) => one == other,
@@ -593,7 +592,7 @@ fn same_variable(one: &Fragment, other: &Fragment) -> bool {
     }
 }
 
-/// Whether a file is an args file, or holds one.
+/// Whether a fragment is an args file, or one embedded in another file.
 pub(super) fn is_args_file(fragment: &Fragment) -> bool {
     matches!(fragment.place, Place::ArgsFile { .. })
 }

@@ -1,42 +1,42 @@
-//! What a VM of a release makes of a setting.
+//! What a VM of one release makes of a setting.
 //!
-//! A release is more than one version. What its first version refuses and a later one takes is no error: it depends on
-//! the patch level, which nobody has told.
+//! A release comprises several versions. If its first version rejects a setting and a later one accepts it, that is no error: it depends
+//! on the patch level, which is unknown.
 
 use crate::OtpVersion;
 use crate::entry::{Argument, Entry, WhereAbsent};
 use crate::takes::{Altered, Machine, Question, Takes, Verdict};
 
-use super::node::{Setting, Value, Via};
+use super::node::{Setting, SettingKind, Value};
 
 /// Whether a release has a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// From its first version on.
+    /// Since its first version.
     There,
-    /// From this patch level on.
+    /// Since this patch level.
     From(OtpVersion),
-    /// It came later, with this version.
+    /// It was added later, in this version.
     NotYet(OtpVersion),
     /// It was removed in this version.
     Gone(OtpVersion),
 }
 
-/// What a release makes of a setting.
+/// What one release makes of a setting.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
     pub(super) release: u32,
     pub(super) presence: Presence,
-    /// What the newest version of the release makes of it.
+    /// The verdict of the newest version of the release.
     pub(super) verdict: Verdict,
-    /// The first version of the release that takes the value, where older ones refuse it.
+    /// The first version of the release that accepts the value, if earlier ones reject it.
     pub(super) value_from: Option<OtpVersion>,
-    /// It is accepted and has no effect since this version.
+    /// The version since which it is accepted but ignored.
     pub(super) ignored_since: Option<OtpVersion>,
 }
 
 impl Outcome {
-    /// Whether the VM starts, as far as is known.
+    /// Whether the VM starts, as far as known.
     pub(super) fn starts(&self) -> bool {
         !matches!(self.verdict, Verdict::Refused { .. } | Verdict::Fatal { .. })
     }
@@ -56,7 +56,7 @@ impl Outcome {
     }
 }
 
-/// A version that is newer than all of its release.
+/// A version newer than all versions of the release.
 fn newest(release: u32) -> OtpVersion {
     OtpVersion::parse(&format!("{release}.9999")).unwrap_or_else(|| OtpVersion::from(release))
 }
@@ -75,7 +75,7 @@ fn presence(entry: &Entry, release: u32) -> Presence {
     }
 }
 
-/// What each of these releases makes of a setting whose flag is known.
+/// What each of these releases makes of a setting with a known flag.
 pub(super) fn outcomes(
     setting: &Setting<'_>,
     entry: &Entry,
@@ -95,22 +95,22 @@ fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<M
     };
     let judge = |otp: &OtpVersion| match value {
         Some(value) => entry.judge(&Question { value, otp, allocator: setting.letter, machine }),
-        None => Verdict::Unknown { why: "its value is filled in later".to_owned() },
+        None => Verdict::Unknown { why: "its value is a template".to_owned() },
     };
     let absent = matches!(presence, Presence::NotYet(_) | Presence::Gone(_));
     let mut verdict = judge(&newest);
     if absent && entry.where_absent == WhereAbsent::Refused {
         let refused = Verdict::Refused { why: format!("OTP {release} does not have {}", entry.spelling()) };
-        // What an application asks for is no flag: nobody refuses it.
-        let no_flag = setting.via == Via::Kernel;
-        verdict = if no_flag { Verdict::Unknown { why: "nobody asks for it".to_owned() } } else { refused };
+        // An unknown parameter is ignored, unlike a flag.
+        let no_flag = setting.kind == SettingKind::Kernel;
+        verdict = if no_flag { Verdict::Unknown { why: "nothing reads it".to_owned() } } else { refused };
     }
-    let glued = setting.via == Via::Flag && setting.words.len() == 1;
-    let apart = setting.via == Via::Flag && setting.words.len() > 1;
+    let glued = setting.kind == SettingKind::Flag && setting.words.len() == 1;
+    let apart = setting.kind == SettingKind::Flag && setting.words.len() > 1;
     let signed = setting.known_value().is_some_and(|value| is_taken_for_flag(setting.name, value, release));
     if apart && signed && !absent {
         verdict = Verdict::Refused {
-            why: "the launcher takes a word that begins with a sign for the next flag".to_owned(),
+            why: "the launcher takes a word with a leading sign as the next flag".to_owned(),
         };
     }
     let begins_known = |takes: &Takes| {
@@ -122,12 +122,11 @@ fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<M
         && matches!(verdict, Verdict::Refused { .. })
         && entry.takes.iter().any(begins_known)
     {
-        // Some letters are refused as a word of their own only, as in `+B c` before 25.0; and what stands behind them in the word of
-        // the flag is not read.
-        verdict = Verdict::Unknown { why: "it stands in the word of the flag".to_owned() };
+        // Some letters are rejected only as a separate word, such as `+B c` before 25.0; text after them in the same word is ignored.
+        verdict = Verdict::Unknown { why: "it is in the same word as the flag".to_owned() };
     }
-    if setting.via == Via::Kernel && !absent {
-        // When and by whom a parameter is read decides what comes of it.
+    if setting.kind == SettingKind::Kernel && !absent {
+        // What happens depends on when the parameter is read, and by whom.
         verdict = match verdict {
             Verdict::Fatal { why } => Verdict::Refused { why },
             other => other,
@@ -145,10 +144,10 @@ fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<M
     Outcome { release, presence, verdict, value_from, ignored_since }
 }
 
-/// Whether the launcher of a release takes a value with a sign for the next flag, and misses the value: that of OTP 23 does so for
-/// these families of flags, that of OTP 25 for none. OTP 24 was not tried.
+/// Whether the launcher of a release takes a signed value as the next flag and then reports a missing value. OTP 23 does so for these
+/// families of flags, OTP 25 for none; OTP 24 was not tried.
 pub(super) fn is_taken_for_flag(name: &str, value: &str, release: u32) -> bool {
-    const LAST: u32 = 23;
+    const LAST_RELEASE: u32 = 23;
     let family = ["+h", "+s", "+z", "+M"].iter().any(|family| name.starts_with(family));
-    release <= LAST && family && value.starts_with(['-', '+'])
+    release <= LAST_RELEASE && family && value.starts_with(['-', '+'])
 }

@@ -1,4 +1,4 @@
-//! All rules, one in each file.
+//! All rules, one per file.
 
 mod after_extra;
 mod args_file_path;
@@ -40,7 +40,7 @@ use super::fixes;
 use super::node::Node;
 use super::{File, Finding, Rule, Target};
 
-/// Looks for what a rule finds.
+/// Adds the findings of a rule.
 type Check = fn(&Case<'_, '_>, &mut Vec<Finding>);
 
 const CHECKS: &[Check] = &[
@@ -125,7 +125,7 @@ pub(super) fn run(files: &[File<'_>], target: &Target) -> Vec<Finding> {
         check(&case, &mut found);
     }
     found.retain(|finding| !finding.releases.is_empty());
-    fixes::prove(files, &node.take_drafts(), &mut found);
+    fixes::verify(files, &node.take_drafts(), &mut found);
     found.sort_by(|one, other| {
         let key = |finding: &Finding| (finding.file, finding.span.start, finding.span.end, finding.code);
         key(one).cmp(&key(other)).then_with(|| one.releases.cmp(&other.releases))
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_rise_without_a_gap_and_names_are_told_apart() {
+    fn codes_are_consecutive_and_names_unique() {
         assert_eq!(RULES.len(), CHECKS.len());
         for (index, rule) in RULES.iter().enumerate() {
             assert_eq!(rule.code.as_str(), format!("BF{:03}", index + 1));

@@ -1,15 +1,15 @@
-//! Finds what must not be shown of a text: a cookie or a password on the line that a finding is about, or in words that are told.
+//! Finds secrets in a text, so that output does not show them: cookies and passwords on the line of a finding, or in quoted words.
 //!
-//! A linter's output lies in the logs of a CI, which more people read than the file. Files of all formats are looked through in
-//! the same way: what stands behind a name that tells of a secret is one.
+//! The output of a linter is kept in CI logs, which more people read than the file. Files of all formats are scanned in the same way: the
+//! value after a name such as `cookie` is a secret.
 
 use std::ops::Range;
 
-/// How the names of what holds secrets end. None is a name by itself: comments speak of cookies, too.
+/// Endings of names whose values are secrets. The ending alone does not count: comments mention cookies as well.
 const ENDINGS: &[&str] = &["cookie", "password", "passwd", "_pass", "secret", "secret_key_base", "token"];
 
-/// Where in a text secrets stand, in bytes and in rising order: for `-setcookie abc` the bytes of `abc`. Templates and variables
-/// are none.
+/// The secrets in a text, as byte ranges in ascending order: for `-setcookie abc` the bytes of `abc`. Templates and variables are not
+/// secrets.
 pub fn secrets(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -22,9 +22,9 @@ pub fn secrets(text: &str) -> Vec<Range<usize>> {
         let end = at + length;
         let is_filled_in =
             text.get(..at).is_some_and(|before| before.ends_with('$') || before.ends_with("${"));
-        if rest.get(..length).is_some_and(is_secretive)
+        if rest.get(..length).is_some_and(names_a_secret)
             && !is_filled_in
-            && let Some(secret) = behind(text, end)
+            && let Some(secret) = value_after(text, end)
         {
             at = secret.end;
             found.push(secret);
@@ -35,7 +35,7 @@ pub fn secrets(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Whether the value of a flag, of a parameter (`-rabbit default_pass`) or of a variable is a secret.
+/// Whether the value of a flag, a parameter (`-rabbit default_pass`) or a variable is a secret.
 pub fn holds_secret(flag: &str) -> bool {
     !secrets(&format!("{flag} value")).is_empty()
 }
@@ -44,16 +44,16 @@ fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
 
-fn is_secretive(name: &str) -> bool {
+fn names_a_secret(name: &str) -> bool {
     ENDINGS.iter().any(|ending| {
         let begin = name.len().checked_sub(ending.len()).filter(|begin| *begin > 0);
         begin.and_then(|begin| name.get(begin..)).is_some_and(|end| end.eq_ignore_ascii_case(ending))
     })
 }
 
-/// The value behind a name that ends at this byte.
-fn behind(text: &str, name_end: usize) -> Option<Range<usize>> {
-    /// Under which Kubernetes puts the value of a variable.
+/// The value after a name that ends at this byte.
+fn value_after(text: &str, name_end: usize) -> Option<Range<usize>> {
+    /// The key of a variable's value in Kubernetes.
     const KEY: &str = "value:";
     let mut at = name_end;
     let mut quote = None;
@@ -62,7 +62,7 @@ fn behind(text: &str, name_end: usize) -> Option<Range<usize>> {
         let c = rest.chars().next()?;
         match c {
             '"' | '\'' => quote = Some(c),
-            // The mark of a list's item.
+            // A list item in YAML.
             '-' if rest.starts_with("- ") => {}
             c if c.is_whitespace() || matches!(c, '=' | ':' | ',' | '\\') => {}
             _ if rest.starts_with(KEY) && at > name_end => at += KEY.len() - 1,
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_behind_a_secretive_name_is_hidden() {
+    fn the_value_after_a_name_of_a_secret_is_hidden() {
         let check = |text: &str, expect: &str| assert_eq!(without_secrets(text), expect, "{text}");
         check("-setcookie abc +P 5000", "-setcookie * +P 5000");
         check("-setcookie my#secret # x", "-setcookie * # x");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_in_or_missing_is_no_secret() {
+    fn templates_and_missing_values_are_not_secrets() {
         for text in [
             "-setcookie ${RELEASE_COOKIE} +P 5000",
             "-setcookie $RELEASE_COOKIE +P 5000",
@@ -129,7 +129,7 @@ mod tests {
             "-setcookie +P 5000",
             "-setcookie -heart",
             "-setcookie",
-            "# the cookie stands elsewhere",
+            "# the cookie is elsewhere",
             "+P 5000",
             "",
         ] {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_a_secret_is_known_by_its_name() {
+    fn a_secret_is_recognised_by_its_name() {
         for flag in ["-setcookie", "-env RELEASE_COOKIE", "-rabbit default_pass", "ERLANG_COOKIE"] {
             assert!(holds_secret(flag), "{flag}");
         }
@@ -149,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_too_odd(text in "(-setcookie|COOKIE|value:|[-+=: '\"\\\\\n$é]|ab){0,12}") {
+        fn any_text_is_scanned(text in "(-setcookie|COOKIE|value:|[-+=: '\"\\\\\n$é]|ab){0,12}") {
             let mut end = 0;
             for secret in secrets(&text) {
                 prop_assert!(secret.start >= end && text.get(secret.clone()).is_some());

@@ -1,28 +1,28 @@
-//! Tells whether a text is an Erlang term, as far as values on a command line go.
+//! Checks whether a text is an Erlang term, as far as needed for values on a command line.
 //!
-//! `init` hands the values of `-kernel` and other applications to `erl_scan` and `erl_parse`: a value whose quotes a shell or an args
-//! file has taken away is none any more. Only what certainly is no term is called so.
+//! `init` passes the values of `-kernel` and other applications to `erl_scan` and `erl_parse`. A value that lost its quotes to a shell or
+//! an args file is often not a term. Only what is certainly not a term is reported.
 
-/// Terms nest no deeper than this here; what does is not judged.
-const DEPTH: usize = 64;
+/// Maximum nesting of a term; deeper ones are not judged.
+const MAX_DEPTH: usize = 64;
 
-/// Whether a text is certainly no Erlang term.
-pub(super) fn is_no_term(text: &str) -> bool {
-    // Which letters an atom may have beyond ASCII is not followed.
+/// Whether a text is certainly not an Erlang term.
+pub(super) fn is_not_a_term(text: &str) -> bool {
+    // Which non-ASCII letters an atom may contain is not checked.
     if !text.is_ascii() {
         return false;
     }
-    let mut reader = Reader { rest: text, depth: 0, unsure: false };
+    let mut reader = Reader { rest: text, depth: 0, undecided: false };
     let term = reader.term();
     reader.blanks();
-    !(reader.unsure || term && reader.rest.is_empty())
+    !(reader.undecided || term && reader.rest.is_empty())
 }
 
 struct Reader<'t> {
     rest: &'t str,
     depth: usize,
-    /// Something was met that is not followed here.
-    unsure: bool,
+    /// It found syntax that is not parsed here.
+    undecided: bool,
 }
 
 impl Reader<'_> {
@@ -43,8 +43,8 @@ impl Reader<'_> {
 
     fn term(&mut self) -> bool {
         self.depth += 1;
-        if self.depth > DEPTH {
-            self.unsure = true;
+        if self.depth > MAX_DEPTH {
+            self.undecided = true;
             return false;
         }
         self.blanks();
@@ -60,7 +60,7 @@ impl Reader<'_> {
                 self.blanks();
                 self.rest.starts_with(|c: char| c.is_ascii_digit()) && self.number()
             }
-            // Maps, binaries, characters, funs: rare, and not followed.
+            // Maps, binaries, characters and funs are rare and not parsed.
             Some('#' | '<' | '$' | '%') => self.give_up(),
             _ => false,
         };
@@ -69,7 +69,7 @@ impl Reader<'_> {
     }
 
     fn give_up(&mut self) -> bool {
-        self.unsure = true;
+        self.undecided = true;
         false
     }
 
@@ -113,7 +113,7 @@ impl Reader<'_> {
         false
     }
 
-    /// Texts that stand side by side are one.
+    /// Adjacent string literals are one string.
     fn more_text(&mut self) -> bool {
         self.blanks();
         while self.rest.starts_with('"') {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_are_told_from_what_quotes_have_left() {
+    fn terms_are_distinguished_from_texts_that_lost_their_quotes() {
         for term in [
             "true",
             "30",
@@ -186,14 +186,14 @@ mod tests {
             "[a|b]",
             "a@b",
             "inet6_tcp",
-            // Not followed, so not judged.
+            // Not parsed, so not judged.
             "#{a => 1}",
             "<<1>>",
             "16#ff",
             "fun x:y/1",
             "größe",
         ] {
-            assert!(!is_no_term(term), "{term}");
+            assert!(!is_not_a_term(term), "{term}");
         }
         for text in [
             "/var/lib/x",
@@ -210,14 +210,14 @@ mod tests {
             "a,b",
             "*@host",
         ] {
-            assert!(is_no_term(text), "{text:?}");
+            assert!(is_not_a_term(text), "{text:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_text_is_too_odd(text in "[\\[\\]{}|,\"'a1. #<e\\\\é-]{0,40}") {
-            is_no_term(&text);
+        fn any_text_is_checked(text in "[\\[\\]{}|,\"'a1. #<e\\\\é-]{0,40}") {
+            is_not_a_term(&text);
         }
     }
 }

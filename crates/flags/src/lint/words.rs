@@ -1,22 +1,21 @@
-//! Takes the words of a fragment apart, as the launcher and the emulator do it.
+//! Parses the words of a fragment like the launcher and the emulator.
 //!
-//! A word with `+` is for the emulator and takes the next word as its value, if it wants one, whatever that is. A word with
-//! `-` is for `init` and has all words up to the next such one; a few are the launcher's own (`-env`). After `-extra` all is
-//! for the program.
+//! A word with `+` is for the emulator; if it requires a value, it takes the next word, whatever that is. A word with `-` is for `init` and
+//! takes all words up to the next such word; a few are the launcher's own (`-env`). Words after `-extra` are for the program.
 
-use super::node::{InitFlag, Node, Setting, Value, Via};
+use super::node::{InitFlag, Node, Setting, SettingKind, Value};
 use crate::arguments::takes_word;
 use crate::catalog::recognise;
 use crate::entry;
 use crate::entry::{Argument, Entry, Kind};
-use crate::init_flags::wants_value;
+use crate::init_flags::requires_value;
 use crate::source::{Fragment, Word};
 
 impl<'a> Node<'a> {
-    /// The words of an args file or of a variable.
+    /// Parses the words of an args file or a variable.
     pub(super) fn words(&mut self, part: usize, fragment: &'a Fragment) {
         let words = &fragment.words;
-        // The flag for init that further words belong to.
+        // The init flag that further words belong to.
         let mut open: Option<usize> = None;
         let mut at = 0;
         while let Some(word) = words.get(at) {
@@ -43,7 +42,7 @@ impl<'a> Node<'a> {
                 open = None;
             } else if text.len() > 1 && text.starts_with('-') && !word.dynamic {
                 let (end, opens) = self.init_flag(part, words, at);
-                // -env leaves no trace: the words behind it belong to the flag before it.
+                // -env is removed by the launcher, so words after it belong to the flag before.
                 if text != "-env" {
                     open = opens.then_some(self.arguments.len().saturating_sub(1));
                 }
@@ -57,7 +56,7 @@ impl<'a> Node<'a> {
         self.kernel(part, fragment);
     }
 
-    /// Takes a word with `-`. Gives the place behind the words that it takes for certain, and whether further ones belong to it.
+    /// Parses a word with `-`. Returns the index after the words that certainly belong to it, and whether further ones do.
     fn init_flag(&mut self, part: usize, words: &'a [Word], at: usize) -> (usize, bool) {
         let Some(word) = words.get(at) else { return (at + 1, false) };
         let text = word.text.as_str();
@@ -65,7 +64,7 @@ impl<'a> Node<'a> {
             let setting = launcher_flag(part, words, at, found.entry);
             let end = setting.words.end;
             self.settings.push(setting);
-            // The launcher hands it on to init, with all words up to the next flag.
+            // The launcher passes it on to init, with all words up to the next flag.
             self.arguments.push(InitFlag { part, at, values: (at + 1..end).collect() });
             return (end, true);
         }
@@ -80,7 +79,7 @@ impl<'a> Node<'a> {
                     self.settings.push(Setting {
                         part,
                         words: at..at + 3,
-                        via: Via::Env,
+                        kind: SettingKind::Env,
                         name: &name.text,
                         flag: name.text.clone(),
                         entry: entry(&name.text).filter(|entry| entry.kind == Kind::Environment),
@@ -94,7 +93,7 @@ impl<'a> Node<'a> {
                 (end, false)
             }
             "-name" | "-sname" => {
-                // The launcher takes the next word whatever it is; init gets what follows, too.
+                // The launcher takes the next word, whatever it is; init gets the words after it as well.
                 if at + 1 < words.len() {
                     flag.values.push(at + 1);
                 }
@@ -118,17 +117,17 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether a word with a template in it is the value of the flag before, and no flag.
+    /// Whether a word with a template is the value of the flag before it, not another flag.
     fn takes_template(&self, words: &[Word], open: Option<usize>, at: usize) -> bool {
         let Some(flag) = open.and_then(|open| self.arguments.get(open)) else { return false };
         let Some(name) = words.get(flag.at).map(|word| word.text.as_str()) else { return false };
         let alone = flag.values.is_empty();
-        (alone && wants_value(name))
-            // The second of a pair, or of a path and its values.
+        (alone && requires_value(name))
+            // The second of a pair, or the value after a path.
             || (flag.values.len() % 2 == 1 && flag.values.last().is_some_and(|last| last + 1 == at))
     }
 
-    /// What `-kernel` sets.
+    /// Adds the parameters that `-kernel` sets.
     fn kernel(&mut self, part: usize, fragment: &'a Fragment) {
         let words = &fragment.words;
         let mut found = Vec::new();
@@ -147,7 +146,7 @@ impl<'a> Node<'a> {
                 found.push(Setting {
                     part,
                     words: *key..*value + 1,
-                    via: Via::Kernel,
+                    kind: SettingKind::Kernel,
                     name: &name.text,
                     flag: entry.id.clone(),
                     entry: Some(entry),
@@ -161,7 +160,7 @@ impl<'a> Node<'a> {
         self.settings.extend(found);
     }
 
-    /// The arguments of a live emulator: its own flags, with a minus, up to the first `--`; then those of init.
+    /// Parses the arguments of a running emulator: its own flags, with a minus, up to the first `--`, then those of init.
     pub(super) fn live_words(&mut self, part: usize, fragment: &'a Fragment) {
         let words = &fragment.words;
         let end = words.iter().position(|word| word.text == "--").unwrap_or(words.len());
@@ -196,12 +195,12 @@ impl<'a> Node<'a> {
     }
 }
 
-/// `+P${N}`: the flag is known, its value is not.
+/// Whether the flag in front of a template is known: `+P${N}`.
 fn known_in_template(text: &str) -> bool {
     recognise(text).is_some_and(|found| found.glued.starts_with(['$', '<', '{', '%']))
 }
 
-/// A flag of the emulator, which begins with `+`; or with `-`, as a live emulator has it.
+/// An emulator flag, which starts with `+`, or with `-` in the arguments of a running emulator.
 fn emulator_flag<'a>(part: usize, words: &'a [Word], at: usize) -> Setting<'a> {
     let word = &words[at];
     let name = word.text.as_str();
@@ -209,7 +208,7 @@ fn emulator_flag<'a>(part: usize, words: &'a [Word], at: usize) -> Setting<'a> {
     let mut setting = Setting {
         part,
         words: at..at + 1,
-        via: Via::Flag,
+        kind: SettingKind::Flag,
         name,
         flag: plus.clone(),
         entry: None,
@@ -221,7 +220,7 @@ fn emulator_flag<'a>(part: usize, words: &'a [Word], at: usize) -> Setting<'a> {
     let Some(found) = recognise(&plus) else { return setting };
     let argument = found.entry.argument.unwrap_or(Argument::None);
     let glued = !found.glued.is_empty();
-    // A longer word is another flag, that nobody knows; so is one that is there only to say that all like it are fatal.
+    // A longer word is an unknown flag; so is one whose entry only says that all such flags are fatal.
     let longer = glued && (argument == Argument::None || !found.entry.glued);
     if longer || found.entry.fatal.iter().any(|fatal| fatal.always) {
         return setting;
@@ -258,14 +257,14 @@ fn emulator_flag<'a>(part: usize, words: &'a [Word], at: usize) -> Setting<'a> {
     setting
 }
 
-/// A flag of the launcher that chooses the emulator: `-smp`.
+/// A flag of the launcher that selects the emulator: `-smp`.
 fn launcher_flag<'a>(part: usize, words: &'a [Word], at: usize, entry: &'static Entry) -> Setting<'a> {
     let word = &words[at];
     let optional = entry.argument == Some(Argument::Optional);
     let mut setting = Setting {
         part,
         words: at..at + 1,
-        via: Via::Flag,
+        kind: SettingKind::Flag,
         name: &word.text,
         flag: word.text.clone(),
         entry: Some(entry),

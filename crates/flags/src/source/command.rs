@@ -1,18 +1,16 @@
-//! Finds the words of `erl` among the words of a command.
+//! Finds the arguments of `erl` in the words of a command.
 //!
-//! The readers of scripts, Dockerfiles, YAML and units split commands into words, each by its own rules; what a command starts is found
-//! out here, for all of them. Only what certainly starts a VM is taken: the program is called `erl`, `werl` or `erlexec` in
-//! whatever folder (`"$BINDIR/erlexec"`), or `elixir` or `iex`; it may stand behind programs that start others (`exec`,
-//! `sudo -u app`, `tini --`) and in the text that `sh -c` gets. `$ERL` may be anything, `which erl` starts nothing, and `mix`,
-//! `rebar3` and releases have no flags of `erl` among their own.
+//! The readers of scripts, Dockerfiles, YAML and units split commands into words by their own rules; this module determines what a
+//! command starts. It accepts only what certainly starts a VM: `erl`, `werl` or `erlexec` in any directory (`"$BINDIR/erlexec"`), or
+//! `elixir` or `iex`, also behind wrapper programs (`exec`, `sudo -u app`, `tini --`) and in the text of `sh -c`. `$ERL` may be anything,
+//! `which erl` starts nothing, and `mix`, `rebar3` and releases do not accept flags of `erl`.
 //!
-//! `elixir` and `iex` hand on what follows `--erl`, split at white space, and turn a few other options into flags. They look at
-//! their own options only, up to the first word that is none: in `elixir -S mix run --erl "+P 1"` the program gets `--erl`. Read
-//! in `bin/elixir` of Elixir 1.9 to 1.20, which are held against this by a test.
+//! `elixir` and `iex` pass on the value of `--erl`, split at white space, and turn a few other options into flags. They read options only
+//! up to the first word that is not one of theirs: in `elixir -S mix run --erl "+P 1"` the program gets `--erl`. This follows `bin/elixir`
+//! of Elixir 1.9 to 1.20; a test compares the two.
 //!
-//! **A VM that is a helper is left out.** One that compiles, prints its version, evaluates an expression and halts, or is a shell on
-//! another node runs for a moment or beside the node; its flags are not those of the node, and what a node needs it does
-//! well without.
+//! **Helper VMs are left out.** A VM that compiles, prints its version, evaluates an expression and halts, or is a shell on another node
+//! runs briefly or next to the node. Its flags are not those of the node, and it needs none of the settings that a node needs.
 
 use std::sync::Arc;
 
@@ -25,45 +23,45 @@ use super::{Reader, Word, shell};
 
 /// A word of a command.
 pub(super) struct Argument {
-    /// What it stands for.
+    /// Its value.
     pub(super) value: Arc<Layer>,
-    /// Where it stands in the text of the command, with its quotes.
+    /// Its place in the text of the command, including quotes.
     pub(super) at: std::ops::Range<usize>,
 }
 
-/// Words of a command that stand in one text, in the order of the command.
-pub(super) struct Written {
+/// The words of a command that are in one text, in the order of the command.
+pub(super) struct CommandPart {
     pub(super) layer: Arc<Layer>,
     pub(super) split: Split,
     pub(super) arguments: Vec<Argument>,
-    /// The command may not happen.
+    /// The command is conditional.
     pub(super) conditional: bool,
 }
 
-/// More words than this no command has: with the usual limit of the stack Linux starts none whose words take more than 2 MiB, with a
-/// pointer of 8 bytes for each (execve(2)).
-pub(super) const MOST_WORDS: usize = 200_000;
+/// Upper bound for the words of a command: with the usual stack limit Linux allows 2 MiB for the words, plus a pointer of 8 bytes for each
+/// (execve(2)).
+pub(super) const MAX_WORDS: usize = 200_000;
 
-/// What a command starts, with the index of the first argument, or of the text.
+/// What a command starts, with the index of its first argument, or of the text of a shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Starts {
+enum StartedProgram {
     Erl(usize),
     Elixir(usize),
-    /// A shell, which runs a text.
+    /// A shell that runs a text.
     Shell(usize),
 }
 
-/// Takes the command of a container: its entry point with the words behind it. Where that is a script, the words behind it are taken
-/// to be what it starts in the end.
-pub(super) fn read_in_two(
+/// Reads the command of a container: its entry point and the words after it. If the entry point is a script, it is assumed to start the
+/// words after it in the end.
+pub(super) fn read_container_command(
     reader: &mut Reader,
-    entry_point: Option<&Written>,
-    behind: Option<&Written>,
+    entry_point: Option<&CommandPart>,
+    arguments: Option<&CommandPart>,
 ) -> Result<(), SourceError> {
-    match (entry_point, behind) {
-        (Some(entry_point), Some(behind)) => {
-            if !read(reader, &[entry_point, behind])? {
-                read(reader, &[behind])?;
+    match (entry_point, arguments) {
+        (Some(entry_point), Some(arguments)) => {
+            if !read(reader, &[entry_point, arguments])? {
+                read(reader, &[arguments])?;
             }
         }
         (Some(only), None) | (None, Some(only)) => {
@@ -74,15 +72,15 @@ pub(super) fn read_in_two(
     Ok(())
 }
 
-/// Takes the words of a command, which may stand in several texts, and the variables that `env` sets for it; tells whether it starts
-/// a VM or a shell.
-pub(super) fn read(reader: &mut Reader, command: &[&Written]) -> Result<bool, SourceError> {
+/// Reads the words of a command, which may be spread over several texts, and the variables that `env` sets for it. Returns whether it
+/// starts a VM or a shell.
+pub(super) fn read(reader: &mut Reader, command: &[&CommandPart]) -> Result<bool, SourceError> {
     let words: Vec<(usize, &Argument)> = command
         .iter()
         .enumerate()
         .flat_map(|(index, written)| written.arguments.iter().map(move |argument| (index, argument)))
         .collect();
-    if words.len() > MOST_WORDS {
+    if words.len() > MAX_WORDS {
         return Ok(false);
     }
     let mut assignments = Vec::new();
@@ -97,12 +95,12 @@ pub(super) fn read(reader: &mut Reader, command: &[&Written]) -> Result<bool, So
     }
     reader.give_to_next_command(begin);
     let has_variables = reader.fragments.len() > begin;
-    let taken = Taken { command, words };
+    let taken = FoundCommand { command, words };
     match starts {
         None => {}
-        Some(Starts::Erl(first)) => taken.erl(reader, first),
-        Some(Starts::Elixir(first)) => taken.elixir(reader, first)?,
-        Some(Starts::Shell(text)) => {
+        Some(StartedProgram::Erl(first)) => taken.erl(reader, first),
+        Some(StartedProgram::Elixir(first)) => taken.elixir(reader, first)?,
+        Some(StartedProgram::Shell(text)) => {
             if let Some((_, text)) = taken.words.get(text) {
                 shell::read(reader, &text.value, Scope::Any)?;
             }
@@ -112,13 +110,13 @@ pub(super) fn read(reader: &mut Reader, command: &[&Written]) -> Result<bool, So
     Ok(starts.is_some())
 }
 
-/// Whether words are a command that starts a VM.
-pub(super) fn starts_vm(command: &Written) -> bool {
+/// Whether the words are a command that starts a VM.
+pub(super) fn starts_vm(command: &CommandPart) -> bool {
     let words: Vec<(usize, &Argument)> = command.arguments.iter().map(|argument| (0, argument)).collect();
-    matches!(starts(&words, &mut Vec::new()), Some(Starts::Erl(_) | Starts::Elixir(_)))
+    matches!(starts(&words, &mut Vec::new()), Some(StartedProgram::Erl(_) | StartedProgram::Elixir(_)))
 }
 
-/// Whether a command that begins with this word may start a VM.
+/// Whether a command with this first word may start a VM.
 pub(super) fn may_start(word: &Layer) -> bool {
     let known = |name: &str| {
         is_erl(name)
@@ -131,7 +129,7 @@ pub(super) fn may_start(word: &Layer) -> bool {
     program(word).is_some_and(known)
 }
 
-/// Whether a word calls a shell.
+/// Whether a word is the name of a shell.
 pub(super) fn is_shell(word: &Layer) -> bool {
     program(word).is_some_and(|name| SHELLS.contains(&name))
 }
@@ -139,17 +137,17 @@ pub(super) fn is_shell(word: &Layer) -> bool {
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ash", "ksh", "zsh"];
 /// Programs that run a text as another user.
 const USERS: &[&str] = &["su", "runuser"];
-/// Runs its last argument, a text for a shell, behind a pseudo terminal.
+/// Runs its last argument, a shell command, in a pseudo terminal.
 const RUN_ERL: &str = "run_erl";
 
-/// A program that starts the one that its arguments name.
+/// A program that starts the program named by its arguments.
 struct Wrapper {
     name: &'static str,
-    /// Letters of its options that take the next word.
+    /// Letters of its options that take the next word as a value.
     with_values: &'static str,
-    /// How many words stand between its options and the program.
+    /// The number of words between its options and the program.
     operands: usize,
-    /// Whether assignments may stand before the program.
+    /// Whether assignments may precede the program.
     assigns: bool,
 }
 
@@ -186,7 +184,7 @@ const fn wrapper(name: &'static str, with_values: &'static str, operands: usize)
 }
 
 impl Wrapper {
-    /// The index of the program behind the wrapper's own words, which begin at `at`.
+    /// The index of the program after the wrapper's own words, which begin at `at`.
     fn program<'w>(
         &self,
         words: &[(usize, &'w Argument)],
@@ -201,7 +199,7 @@ impl Wrapper {
             if option == "--" {
                 break;
             }
-            // The last letter of a group takes the next word; any before takes the rest of this one.
+            // The last letter of a group takes the next word; any other takes the rest of this one.
             let mut letters = option.strip_prefix('-').unwrap_or_default().chars();
             let is_long = option.starts_with("--");
             let takes = letters.position(|letter| self.with_values.contains(letter));
@@ -218,7 +216,7 @@ impl Wrapper {
     }
 }
 
-/// The name of the program that a word calls, without its folder; `None` if it is not known.
+/// The name of the program of a word, without its directory; `None` if it is unknown.
 fn program(word: &Layer) -> Option<&str> {
     let begin = word.scan().rfind('/').map_or(0, |slash| slash + 1);
     let end = word.text().len();
@@ -233,20 +231,23 @@ fn is_elixir(name: &str) -> bool {
     matches!(name, "elixir" | "iex")
 }
 
-/// What a command starts; the assignments before it are added to `assignments`.
-fn starts<'w>(words: &[(usize, &'w Argument)], assignments: &mut Vec<&'w Arc<Layer>>) -> Option<Starts> {
+/// What a command starts. Assignments before the program are added to `assignments`.
+fn starts<'w>(
+    words: &[(usize, &'w Argument)],
+    assignments: &mut Vec<&'w Arc<Layer>>,
+) -> Option<StartedProgram> {
     let mut at = 0;
     loop {
         let name = program(&words.get(at)?.1.value)?;
         let first = at + 1;
         match name {
-            name if is_erl(name) => return Some(Starts::Erl(first)),
-            name if is_elixir(name) => return Some(Starts::Elixir(first)),
-            RUN_ERL => return (first < words.len()).then(|| Starts::Shell(words.len() - 1)),
-            name if SHELLS.contains(&name) => return text_of_shell(words, first).map(Starts::Shell),
+            name if is_erl(name) => return Some(StartedProgram::Erl(first)),
+            name if is_elixir(name) => return Some(StartedProgram::Elixir(first)),
+            RUN_ERL => return (first < words.len()).then(|| StartedProgram::Shell(words.len() - 1)),
+            name if SHELLS.contains(&name) => return text_of_shell(words, first).map(StartedProgram::Shell),
             name if USERS.contains(&name) => {
                 let option = words.iter().skip(first).position(|(_, word)| is_command_option(&word.value))?;
-                return Some(first + option + 1).filter(|at| *at < words.len()).map(Starts::Shell);
+                return Some(first + option + 1).filter(|at| *at < words.len()).map(StartedProgram::Shell);
             }
             name => {
                 let wrapper = WRAPPERS.iter().find(|wrapper| wrapper.name == name)?;
@@ -256,13 +257,13 @@ fn starts<'w>(words: &[(usize, &'w Argument)], assignments: &mut Vec<&'w Arc<Lay
     }
 }
 
-/// `-c`, perhaps with others: `-lc`.
+/// Whether a word is `-c`, possibly with other letters: `-lc`.
 fn is_command_option(word: &Layer) -> bool {
     let letters = word.text().strip_prefix('-').unwrap_or_default();
     letters.contains('c') && letters.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
-/// The index of the text that a shell runs: the first word behind its options, if `-c` is among them.
+/// The index of the text that a shell runs: the first word after its options, if `-c` is one of them.
 fn text_of_shell(words: &[(usize, &Argument)], first: usize) -> Option<usize> {
     let (mut at, mut runs) = (first, false);
     while let Some(option) = words.get(at).map(|(_, word)| &word.value)
@@ -276,22 +277,23 @@ fn text_of_shell(words: &[(usize, &Argument)], first: usize) -> Option<usize> {
     (runs && at < words.len()).then_some(at)
 }
 
-/// A command that is taken.
-struct Taken<'c> {
-    command: &'c [&'c Written],
-    /// With the index of the text that they stand in.
+/// A command with its words.
+struct FoundCommand<'c> {
+    command: &'c [&'c CommandPart],
+    /// Each with the index of its text.
     words: Vec<(usize, &'c Argument)>,
 }
 
-/// Where the first value of `--erl` stands among what products put on the command line, and the last that is told apart.
-const SWITCHES: u8 = 20;
-const LAST_SWITCHES: u8 = 39;
-/// Where an args file comes in that the command does not name, nobody knows: the same place, so that neither counts for certain.
-const ALONE: u8 = 50;
+/// The order of the first value of `--erl` among the words that products put on the command line, and of the last one that is
+/// distinguished.
+const FIRST_SWITCH: u8 = 20;
+const LAST_SWITCH: u8 = 39;
+/// If the command names no args file, it is unknown where one comes in. Equal orders mean that neither certainly overrides the other.
+const SAME_AS_ARGS_FILE: u8 = 50;
 const BEFORE_ARGS_FILE: u8 = 45;
-const BEHIND_ARGS_FILE: u8 = 55;
+const AFTER_ARGS_FILE: u8 = 55;
 
-impl Taken<'_> {
+impl FoundCommand<'_> {
     fn text(&self, at: usize) -> Option<&str> {
         self.words.get(at).map(|(_, word)| word.value.text())
     }
@@ -312,7 +314,7 @@ impl Taken<'_> {
         let (index, argument) = self.words.get(at)?;
         let layer = &self.command.get(*index)?.layer;
         let value = &argument.value;
-        let span = layer.out(argument.at.clone());
+        let span = layer.range_in_file(argument.at.clone());
         let conditional = layer.is_conditional(&span);
         let word = Word {
             text: value.text().to_owned(),
@@ -324,16 +326,16 @@ impl Taken<'_> {
         Some((*index, word))
     }
 
-    /// Adds words as fragments: cut where they go on in another text, and behind `-args_file`, whose words count between the two.
+    /// Adds words as fragments, split where they continue in another text and at `-args_file`, whose words come in between.
     fn add(&self, reader: &mut Reader, kind: CommandWords, words: Vec<(usize, Word)>) {
         let end = words.iter().position(|(_, word)| word.text == "-extra").unwrap_or(words.len());
         let file = words[..end].iter().position(|(_, word)| word.text == "-args_file");
         let mut pieces: Vec<((usize, Order), Vec<Word>)> = Vec::new();
         for (at, (text, word)) in words.into_iter().enumerate() {
             let order = Order::CommandLine(match file {
-                None => ALONE,
+                None => SAME_AS_ARGS_FILE,
                 Some(file) if at <= file + 1 => BEFORE_ARGS_FILE,
-                Some(_) => BEHIND_ARGS_FILE,
+                Some(_) => AFTER_ARGS_FILE,
             });
             match pieces.last_mut() {
                 Some((key, piece)) if *key == (text, order) => piece.push(word),
@@ -343,7 +345,7 @@ impl Taken<'_> {
         for ((text, order), words) in pieces {
             let Some(written) = self.command.get(text) else { continue };
             if text > 0 && words.first().is_some_and(|word| !is_flag(&word.text)) {
-                goes_on(reader);
+                mark_last_word_unknown(reader);
             }
             reader.add(Place::CommandLine { words: kind, order }, words, &written.layer, written.split);
         }
@@ -378,10 +380,10 @@ impl Taken<'_> {
         }
         for (nth, (_, value)) in switches.into_iter().enumerate() {
             let nth = u8::try_from(nth).unwrap_or(u8::MAX);
-            let order = Order::CommandLine(SWITCHES.saturating_add(nth).min(LAST_SWITCHES));
+            let order = Order::CommandLine(FIRST_SWITCH.saturating_add(nth).min(LAST_SWITCH));
             let place = Place::CommandLine { words: CommandWords::Switches, order };
             if nth > 0 && !is_flag(value.value.text().trim_start()) {
-                goes_on(reader);
+                mark_last_word_unknown(reader);
             }
             reader.words(place, &value.value, Split::Fields, false)?;
         }
@@ -395,8 +397,8 @@ fn is_flag(text: &str) -> bool {
     text.starts_with(['-', '+'])
 }
 
-/// What is read next belongs to the last word that was read, in another text: nobody knows the value of its flag.
-fn goes_on(reader: &mut Reader) {
+/// Delimiters the last word as unknown: its flag may take the next word, which is in another text, as its value.
+fn mark_last_word_unknown(reader: &mut Reader) {
     let last = reader.fragments.last_mut().and_then(|fragment| fragment.words.last_mut());
     if let Some(word) = last {
         word.dynamic = true;
@@ -406,9 +408,9 @@ fn goes_on(reader: &mut Reader) {
 /// An option of `elixir` and `iex`.
 struct ElixirOption {
     name: &'static str,
-    /// How many words it takes.
+    /// The number of words that it takes.
     values: usize,
-    /// The flag of `erl` that it becomes.
+    /// The flag of `erl` that it is turned into.
     becomes: Option<&'static str>,
 }
 
@@ -452,7 +454,7 @@ const fn becomes(name: &'static str, values: usize, flag: &'static str) -> Elixi
     ElixirOption { name, values, becomes: Some(flag) }
 }
 
-/// Whether words of `erl` start a VM that does one thing and ends, or that is a shell on another node.
+/// Whether the words start a VM that exits after one task, or a shell on another node.
 fn is_helper(words: &[&str]) -> bool {
     const ALONE: &[&str] = &["-version", "+V", "-make", "-compile", "-man", "-remsh"];
     const ENDS: &[[&str; 2]] = &[["init", "stop"], ["erlang", "halt"]];

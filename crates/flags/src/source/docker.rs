@@ -1,19 +1,18 @@
 //! Reads the variables that a Dockerfile sets with `ENV`, and the command that its image starts.
 //!
-//! As BuildKit does it: lines that end with the escape character (a backslash, or what `# escape=` says) are joined, and comments
-//! and empty lines between them dropped; then `ENV NAME=value …` or the older `ENV NAME the rest`; then quotes are
-//! removed and variables filled in, in both forms. Texts of here-documents are stepped over.
+//! Parses like BuildKit: lines that end with the escape character (a backslash, or the one of `# escape=`) are joined, and comments and
+//! empty lines between them are dropped; then `ENV NAME=value …` or the older `ENV NAME the rest`; then, in both forms, quotes are removed
+//! and variables expanded. Here-documents are skipped.
 //!
-//! Of each stage the last `ENTRYPOINT` and the last `CMD` count, one behind the other; a list of JSON is taken word by word, and
-//! anything else given to a shell. Where the entry point is a script, the command behind it is taken to be what it starts
-//! in the end. What `RUN` and `HEALTHCHECK` start are helpers; only of a `RUN` that does nothing but `export` variables these are taken, as
-//! such without effect.
+//! In each stage the last `ENTRYPOINT` and the last `CMD` count, joined in this order. A JSON list is taken word by word, anything else
+//! goes to a shell. If the entry point is a script, it is assumed to start the command in the end. `RUN` and `HEALTHCHECK` start only
+//! helpers; a `RUN` that does nothing but `export` variables is reported as having no effect.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::command::{self, Argument, Written, is_shell};
+use super::command::{self, Argument, CommandPart, is_shell};
 use super::erlexec::Split;
 use super::error::SourceError;
 use super::layer::{Decoder, Layer, Value, next};
@@ -62,18 +61,18 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
     image.read(reader)
 }
 
-/// Takes the variables of a `RUN` that does nothing but `export` some, as what they are: without effect. Beside another command they may be
-/// for that.
+/// Adds the variables of a `RUN` that does nothing but `export` them, marked as without effect. Next to another command they may be for that
+/// command.
 fn exports(reader: &mut Reader, command: &Command) {
     const WHY: &str =
-        "the shell that RUN starts ends before the next instruction, and its variables with it: write ENV";
+        "the shell of RUN exits before the next instruction, and its variables are lost: use ENV";
     let Command::Text(text) = command else { return };
     let mut commands = text.scan().split("&&").flat_map(|commands| commands.split(';')).map(str::trim);
     if !commands.all(|command| command.starts_with("export ")) {
         return;
     }
     let mut exported = Reader { fragments: Vec::new(), commands: reader.commands };
-    // What a shell refuses is no fault of the flags.
+    // A shell syntax error is not an error of the flags.
     if shell::read(&mut exported, text, Scope::Any).is_err() {
         return;
     }
@@ -93,16 +92,16 @@ struct Image {
     shell: Option<Command>,
 }
 
-/// How a command is given.
+/// The form of a command.
 enum Command {
-    /// Word by word.
-    Words(Written),
-    /// As a text for the shell.
+    /// As a list of words.
+    Words(CommandPart),
+    /// As a text for a shell.
     Text(Arc<Layer>),
 }
 
 impl Command {
-    fn words(&self) -> Option<&Written> {
+    fn words(&self) -> Option<&CommandPart> {
         match self {
             Command::Words(words) => Some(words),
             Command::Text(_) => None,
@@ -119,13 +118,13 @@ impl Image {
         let is_shell = self.shell.as_ref().is_none_or(runs_text);
         let text = match (&self.entry_point, &self.command) {
             (Some(Command::Words(entry_point)), Some(Command::Text(text))) => {
-                // What a script starts in the end.
+                // The command that a script starts in the end.
                 (!command::read(reader, &[entry_point])?).then_some(text)
             }
             (Some(Command::Text(text)), _) | (None, Some(Command::Text(text))) => Some(text),
             (entry_point, command) => {
-                let words = [entry_point, command].map(|part| part.as_ref().and_then(Command::words));
-                command::read_in_two(reader, words[0], words[1])?;
+                let parts = [entry_point, command].map(|part| part.as_ref().and_then(Command::words));
+                command::read_container_command(reader, parts[0], parts[1])?;
                 None
             }
         };
@@ -138,15 +137,15 @@ impl Image {
 
 /// A build stage.
 pub(crate) struct Stage<'t> {
-    /// The byte at which its line begins.
+    /// The start of its `FROM` line, in bytes.
     pub(crate) begin: usize,
-    /// The image or the stage that it is built upon.
+    /// The image or stage that it is based on.
     pub(crate) from: &'t str,
-    /// What others call it.
+    /// Its name for other stages.
     pub(crate) name: Option<&'t str>,
 }
 
-/// The build stages of a Dockerfile, in its order.
+/// The build stages of a Dockerfile, in order.
 pub(crate) fn stages(text: &str) -> Vec<Stage<'_>> {
     let mut stages = Vec::new();
     let mut begin = 0;
@@ -163,7 +162,7 @@ pub(crate) fn stages(text: &str) -> Vec<Stage<'_>> {
     stages
 }
 
-/// The character that `# escape=` names. Such lines stand at the very top, before any other.
+/// The escape character set by `# escape=`. Such directives precede everything else.
 fn escape_character(text: &str) -> char {
     for line in text.lines() {
         let Some(comment) = line.trim().strip_prefix('#') else { break };
@@ -177,7 +176,7 @@ fn escape_character(text: &str) -> char {
     '\\'
 }
 
-/// The instruction that begins on the line at `begin`, as one line; and where the next one may begin.
+/// The instruction that begins on the line at `begin`, joined into one line, and the start of the next one.
 fn logical_line(layer: &Arc<Layer>, begin: usize, escape: char) -> (Arc<Layer>, usize) {
     let bytes = layer.scan().as_bytes();
     let mut decoder = Decoder::new(layer);
@@ -190,12 +189,12 @@ fn logical_line(layer: &Arc<Layer>, begin: usize, escape: char) -> (Arc<Layer>, 
         let first = at == begin;
         let dropped = trimmed.starts_with('#') || (trimmed.trim_end().is_empty() && !first);
         if dropped {
-            // A comment on the first line is an instruction of its own, which says nothing.
+            // A comment on the first line is an empty instruction.
             goes_on = !first;
         } else {
             let body = line.trim_end_matches(['\r']);
             let before = body.trim_end_matches([' ', '\t']).strip_suffix(escape);
-            // A doubled one stands for itself.
+            // A doubled escape character is a literal one.
             let before = before.filter(|before| !before.ends_with(escape));
             goes_on = before.is_some();
             decoder.copy(at..at + before.unwrap_or(body).len(), Quote::Joined);
@@ -206,12 +205,11 @@ fn logical_line(layer: &Arc<Layer>, begin: usize, escape: char) -> (Arc<Layer>, 
     (decoder.finish(value), at)
 }
 
-/// Where the lines of a file end, by what stands on them: to look through the file for each here-document would take quadratic time.
+/// The ends of the lines of a file, by their text. Searching the file for each here-document would take quadratic time.
 #[derive(Default)]
 struct LineEnds<'t> {
-    /// As they stand.
     whole: BTreeMap<&'t str, Vec<usize>>,
-    /// Without the tabs before them.
+    /// By the text without leading tabs.
     without_tabs: BTreeMap<&'t str, Vec<usize>>,
 }
 
@@ -228,18 +226,18 @@ impl<'t> LineEnds<'t> {
         ends
     }
 
-    /// Where the first such line behind `at`, the begin of a line, ends.
-    fn behind(&self, at: usize, line: &str, tabs: bool) -> Option<usize> {
+    /// The end of the first line with this text after `at`, which is the start of a line.
+    fn first_after(&self, at: usize, line: &str, tabs: bool) -> Option<usize> {
         let ends = if tabs { &self.without_tabs } else { &self.whole }.get(line)?;
         ends.get(ends.partition_point(|end| *end <= at)).copied()
     }
 
-    /// Where the lines behind the texts of here-documents begin.
+    /// The start of the line after the here-documents.
     fn after_here_documents(&self, begin: usize, last_lines: &[(String, bool)]) -> usize {
         let mut at = begin;
         for (last, tabs) in last_lines {
-            // Without its last line it is none; docker refuses the file.
-            let Some(end) = self.behind(at, last, *tabs) else { return begin };
+            // Docker rejects a here-document without its last line.
+            let Some(end) = self.first_after(at, last, *tabs) else { return begin };
             at = end;
         }
         at
@@ -253,12 +251,12 @@ struct Instruction<'l> {
 }
 
 impl Instruction<'_> {
-    /// The next word in capitals; steps over the white space behind it.
+    /// The next word in upper case; skips the white space after it.
     fn keyword(&mut self) -> String {
         let rest = self.layer.scan().get(self.at..).unwrap_or_default();
         let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
-        let behind = &rest[length..];
-        self.at += length + (behind.len() - behind.trim_start().len());
+        let after = &rest[length..];
+        self.at += length + (after.len() - after.trim_start().len());
         rest[..length].to_ascii_uppercase()
     }
 
@@ -289,7 +287,7 @@ impl Instruction<'_> {
         Ok(())
     }
 
-    /// Words at white space, with their quotes.
+    /// The words, split at white space, including quotes.
     fn words(&self) -> Vec<Range<usize>> {
         let text = self.layer.scan();
         let mut words = Vec::new();
@@ -350,7 +348,7 @@ impl Instruction<'_> {
         if quote != bare {
             let at = self.layer.position(opened);
             let quote = if quote == double { '"' } else { '\'' };
-            return Err(SourceError::UnclosedQuote { at, quote, effect: "docker refuses the file" });
+            return Err(SourceError::UnclosedQuote { at, quote, effect: "docker rejects the file" });
         }
         let inner = inner.unwrap_or((range.start, bare));
         let syntax = Syntax::Docker(self.escape);
@@ -358,13 +356,12 @@ impl Instruction<'_> {
         reader.variable(name, variable, &value, false)
     }
 
-    /// Takes what stands behind the escape character at `at`; gives where it ends. In double quotes it escapes only what
-    /// has a meaning there.
+    /// Adds the character after the escape character at `at`; returns its end. In double quotes only special characters can be escaped.
     fn escaped(&self, decoder: &mut Decoder<'_>, at: usize, quote: Quote) -> usize {
         let end = next(self.layer, at + 1);
         let escaped = self.layer.slice(at + 1..end).chars().next();
         match (escaped, quote) {
-            // At the very end it stands for nothing.
+            // At the very end an escape character has no meaning.
             (None, _) => {}
             (Some(c), Quote::DockerDouble(_)) if c != '"' && c != '$' && c != self.escape => {
                 return decoder.copy_one(at, quote);
@@ -375,7 +372,7 @@ impl Instruction<'_> {
         end
     }
 
-    /// Takes `$NAME` or `${…}`; gives where it ends.
+    /// Adds `$NAME` or `${…}`; returns its end.
     fn dollar(&self, decoder: &mut Decoder<'_>, at: usize, quote: Quote, limit: usize) -> usize {
         let rest = self.layer.scan().get(at + 1..limit).unwrap_or_default();
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -401,20 +398,20 @@ impl Instruction<'_> {
         end
     }
 
-    /// What `CMD` and its like are given: a list of JSON, or a text.
+    /// The value of `CMD` and the like: a JSON list, or a text.
     fn command(&self) -> Command {
         let end = self.layer.text().len();
         match self.list() {
             Some(arguments) => {
                 let split = Split::Command(Style::Flow(Quote::Same));
                 let layer = Arc::clone(self.layer);
-                Command::Words(Written { layer, split, arguments, conditional: false })
+                Command::Words(CommandPart { layer, split, arguments, conditional: false })
             }
             None => Command::Text(Layer::part(self.layer, self.at..end)),
         }
     }
 
-    /// The texts of a list of JSON that begins here; `None` if it is none. What stands behind it is not looked at, as BuildKit does.
+    /// The texts of a JSON list that begins here; `None` if it is not one. Text after the list is ignored, as by BuildKit.
     fn list(&self) -> Option<Vec<Argument>> {
         let bytes = self.layer.scan().as_bytes();
         let blanks = |at: usize| {
@@ -431,7 +428,7 @@ impl Instruction<'_> {
             return Some(arguments);
         }
         loop {
-            let argument = self.json_text(at).filter(|_| arguments.len() < command::MOST_WORDS)?;
+            let argument = self.json_text(at).filter(|_| arguments.len() < command::MAX_WORDS)?;
             at = blanks(argument.at.end);
             arguments.push(argument);
             match bytes.get(at)? {
@@ -443,7 +440,7 @@ impl Instruction<'_> {
     }
 
     fn json_text(&self, begin: usize) -> Option<Argument> {
-        // YAML's double quotes know all that JSON's do.
+        // YAML's double quotes support all escapes of JSON.
         const QUOTE: Quote = Quote::YamlDouble;
         let bytes = self.layer.scan().as_bytes();
         let mut decoder = Decoder::new(self.layer);
@@ -466,7 +463,7 @@ impl Instruction<'_> {
         Some(Argument { value: decoder.finish(value), at })
     }
 
-    /// The last lines of the here-documents that begin on this line, and whether tabs before them count.
+    /// The last lines of the here-documents that begin on this line, and whether tabs before them are ignored.
     fn here_documents(&self) -> Vec<(String, bool)> {
         let text = self.layer.scan();
         let words = self.words();
@@ -484,8 +481,8 @@ impl Instruction<'_> {
     }
 }
 
-/// What stands behind a backslash in a text of JSON, and how many bytes that are; `None` if it is no escape. Halves of a pair
-/// of surrogates are none here: no flag has them.
+/// The character of a JSON escape after the backslash, and its length in bytes; `None` if it is not valid. Surrogate pairs are not
+/// supported: no flag has them.
 fn json_escape(rest: &str) -> Option<(char, usize)> {
     let c = match rest.bytes().next()? {
         byte @ (b'"' | b'\\' | b'/') => char::from(byte),

@@ -1,8 +1,8 @@
 //! Reads `.env` files as Docker Compose does (compose-go's `dotenv`).
 //!
-//! There is no standard. Compose's rules are a good middle: `export` may stand before a name; single quotes keep all but
-//! `\'`; double quotes know escapes and `$NAME`; without quotes the value goes to the end of the line or to ` #`, and its
-//! backslashes and inner quotes stand for themselves.
+//! There is no standard. Compose's rules are representative: `export` may precede a name; single quotes keep everything except `\'`;
+//! double quotes support escapes and `$NAME`; an unquoted value ends at the line end or at ` #`, and its backslashes and inner quotes are
+//! literal.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,10 +41,10 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
                     reader.variable(name, variable, &decoded, false)?;
                     end
                 }
-                // Of a variable that is none of ours; the next line may be in order.
+                // The variable is not relevant; the next line may be valid.
                 (None, None) => line.end + 1,
                 (None, Some(_)) => {
-                    let effect = "the whole file is refused";
+                    let effect = "the whole file is rejected";
                     let quote = char::from(quote);
                     return Err(SourceError::UnclosedQuote { at: layer.position(value), quote, effect });
                 }
@@ -54,23 +54,23 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
     Ok(())
 }
 
-/// The name on a line and where its value begins; `None` for a comment and the like.
+/// The name on a line and the start of its value; `None` for a comment and the like.
 fn assignment(layer: &Layer, line: Range<usize>) -> Option<(&str, usize)> {
     let text = layer.scan().get(line.clone())?;
     let mut rest = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
-    if let Some(behind) = rest.strip_prefix("export")
-        && behind.starts_with([' ', '\t'])
+    if let Some(after) = rest.strip_prefix("export")
+        && after.starts_with([' ', '\t'])
     {
-        rest = behind.trim_start();
+        rest = after.trim_start();
     }
     let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
-    let (name, behind) = rest.split_at(length);
-    let value = behind.trim_start_matches([' ', '\t']).strip_prefix(['=', ':'])?;
+    let (name, after) = rest.split_at(length);
+    let value = after.trim_start_matches([' ', '\t']).strip_prefix(['=', ':'])?;
     let value = value.trim_start_matches([' ', '\t', '\r']);
     Some((name, line.end - value.len()))
 }
 
-/// Where quotes that open at `begin` end, over lines if need be.
+/// The end of the quotes that open at `begin`, possibly on a later line.
 fn end_of_quotes(layer: &Layer, begin: usize, quote: u8) -> Option<usize> {
     let bytes = layer.scan().as_bytes();
     let mut at = begin + 1;
@@ -111,7 +111,7 @@ fn quoted(layer: &Arc<Layer>, range: Range<usize>, mark: u8) -> Arc<Layer> {
     decoder.finish(Value { whole: range, inner, syntax: Syntax::Dotenv })
 }
 
-/// What a backslash and a character stand for; `None` if for themselves.
+/// The character of an escape; `None` if backslash and character are literal.
 fn escape(character: &str, mark: u8) -> Option<char> {
     let c = character.chars().next()?;
     if u32::from(c) == u32::from(mark) {
@@ -133,14 +133,13 @@ fn escape(character: &str, mark: u8) -> Option<char> {
     }
 }
 
-/// The last closing brace of a value: behind it no `${` is closed, and none needs to be looked for, which for many `${` would take
-/// quadratic time.
+/// The last closing brace of a value. No `${` after it is closed; searching anyway would take quadratic time for many `${`.
 fn last_brace(bytes: &[u8], value: Range<usize>) -> Option<usize> {
     let last = bytes.get(value.clone())?.iter().rposition(|byte| *byte == b'}')?;
     Some(value.start + last)
 }
 
-/// Takes what `$` begins, up to `limit`; gives where it ends. `$$` stands for `$`.
+/// Adds the variable or dollar at `at`, up to `limit`; returns its end. `$$` is a literal dollar.
 fn dollar(
     decoder: &mut Decoder<'_>,
     bytes: &[u8],

@@ -1,8 +1,7 @@
-//! Changes of words, written back as changes of bytes.
+//! Writes changes of words back as edits of bytes.
 //!
-//! A change is first made in the innermost text, then carried outwards through every kind of quotes. Whatever comes out is read
-//! again before it is handed over: either all words are as they should be, or there is an error and no edit. So a reader
-//! and its writer cannot disagree about a file.
+//! A change is made in the innermost text and then carried edits_of_file through every kind of quotes. The result is parsed again before it is
+//! returned: either all words are as requested, or there is an error and no edit. So a reader and its writer cannot disagree about a file.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,45 +10,45 @@ use super::erlexec::{Split, quoted};
 use super::error::SourceError;
 use super::layer::Layer;
 use super::lines::{line_begin, line_end};
-use super::quote::{Quote, Segment, Spot, Style};
+use super::quote::{Context, Quote, Segment, Style};
 use super::{CommandWords, Fragment, Place, Role, read};
 
-/// A change of bytes.
+/// An edit of bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Edit {
-    /// The bytes of the file that go; empty where something is only put in.
+    /// The bytes of the file to remove; empty for an insertion.
     pub span: Range<usize>,
-    /// What comes in their place.
+    /// The text to insert.
     pub replacement: String,
 }
 
 /// A change of words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Gives a word another text.
+    /// Changes the text of a word.
     Replace {
         /// Its index in the fragment.
         word: usize,
-        /// As the VM is to get it; quotes are added where they are needed.
+        /// The text that the VM is to get; quotes are added as needed.
         text: String,
     },
-    /// Takes words away, and with them the white space or the line that they leave.
+    /// Removes words, with the white space or the line that they would leave.
     Remove {
         /// Their indices.
         words: Range<usize>,
     },
-    /// Adds words behind all others, but before `-extra`, and before `-args_file` of a command: a line of its own in an
-    /// args file.
+    /// Adds words after all others, but before `-extra` and before a command's `-args_file`. In an args file they go on a line of
+    /// their own.
     Append {
-        /// As the VM is to get them.
+        /// The texts that the VM is to get.
         words: Vec<String>,
-        /// Lines to put above them as a comment, without `#`. Variables have no comments; there they are left out.
+        /// Comment lines to put above them, without `#`. Ignored for variables, which have no comments.
         comment: Vec<String>,
     },
 }
 
-/// The text with the edits made; all other bytes stay. Of edits that overlap, the one that begins first is made and the others
-/// are left out, as are those that do not lie on characters of the text: make them after reading the result again.
+/// The text with the edits applied. If edits overlap, only the one that starts first is applied. Edits that are not on character
+/// boundaries are skipped.
 pub fn apply(text: &str, edits: &[Edit]) -> String {
     let mut order: Vec<&Edit> = edits.iter().collect();
     order.sort_by_key(|edit| (edit.span.start, edit.span.end));
@@ -68,22 +67,22 @@ pub fn apply(text: &str, edits: &[Edit]) -> String {
     result
 }
 
-/// How hard values are changed.
+/// How values are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// In the quotes that are there, where that is possible.
+pub(crate) enum WriteMode {
+    /// Within the existing quotes, if possible.
     InPlace,
-    /// Every value anew, in double quotes.
-    Anew,
+    /// Every value rewritten in double quotes.
+    Rewrite,
 }
 
-impl Way {
-    /// The gentler one first.
-    pub(crate) const ALL: [Way; 2] = [Way::InPlace, Way::Anew];
+impl WriteMode {
+    /// The less invasive one first.
+    pub(crate) const ALL: [WriteMode; 2] = [WriteMode::InPlace, WriteMode::Rewrite];
 }
 
-/// What cannot be written, and why.
-struct Refused {
+/// A text that cannot be written, and the reason.
+struct CannotWrite {
     text: String,
     reason: &'static str,
 }
@@ -95,7 +94,7 @@ pub(crate) struct Changes<'c> {
     pub(crate) changes: &'c [Change],
 }
 
-/// Whether a file with these edits holds its words with these changes, and no other ones. Fragments are all those of the file; the changes
+/// Whether a file with these edits parses to its words with exactly these changes. `before` are all fragments of the file; the changes
 /// concern different words.
 pub(crate) fn reads_as(before: &[Fragment], edits: &[Edit], changes: &[Changes<'_>]) -> bool {
     let Some(first) = before.first() else { return false };
@@ -117,37 +116,36 @@ pub(crate) fn reads_as(before: &[Fragment], edits: &[Edit], changes: &[Changes<'
 }
 
 impl Fragment {
-    /// The edits of the file that make these changes, and no others. Indices are those of this fragment as it was read.
+    /// The edits of the file for these changes. Indices refer to this fragment before the change.
     ///
     /// # Errors
-    /// [`SourceError::CannotWrite`] where the syntax around the words does not let the new ones stand there; nothing is to
-    /// be written then.
+    /// [`SourceError::CannotWrite`] if the syntax around the words does not allow the new ones.
     pub fn change(&self, changes: &[Change]) -> Result<Vec<Edit>, SourceError> {
         let inner = self.inner(changes).map_err(|refused| self.cannot_write(refused))?;
         let before = read(self.format, self.layer.file_text()).unwrap_or_default();
-        for way in Way::ALL {
-            if let Some(edits) = outwards(&self.layer, inner.clone(), way)
+        for way in WriteMode::ALL {
+            if let Some(edits) = edits_of_file(&self.layer, inner.clone(), way)
                 && reads_as(&before, &edits, &[Changes { fragment: self, changes }])
             {
                 return Ok(edits);
             }
         }
         let text = self.with(&[changes]).unwrap_or_default().join(" ");
-        let reason = "the quotes around it leave no room for it: edit this place by hand";
-        Err(self.cannot_write(Refused { text, reason }))
+        let reason = "the quotes around it do not allow it; edit this place by hand";
+        Err(self.cannot_write(CannotWrite { text, reason }))
     }
 
-    /// The same edits, before anybody has looked whether the file is read as it should be; `None` where there are none.
-    pub(crate) fn unproven(&self, changes: &[Change], way: Way) -> Option<Vec<Edit>> {
-        outwards(&self.layer, self.inner(changes).ok()?, way)
+    /// The same edits without verification; `None` if there are none.
+    pub(crate) fn unverified(&self, changes: &[Change], way: WriteMode) -> Option<Vec<Edit>> {
+        edits_of_file(&self.layer, self.inner(changes).ok()?, way)
     }
 
-    fn cannot_write(&self, Refused { text, reason }: Refused) -> SourceError {
+    fn cannot_write(&self, CannotWrite { text, reason }: CannotWrite) -> SourceError {
         let at = self.layer.position(self.words.first().map_or(0, |word| word.at.start));
         SourceError::CannotWrite { at, text, reason }
     }
 
-    /// The words with changes made; `None` where these concern no words of this fragment.
+    /// The words with changes applied; `None` if an index is invalid.
     fn with<'t>(&'t self, all: &[&'t [Change]]) -> Option<Vec<&'t str>> {
         let mut expected: Vec<Option<&str>> =
             self.words.iter().map(|word| Some(word.text.as_str())).collect();
@@ -159,30 +157,30 @@ impl Fragment {
                 Change::Append { words, .. } => added.extend(words.iter().map(String::as_str)),
             }
         }
-        let behind = expected.split_off(self.end_of_flags().unwrap_or(expected.len()));
-        Some(expected.into_iter().flatten().chain(added).chain(behind.into_iter().flatten()).collect())
+        let after = expected.split_off(self.end_of_flags().unwrap_or(expected.len()));
+        Some(expected.into_iter().flatten().chain(added).chain(after.into_iter().flatten()).collect())
     }
 
     /// The edits of the innermost text.
-    fn inner(&self, changes: &[Change]) -> Result<Vec<Edit>, Refused> {
-        let refused = |text: &str, reason| Refused { text: text.to_owned(), reason };
+    fn inner(&self, changes: &[Change]) -> Result<Vec<Edit>, CannotWrite> {
+        let refused = |text: &str, reason| CannotWrite { text: text.to_owned(), reason };
         if matches!(self.place, Place::LiveNode | Place::FileNames) {
-            return Err(refused("", "it is no place for flags that can be edited"));
+            return Err(refused("", "flags in this place cannot be edited"));
         }
         let mut inner = Vec::new();
         for change in changes {
             inner.push(match change {
                 Change::Replace { word: index, text } => {
                     let Some(word) = self.words.get(*index) else {
-                        return Err(refused(text, "there is no such word"));
+                        return Err(refused(text, "no such word"));
                     };
-                    let written =
-                        quoted(text, self.split).ok_or_else(|| refused(text, no_room(self.split)))?;
+                    let written = quoted(text, self.split)
+                        .ok_or_else(|| refused(text, why_not_writable(self.split)))?;
                     Edit { span: word.at.clone(), replacement: written }
                 }
                 Change::Remove { words } => {
                     if self.words.get(words.clone()).is_none_or(<[_]>::is_empty) {
-                        return Err(refused("", "there are no such words"));
+                        return Err(refused("", "no such words"));
                     }
                     Edit { span: self.to_remove(words), replacement: String::new() }
                 }
@@ -192,20 +190,20 @@ impl Fragment {
                             &words.join(" "),
                             match self.place {
                                 Place::CommandLine { .. } => {
-                                    "these are options of elixir, not of erl: write --erl"
+                                    "these are options of elixir, not of erl; use --erl"
                                 }
                                 _ => "this variable is one value, not a list of flags",
                             },
                         ));
                     }
                     self.to_append(words, comment)
-                        .ok_or_else(|| refused(&words.join(" "), no_room(self.split)))?
+                        .ok_or_else(|| refused(&words.join(" "), why_not_writable(self.split)))?
                 }
             });
         }
         inner.sort_by_key(|edit| edit.span.start);
         if inner.windows(2).any(|pair| pair[0].span.end > pair[1].span.start) {
-            return Err(refused("", "two changes concern the same words"));
+            return Err(refused("", "two changes affect the same words"));
         }
         Ok(inner)
     }
@@ -219,43 +217,43 @@ impl Fragment {
         }
     }
 
-    /// The index of the first word that no flag may stand behind, to count where this fragment counts.
+    /// The index of the first word that new flags must precede to have the effect of this fragment.
     fn end_of_flags(&self) -> Option<usize> {
         let is_command = matches!(self.place, Place::CommandLine { .. });
         let ends = |text: &str| text == "-extra" || is_command && text == "-args_file";
         self.words.iter().position(|word| ends(&word.text))
     }
 
-    /// The bytes of the innermost text that go with words: their white space, or their line.
+    /// The bytes of the innermost text to remove with words: their white space, or their line.
     fn to_remove(&self, words: &Range<usize>) -> Range<usize> {
         let text = self.layer.text();
         if let Split::Command(style) = self.split {
             let begin = self.words.get(words.start).map_or(0, |word| word.at.start);
             let end = self.words.get(words.end - 1).map_or(begin, |word| word.at.end);
-            return of_command(text, begin..end, style);
+            return bytes_to_remove(text, begin..end, style);
         }
         let begin = self.words.get(words.start).map_or(0, |word| word.at.start);
         let end = self.words.get(words.end - 1).map_or(begin, |word| word.at.end);
         let blank = |c: char| matches!(c, ' ' | '\t' | '\r');
         let before = text[..begin].trim_end_matches(blank);
-        let behind = text[end..].trim_start_matches(blank);
+        let after = text[end..].trim_start_matches(blank);
         let starts = before.is_empty() || before.ends_with('\n');
-        let ends = behind.is_empty() || behind.starts_with('\n');
-        let behind = text.len() - behind.len();
+        let ends = after.is_empty() || after.starts_with('\n');
+        let after = text.len() - after.len();
         match (starts, ends) {
-            (true, true) if self.split == Split::ArgsFile => before.len()..(behind + 1).min(text.len()),
-            (true, false) => begin..behind,
+            (true, true) if self.split == Split::ArgsFile => before.len()..(after + 1).min(text.len()),
+            (true, false) => begin..after,
             _ => before.len()..end,
         }
     }
 
-    /// What adds lines to a list of YAML, which begin as the line of a word beside them does.
+    /// An edit that adds lines to a YAML list, indented like the word before or after them.
     fn lines_to_append(&self, written: &[String], before: Option<usize>) -> Option<Edit> {
         let text = self.layer.text();
         let last = self.words.last()?;
-        let beside = before.unwrap_or(last.at.start);
-        let begin = line_begin(text, beside);
-        let lines = written.iter().map(|word| format!("{}{word}", &text[begin..beside]));
+        let neighbour = before.unwrap_or(last.at.start);
+        let begin = line_begin(text, neighbour);
+        let lines = written.iter().map(|word| format!("{}{word}", &text[begin..neighbour]));
         if before.is_some() {
             return Some(Edit { span: begin..begin, replacement: lines.map(|line| line + "\n").collect() });
         }
@@ -263,7 +261,7 @@ impl Fragment {
         Some(Edit { span: at..at, replacement: lines.map(|line| format!("\n{line}")).collect() })
     }
 
-    /// What adds words to the innermost text; `None` if they cannot stand there.
+    /// An edit that adds words to the innermost text; `None` if they cannot be written there.
     fn to_append(&self, words: &[String], comment: &[String]) -> Option<Edit> {
         let text = self.layer.text();
         let written: Option<Vec<String>> = words.iter().map(|word| quoted(word, self.split)).collect();
@@ -307,9 +305,9 @@ impl Fragment {
     }
 }
 
-/// The bytes that go with words of a command: what stands between them and the word before, or their lines.
-fn of_command(text: &str, words: Range<usize>, style: Style) -> Range<usize> {
-    let (before, behind) = (&text[..words.start], &text[words.end..]);
+/// The bytes to remove with words of a command: including the separator before them, or their lines.
+fn bytes_to_remove(text: &str, words: Range<usize>, style: Style) -> Range<usize> {
+    let (before, after) = (&text[..words.start], &text[words.end..]);
     match style {
         Style::Shell | Style::Systemd => {
             let mut rest = before.trim_end_matches([' ', '\t']);
@@ -321,7 +319,7 @@ fn of_command(text: &str, words: Range<usize>, style: Style) -> Range<usize> {
         Style::Flow(_) => match before.trim_end().strip_suffix(',') {
             Some(rest) => rest.len()..words.end,
             None => {
-                let rest = behind.trim_start();
+                let rest = after.trim_start();
                 let rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
                 words.start..text.len() - rest.len()
             }
@@ -333,25 +331,25 @@ fn of_command(text: &str, words: Range<usize>, style: Style) -> Range<usize> {
     }
 }
 
-fn no_room(split: Split) -> &'static str {
+fn why_not_writable(split: Split) -> &'static str {
     match split {
-        Split::ArgsFile | Split::Variable | Split::Command(_) => "control characters have no place in a flag",
-        Split::Fields => "a shell splits this variable at white space, and knows no quotes in it",
+        Split::ArgsFile | Split::Variable | Split::Command(_) => "a flag cannot contain control characters",
+        Split::Fields => "a shell splits this variable at white space and ignores quotes in it",
         Split::Whole => "it must be one value without white space around it",
     }
 }
 
-/// Edits of the file from edits of a layer; `None` if they cannot be written.
-fn outwards(layer: &Layer, mut edits: Vec<Edit>, way: Way) -> Option<Vec<Edit>> {
+/// Converts edits of a layer to edits of the file; `None` if they cannot be written.
+fn edits_of_file(layer: &Layer, mut edits: Vec<Edit>, way: WriteMode) -> Option<Vec<Edit>> {
     let mut layer = layer;
     while let Some((parent, value)) = layer.value() {
-        let anew = || {
+        let rewritten = || {
             let text = value.syntax.write(&segments(layer, &edits))?;
             Some(vec![Edit { span: value.whole.clone(), replacement: text }])
         };
         edits = match way {
-            Way::InPlace => in_place(layer, &edits).or_else(anew)?,
-            Way::Anew => anew().or_else(|| in_place(layer, &edits))?,
+            WriteMode::InPlace => in_place(layer, &edits).or_else(rewritten)?,
+            WriteMode::Rewrite => rewritten().or_else(|| in_place(layer, &edits))?,
         };
         layer = parent;
     }
@@ -360,31 +358,31 @@ fn outwards(layer: &Layer, mut edits: Vec<Edit>, way: Way) -> Option<Vec<Edit>> 
 
 fn in_place(layer: &Layer, edits: &[Edit]) -> Option<Vec<Edit>> {
     let written = edits.iter().map(|edit| {
-        let (mut span, first, last) = layer.out_one(&edit.span);
+        let (mut span, first, last) = layer.range_in_parent(&edit.span);
         if first != last {
             return None;
         }
         let text = layer.text();
-        let spot = Spot {
+        let context = Context {
             before: text.get(..edit.span.start)?,
             old: text.get(edit.span.clone())?,
             after: text.get(edit.span.end..)?,
         };
-        let begins_line = spot.before.is_empty() || spot.before.ends_with('\n');
+        let begins_line = context.before.is_empty() || context.before.ends_with('\n');
         if let Quote::YamlLiteral(indent) = first
             && begins_line
-            && spot.old.ends_with('\n')
+            && context.old.ends_with('\n')
             && edit.replacement.is_empty()
         {
-            // A line goes with its indentation.
+            // The indentation is removed with its line.
             span.start = span.start.saturating_sub(indent);
         }
-        Some(Edit { span, replacement: first.write(&edit.replacement, spot)? })
+        Some(Edit { span, replacement: first.write(&edit.replacement, context)? })
     });
     written.collect()
 }
 
-/// The layer's text with the edits made, its tags apart.
+/// The layer's text with the edits applied, with its tags as separate segments.
 fn segments<'t>(layer: &'t Layer, edits: &'t [Edit]) -> Vec<Segment<'t>> {
     let mut segments = Vec::new();
     let mut done = 0;

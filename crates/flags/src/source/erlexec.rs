@@ -1,11 +1,10 @@
-//! Splits a text into words, as the program that gets it does.
+//! Splits a text into words like the program that reads it.
 //!
-//! The launcher `erlexec` reads args files and its variables by the same few rules (`build_args_from_string` in OTP's
-//! `erts/etc/common/erlexec.c`, the same from OTP 23 to 27; OTP 29 is held to them by a test): six bytes are white space; quotes of both
-//! kinds take everything up to their counterpart as it is, backslashes too; outside of quotes a backslash takes the next
-//! character as it is, even a newline. Only in args files a `#` begins a comment, and it does so in the middle of a word
-//! too. Products that put a variable on the command line of `erl` without quotes leave the splitting to the shell, which knows no
-//! quotes there.
+//! The launcher `erlexec` parses args files and its variables by the same rules (`build_args_from_string` in OTP's
+//! `erts/etc/common/erlexec.c`, identical from OTP 23 to 27; a test checks OTP 29): six bytes are white space; quotes of both kinds keep
+//! everything up to the closing quote, including backslashes; outside of quotes a backslash escapes the next character, even a newline.
+//! Only in args files `#` starts a comment, even in the middle of a word. Products that put a variable unquoted on the command line of
+//! `erl` leave the splitting to the shell, which ignores quotes in it.
 
 use std::ops::Range;
 
@@ -13,18 +12,18 @@ use super::layer::{Layer, Tag, next};
 use super::lines::line_end;
 use super::quote::Style;
 
-/// Who splits a text.
+/// The program that splits a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Split {
     /// `erlexec`, from an args file: with comments.
     ArgsFile,
-    /// `erlexec`, from `ERL_FLAGS` and its like.
+    /// `erlexec`, from `ERL_FLAGS` and the like.
     Variable,
-    /// A shell, from a variable without quotes around it: only white space counts.
+    /// A shell, from an unquoted variable: only white space separates words.
     Fields,
-    /// Nobody: the whole is one word.
+    /// None: the text is one word.
     Whole,
-    /// The program that starts the command which they are words of, by rules of its own.
+    /// The program that starts the command, by its own rules.
     Command(Style),
 }
 
@@ -32,12 +31,12 @@ pub(crate) enum Split {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) text: String,
-    /// Where it stands in the layer, with its quotes.
+    /// Its place in the layer, including quotes.
     pub(crate) range: Range<usize>,
     pub(crate) dynamic: bool,
 }
 
-/// A quote that is never closed.
+/// A quote without its closing counterpart.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unclosed {
     pub(crate) at: usize,
@@ -61,7 +60,7 @@ pub(crate) fn split(layer: &Layer, split: Split) -> Result<Vec<Piece>, Unclosed>
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         match byte {
-            // A tag that only steers may stand before a word, without a space between them.
+            // A control tag may precede a word without a space.
             b'x' if layer.tag_at(at).is_some_and(|tag| tag.silent) => at = next(layer, at),
             byte if is_space(*byte, split) => at += 1,
             b'#' if split == Split::ArgsFile => {
@@ -84,13 +83,13 @@ fn is_space(byte: u8, split: Split) -> bool {
     }
 }
 
-/// The word that begins at `begin`, which is no white space.
+/// The word that begins at `begin`, which is not white space.
 fn word(layer: &Layer, split: Split, begin: usize) -> Result<Piece, Unclosed> {
     let bytes = layer.scan().as_bytes();
     let quotes = split != Split::Fields;
     let mut piece = Piece { text: String::new(), range: begin..begin, dynamic: false };
     let mut quote: Option<(usize, u8)> = None;
-    // A tag that only steers belongs to the word if the word goes on behind it.
+    // A control tag belongs to the word if the word continues after it.
     let mut after_silent = false;
     let mut at = begin;
     while let Some(byte) = bytes.get(at).copied() {
@@ -118,7 +117,7 @@ fn word(layer: &Layer, split: Split, begin: usize) -> Result<Piece, Unclosed> {
                 quote = Some((at, byte));
                 taken = end..end;
             }
-            // The next character as it is; a backslash at the very end stands for nothing.
+            // An escaped character; a backslash at the very end is dropped.
             None if quotes && byte == b'\\' => {
                 let escaped = next(layer, end);
                 piece.dynamic |= layer.tag_at(end).is_some();
@@ -137,9 +136,9 @@ fn word(layer: &Layer, split: Split, begin: usize) -> Result<Piece, Unclosed> {
     }
 }
 
-/// A word as it must be written to be read as `text`; `None` if it can not.
+/// The text quoted so that it parses as one word; `None` if that is impossible.
 pub(crate) fn quoted(text: &str, split: Split) -> Option<String> {
-    // NUL ends everything; other control characters have no place in a flag.
+    // NUL ends the text; other control characters are not allowed in flags.
     if text.chars().any(char::is_control) {
         return None;
     }
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn args_files_are_split_as_the_launcher_does_it() {
+    fn args_files_are_split_as_by_the_launcher() {
         let check =
             |text: &str, expect: &[&str]| assert_eq!(words(text, Split::ArgsFile), expect, "{text:?}");
         check("", &[]);
@@ -204,18 +203,18 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_without_quotes_sees_only_white_space() {
+    fn an_unquoted_variable_is_split_only_at_white_space() {
         assert_eq!(words("-x \"a b\"\t'c'\n\\d \r", Split::Fields), ["-x", "\"a", "b\"", "'c'", "\\d", "\r"]);
     }
 
     #[test]
-    fn an_unclosed_quote_is_told_with_its_place() {
+    fn an_unclosed_quote_is_reported_with_its_place() {
         let layer = Layer::file("-a 'b' \"c d", Vec::new(), Vec::new());
         assert_eq!(split(&layer, Split::ArgsFile), Err(Unclosed { at: 7, quote: '"' }));
     }
 
     #[test]
-    fn a_tag_is_part_of_a_word_whatever_it_holds() {
+    fn a_tag_is_part_of_a_word_whatever_it_contains() {
         let text = "-name <%= f(\"a b\") %>@h <% if x do %>+P 1<% end %> +<% if y do %>Q<% end %> 2";
         let tag = |piece: &str, silent: bool, from: usize| {
             let start = from + text[from..].find(piece).expect(piece);
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_word_reads_as_it_was() {
+    fn a_quoted_word_parses_to_its_text() {
         for text in ["", "none", "a b", "it's", "say \"x\"", "it's \"x y\" \\ #", "#", "\\", "é"] {
             for rules in [Split::ArgsFile, Split::Variable] {
                 let word = quoted(text, rules).expect(text);

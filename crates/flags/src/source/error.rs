@@ -1,4 +1,4 @@
-//! What can be wrong with a file, and a place in it.
+//! Errors of files, with their places.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::lines::{characters_in, line_begin};
 /// A place in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The byte, from 0.
+    /// The byte offset, from 0.
     pub offset: usize,
     /// The line, from 1.
     pub line: usize,
@@ -33,89 +33,86 @@ impl fmt::Display for Position {
     }
 }
 
-/// Why a file could not be read, or not be changed.
+/// Why a file could not be read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SourceError {
-    /// It holds a NUL byte.
-    #[error(
-        "{at}: a NUL byte: this is no text file (erl would drop the rest of an args file without a word)"
-    )]
+    /// The file contains a NUL byte.
+    #[error("{at}: a NUL byte: not a text file (erl silently drops the rest of an args file)")]
     Binary {
         /// The first one.
         at: Position,
     },
-    /// It is not encoded in UTF-8.
+    /// The file is not valid UTF-8.
     #[error("{at}: bytes that are not UTF-8: save the file as UTF-8")]
     NotUtf8 {
         /// The first such byte.
         at: Position,
     },
-    /// It is too large to be what it seems.
-    #[error("{bytes} bytes are more than the {limit} that a file with flags may have: is it the right file?")]
+    /// The file is too large for a file with flags.
+    #[error("the file has {bytes} bytes, but at most {limit} are read; check that it is the right file")]
     TooLarge {
-        /// Its length.
+        /// Its size.
         bytes: usize,
-        /// The longest that is read.
+        /// The limit.
         limit: usize,
     },
-    /// A quote without its counterpart.
-    #[error("{at}: this {quote} is never closed, so {effect}: close it, or write a backslash before it")]
+    /// A quote that is never closed.
+    #[error("{at}: this {quote} is never closed, so {effect}; close it, or put a backslash before it")]
     UnclosedQuote {
-        /// The quote.
+        /// The place of the quote.
         at: Position,
         /// The character.
         quote: char,
-        /// What the program that reads the file makes of it.
+        /// What the program that reads the file does.
         effect: &'static str,
     },
-    /// A tag of a template, or `${`, without its end.
+    /// A template tag or `${` that is never closed.
     #[error("{at}: `{tag}` is never closed")]
     UnclosedTag {
-        /// Its begin.
+        /// The start of the tag.
         at: Position,
-        /// What it begins with.
+        /// The opening delimiter.
         tag: String,
     },
-    /// A tag that this kind of template does not have.
+    /// A tag of a different kind of template.
     #[error("{at}: `{tag}` belongs to another kind of template than {expected}; {advice}")]
     UnknownTag {
-        /// Its begin.
+        /// The start of the tag.
         at: Position,
-        /// What it begins with.
+        /// The opening delimiter.
         tag: String,
         /// The kind of template that the file is read as.
         expected: &'static str,
         /// What to do.
         advice: &'static str,
     },
-    /// The file can not be judged: it is not plain YAML, or is written in a way that we do not follow.
+    /// The file cannot be judged: it is not plain YAML, or uses syntax that is not supported.
     #[error("{at}: not judged: {reason}")]
     NotJudged {
-        /// Where.
+        /// The place.
         at: Position,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
-    /// A change that can not be written at this place.
+    /// A change that cannot be written at this place.
     #[error("{at}: {text:?} cannot be written here: {reason}")]
     CannotWrite {
-        /// The word that was to be changed.
+        /// The word to change.
         at: Position,
-        /// What was to be written.
+        /// The text to write.
         text: String,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
 }
 
 impl SourceError {
-    /// Whether the file may well be right, but is written in a way that we do not follow; all others are faults of the
-    /// file.
+    /// Whether the file may be valid but uses syntax that is not supported. All other errors are faults of the file.
     pub fn is_not_judged(&self) -> bool {
         matches!(self, SourceError::NotJudged { .. })
     }
 
-    /// Where, if it is about a place.
+    /// The place of the error, if it has one.
     pub fn position(&self) -> Option<Position> {
         match self {
             SourceError::TooLarge { .. } => None,

@@ -1,16 +1,16 @@
-//! Finds the variables of a sourced script that do not reach the VM because nobody exports them.
+//! Finds variables of a sourced script that do not reach the VM because they are not exported.
 //!
-//! `rabbitmq-env` reads `rabbitmq-env.conf` with its own shell and uses the variables of RabbitMQ itself; what `erl` and the emulator
-//! read has to be in the environment. It exports `ERL_EPMD_PORT` and `ERL_EPMD_ADDRESS` by itself, and no other.
+//! `rabbitmq-env` sources `rabbitmq-env.conf` and uses RabbitMQ's own variables itself, but variables that `erl` or the emulator reads must
+//! be in the environment. It exports only `ERL_EPMD_PORT` and `ERL_EPMD_ADDRESS` on its own.
 
 use std::collections::BTreeSet;
 
 use super::place::{Order, Place};
 use super::{Format, Fragment};
 
-const WHY: &str = "the file is read by the shell of rabbitmq-env, and what erl itself reads has to be exported: write export in front of it, unless the environment has the variable already";
+const WHY: &str = "the shell of rabbitmq-env reads the file, and a variable that erl reads must be exported: put export before it, unless the environment already has the variable";
 
-/// Marks those of a file that have no effect.
+/// Delimiters the variables of a file that have no effect.
 pub(super) fn mark(format: Format, text: &str, fragments: &mut [Fragment]) {
     if format != Format::RabbitmqEnv {
         return;
@@ -27,7 +27,7 @@ pub(super) fn mark(format: Format, text: &str, fragments: &mut [Fragment]) {
     }
 }
 
-/// The names that a script exports, wherever; `None` for all.
+/// The names that a script exports anywhere; `None` if it exports all.
 fn names(text: &str) -> Option<BTreeSet<&str>> {
     let mut names = BTreeSet::new();
     let mut continued = false;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_script_exports_is_found_wherever_it_stands() {
+    fn exported_names_are_found_anywhere_in_a_script() {
         let check = |text: &str, expect: Option<&[&str]>| {
             let found = names(text).map(|names| names.into_iter().collect::<Vec<_>>());
             assert_eq!(found.as_deref(), expect, "{text:?}");

@@ -1,9 +1,8 @@
-//! Texts inside of texts, with the way back.
+//! Nested texts with a mapping back to the file.
 //!
-//! Emulator flags stand in a variable, which stands in quotes of a shell, Docker or systemd, which may stand in YAML. Each
-//! of these is a [`Layer`]: the text as its reader sees it, and for every character where it came from in the text around
-//! it. So a word found in the innermost text knows its bytes in the file, and a change can be written back through
-//! every kind of quotes.
+//! Flags are in a variable, which is in quotes of a shell, Docker or systemd, which may be in YAML. Each of these is a [`Layer`]: its
+//! decoded text, and for every character its origin in the surrounding text. So a word of the innermost text knows its bytes in the file,
+//! and a change can be written back through every kind of quotes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,17 +10,16 @@ use std::sync::Arc;
 use super::error::Position;
 use super::quote::{Quote, Syntax};
 
-/// A part of a text that a template or a variable will take the place of: its content is not known, and none of its
-/// characters has a meaning of its own.
+/// A template or variable in a text. Its content is unknown, and none of its characters has a syntactic meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) range: Range<usize>,
-    /// It only steers (`<% if … do %>`, a comment): nothing comes in its place.
+    /// It produces no output: a control statement (`<% if … do %>`) or a comment.
     pub(crate) silent: bool,
 }
 
-/// Characters of a layer that come from one piece of the text around it. Where both have the same length, they stand for
-/// each other byte by byte; where not, the run is one character that is written with others (`\"`).
+/// Characters of a layer that come from one piece of the surrounding text. If the lengths are equal, they correspond byte by byte;
+/// otherwise the run is one character with an escape sequence (`\"`).
 #[derive(Debug, Clone)]
 struct Run {
     at: Range<usize>,
@@ -29,22 +27,22 @@ struct Run {
     quote: Quote,
 }
 
-/// A text and where it came from.
+/// A text and its origin.
 #[derive(Debug)]
 pub(crate) struct Layer {
     text: String,
-    /// The text with neutral characters in place of tags; `None` if there are no tags.
+    /// The text with tags replaced by neutral characters; `None` without tags.
     mask: Option<String>,
     tags: Vec<Tag>,
     runs: Vec<Run>,
-    around: Option<Around>,
-    /// Parts of a file that may be absent or repeated: what `<% if … %>` and `<% end %>` enclose. Of the file only.
+    around: Option<Surrounding>,
+    /// Parts of a file that may be absent or repeated: between `<% if … %>` and `<% end %>`. Only for the layer of the file.
     conditional: Vec<Range<usize>>,
 }
 
-/// Where a layer stands in the text around it.
+/// The place of a layer in the surrounding text.
 #[derive(Debug)]
-struct Around {
+struct Surrounding {
     parent: Arc<Layer>,
     value: Value,
 }
@@ -52,11 +50,11 @@ struct Around {
 /// A value in a text.
 #[derive(Debug, Clone)]
 pub(crate) struct Value {
-    /// All of it, with its quotes.
+    /// All of it, including quotes.
     pub(crate) whole: Range<usize>,
-    /// Where its content begins, and how it is quoted there: counts where the value is empty.
+    /// The start of its content and the quotes there; needed if the value is empty.
     pub(crate) inner: (usize, Quote),
-    /// How to write it anew.
+    /// How to rewrite the value.
     pub(crate) syntax: Syntax,
 }
 
@@ -68,7 +66,7 @@ impl Layer {
         Arc::new(Layer { text, mask, tags, runs: Vec::new(), around: None, conditional })
     }
 
-    /// A part of a text, as it stands.
+    /// A part of a text, unchanged.
     pub(crate) fn part(parent: &Arc<Layer>, range: Range<usize>) -> Arc<Layer> {
         let mut decoder = Decoder::new(parent);
         decoder.copy(range.clone(), Quote::Same);
@@ -83,7 +81,7 @@ impl Layer {
         &self.text
     }
 
-    /// The text with neutral characters in place of every tag, byte for byte as long: to look for structure in.
+    /// The text with every tag replaced by neutral characters of the same length, for finding its structure.
     pub(crate) fn scan(&self) -> &str {
         self.mask.as_deref().unwrap_or(&self.text)
     }
@@ -92,14 +90,14 @@ impl Layer {
         self.text.get(range).unwrap_or_default()
     }
 
-    /// Tags that lie in a range, at least in part.
+    /// The tags that overlap a range.
     pub(crate) fn tags_in(&self, range: &Range<usize>) -> &[Tag] {
         let begin = self.tags.partition_point(|tag| tag.range.end <= range.start);
         let end = self.tags.partition_point(|tag| tag.range.start < range.end);
         self.tags.get(begin..end).unwrap_or_default()
     }
 
-    /// The tag that this byte belongs to.
+    /// The tag at this byte.
     pub(crate) fn tag_at(&self, at: usize) -> Option<&Tag> {
         if self.tags.is_empty() {
             return None;
@@ -111,10 +109,9 @@ impl Layer {
         self.around.as_ref().map(|around| (&around.parent, &around.value))
     }
 
-    /// Where a range stands in the text around this one, and the quotes at its begin and its end. An empty range is a
-    /// place to insert at.
-    pub(crate) fn out_one(&self, range: &Range<usize>) -> (Range<usize>, Quote, Quote) {
-        let Some(Around { value, .. }) = &self.around else {
+    /// The range in the surrounding text, and the quotes at its start and end. An empty range is a place to insert at.
+    pub(crate) fn range_in_parent(&self, range: &Range<usize>) -> (Range<usize>, Quote, Quote) {
+        let Some(Surrounding { value, .. }) = &self.around else {
             return (range.clone(), Quote::Same, Quote::Same);
         };
         let Some(last) = self.runs.last() else {
@@ -124,41 +121,41 @@ impl Layer {
         if range.start >= self.text.len() {
             return (last.from.end..last.from.end, last.quote, last.quote);
         }
-        let (begin, first_quote) = self.out_begin(range.start);
+        let (begin, first_quote) = self.start_in_parent(range.start);
         if range.is_empty() {
             return (begin..begin, first_quote, first_quote);
         }
-        let (end, last_quote) = self.out_end(range.end);
+        let (end, last_quote) = self.end_in_parent(range.end);
         (begin..end, first_quote, last_quote)
     }
 
-    fn out_begin(&self, at: usize) -> (usize, Quote) {
+    fn start_in_parent(&self, at: usize) -> (usize, Quote) {
         let index = self.runs.partition_point(|run| run.at.end <= at);
         match self.runs.get(index) {
-            Some(run) if run.is_even() => (run.from.start + (at - run.at.start), run.quote),
+            Some(run) if run.is_verbatim() => (run.from.start + (at - run.at.start), run.quote),
             Some(run) => (run.from.start, run.quote),
             None => (0, Quote::Same),
         }
     }
 
-    fn out_end(&self, at: usize) -> (usize, Quote) {
+    fn end_in_parent(&self, at: usize) -> (usize, Quote) {
         let index = self.runs.partition_point(|run| run.at.end < at);
         match self.runs.get(index) {
-            Some(run) if run.is_even() => (run.from.start + (at - run.at.start), run.quote),
+            Some(run) if run.is_verbatim() => (run.from.start + (at - run.at.start), run.quote),
             Some(run) => (run.from.end, run.quote),
             None => (0, Quote::Same),
         }
     }
 
-    /// Where a range stands in the file.
-    pub(crate) fn out(&self, range: Range<usize>) -> Range<usize> {
+    /// The range in the file.
+    pub(crate) fn range_in_file(&self, range: Range<usize>) -> Range<usize> {
         match &self.around {
-            Some(around) => around.parent.out(self.out_one(&range).0),
+            Some(around) => around.parent.range_in_file(self.range_in_parent(&range).0),
             None => range,
         }
     }
 
-    /// The text of the file that this layer is a part of.
+    /// The text of the file.
     pub(crate) fn file_text(&self) -> &str {
         &self.root().text
     }
@@ -171,13 +168,13 @@ impl Layer {
         layer
     }
 
-    /// The line and column of a place.
+    /// The line and column in the file.
     pub(crate) fn position(&self, at: usize) -> Position {
-        let offset = self.out(at..at).start;
+        let offset = self.range_in_file(at..at).start;
         Position::of(&self.root().text, offset)
     }
 
-    /// Whether a range of the file lies in a part that may be absent.
+    /// Whether a range of the file is in a part that may be absent.
     pub(crate) fn is_conditional(&self, of_file: &Range<usize>) -> bool {
         let parts = &self.root().conditional;
         let index = parts.partition_point(|part| part.end <= of_file.start);
@@ -186,12 +183,12 @@ impl Layer {
 }
 
 impl Run {
-    fn is_even(&self) -> bool {
+    fn is_verbatim(&self) -> bool {
         self.at.len() == self.from.len()
     }
 }
 
-/// `text` with an `x` for every byte of a tag; `None` without tags.
+/// `text` with every byte of a tag replaced by `x`; `None` without tags.
 fn masked(text: &str, tags: &[Tag]) -> Option<String> {
     if tags.is_empty() {
         return None;
@@ -207,7 +204,7 @@ fn masked(text: &str, tags: &[Tag]) -> Option<String> {
     Some(mask)
 }
 
-/// Builds a layer from the text around it.
+/// Builds a layer from the surrounding text.
 #[derive(Debug)]
 pub(crate) struct Decoder<'p> {
     parent: &'p Arc<Layer>,
@@ -225,7 +222,7 @@ impl<'p> Decoder<'p> {
         &self.text
     }
 
-    /// Takes a piece of the text around as it stands, with its tags.
+    /// Copies a piece of the surrounding text, with its tags.
     pub(crate) fn copy(&mut self, range: Range<usize>, quote: Quote) {
         let shift = self.text.len();
         for tag in self.parent.tags_in(&range) {
@@ -238,21 +235,21 @@ impl<'p> Decoder<'p> {
         self.run(range.start..range.start + piece.len(), shift, quote);
     }
 
-    /// Takes the character or the tag that begins at `at`, and tells where the next one begins.
+    /// Copies the character or the tag at `at`; returns the start of the next one.
     pub(crate) fn copy_one(&mut self, at: usize, quote: Quote) -> usize {
         let end = next(self.parent, at);
         self.copy(at..end, quote);
         end
     }
 
-    /// A character that is written with others.
+    /// Adds a character that is an escape sequence in the surrounding text.
     pub(crate) fn put(&mut self, c: char, from: Range<usize>, quote: Quote) {
         let shift = self.text.len();
         self.text.push(c);
         self.run(from, shift, quote);
     }
 
-    /// A piece of the text around in whose place something unknown comes.
+    /// Adds a piece of the surrounding text as a tag.
     pub(crate) fn tag(&mut self, range: Range<usize>, quote: Quote) {
         self.tag_as(range, quote, false);
     }
@@ -275,7 +272,9 @@ impl<'p> Decoder<'p> {
         }
         let even = at.len() == from.len();
         match self.runs.last_mut() {
-            Some(last) if even && last.is_even() && last.quote == quote && last.from.end == from.start => {
+            Some(last)
+                if even && last.is_verbatim() && last.quote == quote && last.from.end == from.start =>
+            {
                 last.at.end = at.end;
                 last.from.end = from.end;
             }
@@ -290,13 +289,13 @@ impl<'p> Decoder<'p> {
             mask,
             tags: self.tags,
             runs: self.runs,
-            around: Some(Around { parent: Arc::clone(self.parent), value }),
+            around: Some(Surrounding { parent: Arc::clone(self.parent), value }),
             conditional: Vec::new(),
         })
     }
 }
 
-/// Where the character or the tag that begins at `at` ends.
+/// The end of the character or the tag at `at`.
 pub(crate) fn next(layer: &Layer, at: usize) -> usize {
     match layer.tag_at(at) {
         Some(tag) => tag.range.end,

@@ -1,34 +1,34 @@
-//! Where lines begin and end in a text, and which line and column a byte stands in.
+//! StartedProgram and ends of lines in a text, and the line and column of a byte.
 
 use super::error::Position;
 
-/// Where the line begins that the byte at `at` stands in.
+/// The start of the line that contains the byte at `at`.
 pub(crate) fn line_begin(text: &str, at: usize) -> usize {
     let before = text.as_bytes().get(..at).unwrap_or_default();
     before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1)
 }
 
-/// Where the line ends that the byte at `at` stands in: at its line feed, or the end of the text.
+/// The end of the line that contains the byte at `at`: its line feed, or the end of the text.
 pub(crate) fn line_end(bytes: &[u8], at: usize) -> usize {
-    let behind = bytes.get(at..).unwrap_or_default();
-    behind.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |length| at + length)
+    let rest = bytes.get(at..).unwrap_or_default();
+    rest.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |length| at + length)
 }
 
-/// The lines and columns of a text, for as many places as are asked for: each is found in a time that hardly grows with the text.
+/// The lines and columns of a text, indexed for many look-ups: each takes almost constant time.
 #[derive(Debug, Clone)]
 pub struct Lines<'t> {
     text: &'t str,
-    /// Where each line begins.
+    /// The start of each line.
     begins: Vec<usize>,
-    /// How many characters begin before each block of [`BLOCK_BYTES`]: lines may be long.
+    /// The number of characters before each block of [`BLOCK_BYTES`], since lines may be long.
     characters: Vec<usize>,
 }
 
-/// So many bytes are counted for a place at most.
+/// The number of bytes that a look-up counts at most.
 const BLOCK_BYTES: usize = 512;
 
 impl<'t> Lines<'t> {
-    /// Those of a text.
+    /// Indexes a text.
     pub fn of(text: &'t str) -> Lines<'t> {
         let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let begins = std::iter::once(0).chain(newlines.map(|(at, _)| at + 1)).collect();
@@ -49,7 +49,7 @@ impl<'t> Lines<'t> {
         Position { offset, line, column }
     }
 
-    /// The bytes of the line that a byte stands in, without its line feed.
+    /// The bytes of the line that contains a byte, without the line feed.
     pub fn line_at(&self, offset: usize) -> std::ops::Range<usize> {
         let line = self.begins.partition_point(|begin| *begin <= offset.min(self.text.len()));
         let begin = self.begins.get(line.wrapping_sub(1)).copied().unwrap_or_default();
@@ -63,7 +63,7 @@ impl<'t> Lines<'t> {
     }
 }
 
-/// How many characters begin in these bytes.
+/// The number of characters that start in these bytes.
 pub(super) fn characters_in(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte & 0xC0 != 0x80).count()
 }
@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_has_the_line_and_the_column_that_counting_from_the_begin_gives(
+        fn positions_equal_those_found_by_counting(
             piece in "[aé日\n]{0,40}",
             times in 0..60_usize,
         ) {

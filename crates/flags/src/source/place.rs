@@ -1,78 +1,78 @@
-//! Where words take effect: in which order the launcher puts them together.
+//! What words are for, and the order in which the launcher joins them.
 
-/// What a file's words are for.
+/// What the words of a fragment are for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// An args file, which is given with `-args_file`. The name is its key in a ConfigMap; `None` for a file of its own.
+    /// An args file, given with `-args_file`. The name is its key in a ConfigMap; `None` for a file of its own.
     ArgsFile {
         /// `vm.args`.
         name: Option<String>,
     },
-    /// An environment variable, or a setting of a product that acts like one.
+    /// An environment variable, or a setting of a product that acts as one.
     Variable {
-        /// As it stands in the file.
+        /// Its name in the file.
         name: String,
-        /// What becomes of its value.
+        /// What its value is used for.
         effect: Effect,
     },
     /// Words of a command that starts a VM.
     CommandLine {
-        /// What they are to the command.
+        /// Their role in the command.
         words: CommandWords,
-        /// Before or behind what they count.
+        /// When they take effect.
         order: Order,
     },
-    /// The names of files with further variables (`EnvironmentFile=` of systemd), which are not read.
+    /// The names of files with further variables (`EnvironmentFile=` of systemd). Those files are not read.
     FileNames,
-    /// The arguments that a live emulator was started with. Its flags begin with `-` where people write `+`.
+    /// The arguments of a running emulator. Its flags start with `-` instead of `+`.
     LiveNode,
 }
 
-/// What words are to the command that starts a VM.
+/// The role of words in a command that starts a VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandWords {
     /// Arguments of `erl`.
     OfErl,
-    /// A value of `--erl` of `elixir` or `iex`, which hand its words on without quotes.
+    /// A value of `--erl` of `elixir` or `iex`, which pass its words on without processing quotes.
     Switches,
-    /// Other options of `elixir` or `iex`, as the flags of `erl` that they become: `--cookie` is `-setcookie`.
+    /// Other options of `elixir` or `iex`, as the flags of `erl` that they are turned into: `--cookie` is `-setcookie`.
     Options,
 }
 
-/// What becomes of a variable's value.
+/// What the value of a variable is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effect {
     /// What its words are.
     pub role: Role,
-    /// When they count.
+    /// When they take effect.
     pub order: Order,
-    /// They are not for the node but for a command-line tool with a VM of its own, such as `rabbitmqctl`.
+    /// They are for a command-line tool with a VM of its own, such as `rabbitmqctl`, not for the node.
     pub of_tool: bool,
     /// Why the variable has no effect in this file.
     pub ignored: Option<&'static str>,
 }
 
-/// What the words of a variable are.
+/// The role of the words of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Arguments of `erl`.
     Words,
     /// The value of these flags: `ERL_PROCESSES=250000` is `+P 250000`.
     ValueOf(&'static [&'static str]),
-    /// A value that the VM itself asks the environment for.
+    /// A value that the VM reads from the environment.
     ReadByVm,
 }
 
-/// The order in which the launcher puts words together: of several values the last one counts.
+/// The order in which the launcher joins words. Of several values the last one wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Order {
-    /// Variables that the VM reads itself: a flag for the same thing beats them.
+    /// Variables that the VM reads itself; the corresponding flag overrides them.
     Fallback,
     /// `ERL_OTP<NN>_FLAGS`.
     OtpFlags,
     /// `ERL_AFLAGS`.
     AFlags,
-    /// The command line; the number orders what one product puts there.
+    /// The command line; the number orders the parts that products put there.
     CommandLine(u8),
     /// `ERL_FLAGS`.
     Flags,
@@ -81,18 +81,18 @@ pub enum Order {
 }
 
 impl Order {
-    /// Where products put `-args_file` on the command line, and with it the words of that file.
+    /// The position of `-args_file` on the command line of products, and thus of the words of that file.
     pub const ARGS_FILE: Order = Order::CommandLine(50);
 }
 
 impl Place {
-    /// When the words take effect; `None` where they are no words for `erl`.
+    /// When the words take effect; `None` if they are not arguments of `erl`.
     pub fn order(&self) -> Option<Order> {
         match self {
             Place::ArgsFile { .. } => Some(Order::ARGS_FILE),
             Place::Variable { effect, .. } => Some(effect.order),
             Place::CommandLine { order, .. } => Some(*order),
-            // Everything is in it, in the order of effect.
+            // It contains all flags in the order of effect.
             Place::LiveNode => Some(Order::CommandLine(0)),
             Place::FileNames => None,
         }

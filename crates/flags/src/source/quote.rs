@@ -1,22 +1,22 @@
-//! How a text is written inside of another one: quotes and escapes of every syntax around flags.
+//! How a text is written inside another one: quotes and escapes of all syntaxes around flags.
 //!
-//! Two ways. A piece of a value is written in the quotes that stand there ([`Quote::write`]), so that everything around it
-//! keeps its bytes; where it cannot stand there (a space outside of quotes), the whole value is written anew
-//! ([`Syntax::write`]), always in double quotes, which every one of these syntaxes has.
+//! There are two ways. A piece of a value is written within the existing quotes ([`Quote::write`]), so that the text around it does not
+//! change. If that is impossible (a space outside of quotes), the whole value is rewritten ([`Syntax::write`]), always in double quotes,
+//! which all of these syntaxes have.
 
-/// The quotes that a character stands in.
+/// The quotes around a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quote {
-    /// None: every character stands for itself.
+    /// None: every character is literal.
     Same,
-    /// A logical line put together from several: all but line ends stand for themselves.
+    /// A logical line joined from several: all characters except line ends are literal.
     Joined,
     ShellBare,
     ShellSingle,
     ShellDouble,
-    /// With the character that escapes, a backslash or a backtick.
+    /// With the escape character, a backslash or a backtick.
     DockerBare(char),
-    /// The rest of a line, after `ENV NAME `: spaces may stand there.
+    /// The rest of a line after `ENV NAME `, which may contain spaces.
     DockerLine(char),
     DockerSingle,
     DockerDouble(char),
@@ -24,7 +24,7 @@ pub(crate) enum Quote {
     DotenvSingle,
     DotenvDouble,
     SystemdBare,
-    /// With the quote itself.
+    /// With the quote character.
     SystemdQuoted(char),
     YamlPlain,
     YamlSingle,
@@ -33,19 +33,19 @@ pub(crate) enum Quote {
     YamlLiteral(usize),
     /// A folded block (`>`).
     YamlFolded,
-    /// Where Compose fills in `$NAME`.
+    /// Text in which Compose expands `$NAME`.
     Compose,
-    /// Where Kubernetes fills in `$(NAME)`.
+    /// Text in which Kubernetes expands `$(NAME)`.
     Kubernetes,
 }
 
-/// How a whole value is written.
+/// How a whole value is rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Syntax {
-    /// It can only be changed in its place.
+    /// It cannot be rewritten, only changed in place.
     Same,
     Shell,
-    /// With the character that escapes.
+    /// With the escape character.
     Docker(char),
     Dotenv,
     Systemd,
@@ -55,13 +55,13 @@ pub(crate) enum Syntax {
 /// How the words of a command are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// In a shell, or as a string that is split as a shell does it.
+    /// In a shell, or as a string that is split like in a shell.
     Shell,
     /// On a line of a unit of systemd.
     Systemd,
-    /// As texts between brackets and commas, in JSON or YAML; with who fills in variables.
+    /// As strings in brackets, separated by commas, in JSON or YAML; with the quote of the program that expands variables.
     Flow(Quote),
-    /// As lines of YAML that begin with a dash; with who fills in variables.
+    /// As a YAML block list; with the quote of the program that expands variables.
     Block(Quote),
 }
 
@@ -69,38 +69,40 @@ pub(crate) enum Style {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Segment<'t> {
     Text(&'t str),
-    /// A template or a variable, which keeps its bytes.
+    /// A template or a variable, which is kept unchanged.
     Tag(&'t str),
 }
 
-/// The place that a piece is written at.
+/// The text around a piece to write.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Spot<'t> {
-    /// What the value holds before it.
+pub(crate) struct Context<'t> {
+    /// The text of the value before it.
     pub(crate) before: &'t str,
-    /// What it takes the place of.
+    /// The text that it replaces.
     pub(crate) old: &'t str,
-    /// What the value holds behind it.
+    /// The text of the value after it.
     pub(crate) after: &'t str,
 }
 
 impl Quote {
-    /// `text` as it is written in these quotes; `None` if it cannot stand there.
-    pub(crate) fn write(self, text: &str, spot: Spot<'_>) -> Option<String> {
+    /// `text` as written in these quotes; `None` if they do not allow it.
+    pub(crate) fn write(self, text: &str, context: Context<'_>) -> Option<String> {
         match self {
             Quote::Same => Some(text.to_owned()),
             Quote::Joined | Quote::YamlFolded => (!text.contains(['\n', '\r'])).then(|| text.to_owned()),
             Quote::ShellBare | Quote::DockerBare(_) => is_bare(text, &[]).then(|| text.to_owned()),
-            Quote::DockerLine(_) => (is_bare(text, &[' ']) && is_inside(text, spot)).then(|| text.to_owned()),
+            Quote::DockerLine(_) => {
+                (is_bare(text, &[' ']) && is_inside(text, context)).then(|| text.to_owned())
+            }
             Quote::ShellSingle | Quote::DockerSingle => without(text, &['\'', '\n']),
             Quote::ShellDouble => Some(escaped(text, '\\', &['\\', '"', '$', '`'])),
             Quote::DockerDouble(escape) => {
                 (!text.contains('\n')).then(|| escaped(text, escape, &[escape, '"', '$']))
             }
             Quote::DotenvBare => {
-                let quote_first = spot.before.is_empty() && text.starts_with(['"', '\'']);
+                let quote_first = context.before.is_empty() && text.starts_with(['"', '\'']);
                 let comment = text.starts_with('#') || text.contains(" #");
-                let fits = !quote_first && !comment && is_inside(text, spot);
+                let fits = !quote_first && !comment && is_inside(text, context);
                 fits.then(|| without(text, &['$', '\n', '\r'])).flatten()
             }
             Quote::DotenvSingle => without(text, &['\'', '\\', '\n']),
@@ -112,10 +114,10 @@ impl Quote {
             Quote::SystemdQuoted(quote) => {
                 (!text.contains('\n')).then(|| escaped(text, '\\', &['\\', quote]).replace('%', "%%"))
             }
-            Quote::YamlPlain => yaml_plain(text, spot).then(|| text.to_owned()),
+            Quote::YamlPlain => yaml_plain(text, context).then(|| text.to_owned()),
             Quote::YamlSingle => without(text, &['\n']).map(|text| text.replace('\'', "''")),
             Quote::YamlDouble => Some(yaml_double(text)),
-            Quote::YamlLiteral(indent) => Some(yaml_literal(text, indent, spot)),
+            Quote::YamlLiteral(indent) => Some(yaml_literal(text, indent, context)),
             Quote::Compose => Some(text.replace('$', "$$")),
             Quote::Kubernetes => Some(text.replace("$(", "$$(")),
         }
@@ -123,7 +125,7 @@ impl Quote {
 }
 
 impl Syntax {
-    /// The value with its quotes; `None` if it can only be changed in its place.
+    /// The value with its quotes; `None` if it can only be changed in place.
     pub(crate) fn write(self, segments: &[Segment<'_>]) -> Option<String> {
         let quote = match self {
             Syntax::Same => return None,
@@ -133,11 +135,11 @@ impl Syntax {
             Syntax::Systemd => Quote::SystemdQuoted('"'),
             Syntax::Yaml => Quote::YamlDouble,
         };
-        let spot = Spot { before: "", old: "", after: "" };
+        let context = Context { before: "", old: "", after: "" };
         let mut whole = String::from('"');
         for segment in segments {
             match segment {
-                Segment::Text(text) => whole.push_str(&quote.write(text, spot)?),
+                Segment::Text(text) => whole.push_str(&quote.write(text, context)?),
                 Segment::Tag(text) => whole.push_str(text),
             }
         }
@@ -147,33 +149,35 @@ impl Syntax {
 }
 
 impl Style {
-    /// A word with its quotes, if it needs any; `None` if it cannot be written.
+    /// A word with quotes if needed; `None` if it cannot be written.
     pub(crate) fn write(self, text: &str) -> Option<String> {
-        let spot = Spot { before: "", old: "", after: "" };
+        let context = Context { before: "", old: "", after: "" };
         let (bare, syntax, text) = match self {
             Style::Shell => (Some(Quote::ShellBare), Syntax::Shell, text.to_owned()),
-            // Where systemd fills in variables, two dollars stand for one.
+            // Where systemd expands variables, `$$` is a dollar.
             Style::Systemd => (Some(Quote::SystemdBare), Syntax::Systemd, text.replace('$', "$$")),
-            // Without quotes a number is no text to Kubernetes.
-            Style::Flow(fills) | Style::Block(fills) => (None, Syntax::Yaml, fills.write(text, spot)?),
+            // Kubernetes rejects an unquoted number.
+            Style::Flow(expansion) | Style::Block(expansion) => {
+                (None, Syntax::Yaml, expansion.write(text, context)?)
+            }
         };
-        // To systemd a `;` ends the command, and both begin a comment on a line that continues it.
+        // For systemd `;` ends a command, and both start a comment on a continuation line.
         let bare = bare.filter(|_| !text.is_empty() && !text.starts_with(['#', ';']));
-        let bare = bare.and_then(|bare| bare.write(&text, spot));
+        let bare = bare.and_then(|bare| bare.write(&text, context));
         bare.or_else(|| syntax.write(&[Segment::Text(&text)]))
     }
 }
 
-/// Whether all characters stand for themselves outside of quotes, in a shell and in Docker.
+/// Whether all characters are literal outside of quotes, in a shell and in Docker.
 fn is_bare(text: &str, also: &[char]) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "+-_./:@%,=^".contains(c) || also.contains(&c);
     text.chars().all(plain)
 }
 
-/// Whether no white space would come to stand at the begin or the end of the value, where it is lost.
-fn is_inside(text: &str, spot: Spot<'_>) -> bool {
-    let begins = !spot.before.is_empty() || !text.starts_with(char::is_whitespace);
-    let ends = !spot.after.is_empty() || !text.ends_with(char::is_whitespace);
+/// Whether the value would have no white space at its start or end, where it would be lost.
+fn is_inside(text: &str, context: Context<'_>) -> bool {
+    let begins = !context.before.is_empty() || !text.starts_with(char::is_whitespace);
+    let ends = !context.after.is_empty() || !text.ends_with(char::is_whitespace);
     begins && ends
 }
 
@@ -192,8 +196,8 @@ fn escaped(text: &str, escape: char, characters: &[char]) -> String {
     written
 }
 
-/// Whether a text can stand without quotes. Stricter than YAML, which asks for what stands around it.
-fn yaml_plain(text: &str, spot: Spot<'_>) -> bool {
+/// Whether a text is valid as a plain scalar. Stricter than YAML, where that depends on the context.
+fn yaml_plain(text: &str, context: Context<'_>) -> bool {
     let mut characters = text.chars().peekable();
     while let Some(c) = characters.next() {
         let fits = match c {
@@ -208,15 +212,15 @@ fn yaml_plain(text: &str, spot: Spot<'_>) -> bool {
         Some(c) => c.is_alphanumeric() || "+-_./".contains(c),
         None => true,
     };
-    // `- ` begins a list.
+    // `- ` starts a list item.
     let first_fits = first_fits && text != "-" && !text.starts_with("- ");
-    // A value that becomes a number or a truth value is another type for Kubernetes, which refuses it.
-    let alone = spot.before.is_empty() && spot.after.is_empty();
-    let typed = alone && is_typed(text) && !is_typed(spot.old);
-    is_inside(text, spot) && !typed && (first_fits || !spot.before.is_empty())
+    // A plain number or boolean has a type that Kubernetes rejects.
+    let alone = context.before.is_empty() && context.after.is_empty();
+    let typed = alone && is_typed(text) && !is_typed(context.old);
+    is_inside(text, context) && !typed && (first_fits || !context.before.is_empty())
 }
 
-/// Whether YAML takes a plain text for something else than a text.
+/// Whether YAML parses a plain text as something other than a string.
 fn is_typed(text: &str) -> bool {
     const WORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
     let number = text.trim_start_matches(['+', '-']).starts_with(|c: char| c.is_ascii_digit() || c == '.');
@@ -242,11 +246,12 @@ fn yaml_double(text: &str) -> String {
     written
 }
 
-/// With the indentation before every line that begins in `text`.
-fn yaml_literal(text: &str, indent: usize, spot: Spot<'_>) -> String {
+/// Adds the indentation to every line that starts in `text`.
+fn yaml_literal(text: &str, indent: usize, context: Context<'_>) -> String {
     let mut written = String::with_capacity(text.len() + indent);
-    // Where a line that goes on behind the place begins, its indentation is there already.
-    let mut begins = (spot.before.is_empty() || spot.before.ends_with('\n')) && spot.after.is_empty();
+    // If a line continues after the place, its indentation already exists.
+    let mut begins =
+        (context.before.is_empty() || context.before.ends_with('\n')) && context.after.is_empty();
     for (index, line) in text.split_inclusive('\n').enumerate() {
         if (begins || index > 0) && line != "\n" {
             written.extend(std::iter::repeat_n(' ', indent));
@@ -254,10 +259,10 @@ fn yaml_literal(text: &str, indent: usize, spot: Spot<'_>) -> String {
         written.push_str(line);
         begins = false;
     }
-    // The line that was there now begins behind what was put before it.
+    // The existing line now starts after the inserted text.
     if text.ends_with('\n')
-        && !spot.after.is_empty()
-        && (spot.before.is_empty() || spot.before.ends_with('\n'))
+        && !context.after.is_empty()
+        && (context.before.is_empty() || context.before.ends_with('\n'))
     {
         written.extend(std::iter::repeat_n(' ', indent));
     }

@@ -1,12 +1,11 @@
 //! Reads the variables that a shell script sets, and the commands that start a VM.
 //!
-//! Scripts are walked through, not run: comments, quotes, here-documents and substitutions are stepped over, and every
-//! `NAME=value` where a command may begin, or behind `export` and its like, is taken. What stands behind `if`, in a loop or
-//! a function, or behind `&&` may not happen and is marked so. `$NAME`, `$(…)` and backticks in a value are kept as
-//! they are. `${NAME:=value}` is not looked at.
+//! Scripts are scanned, not run: comments, quotes, here-documents and substitutions are skipped. Every `NAME=value` where a command may
+//! begin, or after `export` and the like, is taken. Assignments after `if`, in a loop or a function, or after `&&` are marked as
+//! conditional. `$NAME`, `$(…)` and backticks in a value are kept unexpanded. `${NAME:=value}` is ignored.
 //!
-//! The words of each simple command are given to [`command`](super::command). They are not marked where the command may not
-//! happen: with it there would be no VM. Patterns of file names stand as they are written.
+//! The words of each simple command go to [`command`](super::command). They are not marked as conditional, because without the command
+//! there would be no VM. File name patterns are kept unexpanded.
 
 mod lexer;
 
@@ -15,7 +14,7 @@ use std::sync::Arc;
 
 use self::lexer::{HereDocument, Lexer, after_escape, is_name};
 use super::Reader;
-use super::command::{self, Argument, Written};
+use super::command::{self, Argument, CommandPart};
 use super::erlexec::Split;
 use super::error::SourceError;
 use super::layer::{Decoder, Layer, Value};
@@ -39,19 +38,19 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>, scope: Scope) -> Res
         assigned: None,
         here_documents: Vec::new(),
     };
-    // A script that sets no variable of ours is none of ours, whatever may be wrong with it.
+    // Errors in a script that mentions none of the variables are ignored.
     script.run().or_else(|error| if is_mentioned(layer.text(), scope) { Err(error) } else { Ok(()) })
 }
 
-/// The words of the first command in a text that no shell gets, but that is split as one does it.
+/// The words of the first command in a text that is split like in a shell but not run by one.
 pub(super) fn words(layer: &Arc<Layer>) -> Vec<Argument> {
     let bytes = layer.scan().as_bytes();
     let lexer = Lexer::new(layer);
     let mut words = Vec::new();
-    // To a shell this joins lines, to Compose it begins a word with a line end.
+    // For a shell this joins lines, for Compose it starts a word with a line end.
     let continues = layer.scan().contains("\\\n");
     let mut at = 0;
-    while let Some(byte) = bytes.get(at).filter(|_| !continues && words.len() <= command::MOST_WORDS) {
+    while let Some(byte) = bytes.get(at).filter(|_| !continues && words.len() <= command::MAX_WORDS) {
         if byte.is_ascii_whitespace() {
             at += 1;
             continue;
@@ -61,7 +60,7 @@ pub(super) fn words(layer: &Arc<Layer>) -> Vec<Argument> {
                 words.push(argument(layer, at..end));
                 at = end;
             }
-            // What ends a command in a shell, or is never closed.
+            // The end of a command in a shell, or an unclosed quote.
             _ => break,
         }
     }
@@ -72,7 +71,7 @@ fn argument(layer: &Arc<Layer>, at: Range<usize>) -> Argument {
     Argument { value: decode(layer, at.clone()), at }
 }
 
-/// What a word would be.
+/// What the next word may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expects {
     /// A command, a reserved word, or an assignment before a command.
@@ -90,18 +89,18 @@ struct Script<'r> {
     scope: Scope,
     bytes: &'r [u8],
     at: usize,
-    /// How many `if`, `case`, loops and functions are open.
+    /// The number of open `if`, `case`, loops and functions.
     open: usize,
-    /// How many subshells are open. The patterns of `case` have only the closing one.
+    /// The number of open subshells. Patterns of `case` have only the closing parenthesis.
     parentheses: usize,
-    /// Behind `&&` or `||`.
+    /// After `&&` or `||`.
     guarded: bool,
     expects: Expects,
-    /// Those of the command that is being read.
+    /// The words of the current command.
     words: Vec<Range<usize>>,
-    /// The first fragment that a variable before it gave.
+    /// The first fragment of the variables that are assigned before the current command.
     assigned: Option<usize>,
-    /// Those whose texts begin on the next line.
+    /// The here-documents that begin on the next line.
     here_documents: Vec<HereDocument>,
 }
 
@@ -119,7 +118,7 @@ impl Script<'_> {
                 b'\n' => {
                     let here_documents = std::mem::take(&mut self.here_documents);
                     self.at = self.lexer.after_here_documents(self.at + 1, here_documents);
-                    // A line may end behind `&&`.
+                    // A line may end after `&&`.
                     self.begin_command(self.guarded && self.expects == Expects::Command)?;
                 }
                 b'#' => self.skip_line(),
@@ -182,11 +181,11 @@ impl Script<'_> {
         let Some(first) = words.first() else { return Ok(()) };
         let may_start = command::may_start(&decode(self.layer, first.clone()));
         let number = self.reader.commands;
-        // `NAME=value command`, and not `NAME=value` for all that follows.
+        // In `NAME=value command` the variable is only for that command.
         if let Some(begin) = assigned {
             self.reader.give_to_next_command(begin);
         }
-        if may_start && words.len() <= command::MOST_WORDS {
+        if may_start && words.len() <= command::MAX_WORDS {
             self.command(words)?;
         }
         self.reader.commands += usize::from(assigned.is_some() && self.reader.commands == number);
@@ -199,12 +198,12 @@ impl Script<'_> {
         let layer = Arc::clone(self.layer);
         command::read(
             self.reader,
-            &[&Written { layer, split, arguments, conditional: self.is_conditional() }],
+            &[&CommandPart { layer, split, arguments, conditional: self.is_conditional() }],
         )?;
         Ok(())
     }
 
-    /// Whether what stands here may not happen.
+    /// Whether the current place is conditional.
     fn is_conditional(&self) -> bool {
         self.open > 0 || self.parentheses > 0 || self.guarded
     }
@@ -242,7 +241,7 @@ impl Script<'_> {
             return Ok(());
         }
         let end = self.lexer.end_of_word(begin)?;
-        // Something that is no part of a word and that nothing above knows.
+        // Skip a character that is not part of a word and has no meaning here.
         self.at = end.max(begin + 1);
         let word = self.layer.slice(begin..end);
         let is_redirected = matches!(self.peek(0), b'<' | b'>');
@@ -256,7 +255,7 @@ impl Script<'_> {
         Ok(())
     }
 
-    /// `NAME=` or `NAME+=` at this place: the name, and where the value begins.
+    /// The assignment `NAME=` or `NAME+=` at this place: the name, and the start of the value.
     fn assignment(&self) -> Option<(String, usize)> {
         let rest = &self.bytes[self.at..];
         let length = rest.iter().position(|byte| !is_name(*byte)).unwrap_or(rest.len());
@@ -272,7 +271,7 @@ impl Script<'_> {
         Some((String::from_utf8_lossy(name).into_owned(), self.at + length + operator))
     }
 
-    /// Takes note of a word where a command may begin; tells whether another command may begin behind it.
+    /// Processes a word where a command may begin; returns whether another command may begin after it.
     fn begins_another(&mut self, word: &str) -> bool {
         match word {
             "if" | "case" | "{" | "do" => self.open += 1,
@@ -292,7 +291,7 @@ impl Script<'_> {
     }
 }
 
-/// The value in a range that holds complete quotes and substitutions.
+/// The value in a range that contains complete quotes and substitutions.
 fn decode(layer: &Arc<Layer>, range: Range<usize>) -> Arc<Layer> {
     let mut decoder = Decoder::new(layer);
     let bytes = layer.scan().as_bytes();
@@ -330,7 +329,7 @@ fn decode(layer: &Arc<Layer>, range: Range<usize>) -> Arc<Layer> {
             }
             (_, b'$' | b'`') => {
                 let end = match byte {
-                    // The walk has been here and found no fault.
+                    // The scan has already found the end without an error.
                     b'`' => lexer.end_of_backticks(at),
                     _ => lexer.end_of_dollar(at, quote == Quote::ShellDouble, 0),
                 };

@@ -1,17 +1,17 @@
-//! Reads `Environment=` and `ExecStart=` of systemd units, and names the files of `EnvironmentFile=`.
+//! Reads `Environment=` and `ExecStart=` of systemd units, and the names of the files in `EnvironmentFile=`.
 //!
-//! By systemd.syntax(7), systemd.exec(5) and `extract_first_word` of systemd's source: lines that end with a backslash are
-//! joined by a space; items are split at white space, with quotes of both kinds and C's escapes; `%` begins a specifier;
-//! `$` means nothing in `Environment=`. Drop-ins and Podman's Quadlets have the same syntax.
+//! According to systemd.syntax(7), systemd.exec(5) and `extract_first_word` in systemd's source: lines that end with a backslash are joined
+//! by a space; items are split at white space, with quotes of both kinds and C escapes; `%` starts a specifier; `$` has no meaning in
+//! `Environment=`. Drop-ins and Podman's Quadlets have the same syntax.
 //!
-//! By systemd.service(5) a command may begin with characters that say how it is started; `${NAME}` is filled in anywhere in its
-//! words, `$NAME` only as a word of its own, and `$$` is a dollar; a `;` as a word of its own ends it. `ExecStart=` and `Exec=` of a
-//! Quadlet start the node; what the like of `ExecStartPre=` start are helpers.
+//! According to systemd.service(5) a command may start with characters that control how it is started; `${NAME}` is expanded anywhere in a
+//! word, `$NAME` only as a separate word, and `$$` is a dollar; a separate `;` ends the command. `ExecStart=`, and `Exec=` of a Quadlet, start
+//! the node; `ExecStartPre=` and the like start helpers.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::command::{self, Argument, Written};
+use super::command::{self, Argument, CommandPart};
 use super::erlexec::Split;
 use super::error::SourceError;
 use super::layer::{Decoder, Layer, Value, next};
@@ -33,7 +33,7 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
             "Environment" | "DefaultEnvironment" => environment(reader, &line, begin)?,
             "ExecStart" | "Exec" => commands(reader, &line, begin)?,
             "EnvironmentFile" => {
-                // A minus says that the file may be missing.
+                // A minus means that the file may be missing.
                 let begin = begin + usize::from(text[begin..].starts_with('-'));
                 let name = Layer::part(&line, begin..text.len());
                 reader.words(Place::FileNames, &name, Split::Whole, false)?;
@@ -44,7 +44,7 @@ pub(crate) fn read(reader: &mut Reader, layer: &Arc<Layer>) -> Result<(), Source
     Ok(())
 }
 
-/// The line at `begin` with those that continue it; and where the next one begins. A comment gives an empty line.
+/// The logical line at `begin`, and the start of the next one. A comment is an empty line.
 fn logical_line(layer: &Arc<Layer>, begin: usize) -> (Arc<Layer>, usize) {
     let bytes = layer.scan().as_bytes();
     let mut decoder = Decoder::new(layer);
@@ -104,8 +104,8 @@ fn commands(reader: &mut Reader, line: &Arc<Layer>, begin: usize) -> Result<(), 
     let is_end = |at: usize| bytes.get(at).is_none_or(|byte| is_space(*byte));
     let mut command = Command::default();
     let mut at = begin;
-    // Longer lines systemd refuses (`LONG_LINE_MAX`).
-    while at < bytes.len() && bytes.len() <= LONGEST_LINE_BYTES {
+    // systemd rejects longer lines (`LONG_LINE_MAX`).
+    while at < bytes.len() && bytes.len() <= MAX_LINE_BYTES {
         if is_space(bytes[at]) {
             at += 1;
         } else if bytes[at] == b';' && is_end(at + 1) {
@@ -123,12 +123,12 @@ fn commands(reader: &mut Reader, line: &Arc<Layer>, begin: usize) -> Result<(), 
     command.read(reader, line)
 }
 
-const LONGEST_LINE_BYTES: usize = 1 << 20;
+const MAX_LINE_BYTES: usize = 1 << 20;
 
 #[derive(Default)]
 struct Command {
     arguments: Vec<Argument>,
-    /// What stands before the name of the program.
+    /// The special characters before the name of the program.
     prefix: String,
     unclosed: Option<(usize, char)>,
 }
@@ -141,14 +141,14 @@ impl Command {
             begin = all.len() - all.trim_start_matches(['-', '@', ':', '+', '!', '|']).len();
             self.prefix = all[..begin].to_owned();
         } else if self.prefix.contains('@') {
-            // The name that the program is to go by.
+            // The `argv[0]` of the program.
             self.prefix = self.prefix.replace('@', "");
             return;
         }
         let value = if self.prefix.contains(':') {
             Layer::part(&item.layer, begin..all.len())
         } else {
-            filled_in(&item.layer, begin)
+            with_marked_variables(&item.layer, begin)
         };
         self.unclosed = self.unclosed.or(item.unclosed);
         self.arguments.push(Argument { value, at: at..item.end });
@@ -157,7 +157,7 @@ impl Command {
     fn read(self, reader: &mut Reader, line: &Arc<Layer>) -> Result<(), SourceError> {
         let split = Split::Command(Style::Systemd);
         let layer = Arc::clone(line);
-        let written = Written { layer, split, arguments: self.arguments, conditional: false };
+        let written = CommandPart { layer, split, arguments: self.arguments, conditional: false };
         if let (Some((at, quote)), true) = (self.unclosed, command::starts_vm(&written)) {
             let effect = "systemd ignores the whole line";
             return Err(SourceError::UnclosedQuote { at: line.position(at), quote, effect });
@@ -167,10 +167,10 @@ impl Command {
     }
 }
 
-/// A word of a command from `begin` on, with its variables marked.
-fn filled_in(word: &Arc<Layer>, begin: usize) -> Arc<Layer> {
+/// A word of a command from `begin` on, with its variables as tags.
+fn with_marked_variables(word: &Arc<Layer>, begin: usize) -> Arc<Layer> {
     let bytes = word.scan().as_bytes();
-    // The same dollars as in files of Compose.
+    // Compose treats dollars in the same way.
     let quote = Quote::Compose;
     let mut decoder = Decoder::new(word);
     let mut at = begin;
@@ -215,7 +215,7 @@ struct Item {
     unclosed: Option<(usize, char)>,
 }
 
-/// The item that begins at `begin`.
+/// The item at `begin`.
 fn item(line: &Arc<Layer>, begin: usize) -> Item {
     let bytes = line.scan().as_bytes();
     let mut decoder = Decoder::new(line);
@@ -245,7 +245,7 @@ fn item(line: &Arc<Layer>, begin: usize) -> Item {
                     decoder.put(c, at..at + 1 + length, quote);
                     at += 1 + length;
                 }
-                // An unknown one stands for itself, with a warning.
+                // An unknown escape is literal; systemd logs a warning.
                 None => at = decoder.copy_one(at, quote),
             },
             (b'%', _) => at = specifier(&mut decoder, line, at, quote),
@@ -258,7 +258,7 @@ fn item(line: &Arc<Layer>, begin: usize) -> Item {
     Item { layer: decoder.finish(value), end: at, unclosed }
 }
 
-/// Takes `%%`, or a specifier such as `%i`; gives where it ends.
+/// Adds `%%`, or a specifier such as `%i`; returns its end.
 fn specifier(decoder: &mut Decoder<'_>, line: &Arc<Layer>, at: usize, quote: Quote) -> usize {
     let range: Range<usize> = at..next(line, at + 1);
     match line.scan().as_bytes().get(at + 1) {
@@ -269,7 +269,7 @@ fn specifier(decoder: &mut Decoder<'_>, line: &Arc<Layer>, at: usize, quote: Quo
     range.end
 }
 
-/// What stands behind a backslash, and how many bytes that are; `None` if it is no escape.
+/// The character of an escape after the backslash, and its length in bytes; `None` if it is not valid.
 fn escape(rest: &[u8]) -> Option<(char, usize)> {
     let number = |digits: usize, radix: u32| {
         let digits = rest.get(1..=digits)?;
@@ -288,7 +288,7 @@ fn escape(rest: &[u8]) -> Option<(char, usize)> {
         b'v' => '\u{b}',
         b's' => ' ',
         byte @ (b'\\' | b'"' | b'\'') => char::from(*byte),
-        // Above 7F it is a byte and no character; such text is none for a VM.
+        // Above 7F it is a byte and not a character, which is not valid for a VM.
         b'x' => return number(2, 16).filter(|(c, _)| c.is_ascii()),
         b'u' => return number(4, 16),
         b'U' => return number(8, 16),

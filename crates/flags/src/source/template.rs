@@ -1,19 +1,19 @@
-//! Finds the tags of templates, which are kept as they are.
+//! Finds the tags of templates, which are kept unexpanded.
 //!
-//! Args files and the files around them are often templates: EEx in Mix releases (`<%= … %>`; Puppet's and Chef's ERB looks
-//! the same), relx and rebar3 (`{{ … }}` filled in at build time, `${…}` at start), Jinja (Ansible) and Go templates
-//! (Helm). What stands between the marks is never interpreted; only whether it opens or closes a part that may be absent.
+//! Args files and the files around them are often templates: EEx in Mix releases (`<%= … %>`; the ERB of Puppet and Chef looks the same),
+//! relx and rebar3 (`{{ … }}` expanded at build time, `${…}` at start), Jinja (Ansible) and Go templates (Helm). The content of a tag is
+//! never evaluated; it only decides whether the tag opens or closes a part that may be absent.
 
 use std::ops::Range;
 
 use super::layer::Tag;
 
-/// The kind of template that an args file is.
+/// The kind of template of an args file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Template {
-    /// EEx of Mix releases and Distillery: `<%= … %>`; `${VAR}` as well, which Distillery fills in at start.
+    /// EEx of Mix releases and Distillery: `<%= … %>`; also `${VAR}`, which Distillery expands at start.
     Eex,
-    /// What looks the same and is not for Mix: ERB of Chef and Puppet, and Distillery's `vm.args`.
+    /// Files with the same syntax that are not for Mix: ERB of Chef and Puppet, and Distillery's `vm.args`.
     Erb,
     /// relx and rebar3: `{{ overlay }}`, and `${VAR}` or `${VAR:-default}` from the environment at start.
     Overlay,
@@ -32,22 +32,22 @@ impl Template {
     }
 }
 
-/// What a tag does.
+/// The role of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Does {
-    /// A text comes in its place.
+enum TagRole {
+    /// It is replaced by a text.
     Output,
-    /// Begins a part that may be absent or repeated.
-    Opens,
-    /// Ends it.
-    Closes,
-    /// Anything else: a comment, `else`, an assignment.
-    Steers,
+    /// It begins a part that may be absent or repeated.
+    Open,
+    /// It ends such a part.
+    Close,
+    /// Any other tag: a comment, `else`, an assignment.
+    Control,
 }
 
-/// The pairs of marks.
+/// The delimiters of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Marks {
+enum Delimiters {
     /// `<%` and `%>`.
     Angle,
     /// `{{` and `}}`.
@@ -60,105 +60,108 @@ enum Marks {
     Dollar,
 }
 
-impl Marks {
-    const ALL: [(Marks, &'static str, &'static str); 5] = [
-        (Marks::Angle, "<%", "%>"),
-        (Marks::Double, "{{", "}}"),
-        (Marks::Percent, "{%", "%}"),
-        (Marks::Hash, "{#", "#}"),
-        (Marks::Dollar, "${", "}"),
+impl Delimiters {
+    const ALL: [(Delimiters, &'static str, &'static str); 5] = [
+        (Delimiters::Angle, "<%", "%>"),
+        (Delimiters::Double, "{{", "}}"),
+        (Delimiters::Percent, "{%", "%}"),
+        (Delimiters::Hash, "{#", "#}"),
+        (Delimiters::Dollar, "${", "}"),
     ];
 
     fn belongs_to(self, template: Template) -> bool {
         match template {
-            Template::Eex | Template::Erb => matches!(self, Marks::Angle | Marks::Dollar),
-            Template::Overlay => matches!(self, Marks::Double | Marks::Dollar),
-            Template::Jinja => matches!(self, Marks::Double | Marks::Percent | Marks::Hash | Marks::Dollar),
+            Template::Eex | Template::Erb => matches!(self, Delimiters::Angle | Delimiters::Dollar),
+            Template::Overlay => matches!(self, Delimiters::Double | Delimiters::Dollar),
+            Template::Jinja => matches!(
+                self,
+                Delimiters::Double | Delimiters::Percent | Delimiters::Hash | Delimiters::Dollar
+            ),
         }
     }
 }
 
-/// The tags of a text, and its parts that may be absent or repeated; both ascend.
+/// The tags of a text, and its parts that may be absent or repeated; both in ascending order.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct Tags {
     pub(crate) tags: Vec<Tag>,
     pub(crate) conditional: Vec<Range<usize>>,
 }
 
-/// What is wrong with a template.
+/// An error in a template.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Unclosed { at: usize, tag: &'static str },
     Unknown { at: usize, tag: &'static str },
 }
 
-/// The tags of an args file that is a template.
-pub(crate) fn of_args_file(text: &str, template: Template) -> Result<Found, Fault> {
+/// The tags of a template of an args file.
+pub(crate) fn of_args_file(text: &str, template: Template) -> Result<Tags, Fault> {
     let mut finder = Finder::default();
     let mut at = 0;
-    while let Some((marks, open, close, begin)) = next_mark(text, at) {
-        if !marks.belongs_to(template) {
-            // `{{1,2}}` and `{%` may be Erlang terms; nothing but a template has `<%`.
-            if marks == Marks::Angle {
+    while let Some((delimiters, open, close, begin)) = next_tag(text, at) {
+        if !delimiters.belongs_to(template) {
+            // `{{1,2}}` and `{%` may be Erlang terms; `<%` occurs only in templates.
+            if delimiters == Delimiters::Angle {
                 return Err(Fault::Unknown { at: begin, tag: open });
             }
-            if matches!(marks, Marks::Percent) && template == Template::Overlay {
+            if matches!(delimiters, Delimiters::Percent) && template == Template::Overlay {
                 return Err(Fault::Unknown { at: begin, tag: open });
             }
             at = begin + open.len();
             continue;
         }
         let inside = begin + open.len();
-        if marks == Marks::Double && !is_name(&text[inside..]) {
+        if delimiters == Delimiters::Double && !is_name(&text[inside..]) {
             at = inside;
             continue;
         }
         let Some(length) = text[inside..].find(close) else {
             return Err(Fault::Unclosed { at: begin, tag: open });
         };
-        at = finder.add(text, marks, begin, inside + length, close);
+        at = finder.add(text, delimiters, begin, inside + length, close);
     }
     Ok(finder.finish(text.len()))
 }
 
-/// The tags of any other file: those of every kind that are complete, and nothing is wrong with the others.
-pub(crate) fn of_any_file(text: &str) -> Found {
+/// The complete tags of any other file, of all kinds. Incomplete ones are not errors there.
+pub(crate) fn of_any_file(text: &str) -> Tags {
     let mut finder = Finder::default();
-    let (mut doubles, mut percents) = (OnItsLine::of("}}"), OnItsLine::of("%}"));
+    let (mut doubles, mut percents) = (LineSearch::of("}}"), LineSearch::of("%}"));
     let mut at = 0;
-    while let Some((marks, open, close, begin)) = next_mark(text, at) {
+    while let Some((delimiters, open, close, begin)) = next_tag(text, at) {
         let inside = begin + open.len();
         at = inside;
-        let end = match marks {
-            Marks::Angle => text[inside..].find(close).map(|length| inside + length),
-            Marks::Double if is_name(&text[inside..]) => doubles.find(text, inside),
-            Marks::Percent if is_statement(&text[inside..]) => percents.find(text, inside),
-            // `${VAR}` is left to the syntax of the file; `{#` begins nothing in most of them.
-            Marks::Double | Marks::Percent | Marks::Hash | Marks::Dollar => None,
+        let end = match delimiters {
+            Delimiters::Angle => text[inside..].find(close).map(|length| inside + length),
+            Delimiters::Double if is_name(&text[inside..]) => doubles.find(text, inside),
+            Delimiters::Percent if is_statement(&text[inside..]) => percents.find(text, inside),
+            // `${VAR}` belongs to the syntax of the file; `{#` is not a tag in most of them.
+            Delimiters::Double | Delimiters::Percent | Delimiters::Hash | Delimiters::Dollar => None,
         };
         match end {
-            Some(end) => at = finder.add(text, marks, begin, end, close),
-            // There is no end anywhere behind, so looking for it once is enough.
-            None if marks == Marks::Angle => break,
+            Some(end) => at = finder.add(text, delimiters, begin, end, close),
+            // There is no closing delimiter in the rest of the file, so further tags need not be searched.
+            None if delimiters == Delimiters::Angle => break,
             None => {}
         }
     }
     finder.finish(text.len())
 }
 
-/// Finds the marks that close a tag. They are not looked for on further lines, so that two braces somewhere do not swallow the rest.
-struct OnItsLine {
+/// Finds the closing delimiter of a tag on the same line only, so that two stray braces do not swallow the rest.
+struct LineSearch {
     close: &'static str,
-    /// What was searched in vain up to here is not searched again: many tags without an end would take quadratic time.
+    /// There is no closing delimiter on the line before this offset; searching again would take quadratic time.
     none_before: usize,
 }
 
-impl OnItsLine {
-    fn of(close: &'static str) -> OnItsLine {
-        OnItsLine { close, none_before: 0 }
+impl LineSearch {
+    fn of(close: &'static str) -> LineSearch {
+        LineSearch { close, none_before: 0 }
     }
 
-    /// Where the content of a tag ends that begins at `inside`.
+    /// The end of the content of a tag, which begins at `inside`.
     fn find(&mut self, text: &str, inside: usize) -> Option<usize> {
         if inside < self.none_before {
             return None;
@@ -172,15 +175,15 @@ impl OnItsLine {
     }
 }
 
-/// The first mark that opens a tag from `at` on.
-fn next_mark(text: &str, at: usize) -> Option<(Marks, &'static str, &'static str, usize)> {
+/// The first opening delimiter from `at` on.
+fn next_tag(text: &str, at: usize) -> Option<(Delimiters, &'static str, &'static str, usize)> {
     let bytes = text.as_bytes();
     let mut from = at;
     while let Some(found) = bytes.get(from..)?.iter().position(|byte| matches!(byte, b'<' | b'{' | b'$')) {
         let begin = from + found;
-        for (marks, open, close) in Marks::ALL {
+        for (delimiters, open, close) in Delimiters::ALL {
             if bytes[begin..].starts_with(open.as_bytes()) {
-                return Some((marks, open, close, begin));
+                return Some((delimiters, open, close, begin));
             }
         }
         from = begin + 1;
@@ -188,7 +191,7 @@ fn next_mark(text: &str, at: usize) -> Option<(Marks, &'static str, &'static str
     None
 }
 
-/// Whether what follows `{{` is a template's: a name, a path or a section. Erlang's tuples of numbers or tuples are not.
+/// Whether the text after `{{` is that of a template: a name, a path or a section, unlike Erlang tuples of numbers or tuples.
 fn is_name(inside: &str) -> bool {
     let inside = inside.trim_start_matches(['-', ' ', '\t']);
     inside.starts_with(|c: char| {
@@ -198,7 +201,7 @@ fn is_name(inside: &str) -> bool {
         && !inside.starts_with('}')
 }
 
-/// Whether what follows `{%` is a statement of Jinja.
+/// Whether the text after `{%` is a Jinja statement.
 fn is_statement(inside: &str) -> bool {
     const WORDS: [&str; 12] = [
         "if", "elif", "else", "endif", "for", "endfor", "set", "endset", "block", "endblock", "include",
@@ -209,38 +212,38 @@ fn is_statement(inside: &str) -> bool {
 
 #[derive(Debug, Default)]
 struct Finder {
-    found: Found,
-    /// Begins of the parts that are open.
+    found: Tags,
+    /// The starts of the open parts.
     open: Vec<usize>,
 }
 
 impl Finder {
-    /// Adds the tag from `begin`, whose content ends at `end`; gives where it ends itself.
-    fn add(&mut self, text: &str, marks: Marks, begin: usize, end: usize, close: &str) -> usize {
+    /// Adds the tag that starts at `begin`, whose content ends at `end`; returns the end of the tag.
+    fn add(&mut self, text: &str, delimiters: Delimiters, begin: usize, end: usize, close: &str) -> usize {
         let content = text.get(begin + 2..end).unwrap_or_default();
         let mut after = end + close.len();
-        // `{{{ name }}}` is a name that is not escaped.
-        if marks == Marks::Double && content.starts_with('{') && text[after..].starts_with('}') {
+        // `{{{ name }}}` is an unescaped name.
+        if delimiters == Delimiters::Double && content.starts_with('{') && text[after..].starts_with('}') {
             after += 1;
         }
-        let does = does(marks, content);
-        match does {
-            Does::Opens => self.open.push(after),
-            Does::Closes => {
+        let role = role(delimiters, content);
+        match role {
+            TagRole::Open => self.open.push(after),
+            TagRole::Close => {
                 if let Some(start) = self.open.pop()
                     && self.open.is_empty()
                 {
                     self.found.conditional.push(start..begin);
                 }
             }
-            Does::Output | Does::Steers => {}
+            TagRole::Output | TagRole::Control => {}
         }
-        self.found.tags.push(Tag { range: begin..after, silent: does != Does::Output });
+        self.found.tags.push(Tag { range: begin..after, silent: role != TagRole::Output });
         after
     }
 
-    fn finish(mut self, length: usize) -> Found {
-        // What is never closed goes to the end.
+    fn finish(mut self, length: usize) -> Tags {
+        // An unclosed part extends to the end.
         if let Some(start) = self.open.first() {
             self.found.conditional.push(*start..length);
         }
@@ -248,13 +251,13 @@ impl Finder {
     }
 }
 
-fn does(marks: Marks, content: &str) -> Does {
-    match marks {
-        Marks::Angle => angle(content),
-        Marks::Double => double(content),
-        Marks::Percent => percent(content),
-        Marks::Hash => Does::Steers,
-        Marks::Dollar => Does::Output,
+fn role(delimiters: Delimiters, content: &str) -> TagRole {
+    match delimiters {
+        Delimiters::Angle => angle(content),
+        Delimiters::Double => double(content),
+        Delimiters::Percent => percent(content),
+        Delimiters::Hash => TagRole::Control,
+        Delimiters::Dollar => TagRole::Output,
     }
 }
 
@@ -264,13 +267,13 @@ fn first_word(content: &str) -> &str {
     &content[..end]
 }
 
-fn angle(content: &str) -> Does {
+fn angle(content: &str) -> TagRole {
     if content.starts_with(['#', '!']) {
-        return Does::Steers;
+        return TagRole::Control;
     }
-    // `<%%` stands for `<%` itself.
+    // `<%%` is a literal `<%`.
     if content.starts_with('%') {
-        return Does::Output;
+        return TagRole::Output;
     }
     let output = content.starts_with('=');
     let code = content.trim_matches(['=', '-', ' ', '\t', '\n', '\r']);
@@ -278,44 +281,44 @@ fn angle(content: &str) -> Does {
     let block =
         code.ends_with(" do") || code.ends_with("->") || (code.ends_with('|') && code.contains(" do "));
     match first {
-        "end" if !block => Does::Closes,
-        "else" | "elsif" | "when" | "rescue" | "end" => Does::Steers,
-        // A clause of `case … do`, but not `fn x ->`, which opens.
-        _ if code.ends_with("->") && !code.contains("fn ") => Does::Steers,
-        _ if block => Does::Opens,
-        _ if output => Does::Output,
-        // ERB's blocks have no `do`.
+        "end" if !block => TagRole::Close,
+        "else" | "elsif" | "when" | "rescue" | "end" => TagRole::Control,
+        // A clause of `case … do`; `fn x ->` opens a part.
+        _ if code.ends_with("->") && !code.contains("fn ") => TagRole::Control,
+        _ if block => TagRole::Open,
+        _ if output => TagRole::Output,
+        // Blocks of ERB have no `do`.
         "if" | "unless" | "case" | "for" | "while" | "until" | "begin" if !code.contains("do:") => {
-            Does::Opens
+            TagRole::Open
         }
-        _ => Does::Steers,
+        _ => TagRole::Control,
     }
 }
 
-fn double(content: &str) -> Does {
+fn double(content: &str) -> TagRole {
     let content = content.trim_matches(['-', ' ', '\t']);
     match content.chars().next() {
-        Some('#' | '^') => return Does::Opens,
-        Some('/') if !content.starts_with("/*") => return Does::Closes,
-        Some('!' | '/') => return Does::Steers,
+        Some('#' | '^') => return TagRole::Open,
+        Some('/') if !content.starts_with("/*") => return TagRole::Close,
+        Some('!' | '/') => return TagRole::Control,
         _ => {}
     }
     match first_word(content) {
-        "if" | "range" | "with" | "define" | "block" => Does::Opens,
-        "end" => Does::Closes,
-        "else" | "break" | "continue" => Does::Steers,
-        _ if content.starts_with('$') && content.contains('=') => Does::Steers,
-        _ => Does::Output,
+        "if" | "range" | "with" | "define" | "block" => TagRole::Open,
+        "end" => TagRole::Close,
+        "else" | "break" | "continue" => TagRole::Control,
+        _ if content.starts_with('$') && content.contains('=') => TagRole::Control,
+        _ => TagRole::Output,
     }
 }
 
-fn percent(content: &str) -> Does {
+fn percent(content: &str) -> TagRole {
     let content = content.trim_start_matches(['-', '+']);
     match first_word(content) {
-        "if" | "for" | "macro" | "block" | "filter" | "call" | "raw" => Does::Opens,
-        word if word.starts_with("end") => Does::Closes,
-        "include" => Does::Output,
-        _ => Does::Steers,
+        "if" | "for" | "macro" | "block" | "filter" | "call" | "raw" => TagRole::Open,
+        word if word.starts_with("end") => TagRole::Close,
+        "include" => TagRole::Output,
+        _ => TagRole::Control,
     }
 }
 
@@ -323,13 +326,13 @@ fn percent(content: &str) -> Does {
 mod tests {
     use super::*;
 
-    /// Tags of an args file: those that only steer in parentheses; then the parts that may be absent.
+    /// The tags of an args file, control tags in parentheses, followed by the parts that may be absent.
     fn shown(text: &str, template: Template) -> String {
         let found = of_args_file(text, template).unwrap_or_else(|fault| panic!("{text:?}: {fault:?}"));
         show(text, &found)
     }
 
-    fn show(text: &str, found: &Found) -> String {
+    fn show(text: &str, found: &Tags) -> String {
         let tags = found.tags.iter().map(|tag| {
             let piece = &text[tag.range.clone()];
             if tag.silent { format!("({piece})") } else { piece.to_owned() }
@@ -339,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn eex_and_erb_are_told_apart_from_their_text() {
+    fn tags_of_eex_and_erb_are_distinguished_from_text() {
         let check = |text: &str, expect: &str| assert_eq!(shown(text, Template::Eex), expect, "{text:?}");
         check("+S <%= System.schedulers() %>:<%= 2 %>", "<%= System.schedulers() %> <%= 2 %>");
         check(
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn overlays_are_told_apart_from_erlang_terms() {
+    fn overlays_are_distinguished_from_erlang_terms() {
         let check = |text: &str, expect: &str| assert_eq!(shown(text, Template::Overlay), expect, "{text:?}");
         check("-name {{ node }}@${HOST:-localhost}", "{{ node }} ${HOST:-localhost}");
         check(
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn jinja_has_statements_of_its_own() {
+    fn jinja_statements_are_recognised() {
         let check = |text: &str, expect: &str| assert_eq!(shown(text, Template::Jinja), expect, "{text:?}");
         check(
             "{% if a %}+P {{ p }}{% endif %}{# why #}",
@@ -385,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unclosed_or_of_another_template_is_a_fault() {
+    fn unclosed_tags_and_tags_of_other_templates_are_errors() {
         let check = |text: &str, template: Template, fault: Fault| {
             assert_eq!(of_args_file(text, template), Err(fault), "{text:?}");
         };
@@ -397,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn in_other_files_only_complete_tags_count() {
+    fn only_complete_tags_count_in_other_files() {
         let check = |text: &str, expect: &str| assert_eq!(show(text, &of_any_file(text)), expect, "{text:?}");
         check("A={{ .Values.x }} {{ y\n}} <%= z %> <% w", "{{ .Values.x }} <%= z %>");
         check(

@@ -1,20 +1,20 @@
-//! The environment variables whose values become flags of an emulator, and what each product makes of them.
+//! The environment variables that become flags of an emulator, and how each product uses them.
 //!
-//! A table, each row with where it was seen. Read in: OTP's `erlexec.c` and `erl` manual; `bin/elixir` of Elixir 1.14 and later;
-//! `rabbitmq-env` and `rabbitmq-server` of RabbitMQ 3.10 and 4.x; `ejabberdctl` of ejabberd 23.01 and later; EMQX 5's
-//! `emqx_conf_schema.erl`; `vernemq.sh` of docker-vernemq; Distillery's `foreground.sh`.
+//! Sources: OTP's `erlexec.c` and `erl` manual; `bin/elixir` of Elixir 1.14 and later; `rabbitmq-env` and `rabbitmq-server` of RabbitMQ 3.10
+//! and 4.x; `ejabberdctl` of ejabberd 23.01 and later; EMQX 5's `emqx_conf_schema.erl`; `vernemq.sh` of docker-vernemq; Distillery's
+//! `foreground.sh`.
 
 use super::erlexec::Split;
 use super::place::{Effect, Order, Role};
 
-/// Files in which a name counts.
+/// The files in which a name has a meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// All of them.
     Any,
     /// `rabbitmq-env.conf`, whose names have no prefix.
     RabbitmqEnv,
-    /// `ejabberdctl.cfg`: the script sets these itself before it reads the file, so the environment does not count.
+    /// `ejabberdctl.cfg`: the script sets these before it reads the file, so the environment has no effect.
     EjabberdCtl,
 }
 
@@ -24,13 +24,13 @@ pub(crate) struct Variable {
     name: &'static str,
     scope: Scope,
     effect: Effect,
-    /// Who splits its value.
+    /// The program that splits its value.
     pub(crate) split: Split,
-    /// Whether the product turns all but plain numbers into something else: `auto`, `16MB`.
+    /// Whether the product converts values other than plain numbers: `auto`, `16MB`.
     pub(crate) numbers_only: bool,
 }
 
-/// What is known of a variable; `None` if it is none of ours.
+/// The variable of a name; `None` if it is not relevant for flags.
 pub(crate) fn find(name: &str, scope: Scope) -> Option<&'static Variable> {
     if is_of_release(name) {
         return Some(&OF_RELEASE);
@@ -40,7 +40,7 @@ pub(crate) fn find(name: &str, scope: Scope) -> Option<&'static Variable> {
         .find(|variable| variable.name == name && (variable.scope == Scope::Any || variable.scope == scope))
 }
 
-/// Whether a text holds the name of any variable that counts there, in whatever place.
+/// Whether a text contains the name of any variable of this scope.
 pub(crate) fn is_mentioned(text: &str, scope: Scope) -> bool {
     let counts = |variable: &&Variable| variable.scope == Scope::Any || variable.scope == scope;
     text.contains("ERL_OTP") || VARIABLES.iter().filter(counts).any(|variable| text.contains(variable.name))
@@ -52,7 +52,7 @@ impl Variable {
     }
 }
 
-/// `ERL_OTP27_FLAGS` and the like, which only that release reads.
+/// Whether the name is `ERL_OTP27_FLAGS` or the like, which only that release reads.
 fn is_of_release(name: &str) -> bool {
     name.strip_prefix("ERL_OTP")
         .and_then(|rest| rest.strip_suffix("_FLAGS"))
@@ -86,9 +86,9 @@ const VARIABLES: &[Variable] = &[
     words("SERVER_START_ARGS", Order::CommandLine(40), Split::Fields).only_in(Scope::RabbitmqEnv),
     words("CTL_ERL_ARGS", Order::CommandLine(20), Split::Fields).only_in(Scope::RabbitmqEnv).of_tool(),
     words("SERVER_ERL_ARGS", Order::CommandLine(20), Split::Fields).only_in(Scope::RabbitmqEnv).ignored(
-        "rabbitmq-env sets SERVER_ERL_ARGS anew after it has read this file: use RABBITMQ_SERVER_ERL_ARGS",
+        "rabbitmq-env overwrites SERVER_ERL_ARGS after reading this file: use RABBITMQ_SERVER_ERL_ARGS",
     ),
-    // What the default of SERVER_ERL_ARGS is put together from.
+    // The parts of the default of SERVER_ERL_ARGS.
     value("RABBITMQ_MAX_NUMBER_OF_PROCESSES", &["+P"], 20),
     value("RABBITMQ_MAX_NUMBER_OF_ATOMS", &["+t"], 20),
     value("RABBITMQ_SCHEDULER_BIND_TYPE", &["+stbt"], 20),
@@ -107,7 +107,7 @@ const VARIABLES: &[Variable] = &[
     value("SMP", &["-smp"], 20).only_in(Scope::EjabberdCtl),
     value("ERL_PROCESSES", &["+P"], 21).only_in(Scope::EjabberdCtl),
     words("ERL_OPTIONS", Order::CommandLine(22), Split::Fields),
-    // Written into the args file by the product at start.
+    // The product writes these into the args file at start.
     number("EMQX_NODE__PROCESS_LIMIT", &["+P"]),
     number("EMQX_NODE__MAX_PORTS", &["+Q"]),
     number("EMQX_NODE__DIST_BUFFER_SIZE", &["+zdbbl"]),
@@ -128,7 +128,7 @@ const fn words(name: &'static str, order: Order, split: Split) -> Variable {
     row(name, Role::Words, order, split)
 }
 
-/// `erl` sees `+P $NAME` without quotes around it, at this place of the command line.
+/// `erl` gets an unquoted `+P $NAME` at this position of the command line.
 const fn value(name: &'static str, flags: &'static [&'static str], place: u8) -> Variable {
     row(name, Role::ValueOf(flags), Order::CommandLine(place), Split::Fields)
 }
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_counts_where_its_product_reads_it() {
+    fn a_variable_is_known_where_its_product_reads_it() {
         let known = |name: &str, scope: Scope| find(name, scope).is_some();
         assert!(known("ERL_FLAGS", Scope::Any));
         assert!(known("ERL_FLAGS", Scope::RabbitmqEnv));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_variable_stands_twice() {
+    fn variables_are_unique() {
         for (index, variable) in VARIABLES.iter().enumerate() {
             assert!(VARIABLES[..index].iter().all(|other| other.name != variable.name), "{}", variable.name);
         }

@@ -1,13 +1,13 @@
-//! Finds flags in YAML: Compose's and Kubernetes' variables and commands, and files in a ConfigMap.
+//! Finds flags in YAML: variables and commands of Compose and Kubernetes, and files in a ConfigMap.
 //!
-//! The parser of the `saphyr` project tells where every scalar begins and how it is quoted; what its bytes stand for is worked out
-//! here ([`scalar`]) and must be what the parser says. Taken are, wherever they stand: a key with the name of a variable and a text;
-//! a mapping with `name` and `value`; an item `NAME=value` of a list; and a key with the name of a file that we read (`vm.args`
-//! in a ConfigMap). And the commands of containers: `entrypoint` with `command` in files of Compose, `command` with `args` elsewhere,
-//! as a list or as a text. Compose splits a text as a shell does it, but starts none. Under `exec` a command is a probe.
+//! The parser of the `saphyr` project reports where each scalar begins and how it is quoted. Which bytes became which characters is computed
+//! here ([`scalar`]) and must agree with the parser's value. Accepted anywhere are: a key with the name of a variable and a string; a mapping
+//! with `name` and `value`; a list item `NAME=value`; and a key with the name of a file that is read (`vm.args` in a ConfigMap). Also the
+//! commands of containers: `entrypoint` with `command` in Compose files, `command` with `args` elsewhere, as a list or a string. Compose
+//! splits a string like a shell, but starts none. A command under `exec` is a probe.
 //!
-//! Helm's charts are templates, not YAML. Their tags are hidden from the parser: a line of tags becomes an empty one, any
-//! other tag a neutral word. What is no YAML even so is "not judged", not wrong.
+//! Helm charts are templates, not YAML. Their tags are hidden from the parser: a line of tags becomes an empty line, any other tag a neutral
+//! word. If the result is not valid YAML, the file is "not judged", not wrong.
 
 mod scalar;
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
-use super::command::{self, Argument, Written};
+use super::command::{self, Argument, CommandPart};
 use super::erlexec::Split;
 use super::error::SourceError;
 use super::layer::{Decoder, Layer, Value};
@@ -36,15 +36,15 @@ pub(crate) fn read(reader: &mut Reader, format: Format, layer: &Arc<Layer>) -> R
             Err(error) if is_mentioned(&text, Scope::Any) || names_file(&text) => {
                 return Err(not_yaml(layer, &text, &error));
             }
-            // Whatever is wrong with it is none of ours.
+            // Errors in a file without flags are ignored.
             Err(_) => return Ok(()),
         }
     }
     Ok(())
 }
 
-/// What the parser gets to see: the text without its tags, byte for byte as long. Where a line holds nothing but tags, empty lines
-/// take its place: those mean nothing anywhere, not even in a block of text.
+/// The text for the parser: tags are replaced by text of the same length. A line with nothing but tags becomes empty lines, which have no
+/// meaning anywhere, not even in a block scalar.
 fn without_lines_of_tags(layer: &Layer) -> String {
     let scan = layer.scan();
     let mut tags = layer.tags_in(&(0..scan.len())).iter().peekable();
@@ -67,7 +67,7 @@ fn without_lines_of_tags(layer: &Layer) -> String {
     text
 }
 
-/// Whether a key with the name of a file that we read may be in it.
+/// Whether the text may contain a key with the name of a file that is read.
 fn names_file(text: &str) -> bool {
     ["vm.args", "rabbitmq-env", "ejabberdctl"].iter().any(|name| text.contains(name))
 }
@@ -76,15 +76,15 @@ fn not_yaml(layer: &Layer, text: &str, error: &ScanError) -> SourceError {
     let mut offsets = Offsets { text, characters: 0, bytes: 0 };
     let at = offsets.byte(error.marker().index());
     let templates = if layer.tags_in(&(0..text.len())).is_empty() {
-        "correct it"
+        "correct the syntax"
     } else {
-        "it is a template: render it first (helm template) and read what comes out"
+        "it is a template: render it first (helm template) and check the result"
     };
     let reason = format!("this is not YAML ({}); {templates}", error.info());
     SourceError::NotJudged { at: layer.position(at), reason }
 }
 
-/// From the parser's characters to bytes; asked in ascending order.
+/// Converts the parser's character offsets to bytes; efficient for ascending offsets.
 struct Offsets<'t> {
     text: &'t str,
     characters: usize,
@@ -104,41 +104,41 @@ impl Offsets<'_> {
     }
 }
 
-/// A text in YAML.
+/// A YAML scalar.
 struct Scalar {
     value: String,
     style: ScalarStyle,
     at: usize,
 }
 
-/// A part of the command of a container.
+/// A part of a container's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     EntryPoint,
-    Behind,
+    Arguments,
 }
 
 /// Words of a command.
 struct List {
     items: Vec<Scalar>,
-    /// Between brackets.
+    /// CommandPart in brackets.
     is_flow: bool,
 }
 
-/// A collection whose end has not come.
+/// An open collection.
 enum Open {
-    /// With its items, if it may be a command: nothing but texts under a key for one.
+    /// With its items if it may be a command, that is, a list of scalars under a key for commands.
     List(Option<List>),
     Mapping {
-        /// The key whose value it is.
+        /// The key of this mapping in the surrounding one.
         under: Option<String>,
-        /// The key whose value comes next; a collection as a key has none.
+        /// The key of the next value; `None` if the key is a collection.
         key: Option<String>,
         expects_value: bool,
         name: Option<String>,
         value: Option<Scalar>,
-        /// What a container is started with.
-        commands: Vec<(Slot, Written)>,
+        /// The parts of the command of a container.
+        commands: Vec<(Slot, CommandPart)>,
     },
 }
 
@@ -158,17 +158,17 @@ impl Document<'_> {
                 return self.scalar(Scalar { value: value.into_owned(), style, at });
             }
             Event::Alias(_) => {
-                self.no_text();
+                self.not_a_command();
                 self.done_with_node();
             }
             Event::SequenceStart(..) => {
-                self.no_text();
+                self.not_a_command();
                 let is_flow = self.text[offsets.byte(span.start.index())..].starts_with('[');
                 let list = self.slot().map(|_| List { items: Vec::new(), is_flow });
                 self.open.push(Open::List(list));
             }
             Event::MappingStart(..) => {
-                self.no_text();
+                self.not_a_command();
                 let under = match self.open.last() {
                     Some(Open::Mapping { key, .. }) => key.clone(),
                     _ => None,
@@ -196,7 +196,11 @@ impl Document<'_> {
                     }
                     let words =
                         |slot: Slot| commands.iter().find(|(of, _)| *of == slot).map(|(_, words)| words);
-                    command::read_in_two(self.reader, words(Slot::EntryPoint), words(Slot::Behind))?;
+                    command::read_container_command(
+                        self.reader,
+                        words(Slot::EntryPoint),
+                        words(Slot::Arguments),
+                    )?;
                 }
                 self.done_with_node();
             }
@@ -206,18 +210,18 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// Which part of a command the value is that comes next.
+    /// The part of a command that the next value is.
     fn slot(&self) -> Option<Slot> {
         let Some(Open::Mapping { under, key: Some(key), .. }) = self.open.last() else { return None };
         let slot = match (self.format, key.as_str()) {
             (Format::Compose, "entrypoint") | (Format::Kubernetes, "command") => Slot::EntryPoint,
-            (Format::Compose, "command") | (Format::Kubernetes, "args") => Slot::Behind,
+            (Format::Compose, "command") | (Format::Kubernetes, "args") => Slot::Arguments,
             _ => return None,
         };
         (under.as_deref() != Some("exec")).then_some(slot)
     }
 
-    fn put_command(&mut self, words: Option<Written>) {
+    fn put_command(&mut self, words: Option<CommandPart>) {
         if let (Some(slot), Some(words)) = (self.slot(), words)
             && let Some(Open::Mapping { commands, .. }) = self.open.last_mut()
         {
@@ -225,43 +229,43 @@ impl Document<'_> {
         }
     }
 
-    /// What comes next in a list is no text, so that the list is no command that could be followed.
-    fn no_text(&mut self) {
+    /// The next item of the list is not a scalar, so the list is not a command.
+    fn not_a_command(&mut self) {
         if let Some(Open::List(list)) = self.open.last_mut() {
             *list = None;
         }
     }
 
-    /// The words of a list; `None` where one of them is written in a way that we do not follow.
-    fn words(&self, list: List) -> Option<Written> {
-        if list.items.len() > command::MOST_WORDS {
+    /// The words of a list; `None` if one of them uses unsupported syntax.
+    fn words(&self, list: List) -> Option<CommandPart> {
+        if list.items.len() > command::MAX_WORDS {
             return None;
         }
-        let fills = self.fills();
-        let style = if list.is_flow { Style::Flow(fills) } else { Style::Block(fills) };
+        let expansion = self.expansion();
+        let style = if list.is_flow { Style::Flow(expansion) } else { Style::Block(expansion) };
         let argument = |scalar: &Scalar| {
             let layer = self.decode(scalar).ok()?;
             let at = layer.value()?.1.whole.clone();
-            Some(Argument { value: self.filled_in(&layer, 0..layer.text().len()), at })
+            Some(Argument { value: self.with_marked_variables(&layer, 0..layer.text().len()), at })
         };
         let arguments = list.items.iter().map(argument).collect::<Option<_>>()?;
         let split = Split::Command(style);
-        Some(Written { layer: Arc::clone(self.layer), split, arguments, conditional: false })
+        Some(CommandPart { layer: Arc::clone(self.layer), split, arguments, conditional: false })
     }
 
-    /// The words of a text. Outside of files of Compose one of several lines is a script, which is split otherwise.
-    fn words_of_text(&self, scalar: &Scalar) -> Option<Written> {
+    /// The words of a string. Outside of Compose files a string of several lines is a script, which is split differently.
+    fn words_of_text(&self, scalar: &Scalar) -> Option<CommandPart> {
         if self.format != Format::Compose && scalar.value.trim_end().contains('\n') {
             return None;
         }
         let layer = self.decode(scalar).ok()?;
-        let layer = self.filled_in(&layer, 0..layer.text().len());
+        let layer = self.with_marked_variables(&layer, 0..layer.text().len());
         let arguments = shell::words(&layer);
         let split = Split::Command(Style::Shell);
-        Some(Written { layer, split, arguments, conditional: false })
+        Some(CommandPart { layer, split, arguments, conditional: false })
     }
 
-    /// A key or a value of the mapping around is complete.
+    /// Delimiters a key or a value of the surrounding mapping as complete.
     fn done_with_node(&mut self) {
         if let Some(Open::Mapping { expects_value, key, .. }) = self.open.last_mut() {
             *expects_value = !*expects_value;
@@ -297,13 +301,13 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// A key with a text.
+    /// Reads a key with a scalar.
     fn entry(&mut self, key: &str, scalar: &Scalar) -> Result<(), SourceError> {
         if find(key, Scope::Any).is_some() {
             return self.variable(key, scalar);
         }
         let format = match detect(key, &scalar.value) {
-            // A key such as `image.env` in the values of a chart has no lines.
+            // A one-line value of a key such as `image.env` in a chart is not a file.
             Some(Format::EnvFile | Format::Shell) if !scalar.value.contains('\n') => return Ok(()),
             Some(
                 format @ (Format::VmArgs
@@ -327,42 +331,41 @@ impl Document<'_> {
     fn variable(&mut self, name: &str, scalar: &Scalar) -> Result<(), SourceError> {
         let Some(variable) = find(name, Scope::Any) else { return Ok(()) };
         let layer = self.decode(scalar)?;
-        let filled_in = self.filled_in(&layer, 0..layer.text().len());
-        self.reader.variable(name, variable, &filled_in, false)
+        let with_marked_variables = self.with_marked_variables(&layer, 0..layer.text().len());
+        self.reader.variable(name, variable, &with_marked_variables, false)
     }
 
-    /// `NAME=value`.
+    /// Reads a list item `NAME=value`.
     fn item(&mut self, scalar: &Scalar) -> Result<(), SourceError> {
         let Some((name, _)) = scalar.value.split_once('=') else { return Ok(()) };
         let Some(variable) = find(name, Scope::Any) else { return Ok(()) };
         let layer = self.decode(scalar)?;
-        let value = self.filled_in(&layer, name.len() + 1..layer.text().len());
+        let value = self.with_marked_variables(&layer, name.len() + 1..layer.text().len());
         self.reader.variable(name, variable, &value, false)
     }
 
     fn decode(&self, scalar: &Scalar) -> Result<Arc<Layer>, SourceError> {
         scalar::decode(self.layer, self.text, scalar.at, scalar.style, &scalar.value).ok_or_else(|| {
-            let reason =
-                "this YAML scalar is written in a way that we do not follow: write it in double quotes";
+            let reason = "unsupported syntax of a YAML scalar: write it in double quotes";
             SourceError::NotJudged { at: self.layer.position(scalar.at), reason: reason.to_owned() }
         })
     }
 
-    /// Who fills in variables.
-    fn fills(&self) -> Quote {
+    /// The quote of the program that expands variables.
+    fn expansion(&self) -> Quote {
         match self.format {
             Format::Compose => Quote::Compose,
             _ => Quote::Kubernetes,
         }
     }
 
-    /// A part of a scalar with its variables marked: `$NAME` and `${NAME}` of Compose, `$(NAME)` of Kubernetes. In values of a chart
-    /// a `${…}` is somebody's template, too.
-    fn filled_in(&self, scalar: &Arc<Layer>, range: Range<usize>) -> Arc<Layer> {
-        let (compose, quote) = (self.format == Format::Compose, self.fills());
+    /// A part of a scalar with its variables as tags: `$NAME` and `${NAME}` of Compose, `$(NAME)` of Kubernetes. In values of a chart
+    /// `${…}` may be a template as well.
+    fn with_marked_variables(&self, scalar: &Arc<Layer>, range: Range<usize>) -> Arc<Layer> {
+        let (compose, quote) = (self.format == Format::Compose, self.expansion());
         let bytes = scalar.scan().as_bytes();
         let mut decoder = Decoder::new(scalar);
-        // Behind the last mark nothing is closed: to look for one again and again would take quadratic time.
+        // Nothing is closed after the last delimiter; searching each time would take quadratic time.
         let last =
             |mark: u8| bytes.get(..range.end).and_then(|all| all.iter().rposition(|byte| *byte == mark));
         let (last_brace, last_parenthesis) = (last(b'}'), last(b')'));
@@ -403,7 +406,8 @@ impl Document<'_> {
     }
 }
 
-/// The text of an args file with the tags of its template, besides those that the file around has. A faulty one has none.
+/// An embedded args file with the tags of its template, in addition to those of the surrounding file. Without tags if the template is
+/// invalid.
 fn with_tags(layer: &Arc<Layer>, kind: Template) -> Arc<Layer> {
     let found = template::of_args_file(layer.text(), kind).unwrap_or_default();
     let mut decoder = Decoder::new(layer);

@@ -1,4 +1,4 @@
-//! Values of a form of their own, which the emulator reads piece by piece.
+//! Forms of values that the emulator parses in parts.
 
 mod topology;
 
@@ -7,48 +7,48 @@ use serde::Deserialize;
 use super::judge::{Question, Verdict};
 use super::number;
 
-/// Values of a form of their own.
+/// The form of a value other than a plain word or number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// Every word is taken.
+    /// Any word.
     Any,
-    /// No value is taken: the flag does not exist for these allocators.
+    /// None: these allocators do not have the flag.
     Refused,
-    /// Any word that begins with one of the words.
+    /// Any word that starts with one of the words.
     FirstLetter,
-    /// `N`, `N:M` or `:M`: how many schedulers there are, and how many of them are online.
+    /// `N`, `N:M` or `:M`: the number of schedulers and how many of them are online.
     Schedulers,
-    /// The same for dirty CPU schedulers, which are then cut to the numbers of the normal ones.
+    /// The same for dirty CPU schedulers, whose numbers are limited to those of the normal ones.
     DirtySchedulers,
-    /// `A`, `A:B` or `:B`: the same numbers in percent of the default, or of those given.
+    /// `A`, `A:B` or `:B`: the same numbers in percent of the default, or of the numbers given.
     SchedulerPercent,
     /// The same in percent for dirty CPU schedulers.
     DirtySchedulerPercent,
-    /// `L0-3c0-3`: the CPUs of the machine.
+    /// A CPU topology: `L0-3c0-3`.
     CpuTopology,
-    /// The number of this release, or of one of the two before.
+    /// The number of this release or of one of the two before it.
     Release,
-    /// One of the emulators that are installed.
+    /// The name of an installed emulator.
     Installed,
     /// A host and a port.
     Address,
-    /// A file or a folder.
+    /// A file or a directory.
     Path,
     /// Flags, as on the command line.
     Flags,
-    /// An Erlang term of a kind that `values` tells.
+    /// An Erlang term; [`Entry::values`](crate::Entry::values) describes it.
     Term,
-    /// The flags of other allocators.
+    /// The same flags as other allocators.
     AsOthers,
 }
 
-/// What of a machine decides whether a value is taken, and to what effect.
+/// The properties of the host that decide whether a value is accepted, and its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
     /// Logical processors: `erlang:system_info(logical_processors)`.
     pub processors: u32,
-    /// How many schedulers are online by default: the processors that the VM may use, cut by its CPU quota.
+    /// Schedulers that are online by default: the processors available to the VM, limited by its CPU quota.
     pub online: u32,
 }
 
@@ -60,31 +60,31 @@ impl Form {
         match self {
             Form::Any => "anything",
             Form::Refused => "nothing",
-            Form::FirstLetter => "a word that begins with",
+            Form::FirstLetter => "a word that starts with",
             Form::Schedulers | Form::DirtySchedulers => {
-                "N, N:M or :M; 0 or less counts from the number of processors"
+                "N, N:M or :M; 0 or less is added to the number of processors"
             }
-            Form::SchedulerPercent | Form::DirtySchedulerPercent => "A, A:B or :B, percent",
+            Form::SchedulerPercent | Form::DirtySchedulerPercent => "A, A:B or :B, in percent",
             Form::CpuTopology => "L<ids>[t<ids>][c<ids>][p<ids>][n<ids>][:...]",
-            Form::Release => "this release or one of the two before",
-            Form::Installed => "one that is installed",
+            Form::Release => "this release or one of the two before it",
+            Form::Installed => "an installed one",
             Form::Address => "host:port",
             Form::Path => "a path",
             Form::Flags => "flags",
             Form::Term => "an Erlang term",
-            Form::AsOthers => "as of other allocators",
+            Form::AsOthers => "as for other allocators",
         }
     }
 
-    /// Judges a value; `None` where the form does not claim it, and words and numbers decide.
+    /// Judges a value. `None` if it is not of this form, so that words and numbers decide.
     pub(super) fn judge(self, text: &str, words: &[String], question: &Question<'_>) -> Option<Verdict> {
         let machine = question.machine;
         Some(match self {
             Form::Any => Verdict::accepted(None),
-            Form::Refused => Verdict::refused("this allocator does not take the flag"),
+            Form::Refused => Verdict::refused("this allocator does not have the flag"),
             Form::FirstLetter => {
                 let claimed = words.iter().any(|word| !word.is_empty() && text.starts_with(word.as_str()));
-                // The word itself is judged as every word is.
+                // A complete word is judged like any other word.
                 return (claimed && !words.iter().any(|word| word == text))
                     .then(|| Verdict::first_letter(text));
             }
@@ -99,7 +99,7 @@ impl Form {
                 Err(why) => Verdict::refused(why),
             },
             Form::Release => release(text, question.otp.release()),
-            Form::Installed => Verdict::unknown("depends on which emulators are installed"),
+            Form::Installed => Verdict::unknown("depends on the installed emulators"),
             Form::Address | Form::Path | Form::Flags | Form::Term | Form::AsOthers => {
                 Verdict::unknown("values of this form are not judged")
             }
@@ -107,21 +107,21 @@ impl Form {
     }
 }
 
-/// Numbers of schedulers, as far as they are known without a machine.
+/// Numbers of schedulers, as far as they are known without the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sizes {
     Known {
         all: i64,
         online: i64,
     },
-    /// It is taken, but how many are online is for the machine to say.
+    /// Accepted, but how many are online depends on the host.
     Taken,
-    /// Whether it is taken is for the machine to say.
+    /// Whether it is accepted depends on the host.
     Depends,
 }
 
 impl Sizes {
-    /// Dirty CPU schedulers are never more than the normal ones, which are not given here.
+    /// Limits dirty CPU schedulers to the default number of normal ones, as if `+S` was not given.
     fn cut(self, machine: Option<Machine>) -> Sizes {
         match (self, machine) {
             (Sizes::Known { all, online }, Some(machine)) => Sizes::Known {
@@ -157,13 +157,13 @@ fn pair(text: &str) -> Option<(Option<i32>, Option<i32>)> {
     }
 }
 
-/// `early_init` of `erl_init.c`.
+/// As in `early_init` of `erl_init.c`.
 fn schedulers(text: &str, machine: Option<Machine>) -> Result<Sizes, String> {
     let (all, online) =
-        pair(text).ok_or_else(|| format!("`{text}` is no number of schedulers: N, N:M or :M"))?;
+        pair(text).ok_or_else(|| format!("`{text}` is not a number of schedulers (N, N:M or :M)"))?;
     let (all, online) = match (machine, all, online) {
         (Some(machine), all, online) => on(machine, all, online),
-        // Those online are as many as by default, but never more than there are.
+        // The number online is the default one, but at most N.
         (None, Some(all @ 1..=MAX_SCHEDULERS), None) => {
             return Ok(if all == 1 { Sizes::Known { all: 1, online: 1 } } else { Sizes::Taken });
         }
@@ -172,17 +172,17 @@ fn schedulers(text: &str, machine: Option<Machine>) -> Result<Sizes, String> {
         (None, _, _) => return Ok(Sizes::Depends),
     };
     if !(1..=i64::from(MAX_SCHEDULERS)).contains(&all) {
-        return Err(format!("{all} schedulers: there may be 1 to {MAX_SCHEDULERS}"));
+        return Err(format!("{all} schedulers; 1 to {MAX_SCHEDULERS} are possible"));
     }
     if !(1..=all).contains(&online) {
-        return Err(format!("{online} schedulers online of {all}"));
+        return Err(format!("{online} schedulers online, but only {all} in total"));
     }
     Ok(Sizes::Known { all, online })
 }
 
 fn on(machine: Machine, all: Option<i32>, online: Option<i32>) -> (i64, i64) {
     let (processors, default) = (i64::from(machine.processors), i64::from(machine.online));
-    // Without M as many as by default, but no more than N; `:M` leaves N at the processors.
+    // Without M the default, at most N; `:M` keeps N at the number of processors.
     let online = match (all, online) {
         (_, Some(online)) => i64::from(online),
         (Some(all), None) => i64::from(all).min(default),
@@ -198,7 +198,7 @@ struct Percent {
 }
 
 fn percent(text: &str) -> Result<Percent, String> {
-    let refused = || format!("`{text}` is no percentage of schedulers: A, A:B or :B");
+    let refused = || format!("`{text}` is not a percentage of schedulers (A, A:B or :B)");
     let (all, online) = pair(text).ok_or_else(refused)?;
     let (all, online) = match (all, online) {
         (Some(all), Some(online)) => (all, online),
@@ -214,7 +214,7 @@ fn percent(text: &str) -> Result<Percent, String> {
 impl Percent {
     fn of(&self, machine: Option<Machine>) -> Result<Sizes, String> {
         let Some(machine) = machine else {
-            // With no more online than there are, and no more than by default, nothing can go wrong.
+            // If no more are online than there are, and no more than by default, it is accepted on any host.
             return Ok(if self.online <= self.all && self.all <= 100 {
                 Sizes::Taken
             } else {
@@ -223,10 +223,10 @@ impl Percent {
         };
         let (all, online) = self.part(machine);
         if all > i64::from(MAX_SCHEDULERS) {
-            return Err(format!("{all} schedulers: there may be 1 to {MAX_SCHEDULERS}"));
+            return Err(format!("{all} schedulers; 1 to {MAX_SCHEDULERS} are possible"));
         }
         if online > all {
-            return Err(format!("{online} schedulers online of {all}"));
+            return Err(format!("{online} schedulers online, but only {all} in total"));
         }
         Ok(Sizes::Known { all, online })
     }
@@ -253,7 +253,7 @@ fn release(text: &str, own: u32) -> Verdict {
     if (own - 2..=own).contains(&asked) {
         Verdict::accepted(Some(asked.to_string()))
     } else {
-        Verdict::refused(format!("OTP {own} takes {} to {own}", own - 2))
+        Verdict::refused(format!("OTP {own} accepts {} to {own}", own - 2))
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_schedulers_are_read_as_the_emulator_reads_them() {
+    fn numbers_of_schedulers_are_parsed_as_by_the_emulator() {
         let check = |text: &str, anywhere: &str, on_two: &str, under_quota: &str| {
             assert_eq!(judged(Form::Schedulers, text, None), anywhere, "{text} anywhere");
             assert_eq!(judged(Form::Schedulers, text, TWO), on_two, "{text} on two processors");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn dirty_schedulers_are_cut_to_the_normal_ones() {
+    fn dirty_schedulers_are_limited_to_the_normal_ones() {
         let check = |text: &str, on_two: &str| {
             assert_eq!(judged(Form::DirtySchedulers, text, TWO), on_two, "{text}");
         };
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_are_of_the_machine() {
+    fn percentages_are_of_the_hosts_processors() {
         let check = |text: &str, anywhere: &str, on_two: &str| {
             assert_eq!(judged(Form::SchedulerPercent, text, None), anywhere, "{text} anywhere");
             assert_eq!(judged(Form::SchedulerPercent, text, TWO), on_two, "{text} on two processors");
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compatibility_release_is_one_of_three() {
+    fn a_compatibility_release_is_one_of_the_last_three() {
         let check =
             |text: &str, expect: &str| assert_eq!(judged(Form::Release, text, None), expect, "{text}");
         check("27", "27");
@@ -344,7 +344,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_value_is_too_odd_for_a_form(text in "[-+:,0-9LtcpnN ]{0,12}") {
+        fn any_value_of_a_form_is_judged(text in "[-+:,0-9LtcpnN ]{0,12}") {
             for form in [Form::Schedulers, Form::DirtySchedulers, Form::SchedulerPercent,
                 Form::DirtySchedulerPercent, Form::CpuTopology, Form::Release] {
                 for machine in [None, TWO, QUOTA] {
@@ -354,7 +354,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_known_without_a_machine_holds_on_each(text in "[-:0-9]{1,6}", processors in 1_u32..200) {
+        fn a_verdict_without_a_host_holds_on_every_host(text in "[-:0-9]{1,6}", processors in 1_u32..200) {
             let machine = Some(Machine { processors, online: processors.div_ceil(2) });
             for form in [Form::Schedulers, Form::SchedulerPercent] {
                 let (anywhere, here) = (judged(form, &text, None), judged(form, &text, machine));

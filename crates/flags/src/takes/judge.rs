@@ -1,11 +1,11 @@
-//! What a VM of one release makes of one value.
+//! What a VM of one version makes of one value.
 
 use super::number::{Reads, low_32_bits, read, round};
 use super::{Above, Below, Integer, Machine, Otherwise, Rounds, Takes};
 use crate::OtpVersion;
 use crate::entry::{Entry, WhereAbsent};
 
-/// A value that is asked about.
+/// A value to judge.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'q> {
     /// The value; `None` for a flag that is given without one.
@@ -14,7 +14,7 @@ pub struct Question<'q> {
     pub otp: &'q OtpVersion,
     /// The allocator of a flag such as `+MBas`, by its letter: `B`.
     pub allocator: Option<char>,
-    /// The machine that the VM runs on, if it is known.
+    /// The host of the VM, if known.
     pub machine: Option<Machine>,
 }
 
@@ -23,14 +23,14 @@ pub struct Question<'q> {
 pub enum Verdict {
     /// The VM starts with it.
     Accepted {
-        /// What is then in effect, as [`Entry::effective`] prints it; `None` where the value alone does not tell.
+        /// The effective value as [`Entry::effective`] prints it; `None` if it cannot be derived from the value alone.
         effective: Option<String>,
-        /// What happens to the value without a word; empty where it is taken as it stands.
+        /// The silent changes to the value; empty if it is accepted unchanged.
         altered: Vec<Altered>,
     },
-    /// The VM prints its usage and ends with status 1.
+    /// The VM prints its usage and exits with status 1.
     Refused {
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The VM crashes, hangs or ends while it starts.
@@ -40,35 +40,35 @@ pub enum Verdict {
     },
     /// Not judged.
     Unknown {
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
 
-/// What happens to a value without a word.
+/// A silent change to a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Altered {
-    /// It is rounded, or moved to what is possible.
+    /// Rounded, or moved to a possible value.
     Rounded,
-    /// It is below what is possible, and the lowest possible takes its place.
+    /// Raised to the lowest possible value.
     Raised,
-    /// It is above what is possible, and the highest possible takes its place.
+    /// Lowered to the highest possible value.
     Lowered,
-    /// It is too large for the number of bits that it is kept in.
+    /// Truncated to the number of bits that it is stored in.
     Wrapped,
-    /// This part is not read: `k` of `8k`. No unit is understood.
+    /// This part is ignored: `k` of `8k`. The VM understands no units.
     Cut(String),
-    /// There is no number in it, so it counts as 0.
+    /// Not a number, so it counts as 0.
     NotANumber,
-    /// Only its first letter is looked at.
+    /// Only the first letter matters.
     FirstLetter,
-    /// It has no effect: the setting has none in this release, or the default takes the place of this value.
+    /// Without effect: this release ignores the setting, or uses the default for this value.
     Ignored,
-    /// This release takes it for another flag.
+    /// This release parses it as another flag.
     ReadAs {
-        /// Which one.
+        /// That flag.
         flag: String,
-        /// With which value.
+        /// Its value.
         value: String,
     },
 }
@@ -93,13 +93,13 @@ impl Verdict {
 }
 
 impl Entry {
-    /// What a VM of this version makes of a value; `None` is the flag without one. For flags such as `+M<S>as` this is
-    /// the answer for all allocators at once (`+Muas`); [`judge`](Self::judge) asks for one of them.
+    /// What a VM of this version makes of a value; `None` is the flag without a value. For flags such as `+M<S>as` the
+    /// answer is for the flag that sets all allocators (`+Muas`); [`judge`](Self::judge) judges a single one.
     pub fn check(&self, value: Option<&str>, otp: impl Into<OtpVersion>) -> Verdict {
         self.judge(&Question { value, otp: &otp.into(), allocator: None, machine: None })
     }
 
-    /// What a VM makes of a value, with all that is known of allocator and machine.
+    /// What a VM makes of a value, given allocator and host.
     pub fn judge(&self, question: &Question<'_>) -> Verdict {
         let otp = question.otp;
         if !self.exists_in(otp.clone()) {
@@ -115,7 +115,7 @@ impl Entry {
             };
         }
         let Some(takes) = self.takes_for(question.allocator, otp) else {
-            return Verdict::unknown("what it takes is not described");
+            return Verdict::unknown("its values are not in the catalogue");
         };
         let mut verdict = self.judge_value(takes, question);
         if let Verdict::Accepted { effective, altered } = &mut verdict {
@@ -147,8 +147,8 @@ impl Entry {
         }
     }
 
-    /// The values that this version takes; `None` where it does not have the setting, or takes none. For flags such as
-    /// `+M<S>as` those of the flag for all allocators.
+    /// The values that this version accepts; `None` if it does not have the setting or the catalogue lists none. For
+    /// flags such as `+M<S>as` those of the flag for all allocators.
     pub fn takes_in(&self, otp: impl Into<OtpVersion>) -> Option<&Takes> {
         let otp = otp.into();
         if self.exists_in(otp.clone()) { self.takes_for(None, &otp) } else { None }
@@ -182,8 +182,8 @@ impl Takes {
             Some(integer) if question.value.is_some() && !self.refuses.iter().any(|word| word == text) => {
                 self.judge_number(text, integer)
             }
-            _ if text.is_empty() => Verdict::refused(format!("a value is wanted: {}", self.describe())),
-            _ => Verdict::refused(format!("`{text}` is none of {}", self.describe())),
+            _ if text.is_empty() => Verdict::refused(format!("missing value; it takes {}", self.describe())),
+            _ => Verdict::refused(format!("`{text}` is not valid; it takes {}", self.describe())),
         }
     }
 
@@ -201,7 +201,7 @@ impl Takes {
         if read.wrapped {
             altered.push(Altered::Wrapped);
         }
-        let refused = || Verdict::refused(format!("`{text}` is none of {}", self.describe()));
+        let refused = || Verdict::refused(format!("`{text}` is not valid; it takes {}", self.describe()));
         let mut number = read.value;
         if let Some(min) = integer.min.filter(|&min| number < min) {
             match self.below {
@@ -234,7 +234,7 @@ impl Takes {
         {
             return Verdict::unknown(format!("depends on {}", depends.on));
         }
-        // A table is never larger than the largest that may be asked for.
+        // Rounding never exceeds the maximum.
         let rounded = round(number, self.rounds).map(|rounded| match (self.rounds, integer.max) {
             (Some(Rounds::PowerOfTwo), Some(max)) => rounded.min(max),
             _ => rounded,
@@ -242,7 +242,7 @@ impl Takes {
         if rounded.is_some_and(|rounded| rounded != number) {
             altered.push(Altered::Rounded);
         }
-        // What is kept in an `int` may be more than that after rounding.
+        // Rounding may exceed the range of an `int`.
         let kept = match self.reads {
             Reads::Int | Reads::SomeInt => rounded.map(|rounded| i64::from(low_32_bits(rounded))),
             _ => rounded,
@@ -250,12 +250,12 @@ impl Takes {
         if kept != rounded {
             altered.push(Altered::Wrapped);
         }
-        // What another setting may change is known only where the data says so.
+        // If another setting may change the value, it is known only where the data says so.
         let effective = kept.or_else(|| self.shows.contains_key(&number.to_string()).then_some(number));
         Verdict::Accepted { effective: effective.map(|number| number.to_string()), altered }
     }
 
-    /// What the expression prints for a value in effect.
+    /// What the expression prints for an effective value.
     fn shown(&self, value: String) -> Option<String> {
         match self.shows.get(&value) {
             Some(shown) => (!shown.is_empty()).then(|| shown.clone()),
@@ -278,7 +278,7 @@ mod tests {
         entry(id).expect(id).check(value, OtpVersion::parse(otp).expect(otp))
     }
 
-    /// `effective` and what was altered, or how it is not taken.
+    /// The effective value and the changes to it, or the kind of rejection.
     fn shown(verdict: &Verdict) -> String {
         match verdict {
             Verdict::Accepted { effective, altered } => {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_accepted_changed_or_refused() {
+    fn a_value_is_accepted_changed_or_rejected() {
         let check = |id: &str, value: &str, otp: &str, expect: &str| {
             assert_eq!(shown(&judged(id, value, otp)), expect, "{id} {value} in OTP {otp}");
         };
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_release_does_not_have_is_refused_ignored_or_taken_for_another_flag() {
+    fn a_release_without_the_setting_rejects_it_ignores_it_or_parses_it_as_another_flag() {
         assert_eq!(shown(&judged("+zhft", "infinity", "25")), "refused");
         assert_eq!(shown(&judged("+zhft", "infinity", "27")), "infinity");
         assert_eq!(shown(&judged("-emu_flavor", "smp", "23")), "? Ignored");
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_kill_a_vm_are_told_from_those_that_it_refuses() {
+    fn fatal_values_are_distinguished_from_rejected_ones() {
         for (id, value) in
             [("+Mea", "r9c"), ("+MIscs", "0"), ("+MMscs", "1G"), ("+hmax", "300"), ("+t", "8192")]
         {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocator_may_take_less_than_others() {
+    fn an_allocator_may_accept_fewer_values_than_others() {
         let check = |letter: char, id: &str, value: &str, expect: &str| {
             let otp = OtpVersion::from(27);
             let question = Question { value: Some(value), otp: &otp, allocator: Some(letter), machine: None };

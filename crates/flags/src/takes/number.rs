@@ -1,55 +1,55 @@
-//! Numbers as C reads them, and how they are rounded.
+//! Numbers as C parses them, and how they are rounded.
 
 use serde::Deserialize;
 
 use super::Rounds;
 
-/// How the emulator reads a number. What follows the digits is not looked at, unless it is said.
+/// How the emulator parses a number. Text after the digits is ignored unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reads {
-    /// `atoi`: without digits it is 0; beyond 32 bits it wraps.
+    /// `atoi`: 0 without digits; wraps beyond 32 bits.
     #[default]
     Int,
-    /// `sscanf("%d")`: without digits it is refused; beyond 32 bits it wraps.
+    /// `sscanf("%d")`: rejected without digits; wraps beyond 32 bits.
     SomeInt,
-    /// `strtol`: without digits it is 0; beyond 64 bits it is refused.
+    /// `strtol`: 0 without digits; rejected beyond 64 bits.
     Long,
-    /// `strtol` whose end is looked at: without digits, or beyond 64 bits, it is refused.
+    /// `strtol` with a check of its end pointer: rejected without digits and beyond 64 bits.
     SomeLong,
-    /// As `SomeLong`, and nothing may follow the digits.
+    /// As `SomeLong`; text after the digits is rejected.
     Whole,
-    /// A number of Erlang of which the lowest 32 bits are kept: nothing may follow the digits, and beyond 32 bits it
-    /// wraps.
+    /// An Erlang integer of which the lowest 32 bits are kept: wraps beyond 32 bits; text after the digits is
+    /// rejected.
     Low32,
 }
 
-/// A number as the emulator has read it.
+/// A number as the emulator parses it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Number<'t> {
     pub(super) value: i64,
-    /// It was more than the 32 bits that it was put into.
+    /// It did not fit into 32 bits.
     pub(super) wrapped: bool,
-    /// There was no digit.
+    /// It has no digits.
     pub(super) none: bool,
-    /// What follows the digits.
+    /// The text after the digits.
     pub(super) rest: &'t str,
 }
 
-/// Reads a number. `Err` says why it is refused.
+/// Parses a number. The error says why it is rejected.
 pub(super) fn read(text: &str, reads: Reads) -> Result<Number<'_>, String> {
     let (exact, rest) = leading(text);
     let none = exact.is_none();
     let exact = exact.unwrap_or_default();
     let long = i64::try_from(exact);
     if none && !matches!(reads, Reads::Int | Reads::Long) {
-        return Err("a number is wanted".to_owned());
+        return Err("it is not a number".to_owned());
     }
     if matches!(reads, Reads::Whole | Reads::Low32) && !rest.is_empty() {
-        return Err(format!("nothing may follow the number, and `{rest}` does"));
+        return Err(format!("`{rest}` after the number is not allowed"));
     }
     let value = match reads {
-        // Beyond 64 bits strtol gives the nearest bound.
+        // Beyond 64 bits strtol returns the nearest bound.
         Reads::Int | Reads::SomeInt => {
             i64::from(low_32_bits(long.unwrap_or(if exact < 0 { i64::MIN } else { i64::MAX })))
         }
@@ -61,7 +61,7 @@ pub(super) fn read(text: &str, reads: Reads) -> Result<Number<'_>, String> {
     Ok(Number { value, wrapped: i128::from(value) != exact, none, rest })
 }
 
-/// What `sscanf("%d")` reads, and what follows.
+/// What `sscanf("%d")` parses, and the rest.
 pub(super) fn scan(text: &str) -> Option<(i32, &str)> {
     let (exact, rest) = leading(text);
     let exact = exact?;
@@ -69,13 +69,13 @@ pub(super) fn scan(text: &str) -> Option<(i32, &str)> {
     Some((low_32_bits(long), rest))
 }
 
-/// What an `int` keeps of a `long`.
+/// The part of a `long` that an `int` keeps.
 pub(super) fn low_32_bits(long: i64) -> i32 {
     long as i32
 }
 
-/// The number at the beginning, after white space and a sign, and what follows it. Very long ones become the
-/// largest or smallest of their type.
+/// The number at the start, after white space and a sign, and the rest. Values beyond the type's range become its
+/// largest or smallest one.
 fn leading(text: &str) -> (Option<i128>, &str) {
     let unsigned = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
     let (sign, digits) = match unsigned.strip_prefix('-') {
@@ -93,7 +93,7 @@ fn leading(text: &str) -> (Option<i128>, &str) {
     (Some(sign * value), rest)
 }
 
-/// The number after rounding; `None` where other settings have a say.
+/// The number after rounding; `None` if it depends on other settings.
 pub(super) fn round(number: i64, rounds: Option<Rounds>) -> Option<i64> {
     Some(match rounds {
         None => number,
@@ -103,19 +103,19 @@ pub(super) fn round(number: i64, rounds: Option<Rounds>) -> Option<i64> {
             i64::try_from(power).ok()?
         }
         Some(Rounds::HeapSize) => heap_size(number)?,
-        Some(Rounds::AtLeast(least)) => number.max(least),
-        Some(Rounds::AtMost(most)) => number.min(most),
+        Some(Rounds::AtLeast(minimum)) => number.max(minimum),
+        Some(Rounds::AtMost(maximum)) => number.min(maximum),
         Some(Rounds::UpToMultipleOf(step)) => number.checked_add(step - 1)? / step * step,
     })
 }
 
-/// The smallest size of a heap, in words, that is at least so large (`erts_init_gc`, OTP 23 to 27).
+/// The smallest heap size, in words, that is at least `words` (`erts_init_gc`, OTP 23 to 27).
 fn heap_size(words: i64) -> Option<i64> {
     let (mut before, mut size) = (12_i64, 38_i64);
     if words <= before {
         return Some(before);
     }
-    // 23 sizes grow as the sum of the two before, and one for a header.
+    // The first 23 sizes are each the sum of the two before plus one word for a header.
     let mut index = 1;
     while size < words {
         let next =
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_read_as_c_reads_it() {
+    fn a_number_is_parsed_as_in_c() {
         let check = |text: &str, reads: Reads, value: i64, wrapped: bool, none: bool, rest: &str| {
             assert_eq!(read(text, reads), Ok(Number { value, wrapped, none, rest }), "{text:?} {reads:?}");
         };
@@ -142,7 +142,7 @@ mod tests {
         check("-3", Reads::Long, -3, false, false, "");
         check("zzz", Reads::Int, 0, false, true, "zzz");
         check("", Reads::Long, 0, false, true, "");
-        // As C's atoi does it on 64-bit Linux.
+        // As C's atoi on 64-bit Linux.
         check("100000000000", Reads::Int, 1_215_752_192, true, false, "");
         check("4294967297", Reads::SomeInt, 1, true, false, "");
         check("99999999999999999999", Reads::Int, -1, true, false, "");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn a_malformed_number_is_rejected() {
         for (text, reads) in [
             ("k", Reads::SomeInt),
             ("", Reads::SomeLong),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn heaps_grow_in_steps() {
+    fn heaps_grow_in_fixed_steps() {
         let check = |words: i64, expect: i64| assert_eq!(heap_size(words), Some(expect), "{words}");
         check(0, 12);
         check(12, 12);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_rounded_each_in_its_way() {
+    fn each_kind_of_rounding_rounds_as_described() {
         let check = |number: i64, rounds: Rounds, expect: Option<i64>| {
             assert_eq!(round(number, Some(rounds)), expect, "{number} {rounds:?}");
         };
@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_too_odd_for_a_number(text in "\\PC{0,30}") {
+        fn any_text_is_parsed_without_a_panic(text in "\\PC{0,30}") {
             for reads in [Reads::Int, Reads::SomeInt, Reads::Long, Reads::SomeLong, Reads::Whole, Reads::Low32] {
                 let _ = read(&text, reads);
             }

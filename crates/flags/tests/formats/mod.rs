@@ -1,8 +1,8 @@
-//! The formats that properties are held for.
+//! The formats for property tests.
 
 use beamtune_flags::source::{Format, Template};
 
-/// All of them.
+/// All formats.
 pub const FORMATS: [Format; 13] = [
     Format::VmArgs,
     Format::VmArgsTemplate(Template::Eex),

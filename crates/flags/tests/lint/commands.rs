@@ -1,4 +1,4 @@
-//! Commands that start a VM: which of them belong together, and what is no fault of theirs.
+//! Commands that start a VM: which belong together, and what is not a mistake in them.
 
 use beamtune_flags::source::Format;
 
@@ -14,19 +14,19 @@ fn check_script(text: &str, expect: &[&str]) {
 }
 
 #[test]
-fn what_a_build_step_exports_ends_with_its_shell() {
+fn exports_of_a_build_step_end_with_its_shell() {
     let build = "FROM x\nRUN export ERL_FLAGS='+K true' && mix release\nRUN ERL_FLAGS='+P 100' mix compile\nRUN <<E\nexport ERL_FLAGS=+K\nE\n";
     check(&[(Format::Dockerfile, build)], &[]);
     check(&[(Format::Dockerfile, &format!("{build}ENV ERL_FLAGS=+K\\ true\n"))], &["BF006 warning +K"]);
     check(&[(Format::Dockerfile, &format!("{build}CMD erl +P 1048576\n"))], &[]);
-    // Alone it is for nothing.
+    // Without another command an export has no effect.
     let alone = "FROM x\nRUN export ERL_FLAGS='+K true +P 1' && export ERL_MAX_PORTS=1\nENV ERL_ZFLAGS=\"+P 1048576\"\n";
     check(&[(Format::Dockerfile, alone)], &["BF030 warning ERL_FLAGS", "BF030 warning ERL_MAX_PORTS"]);
     check(&[(Format::Dockerfile, "FROM x\nRUN [\"export ERL_FLAGS=+K\"]\nRUN export ERL_FLAGS='+K\n")], &[]);
 }
 
 #[test]
-fn a_command_is_of_the_node_of_the_variables_around_it() {
+fn a_command_and_the_variables_around_it_are_of_one_node() {
     check_script("export ERL_FLAGS='+P 1048576'\nexec erl +P 2097152\n", &["BF008 warning +P"]);
     check_script("export ERL_AFLAGS='+P 1048576'\nexec erl +P 2097152\n", &["BF008 warning +P"]);
     check_script("ERL_ZFLAGS='+P 1048576' erl +P 2097152\n", &["BF008 warning +P"]);
@@ -47,7 +47,7 @@ fn a_command_is_of_the_node_of_the_variables_around_it() {
 }
 
 #[test]
-fn each_of_several_commands_starts_a_node_of_its_own() {
+fn each_of_several_commands_starts_its_own_node() {
     let script = "export ERL_FLAGS='+P 1048576'\ncase $1 in\nstart) erl -name a@h -setcookie x +P 2097152 ;;\nconsole) erl -name b@h -setcookie y +P 4194304 ;;\nesac\n";
     check_script(script, &[]);
     check_script("erl +P 2097152 +P 1048576; erl +Q 65536\n", &["BF008 warning +P"]);
@@ -65,28 +65,29 @@ fn a_variable_before_a_command_is_for_that_command_only() {
 }
 
 #[test]
-fn what_stands_behind_an_args_file_wins_over_it() {
+fn flags_after_an_args_file_override_it() {
     let args_file = (Format::VmArgs, "+P 2097152\n+Q 65536\n");
     let command = |text: &'static str| [(Format::Shell, text), args_file];
     check(&command("erl -args_file vm.args +P 1048576"), &["BF008 warning +P"]);
     let found = linted(&command("erl +Q 131072 -args_file vm.args +P 1048576"));
-    let told: Vec<(usize, &str)> = found.iter().map(|found| (found.file, found.message.as_str())).collect();
+    let messages: Vec<(usize, &str)> =
+        found.iter().map(|found| (found.file, found.message.as_str())).collect();
     assert_eq!(
-        told,
+        messages,
         [
-            (0, "`+Q 131072` does not count: the `+Q 65536` of the args file does, in OTP 23, 25, 27 and 29"),
+            (0, "`+Q 131072` is overridden by `+Q 65536` of the args file, in OTP 23, 25, 27 and 29"),
             (
                 1,
-                "`+P 2097152` does not count: the `+P 1048576` of the rest of the command line does, in OTP 23, 25, 27 and 29"
+                "`+P 2097152` is overridden by `+P 1048576` of the rest of the command line, in OTP 23, 25, 27 and 29"
             ),
         ]
     );
-    // Where another command comes from that names the file is not known.
+    // It is unknown which other command names the file.
     check(&command("erl +P 1048576 +Q 131072"), &[]);
 }
 
 #[test]
-fn what_every_command_does_is_no_fault() {
+fn usual_commands_have_no_findings() {
     check_script("cd /srv && exec erl -args_file etc/vm.args", &[]);
     check_script("erl -noshell -setcookie \"$COOKIE\" -name a@h +P", &["BF005 error +P"]);
     check_script("erl +P \"$N\" $FLAGS", &[]);
@@ -94,7 +95,7 @@ fn what_every_command_does_is_no_fault() {
 }
 
 #[test]
-fn the_limits_of_a_container_are_those_of_its_command() {
+fn the_limits_of_a_container_apply_to_its_command() {
     let pod = "kind: Pod\nspec:\n  containers:\n    - command: [erl, -noinput]\n      args: [COMMAND]\n      resources: {limits: {cpu: 2}}\n";
     let check = |args: &str, expect: &[&str]| {
         check(&[(Format::Kubernetes, &pod.replace("COMMAND", args))], expect);

@@ -1,4 +1,4 @@
-//! The files of fixtures/args: what each of them has wrong was written down by hand, and tried on VMs.
+//! The files of fixtures/args. Their mistakes were listed by hand and tried on VMs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use beamtune_flags::lint::{File, Finding, Level, lint};
 use beamtune_flags::source::{self, Fragment, SourceError, detect, read};
 use serde::Deserialize;
 
-use super::{FOUR, level, target};
+use super::{TESTED_RELEASES, level, target};
 
 #[derive(Deserialize)]
 struct Expect {
@@ -25,50 +25,53 @@ struct Mistake {
     effect: String,
 }
 
-/// A file of the corpus that has flags.
+/// A file of the corpus with flags.
 pub(super) struct Sample {
-    /// Below fixtures/args.
+    /// Relative to fixtures/args.
     pub(super) name: String,
     pub(super) text: String,
     pub(super) format: source::Format,
     expect: Expect,
 }
 
-/// A file that no reader reads: its name, and its mistakes.
-struct Unread {
+/// A file that every reader rejects, with its mistakes.
+struct RejectedFile {
     name: String,
-    /// The line of the fault that the reader tells.
+    /// The line of the reader's error.
     line: Option<usize>,
     expect: Expect,
 }
 
-/// Mistakes that the linter does not find as they were written down, and why.
+/// Listed mistakes that the linter does not find as listed, and why.
 const NOT_FOUND: &[(&str, usize, &str, u32, &str)] = &[
     (
         "rebar3/include/self/vm.args",
         2,
         "-args_file",
         0,
-        "a warning: the linter is not told the name of the file",
+        "a warning: the linter does not know the name of the file",
     ),
     ("large-host/feed/vm.args", 9, "+zosrl", 23, "a warning: 23.3.4.10 and later have it"),
     ("rabbitmq/buffers/rabbitmq-env.conf", 4, "+pad", 25, "a warning: 25.3 and later have it"),
-    ("shell/game/start.sh", 8, "+t", 23, "a warning: OTP 23 starts, and dies only then"),
+    ("shell/game/start.sh", 8, "+t", 23, "a warning: OTP 23 dies only after its start"),
     (
         "rabbitmq/systemd/rabbitmq-server.service.d/override.conf",
         5,
         "+t",
         23,
-        "a warning: OTP 23 starts, and dies only then",
+        "a warning: OTP 23 dies only after its start",
     ),
-    ("rabbitmq/k8s/cluster.yaml", 13, "", 0, "the reader does not know the key envConfig"),
+    ("rabbitmq/k8s/cluster.yaml", 13, "", 0, "the reader does not support the key envConfig"),
 ];
 
-/// Files whose VM does otherwise than the linter says, and why.
-const BOOTS_OTHERWISE: &[(&str, &str)] = &[
-    ("rabbitmq/k8s/cluster.yaml", "the reader does not know the key envConfig"),
-    ("rebar3/include/vm.args", "the VM is started in another folder; there the file it names is not found"),
-    ("rebar3/include/self/vm.args", "the linter is not told the name of the file"),
+/// Files whose VM behaves differently from what the linter says, and why.
+const BOOTS_DIFFERENTLY: &[(&str, &str)] = &[
+    ("rabbitmq/k8s/cluster.yaml", "the reader does not support the key envConfig"),
+    (
+        "rebar3/include/vm.args",
+        "the VM is started in another directory, where the file it names does not exist",
+    ),
+    ("rebar3/include/self/vm.args", "the linter does not know the name of the file"),
 ];
 
 fn root() -> PathBuf {
@@ -88,14 +91,14 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn all() -> (Vec<Sample>, Vec<Unread>) {
+fn all() -> (Vec<Sample>, Vec<RejectedFile>) {
     let mut paths = Vec::new();
     collect(&root(), &mut paths);
     assert!(paths.len() > 100, "{}", paths.len());
-    let (mut samples, mut unread) = (Vec::new(), Vec::new());
+    let (mut samples, mut rejected) = (Vec::new(), Vec::new());
     for path in paths {
         let name = path.strip_prefix(root()).expect("below").to_str().expect("ASCII").to_owned();
-        let expect = std::fs::read_to_string(format!("{}.expect", path.display())).expect("what is expected");
+        let expect = std::fs::read_to_string(format!("{}.expect", path.display())).expect("an expectation");
         let expect: Expect = toml::from_str(&expect).unwrap_or_else(|error| panic!("{name}: {error}"));
         let bytes = std::fs::read(&path).expect("a file");
         let text = source::text(&bytes).map(str::to_owned);
@@ -107,10 +110,10 @@ fn all() -> (Vec<Sample>, Vec<Unread>) {
         };
         match (fault, text, format) {
             (None, Ok(text), Some(format)) => samples.push(Sample { name, text, format, expect }),
-            (fault, _, _) => unread.push(Unread { name, line: fault.flatten(), expect }),
+            (fault, _, _) => rejected.push(RejectedFile { name, line: fault.flatten(), expect }),
         }
     }
-    (samples, unread)
+    (samples, rejected)
 }
 
 pub(super) fn samples() -> Vec<Sample> {
@@ -122,8 +125,8 @@ fn line_of(error: &SourceError) -> Option<usize> {
 }
 
 fn findings(sample: &Sample) -> (Vec<Fragment>, Vec<Finding>) {
-    let fragments = read(sample.format, &sample.text).expect("it was read before");
-    let found = lint(&[File { fragments: &fragments }], &target(FOUR));
+    let fragments = read(sample.format, &sample.text).expect("it was parsed before");
+    let found = lint(&[File { fragments: &fragments }], &target(TESTED_RELEASES));
     (fragments, found)
 }
 
@@ -140,7 +143,7 @@ fn fits(effect: &str, level: Level) -> bool {
     matches!(effect, "refused" | "fatal") == (level == Level::Error)
 }
 
-fn told(sample: &Sample, finding: &Finding) -> String {
+fn described(sample: &Sample, finding: &Finding) -> String {
     let at = source::position(&sample.text, finding.span.start);
     format!(
         "{}:{}: {} {} {} {:?}",
@@ -154,7 +157,7 @@ fn told(sample: &Sample, finding: &Finding) -> String {
 }
 
 #[test]
-fn every_finding_is_a_mistake_that_was_written_down() {
+fn every_finding_is_a_listed_mistake() {
     let mut wrong = Vec::new();
     for sample in samples() {
         for finding in findings(&sample).1 {
@@ -167,7 +170,7 @@ fn every_finding_is_a_mistake_that_was_written_down() {
                         && (finding.level != Level::Error || fits(&mistake.effect, Level::Error))
                 });
                 if !known {
-                    wrong.push(format!("{} in {release}", told(&sample, &finding)));
+                    wrong.push(format!("{} in {release}", described(&sample, &finding)));
                 }
             }
         }
@@ -176,7 +179,7 @@ fn every_finding_is_a_mistake_that_was_written_down() {
 }
 
 #[test]
-fn every_mistake_is_found() {
+fn every_listed_mistake_is_found() {
     let mut missed = Vec::new();
     let mut used = vec![false; NOT_FOUND.len()];
     let mut checked = 0;
@@ -211,14 +214,14 @@ fn every_mistake_is_found() {
     assert!(missed.is_empty(), "{}", missed.join("\n"));
     assert!(checked > 400, "{checked}");
     for (excuse, used) in NOT_FOUND.iter().zip(used) {
-        // A file that is not read at all has no findings to excuse.
+        // A file that is rejected has no findings to excuse.
         let read = samples().iter().any(|sample| sample.name == excuse.0);
-        assert!(used || !read, "{excuse:?} is found by now");
+        assert!(used || !read, "{excuse:?} is found now; remove it from the list");
     }
 }
 
 #[test]
-fn what_no_reader_takes_is_refused_at_the_mistake() {
+fn a_rejected_file_has_its_error_at_the_mistake() {
     for file in all().1 {
         let Some(first) = file.expect.mistake.first() else { continue };
         assert_eq!(file.line, Some(first.line), "{}", file.name);
@@ -226,20 +229,20 @@ fn what_no_reader_takes_is_refused_at_the_mistake() {
 }
 
 #[test]
-fn an_error_is_told_for_exactly_those_releases_that_do_not_boot() {
+fn errors_are_reported_for_exactly_the_releases_that_do_not_boot() {
     let mut wrong = Vec::new();
     for sample in samples() {
-        if BOOTS_OTHERWISE.iter().any(|(name, _)| *name == sample.name) {
+        if BOOTS_DIFFERENTLY.iter().any(|(name, _)| *name == sample.name) {
             continue;
         }
         let found = findings(&sample).1;
-        for release in FOUR {
+        for release in TESTED_RELEASES {
             let boots = sample.expect.boot.get(&release.to_string()).map(String::as_str) == Some("boots");
             let error = found
                 .iter()
                 .find(|finding| finding.level == Level::Error && finding.releases.contains(release));
             if boots == error.is_some() {
-                let what = error.map_or_else(|| "no error".to_owned(), |error| told(&sample, error));
+                let what = error.map_or_else(|| "no error".to_owned(), |error| described(&sample, error));
                 wrong.push(format!("{} in {release}: boots is {boots}, {what}", sample.name));
             }
         }
@@ -248,7 +251,7 @@ fn an_error_is_told_for_exactly_those_releases_that_do_not_boot() {
 }
 
 #[test]
-fn the_text_of_all_findings_is_as_it_was_looked_at() {
+fn the_texts_of_all_findings_match_the_snapshots() {
     let mut groups: BTreeMap<String, String> = BTreeMap::new();
     for sample in samples() {
         let group = sample.name.split('/').next().expect("a folder").to_owned();
@@ -289,6 +292,6 @@ fn the_text_of_all_findings_is_as_it_was_looked_at() {
             std::fs::write(&path, &text).expect("a snapshot");
         }
         let before = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(before == text, "{} differs; look at it with UPDATE=1 and git diff", path.display());
+        assert!(before == text, "{} differs; update it with UPDATE=1 and review git diff", path.display());
     }
 }

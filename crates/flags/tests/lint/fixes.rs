@@ -1,24 +1,24 @@
-//! What `--fix` would do to the files of the corpus.
+//! The effect of `--fix` on the files of the corpus.
 
 use beamtune_flags::lint::{File, Finding, lint};
 use beamtune_flags::source::{Edit, Format, Template, apply, read};
 
 use super::corpus::samples;
-use super::{FOUR, fragments, target};
+use super::{TESTED_RELEASES, fragments, target};
 
-/// More rounds than any file needs: fixes whose edits touch each other are made one after the other.
-const ROUNDS: usize = 20;
+/// Upper bound for the rounds of fixing; fixes with adjacent edits are applied one after the other.
+const MAX_ROUNDS: usize = 20;
 
 fn found(format: Format, text: &str) -> Vec<Finding> {
     let fragments = read(format, text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
-    lint(&[File { fragments: &fragments }], &target(FOUR))
+    lint(&[File { fragments: &fragments }], &target(TESTED_RELEASES))
 }
 
-/// The text after all safe fixes, and how many edits that took.
+/// The text after all safe fixes, and the number of edits.
 fn fixed(format: Format, text: &str) -> (String, usize) {
     let mut text = text.to_owned();
     let mut made = 0;
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let edits: Vec<Edit> = found(format, &text)
             .into_iter()
             .filter_map(|finding| finding.fix.filter(|fix| fix.safe))
@@ -30,11 +30,11 @@ fn fixed(format: Format, text: &str) -> (String, usize) {
         made += edits.len();
         text = apply(&text, &edits);
     }
-    panic!("no end of fixes:\n{text}");
+    panic!("fixes do not converge:\n{text}");
 }
 
 #[test]
-fn after_all_safe_fixes_nothing_is_left_to_fix_and_nothing_new_is_found() {
+fn after_all_safe_fixes_no_safe_fix_is_left_and_no_finding_is_new() {
     let mut made = 0;
     for sample in samples() {
         let before = found(sample.format, &sample.text);
@@ -55,7 +55,7 @@ fn after_all_safe_fixes_nothing_is_left_to_fix_and_nothing_new_is_found() {
         if edits == 0 {
             assert_eq!(text, sample.text, "{}", sample.name);
         }
-        // What is no flag stays: each comment, in its order.
+        // All comments are kept, in order.
         let comments = |text: &str| -> Vec<String> {
             text.lines().filter(|line| line.trim_start().starts_with('#')).map(str::to_owned).collect()
         };
@@ -65,7 +65,7 @@ fn after_all_safe_fixes_nothing_is_left_to_fix_and_nothing_new_is_found() {
 }
 
 #[test]
-fn every_fix_can_be_made_alone_and_takes_its_finding_away() {
+fn every_fix_alone_resolves_its_finding() {
     for sample in samples() {
         let before = found(sample.format, &sample.text);
         for finding in &before {
@@ -85,7 +85,7 @@ fn every_fix_can_be_made_alone_and_takes_its_finding_away() {
 }
 
 #[test]
-fn fixes_keep_the_bytes_around() {
+fn fixes_keep_the_surrounding_bytes() {
     let check = |format: Format, text: &str, expect: &str| {
         assert_eq!(fixed(format, text).0, expect, "{text:?}");
     };
@@ -102,16 +102,16 @@ fn fixes_keep_the_bytes_around() {
         "- name: ERL_FLAGS\n  value: \"+K true +P 2000\"\n",
         "- name: ERL_FLAGS\n  value: \"+P 2048\"\n",
     );
-    // Not safe: the first one switches +scl off, and the second does not switch it on again.
+    // Not safe: the first one disables +scl, and the second one does not enable it again.
     check(Format::VmArgs, "+sub true\n+sub false\n", "+sub true\n+sub false\n");
-    // Not safe: it may be that the file is used without the variable.
+    // Not safe: the file may be used without the variable.
     check(
         Format::Shell,
         "ERL_FLAGS='+P 2048'\nERL_ZFLAGS='+P 4096'\n",
         "ERL_FLAGS='+P 2048'\nERL_ZFLAGS='+P 4096'\n",
     );
     check(Format::VmArgs, "-sbwt none\n+zdbbl 8k\n", "-sbwt none\n+zdbbl 8k\n");
-    // A word that is left over would be a second one of the name, and the node start without any.
+    // A leftover word would become a second word of the name, and the node would start without a name.
     check(Format::VmArgs, "-name a@b\n-smp true\n+P 2048\n", "-name a@b\n+P 2048\n");
     check(Format::VmArgs, "-name a@b\n-smp enable x y\n", "-name a@b\n");
     check(Format::VmArgs, "-pa /x\n-smp enable\n+c y\n", "-pa /x\n-smp enable\n+c y\n");
@@ -119,11 +119,11 @@ fn fixes_keep_the_bytes_around() {
     let eex = Format::VmArgsTemplate(Template::Eex);
     check(eex, "-name a@b\n-smp <%= x %>\n", "-name a@b\n-smp <%= x %>\n");
     check(eex, "-name a@b\n-smp auto <%= x %>\n", "-name a@b\n-smp auto <%= x %>\n");
-    // What belongs to a flag goes with it, so that no other flag gets it.
+    // Further words of a flag are removed with it, so that no other flag gets them.
     check(Format::VmArgs, "-setcookie abc\n-smp true\n+P 2048\n", "-setcookie abc\n+P 2048\n");
     check(Format::VmArgs, "-mnesia dir x -smp enable +K true more -a b\n", "-mnesia dir x -a b\n");
     check(Format::VmArgs, "-x a -smp -- y\n", "-x a -- y\n");
-    // What another tool fills in may be flags.
+    // A placeholder of another tool may contain flags.
     check(Format::Shell, "ERL_OPTS=' -smp auto @OPTS@ '\n", "ERL_OPTS=' -smp auto @OPTS@ '\n");
     check(Format::VmArgs, "-smp __OPTS__\n-a b\n", "-smp __OPTS__\n-a b\n");
 }
@@ -131,12 +131,12 @@ fn fixes_keep_the_bytes_around() {
 #[test]
 fn a_file_without_flags_has_no_findings() {
     let none = fragments(Format::VmArgs, "# nothing\n");
-    assert!(lint(&[File { fragments: &none }, File { fragments: &[] }], &target(FOUR)).is_empty());
-    assert!(lint(&[], &target(FOUR)).is_empty());
+    assert!(lint(&[File { fragments: &none }, File { fragments: &[] }], &target(TESTED_RELEASES)).is_empty());
+    assert!(lint(&[], &target(TESTED_RELEASES)).is_empty());
 }
 
 #[test]
-fn a_long_file_is_fixed_as_a_short_one_is() {
+fn a_long_file_is_fixed_like_a_short_one() {
     let text = "+K true\n-x y\n".repeat(5_000);
     let fixes = found(Format::VmArgs, &text).iter().filter(|finding| finding.fix.is_some()).count();
     assert_eq!(fixes, 5_000);

@@ -1,4 +1,4 @@
-//! The linter: each rule on small texts, all of them on the files of the corpus, and what holds for any text.
+//! Tests of the linter: each rule on small texts, all rules on the corpus, and properties for any text.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
@@ -16,8 +16,8 @@ mod work;
 use beamtune_flags::lint::{File, Finding, Level, Target, lint};
 use beamtune_flags::source::{Format, Fragment, read};
 
-/// The releases that the corpus was checked on.
-const FOUR: &[u32] = &[23, 25, 27, 29];
+/// The releases on which the corpus was tried.
+const TESTED_RELEASES: &[u32] = &[23, 25, 27, 29];
 
 fn target(releases: &[u32]) -> Target {
     Target { releases: releases.to_vec(), ..Target::default() }
@@ -31,14 +31,17 @@ fn fragments(format: Format, text: &str) -> Vec<Fragment> {
 fn linted(files: &[(Format, &str)]) -> Vec<Finding> {
     let read: Vec<Vec<Fragment>> = files.iter().map(|(format, text)| fragments(*format, text)).collect();
     let files: Vec<File<'_>> = read.iter().map(|fragments| File { fragments }).collect();
-    lint(&files, &target(FOUR))
+    lint(&files, &target(TESTED_RELEASES))
 }
 
-/// `BF011 note +P`, and the releases where it is not all four.
+/// A finding as `BF011 note +P`, with its releases unless they are all tested ones.
 fn shown(finding: &Finding) -> String {
     let releases: Vec<String> = finding.releases.iter().map(u32::to_string).collect();
-    let releases =
-        if finding.releases == FOUR { String::new() } else { format!(" in {}", releases.join(",")) };
+    let releases = if finding.releases == TESTED_RELEASES {
+        String::new()
+    } else {
+        format!(" in {}", releases.join(","))
+    };
     format!("{} {} {}{releases}", finding.code, level(finding.level), finding.flag)
 }
 

@@ -10,7 +10,7 @@ fn repository() -> PathBuf {
 }
 
 #[test]
-fn every_rule_has_a_page_and_a_line_in_the_table() {
+fn every_rule_has_a_page_and_a_row_in_the_table() {
     let readme =
         std::fs::read_to_string(repository().join("docs/lint/README.md")).expect("docs/lint/README.md");
     for rule in rules() {
@@ -28,7 +28,7 @@ fn every_rule_has_a_page_and_a_line_in_the_table() {
 }
 
 #[test]
-fn no_page_is_left_over() {
+fn every_page_belongs_to_a_rule() {
     let known: BTreeSet<String> =
         rules().iter().map(|rule| format!("{}.md", rule.code)).chain(["README.md".to_owned()]).collect();
     for entry in std::fs::read_dir(repository().join("docs/lint")).expect("docs/lint") {

@@ -1,4 +1,4 @@
-//! What holds for any text, of any format.
+//! Properties for any text in any format.
 
 use beamtune_flags::lint::{File, Target, lint};
 use beamtune_flags::parse_emu_args;
@@ -10,7 +10,7 @@ use proptest::sample::select;
 use crate::formats::FORMATS;
 use crate::work::assert_no_more_than_linear;
 
-/// What the generated texts are made of.
+/// The parts of generated texts.
 const PIECES: &[&str] = &[
     "+P",
     "+S",
@@ -138,7 +138,7 @@ fn holds(format: Format, text: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What the launcher gives to whom: each flag with its words, in order.
+/// The words by recipient: each flag with its words, in order.
 fn groups(words: &[Word]) -> Vec<Vec<String>> {
     let mut groups: Vec<Vec<String>> = Vec::new();
     // The flag of init that further words belong to.
@@ -174,7 +174,7 @@ fn groups(words: &[Word]) -> Vec<Vec<String>> {
     groups
 }
 
-/// Whether one group is gone and the others are as before, or whether the value of one flag of the emulator is another.
+/// Whether one group was removed and the others are unchanged, or the value of one emulator flag changed.
 fn is_one_less(before: &[Vec<String>], after: &[Vec<String>]) -> bool {
     let same = before.iter().zip(after).take_while(|(one, other)| one == other).count();
     let rest = |skipped: usize| before.get(same + skipped..).unwrap_or_default();
@@ -187,7 +187,7 @@ fn is_one_less(before: &[Vec<String>], after: &[Vec<String>]) -> bool {
     of_emulator && others == rest(1) && rest(0).first().is_some_and(|old| old.len() == first.len())
 }
 
-/// What safe fixes are made for, and what may stand around it.
+/// Flags with safe fixes, and words around them.
 const FIXABLE: &[&str] = &[
     "+K true",
     "+K",
@@ -229,7 +229,7 @@ const FIXABLE: &[&str] = &[
 
 proptest! {
     #[test]
-    fn a_safe_fix_leaves_all_other_flags_as_they_were(
+    fn a_safe_fix_changes_no_other_flag(
         pieces in vec((select(FIXABLE), select(&[" ", "\n", "\n"][..])), 1..14),
         in_variable: bool,
     ) {
@@ -248,12 +248,12 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_odd(text in "\\PC{0,200}", format in select(&FORMATS[..])) {
+    fn any_text_is_linted(text in "\\PC{0,200}", format in select(&FORMATS[..])) {
         holds(format, &text)?;
     }
 
     #[test]
-    fn no_flags_are_too_odd(pieces in vec(select(PIECES), 0..40), format in select(&FORMATS[..]), blanks: bool) {
+    fn any_flags_are_linted(pieces in vec(select(PIECES), 0..40), format in select(&FORMATS[..]), blanks: bool) {
         let text = pieces.join(if blanks { " " } else { "" });
         holds(format, &text)?;
     }
@@ -279,7 +279,7 @@ proptest! {
 }
 
 #[test]
-fn many_flags_are_linted_in_no_more_than_linear_time() {
+fn many_flags_are_linted_in_at_most_linear_time() {
     assert_no_more_than_linear(4000, |lines| {
         let text = "+K true +P 500000 +sbwt off +hmqd off_heap +hmax 100000000 -x y\n".repeat(lines);
         let fragments = read(Format::VmArgs, &text).expect("flags");

@@ -1,7 +1,7 @@
-//! Every rule on texts as small as can be: one that it finds something in, and one like it in which there is nothing.
+//! Every rule on minimal texts: with a finding, and similar ones without.
 
 mod alone;
-mod surroundings;
+mod deployment;
 mod together;
 mod words;
 
@@ -26,7 +26,7 @@ const EEX: Format = Format::VmArgsTemplate(Template::Eex);
 const OVERLAY: Format = Format::VmArgsTemplate(Template::Overlay);
 
 #[test]
-fn no_rule_tells_a_cookie() {
+fn no_rule_shows_a_cookie() {
     for text in [
         "'-setcookie SECRET'",
         "-setcookie my#SECRET",
@@ -42,14 +42,14 @@ fn no_rule_tells_a_cookie() {
         assert!(!found.is_empty(), "{text}");
         for finding in found {
             let fix = finding.fix.map(|fix| fix.what).unwrap_or_default();
-            let told = [finding.message, finding.reason, finding.remedy, finding.flag, fix];
-            assert!(!told.join("\n").contains("SECRET"), "{text}: {told:?}");
+            let texts = [finding.message, finding.reason, finding.remedy, finding.flag, fix];
+            assert!(!texts.join("\n").contains("SECRET"), "{text}: {texts:?}");
         }
     }
 }
 
 #[test]
-fn a_live_node_is_judged_by_the_same_rules() {
+fn a_running_node_is_judged_by_the_same_rules() {
     use beamtune_flags::lint::{File, lint};
     let args: Vec<String> = "/usr/bin/beam.smp -sbwt none -K true -future 1 -sbwt short -- -root /x -- -home /y -- -heart -sbwt x"
         .split(' ')
@@ -64,7 +64,7 @@ fn a_live_node_is_judged_by_the_same_rules() {
 }
 
 #[test]
-fn only_releases_that_were_asked_for_are_judged() {
+fn only_requested_releases_are_judged() {
     use beamtune_flags::lint::{File, lint};
     let fragments = super::fragments(Format::VmArgs, "+zhft infinity\n+hmaxib true\n");
     let of = |releases: &[u32]| lint(&[File { fragments: &fragments }], &super::target(releases)).len();

@@ -1,17 +1,17 @@
-//! BF032: flags behind `-extra`.
+//! BF032: flags after `-extra`.
 
 use crate::catalog::recognise;
-use crate::lint::case::{Case, Says, short};
+use crate::lint::case::{Case, FindingText, short};
 use crate::lint::{Code, Finding, Level, Rule};
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF032"),
     name: "after-extra",
-    finds: "A flag of the emulator behind -extra, where all is for the program.",
+    finds: "A flag of the emulator after -extra, where all words are for the program.",
     level: Level::Warning,
 };
 
-/// Arguments of Elixir's own program, which the scripts of Elixir and its releases put there.
+/// Arguments of Elixir itself, which the scripts of Elixir and its releases add there.
 const OF_ELIXIR: &[&str] = &["+iex", "+elixirc"];
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
@@ -21,13 +21,12 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             if word.dynamic || !is_flag || OF_ELIXIR.contains(&word.text.as_str()) {
                 continue;
             }
-            let says = Says {
-                message: format!("`{}` has no effect: it stands behind -extra", short(&word.text)),
-                reason: "All words behind -extra are plain arguments of the program (manual of init)."
-                    .to_owned(),
-                remedy: "Put it before -extra.".to_owned(),
+            let texts = FindingText {
+                message: format!("`{}` has no effect: it comes after -extra", short(&word.text)),
+                reason: "Words after -extra are plain arguments of the program (manual of init).".to_owned(),
+                remedy: "Move it before -extra.".to_owned(),
             };
-            found.push(part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, says));
+            found.push(part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, texts));
         }
     }
 }

@@ -1,11 +1,11 @@
-//! BF011: a value that the emulator changes without a word.
+//! BF011: a value that the emulator changes silently.
 
 use std::collections::BTreeMap;
 
 use crate::OtpVersion;
-use crate::lint::case::{Case, Judged, Says, releases_text};
-use crate::lint::hazards::Makes;
-use crate::lint::node::Via;
+use crate::lint::case::{Case, FindingText, JudgedSetting, releases_text};
+use crate::lint::hazards::ConflictKind;
+use crate::lint::node::SettingKind;
 use crate::lint::outcome::Outcome;
 use crate::lint::rules::cancelled::together;
 use crate::lint::rules::fatal_value::cut;
@@ -17,7 +17,7 @@ use crate::takes::{Altered, Rounds, Takes};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF011"),
     name: "value-changed",
-    finds: "A value that is rounded, raised, lowered, wrapped around or read as another flag, without a word.",
+    finds: "A value that is silently rounded, raised, lowered, wrapped around or parsed as another flag.",
     level: Level::Warning,
 };
 
@@ -25,13 +25,15 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in case.known().filter(|judged| judged.overridden.is_none() && !judged.lacks_value()) {
         read_as_another(case, judged, found);
         number(case, judged, found);
-        for (beside, other) in judged.besides.iter().filter(|(beside, _)| beside.makes == Makes::Changed) {
-            found.push(together(case, &RULE, Level::Warning, judged, beside, other));
+        for (conflict, other) in
+            judged.conflicts.iter().filter(|(conflict, _)| conflict.makes == ConflictKind::Changed)
+        {
+            found.push(together(case, &RULE, Level::Warning, judged, conflict, other));
         }
     }
 }
 
-fn read_as_another(case: &Case<'_, '_>, judged: &Judged<'_, '_>, found: &mut Vec<Finding>) {
+fn read_as_another(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<Finding>) {
     let other = |outcome: &Outcome| {
         outcome.altered().iter().find_map(|altered| match altered {
             Altered::ReadAs { flag, value } => Some(format!("{flag} {value}")),
@@ -42,49 +44,49 @@ fn read_as_another(case: &Case<'_, '_>, judged: &Judged<'_, '_>, found: &mut Vec
     let (Some(read), Some(entry)) = (judged.outcomes.iter().find_map(other), judged.setting.entry) else {
         return;
     };
-    let says = Says {
+    let texts = FindingText {
         message: format!(
-            "{} is read as `{read}` by {}",
+            "{} is parsed as `{read}` by {}",
             case.quoted(judged.setting),
             releases_text(&releases)
         ),
         reason: entry.risk.clone(),
-        remedy: "Leave it out for these releases.".to_owned(),
+        remedy: "Omit it for these releases.".to_owned(),
     };
-    found.push(case.about(&RULE, Level::Warning, judged.setting, releases, says));
+    found.push(case.about(&RULE, Level::Warning, judged.setting, releases, texts));
 }
 
-/// What becomes of a number, for a person: of `Altered` those that this rule tells.
-fn is_told(outcome: &Outcome) -> bool {
+/// Whether this rule reports the outcome.
+fn is_reported(outcome: &Outcome) -> bool {
     let number = [Altered::Rounded, Altered::Raised, Altered::Lowered, Altered::Wrapped, Altered::NotANumber];
     !is_ignored(outcome)
         && cut(outcome.altered()).is_none()
         && outcome.altered().iter().any(|altered| number.contains(altered))
 }
 
-fn number(case: &Case<'_, '_>, judged: &Judged<'_, '_>, found: &mut Vec<Finding>) {
+fn number(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<Finding>) {
     let setting = judged.setting;
     let Some(entry) = setting.entry else { return };
-    // What is given for nothing need not be exact.
-    if outdated::is_told(judged) {
+    // An outdated setting need not be exact.
+    if outdated::is_reported(judged) {
         return;
     }
     let is_default = |outcome: &Outcome| entry.default_value_in(outcome.release) == setting.known_value();
-    let releases =
-        judged.releases(|outcome| is_told(outcome) && !is_default(outcome) && !is_heap_size(judged, outcome));
+    let releases = judged
+        .releases(|outcome| is_reported(outcome) && !is_default(outcome) && !is_heap_size(judged, outcome));
     let Some(newest) = releases.last() else { return };
     let mut results: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for outcome in judged.outcomes.iter().filter(|outcome| releases.contains(&outcome.release)) {
         results.entry(outcome.effective().unwrap_or("another value")).or_default().push(outcome.release);
     }
     let gives = match results.iter().collect::<Vec<_>>().as_slice() {
-        [(value, _)] => format!("gives {value}"),
+        [(value, _)] => format!("becomes {value}"),
         several => {
             let each: Vec<_> = several
                 .iter()
                 .map(|(value, releases)| format!("{value} in {}", releases_text(releases)))
                 .collect();
-            format!("gives {}", each.join(" and "))
+            format!("becomes {}", each.join(" and "))
         }
     };
     let altered: Vec<&Altered> = judged
@@ -99,32 +101,32 @@ fn number(case: &Case<'_, '_>, judged: &Judged<'_, '_>, found: &mut Vec<Finding>
     let takes = takes.map(Takes::in_words).unwrap_or_default();
     let none = altered.contains(&&Altered::NotANumber);
     let wrapped = altered.contains(&&Altered::Wrapped);
-    let glued = none && setting.words.len() == 1 && setting.via == Via::Flag;
+    let glued = none && setting.words.len() == 1 && setting.kind == SettingKind::Flag;
     let read = match setting.known_value().filter(|_| glued) {
-        Some(value) => format!("is read as `{} {value}` and {gives}", setting.flag),
+        Some(value) => format!("is parsed as `{} {value}` and {gives}", setting.flag),
         None => gives,
     };
     let single = (results.len() == 1).then(|| results.keys().next().copied()).flatten();
     let single = single.filter(|value| !none && !wrapped && value.bytes().all(|byte| byte.is_ascii_digit()));
-    let says = Says {
+    let texts = FindingText {
         message: format!("{} {read}: {}", case.quoted(setting), what_happens(&altered, rounds)),
-        reason: format!("It takes {takes}. Nothing tells at start that it is changed."),
+        reason: format!("It takes {takes}. The VM does not report the change."),
         remedy: match single {
-            Some(value) => format!("Write {value}, if that is what you want."),
-            None => "Write a value that is taken as it stands, or remove it.".to_owned(),
+            Some(value) => format!("If that is intended, write {value}."),
+            None => "Write a value that is accepted unchanged, or remove it.".to_owned(),
         },
     };
     let everywhere = releases.len() == judged.outcomes.iter().filter(|outcome| outcome.starts()).count();
     let level = if rounded { Level::Note } else { Level::Warning };
-    let mut finding = case.about(&RULE, level, setting, releases.clone(), says);
+    let mut finding = case.about(&RULE, level, setting, releases.clone(), texts);
     if let Some(value) = single {
         finding.fix = case.node.new_value(setting, value, rounded && everywhere);
     }
     found.push(finding);
 }
 
-/// Heaps come in few and odd sizes, which nobody writes: that theirs is the next one surprises nobody.
-fn is_heap_size(judged: &Judged<'_, '_>, outcome: &Outcome) -> bool {
+/// Heap sizes are a few odd numbers that nobody writes, so rounding to one is expected.
+fn is_heap_size(judged: &JudgedSetting<'_, '_>, outcome: &Outcome) -> bool {
     let takes = judged.setting.entry.and_then(|entry| entry.takes_in(outcome.release));
     takes.is_some_and(|takes| takes.rounds == Some(Rounds::HeapSize))
         && outcome.altered() == [Altered::Rounded]
@@ -133,17 +135,17 @@ fn is_heap_size(judged: &Judged<'_, '_>, outcome: &Outcome) -> bool {
 fn what_happens(altered: &[&Altered], rounds: Option<Rounds>) -> &'static str {
     let has = |what: &Altered| altered.contains(&what);
     if has(&Altered::NotANumber) {
-        "there is no number in it"
+        "it is not a number"
     } else if has(&Altered::Wrapped) {
-        "the number is too large for where it is kept, and wraps around"
+        "the number is too large and wraps around"
     } else if has(&Altered::Raised) {
-        "the number is below the lowest, and is raised to that"
+        "the number is below the minimum"
     } else if has(&Altered::Lowered) {
-        "the number is above the highest, and is lowered to that"
+        "the number is above the maximum"
     } else {
         match rounds {
-            Some(Rounds::AtMost(_)) => "the number is above the highest, and is lowered to that",
-            Some(Rounds::AtLeast(_)) => "the number is below the lowest, and is raised to that",
+            Some(Rounds::AtMost(_)) => "the number is above the maximum",
+            Some(Rounds::AtLeast(_)) => "the number is below the minimum",
             _ => "the number is rounded",
         }
     }

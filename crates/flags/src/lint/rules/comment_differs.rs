@@ -1,27 +1,28 @@
-//! BF034: a flag below a comment that explains another one of nearly the same name.
+//! BF034: a flag below a comment that explains a similarly named flag.
 
 use crate::catalog::recognise;
-use crate::lint::case::{Case, Says};
+use crate::lint::case::{Case, FindingText};
 use crate::lint::comment::comments;
-use crate::lint::node::{Setting, Via};
+use crate::lint::node::{Setting, SettingKind};
 use crate::lint::{Code, Finding, Level, Rule};
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF034"),
     name: "comment-differs",
-    finds: "A flag below a comment that explains another one of nearly the same name, with the same value.",
+    finds: "A flag below a comment that explains a similarly named flag with the same value.",
     level: Level::Warning,
 };
 
-/// How many letters may differ; more is another flag, that somebody wrote about.
-const MOST: usize = 2;
-/// Words of a comment beside flag and value that make it more than a flag that was commented out.
-const PROSE: usize = 3;
+/// How many letters may differ. With more, the comment is about a different flag.
+const MAX_EDITS: usize = 2;
+/// Words of a comment besides flag and value, from which on it is prose and not a commented-out flag.
+const MIN_PROSE_WORDS: usize = 3;
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for setting in case.known().filter(|judged| judged.overridden.is_none()).map(|judged| judged.setting) {
         let part = case.node.part_of(setting);
-        let Some(value) = setting.known_value().filter(|value| setting.via == Via::Flag && !value.is_empty())
+        let Some(value) =
+            setting.known_value().filter(|value| setting.kind == SettingKind::Flag && !value.is_empty())
         else {
             continue;
         };
@@ -40,26 +41,26 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             continue;
         }
         let does = |flag: &str| recognise(flag).map(|known| known.entry.does.clone()).unwrap_or_default();
-        let says = Says {
-            message: format!("{} stands below a comment about `{other} {value}`", case.quoted(setting)),
+        let texts = FindingText {
+            message: format!("{} is below a comment about `{other} {value}`", case.quoted(setting)),
             reason: format!("{}: {} {other}: {}", setting.flag, does(&setting.flag), does(&other)),
-            remedy: format!("Write `{other} {value}`, if that is meant; or else correct the comment."),
+            remedy: format!("Write `{other} {value}`, if that is meant; otherwise correct the comment."),
         };
-        let mut finding = case.about(&RULE, Level::Warning, setting, part.releases.clone(), says);
-        finding.related.push((part.file, line.clone(), "names the other one".to_owned()));
+        let mut finding = case.about(&RULE, Level::Warning, setting, part.releases.clone(), texts);
+        finding.related.push((part.file, line.clone(), "names the other flag".to_owned()));
         found.push(finding);
     }
 }
 
-/// The flag that a line of a comment explains, if it is nearly this one and has the same value.
+/// The flag that a line of a comment explains, if its name is similar and its value the same.
 fn named(setting: &Setting<'_>, value: &str, comment: &str) -> Option<String> {
     let words: Vec<&str> = comment.trim_start_matches('#').split_whitespace().collect();
     let trimmed = |word: &str| word.trim_matches(|c: char| "`'\":;,.()".contains(c)).to_owned();
     let pair = words.windows(2).find_map(|pair| {
         let (flag, its) = (trimmed(pair.first()?), trimmed(pair.last()?));
-        let is_near = (1..=MOST).contains(&strsim::osa_distance(&flag, &setting.flag));
+        let is_near = (1..=MAX_EDITS).contains(&strsim::osa_distance(&flag, &setting.flag));
         let is_flag = recognise(&flag).is_some_and(|known| known.glued.is_empty());
-        (flag.len() > MOST + 2 && is_near && is_flag && its == value).then_some(flag)
+        (flag.len() > MAX_EDITS + 2 && is_near && is_flag && its == value).then_some(flag)
     })?;
-    (words.len() >= 2 + PROSE).then_some(pair)
+    (words.len() >= 2 + MIN_PROSE_WORDS).then_some(pair)
 }

@@ -1,16 +1,16 @@
 //! BF017: a backslash at the end of a line of an args file.
 
-use crate::lint::case::{Case, Says, short};
+use crate::lint::case::{Case, FindingText, short};
 use crate::lint::node::is_args_file;
 use crate::lint::rules::no_erlang_term::vital_words;
-use crate::lint::term::is_no_term;
+use crate::lint::term::is_not_a_term;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Change;
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF017"),
     name: "continued-line",
-    finds: "A backslash at the end of a line of an args file, which joins no lines there.",
+    finds: "A backslash at the end of a line of an args file, which does not continue the line there.",
     level: Level::Warning,
 };
 
@@ -22,20 +22,21 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 continue;
             }
             let rest = word.text.trim_start_matches(['\n', '\r']);
-            // The parameters of kernel and stdlib are Erlang terms, which the end of a line is not.
-            let stops = is_no_term(&word.text) && vital.contains(&(index, at));
+            // Parameters of kernel and stdlib must be Erlang terms, which a line end is not.
+            let stops = is_not_a_term(&word.text) && vital.contains(&(index, at));
             let effect = if stops {
-                "the parameters of an application are out of step, and the VM does not start".to_owned()
+                "parameters and values of an application get out of step, and the VM does not start"
+                    .to_owned()
             } else if rest.is_empty() {
-                "the end of the line becomes a word of its own".to_owned()
+                "the line end becomes a separate word".to_owned()
             } else {
-                format!("`{}` is no flag any more", short(rest))
+                format!("`{}` is no longer a flag", short(rest))
             };
-            let says = Says {
-                message: format!("A backslash joins no lines in an args file: {effect}"),
-                reason: "Outside of quotes a backslash takes the next character as it is, even the end of the line (erlexec.c; seen on OTP 23, 25, 27 and 29)."
+            let texts = FindingText {
+                message: format!("A backslash does not continue a line in an args file: {effect}"),
+                reason: "Outside of quotes a backslash escapes the next character, even a line end (erlexec.c; seen on OTP 23, 25, 27 and 29)."
                     .to_owned(),
-                remedy: "Leave the backslash out: the end of a line is a blank like any other.".to_owned(),
+                remedy: "Remove the backslash: a line end separates words like a space.".to_owned(),
             };
             let level = if stops { Level::Error } else { Level::Warning };
             let change = match rest {
@@ -43,7 +44,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 rest => Change::Replace { word: at, text: rest.to_owned() },
             };
             let span = word.span.start..word.span.start + 1;
-            let mut finding = part.finding(&RULE, level, span, "\\", says);
+            let mut finding = part.finding(&RULE, level, span, "\\", texts);
             finding.fix = case.node.fix(part, "Remove the backslash".to_owned(), false, &[change]);
             found.push(finding);
         }

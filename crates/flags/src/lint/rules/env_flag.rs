@@ -1,7 +1,7 @@
 //! BF022: `-env` that sets nothing, or too late.
 
 use crate::entry;
-use crate::lint::case::{Case, Says, short};
+use crate::lint::case::{Case, FindingText, short};
 use crate::lint::hazards::hazards;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::takes::Form;
@@ -9,7 +9,7 @@ use crate::takes::Form;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF022"),
     name: "env-flag",
-    finds: "-env that sets a variable which nobody reads, or not any more, or that is written with an equals sign.",
+    finds: "-env that sets a variable which nothing reads, or no longer reads, or that is written with an equals sign.",
     level: Level::Warning,
 };
 
@@ -25,56 +25,56 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         }
         let whole = word.span.start..value.span.end;
         if let Some((variable, its)) = name.text.split_once('=') {
-            let says = Says {
+            let texts = FindingText {
                 message: format!(
-                    "`-env {}` does not set {variable}: the name and the value are two words",
+                    "`-env {}` does not set {variable}: name and value must be two words",
                     short(&name.text)
                 ),
                 reason: format!(
-                    "-env takes the next two words, so `{}` is taken for the value of a variable with an equals sign in its name.",
+                    "-env takes the next two words, so `{}` becomes the value of a variable with an equals sign in its name.",
                     short(&value.text)
                 ),
                 remedy: format!("Write `-env {}`.", short(&format!("{variable} {its}"))),
             };
             let span = word.span.start..name.span.end;
-            found.push(part.finding(&RULE, Level::Warning, span, "-env", says));
+            found.push(part.finding(&RULE, Level::Warning, span, "-env", texts));
             if value.text.starts_with(['-', '+']) && !value.dynamic {
-                let says = Says {
+                let texts = FindingText {
                     message: format!(
-                        "`{}` has no effect: the -env before it takes it for its value",
+                        "`{}` has no effect: the -env before it takes it as its value",
                         short(&value.text)
                     ),
                     reason: "-env takes the next two words, whatever they are.".to_owned(),
                     remedy: format!("Write `-env {}` before it.", short(&format!("{variable} {its}"))),
                 };
-                let mut finding = part.finding(&RULE, Level::Warning, value.span.clone(), &value.text, says);
+                let mut finding = part.finding(&RULE, Level::Warning, value.span.clone(), &value.text, texts);
                 finding.related.push((part.file, word.span.clone(), "takes it".to_owned()));
                 found.push(finding);
             }
             continue;
         }
         if let Some(unread) = hazards().unread.iter().find(|unread| unread.names.contains(&name.text)) {
-            let says = Says {
-                message: format!("`-env {}` has no effect: nobody reads the variable here", name.text),
+            let texts = FindingText {
+                message: format!("`-env {}` has no effect: nothing reads the variable here", name.text),
                 reason: unread.why.clone(),
                 remedy: unread.remedy.clone(),
             };
-            found.push(part.finding(&RULE, Level::Warning, whole, "-env", says));
+            found.push(part.finding(&RULE, Level::Warning, whole, "-env", texts));
             continue;
         }
         let id = if is_of_release(&name.text) { "ERL_OTP<NN>_FLAGS" } else { name.text.as_str() };
         let holds_flags =
             entry(id).is_some_and(|entry| entry.takes.iter().any(|takes| takes.form == Some(Form::Flags)));
         if holds_flags {
-            let says = Says {
+            let texts = FindingText {
                 message: format!("`-env {}` has no effect here", name.text),
                 reason: format!(
-                    "The launcher has read {} before it comes to this word; only what the VM itself reads later can be set so (seen on OTP 27).",
+                    "The launcher reads {} before it processes -env; only variables that the VM reads later can be set this way (seen on OTP 27).",
                     name.text
                 ),
-                remedy: "Write the flags themselves.".to_owned(),
+                remedy: "Write the flags directly.".to_owned(),
             };
-            found.push(part.finding(&RULE, Level::Warning, whole, "-env", says));
+            found.push(part.finding(&RULE, Level::Warning, whole, "-env", texts));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! BF004: a value with which the emulator crashes, hangs or ends while it starts.
+//! BF004: a value with which the emulator crashes, hangs or exits while it starts.
 
-use crate::init_flags::ends;
-use crate::lint::case::{Case, Judged, Says, releases_text, why};
+use crate::init_flags::exits;
+use crate::lint::case::{Case, FindingText, JudgedSetting, releases_text, why};
 use crate::lint::outcome::Outcome;
 use crate::lint::rules::unit::meant;
 use crate::lint::{Code, Finding, Level, Rule};
@@ -10,7 +10,7 @@ use crate::takes::{Altered, Fatal, Verdict};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF004"),
     name: "fatal-value",
-    finds: "A value with which the VM crashes, hangs or ends while it starts.",
+    finds: "A value with which the VM crashes, hangs or exits while it starts.",
     level: Level::Error,
 };
 
@@ -25,11 +25,11 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let mut reason = why(judged, &releases);
         let meant = meant(judged);
         if meant.is_some() {
-            reason.push_str(" The number ends at the first letter: no unit is understood.");
+            reason.push_str(" The number ends at the first letter: units are not supported.");
         }
-        let says = Says {
+        let texts = FindingText {
             message: format!(
-                "{} crashes, hangs or ends {} at start",
+                "{} makes {} crash, hang or exit at start",
                 case.quoted(judged.setting),
                 releases_text(&releases)
             ),
@@ -39,34 +39,34 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 None => "Remove it: the default works.".to_owned(),
             },
         };
-        found.push(case.about(&RULE, Level::Error, judged.setting, releases, says));
+        found.push(case.about(&RULE, Level::Error, judged.setting, releases, texts));
     }
 }
 
-/// Flags with which `erl` does something else than to start a node.
+/// Flags with which `erl` exits instead of starting a node.
 fn ending(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
-        let Some(word) = part.fragment.words.get(flag.at).filter(|word| ends(&word.text)) else { continue };
-        let says = Says {
-            message: format!("`{}` ends erl at once: no node starts", word.text),
-            reason: "With it the launcher prints what was asked for, or runs another program, and ends (seen on OTP 23, 25, 27 and 29)."
+        let Some(word) = part.fragment.words.get(flag.at).filter(|word| exits(&word.text)) else { continue };
+        let texts = FindingText {
+            message: format!("`{}` makes erl exit: no node starts", word.text),
+            reason: "The launcher prints information or runs another program, and exits (seen on OTP 23, 25, 27 and 29)."
                 .to_owned(),
             remedy: "Remove it.".to_owned(),
         };
-        found.push(part.finding(&RULE, Level::Error, word.span.clone(), &word.text, says));
+        found.push(part.finding(&RULE, Level::Error, word.span.clone(), &word.text, texts));
     }
 }
 
-/// Whether a value does its harm: a number only where no other takes its place, a word where it is read, as `+Mea r9c` does
-/// with a `+Mea max` behind it (seen on OTP 23, 25, 27 and 29).
-fn counts(judged: &Judged<'_, '_>) -> bool {
+/// Whether a value is fatal in this place: a number only if it is not overridden, a word always, because it is parsed at once: `+Mea r9c`
+/// is fatal even before a `+Mea max` (seen on OTP 23, 25, 27 and 29).
+fn counts(judged: &JudgedSetting<'_, '_>) -> bool {
     let value = judged.setting.known_value();
     let at_once = |fatal: &Fatal| fatal.words.iter().any(|word| Some(word.as_str()) == value);
     judged.overridden.is_none() || judged.setting.entry.is_some_and(|entry| entry.fatal.iter().any(at_once))
 }
 
-/// What is cut off a number.
+/// The ignored text after a number.
 pub(in crate::lint) fn cut(altered: &[Altered]) -> Option<&str> {
     altered.iter().find_map(|altered| match altered {
         Altered::Cut(rest) => Some(rest.as_str()),

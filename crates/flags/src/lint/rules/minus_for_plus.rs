@@ -1,9 +1,9 @@
-//! BF014: a flag of the emulator that is written with a minus.
+//! BF014: an emulator flag with a minus instead of a plus.
 
 use crate::catalog::recognise;
 use crate::entry::{Argument, Entry};
 use crate::init_flags::is_known;
-use crate::lint::case::{Case, Says, short};
+use crate::lint::case::{Case, FindingText, short};
 use crate::lint::node::InitFlag;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::{Change, Place, Word};
@@ -12,7 +12,7 @@ use crate::takes::{Form, Verdict};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF014"),
     name: "minus-for-plus",
-    finds: "A flag of the emulator that is written with a minus, and so does nothing.",
+    finds: "A flag of the emulator that is written with a minus, and therefore does nothing.",
     level: Level::Warning,
 };
 
@@ -25,7 +25,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let words = &part.fragment.words;
         let Some(word) = words.get(flag.at) else { continue };
         let Some(Meant { entry, value, glued }) = meant(case, flag, words) else { continue };
-        // Write what will be in effect, so that nothing is left to say.
+        // Suggest the effective value, so that the corrected flag has no further finding.
         let newest = part.releases.last().copied().unwrap_or_default();
         let effective = match entry.check(Some(value), newest) {
             Verdict::Accepted { effective: Some(effective), altered }
@@ -38,18 +38,18 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let flag_text = word.text.strip_suffix(value).filter(|_| glued).unwrap_or(&word.text);
         let plus = format!("+{}", flag_text.get(1..).unwrap_or_default());
         let (between, shown) = (if glued { "" } else { " " }, short(&effective));
-        let says = Says {
+        let texts = FindingText {
             message: format!(
-                "`{flag_text}{between}{}` does nothing: with a minus it is no flag of the emulator",
+                "`{flag_text}{between}{}` does nothing: with a minus it is not an emulator flag",
                 short(value)
             ),
-            reason: "Words with a minus go to init, which keeps them for applications and tells nobody (seen on OTP 23, 25, 27 and 29)."
+            reason: "Words with a minus go to init, which keeps them for applications and reports nothing (seen on OTP 23, 25, 27 and 29)."
                 .to_owned(),
             remedy: format!("Write `{plus}{between}{effective}`. {}", entry.does),
         };
         let last = if glued { word } else { words.get(flag.at + 1).unwrap_or(word) };
         let span = word.span.start..last.span.end;
-        let mut finding = part.finding(&RULE, Level::Warning, span, &word.text, says);
+        let mut finding = part.finding(&RULE, Level::Warning, span, &word.text, texts);
         let what = format!("Write `{plus}{between}{shown}`");
         let mut changes = Vec::new();
         if glued {
@@ -60,7 +60,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 changes.push(Change::Replace { word: flag.at + 1, text: effective });
             }
         }
-        // It switches on what has been off so far: somebody has to look. Further words would join the flag before it.
+        // The fix enables a flag that had no effect, so a person has to decide. Further words would join the flag before it.
         if flag.values.len() == usize::from(!glued) {
             finding.fix = case.node.fix(part, what, false, &changes);
         }
@@ -68,15 +68,15 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// What a flag with a minus was meant to be.
+/// The emulator flag that a flag with a minus was meant to be.
 struct Meant<'w> {
     entry: &'static Entry,
     value: &'w str,
-    /// The value stands in the word of the flag.
+    /// The value is in the same word as the flag.
     glued: bool,
 }
 
-/// The emulator's flag of that name, if its value is one of its own.
+/// The emulator flag of that name, if the value is valid for it.
 fn meant<'w>(case: &Case<'_, '_>, flag: &InitFlag, words: &'w [Word]) -> Option<Meant<'w>> {
     let word = words.get(flag.at)?;
     let name = word.text.strip_prefix('-')?;
@@ -94,7 +94,7 @@ fn meant<'w>(case: &Case<'_, '_>, flag: &InitFlag, words: &'w [Word]) -> Option<
         })
     };
     if !known.glued.is_empty() {
-        // `-A30`: only where it is nothing else, since `-h2 a b` may be an application.
+        // `-A30`: only if it cannot be anything else; `-h2 a b` may be an application.
         let value = name.get(name.len() - known.glued.len()..)?;
         let is_number = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
         let alone = flag.values.is_empty() && !is_known(&word.text);
@@ -105,7 +105,7 @@ fn meant<'w>(case: &Case<'_, '_>, flag: &InitFlag, words: &'w [Word]) -> Option<
         });
     }
     let value = flag.values.first().filter(|at| **at == flag.at + 1).and_then(|at| words.get(*at))?;
-    // A short name may be anybody's.
+    // A short name may be the name of anything.
     let meant = if value.dynamic { name.len() >= 4 } else { is_taken(&value.text) };
     meant.then_some(Meant { entry, value: &value.text, glued: false })
 }

@@ -1,8 +1,8 @@
-//! BF026: a flag that needs another setting to do what it is for.
+//! BF026: a flag that requires another setting for its purpose.
 
-use crate::lint::case::{Case, Says};
+use crate::lint::case::{Case, FindingText};
 use crate::lint::hazards::hazards;
-use crate::lint::maker::Maker;
+use crate::lint::release_tool::ReleaseTool;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Place;
 
@@ -17,21 +17,21 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
         let Some(word) = part.fragment.words.get(flag.at) else { continue };
-        for wants in hazards().wants.iter().filter(|wants| wants.flag == word.text) {
-            // Of a live emulator we see the arguments, and not its environment.
+        for required in hazards().requirements.iter().filter(|required| required.flag == word.text) {
+            // The environment of a running emulator is unknown.
             let unseen = part.fragment.place == Place::LiveNode || case.node.is_opaque(part.scope);
-            if unseen || case.node.is_given(part.scope, &wants.other) {
+            if unseen || case.node.is_given(part.scope, &required.other) {
                 continue;
             }
-            let erlinit = wants.erlinit.as_ref().filter(|_| part.maker == Maker::Nerves);
-            let reason = erlinit.map(|erlinit| format!("{} {erlinit}", wants.why));
-            let says = Says {
-                message: format!("`{}` {}", word.text, wants.says),
-                reason: reason.unwrap_or_else(|| wants.why.clone()),
-                remedy: wants.remedy.clone(),
+            let erlinit = required.erlinit.as_ref().filter(|_| part.release_tool == ReleaseTool::Nerves);
+            let reason = erlinit.map(|erlinit| format!("{} {erlinit}", required.why));
+            let texts = FindingText {
+                message: format!("`{}` {}", word.text, required.says),
+                reason: reason.unwrap_or_else(|| required.why.clone()),
+                remedy: required.remedy.clone(),
             };
             let level = if erlinit.is_some() { Level::Note } else { Level::Warning };
-            found.push(part.finding(&RULE, level, word.span.clone(), &word.text, says));
+            found.push(part.finding(&RULE, level, word.span.clone(), &word.text, texts));
         }
     }
 }

@@ -1,22 +1,23 @@
-//! BF021: a value for an application that is no Erlang term, mostly because quotes are gone.
+//! BF021: a value for an application that is not an Erlang term, usually because quotes were removed.
 
 use std::collections::BTreeSet;
 
 use crate::init_flags::may_be_application;
-use crate::lint::case::{Case, Says, releases_text, short};
-use crate::lint::term::is_no_term;
+use crate::lint::case::{Case, FindingText, releases_text, short};
+use crate::lint::term::is_not_a_term;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Word;
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF021"),
     name: "no-erlang-term",
-    finds: "A parameter of an application whose value is no Erlang term.",
+    finds: "A parameter of an application whose value is not an Erlang term.",
     level: Level::Error,
 };
 
-/// Applications that every VM starts: what is wrong with their parameters stops it (seen on OTP 23, 25, 27 and 29).
-const ALWAYS: &[&str] = &["-kernel", "-stdlib"];
+/// Applications of every VM, which does not start if their parameters are invalid (seen on OTP 23, 25, 27 and 29).
+const ALWAYS_STARTED: &[&str] = &["-kernel", "-stdlib"];
+
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
@@ -25,24 +26,24 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let values: Vec<&Word> = flag.values.iter().filter_map(|at| words.get(*at)).collect();
         let known = values.iter().all(|word| !word.dynamic && word.conditional == name.conditional);
         let newline = values.iter().any(|word| word.text.contains(['\n', '\r']));
-        let stops = ALWAYS.contains(&name.text.as_str());
+        let stops = ALWAYS_STARTED.contains(&name.text.as_str());
         if newline || !(stops || known && is_application(&name.text, &values)) {
             continue;
         }
         let all = releases_text(&part.releases);
         if stops && known && values.len() % 2 == 1 {
-            let says = Says {
+            let texts = FindingText {
                 message: match values.as_slice() {
-                    [only] => format!("`{} {}` has no value, and is dropped", name.text, short(&only.text)),
-                    _ => format!("`{}` has {} words, which are no pairs: the last one is dropped", name.text, values.len()),
+                    [only] => format!("`{} {}` has no value and is dropped", name.text, short(&only.text)),
+                    _ => format!("`{}` has {} words, which do not form pairs: the last one is dropped", name.text, values.len()),
                 },
-                reason: "The words behind it are a parameter and its value, again and again; one that is left over is passed over without a word (seen on OTP 23, 25, 27 and 29)."
+                reason: "The words after it are pairs of a parameter and its value; an unpaired last word is silently dropped (seen on OTP 23, 25, 27 and 29)."
                     .to_owned(),
-                remedy: "Write a value for each parameter; a value with blanks in it needs quotes.".to_owned(),
+                remedy: "Write a value for each parameter; quote values that contain spaces.".to_owned(),
             };
             let end = values.last().map_or(name.span.end, |last| last.span.end);
             let span = name.span.start..end;
-            found.push(part.finding(&RULE, Level::Warning, span, &name.text, says));
+            found.push(part.finding(&RULE, Level::Warning, span, &name.text, texts));
         }
         for pair in values.chunks_exact(2) {
             let [key, value] = pair else { continue };
@@ -50,23 +51,23 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 // It may be several words, or none.
                 break;
             }
-            let wrong = if is_no_term(&key.text) { key } else { value };
-            if value.dynamic || !is_no_term(&wrong.text) {
+            let wrong = if is_not_a_term(&key.text) { key } else { value };
+            if value.dynamic || !is_not_a_term(&wrong.text) {
                 continue;
             }
             let effect = if stops {
-                format!("it stops the start of {all}")
+                format!("{all} will not start")
             } else {
                 format!("the application {} cannot be loaded", name.text.trim_start_matches('-'))
             };
-            let says = Says {
-                message: format!("`{}` of {} is no Erlang term: {effect}", short(&wrong.text), name.text),
-                reason: "Values on the command line are read as Erlang terms. Quotes around a word are taken away before; only those inside of others reach Erlang."
+            let texts = FindingText {
+                message: format!("`{}` of {} is not an Erlang term: {effect}", short(&wrong.text), name.text),
+                reason: "Values on the command line are parsed as Erlang terms. The outer quotes of a word are removed first; only inner quotes reach Erlang."
                     .to_owned(),
                 remedy: if wrong.text.starts_with(['{', '[']) {
-                    "Put the whole value in single quotes, so that the double quotes in it reach Erlang.".to_owned()
+                    "Put the whole value in single quotes, so that its double quotes reach Erlang.".to_owned()
                 } else {
-                    format!("For a text write '\"{}\"', with both kinds of quotes.", short(&wrong.text))
+                    format!("For a string write '\"{}\"', with both kinds of quotes.", short(&wrong.text))
                 },
             };
             let level = if stops { Level::Error } else { Level::Warning };
@@ -80,12 +81,12 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             } else {
                 key.span.start..value.span.end
             };
-            found.push(part.finding(&RULE, level, span, &name.text, says));
+            found.push(part.finding(&RULE, level, span, &name.text, texts));
         }
     }
 }
 
-/// Whether a flag is the name of an application with parameters behind it.
+/// Whether a flag is the name of an application with parameters after it.
 fn is_application(name: &str, values: &[&Word]) -> bool {
     let plain = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_lowercase())
@@ -99,15 +100,15 @@ fn is_application(name: &str, values: &[&Word]) -> bool {
         && values.chunks_exact(2).all(|pair| pair.first().is_some_and(|key| plain(&key.text)))
 }
 
-/// The words, by part and index, that are parameters, or values of them, of an application that every VM has: where one of them is no
-/// term, none starts.
+/// The words, by part and index, that are parameters of an application that every VM starts, or their values. If one of them is not a
+/// term, the VM does not start.
 pub(in crate::lint) fn vital_words(case: &Case<'_, '_>) -> BTreeSet<(usize, usize)> {
     let mut vital = BTreeSet::new();
     for flag in &case.node.arguments {
         let words =
             case.node.parts.get(flag.part).map(|part| part.fragment.words.as_slice()).unwrap_or_default();
-        if words.get(flag.at).is_some_and(|name| ALWAYS.contains(&name.text.as_str())) {
-            // What is left over at the end is nobody's.
+        if words.get(flag.at).is_some_and(|name| ALWAYS_STARTED.contains(&name.text.as_str())) {
+            // An unpaired last word is ignored.
             vital.extend(flag.values.chunks_exact(2).flatten().map(|at| (flag.part, *at)));
         }
     }

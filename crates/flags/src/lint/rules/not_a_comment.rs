@@ -1,6 +1,6 @@
-//! BF018: a comment in the style of another language, which is none in an args file.
+//! BF018: a comment in the style of another language, which is not a comment in an args file.
 
-use crate::lint::case::{Case, Says, short};
+use crate::lint::case::{Case, FindingText, short};
 use crate::lint::node::is_args_file;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::{Fragment, Word};
@@ -8,7 +8,7 @@ use crate::source::{Fragment, Word};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF018"),
     name: "not-a-comment",
-    finds: "A comment that begins with % or // or ; in an args file, where only # begins one.",
+    finds: "A comment that starts with %, // or ; in an args file, where only # starts one.",
     level: Level::Warning,
 };
 
@@ -17,43 +17,43 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let words = &part.fragment.words;
         let mut at = 0;
         while let Some(word) = words.get(at) {
-            if word.dynamic || !begins_comment(&word.text) {
+            if word.dynamic || !looks_like_comment(&word.text) {
                 at += 1;
                 continue;
             }
             let end = end_of_line(part.fragment, at);
             let line = words.get(at..end).unwrap_or_default();
             let flag = line.iter().find(|word| is_flag(word));
-            // Words before all flags are given to nobody.
+            // Words before the first flag are ignored.
             let taken = case.node.arguments_of(index).first().is_some_and(|flag| flag.at < at);
             if let (Some(last), true) = (line.last(), flag.is_some() || taken) {
                 let message = match flag {
                     Some(flag) => format!(
-                        "`{}` is in effect: `{}` begins no comment",
+                        "`{}` is in effect: `{}` does not start a comment",
                         short(&flag.text),
                         short(&word.text)
                     ),
                     None => format!(
-                        "`{}` begins no comment: the words behind it are arguments",
+                        "`{}` does not start a comment: the words after it are arguments",
                         short(&word.text)
                     ),
                 };
-                let says = Says {
+                let texts = FindingText {
                     message,
-                    reason: "Only # begins a comment in an args file; all other words are given to the VM."
+                    reason: "Only # starts a comment in an args file; all other words go to the VM."
                         .to_owned(),
-                    remedy: "Write # in front.".to_owned(),
+                    remedy: "Start the comment with #.".to_owned(),
                 };
                 let span = word.span.start..last.span.end;
                 let name = &flag.unwrap_or(word).text;
-                found.push(part.finding(&RULE, Level::Warning, span, name, says));
+                found.push(part.finding(&RULE, Level::Warning, span, name, texts));
             }
             at = end.max(at + 1);
         }
     }
 }
 
-fn begins_comment(text: &str) -> bool {
+fn looks_like_comment(text: &str) -> bool {
     text.starts_with('%') || text.starts_with("//") || text.starts_with(";;") || text == ";"
 }
 
@@ -69,11 +69,9 @@ fn end_of_line(fragment: &Fragment, begin: usize) -> usize {
     let words = &fragment.words;
     let mut at = begin + 1;
     while at < words.len() {
-        let behind = fragment.behind(at - 1);
-        let blank = behind.len() - behind.trim_start().len();
-        if behind.get(..blank).is_none_or(|blank| blank.contains('\n'))
-            || behind.trim_start().starts_with('#')
-        {
+        let rest = fragment.text_after(at - 1);
+        let blank = rest.len() - rest.trim_start().len();
+        if rest.get(..blank).is_none_or(|blank| blank.contains('\n')) || rest.trim_start().starts_with('#') {
             break;
         }
         at += 1;

@@ -1,21 +1,21 @@
-//! BF025: a shell variable in an args file that is made from EEx.
+//! BF025: a shell variable in an EEx template of an args file.
 
 use std::collections::BTreeMap;
 
-use crate::lint::case::{Case, Says, short};
-use crate::lint::maker::Maker;
+use crate::lint::case::{Case, FindingText, short};
 use crate::lint::node::Part;
+use crate::lint::release_tool::ReleaseTool;
 use crate::lint::{Code, Finding, Level, Rule};
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF025"),
     name: "variable-not-filled-in",
-    finds: "A shell variable in a vm.args.eex, which mix release does not fill in.",
+    finds: "A shell variable in a vm.args.eex, which mix release does not expand.",
     level: Level::Warning,
 };
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
-    let is_of_mix = |part: &Part<'_>| matches!(part.maker, Maker::Mix | Maker::Nerves);
+    let is_of_mix = |part: &Part<'_>| matches!(part.release_tool, ReleaseTool::Mix | ReleaseTool::Nerves);
     if !case.node.parts.iter().any(is_of_mix) {
         return;
     }
@@ -26,7 +26,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let Some(begin) = word.text.find("${") else { continue };
             let length = word.text.get(begin..).and_then(|rest| rest.find('}')).unwrap_or(0);
             let variable = word.text.get(begin..=begin + length).unwrap_or("${…}");
-            // What stands in a tag of EEx is Elixir.
+            // Text inside an EEx tag is Elixir.
             if word
                 .text
                 .get(..begin)
@@ -35,24 +35,24 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 continue;
             }
             let owner = owners.get(&(index, at)).and_then(|owner| words.get(*owner)).unwrap_or(word);
-            let says = Says {
-                message: format!("`{}` stays as it is: mix release fills in no shell variables in this file", short(variable)),
-                reason: "Only what stands between <% and %> is filled in, when the release is built; the launcher knows no variables. (Distillery does, with REPLACE_OS_VARS.)"
+            let texts = FindingText {
+                message: format!("`{}` stays as it is: mix release expands no shell variables in this file", short(variable)),
+                reason: "Only text between <% and %> is expanded, when the release is built; the launcher expands no variables. (Distillery does, with REPLACE_OS_VARS.)"
                     .to_owned(),
                 remedy: match owner.text.as_str() {
-                    "-setcookie" => "Remove it, and set RELEASE_COOKIE, in the environment or in rel/env.sh.eex.",
-                    "-name" | "-sname" => "Remove it, and set RELEASE_NODE in rel/env.sh.eex; for a long name RELEASE_DISTRIBUTION=name, too.",
-                    _ => "Set it in rel/env.sh.eex: ERL_FLAGS for flags, and variables of the VM themselves.",
+                    "-setcookie" => "Remove it, and set RELEASE_COOKIE in the environment or in rel/env.sh.eex.",
+                    "-name" | "-sname" => "Remove it, and set RELEASE_NODE in rel/env.sh.eex; for a long name also RELEASE_DISTRIBUTION=name.",
+                    _ => "Set it in rel/env.sh.eex: flags in ERL_FLAGS, variables of the VM directly.",
                 }
                 .to_owned(),
             };
             let span = owner.span.start..word.span.end;
-            found.push(part.finding(&RULE, Level::Warning, span, &owner.text, says));
+            found.push(part.finding(&RULE, Level::Warning, span, &owner.text, texts));
         }
     }
 }
 
-/// By part and index of a word, the first word of whatever it belongs to.
+/// By part and index of a word, the first word of the flag or setting that it belongs to.
 fn owners(case: &Case<'_, '_>) -> BTreeMap<(usize, usize), usize> {
     let mut owners = BTreeMap::new();
     let mut add = |part: usize, word: usize, owner: usize| {

@@ -1,7 +1,7 @@
-//! BF007: a setting that is given for something that it does not do any more.
+//! BF007: a setting that is given for a purpose that it no longer has.
 
 use crate::OtpVersion;
-use crate::lint::case::{Case, Judged, Says, works};
+use crate::lint::case::{Case, FindingText, JudgedSetting, takes_effect};
 use crate::lint::hazards::{Outdated, hazards};
 use crate::lint::outcome::Outcome;
 use crate::lint::{Code, Finding, Level, Rule};
@@ -9,7 +9,7 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF007"),
     name: "outdated",
-    finds: "A setting that is given for something that it does not do any more.",
+    finds: "A setting that is given for a purpose that it no longer has.",
     level: Level::Warning,
 };
 
@@ -20,37 +20,39 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         if releases.is_empty() {
             continue;
         }
-        let says = Says {
+        let texts = FindingText {
             message: format!("{} {}", case.quoted(judged.setting), outdated.says),
             reason: outdated.why.clone(),
             remedy: outdated.remedy.clone(),
         };
-        let mut finding = case.about(&RULE, Level::Warning, judged.setting, releases, says);
+        let mut finding = case.about(&RULE, Level::Warning, judged.setting, releases, texts);
         finding.fix = case.node.removal(judged.setting, false);
         found.push(finding);
     }
 }
 
-/// Whether a setting is told to be given for nothing, unless another one takes its place.
-pub(in crate::lint) fn is_told(judged: &Judged<'_, '_>) -> bool {
+/// Whether this rule reports the setting as having lost its purpose, apart from overriding.
+pub(in crate::lint) fn is_reported(judged: &JudgedSetting<'_, '_>) -> bool {
     of(judged).is_some_and(|outdated| !outdated.deprecated && !releases(judged, outdated).is_empty())
 }
 
-fn releases(judged: &Judged<'_, '_>, outdated: &Outdated) -> Vec<u32> {
+fn releases(judged: &JudgedSetting<'_, '_>, outdated: &Outdated) -> Vec<u32> {
     judged.releases(|outcome| {
-        works(outcome) && OtpVersion::from(outcome.release) >= outdated.since && !is_default(judged, outcome)
+        takes_effect(outcome)
+            && OtpVersion::from(outcome.release) >= outdated.since
+            && !is_default(judged, outcome)
     })
 }
 
-fn of(judged: &Judged<'_, '_>) -> Option<&'static Outdated> {
+fn of(judged: &JudgedSetting<'_, '_>) -> Option<&'static Outdated> {
     let value = judged.setting.known_value();
     let is_about =
         |outdated: &&Outdated| !outdated.except.iter().any(|except| Some(except.as_str()) == value);
     hazards().outdated.iter().filter(is_about).find(|outdated| outdated.flag == judged.setting.id())
 }
 
-/// The default given once more says nothing wrong.
-fn is_default(judged: &Judged<'_, '_>, outcome: &Outcome) -> bool {
+/// A value equal to the default is harmless.
+fn is_default(judged: &JudgedSetting<'_, '_>, outcome: &Outcome) -> bool {
     let default = judged.setting.entry.and_then(|entry| entry.default_value_in(outcome.release));
     default.is_some() && judged.setting.known_value() == default
 }

@@ -1,8 +1,8 @@
-//! BF008: a value that a later one takes the place of.
+//! BF008: a value that a later one overrides.
 
 use crate::entry::Kind;
-use crate::lint::case::{Case, Says, releases_text};
-use crate::lint::hazards::{Stands, hazards};
+use crate::lint::case::{Case, FindingText, releases_text};
+use crate::lint::hazards::{RelativePosition, hazards};
 use crate::lint::node::Part;
 use crate::lint::outcome::{Outcome, Presence};
 use crate::lint::rules::refused_value::capital;
@@ -14,19 +14,19 @@ use crate::takes::Verdict;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF008"),
     name: "overridden",
-    finds: "A value that a later one, or one in a place that counts later, takes the place of.",
+    finds: "A value that is overridden by a later one, or by one in a source that takes effect later.",
     level: Level::Warning,
 };
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in case.known() {
         let Some(other) = judged.overridden else { continue };
-        // What is refused is refused even so; what would kill the VM does not, if another one takes its place.
+        // A rejected value stays an error even if overridden; a fatal one is harmless then.
         let is_taken = |outcome: &Outcome| {
             let there = matches!(outcome.presence, Presence::There | Presence::From(_));
             there && !matches!(outcome.verdict, Verdict::Refused { .. }) && !is_ignored(outcome)
         };
-        // Where the other one stops the start, neither counts, and that is what has to be told.
+        // If the overriding value stops the start, only that is reported.
         let starts =
             |release: u32| judged.overriding.iter().any(|its| its.release == release && its.starts());
         let releases = judged.releases(|outcome| is_taken(outcome) && starts(outcome.release));
@@ -35,7 +35,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         }
         let setting = judged.setting;
         let (mine, its) = (case.node.part_of(setting), case.node.part_of(other));
-        let (written, counts) = (case.quoted(setting), case.quoted(other));
+        let (written, overriding) = (case.quoted(setting), case.quoted(other));
         let same_words = setting.part == other.part;
         let again = setting.flag == other.flag
             && setting.known_value().is_some()
@@ -43,54 +43,53 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let of_variable = setting.entry.is_some_and(|entry| entry.kind == Kind::Environment);
         let where_ = match same_words {
             true if other.words.start < setting.words.start => "before it".to_owned(),
-            true => "behind it".to_owned(),
+            true => "after it".to_owned(),
             false => format!("of {}", place(its)),
         };
         let message = if again {
             format!("{written} is given again {where_}")
         } else {
-            format!("{written} does not count: the {counts} {where_} does")
+            format!("{written} is overridden by {overriding} {where_}")
         };
         let reason = if of_variable {
-            format!("{} counts only where {} is not given, wherever the two stand.", setting.id(), other.id())
+            format!("{} is used only if {} is not given, in any order.", setting.id(), other.id())
         } else if setting.flag != other.flag {
-            "The letter u stands for all allocators, and of two values the last one counts.".to_owned()
+            "The letter u stands for all allocators, and the last of two values wins.".to_owned()
         } else if same_words {
-            "Of a flag that is given twice the last one counts, without a word.".to_owned()
+            "The last of several values of a flag wins, silently.".to_owned()
         } else if [mine, its].iter().all(|part| is_command_line(part)) {
             format!(
-                "{} stands behind {}; on the command line the last one counts.",
+                "{} comes after {}; the last value on the command line wins.",
                 capital(&place(its)),
                 place(mine)
             )
         } else {
             format!(
-                "{} is read after {}: ERL_AFLAGS, then the command line with its args files, then ERL_FLAGS, then ERL_ZFLAGS; the last one counts.",
+                "{} takes effect after {}: the order is ERL_AFLAGS, the command line with its args files, ERL_FLAGS, ERL_ZFLAGS; the last value wins.",
                 capital(&place(its)),
                 place(mine)
             )
         };
-        let says = Says {
+        let texts = FindingText {
             message: format!("{message}, in {}", releases_text(&releases)),
             reason,
-            remedy: "Keep the one that is meant, and remove the other.".to_owned(),
+            remedy: "Keep the intended one and remove the other.".to_owned(),
         };
         let level = if again { Level::Note } else { Level::Warning };
-        let mut finding = case.about(&RULE, level, setting, releases, says);
-        finding.related.push(case.related(other, "counts"));
-        // Some flags change each other where they stand, so that even one that is overridden leaves something behind.
+        let mut finding = case.about(&RULE, level, setting, releases, texts);
+        finding.related.push(case.related(other, "overrides it"));
+        // Some flags modify each other in order, so even an overridden one may have an effect.
         let id = setting.id();
-        let plain = !hazards()
-            .beside
-            .iter()
-            .any(|beside| beside.stands == Stands::After && (beside.flag == id || beside.other == id));
+        let plain = !hazards().conflicts.iter().any(|conflict| {
+            conflict.stands == RelativePosition::After && (conflict.flag == id || conflict.other == id)
+        });
         let plain = plain && setting.letter.is_none();
         finding.fix = case.node.removal(setting, same_words && plain);
         found.push(finding);
     }
 }
 
-/// The name of a place, for a person.
+/// The name of a place, for output.
 pub(in crate::lint) fn place(part: &Part<'_>) -> String {
     match &part.fragment.place {
         Place::ArgsFile { name: Some(name) } => name.clone(),

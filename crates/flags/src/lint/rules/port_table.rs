@@ -3,27 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use crate::lint::case::{Case, Says};
+use crate::lint::case::{Case, FindingText};
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Place;
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF029"),
     name: "port-table-by-ulimit",
-    finds: "A high limit of open files without +Q: the port table takes its size from it.",
+    finds: "A high limit of open files without +Q: it determines the size of the port table.",
     level: Level::Note,
 };
 
-/// Up to here the table has its usual size.
-const USUAL: u64 = 65_536;
-/// Bytes that a slot of the table of ports takes, or of that of processes: with +Q 16777216 memory(system) grew by 12.0 a slot on
-/// OTP 23 and 25, by 16.0 on 27 and 29. OTP 26 was not measured.
+/// The default size of the table, up to this limit of open files.
+const DEFAULT_SLOTS: u64 = 65_536;
+/// Bytes per slot of the port or process table: with +Q 16777216 memory(system) grew by 12.0 bytes per slot on OTP 23 and 25, by 16.0 on
+/// 27 and 29. OTP 26 was not measured.
 const SLOT_BYTES: [(RangeInclusive<u32>, u64, &str); 2] =
     [(0..=25, 12, "up to OTP 25"), (26..=u32::MAX, 16, "from OTP 26 on")];
 /// The largest table.
-const MOST: u64 = 134_217_727;
+const MAX_SLOTS: u64 = 134_217_727;
 
-/// The memory that a table of processes or ports takes, for a person: `12 MB up to OTP 25, 16 MB from OTP 26 on`.
+/// The memory of a process or port table, for output: `12 MB up to OTP 25, 16 MB from OTP 26 on`.
 pub(in crate::lint) fn memory(slots: u64, releases: &[u32]) -> String {
     let sizes =
         SLOT_BYTES.iter().filter(|(these, ..)| releases.iter().any(|release| these.contains(release)));
@@ -34,15 +34,15 @@ pub(in crate::lint) fn memory(slots: u64, releases: &[u32]) -> String {
 }
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
-    let mut told: BTreeSet<(usize, Option<usize>)> = BTreeSet::new();
+    let mut reported: BTreeSet<(usize, Option<usize>)> = BTreeSet::new();
     let mut names_rabbitmq: BTreeMap<usize, bool> = BTreeMap::new();
     for part in &case.node.parts {
         let key = (part.file, part.site.container);
         let Some((files, span)) = &part.site.open_files else { continue };
-        if *files <= USUAL || told.contains(&key) || part.fragment.place == Place::FileNames {
+        if *files <= DEFAULT_SLOTS || reported.contains(&key) || part.fragment.place == Place::FileNames {
             continue;
         }
-        // rabbitmq-env sets ERL_MAX_PORTS to 65536, unless somebody else does.
+        // rabbitmq-env sets ERL_MAX_PORTS to 65536 unless it is set.
         let mut is_named = || {
             *names_rabbitmq.entry(part.file).or_insert_with(|| {
                 let text = part.fragment.file_text();
@@ -55,19 +55,19 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         if given || case.node.is_opaque(part.scope) {
             continue;
         }
-        told.insert(key);
-        let slots = (*files).min(MOST).next_power_of_two();
+        reported.insert(key);
+        let slots = (*files).min(MAX_SLOTS).next_power_of_two();
         let releases = case.node.target.releases.clone();
-        let says = Says {
+        let texts = FindingText {
             message: format!(
-                "No +Q is given here, so the port table follows the limit of open files: {slots} slots"
+                "No +Q is given, so the port table follows the limit of open files: {slots} slots"
             ),
             reason: format!(
-                "The default of +Q is that limit where it is above {USUAL}; {slots} slots take about {}, used or not.",
+                "+Q defaults to that limit if it is above {DEFAULT_SLOTS}; {slots} slots take about {}, used or not.",
                 memory(slots, &releases)
             ),
-            remedy: "Set +Q to what is needed, or a lower limit of open files.".to_owned(),
+            remedy: "Set +Q to the number of ports needed, or lower the limit of open files.".to_owned(),
         };
-        found.push(Finding { releases, ..part.finding(&RULE, Level::Note, span.clone(), "+Q", says) });
+        found.push(Finding { releases, ..part.finding(&RULE, Level::Note, span.clone(), "+Q", texts) });
     }
 }

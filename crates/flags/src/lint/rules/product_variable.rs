@@ -1,6 +1,6 @@
-//! BF030: a variable of a product that has no effect, or more than it seems to.
+//! BF030: a variable of a product that has no effect, or side effects.
 
-use crate::lint::case::{Case, Says};
+use crate::lint::case::{Case, FindingText};
 use crate::lint::hazards::hazards;
 use crate::lint::rules::refused_value::capital;
 use crate::lint::{Code, Finding, Level, Rule};
@@ -9,22 +9,22 @@ use crate::source::Place;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF030"),
     name: "product-variable",
-    finds: "A variable of a product that has no effect where it stands, or more than it seems to.",
+    finds: "A variable of a product that has no effect in this file, or has side effects.",
     level: Level::Warning,
 };
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for part in &case.node.parts {
         let Place::Variable { name, effect } = &part.fragment.place else { continue };
-        let says = if let Some(why) = effect.ignored {
+        let texts = if let Some(why) = effect.ignored {
             let (why, remedy) = why.rsplit_once(": ").unwrap_or((why, "remove it"));
-            Says {
+            FindingText {
                 message: format!("{name} has no effect in this file"),
                 reason: format!("{}.", capital(why)),
                 remedy: format!("{}.", capital(remedy)),
             }
         } else if let Some(known) = hazards().variable.iter().find(|variable| variable.name == *name) {
-            Says {
+            FindingText {
                 message: format!("{name} {}", known.says),
                 reason: known.why.clone(),
                 remedy: known.remedy.clone(),
@@ -33,6 +33,6 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             continue;
         };
         let span = case.node.span_of_variable(part, name);
-        found.push(part.finding(&RULE, Level::Warning, span, name, says));
+        found.push(part.finding(&RULE, Level::Warning, span, name, texts));
     }
 }

@@ -1,10 +1,10 @@
-//! BF003: a value that the emulator refuses.
+//! BF003: a value that the emulator rejects.
 
 use crate::OtpVersion;
 use crate::entry::Entry;
-use crate::lint::case::{Case, Judged, Says, releases_text, short, why};
+use crate::lint::case::{Case, FindingText, JudgedSetting, releases_text, short, why};
 use crate::lint::hazards::hazards;
-use crate::lint::node::{Value, Via};
+use crate::lint::node::{SettingKind, Value};
 use crate::lint::outcome::{Outcome, Presence};
 use crate::lint::rules::unknown_flag::{distance, minus};
 use crate::lint::{Code, Finding, Level, Rule};
@@ -14,7 +14,7 @@ use crate::takes::{Takes, Verdict};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF003"),
     name: "refused-value",
-    finds: "A value that the flag does not take.",
+    finds: "A value that the flag does not accept.",
     level: Level::Error,
 };
 
@@ -22,11 +22,11 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in case.known().filter(|judged| !judged.lacks_value()) {
         found.extend(greedy(case, judged));
         let Some(entry) = judged.setting.entry else { continue };
-        // Whoever reads a parameter decides what becomes of a wrong one. Of one that came with a patch level it is not known whether
-        // anybody does.
+        // The reader of a parameter decides what an invalid value does. If the parameter came with a patch level, it is unknown whether it
+        // is read at all.
         let is_vital = hazards().vital.contains(&entry.id);
         let stops = |outcome: &Outcome| {
-            judged.setting.via != Via::Kernel || is_vital && outcome.presence == Presence::There
+            judged.setting.kind != SettingKind::Kernel || is_vital && outcome.presence == Presence::There
         };
         for (level, releases) in [
             (Level::Error, judged.releases(|outcome| is_refused(outcome) && stops(outcome))),
@@ -37,11 +37,11 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let (written, all) = (case.quoted(judged.setting), releases_text(&releases));
             let message = match level {
                 Level::Error => format!("{written} is refused by {all}"),
-                _ => format!("{written} is no value that {all} uses"),
+                _ => format!("{written} is not a value that {all} uses"),
             };
             let reason = format!("{}.", capital(&why(judged, &releases)));
-            let says = Says { message, reason, remedy: remedy(entry, judged, takes) };
-            let mut finding = case.about(&RULE, level, judged.setting, releases, says);
+            let texts = FindingText { message, reason, remedy: remedy(entry, judged, takes) };
+            let mut finding = case.about(&RULE, level, judged.setting, releases, texts);
             if removable(&entry.id) {
                 finding.fix = case.node.removal(judged.setting, true);
             }
@@ -50,8 +50,8 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// A word behind a flag without a value, which the launcher takes for a wrong one.
-fn greedy(case: &Case<'_, '_>, judged: &Judged<'_, '_>) -> Option<Finding> {
+/// Reports a word after a flag without a value, which the launcher parses as an invalid value.
+fn greedy(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>) -> Option<Finding> {
     let setting = judged.setting;
     let greedy = hazards().greedy.iter().find(|greedy| greedy.flag == setting.id())?;
     let part = case.node.part_of(setting);
@@ -63,21 +63,21 @@ fn greedy(case: &Case<'_, '_>, judged: &Judged<'_, '_>) -> Option<Finding> {
     }
     let releases =
         judged.releases(|outcome| outcome.starts() && OtpVersion::from(outcome.release) < greedy.until);
-    let says = Says {
+    let texts = FindingText {
         message: format!(
-            "{} is refused by {}, with `{}` behind it",
+            "{} followed by `{}` is refused by {}",
             case.quoted(setting),
-            releases_text(&releases),
-            short(&word.text)
+            short(&word.text),
+            releases_text(&releases)
         ),
         reason: format!(
-            "Their launcher takes a word that is no flag for its value; later ones, from OTP {} on, do not.",
+            "Their launcher parses a word that is not a flag as its value; from OTP {} on it does not.",
             greedy.until
         ),
         remedy: "Remove the word, or put a flag between the two.".to_owned(),
     };
-    let mut finding = case.about(&RULE, Level::Error, setting, releases, says);
-    finding.related.push((part.file, word.span.clone(), "is taken for its value".to_owned()));
+    let mut finding = case.about(&RULE, Level::Error, setting, releases, texts);
+    finding.related.push((part.file, word.span.clone(), "is parsed as its value".to_owned()));
     Some(finding)
 }
 
@@ -86,12 +86,12 @@ fn is_refused(outcome: &Outcome) -> bool {
         && matches!(outcome.presence, Presence::There | Presence::From(_))
 }
 
-/// Whether a VM that boots with the flag does the same without it.
+/// Whether a VM that boots with the flag behaves the same without it.
 fn removable(id: &str) -> bool {
     hazards().trap.iter().any(|trap| trap.flag == id && trap.removable)
 }
 
-fn remedy(entry: &Entry, judged: &Judged<'_, '_>, takes: Option<&Takes>) -> String {
+fn remedy(entry: &Entry, judged: &JudgedSetting<'_, '_>, takes: Option<&Takes>) -> String {
     if let Some(minus) = minus(judged.setting.name) {
         return format!("If `{minus}` is meant, write it with a minus.");
     }
@@ -108,13 +108,13 @@ fn remedy(entry: &Entry, judged: &Judged<'_, '_>, takes: Option<&Takes>) -> Stri
         .min();
     match near {
         Some((_, word)) => {
-            format!("`{word}` is the nearest that is taken; all of them: {}.", takes.describe())
+            format!("Closest valid value: `{word}`; all of them: {}.", takes.describe())
         }
-        None => format!("It takes: {}.", takes.describe()),
+        None => format!("Use a valid value: {}.", takes.describe()),
     }
 }
 
-/// With a capital at the beginning, unless that is code.
+/// The text with an initial capital.
 pub(in crate::lint) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     match chars.next() {

@@ -1,9 +1,9 @@
-//! BF019: quotes around a flag and its value, which make one word of them.
+//! BF019: quotes around a flag and its value, which join them into one word.
 
 use crate::catalog::recognise;
 use crate::init_flags::is_known;
-use crate::lint::case::{Case, Says, short};
-use crate::lint::node::Via;
+use crate::lint::case::{Case, FindingText, short};
+use crate::lint::node::SettingKind;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::{Place, Role};
 use crate::takes::Altered;
@@ -11,17 +11,18 @@ use crate::takes::Altered;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF019"),
     name: "several-words-in-one",
-    finds: "A flag and its value, or several flags, that quotes make one word of.",
+    finds: "A flag and its value, or several flags, that quotes join into one word.",
     level: Level::Warning,
 };
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
-    let reason = "Quotes keep blanks in a word, for the launcher as for a shell; where an item of a list or a variable is quoted in part, they belong to its value.";
+    let reason = "Quotes keep spaces inside a word, for the launcher as for a shell; in a partly quoted list item or variable they belong to its value.";
     for judged in &case.judged {
         let setting = judged.setting;
         let part = case.node.part_of(setting);
         let starts = judged.outcomes.iter().any(|outcome| outcome.starts());
-        if setting.via != Via::Flag || !starts || !setting.name.trim().contains(char::is_whitespace) {
+        if setting.kind != SettingKind::Flag || !starts || !setting.name.trim().contains(char::is_whitespace)
+        {
             continue;
         }
         let is_cut =
@@ -29,17 +30,17 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let is_one = setting.known_value().is_some_and(|value| !value.trim().contains(char::is_whitespace));
         let is_whole = is_one && !judged.outcomes.iter().any(|outcome| outcome.altered().iter().any(is_cut));
         let (level, effect) = if is_whole {
-            (Level::Note, "reads over the blank")
+            (Level::Note, "skips the space")
         } else {
-            (Level::Warning, "takes what it can read of it, and the rest is lost")
+            (Level::Warning, "takes what it can parse, and the rest is lost")
         };
-        let says = Says {
+        let texts = FindingText {
             message: format!("`{}` is one word: {} {effect}", short(setting.name), setting.flag),
             reason: reason.to_owned(),
             remedy: "Quote the whole variable or item, or nothing.".to_owned(),
         };
         let span = case.node.span_of(setting);
-        found.push(part.finding(&RULE, level, span, setting.name, says));
+        found.push(part.finding(&RULE, level, span, setting.name, texts));
     }
     for flag in &case.node.arguments {
         let Some(part) = case.node.parts.get(flag.part) else { continue };
@@ -47,20 +48,20 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         if part.fragment.place == Place::LiveNode || !word.text.contains([' ', '\t']) {
             continue;
         }
-        let says = Says {
+        let texts = FindingText {
             message: format!(
-                "`{}` is one word, and so the name of one argument that nobody asks for",
+                "`{}` is one word, and thus the name of an argument that nothing reads",
                 short(&word.text)
             ),
             reason: reason.to_owned(),
             remedy: "Quote the whole variable or item, or nothing.".to_owned(),
         };
-        found.push(part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, says));
+        found.push(part.finding(&RULE, Level::Warning, word.span.clone(), &word.text, texts));
     }
     quoted_flags(case, found);
 }
 
-/// Flags that begin with a quote: a shell that splits a variable leaves it in the word.
+/// Reports flags that start with a quote, which a shell leaves in the word when it splits a variable.
 fn quoted_flags(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for part in &case.node.parts {
         let Place::Variable { effect, .. } = &part.fragment.place else { continue };
@@ -72,13 +73,13 @@ fn quoted_flags(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             if recognise(flag).is_none() && !is_known(flag) {
                 continue;
             }
-            let says = Says {
-                message: format!("`{}` begins with a quote that belongs to it: unless something takes it away, it is no flag", short(&word.text)),
-                reason: "The value is split at blanks, without a look at quotes; what begins with one is a plain word to the VM (seen on OTP 23, 25, 27 and 29)."
+            let texts = FindingText {
+                message: format!("`{}` starts with a literal quote: unless something removes it, it is not a flag", short(&word.text)),
+                reason: "The value is split at spaces regardless of quotes; to the VM a word that starts with a quote is a plain argument (seen on OTP 23, 25, 27 and 29)."
                     .to_owned(),
-                remedy: "Remove the inner quotes, if nothing that fills in the value does it.".to_owned(),
+                remedy: "Remove the inner quotes, unless the program that expands the value does so.".to_owned(),
             };
-            found.push(part.finding(&RULE, Level::Note, word.span.clone(), flag, says));
+            found.push(part.finding(&RULE, Level::Note, word.span.clone(), flag, texts));
         }
     }
 }

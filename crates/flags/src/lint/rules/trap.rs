@@ -1,11 +1,11 @@
-//! BF015: a value that works and is a trap.
+//! BF015: a value that works but is a trap.
 
 use std::ops::Range;
 
 use crate::OtpVersion;
-use crate::lint::case::{Case, Judged, Says, is_prevented, releases_text, works};
+use crate::lint::case::{Case, FindingText, JudgedSetting, is_prevented, releases_text, takes_effect};
 use crate::lint::comment::comments;
-use crate::lint::hazards::{HazardLevel, Makes, Trap, hazards};
+use crate::lint::hazards::{ConflictKind, HazardLevel, Trap, hazards};
 use crate::lint::node::{Setting, Value};
 use crate::lint::outcome::Outcome;
 use crate::lint::rules::cancelled::together;
@@ -15,22 +15,24 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF015"),
     name: "trap",
-    finds: "A value, or two that stand together, with which the VM starts and which has an effect that few expect.",
+    finds: "A value, or two together, with which the VM starts but which has an effect that few expect.",
     level: Level::Warning,
 };
 
-/// Longer files are not looked through for other paths: each setting would read them again.
-const LOOKED_THROUGH_BYTES: usize = 256 << 10;
+/// Longer files are not searched for other paths, because each setting would search them again.
+const MAX_SEARCHED_BYTES: usize = 256 << 10;
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in case.known().filter(|judged| !judged.lacks_value()) {
         if judged.overridden.is_some() {
             continue;
         }
-        for (beside, other) in judged.besides.iter().filter(|(beside, _)| beside.makes == Makes::Risk) {
-            found.push(together(case, &RULE, Level::Warning, judged, beside, other));
+        for (conflict, other) in
+            judged.conflicts.iter().filter(|(conflict, _)| conflict.makes == ConflictKind::Risk)
+        {
+            found.push(together(case, &RULE, Level::Warning, judged, conflict, other));
         }
-        if judged.is_dead() {
+        if judged.is_without_effect() {
             continue;
         }
         for trap in hazards().trap.iter().filter(|trap| trap.flag == judged.setting.id()) {
@@ -39,7 +41,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-fn alone(case: &Case<'_, '_>, judged: &Judged<'_, '_>, trap: &Trap) -> Option<Finding> {
+fn alone(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, trap: &Trap) -> Option<Finding> {
     let setting = judged.setting;
     let known = setting.value != Value::Unknown;
     let is_folder = || trap.folder && is_folder(case, setting);
@@ -48,7 +50,7 @@ fn alone(case: &Case<'_, '_>, judged: &Judged<'_, '_>, trap: &Trap) -> Option<Fi
     }
     let holds = |outcome: &Outcome| {
         let low = !trap.below_default || is_below_default(judged, outcome);
-        works(outcome) && trap.holds_in(&OtpVersion::from(outcome.release)) && low
+        takes_effect(outcome) && trap.holds_in(&OtpVersion::from(outcome.release)) && low
     };
     let releases = judged.releases(holds);
     if releases.is_empty() || is_prevented(case.node, setting, &trap.unless) {
@@ -56,7 +58,7 @@ fn alone(case: &Case<'_, '_>, judged: &Judged<'_, '_>, trap: &Trap) -> Option<Fi
     }
     let bound = trap.from.is_some() || trap.until.is_some() || trap.below_default;
     let within = if bound { format!(", in {}", releases_text(&releases)) } else { String::new() };
-    let says = Says {
+    let texts = FindingText {
         message: format!(
             "{} {}{within}",
             case.quoted(setting),
@@ -71,10 +73,10 @@ fn alone(case: &Case<'_, '_>, judged: &Judged<'_, '_>, trap: &Trap) -> Option<Fi
         HazardLevel::Note => Level::Note,
         HazardLevel::Warning => Level::Warning,
     };
-    let mut finding = case.about(&RULE, level, setting, releases, says);
+    let mut finding = case.about(&RULE, level, setting, releases, texts);
     if let Some(comment) = comment_against(case, setting, trap) {
         finding.level = Level::Warning;
-        finding.related.push((finding.file, comment, "says otherwise".to_owned()));
+        finding.related.push((finding.file, comment, "contradicts it".to_owned()));
     }
     if trap.removable {
         finding.fix = case.node.removal(setting, true);
@@ -82,29 +84,29 @@ fn alone(case: &Case<'_, '_>, judged: &Judged<'_, '_>, trap: &Trap) -> Option<Fi
     Some(finding)
 }
 
-/// Whether the rest of the file shows a path to be that of a folder: another path lies in it, or a variable says so (`LOG_DIR=`).
+/// Whether the rest of the file shows that a path is a directory: another path is below it, or a variable says so (`LOG_DIR=`).
 fn is_folder(case: &Case<'_, '_>, setting: &Setting<'_>) -> bool {
     let Some(path) = setting.known_value().filter(|path| path.len() > 1 && path.starts_with('/')) else {
         return false;
     };
     let text = case.node.part_of(setting).fragment.file_text();
-    if text.len() > LOOKED_THROUGH_BYTES {
+    if text.len() > MAX_SEARCHED_BYTES {
         return false;
     }
     let is_of_path = |c: char| c.is_ascii_alphanumeric() || "/-_.~$}".contains(c);
     text.match_indices(path).any(|(at, _)| {
-        let (before, behind) =
+        let (before, after) =
             (text.get(..at).unwrap_or_default(), text.get(at + path.len()..).unwrap_or_default());
-        let ends = !behind.starts_with(is_of_path);
-        let goes_on = behind.strip_prefix('/').is_some_and(|behind| behind.starts_with(is_of_path));
+        let ends = !after.starts_with(is_of_path);
+        let goes_on = after.strip_prefix('/').is_some_and(|after| after.starts_with(is_of_path));
         let name = before.trim_end_matches(['"', '\'', ' ']).strip_suffix(['=', ':']);
         let is_named = name.is_some_and(|name| name.ends_with("_DIR") || name.ends_with("_dir"));
         !before.ends_with(is_of_path) && (goes_on || ends && is_named)
     })
 }
 
-/// Whether a number gives less than the VM has without it.
-fn is_below_default(judged: &Judged<'_, '_>, outcome: &Outcome) -> bool {
+/// Whether a number results in less than the default.
+fn is_below_default(judged: &JudgedSetting<'_, '_>, outcome: &Outcome) -> bool {
     let default = judged.setting.entry.and_then(|entry| entry.default_value_in(outcome.release));
     let number = |text: &str| text.parse::<u64>().ok();
     let given = outcome.effective().or(judged.setting.known_value()).and_then(number);
@@ -112,7 +114,7 @@ fn is_below_default(judged: &Judged<'_, '_>, outcome: &Outcome) -> bool {
 }
 
 /// `262144, and 1048576 from OTP 27.0 on`.
-fn defaults(judged: &Judged<'_, '_>, releases: &[u32]) -> String {
+fn defaults(judged: &JudgedSetting<'_, '_>, releases: &[u32]) -> String {
     let Some(entry) = judged.setting.entry else { return String::new() };
     let mut known: Vec<&str> = Vec::new();
     let mut texts: Vec<String> = Vec::new();
@@ -131,14 +133,14 @@ fn defaults(judged: &Judged<'_, '_>, releases: &[u32]) -> String {
     texts.join(", and ")
 }
 
-/// The memory of a table with so many slots.
-fn table(judged: &Judged<'_, '_>, releases: &[u32]) -> String {
+/// The memory of a table with this number of slots.
+fn table(judged: &JudgedSetting<'_, '_>, releases: &[u32]) -> String {
     let effective = judged.outcomes.iter().find_map(|outcome| outcome.effective());
     let slots = effective.or(judged.setting.known_value()).and_then(|slots| slots.parse().ok());
     memory(slots.unwrap_or_default(), releases)
 }
 
-/// The comment of a flag, if it says the opposite of what the flag does.
+/// The comment of a flag, if it contradicts the effect of the flag.
 fn comment_against(case: &Case<'_, '_>, setting: &Setting<'_>, trap: &Trap) -> Option<Range<usize>> {
     let text = case.node.part_of(setting).fragment.file_text();
     let says_so = |span: &Range<usize>| {

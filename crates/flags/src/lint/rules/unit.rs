@@ -1,13 +1,13 @@
-//! BF012: a number with a unit behind it, which the emulator does not read.
+//! BF012: a number followed by a unit, which the emulator ignores.
 
-use crate::lint::case::{Case, Judged, Says};
+use crate::lint::case::{Case, FindingText, JudgedSetting};
 use crate::lint::rules::fatal_value::cut;
 use crate::lint::{Code, Finding, Level, Rule};
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF012"),
     name: "unit-not-understood",
-    finds: "A number with a unit, or anything else that is not read, behind it.",
+    finds: "A number followed by a unit or other text, which is ignored.",
     level: Level::Warning,
 };
 
@@ -18,31 +18,31 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let Some(rest) = judged.outcomes.iter().find_map(|outcome| cut(outcome.altered())) else { continue };
         let text = judged.setting.known_value().unwrap_or_default();
         let number = text.strip_suffix(rest).unwrap_or_default();
-        let counts = unit_of(judged).map(|unit| format!(" and counts {unit}")).unwrap_or_default();
+        let counts = unit_of(judged).map(|unit| format!(" and is in {unit}")).unwrap_or_default();
         let effective = judged.outcomes.iter().rev().find_map(|outcome| outcome.effective());
         let gives = effective
             .filter(|effective| *effective != number.trim())
-            .map(|effective| format!(", which gives {effective}"))
+            .map(|effective| format!(", which becomes {effective}"))
             .unwrap_or_default();
         let meant = meant(judged);
-        let says = Says {
+        let texts = FindingText {
             message: format!(
-                "{} is read as {}{gives}: `{rest}` is not read",
+                "{} is parsed as {}{gives}: `{rest}` is ignored",
                 case.quoted(judged.setting),
                 number.trim()
             ),
             reason: format!(
-                "No unit is understood anywhere: the number ends at the first other character{counts}, without a word (seen on OTP 23, 25, 27 and 29)."
+                "Units are not supported: the number ends at the first other character{counts}, silently (seen on OTP 23, 25, 27 and 29)."
             ),
             remedy: match &meant {
                 Some(meant) => format!("Write `{meant}`, if that is meant."),
                 None => format!(
                     "Write the plain number that is meant{}.",
-                    counts.replacen(" and counts", ", in", 1)
+                    counts.replacen(" and is in", ", in", 1)
                 ),
             },
         };
-        let mut finding = case.about(&RULE, Level::Warning, judged.setting, releases, says);
+        let mut finding = case.about(&RULE, Level::Warning, judged.setting, releases, texts);
         if let Some(value) = plain(judged) {
             finding.fix = case.node.new_value(judged.setting, &value, false);
         }
@@ -50,20 +50,20 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-fn unit_of<'e>(judged: &Judged<'e, '_>) -> Option<&'e str> {
+fn unit_of<'e>(judged: &JudgedSetting<'e, '_>) -> Option<&'e str> {
     let release = judged.outcomes.last()?.release;
     judged.setting.entry?.takes_for(judged.setting.letter, &release.into())?.unit.as_deref()
 }
 
-/// The setting as it was probably meant: `+zdbbl 1024` for `+zdbbl 1MB`.
-pub(in crate::lint) fn meant(judged: &Judged<'_, '_>) -> Option<String> {
+/// The setting that was probably meant: `+zdbbl 1024` for `+zdbbl 1MB`.
+pub(in crate::lint) fn meant(judged: &JudgedSetting<'_, '_>) -> Option<String> {
     let value = plain(judged)?;
     let glued = if judged.setting.words.len() > 1 { " " } else { "" };
     Some(format!("{}{glued}{value}", judged.setting.name))
 }
 
-/// The plain number for one with a unit of memory, or with underscores.
-fn plain(judged: &Judged<'_, '_>) -> Option<String> {
+/// The plain number for a value with a unit of memory or with underscores.
+fn plain(judged: &JudgedSetting<'_, '_>) -> Option<String> {
     let text = judged.setting.known_value()?;
     let end = text.find(|c: char| !c.is_ascii_digit()).filter(|end| *end > 0)?;
     let (digits, rest) = text.split_at(end);

@@ -1,4 +1,4 @@
-//! BF001: a word with `+` that is no flag of any release.
+//! BF001: a word with `+` that is not a flag of any release.
 
 use std::sync::OnceLock;
 
@@ -6,16 +6,16 @@ use crate::catalog::recognise;
 use crate::entries;
 use crate::entry::{Argument, Entry, Kind};
 use crate::init_flags::is_common;
-use crate::lint::case::{Case, Says, releases_text};
+use crate::lint::case::{Case, FindingText, releases_text};
 use crate::lint::hazards::hazards;
-use crate::lint::node::Via;
+use crate::lint::node::SettingKind;
 use crate::lint::{Code, Finding, Level, Rule};
 use crate::source::Place;
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF001"),
     name: "unknown-flag",
-    finds: "A flag of the emulator that no release has.",
+    finds: "An emulator flag that no release has.",
     level: Level::Error,
 };
 
@@ -23,8 +23,11 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in &case.judged {
         let setting = judged.setting;
         let part = case.node.part_of(setting);
-        // What a live emulator has started with it knows better than we do.
-        if setting.entry.is_some() || setting.via != Via::Flag || part.fragment.place == Place::LiveNode {
+        // A running emulator accepted its flags, so an unknown one is missing in the catalogue.
+        if setting.entry.is_some()
+            || setting.kind != SettingKind::Flag
+            || part.fragment.place == Place::LiveNode
+        {
             continue;
         }
         let name = setting.name;
@@ -32,7 +35,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let fatal = entry.fatal.iter().find(|fatal| fatal.always)?;
             Some(format!("From OTP {} on: {}", entry.since.first()?, fatal.why))
         });
-        // Some flags without a value do not look at what stands behind their letters.
+        // Some flags without a value ignore further letters.
         let like = recognise(name)
             .filter(|known| !known.glued.is_empty() && hazards().short_reads.contains(&known.flag))
             .map(|known| known.flag);
@@ -41,25 +44,26 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let (level, message) = match like {
             Some(like) => (
                 Level::Warning,
-                format!("{} is no flag of the emulator: it is read as {like} by {all}", case.quoted(setting)),
+                format!("{} is not an emulator flag: it is parsed as {like} by {all}", case.quoted(setting)),
             ),
-            None if undocumented => (
-                Level::Warning,
-                format!("{} is no flag that any manual has, and is taken all the same", case.quoted(setting)),
-            ),
+            None if undocumented => {
+                (Level::Warning, format!("{} is an undocumented flag, but accepted", case.quoted(setting)))
+            }
             None => (
                 Level::Error,
-                format!("{} is no flag of the emulator, and stops the start of {all}", case.quoted(setting)),
+                format!("{} is not an emulator flag: {all} will not start", case.quoted(setting)),
             ),
         };
         let reason = match (level, fatal) {
             (Level::Error, Some(fatal)) => fatal,
-            (Level::Error, None) => "The emulator prints its usage and ends.".to_owned(),
-            _ => "The emulator does not look at each letter of a flag (+Lx and +H start OTP 23, 25, 27 and 29)."
-                .to_owned(),
+            (Level::Error, None) => "The emulator prints its usage and exits.".to_owned(),
+            _ => {
+                "The emulator does not check every letter of a flag (+Lx and +H start OTP 23, 25, 27 and 29)."
+                    .to_owned()
+            }
         };
-        let says = Says { message, reason, remedy: remedy(name) };
-        found.push(case.about(&RULE, level, setting, part.releases.clone(), says));
+        let texts = FindingText { message, reason, remedy: remedy(name) };
+        found.push(case.about(&RULE, level, setting, part.releases.clone(), texts));
     }
 }
 
@@ -71,7 +75,7 @@ fn remedy(name: &str) -> String {
         let flag = &known.flag;
         if known.entry.argument != Some(Argument::None) && !known.entry.glued {
             return format!(
-                "If {flag} is meant, write its value as a word of its own: `{flag} {}`.",
+                "If {flag} is meant, write its value as a separate word: `{flag} {}`.",
                 known.glued
             );
         }
@@ -93,16 +97,16 @@ fn what(flag: &str) -> String {
     recognise(flag).map(|known| known.entry.does.clone()).unwrap_or_default()
 }
 
-/// A flag that may be meant by an unknown one.
+/// A candidate for a misspelled flag.
 struct Known {
     /// `+MBas` is `+M<S>as`.
     spelling: &'static str,
     is_of_allocator: bool,
-    /// The letters in it.
+    /// The letters in it, as bits.
     letters: u128,
 }
 
-/// Those of some length that are not gone.
+/// The flags of more than one letter that are not removed.
 fn known() -> &'static [Known] {
     static KNOWN: OnceLock<Vec<Known>> = OnceLock::new();
     KNOWN.get_or_init(|| {
@@ -116,45 +120,45 @@ fn known() -> &'static [Known] {
     })
 }
 
-/// In place of the letter of an allocator.
+/// The placeholder for an allocator's letter.
 const ALLOCATOR: &str = "<S>";
 
-/// A bit for each letter that stands in a text.
+/// A bit for each letter of a text.
 fn letters_of(text: &str) -> u128 {
     text.bytes().filter(u8::is_ascii).fold(0, |letters, byte| letters | 1 << byte)
 }
 
-/// The flags that differ least from this one, if they differ little.
+/// The flags with the smallest distance to this one, if that is small.
 fn nearest(name: &str) -> Vec<String> {
     let letter = name.chars().nth(2).filter(|letter| "BDEFHILRSTu".contains(*letter)).unwrap_or('u');
     let letter = letter.encode_utf8(&mut [0; 4]).to_owned();
-    let most: u32 = if name.len() < 5 { 1 } else { 2 };
+    let max: u32 = if name.len() < 5 { 1 } else { 2 };
     let mine = letters_of(compared(name));
-    // Each letter that only one of the two has is one that differs: most flags need no closer look.
+    // Each letter that only one of them has adds to the distance, so most flags can be excluded cheaply.
     let may_be_near = |known: &&Known| {
         let its = known.letters | if known.is_of_allocator { letters_of(&letter) } else { 0 };
-        (mine & !its).count_ones().max((its & !mine).count_ones()) <= most
+        (mine & !its).count_ones().max((its & !mine).count_ones()) <= max
     };
     let near: Vec<(usize, String)> = known()
         .iter()
         .filter(may_be_near)
         .map(|known| known.spelling.replace(ALLOCATOR, &letter))
         .map(|spelling| (distance(name, &spelling), spelling))
-        .filter(|(distance, _)| *distance <= most as usize)
+        .filter(|(distance, _)| *distance <= max as usize)
         .collect();
-    let least = near.iter().map(|(distance, _)| *distance).min();
-    near.into_iter().filter(|(distance, _)| Some(*distance) == least).map(|(_, spelling)| spelling).collect()
+    let min = near.iter().map(|(distance, _)| *distance).min();
+    near.into_iter().filter(|(distance, _)| Some(*distance) == min).map(|(_, spelling)| spelling).collect()
 }
 
-/// How many letters have to be changed, put in or taken out; of a long word only the beginning is compared.
+/// The number of letters to change, insert or delete; only the start of a long word is compared.
 pub(in crate::lint) fn distance(one: &str, other: &str) -> usize {
     strsim::levenshtein(compared(one), other)
 }
 
-/// What is compared of a word.
+/// The part of a word that is compared.
 fn compared(word: &str) -> &str {
-    const LONGEST: usize = 24;
-    let end = word.char_indices().nth(LONGEST).map_or(word.len(), |(end, _)| end);
+    const MAX_LETTERS: usize = 24;
+    let end = word.char_indices().nth(MAX_LETTERS).map_or(word.len(), |(end, _)| end);
     word.get(..end).unwrap_or(word)
 }
 
@@ -163,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_flag_that_is_near_is_passed_over() {
+    fn the_letter_filter_excludes_no_near_flag() {
         for name in entries().iter().map(Entry::spelling).filter(|name| name.starts_with('+')) {
             let name = name.replace(ALLOCATOR, "H");
             for other in
@@ -171,15 +175,15 @@ mod tests {
             {
                 let letter =
                     other.chars().nth(2).filter(|letter| "BDEFHILRSTu".contains(*letter)).unwrap_or('u');
-                let most = if other.len() < 5 { 1 } else { 2 };
+                let max = if other.len() < 5 { 1 } else { 2 };
                 let all = known().iter().map(|known| known.spelling.replace(ALLOCATOR, &letter.to_string()));
                 let distances: Vec<(usize, String)> =
                     all.map(|known| (distance(&other, &known), known)).collect();
-                let least =
-                    distances.iter().map(|(distance, _)| *distance).filter(|least| *least <= most).min();
+                let min =
+                    distances.iter().map(|(distance, _)| *distance).filter(|distance| *distance <= max).min();
                 let expect: Vec<String> = distances
                     .into_iter()
-                    .filter(|(distance, _)| Some(*distance) == least)
+                    .filter(|(distance, _)| Some(*distance) == min)
                     .map(|(_, known)| known)
                     .collect();
                 assert_eq!(nearest(&other), expect, "{other}");

@@ -1,8 +1,8 @@
-//! BF005: a flag without its value, which takes the next word for it.
+//! BF005: a flag without its value, which takes the next word as its value.
 
 use crate::OtpVersion;
 use crate::entry::Argument;
-use crate::lint::case::{Case, Judged, Says, releases_text, short};
+use crate::lint::case::{Case, FindingText, JudgedSetting, releases_text, short};
 use crate::lint::node::Value;
 use crate::lint::outcome::{Presence, is_taken_for_flag};
 use crate::lint::{Code, Finding, Level, Rule};
@@ -12,7 +12,7 @@ use crate::takes::{Question, Verdict};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF005"),
     name: "value-missing",
-    finds: "A flag whose value is missing, so that the next flag is taken for it.",
+    finds: "A flag without its value, which takes the next flag as its value.",
     level: Level::Error,
 };
 
@@ -22,7 +22,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let Some(entry) = setting.entry else { continue };
         let (mut stops, mut starts) = (Vec::new(), Vec::new());
         for outcome in judged.outcomes.iter() {
-            // What the release does not have is told elsewhere.
+            // Flags that the release does not have are reported by another rule.
             if !matches!(outcome.presence, Presence::There | Presence::From(_)) {
                 continue;
             }
@@ -39,14 +39,14 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             .unwrap_or_default();
         let glued = entry.argument == Some(Argument::Glued);
         let what = match &setting.value {
-            Value::Text(eaten) => format!("it has no value, and takes `{}` for it", short(eaten)),
-            _ if glued => "its value must stand in the same word".to_owned(),
+            Value::Text(eaten) => format!("it has no value and takes `{}` as its value", short(eaten)),
+            _ if glued => "its value must be in the same word".to_owned(),
             _ => "it has no value".to_owned(),
         };
         let remedy = if glued {
-            format!("Write it without a space: `{spelling}N`, N being {describe}.")
+            format!("Write it without a space: `{spelling}N`, where N is {describe}.")
         } else {
-            format!("Write a value behind it: {describe}.")
+            format!("Add a value: {describe}.")
         };
         for (level, releases) in [(Level::Error, stops), (Level::Warning, starts)] {
             if releases.is_empty() {
@@ -55,17 +55,17 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let all = releases_text(&releases);
             let (message, reason) = if level == Level::Error {
                 (
-                    format!("`{spelling}` stops the start of {all}: {what}"),
-                    "The launcher takes the next word whatever it is, and stops where there is none.",
+                    format!("`{spelling}` prevents the start of {all}: {what}"),
+                    "The launcher takes the next word, whatever it is, and stops if there is none.",
                 )
             } else {
                 (
-                    format!("`{spelling}` is not what it seems to {all}: {what}"),
-                    "The launcher takes the next word whatever it is, and the flag takes anything.",
+                    format!("`{spelling}` gets an unintended value in {all}: {what}"),
+                    "The launcher takes the next word, whatever it is, and the flag accepts any value.",
                 )
             };
-            let says = Says { message, reason: reason.to_owned(), remedy: remedy.clone() };
-            let mut finding = case.about(&RULE, level, setting, releases, says);
+            let texts = FindingText { message, reason: reason.to_owned(), remedy: remedy.clone() };
+            let mut finding = case.about(&RULE, level, setting, releases, texts);
             if glued {
                 finding.fix = joined(case, judged);
             }
@@ -74,8 +74,8 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a release refuses what it finds in place of the value: the next word, or what the launcher puts behind the last.
-fn is_refused(judged: &Judged<'_, '_>, release: u32) -> bool {
+/// Whether a release rejects what it finds in place of the value: the next word, or what the launcher adds after the last word.
+fn is_refused(judged: &JudgedSetting<'_, '_>, release: u32) -> bool {
     const LAUNCHERS_OWN: &str = "--";
     let value = judged.setting.known_value().unwrap_or(LAUNCHERS_OWN);
     let otp = OtpVersion::from(release);
@@ -87,8 +87,8 @@ fn is_refused(judged: &Judged<'_, '_>, release: u32) -> bool {
         })
 }
 
-/// Puts the value that stands behind into the word of the flag.
-fn joined(case: &Case<'_, '_>, judged: &Judged<'_, '_>) -> Option<crate::lint::Fix> {
+/// A fix that joins the flag with the value after it.
+fn joined(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>) -> Option<crate::lint::Fix> {
     let setting = judged.setting;
     let part = case.node.part_of(setting);
     if part.fragment.place == Place::LiveNode {

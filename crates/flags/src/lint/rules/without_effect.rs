@@ -1,8 +1,8 @@
-//! BF006: a flag or a value that is accepted and does nothing.
+//! BF006: a flag or a value that is accepted but ignored.
 
 use std::collections::BTreeSet;
 
-use crate::lint::case::{Case, Says, releases_text, short};
+use crate::lint::case::{Case, FindingText, releases_text, short};
 use crate::lint::hazards::hazards;
 use crate::lint::node::InitFlag;
 use crate::lint::outcome::{Outcome, Presence};
@@ -12,7 +12,7 @@ use crate::takes::Altered;
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF006"),
     name: "without-effect",
-    finds: "A flag that is accepted and does nothing.",
+    finds: "A flag that is accepted but ignored.",
     level: Level::Warning,
 };
 
@@ -22,32 +22,32 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let releases = judged.releases(is_ignored);
         let Some(first) = judged.outcomes.iter().find(|outcome| is_ignored(outcome)) else { continue };
         let written = case.quoted(judged.setting);
-        // What it does begins with its verb.
-        let does = small(&entry.does);
+        // The description starts with a verb.
+        let does = uncapitalised(&entry.does);
         let all = releases_text(&releases);
         let (reason, whole) = match (&first.ignored_since, &first.presence) {
             (Some(since), _) => (format!("Since OTP {since} it does nothing. Before, it {does}"), true),
             (None, Presence::NotYet(since)) => {
-                (format!("It came with {since}, and releases before pass over it. It {does}"), true)
+                (format!("It was added in {since}; earlier releases ignore it. It {does}"), true)
             }
             (None, Presence::Gone(gone)) => (format!("It was removed in {gone}. Before, it {does}"), true),
             (None, _) => {
                 let takes = entry.takes_in(first.release).map(|takes| takes.in_words()).unwrap_or_default();
-                (format!("It takes {takes}; the default takes the place of anything else."), false)
+                (format!("It takes {takes}; any other value is replaced by the default."), false)
             }
         };
-        let says = Says {
+        let texts = FindingText {
             message: format!("{written} has no effect in {all}"),
             reason,
             remedy: if whole {
                 "Remove it.".to_owned()
             } else {
-                "Write a value that is taken, or remove it.".to_owned()
+                "Write a valid value, or remove it.".to_owned()
             },
         };
-        // Where a release uses it, it must stay.
+        // If any release uses it, it must stay.
         let useless = judged.outcomes.iter().all(|outcome| is_ignored(outcome) || !outcome.starts());
-        let mut finding = case.about(&RULE, Level::Warning, judged.setting, releases, says);
+        let mut finding = case.about(&RULE, Level::Warning, judged.setting, releases, texts);
         if whole && useless {
             finding.fix = case.node.removal(judged.setting, true);
         }
@@ -56,7 +56,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     parameters(case, found);
 }
 
-/// Parameters of applications that look at them only in a mode which is not given here.
+/// Reports parameters that their application reads only in a mode that is not set here.
 fn parameters(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     let words = |flag: &InitFlag| case.node.parts.get(flag.part).map_or(&[][..], |part| &part.fragment.words);
     let is =
@@ -81,25 +81,25 @@ fn parameters(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                     continue;
                 }
                 let name = format!("{} {}", known.application, key.text);
-                let says = Says {
+                let texts = FindingText {
                     message: format!("`{name} {}` {}", short(&value.text), known.says),
                     reason: known.why.clone(),
                     remedy: known.remedy.clone(),
                 };
                 let span = key.span.start..value.span.end;
-                found.push(part.finding(&RULE, Level::Warning, span, name, says));
+                found.push(part.finding(&RULE, Level::Warning, span, name, texts));
             }
         }
     }
 }
 
-/// With a small letter at the beginning.
-fn small(text: &str) -> String {
+/// The text with an initial lower-case letter.
+fn uncapitalised(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().into_iter().flat_map(char::to_lowercase).chain(chars).collect()
 }
 
-/// Whether nothing comes of it.
+/// Whether it is accepted but ignored.
 pub(in crate::lint) fn is_ignored(outcome: &Outcome) -> bool {
     outcome.starts() && (outcome.ignored_since.is_some() || outcome.altered().contains(&Altered::Ignored))
 }

@@ -1,8 +1,8 @@
-//! BF013: a size in words that looks as if bytes were meant.
+//! BF013: a size in words that looks like one in bytes.
 
 use std::ops::Range;
 
-use crate::lint::case::{Case, Says, works};
+use crate::lint::case::{Case, FindingText, takes_effect};
 use crate::lint::comment::comments;
 use crate::lint::hazards::plain_number;
 use crate::lint::{Code, Finding, Level, Rule};
@@ -10,20 +10,20 @@ use crate::lint::{Code, Finding, Level, Rule};
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF013"),
     name: "words-not-bytes",
-    finds: "A size in words that looks as if bytes were meant.",
+    finds: "A size in words that looks like one in bytes.",
     level: Level::Note,
 };
 
 /// Bytes in a word of a 64-bit VM.
 const WORD_BYTES: i64 = 8;
-/// People who think of bytes write multiples of this.
+/// Sizes meant as bytes are usually multiples of this.
 const KIB: i64 = 1024;
 
-/// People who think of decimals write round numbers. Below 2 GB as many words are as likely as bytes.
+/// Decimal sizes are usually round. Below 2 GB the number of words is as plausible as the number of bytes.
 const MILLION: i64 = 1_000_000;
-const MANY_WORDS: i64 = 250 * MILLION;
-/// How far a comment may be from the number, in percent: a MB has 1,000,000 or 1,048,576 bytes, and people round.
-const ROUGHLY_PCT: i64 = 8;
+const MIN_DECIMAL_WORDS: i64 = 250 * MILLION;
+/// Tolerance between a comment and the number, in percent: a MB has 1,000,000 or 1,048,576 bytes, and people round.
+const TOLERANCE_PCT: i64 = 8;
 
 pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
     for judged in case.known().filter(|judged| judged.overridden.is_none()) {
@@ -35,7 +35,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         let releases = judged.releases(|outcome| {
             let words =
                 entry.takes_in(outcome.release).is_some_and(|takes| takes.unit.as_deref() == Some("words"));
-            works(outcome) && words && entry.default_value_in(outcome.release) != setting.known_value()
+            takes_effect(outcome) && words && entry.default_value_in(outcome.release) != setting.known_value()
         });
         if releases.is_empty() {
             continue;
@@ -55,7 +55,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             continue;
         }
         let (remedy, comment) = match said.as_slice() {
-            // Of several sizes one may be the default, or another flag's; one that is far away is about something else.
+            // Of several sizes one may be the default or another flag's; one that is far away is about something else.
             [(line, size)] if (is / WORD_BYTES..=is.saturating_mul(WORD_BYTES)).contains(size) => {
                 let remedy =
                     format!("If the {} of the comment are meant, write {}.", bytes(*size), size / WORD_BYTES);
@@ -63,7 +63,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             }
             _ if looks_like_bytes(number) => {
                 let remedy = format!(
-                    "If {} are meant, write {}; if it is right as it is, there is nothing to do.",
+                    "If {} are meant, write {}; otherwise there is nothing to do.",
                     bytes(number),
                     number / WORD_BYTES
                 );
@@ -71,23 +71,23 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             }
             _ => continue,
         };
-        let says = Says {
-            message: format!("{} is {}: it counts words of 8 bytes", case.quoted(setting), size(number)),
+        let texts = FindingText {
+            message: format!("{} is {}: the unit is words of 8 bytes", case.quoted(setting), size(number)),
             reason: entry.does.clone(),
             remedy,
         };
-        let mut finding = case.about(&RULE, Level::Note, setting, releases, says);
-        finding.related.extend(comment.map(|line| (finding.file, line, "says otherwise".to_owned())));
+        let mut finding = case.about(&RULE, Level::Note, setting, releases, texts);
+        finding.related.extend(comment.map(|line| (finding.file, line, "contradicts it".to_owned())));
         found.push(finding);
     }
 }
 
 fn looks_like_bytes(number: i64) -> bool {
-    number >= KIB && number % KIB == 0 || number >= MANY_WORDS && number % MILLION == 0
+    number >= KIB && number % KIB == 0 || number >= MIN_DECIMAL_WORDS && number % MILLION == 0
 }
 
 fn is_roughly(one: i64, other: i64) -> bool {
-    one.abs_diff(other) <= one.unsigned_abs() / 100 * ROUGHLY_PCT.unsigned_abs()
+    one.abs_diff(other) <= one.unsigned_abs() / 100 * TOLERANCE_PCT.unsigned_abs()
 }
 
 /// The sizes in a comment, in bytes: `100 MB`, `1GiB`.
@@ -97,10 +97,10 @@ fn sizes(comment: &str) -> Vec<i64> {
     while let Some(begin) = rest.find(|c: char| c.is_ascii_digit()) {
         let digits = rest.get(begin..).unwrap_or_default();
         let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-        let (number, behind) = digits.split_at(end);
+        let (number, after) = digits.split_at(end);
         let is_part =
             rest.get(..begin).unwrap_or_default().ends_with(|c: char| c == '.' || c.is_ascii_alphanumeric());
-        let unit = behind.trim_start();
+        let unit = after.trim_start();
         let unit = unit.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
         let factor = match unit.to_ascii_lowercase().as_str() {
             "kb" | "kib" => Some(KIB),
@@ -110,7 +110,7 @@ fn sizes(comment: &str) -> Vec<i64> {
         };
         let number: Option<i64> = number.parse().ok().filter(|_| !is_part);
         found.extend(number.zip(factor).and_then(|(number, factor)| number.checked_mul(factor)));
-        rest = behind;
+        rest = after;
     }
     found
 }
@@ -119,7 +119,7 @@ fn size(words: i64) -> String {
     words.checked_mul(WORD_BYTES).map_or_else(|| "more than any memory".to_owned(), bytes)
 }
 
-/// Bytes for a person.
+/// A number of bytes for output.
 fn bytes(bytes: i64) -> String {
     const MIB: i64 = KIB * KIB;
     match bytes {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_told_in_their_unit() {
+    fn sizes_are_shown_in_a_suitable_unit() {
         assert_eq!(bytes(8_000_000_000), "8 GB");
         assert_eq!(bytes(4 << 30), "4 GiB");
         assert_eq!(bytes(400_000_000), "400 MB");

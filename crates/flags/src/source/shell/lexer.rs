@@ -1,18 +1,18 @@
-//! Where the parts of a shell word end: quotes, escapes and substitutions.
+//! Finds the ends of quotes, escapes and substitutions in shell words.
 
 use crate::source::error::SourceError;
 use crate::source::layer::{Layer, next};
 use crate::source::lines::line_end;
 
-/// Substitutions inside of substitutions that are followed. Hand-written scripts have two or three.
+/// Maximum nesting of substitutions. Hand-written scripts have two or three levels.
 const MAX_DEPTH: usize = 40;
 
-/// A text that begins on the next line.
+/// A here-document that begins on the next line.
 #[derive(Debug)]
 pub(super) struct HereDocument {
     /// The line that ends it.
     last: Vec<u8>,
-    /// Whether tabs before that line do not count.
+    /// Whether tabs before that line are ignored.
     tabs: bool,
 }
 
@@ -27,7 +27,7 @@ impl<'l> Lexer<'l> {
         Lexer { layer, bytes: layer.scan().as_bytes() }
     }
 
-    /// Where the word that begins at `at` ends.
+    /// The end of the word at `at`.
     pub(super) fn end_of_word(&self, mut at: usize) -> Result<usize, SourceError> {
         while let Some(byte) = self.bytes.get(at) {
             if matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b';' | b'&' | b'|' | b'(' | b')' | b'<' | b'>') {
@@ -38,7 +38,7 @@ impl<'l> Lexer<'l> {
         Ok(at)
     }
 
-    /// Where a quoted part, a substitution or a character outside of quotes ends.
+    /// The end of a quoted part, a substitution or a character outside of quotes.
     fn end_of_part(&self, at: usize, depth: usize) -> Result<usize, SourceError> {
         match self.bytes.get(at) {
             Some(b'\\') => Ok(after_escape(self.layer, at)),
@@ -80,7 +80,7 @@ impl<'l> Lexer<'l> {
         }
     }
 
-    /// Where what `$` begins ends; `$` alone stands for itself.
+    /// The end of the substitution at `$`; a single `$` is literal.
     pub(super) fn end_of_dollar(
         &self,
         at: usize,
@@ -112,10 +112,10 @@ impl<'l> Lexer<'l> {
         }
     }
 
-    /// Where the parentheses that open at `begin` are closed.
+    /// The end of the parentheses that open at `begin`.
     pub(super) fn skip_parentheses(&self, begin: usize, depth: usize) -> Result<usize, SourceError> {
         self.check_depth(begin, depth)?;
-        // In `((` there are numbers, and `<<` is an operator.
+        // In `((` there is arithmetic, where `<<` is an operator.
         let commands = self.bytes.get(begin + 1) != Some(&b'(');
         let mut here_documents = Vec::new();
         let mut open = 0usize;
@@ -139,7 +139,7 @@ impl<'l> Lexer<'l> {
                     }
                     at + 1
                 }
-                // A comment, which may hold an apostrophe.
+                // A comment may contain an apostrophe.
                 b'#' if self.bytes[at - 1].is_ascii_whitespace() => line_end(self.bytes, at),
                 _ => self.end_of_part(at, depth + 1)?,
             };
@@ -153,7 +153,7 @@ impl<'l> Lexer<'l> {
         while let Some(byte) = self.bytes.get(at) {
             at = match byte {
                 b'}' => return Ok(at + 1),
-                // Inside of double quotes an apostrophe is one.
+                // Inside of double quotes an apostrophe is literal.
                 b'\'' if in_double => at + 1,
                 _ => self.end_of_part(at, depth + 1)?,
             };
@@ -168,17 +168,17 @@ impl<'l> Lexer<'l> {
         if depth < MAX_DEPTH {
             return Ok(());
         }
-        let reason = format!("substitutions more than {MAX_DEPTH} deep in a shell script");
+        let reason = format!("substitutions are nested more than {MAX_DEPTH} deep in a shell script");
         Err(SourceError::NotJudged { at: self.layer.position(at), reason })
     }
 
-    /// Whether `<<` stands here, and not `<<<`.
+    /// Whether there is `<<` at this place, and not `<<<`.
     pub(super) fn begins_here_document(&self, at: usize) -> bool {
         let rest = &self.bytes[at..];
         rest.starts_with(b"<<") && !rest.starts_with(b"<<<")
     }
 
-    /// Reads `<<WORD` or `<<-WORD`; and tells where it ends.
+    /// Parses `<<WORD` or `<<-WORD`; also returns its end.
     pub(super) fn here_document(&self, begin: usize) -> Result<(HereDocument, usize), SourceError> {
         let mut at = begin + 2;
         let tabs = self.bytes.get(at) == Some(&b'-');
@@ -192,7 +192,7 @@ impl<'l> Lexer<'l> {
         Ok((HereDocument { last, tabs }, end))
     }
 
-    /// Where the texts of here-documents end that begin at `at`, the beginning of a line.
+    /// The end of the here-documents that begin at `at`, the start of a line.
     pub(super) fn after_here_documents(&self, mut at: usize, here_documents: Vec<HereDocument>) -> usize {
         for HereDocument { last, tabs } in here_documents {
             while at < self.bytes.len() {
@@ -220,7 +220,7 @@ pub(super) fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Where the character behind a backslash ends.
+/// The end of the character after a backslash.
 pub(super) fn after_escape(layer: &Layer, at: usize) -> usize {
     next(layer, at + 1)
 }

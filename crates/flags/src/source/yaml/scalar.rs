@@ -1,7 +1,7 @@
-//! What the bytes of a YAML scalar stand for.
+//! Maps the bytes of a YAML scalar to the characters of its value.
 //!
-//! The parser gives a scalar's value and where it begins, but not which byte became which character. That is worked out here, by
-//! the rules of YAML 1.2, chapters 7 and 8; unless the result is the parser's value to the letter, there is none.
+//! The parser reports the value of a scalar and where it begins, but not which byte became which character. That is computed here by the
+//! rules of YAML 1.2, chapters 7 and 8. Unless the result equals the parser's value exactly, it is discarded.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,8 +11,7 @@ use saphyr_parser::ScalarStyle;
 use crate::source::layer::{Decoder, Layer, Value};
 use crate::source::quote::{Quote, Syntax};
 
-/// The scalar that begins at `at`. `text` is what the parser saw, `value` what it made of it; `None` if we do not come
-/// to the same.
+/// The scalar that begins at `at`. `text` is the parser's input and `value` its result; `None` if the computed value differs.
 pub(super) fn decode(
     layer: &Arc<Layer>,
     text: &str,
@@ -36,7 +35,7 @@ pub(super) fn decode(
         }
     };
     let whole = at..end;
-    // A tag on a line of its own is no part of the value; writing that anew would lose it.
+    // A tag on a line of its own is not part of the value; rewriting the value would lose it.
     let hidden = text.get(whole.clone())? != layer.scan().get(whole.clone())?;
     let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
     let syntax = if hidden || block { Syntax::Same } else { Syntax::Yaml };
@@ -48,7 +47,7 @@ struct Scalar<'l> {
     text: &'l str,
     bytes: &'l [u8],
     decoder: Decoder<'l>,
-    /// Of the value, in bytes.
+    /// The length of the value in bytes.
     length: usize,
 }
 
@@ -61,7 +60,7 @@ impl Scalar<'_> {
         self.bytes.get(at).copied()
     }
 
-    /// How many bytes the line end at `at` has; 0 if there is none.
+    /// The length of the line end at `at`, in bytes; 0 if there is none.
     fn line_end(&self, at: usize) -> usize {
         match (self.byte(at), self.byte(at + 1)) {
             (Some(b'\r'), Some(b'\n')) => 2,
@@ -70,13 +69,13 @@ impl Scalar<'_> {
         }
     }
 
-    /// The column, in bytes.
+    /// The number of spaces before this place.
     fn indentation(&self, at: usize) -> usize {
         let before = self.bytes.get(..at).unwrap_or_default();
         before.iter().rev().take_while(|byte| **byte == b' ').count()
     }
 
-    /// White space from `at` on: as it is within a line; over line ends it is folded, to a space or to one line end less.
+    /// Adds white space from `at` on: unchanged within a line, folded over line ends to a space or to one line end less.
     fn space(&mut self, at: usize, quote: Quote) -> usize {
         let (end, breaks) = self.end_of_space(at);
         match breaks.as_slice() {
@@ -93,7 +92,7 @@ impl Scalar<'_> {
         }
     }
 
-    /// Where white space ends, and the line ends in it.
+    /// The end of white space, and the line ends in it.
     fn end_of_space(&self, at: usize) -> (usize, Vec<Range<usize>>) {
         let mut breaks = Vec::new();
         let mut end = at;
@@ -158,7 +157,7 @@ impl Scalar<'_> {
     fn escape(&mut self, at: usize) -> Option<usize> {
         let length = self.line_end(at + 1);
         if length > 0 {
-            // It stands for nothing, nor does the white space behind it; further line ends count.
+            // An escaped line end is dropped with the white space after it; further line ends count.
             let (end, breaks) = self.end_of_space(at + 1 + length);
             self.put_breaks(&breaks, Quote::YamlDouble);
             return Some(end);
@@ -191,10 +190,10 @@ impl Scalar<'_> {
         Some(at + length)
     }
 
-    /// A block: its lines without their indentation. Lines of a folded one are joined, unless one of them is indented more.
+    /// Decodes a block: its lines without indentation. Lines of a folded block are joined, unless one of them is indented more.
     fn block(&mut self, begin: usize, indent: usize, value: &str, folded: bool) -> Option<usize> {
         let quote = if folded { Quote::YamlFolded } else { Quote::YamlLiteral(indent) };
-        // Empty lines before the first one. They stand before `begin`, and no word in them.
+        // Empty lines before the first one precede `begin`; they contain no word.
         let leading = value.bytes().take_while(|byte| *byte == b'\n').count();
         for _ in 0..leading {
             self.decoder.put('\n', begin..begin, quote);
@@ -230,7 +229,7 @@ impl Scalar<'_> {
                 if self.line_end(at + spaces) > 0 {
                     at += spaces;
                 } else {
-                    // A line that is indented less belongs to what follows.
+                    // A line with less indentation belongs to the next node.
                     ended = spaces < indent;
                     at += if ended { 0 } else { spaces };
                 }
@@ -239,7 +238,7 @@ impl Scalar<'_> {
                 break;
             }
         }
-        // What is left are line ends; the last one may have been added at the end of the file.
+        // The rest are line ends; the parser may have added the last one at the end of the file.
         let mut breaks = breaks.into_iter();
         while !self.is_complete() {
             let one = breaks.next().unwrap_or(end..end);

@@ -1,16 +1,15 @@
-//! The CPU topology that `+sct` takes: `L0-3c0-3p0:L4-7c0-3p1`.
+//! The CPU topology of `+sct`: `L0-3c0-3p0:L4-7c0-3p1`.
 //!
-//! Each entry names logical processors and, in this order from the inner to the outer, their threads, cores,
-//! processors and NUMA nodes; entries are put apart by colons. As `erts_init_cpu_topology_string` checks it in
-//! OTP 23 to 27.
+//! Entries are separated by colons. Each lists logical processors and, from inner to outer level, their threads,
+//! cores, processors and NUMA nodes. Checked as `erts_init_cpu_topology_string` does in OTP 23 to 27.
 
-/// Highest number of anything (`ERTS_MAX_CPU_TOPOLOGY_ID`).
+/// Highest id on any level (`ERTS_MAX_CPU_TOPOLOGY_ID`).
 const MAX_ID: i64 = 0xffff;
 
-/// More CPUs than any machine has are not looked at one by one: `L0-65535:L0-65535:…` would take long.
+/// More CPUs than any host has. Bounds the time for input such as `L0-65535:L0-65535:…`.
 const MAX_CPUS: usize = 1 << 17;
 
-/// One logical processor. Absent levels have the numbers that the emulator gives them.
+/// One logical processor. Missing levels have the emulator's defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Cpu {
     node: i64,
@@ -21,7 +20,7 @@ struct Cpu {
     logical: i64,
 }
 
-/// What a letter stands for, from the inner to the outer.
+/// The level that a letter denotes, from inner to outer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Logical,
@@ -32,7 +31,7 @@ enum Level {
     Node,
 }
 
-/// Whether a VM takes this topology; otherwise why not.
+/// Checks whether a VM accepts this topology; otherwise the error says why not.
 pub(super) fn check(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err("missing CPU topology".to_owned());
@@ -48,15 +47,16 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     verify(cpus)
 }
 
-/// Reads one entry and gives what follows it.
+/// Parses one entry and returns the rest.
 fn entry<'t>(text: &'t str, cpus: &mut Vec<Cpu>) -> Result<&'t str, String> {
     let mut levels: [Option<Vec<i64>>; 6] = Default::default();
     let mut last = None;
     let mut rest = text;
     while let Some(letter) = rest.chars().next().filter(|&letter| letter != ':') {
-        let level = level(letter, rest, last).ok_or_else(|| format!("`{letter}` names no level"))?;
+        let level =
+            level(letter, rest, last).ok_or_else(|| format!("`{letter}` is not the letter of a level"))?;
         if last.is_some_and(|last| level <= last) {
-            return Err(format!("`{letter}` stands too late: the order is L, t, c, p, n"));
+            return Err(format!("`{letter}` is out of order; the order is L, t, c, p, n"));
         }
         last = Some(level);
         let (ids, after) = ids(rest.get(letter.len_utf8()..).unwrap_or_default())?;
@@ -66,8 +66,8 @@ fn entry<'t>(text: &'t str, cpus: &mut Vec<Cpu>) -> Result<&'t str, String> {
         rest = after;
     }
     let [logical, thread, core, processor_node, processor, node] = levels;
-    let logical = logical.ok_or("logical processors (L) are missing")?;
-    // One number holds for all logical processors of the entry; otherwise there is one for each.
+    let logical = logical.ok_or("missing logical processors (L)")?;
+    // A single number applies to all logical processors of the entry; otherwise there is one for each.
     let of = |ids: Option<&[i64]>, absent: i64, at: usize| match ids {
         None => Ok(absent),
         Some([one]) => Ok(*one),
@@ -87,7 +87,7 @@ fn entry<'t>(text: &'t str, cpus: &mut Vec<Cpu>) -> Result<&'t str, String> {
     Ok(rest.strip_prefix(':').unwrap_or(rest))
 }
 
-/// The level of a letter. A node that is followed by a processor lies inside of it.
+/// The level of a letter. A node before a processor is inside of that processor.
 fn level(letter: char, rest: &str, last: Option<Level>) -> Option<Level> {
     Some(match letter {
         'L' => Level::Logical,
@@ -103,7 +103,7 @@ fn level(letter: char, rest: &str, last: Option<Level>) -> Option<Level> {
     })
 }
 
-/// Numbers and ranges put apart by commas, rising or falling.
+/// Comma-separated numbers and ranges, ascending or descending.
 fn ids(text: &str) -> Result<(Vec<i64>, &str), String> {
     let mut ids = Vec::new();
     let mut rest = text;
@@ -133,23 +133,23 @@ fn id(text: &str) -> Result<(i64, &str), String> {
     let (digits, rest) = text.split_at(end);
     match digits.parse::<i64>() {
         Ok(id) if id <= MAX_ID => Ok((id, rest)),
-        _ => Err(format!("a number from 0 to {MAX_ID} is wanted before `{rest}`")),
+        _ => Err(format!("expected a number from 0 to {MAX_ID} before `{rest}`")),
     }
 }
 
-/// `verify_topology`.
+/// As `verify_topology` of the emulator.
 fn verify(mut cpus: Vec<Cpu>) -> Result<(), String> {
     let mut logical: Vec<_> = cpus.iter().map(|cpu| cpu.logical).collect();
     logical.sort_unstable();
     if let Some(twice) = logical.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(format!("logical processor {} stands twice", twice[0]));
+        return Err(format!("logical processor {} is listed twice", twice[0]));
     }
     cpus.sort_unstable_by_key(|cpu| {
         (cpu.processor, cpu.node, cpu.processor_node, cpu.core, cpu.thread, cpu.logical)
     });
     let place = |cpu: &Cpu| (cpu.processor, cpu.node, cpu.processor_node, cpu.core, cpu.thread);
     if cpus.windows(2).any(|pair| place(&pair[0]) == place(&pair[1])) {
-        return Err("two logical processors lie at the same place".to_owned());
+        return Err("two logical processors have the same place in the topology".to_owned());
     }
     let without_nodes = cpus.first().is_some_and(|cpu| cpu.node < 0 && cpu.processor_node < 0);
     let nodes_differ = cpus.windows(2).any(|pair| {
@@ -161,7 +161,7 @@ fn verify(mut cpus: Vec<Cpu>) -> Result<(), String> {
             || (cpu.node >= 0) == (cpu.processor_node >= 0)
     });
     if nodes_differ {
-        return Err("some CPUs lie in a NUMA node and others in none".to_owned());
+        return Err("some CPUs have a NUMA node and others have none".to_owned());
     }
     Ok(())
 }
@@ -171,7 +171,7 @@ mod tests {
     use super::check;
 
     #[test]
-    fn topologies_are_taken_as_the_emulator_takes_them() {
+    fn valid_topologies_are_accepted_as_by_the_emulator() {
         for text in [
             "L0-1c0-1",
             "L0c0",
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_topology_is_refused() {
+    fn invalid_topologies_are_rejected() {
         for text in [
             "",
             "0-1",

@@ -1,4 +1,4 @@
-//! Rules about one flag with its value: whether a VM takes it, and what it makes of it.
+//! Rules about a single flag and its value: whether a VM accepts it, and with which effect.
 
 use beamtune_flags::source::Format;
 
@@ -12,10 +12,10 @@ fn bf001_unknown_flags() {
     args("+xyz", &["BF001 error +xyz"]);
     args("+IOp4", &["BF001 error +IOp4"]);
     args("+sbwt none\n+S4\n+swsdefault\n+fnuw\n+MBas aoffcbf", &[]);
-    // Somebody else's words.
+    // Flags of applications.
     args("-xyz a\n", &[]);
     args("-noshell\n+ sbwt none", &["BF001 error +"]);
-    // It starts, and takes this for +L.
+    // It starts, and is parsed as +L.
     args("+Lx\n+H", &["BF001 warning +Lx", "BF001 warning +H"]);
     args("+Dx", &["BF001 error +Dx"]);
     check(OVERLAY, "+${FLAG} 4\n", &[]);
@@ -27,14 +27,14 @@ fn bf002_flags_of_other_releases() {
     args("+Mit 127.0.0.1:1", &["BF002 error +Mit in 25,27,29", "BF015 warning +Mit in 23"]);
     args("+pad false", &["BF002 error +pad in 23", "BF002 warning +pad in 25"]);
     args("-kernel log_missed_net_ticks true", &["BF002 note -kernel log_missed_net_ticks in 23,25,27"]);
-    // All but the oldest versions of the release have it.
+    // All except the oldest versions of the release have it.
     args("+Mucp :", &[]);
     args("+Muacful 20", &["BF002 error +Muacful in 23"]);
     check(OVERLAY, "+zhft ${X}", &["BF002 error +zhft in 23,25"]);
 }
 
 #[test]
-fn bf003_values_that_are_refused() {
+fn bf003_refused_values() {
     args("+sbwt off", &["BF003 error +sbwt"]);
     args("+P 100", &["BF003 error +P"]);
     args("-smp disable", &["BF003 error -smp"]);
@@ -60,18 +60,18 @@ fn bf003_values_that_are_refused() {
     args("+B ix", &[]);
     args("-noshell +B -x a", &[]);
     check(OVERLAY, "+B ${MODE}", &[]);
-    // Only the first letter behind it is read.
+    // Only the first letter after it matters.
     args("+Bix", &[]);
     args("-kernel logger_level \"'warning'\" net_ticktime 30", &[]);
     check(OVERLAY, "+sbwt ${WAIT}\n+P ${N:-100}", &[]);
-    // The words of a condition are not those of the flag.
+    // The word in the condition is not the value of the flag.
     check(EEX, "+sbwt <%= if x do %>\nloud\n<% end %>\n", &[]);
     check(Format::Shell, "ERL_FLAGS=\"+sbwt off\"", &["BF003 error +sbwt"]);
     check(Format::EjabberdCtl, "ERL_PROCESSES=100\n", &["BF003 error ERL_PROCESSES"]);
 }
 
 #[test]
-fn bf004_values_that_kill() {
+fn bf004_fatal_values() {
     args("+Mea r9c", &["BF004 error +Mea"]);
     args("+MIscs 1", &["BF004 error +MIscs"]);
     args("+MMscs 1G", &["BF004 error +MMscs"]);
@@ -80,14 +80,14 @@ fn bf004_values_that_kill() {
     args("+Mea max\n+MIscs 1024\n+hmax 0\n+t 1048576", &[]);
     args("+V", &["BF004 error +V"]);
     args("-noshell\n-version", &["BF004 error -version"]);
-    // Another one takes its place.
+    // An overridden number is harmless.
     args("+MIscs 1\n+MIscs 1024", &["BF008 warning +MIscs"]);
-    // But this one is carried out where it stands.
+    // An overridden word is fatal all the same.
     args("+Mea r9c\n+Mea max", &["BF004 error +Mea", "BF008 warning +Mea"]);
 }
 
 #[test]
-fn bf005_values_that_are_missing() {
+fn bf005_missing_values() {
     args("+sbwt", &["BF005 error +sbwt"]);
     args("+sbwt\n+sbwtdcpu none", &["BF005 error +sbwt"]);
     args("+dcg 8", &["BF005 error +dcg"]);
@@ -129,7 +129,7 @@ fn bf006_parameters_of_sasl_without_its_old_mode() {
 }
 
 #[test]
-fn bf007_settings_that_are_outdated() {
+fn bf007_outdated_settings() {
     args("+A 64", &["BF007 warning +A"]);
     args("+e 256000", &["BF007 warning +e"]);
     args("-env ERL_MAX_PORTS 65536", &["BF007 warning ERL_MAX_PORTS"]);
@@ -139,11 +139,11 @@ fn bf007_settings_that_are_outdated() {
 }
 
 #[test]
-fn bf011_values_that_are_changed() {
+fn bf011_changed_values() {
     args("+P 1500000", &["BF011 note +P"]);
     args("+MMmcs 50", &["BF011 note +MMmcs"]);
     args("+A 0", &["BF011 note +A"]);
-    // Deprecated, but it counts.
+    // Deprecated, but still effective.
     let ports = |value: &str, level: &str| {
         let told = format!("BF011 {level} ERL_MAX_PORTS");
         args(&format!("-env ERL_MAX_PORTS {value}"), &["BF007 warning ERL_MAX_PORTS", &told]);
@@ -162,7 +162,7 @@ fn bf011_values_that_are_changed() {
     args("+P 1048576\n+Q 65536\n+P legacy\n", &["BF008 warning +P"]);
     args("+hmbs 32768", &[]);
     args("+S 4:4\n+SDcpu 2:2", &[]);
-    // A sentence for people.
+    // The reason is a readable sentence.
     let reason = &linted(&[(Format::VmArgs, "+P 1500000")])[0].reason;
     assert!(
         reason.starts_with("It takes 1024 to 134217727 processes, rounded up to a power of two; or legacy.")
@@ -203,7 +203,7 @@ fn bf013_words_that_look_like_bytes() {
 
 #[test]
 fn bf015_traps() {
-    // Less than without it; a warning where more was meant.
+    // Less than the default; a warning if the comment asks for more.
     args("+Q 4096", &["BF015 note +Q"]);
     args("## Increase number of concurrent ports/sockets\n+Q 8192", &["BF015 warning +Q"]);
     args("+Q 40000", &["BF011 note +Q"]);

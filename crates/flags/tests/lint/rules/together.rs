@@ -1,4 +1,4 @@
-//! Rules about flags that stand together: of which one counts, or that one needs the other.
+//! Rules about several flags: which one takes effect, and which ones need or exclude each other.
 
 use beamtune_flags::source::{Format, Template};
 
@@ -6,11 +6,11 @@ use super::{EEX, OVERLAY, args, check, check_files};
 use crate::linted;
 
 #[test]
-fn bf008_values_that_do_not_count() {
+fn bf008_overridden_values() {
     args("+sbwt none\n+sbwt short", &["BF008 warning +sbwt"]);
     args("+sbwt none\n+sbwt none", &["BF008 note +sbwt"]);
     args("+hms 233\n+h 376", &["BF008 warning +hms"]);
-    // Nothing counts where the VM does not start.
+    // No value takes effect if the VM does not start.
     args("+sbwt none\n+sbwt off", &["BF003 error +sbwt"]);
     args("+sbwt none\n+sbwt", &["BF005 error +sbwt"]);
     args("+hmax 0\n+hmax 300", &["BF004 error +hmax"]);
@@ -19,7 +19,7 @@ fn bf008_values_that_do_not_count() {
         &["BF008 warning +t in 23", "BF004 error +t in 25,27,29", "BF015 warning +t in 23"],
     );
     args("+MBacul 30\n+Muacul 40", &["BF008 warning +MBacul"]);
-    // Each letter is a switch of its own.
+    // Each letter is a separate switch.
     args("+B i\n+B\n+Bc", &[]);
     args("+Bi\n+B i", &["BF008 note +Bi"]);
     args("+Muacul 40\n+MBacul 30", &[]);
@@ -28,20 +28,20 @@ fn bf008_values_that_do_not_count() {
         "ERL_AFLAGS='+S 4'\nERL_FLAGS='+S 8'\nERL_ZFLAGS='+S 16'\n",
         &["BF008 warning +S", "BF008 warning +S"],
     );
-    // The files may come in any order.
+    // The files may be in any order.
     let files = [(Format::EnvFile, "ERL_FLAGS=+sbwt none\n"), (Format::VmArgs, "+sbwt short\n")];
     check_files(&files, &["BF008 warning +sbwt"]);
     assert_eq!(linted(&files)[0].file, 1);
     check(Format::EnvFile, "ERL_MAX_PORTS=65536\nERL_FLAGS=+Q 65536\n", &["BF008 warning ERL_MAX_PORTS"]);
-    // A flag beats its variable in either order.
+    // A flag overrides its variable in either order.
     for (text, place) in [
         ("+Q 131072\n-env ERL_MAX_PORTS 65536", "before it"),
-        ("-env ERL_MAX_PORTS 65536\n+Q 131072", "behind it"),
+        ("-env ERL_MAX_PORTS 65536\n+Q 131072", "after it"),
     ] {
         args(text, &["BF008 warning ERL_MAX_PORTS"]);
         let found = &linted(&[(Format::VmArgs, text)])[0];
-        assert!(found.message.contains(&format!("the `+Q 131072` {place} does")), "{found:?}");
-        assert!(found.reason.starts_with("ERL_MAX_PORTS counts only where +Q is not given"), "{found:?}");
+        assert!(found.message.contains(&format!("is overridden by `+Q 131072` {place}")), "{found:?}");
+        assert!(found.reason.starts_with("ERL_MAX_PORTS is used only if +Q is not given"), "{found:?}");
         assert!(found.fix.as_ref().is_some_and(|fix| fix.safe), "{found:?}");
     }
     check(
@@ -49,7 +49,7 @@ fn bf008_values_that_do_not_count() {
         "ERL_OTP27_FLAGS=+sbwt none\nERL_FLAGS=+sbwt short\n",
         &["BF008 warning +sbwt in 27"],
     );
-    // Perhaps only one of them is there.
+    // Possibly only one of them exists.
     check(EEX, "+sbwt none\n<%= if x do %>\n+sbwt short\n<% end %>\n", &[]);
     check(Format::Shell, "ERL_FLAGS='+sbwt none'\nERL_FLAGS='+sbwt short'\n", &[]);
     // Two containers are two nodes.
@@ -68,7 +68,7 @@ fn bf008_values_that_do_not_count() {
         "FROM a AS b\nENV ERL_FLAGS=\"+P 2097152\"\nFROM c\nENV ERL_ZFLAGS=\"+P 1048576\"\n",
         &[],
     );
-    // A tool has a VM of its own.
+    // A tool has its own VM.
     check(Format::RabbitmqEnv, "CTL_ERL_ARGS='+P 2097152'\nSERVER_ADDITIONAL_ERL_ARGS='+P 1048576'\n", &[]);
 }
 
@@ -106,18 +106,25 @@ fn bf010_flags_that_stop_the_vm_together() {
 }
 
 #[test]
-fn bf024_names_of_nodes() {
+fn bf024_node_names() {
     args("-name a@b.c\n-sname a", &["BF024 warning -name"]);
     args("-sname a\n-name a@b.c", &["BF024 warning -name"]);
     args("-sname a b\n", &["BF024 warning -sname"]);
-    // The first counts, unless it is none.
+    // The first is used, unless it is invalid.
     args("-sname a\n-name a@b.c\n-sname b", &["BF024 warning -name", "BF024 warning -sname"]);
     args("-sname a b\n-sname c", &["BF024 warning -sname"]);
-    let says = |text: &str, at: usize| linted(&[(Format::VmArgs, text)])[at].message.clone();
-    assert_eq!(says("-sname a\n-sname b", 0), "`-sname b` does not count: the `-sname` before it does");
-    assert_eq!(says("-name a@b.c\n-sname a", 0), "`-name a@b.c` does not count: the `-sname` behind it does");
-    assert!(says("-sname a b\n-name c@d", 0).ends_with("it is not valid, and the `-name` behind it counts"));
-    assert!(says("-sname a b\n-sname c", 0).ends_with("it is not valid, and the node starts without a name"));
+    let message = |text: &str, at: usize| linted(&[(Format::VmArgs, text)])[at].message.clone();
+    assert_eq!(message("-sname a\n-sname b", 0), "`-sname b` has no effect: the `-sname` before it is used");
+    assert_eq!(
+        message("-name a@b.c\n-sname a", 0),
+        "`-name a@b.c` has no effect: the `-sname` after it is used"
+    );
+    assert!(
+        message("-sname a b\n-name c@d", 0).ends_with("it is not valid, and the `-name` after it is used")
+    );
+    assert!(
+        message("-sname a b\n-sname c", 0).ends_with("it is not valid, and the node starts without a name")
+    );
     let places = [(Format::EnvFile, "ERL_FLAGS=-sname b\n"), (Format::VmArgs, "-sname a\n")];
     check_files(&places, &["BF024 warning -sname"]);
     assert_eq!(linted(&places)[0].file, 0);
@@ -141,7 +148,7 @@ fn bf024_names_and_cookies_of_mix_releases() {
     check(EEX, "-sname a\n-setcookie b\n", &["BF024 warning -sname", "BF024 warning -setcookie"]);
     check(EEX, "-name a\n-sname b\n", &["BF024 warning -name", "BF024 warning -sname"]);
     check(EEX, "<%= if x do %>\n-sname a\n<% end %>", &["BF024 warning -sname"]);
-    // No start script gives these.
+    // These are not started by a start script that sets them.
     check(EEX, "## For Nerves\n-setcookie a\n-sname b", &[]);
     check(EEX, "-setcookie a\n-user elixir", &[]);
     check(EEX, "-name <%= release_name %>@127.0.0.1\n-setcookie a", &[]);
@@ -160,12 +167,12 @@ fn bf026_flags_that_need_another() {
     args("-heart -env ERL_CRASH_DUMP_SECONDS 10", &[]);
     let elsewhere = [(Format::VmArgs, "-heart\n"), (Format::EnvFile, "ERL_CRASH_DUMP_SECONDS=10\n")];
     check_files(&elsewhere, &[]);
-    // It may be in there.
+    // It may be in the unknown words.
     check(Format::Shell, "ERL_FLAGS=\"-heart $MORE\"\n", &[]);
 }
 
 #[test]
-fn bf031_ports_for_other_nodes() {
+fn bf031_distribution_ports() {
     args(
         "-kernel inet_dist_listen_min 9200 inet_dist_listen_max 9100",
         &["BF031 warning -kernel inet_dist_listen_max"],
@@ -174,7 +181,7 @@ fn bf031_ports_for_other_nodes() {
     args("-kernel inet_dist_listen_min 9100\n-kernel inet_dist_listen_max 9200", &[]);
     args("-kernel inet_dist_listen_min 9100", &[]);
     check(OVERLAY, "-kernel inet_dist_listen_min ${A} inet_dist_listen_max 9100", &[]);
-    // One port is enough for the node, and too little for what is started beside it.
+    // A single port is enough for the node, but not for VMs that are started next to it.
     const ONE: &str = "-kernel inet_dist_listen_min 9177 inet_dist_listen_max 9177";
     const TOLD: &[&str] = &["BF031 warning -kernel inet_dist_listen_min"];
     args(ONE, &[]);

@@ -1,4 +1,4 @@
-//! Rules about how words are written: signs, quotes, comments, and who gets a word.
+//! Rules about the spelling of words: signs, quotes, comments, and the recipient of a word.
 
 use beamtune_flags::source::{Format, Template};
 
@@ -29,16 +29,16 @@ fn bf016_comments_inside_of_words() {
 }
 
 #[test]
-fn bf017_lines_that_are_continued() {
+fn bf017_continued_lines() {
     args("+sbwt none \\\n+zdbbl 8192\n", &["BF017 warning \\"]);
     args("-kernel a 1 \\\n  b 2\n", &["BF017 error \\"]);
     args("-kernel a 1\n  b 2\n", &[]);
-    // In a shell, it does join them.
+    // In a shell a backslash does join lines.
     check(Format::Shell, "ERL_FLAGS=\"+sbwt none \\\n +zdbbl 8192\"\n", &[]);
 }
 
 #[test]
-fn bf018_what_is_no_comment() {
+fn bf018_comments_of_other_languages() {
     args("%% a comment\n+P 2097152\n", &[]);
     args("%% +P 2097152\n", &["BF018 warning +P"]);
     args("-noshell\n// quiet\n", &["BF018 warning //"]);
@@ -64,7 +64,7 @@ fn bf019_several_words_in_one() {
 }
 
 #[test]
-fn bf020_characters_that_are_not_seen() {
+fn bf020_invisible_characters() {
     args("\u{feff}+sbwt none", &["BF020 warning +sbwt"]);
     args("+P 2097152 \u{a0}-noshell", &["BF020 warning -noshell"]);
     args("\u{2013}kernel a 1", &["BF020 warning -kernel"]);
@@ -72,7 +72,7 @@ fn bf020_characters_that_are_not_seen() {
 }
 
 #[test]
-fn bf021_values_that_are_no_terms() {
+fn bf021_values_that_are_not_terms() {
     args("-kernel error_logger {file,\"x/y\"}", &["BF021 error -kernel"]);
     args("-kernel a 1 b", &["BF021 warning -kernel"]);
     args("-kernel a/b 1", &["BF021 error -kernel"]);
@@ -82,7 +82,7 @@ fn bf021_values_that_are_no_terms() {
     args("-boot_var A /x -config /x/y -pa /a /b\n-couch_ini /a /b\n-ssl_dist_opt server_certfile /x", &[]);
     args("-hosts web1 10.0.0.2", &[]);
     check(OVERLAY, "-kernel a ${B}\n-kernel ${C}\n-mnesia dir ${D}/x", &[]);
-    // A shell that splits a variable leaves quotes alone.
+    // A shell that splits a variable keeps quotes.
     check(
         Format::Compose,
         "services:\n  a:\n    environment:\n      RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: -rabbit x \"/y\"\n",
@@ -91,7 +91,7 @@ fn bf021_values_that_are_no_terms() {
 }
 
 #[test]
-fn bf022_variables_that_are_set_to_no_effect() {
+fn bf022_variables_without_effect() {
     args("-env ERL_FLAGS '+P 2097152'", &["BF022 warning -env"]);
     args("-env ERL_OTP27_FLAGS '+P 2097152'", &["BF022 warning -env"]);
     args("-env A=1 b", &["BF022 warning -env"]);
@@ -113,7 +113,7 @@ fn bf023_paths_of_args_files() {
 }
 
 #[test]
-fn bf025_variables_that_nobody_fills_in() {
+fn bf025_variables_that_are_not_expanded() {
     check(EEX, "-name a@${HOST}\n", &["BF024 warning -name", "BF025 warning -name"]);
     check(EEX, "+P ${N}\n", &["BF025 warning +P"]);
     check(EEX, "-setcookie <%= release.profile.cookie %>\n-name a@${HOST}\n", &[]);
@@ -127,15 +127,15 @@ fn bf025_variables_that_nobody_fills_in() {
 }
 
 #[test]
-fn bf032_flags_behind_extra() {
+fn bf032_flags_after_extra() {
     args("-extra +P 2097152", &["BF032 warning +P"]);
     args("-extra --no-halt +", &[]);
-    // An argument of Elixir's own program.
+    // An argument of Elixir itself.
     args("-user Elixir.IEx.CLI -extra --no-halt +iex", &[]);
 }
 
 #[test]
-fn bf033_flags_that_are_misspelled() {
+fn bf033_misspelled_flags() {
     args("-evn ERL_FULLSWEEP_AFTER 10", &["BF033 warning -evn"]);
     args("--proto_dist inet6_tcp", &["BF033 warning --proto_dist"]);
     args("-setcokie abc", &["BF033 warning -setcokie"]);
@@ -151,10 +151,10 @@ fn bf033_flags_that_are_misspelled() {
 
 #[test]
 fn bf034_comments_about_another_flag() {
-    let told = &["BF034 warning +MBmmmbc"];
-    args("## +MBmmsbc 1024: more single-block carriers of mseg_alloc\n+MBmmmbc 1024\n", told);
-    args("+MBmmmbc 1024 # +MBmmsbc 1024 for the large binaries of ours\n", told);
-    // A flag that was commented out, other numbers, the same flag, and one that is given, too.
+    let found = &["BF034 warning +MBmmmbc"];
+    args("## +MBmmsbc 1024: more single-block carriers of mseg_alloc\n+MBmmmbc 1024\n", found);
+    args("+MBmmmbc 1024 # +MBmmsbc 1024 for the large binaries of ours\n", found);
+    // A flag that was commented out, a different number, the same flag, and a flag that is given as well.
     args("##+sbwtdcpu none\n+sbwtdio none\n", &[]);
     args("## +MBmmsbc 512: more single-block carriers of mseg_alloc\n+MBmmmbc 1024\n", &[]);
     args("## +MBmmmbc 1024, not +MBmmsbc 1024, for large binaries\n+MBmmmbc 1024\n", &[]);

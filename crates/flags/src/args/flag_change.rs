@@ -1,36 +1,36 @@
-//! What is to be changed, as people write it.
+//! A requested change of a flag, as a user writes it.
 
 use crate::Verdict;
 use crate::catalog::entries;
-use crate::init_flags::each_counts;
+use crate::init_flags::is_repeatable;
 use crate::lint::RELEASES;
 use crate::source::Format;
 
-use super::walk::givens;
+use super::walk::flag_uses;
 use super::{ArgsError, Given, Input, Shape};
 
-/// What is to be changed.
+/// A requested change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
-    /// This flag is to have this value.
+    /// Give a flag a value.
     Set {
-        /// As of [`Given::flag`].
+        /// As in [`Given::flag`].
         flag: String,
-        /// The words, as they are to stand in a file that does not have the flag yet.
+        /// The words to write if the file does not have the flag yet.
         words: Vec<String>,
     },
-    /// This flag is to go.
+    /// Remove a flag.
     Unset {
-        /// As of [`Given::flag`].
+        /// As in [`Given::flag`].
         flag: String,
     },
 }
 
 impl Wish {
-    /// Reads a flag with its value, as it would stand in `vm.args`: `+sbwt none`, `-kernel net_ticktime 30`.
+    /// Parses a flag with its value, as in `vm.args`: `+sbwt none`, `-kernel net_ticktime 30`.
     ///
     /// # Errors
-    /// Where it is not exactly one flag, or one that no release has, or one that may be given several times.
+    /// If it is not exactly one flag, if no release has the flag, or if the flag can be repeated.
     pub fn set(text: &str) -> Result<Wish, ArgsError> {
         let (given, words) = one_flag(text)?;
         if given.flag.starts_with('+') && given.entry.is_none() {
@@ -47,12 +47,12 @@ impl Wish {
         Ok(Wish::Set { flag: given.flag, words })
     }
 
-    /// Reads a flag without a value: `+K`, `-kernel net_ticktime`.
+    /// Parses a flag without a value: `+K`, `-kernel net_ticktime`.
     ///
     /// # Errors
-    /// As of [`set`](Self::set), but a flag that no release has can be taken away.
+    /// As for [`set`](Self::set), but a flag that no release has can be removed.
     pub fn unset(text: &str) -> Result<Wish, ArgsError> {
-        // A parameter of an application has two names.
+        // A parameter of an application has two words as its name.
         let is_pair = text.starts_with('-') && text.split_whitespace().count() == 2;
         let given = if is_pair { one_flag(&format!("{text} x"))?.0 } else { one_flag(text)?.0 };
         if !is_pair && !given.values.is_empty() {
@@ -61,7 +61,7 @@ impl Wish {
         Ok(Wish::Unset { flag: given.flag })
     }
 
-    /// The flag that it is about.
+    /// The flag to change.
     pub fn flag(&self) -> &str {
         match self {
             Wish::Set { flag, .. } | Wish::Unset { flag } => flag,
@@ -75,12 +75,12 @@ pub(super) fn one_flag(text: &str) -> Result<(Given, Vec<String>), ArgsError> {
     let input = Input::read(Format::VmArgs, text).map_err(|_| none())?;
     let words: Vec<String> =
         input.fragments.iter().flat_map(|fragment| &fragment.words).map(|word| word.text.clone()).collect();
-    let mut found = givens(&input, 0);
+    let mut found = flag_uses(&input, 0);
     let (Some(given), true) = (found.pop(), found.is_empty()) else { return Err(none()) };
-    if each_counts(&given.flag) {
+    if is_repeatable(&given.flag) {
         return Err(ArgsError::Accumulates { flag: given.flag });
     }
-    // `+sbtw` begins like `+sbt`, but no release takes `w` as its value.
+    // `+sbtw` starts with `+sbt`, but no release accepts `w` as its value.
     if let (Shape::Glued(..), Some(entry), Some(value)) = (&given.shape, given.entry, given.values.first()) {
         let is_taken = |otp: u32| !matches!(entry.check(Some(value), otp), Verdict::Refused { .. });
         if !RELEASES.into_iter().any(is_taken) {
@@ -93,11 +93,11 @@ pub(super) fn one_flag(text: &str) -> Result<(Given, Vec<String>), ArgsError> {
         Shape::Pair { .. } => 3,
         Shape::OfVariable { .. } => 0,
     };
-    // A word too many has no effect, and was certainly meant to have one.
+    // An extra word would have no effect, but was probably meant to have one.
     if taken == words.len() { Ok((given, words)) } else { Err(none()) }
 }
 
-/// Words as they stand in an args file.
+/// The words quoted for an args file.
 pub(super) fn quoted(words: &[String]) -> String {
     let plain = |c: char| !matches!(c, '"' | '\'' | '\\' | '#') && !c.is_whitespace();
     let written = words.iter().map(|word| {
@@ -121,8 +121,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wish_is_one_flag() {
-        let flag = |text: &str| Wish::set(text).map(|wish| wish.flag().to_owned());
+    fn a_change_is_exactly_one_flag() {
+        let flag = |text: &str| Wish::set(text).map(|request| request.flag().to_owned());
         assert_eq!(flag("+sbwt none"), Ok("+sbwt".to_owned()));
         assert_eq!(flag("+sbwtnone"), Ok("+sbwt".to_owned()));
         assert_eq!(flag("-kernel net_ticktime 30"), Ok("-kernel net_ticktime".to_owned()));
@@ -143,9 +143,12 @@ mod tests {
         ] {
             assert!(matches!(flag(text), Err(ArgsError::NotOneFlag { .. })), "{text}: {:?}", flag(text));
         }
-        assert_eq!(Wish::unset("+K").map(|wish| wish.flag().to_owned()), Ok("+K".to_owned()));
-        assert_eq!(Wish::unset("-kernel x").map(|wish| wish.flag().to_owned()), Ok("-kernel x".to_owned()));
-        assert_eq!(Wish::unset("+xyz").map(|wish| wish.flag().to_owned()), Ok("+xyz".to_owned()));
+        assert_eq!(Wish::unset("+K").map(|request| request.flag().to_owned()), Ok("+K".to_owned()));
+        assert_eq!(
+            Wish::unset("-kernel x").map(|request| request.flag().to_owned()),
+            Ok("-kernel x".to_owned())
+        );
+        assert_eq!(Wish::unset("+xyz").map(|request| request.flag().to_owned()), Ok("+xyz".to_owned()));
         assert!(Wish::unset("+K true").is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! What a file says about the place that the VM runs in: a container, its CPU limit, its limit of open files.
+//! What a file says about where the VM runs: a container, its CPU limit, its limit of open files.
 //!
-//! One YAML file may describe several containers, each with flags and limits of its own; so the limits are looked for in
-//! the mapping that the flags stand in. A file that is a template and no YAML says nothing.
+//! A YAML file may describe several containers with different flags and limits, so the limits are searched in the mapping that contains the
+//! flags. A template that is not valid YAML says nothing.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -10,47 +10,47 @@ use saphyr_parser::{Event, Parser};
 
 use crate::source::{Format, Fragment, stages};
 
-/// What is known of the place.
+/// Where the VM runs, as far as known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Site {
-    /// Which container of the file; `None` where the file does not tell several apart.
+    /// The index of the container in the file; `None` if the file does not distinguish containers.
     pub(super) container: Option<usize>,
-    /// It is a container, and shares its machine with others as a rule.
+    /// It is a container, which usually shares its host with others.
     pub(super) shared: bool,
-    /// The CPU quota, in thousandths of a CPU, and where it stands.
+    /// The CPU quota in thousandths of a CPU, with its place.
     pub(super) quota: Option<(u64, Range<usize>)>,
-    /// The CPU that is asked for, without being a limit, where it stands.
+    /// The place of the CPU request, which is not a limit.
     pub(super) request: Option<Range<usize>>,
-    /// The limit of open files, `u64::MAX` for none, and where it stands.
+    /// The limit of open files (`u64::MAX` for unlimited), with its place.
     pub(super) open_files: Option<(u64, Range<usize>)>,
 }
 
-/// Finds out where the fragments of a file are used.
-pub(super) struct Surroundings {
+/// Finds where the fragments of a file are used.
+pub(super) struct Deployment {
     sites: Sites,
 }
 
 enum Sites {
-    /// The same for all of the file.
+    /// One site for the whole file.
     One(Site),
-    /// One for each build stage, from its line on.
+    /// One site per build stage, by the offset where each begins.
     Stages(Vec<usize>),
-    /// One for each mapping of a container, by their begins; the innermost around the flags counts.
+    /// One site per mapping of a container, sorted by start; the innermost one around the flags applies.
     Mappings(Vec<Mapping>),
 }
 
-/// A mapping that is about one container, with what it says.
+/// The mapping of one container, with its site.
 struct Mapping {
     range: Range<usize>,
-    /// The index of the one that it lies in.
+    /// The index of the mapping around it.
     around: Option<usize>,
     site: Site,
 }
 
-impl Surroundings {
-    pub(super) fn of_file(fragments: &[Fragment]) -> Surroundings {
+impl Deployment {
+    pub(super) fn of_file(fragments: &[Fragment]) -> Deployment {
         let Some(first) = fragments.first() else {
-            return Surroundings { sites: Sites::One(Site::default()) };
+            return Deployment { sites: Sites::One(Site::default()) };
         };
         let text = first.file_text();
         let sites = match first.format() {
@@ -60,7 +60,7 @@ impl Surroundings {
             Format::Shell | Format::EjabberdCtl => Sites::One(script(text)),
             _ => Sites::One(Site::default()),
         };
-        Surroundings { sites }
+        Deployment { sites }
     }
 
     pub(super) fn site(&self, at: usize) -> Site {
@@ -83,7 +83,7 @@ impl Surroundings {
     }
 }
 
-/// What a unit of systemd says about itself.
+/// The site of a systemd unit.
 fn unit(text: &str) -> Site {
     let mut site = Site::default();
     let mut at = 0;
@@ -107,7 +107,7 @@ fn unit(text: &str) -> Site {
     site
 }
 
-/// What a script says before it starts the node: `ulimit -n 1048576`. What is indented may not happen.
+/// The site of a script: `ulimit -n 1048576`. Indented lines are skipped, because they may be conditional.
 fn script(text: &str) -> Site {
     let mut site = Site::default();
     let mut at = 0;
@@ -116,7 +116,7 @@ fn script(text: &str) -> Site {
         at += line.len();
         let mut words = line.split_whitespace();
         let is_limit = line.starts_with("ulimit") && words.next() == Some("ulimit");
-        // The hard limit alone does not change what the VM may open.
+        // The hard limit alone does not change how many files the VM may open.
         let of_files = |flag: &str| matches!(flag, "-n" | "-Sn" | "-SHn" | "-HSn");
         if is_limit && words.next().is_some_and(of_files) {
             let span = begin..begin + line.trim_end().len();
@@ -133,7 +133,7 @@ fn files(text: &str) -> Option<u64> {
     }
 }
 
-/// `500m`, `1.5`, `2`: in thousandths.
+/// A number of CPUs in thousandths: `500m`, `1.5`, `2`.
 fn thousandths(text: &str) -> Option<u64> {
     if let Some(thousandths) = text.strip_suffix('m') {
         return thousandths.parse().ok();
@@ -148,19 +148,19 @@ fn thousandths(text: &str) -> Option<u64> {
     whole.checked_mul(1000)?.checked_add(part)
 }
 
-/// A collection that is open.
+/// An open collection.
 struct Open {
     begin: usize,
-    /// The key that leads here in the mapping around; empty for the items of a list.
+    /// Its key in the surrounding mapping; empty for list items.
     under: String,
-    /// The key whose value comes next.
+    /// The key of the next value.
     key: Option<String>,
     is_mapping: bool,
     expects_value: bool,
     site: Site,
 }
 
-/// Mappings that are about one container, by their begins. Whole documents are among them.
+/// The mappings of containers, sorted by start. Whole documents are included.
 fn mappings(text: &str) -> Vec<Mapping> {
     let mut found = containers(text);
     found.sort_by_key(|(range, _)| (range.start, Reverse(range.end)));
@@ -178,7 +178,7 @@ fn mappings(text: &str) -> Vec<Mapping> {
     mappings
 }
 
-/// What mappings that are about one container say, in the order of their ends; nothing if the text is no YAML.
+/// The mappings of containers with their sites, sorted by end; empty if the text is not valid YAML.
 fn containers(text: &str) -> Vec<(Range<usize>, Site)> {
     let bytes_at = offsets(text);
     let byte = |index: usize| match &bytes_at {
@@ -229,7 +229,7 @@ fn containers(text: &str) -> Vec<(Range<usize>, Site)> {
     found
 }
 
-/// A value of the mapping around is complete.
+/// Marks a value of the surrounding mapping as complete.
 fn done(open: &mut [Open]) {
     if let Some(around) = open.last_mut()
         && around.is_mapping
@@ -241,8 +241,7 @@ fn done(open: &mut [Open]) {
     }
 }
 
-/// Whether a mapping, with those around it, is that of one container: a service of Compose, an item of `containers`, or a
-/// whole document.
+/// Whether a mapping describes one container: a service of Compose, an item of `containers`, or a whole document.
 fn is_container(around: &[Open], mapping: &Open) -> bool {
     if !mapping.is_mapping {
         return false;
@@ -255,10 +254,10 @@ fn is_container(around: &[Open], mapping: &Open) -> bool {
     }
 }
 
-/// Takes note of a value in a site.
+/// Stores a value in a site.
 type Set = fn(&mut Site, &str, Range<usize>);
 
-/// Takes note of a limit, for the container that it stands in.
+/// Stores a limit in the site of the container around it.
 fn fact(open: &mut [Open], value: &str, span: Range<usize>) {
     let keys: Vec<&str> =
         open.iter().rev().take(5).map(|open| open.key.as_deref().unwrap_or_default()).collect();
@@ -271,7 +270,7 @@ fn fact(open: &mut [Open], value: &str, span: Range<usize>) {
         ["soft", "nofile", "ulimits", ..] => (nofile, 2),
         _ => return,
     };
-    // A custom resource holds `resources` in its `spec`: there the document counts.
+    // A custom resource has `resources` in its `spec`; its container is the document.
     let at = open.len().checked_sub(1 + up);
     let Some(at) = at else { return };
     let container = (0..=at).rev().find(|at| {
@@ -295,7 +294,7 @@ fn nofile(site: &mut Site, value: &str, span: Range<usize>) {
     site.open_files = files(value).map(|files| (files, span));
 }
 
-/// The byte of each character; `None` where they are the same.
+/// The byte offset of each character; `None` if they are the same.
 fn offsets(text: &str) -> Option<Vec<usize>> {
     (!text.is_ascii()).then(|| text.char_indices().map(|(at, _)| at).collect())
 }
@@ -306,11 +305,11 @@ mod tests {
 
     fn at(text: &str, piece: &str) -> Site {
         let place = text.find(piece).expect(piece);
-        Surroundings { sites: Sites::Mappings(mappings(text)) }.site(place)
+        Deployment { sites: Sites::Mappings(mappings(text)) }.site(place)
     }
 
     #[test]
-    fn cpus_are_read_in_every_notation() {
+    fn cpus_are_parsed_in_every_notation() {
         let check = |text: &str, expect: Option<u64>| assert_eq!(thousandths(text), expect, "{text:?}");
         check("2", Some(2000));
         check("0.5", Some(500));
@@ -326,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_of_compose_has_the_limits_of_its_own() {
+    fn a_service_of_compose_has_its_own_limits() {
         let text = "services:\n  a:\n    cpus: 0.5\n    environment:\n      - FIRST\n    ulimits:\n      nofile:\n        soft: 7\n        hard: 8\n  b:\n    environment: {X: SECOND}\n    deploy:\n      resources:\n        limits: {cpus: '2'}\n    ulimits: {nofile: 65536}\n";
         let (first, second) = (at(text, "FIRST"), at(text, "SECOND"));
         assert_eq!(first.quota.as_ref().map(|quota| quota.0), Some(500));
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_of_kubernetes_has_its_limits_and_a_custom_resource_those_of_its_document() {
+    fn limits_belong_to_the_container_or_to_the_document_of_a_custom_resource() {
         let pod = "kind: Pod\nspec:\n  containers:\n    - name: é\n      env: [{name: A, value: FIRST}]\n      resources:\n        requests: {cpu: 250m}\n    - env: [{name: A, value: SECOND}]\n      resources: {limits: {cpu: 1500m}}\n";
         assert!(at(pod, "FIRST").quota.is_none());
         assert_eq!(at(pod, "FIRST").request.map(|span| &pod[span]), Some("250m"));
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn of_mappings_around_a_flag_the_innermost_counts() {
+    fn the_innermost_mapping_around_a_flag_applies() {
         let text = "a: FIRST\nspec:\n  containers:\n  - x: SECOND\n    containers: [{y: THIRD, cpus: 1}, {y: FOURTH}]\n    z: FIFTH\n  - x: SIXTH\nb: SEVENTH\n---\nc: EIGHTH\n";
         let container = |piece: &str| at(text, piece).container;
         let all = ["FIRST", "SECOND", "THIRD", "FOURTH", "SIXTH", "EIGHTH"].map(container);
@@ -370,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_has_the_last_limit_of_open_files() {
+    fn the_last_limit_of_open_files_of_a_script_applies() {
         let check = |text: &str, expect: Option<u64>| {
             assert_eq!(script(text).open_files.map(|files| files.0), expect, "{text:?}");
         };
@@ -383,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_yaml_says_nothing() {
+    fn invalid_yaml_has_no_mappings() {
         assert!(mappings("a: {{ b }}\n- c: [").is_empty());
     }
 }
