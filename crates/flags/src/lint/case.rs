@@ -26,7 +26,7 @@ pub(super) struct JudgedSetting<'n, 'a> {
     pub(super) outcomes: Rc<[Outcome]>,
     /// The setting that overrides it.
     pub(super) overridden: Option<&'n Setting<'a>>,
-    /// The outcomes of the overriding setting; empty if there is none.
+    /// The outcomes of the overriding setting; empty without one.
     pub(super) overriding: Rc<[Outcome]>,
     /// The flag that disables its allocator.
     pub(super) disabled: Option<&'n Setting<'a>>,
@@ -221,7 +221,7 @@ fn conflicts<'n, 'a>(node: &'n Node<'a>, setting: &Setting<'_>) -> Vec<(&'static
     about
         .filter_map(|conflict| {
             let other = node.effective(setting, &conflict.other)?;
-            let is_placed = match conflict.stands {
+            let is_placed = match conflict.position {
                 RelativePosition::Anywhere => node.are_together(setting, other),
                 RelativePosition::After => node.is_later(setting, other),
             };

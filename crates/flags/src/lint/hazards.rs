@@ -146,8 +146,8 @@ pub(crate) struct Conflict {
     /// The default of the other setting, if it conflicts as well.
     pub(crate) its_default: Option<String>,
     /// Where the other setting must be.
-    #[serde(default)]
-    pub(crate) stands: RelativePosition,
+    #[serde(default, rename = "stands")]
+    pub(crate) position: RelativePosition,
     /// Not if one of these is in effect.
     #[serde(default)]
     pub(crate) unless: Vec<String>,

@@ -365,7 +365,7 @@ impl<'a> Node<'a> {
         one.part == other.part || (a.scope == b.scope && !same_variable(a.fragment, b.fragment))
     }
 
-    /// The effective setting of an id in the node of `subject`, for its allocator if it has one; `None` if there is none, or if it is
+    /// The effective setting of an id in the node of `subject`, for its allocator if it has one; `None` without one, or if it is
     /// uncertain which one takes effect.
     pub(super) fn effective<'n>(&'n self, subject: &Setting<'_>, id: &str) -> Option<&'n Setting<'a>> {
         let scope = self.part_of(subject).scope;

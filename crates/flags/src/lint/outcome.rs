@@ -126,7 +126,7 @@ fn outcome(setting: &Setting<'_>, entry: &Entry, release: u32, machine: Option<M
         verdict = Verdict::Unknown { why: "it is in the same word as the flag".to_owned() };
     }
     if setting.kind == SettingKind::Kernel && !absent {
-        // What happens depends on when the parameter is read, and by whom.
+        // What happens depends on when and by which application the parameter is read.
         verdict = match verdict {
             Verdict::Fatal { why } => Verdict::Refused { why },
             other => other,

@@ -135,7 +135,7 @@ impl Fragment {
         Err(self.cannot_write(CannotWrite { text, reason }))
     }
 
-    /// The same edits without verification; `None` if there are none.
+    /// The same edits without verification; `None` if no edit is possible.
     pub(crate) fn unverified(&self, changes: &[Change], way: WriteMode) -> Option<Vec<Edit>> {
         edits_of_file(&self.layer, self.inner(changes).ok()?, way)
     }

@@ -30,7 +30,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
                 }
                 FindingText {
                     message: format!("{} is below {}: no port to listen on", case.quoted(max), case.quoted(min)),
-                    reason: "A named node tries the ports from the lower to the upper end, and does not start if there is none (inet_tcp_dist.erl)."
+                    reason: "A named node tries the ports from the lower to the upper end, and does not start if none is free (inet_tcp_dist.erl)."
                         .to_owned(),
                     remedy: "Swap the two.".to_owned(),
                 }
@@ -86,7 +86,7 @@ fn one_port(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         };
         let mut finding = case.about(&RULE, Level::Warning, min, part.releases.clone(), texts);
         if let Some(max) = max {
-            finding.related.push(case.related(max, "the upper end"));
+            finding.related.push(case.related(max, "is the upper end"));
         }
         found.push(finding);
     }

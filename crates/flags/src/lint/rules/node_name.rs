@@ -185,7 +185,7 @@ fn in_mix_release(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             FindingText {
                 message: format!("`{}` has no effect: the start script of a mix release names the node", given.trim_end()),
                 reason: match word.text.as_str() {
-                    "-name" => format!("bin/NAME passes --sname, or --name, with RELEASE_NODE, unless RELEASE_DISTRIBUTION is none; it comes first and is used ({seen})."),
+                    "-name" => format!("bin/NAME passes --sname, or --name, with RELEASE_NODE, unless RELEASE_DISTRIBUTION=none; it comes first and is used ({seen})."),
                     _ => format!("bin/NAME passes --sname with RELEASE_NODE, which comes first and is used. If RELEASE_DISTRIBUTION is name, the -sname overrides it, and bin/NAME rpc, remote, stop and pid cannot reach the node ({seen})."),
                 },
                 remedy: "Remove it, and set RELEASE_NODE in rel/env.sh.eex; for a long name also RELEASE_DISTRIBUTION=name.".to_owned(),

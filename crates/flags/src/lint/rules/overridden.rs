@@ -81,7 +81,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
         // Some flags modify each other in order, so even an overridden one may have an effect.
         let id = setting.id();
         let plain = !hazards().conflicts.iter().any(|conflict| {
-            conflict.stands == RelativePosition::After && (conflict.flag == id || conflict.other == id)
+            conflict.position == RelativePosition::After && (conflict.flag == id || conflict.other == id)
         });
         let plain = plain && setting.letter.is_none();
         finding.fix = case.node.removal(setting, same_words && plain);

@@ -108,9 +108,9 @@ fn remedy(entry: &Entry, judged: &JudgedSetting<'_, '_>, takes: Option<&Takes>) 
         .min();
     match near {
         Some((_, word)) => {
-            format!("Closest valid value: `{word}`; all of them: {}.", takes.describe())
+            format!("The closest valid value is `{word}`.")
         }
-        None => format!("Use a valid value: {}.", takes.describe()),
+        None => "Use one of these values.".to_owned(),
     }
 }
 

@@ -56,7 +56,7 @@ pub(in crate::lint) fn check(case: &Case<'_, '_>, found: &mut Vec<Finding>) {
             let (message, reason) = if level == Level::Error {
                 (
                     format!("`{spelling}` prevents the start of {all}: {what}"),
-                    "The launcher takes the next word, whatever it is, and stops if there is none.",
+                    "The launcher takes the next word, whatever it is, and stops if no word follows.",
                 )
             } else {
                 (

@@ -60,7 +60,7 @@ impl Scalar<'_> {
         self.bytes.get(at).copied()
     }
 
-    /// The length of the line end at `at`, in bytes; 0 if there is none.
+    /// The length of the line end at `at`, in bytes; 0 without one.
     fn line_end(&self, at: usize) -> usize {
         match (self.byte(at), self.byte(at + 1)) {
             (Some(b'\r'), Some(b'\n')) => 2,

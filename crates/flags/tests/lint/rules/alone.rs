@@ -145,8 +145,8 @@ fn bf011_changed_values() {
     args("+A 0", &["BF011 note +A"]);
     // Deprecated, but still effective.
     let ports = |value: &str, level: &str| {
-        let told = format!("BF011 {level} ERL_MAX_PORTS");
-        args(&format!("-env ERL_MAX_PORTS {value}"), &["BF007 warning ERL_MAX_PORTS", &told]);
+        let finding = format!("BF011 {level} ERL_MAX_PORTS");
+        args(&format!("-env ERL_MAX_PORTS {value}"), &["BF007 warning ERL_MAX_PORTS", &finding]);
     };
     ports("65535", "note");
     ports("3200000", "note");
@@ -215,7 +215,7 @@ fn bf015_traps() {
     args("+P 1048576\n+Q 65536\n+P legacy", &["BF008 warning +P"]);
     let found = linted(&[(Format::VmArgs, "+P 131072")]);
     assert!(
-        found[0].message.contains("there are 262144, and 1048576 from OTP 27.0 on, in OTP 23"),
+        found[0].message.contains("the default is 262144, and 1048576 from OTP 27.0 on, in OTP 23"),
         "{found:?}"
     );
     // Large tables and buffers.
