@@ -1,17 +1,17 @@
-%% What every lab needs: its seed, what is drawn from it, the end of its life, and the line that
-%% says that the pathology is there.
+%% Shared functions of all labs: the seed and what is drawn from it, the lifetime of the VM, and the
+%% line that reports that the pathology is established.
 %%
 %% A lab's module calls run/2 from its start/1 and exports establish/1, which starts the workload
-%% and returns once its condition is really there:
+%% and returns when its condition is established:
 %%
 %%   #{sick => Name | Pid | [Name | Pid] | none, details => #{atom() => Value}, driver => Control (if it has one)}
 %%
-%% Everything that an observer could learn by heart (names, rates, sizes, which element is the
-%% sick one) is drawn here. A draw depends on nothing but the seed, the part and the key, so it is
-%% the same on every release and whatever else is drawn; a parameter "key=N" on the command line
-%% takes the place of the number drawn for that key.
+%% Everything that a rule could be fitted to (names, rates, sizes, which element is the sick one) is
+%% drawn here. A draw depends only on the seed, the part and the key, so it is the same on every
+%% release and independent of other draws; a parameter "key=N" on the command line replaces the
+%% number drawn for that key.
 %%
-%% No dependency but kernel and stdlib, and nothing that OTP 23 lacks.
+%% Depends only on kernel and stdlib, and runs on OTP 23.
 -module(lab).
 
 -export([run/2, drive/2]).
@@ -20,7 +20,7 @@
 -export([calibrate/0, work/2, load/4]).
 -export([counter/0, count/1, total/1, per_second/2]).
 -export([binary/1, allocated/1]).
--export([await_driver/0, tell/2, hear/1]).
+-export([await_driver/0, send/2, recv/1]).
 
 -define(LIFE_S, 600).
 -define(ESTABLISHED_WITHIN_MS, 120000).
@@ -29,12 +29,13 @@
 
 %%% The lab's life ----------------------------------------------------------------------------
 
-%% Args are strings, as erl's -run passes them: the seed, "sick" or "cured", then "key=N" ….
-%% for_s=N bounds the lab's life, in seconds.
+%% Args are strings, as erl's -run passes them: the seed, "sick" or "cured", then "key=N" …. for_s=N
+%% limits the lifetime, in seconds.
 run(Module, Args) ->
     Context = context(Args),
     guarded(Context, fun() ->
-        %% Loads what printing needs, now: a sick node may be slow to load code.
+        %% Loads the code that printing needs in advance, because a sick node may be slow to load
+        %% code.
         _ = ready_line(Context, #{sick => none, details => #{loaded => {list, [true]}}}),
         io:put_chars(""),
         Established = Module:establish(Context),
@@ -42,8 +43,8 @@ run(Module, Args) ->
         Established
     end).
 
-%% The same for the second VM of a lab that is driven from outside. The parameter "port" is where
-%% the lab waits for it; the lab's end closes the control connection and so ends the driver.
+%% The same for the second VM of a lab that has a driver. The first one listens on the parameter
+%% "port"; when it exits, it closes the control connection, which terminates the driver.
 drive(Module, Args) ->
     #{params := #{port := Port}} = Context = context(Args),
     guarded(Context, fun() ->
@@ -56,7 +57,7 @@ context(Args) ->
     try
         parse(Args)
     catch
-        error:_ -> fail("wanted: SEED sick|cured [key=N ...], got: ~s", [lists:join(" ", Args)])
+        error:_ -> fail("expected SEED sick|cured [key=N ...], got: ~s", [lists:join(" ", Args)])
     end.
 
 parse([Seed, Setting | Pairs]) ->
@@ -74,8 +75,9 @@ pair(Text) ->
     [Key, Value] = string:split(Text, "="),
     {list_to_atom(Key), list_to_integer(Value)}.
 
-%% The VM ends with its time, with the process that started it, and with the first error of its own:
-%% nothing may be left on the host, and a lab that is not what it says must not look as if it were.
+%% The VM exits after its lifetime, with the process that started it, and with the first error of
+%% its own: it must not stay on the host, and a lab whose condition is not established must not look
+%% as if it were.
 guarded(#{params := Params}, Body) ->
     spawn(fun() ->
         Guard = self(),
@@ -83,7 +85,7 @@ guarded(#{params := Params}, Body) ->
         spawn_monitor(fun() ->
             #{} = Established = Body(),
             Guard ! established,
-            %% What establishing took is no part of what the lab is.
+            %% Frees the garbage of establishing the condition.
             erlang:garbage_collect(),
             stay(Established)
         end),
@@ -100,7 +102,7 @@ stay(#{driver := Control}) ->
     end;
 stay(#{}) ->
     receive
-        %% The workload is linked to this process; it lives as long as the lab.
+        %% The workload is linked to this process, which lives as long as the lab.
         never -> ok
     end.
 
@@ -109,7 +111,7 @@ guard(Parent, Established) ->
         established ->
             guard(Parent, true);
         must_be_established when not Established ->
-            fail("its condition was not reached within ~b s", [?ESTABLISHED_WITHIN_MS div 1000]);
+            fail("condition not established within ~b s", [?ESTABLISHED_WITHIN_MS div 1000]);
         {'DOWN', _, process, _, Reason} ->
             fail("~tp", [Reason]);
         time_is_up ->
@@ -126,12 +128,12 @@ fail(Format, Values) ->
     io:put_chars(standard_error, ["lab failed: ", io_lib:format(Format, Values), "\n"]),
     erlang:halt(1).
 
-%% Without flushing: output may be blocked, and there is none that matters.
+%% Does not flush: output may be blocked, and none of it matters.
 end_quietly() ->
     erlang:halt(0, [{flush, false}]).
 
-%% The fourth field of /proc/self/stat; the second one, in parentheses, may hold blanks. Read raw,
-%% that is, in this process: the file server may be what a lab keeps busy.
+%% The fourth field of /proc/self/stat; the second one, in parentheses, may contain spaces. Raw,
+%% that is, in this process, because the file server may be what a lab keeps busy.
 parent_pid() ->
     case file:open("/proc/self/stat", [read, raw, binary]) of
         {ok, File} ->
@@ -166,15 +168,16 @@ json(none) -> "null";
 json(Value) when is_integer(Value) -> integer_to_list(Value);
 json(Value) when is_atom(Value) -> json(atom_to_list(Value));
 json(Value) when is_pid(Value) -> json(pid_to_list(Value));
-%% Names of ours and of OTP only: nothing in them needs escaping.
+%% Only names of labs and of OTP, which need no escaping.
 json(Text) -> [$", Text, $"].
 
-%%% What is drawn -----------------------------------------------------------------------------
+%%% Drawing -----------------------------------------------------------------------------------
 
-%% A part of a lab that is made of several: the same seed, other draws.
+%% A part of a lab that combines several: the same seed, other draws.
 part(Context, Part) -> Context#{part := Part}.
 
-%% A lab that is several others at once. Each names its own sick element; the ready line and the details name all.
+%% A lab that combines several. Each names its own sick element; the ready line and the details name
+%% all.
 both(Context, ModuleA, ModuleB) -> all(Context, [ModuleA, ModuleB]).
 
 all(Context, Modules) ->
@@ -187,7 +190,7 @@ all(Context, Modules) ->
 
 sick(#{sick := Sick}) -> Sick.
 
-%% The element that an observer should name: none, when cured.
+%% The element that a diagnosis should name: none, when healthy.
 culprit(#{sick := true}, Element) -> Element;
 culprit(#{sick := false}, _) -> none.
 
@@ -197,10 +200,11 @@ int(#{params := Params} = Context, Key, Low, High) ->
         #{} -> Low + drawn(Context, Key, High - Low + 1) - 1
     end.
 
-%% CPUs of the machine that it is to be sick on: as many schedulers it has where its manifest says two of them.
+%% CPUs of the host that it must be sick on, and therefore its number of schedulers where its
+%% manifest has two.
 cores(Context) -> int(Context, cores, 2, 2).
 
-%% Drawn as by int/4 for two CPUs: what there must be more of on a larger machine.
+%% Drawn as by int/4 for two CPUs, and scaled to the number of CPUs.
 demand(#{params := Params} = Context, Key, Low, High) ->
     case Params of
         #{Key := Given} -> Given;
@@ -217,7 +221,7 @@ name(Context, Key) ->
     [Name] = names(Context, Key, 1),
     Name.
 
-%% Names as programs have them. Different within one call; two calls meet once in millions.
+%% Names as in real programs. They are unique within one call; two calls collide once in millions.
 names(Context, Key, Count) ->
     [
         list_to_atom(lists:concat([
@@ -240,14 +244,14 @@ second_words() ->
 
 %% 1..Range
 drawn(#{seed := Seed, part := Part}, Key, Range) ->
-    %% phash2 and exsss give the same on every release and machine.
+    %% phash2 and exsss return the same on every release and host.
     [A, B, C] = [erlang:phash2({Seed, Part, Key, N}, 1 bsl 32) || N <- [1, 2, 3]],
     {Drawn, _} = rand:uniform_s(Range, rand:seed_s(exsss, {A, B, C})),
     Drawn.
 
 %%% Building blocks ---------------------------------------------------------------------------
 
-%% A process of the workload. It is linked to its starter, so its crash ends the lab.
+%% A process of the workload. It is linked to its parent, so its crash terminates the lab.
 start(Fun) -> proc_lib:spawn_link(Fun).
 
 start(none, Fun) -> start(Fun);
@@ -256,8 +260,8 @@ start(Name, Fun) ->
     true = register(Name, Pid),
     Pid.
 
-%% A gen_server under a drawn name, or under none in one of four draws: real culprits have no name either.
-%% Gives what an observer should call it.
+%% A gen_server with a drawn name, or without one in one of four draws, because real culprits may
+%% have no name either. Returns the name or pid that a diagnosis should contain, and the pid.
 server(#{sick := _} = Context, Key, {Module, Argument}) ->
     Name = name(Context, Key),
     case drawn(Context, {Key, anonymous}, 4) of
@@ -269,7 +273,8 @@ server(#{sick := _} = Context, Key, {Module, Argument}) ->
             {Name, Pid}
     end.
 
-%% A named table that all may read and write, of a process that does nothing else: it outlives whoever fills it first.
+%% A named public table, owned by a process that does nothing else, so that it outlives the process
+%% that fills it.
 table(Name) ->
     Asker = self(),
     start(fun() ->
@@ -279,8 +284,8 @@ table(Name) ->
     end),
     receive made -> ok end.
 
-%% Calls Fun(N) with the number N of what is due at PerSecond, about 50 times a second. What was
-%% missed for more than a second (a stopped VM) is dropped.
+%% Calls Fun(N), about 50 times per second, with the number N of events due at PerSecond. A backlog
+%% of more than a second (a stopped VM) is dropped.
 at_rate(PerSecond, Fun) ->
     at_rate(PerSecond, Fun, erlang:monotonic_time(microsecond), 0).
 
@@ -316,24 +321,24 @@ wait_until(Condition, Fun, Left) ->
 
 %%% Work that takes CPU time -------------------------------------------------------------------
 
-%% Units of work in a millisecond of this CPU: the fastest of many short runs, since a run that
-%% was preempted or throttled is only longer.
+%% Units of work per millisecond of this CPU: the fastest of many short runs, because a run that was
+%% preempted or throttled only takes longer.
 calibrate() ->
     Fastest = lists:min([element(1, timer:tc(fun() -> crunch(10000, 0) end)) || _ <- lists:seq(1, 60)]),
     10000 * 1000 div max(1, Fastest).
 
 work(UnitsPerMs, Microseconds) -> crunch(UnitsPerMs * Microseconds div 1000, 0).
 
-%% A process that asks for SharePct of a CPU: in each cycle it works, in steps of a millisecond, and
-%% then leaves the CPU alone until the next. A cycle that took too long is followed by the next at
-%% once; nothing piles up. Counts steps.
+%% A process that needs SharePct of a CPU: in each cycle it works, in steps of a millisecond, and
+%% then is idle until the next. After a cycle that took too long the next one starts at once;
+%% nothing piles up. Counts steps.
 load(UnitsPerMs, SharePct, CycleMs, Counter) ->
     Began = erlang:monotonic_time(millisecond),
     lists:foreach(fun(_) -> work(UnitsPerMs, 1000), count(Counter) end, lists:seq(1, CycleMs * SharePct div 100)),
     pause(max(0, Began + CycleMs - erlang:monotonic_time(millisecond))),
     load(UnitsPerMs, SharePct, CycleMs, Counter).
 
-%% Makes no garbage, and is a reduction or two for some 100 ns, as usual programs are.
+%% Creates no garbage, and takes about 100 ns per one or two reductions, like usual programs.
 crunch(0, Sum) -> Sum;
 crunch(N, Sum) ->
     crunch(N - 1, erlang:crc32(Sum, <<"a checksum over some sixty-four bytes, that takes its time, say">>)).
@@ -352,13 +357,13 @@ per_second(Counter, Ms) ->
 
 %%% Memory -------------------------------------------------------------------------------------
 
-%% A binary of its own with so many bytes, rounded up to 64, all of them written. By pieces, because a byte at a
-%% time takes many times as long.
+%% A binary of its own of this size, rounded up to 64 bytes, all of them written. Copied in blocks,
+%% because writing single bytes takes many times as long.
 binary(Bytes) -> binary:copy(<<1:512>>, (Bytes + 63) div 64).
 
-%% What an allocator holds, over all of its instances and with its carriers in the pool, in bytes: blocks
-%% that are in use, and the carriers that they lie in. On OTP 22 and 23 the pool is shared by all allocators, so
-%% that a carrier may hold blocks of others.
+%% Bytes of an allocator, over all of its instances and including its carriers in the pool: blocks
+%% in use, and the carriers that contain them. On OTP 22 and 23 all allocators share the pool, so a
+%% carrier may contain blocks of others.
 allocated(Allocator) ->
     Kinds = [
         Kind
@@ -369,9 +374,9 @@ allocated(Allocator) ->
     Carriers = [element(2, lists:keyfind(carriers_size, 1, Kind)) || Kind <- Kinds],
     #{blocks => lists:sum(Blocks), carriers => lists:sum(Carriers)}.
 
-%%% The other VM -------------------------------------------------------------------------------
+%%% The second VM ------------------------------------------------------------------------------
 
-%% Asks the runner for the driver, and waits for it to connect.
+%% Asks the runner to start the driver, and waits for it to connect.
 await_driver() ->
     {ok, Listen} = gen_tcp:listen(0, [binary, {packet, 4}, {active, false}, {ip, {127, 0, 0, 1}}]),
     {ok, Port} = inet:port(Listen),
@@ -380,8 +385,8 @@ await_driver() ->
     ok = gen_tcp:close(Listen),
     Control.
 
-tell(Control, Term) -> ok = gen_tcp:send(Control, term_to_binary(Term)).
+send(Control, Term) -> ok = gen_tcp:send(Control, term_to_binary(Term)).
 
-hear(Control) ->
+recv(Control) ->
     {ok, Packet} = gen_tcp:recv(Control, 0, 60000),
     binary_to_term(Packet, [safe]).

@@ -1,13 +1,13 @@
-%% A small shop over HTTP, to show what beamtune finds and tunes: what is wrong with it stands in README.md beside it.
+%% A small HTTP shop that shows what beamtune finds and tunes: README.md describes its problems.
 -module(shop).
 
 -export([start/0]).
-%% The stock keeper, a process as gen_server makes it but for what is not needed here.
+%% The stock keeper, a process like a gen_server without the parts that are not needed here.
 -export([keeper/0]).
 
-%% Items that a keeper looks through for each order.
+%% Items that a keeper processes per order.
 -define(ITEMS, 3000).
-%% The receipt of each order is put together by a process of its own, in words.
+%% A separate process builds the receipt of each order. Its heap, in words.
 -define(RECEIPT_HEAP, 24000).
 -define(RECEIPT_LINES, 2500).
 
@@ -26,7 +26,7 @@ accept(Listen, Keepers) ->
     Pid ! go,
     accept(Listen, Keepers).
 
-%% One connection: an order for each request.
+%% One connection: an order per request.
 serve(Socket, Keepers) ->
     case gen_tcp:recv(Socket, 0) of
         {ok, {http_request, _, _, _}} ->
@@ -46,7 +46,7 @@ headers(Socket) ->
         {ok, {http_header, _, _, _, _}} -> headers(Socket)
     end.
 
-%% Every order goes through a keeper: that is the bottleneck.
+%% Every order goes through a keeper, which is the bottleneck.
 take(Keeper) ->
     Ref = make_ref(),
     Keeper ! {take, self(), Ref},

@@ -1,5 +1,5 @@
-%% Processes that read files, a VM that was started with +A 128 for them, and a pool of threads that does none of it:
-%% that is the work of the dirty I/O schedulers. Cured, the flag is left out; the work is the same.
+%% Processes that read files, a VM started with +A 128 for them, and a pool of async threads that nothing uses: dirty I/O
+%% schedulers execute file operations. Healthy: no such flag, and the same work.
 -module(lab_async_threads).
 
 -export([start/1, establish/1]).
@@ -35,7 +35,7 @@ is_regular(File) ->
     {ok, #file_info{type = Type}} = file:read_file_info(File),
     Type =:= regular.
 
-%% The first part of a file.
+%% Reads the first part of a file.
 read(Files, Kb, Read) ->
     {ok, Device} = file:open(lists:nth(rand:uniform(length(Files)), Files), [read, raw, binary]),
     {ok, _} = file:read(Device, Kb * 1024),

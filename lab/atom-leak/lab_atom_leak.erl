@@ -1,9 +1,9 @@
-%% A process that makes an atom of each new value in its input. Cured, the values stay binaries.
+%% A process that creates an atom for each new value in its input. Healthy: the values stay binaries.
 -module(lab_atom_leak).
 
 -export([start/1, establish/1]).
 
-%% Here the leak stops: a VM whose atom table is full ends with a crash dump.
+%% The leak stops here: a VM whose atom table is full terminates with a crash dump.
 -define(HOLD_PCT, 92).
 
 start(Args) -> lab:run(?MODULE, Args).
@@ -25,7 +25,8 @@ establish(Context) ->
         false -> lab:pause(1000)
     end,
     #{
-        %% Nobody can tell from outside which process makes them; whoever wrote it knows what they are.
+        %% Which process creates the atoms cannot be determined from outside; the prefix tells the developer what they
+        %% are.
         sick => lab:culprit(Context, list_to_atom(Prefix)),
         details => #{pid => Pid, reader => Sick, prefix => Prefix, leak_per_s => LeakPerS, fill_pct => FillPct, limit => Limit}
     }.

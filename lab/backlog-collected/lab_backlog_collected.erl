@@ -1,14 +1,14 @@
-%% A process that writes what it is sent to a connection, and orders a collection of its garbage after so many
-%% bytes. The other end stood still for a moment; since then each collection copies the messages that piled up
-%% in its heap, and so they never get fewer. Cured, the queue lies off the heap, and no collection is ordered.
+%% A process that writes its messages to a connection, and requests a GC after every N bytes. The other end did not read
+%% for a moment. Since then each GC copies the messages that piled up on the heap, so the queue never shrinks. Healthy:
+%% the queue is off the heap, and no GC is requested.
 -module(lab_backlog_collected).
 -behaviour(gen_server).
 
 -export([start/1, establish/1, drive/1, drive/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
-%% Above it the sources stop.
--define(LONGEST, 300000).
+%% Above this queue length the sources stop.
+-define(MAX_QUEUE_LEN, 300000).
 
 start(Args) -> lab:run(?MODULE, Args).
 drive(Args) -> lab:drive(?MODULE, Args).
@@ -21,18 +21,18 @@ establish(Context) ->
     OrderedAfter = lab:int(Context, collect_after_kb, 100, 200) * 1000,
     Sick = lab:sick(Context),
     Control = lab:await_driver(),
-    #{port := Port} = lab:hear(Control),
+    #{port := Port} = lab:recv(Control),
     Written = lab:counter(),
     Threshold = case Sick of true -> OrderedAfter; false -> infinity end,
     {Name, Writer} = lab:server(Context, writer, {?MODULE, {Port, Threshold, Written}}),
     Payload = lab:binary(Bytes),
-    %% Nobody reads yet: the writer stands in its first attempts.
+    %% The other end does not read yet: the writer blocks in its first writes.
     send(Writer, Payload, Peak),
-    lab:tell(Control, read),
+    lab:send(Control, read),
     [
         lab:start(fun() ->
             lab:at_rate(PerS div Sources, fun(Due) ->
-                case queue_len(Writer) < ?LONGEST of
+                case queue_len(Writer) < ?MAX_QUEUE_LEN of
                     true -> send(Writer, Payload, Due);
                     false -> ok
                 end
@@ -53,7 +53,7 @@ establish(Context) ->
         driver => Control
     }.
 
-%% A message has some properties besides its payload, as those of message brokers have.
+%% A message has properties besides its payload, like those of message brokers.
 send(Writer, Payload, Count) ->
     [gen_server:cast(Writer, {send, N, properties(N), Payload}) || N <- lists:seq(1, Count)].
 
@@ -73,7 +73,7 @@ init({Port, Threshold, Written}) ->
     {ok, {Socket, Threshold, 0, Written}}.
 
 handle_cast({send, N, Properties, Payload}, {Socket, Threshold, Unswept, Written}) ->
-    %% Not by gen_tcp:send, which would search the whole queue for the port's reply: that is another lab.
+    %% Not gen_tcp:send, which would scan the whole queue for the port's reply: that is another lab.
     true = erlang:port_command(Socket, [<<N:32, (length(Properties)):8>>, Payload]),
     lab:count(Written),
     {noreply, {Socket, Threshold, swept(Unswept + byte_size(Payload), Threshold), Written}}.
@@ -87,13 +87,13 @@ swept(Unswept, Threshold) when is_integer(Threshold), Unswept > Threshold ->
     0;
 swept(Unswept, _) -> Unswept.
 
-%% In the second VM: the other end.
+%% The other end, in the second VM.
 drive(_, Control) ->
     {ok, Listen} = gen_tcp:listen(0, [binary, {active, false}, {ip, {127, 0, 0, 1}}]),
     {ok, Port} = inet:port(Listen),
-    lab:tell(Control, #{port => Port}),
+    lab:send(Control, #{port => Port}),
     {ok, Socket} = gen_tcp:accept(Listen, 60000),
-    read = lab:hear(Control),
+    read = lab:recv(Control),
     Reader = lab:start(fun() -> receive go -> read(Socket) end end),
     ok = gen_tcp:controlling_process(Socket, Reader),
     Reader ! go.

@@ -1,5 +1,5 @@
-%% Two VMs with one scheduler each, both bound. Binding begins with the first CPU, so both are on the same one, and wait for each
-%% other while the next CPU is idle. Cured, this VM is not bound, and the kernel moves it to a CPU that is free.
+%% Two VMs with one scheduler each, both bound. Binding starts with the first CPU, so both use the same one and wait for
+%% each other while the next CPU is idle. Healthy: this VM is not bound, and the kernel moves it to a free CPU.
 -module(lab_bound_schedulers).
 
 -export([start/1, establish/1, neighbour/1, drive/2]).

@@ -1,5 +1,5 @@
-%% Processes that send to another node (the second VM). One sends large messages in bursts, the others small ones at times. The buffer
-%% of the channel is small, so senders are suspended. Cured, it holds a burst.
+%% Processes that send to another node (the second VM). One sends large messages in bursts, the others send a small one
+%% now and then. The distribution buffer is small, so senders are suspended. Healthy: a burst fits into it.
 -module(lab_busy_channel).
 
 -export([start/1, establish/1, drive/1, drive/2]).
@@ -13,9 +13,9 @@ establish(Context) ->
     Messages = lab:int(Context, messages, 3, 6),
     SmallPerS = lab:int(Context, small_per_s, 2, 5),
     Control = lab:await_driver(),
-    #{node := Node} = lab:hear(Control),
+    #{node := Node} = lab:recv(Control),
     Peer = list_to_atom(Node),
-    %% Drawn there as here.
+    %% The second VM draws the same name.
     Sink = lab:name(Context, sink),
     true = net_kernel:connect_node(Peer),
     [Large | Others] = Names = lab:names(Context, senders, lab:int(Context, senders, 4, 7)),
@@ -38,8 +38,8 @@ establish(Context) ->
         driver => Control
     }.
 
-%% In the second VM: takes what comes.
+%% The receiver, in the second VM.
 drive(Context, Control) ->
     Sink = lab:name(Context, sink),
     lab:start(Sink, fun() -> lab:forever(fun() -> receive _ -> ok end end) end),
-    lab:tell(Control, #{node => atom_to_list(node())}).
+    lab:send(Control, #{node => atom_to_list(node())}).

@@ -1,4 +1,4 @@
-%% Two pathologies at once: busy-waiting and process-leak, as those labs have them.
+%% The labs busy-waiting and process-leak in one node.
 -module(lab_busy_waiting_and_process_leak).
 
 -export([start/1, establish/1, drive/1, drive/2]).

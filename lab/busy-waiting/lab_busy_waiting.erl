@@ -1,8 +1,7 @@
 %% An echo server whose handlers wait in gen_tcp:recv, under many small requests from outside.
 %%
-%% Between two requests a scheduler has nothing to do, and spins before it goes to sleep; the poll
-%% thread wakes it again soon after. With {active, true} there would be nothing to see: then the
-%% scheduler itself sleeps in the poll set.
+%% Between two requests a scheduler has no work and busy-waits before it sleeps; the poll thread wakes it up again soon
+%% after. With {active, true} there would be no effect: then the scheduler itself sleeps in the poll set.
 -module(lab_busy_waiting).
 
 -export([start/1, establish/1, drive/1, drive/2]).
@@ -22,7 +21,7 @@ establish(Context) ->
     Acceptor = lab:name(Context, acceptor),
     lab:start(Acceptor, fun() -> accept(Listen, Bytes, Served) end),
     Control = lab:await_driver(),
-    lab:tell(Control, #{port => Port, connections => Connections, rate => Rate, bytes => Bytes}),
+    lab:send(Control, #{port => Port, connections => Connections, rate => Rate, bytes => Bytes}),
     lab:wait_until(requests_arrive, fun() -> lab:per_second(Served, 1000) * 10 >= Rate * 7 end),
     #{
         sick => none,
@@ -46,11 +45,11 @@ echo(Socket, Bytes, Served) ->
     lab:count(Served),
     echo(Socket, Bytes, Served).
 
-%% In the second VM: every connection sends when its own random time has come. Timers fire at whole
-%% milliseconds; the work before each request, on the only scheduler there, spreads those that are
-%% due together, for a server that gets them at once goes to sleep once.
+%% In the second VM: every connection sends at its own random time. Timers fire at whole milliseconds. The work before
+%% each request, on the only scheduler, spreads requests that are due together, because a server that gets them at once
+%% goes to sleep only once.
 drive(_, Control) ->
-    #{port := Port, connections := Connections, rate := Rate, bytes := Bytes} = lab:hear(Control),
+    #{port := Port, connections := Connections, rate := Rate, bytes := Bytes} = lab:recv(Control),
     MeanMs = 1000 * Connections div Rate,
     Request = binary:copy(<<"r">>, Bytes),
     UnitsPerMs = lab:calibrate(),

@@ -1,11 +1,11 @@
-%% A store of pictures, each a binary a little larger than what shares a carrier with others (sbct, 512 KB): so each has a mapping of
-%% its own. Some are replaced all the time. Cured, two flags let them share carriers.
+%% A store of pictures, each a binary slightly larger than the maximum for multiblock carriers (sbct, 512 KB), so each has
+%% a mapping of its own. Some are replaced all the time. Healthy: two flags let them share carriers.
 -module(lab_carrier_sizing).
 
 -export([start/1, establish/1]).
 
-%% As often every picture was replaced when the lab is ready, so that carriers are as they will stay.
--define(FIRST_ROUNDS, 3).
+%% Every picture is replaced this often before the lab is ready, so that the carriers have reached their steady state.
+-define(WARMUP_ROUNDS, 3).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -19,7 +19,7 @@ establish(Context) ->
         lab:start(Store, fun() -> store(Pictures div length(Stores), Kb, PerS div length(Stores), Held) end)
      || Store <- Stores
     ],
-    lab:wait_until(pictures, fun() -> lab:total(Held) >= ?FIRST_ROUNDS * (Pictures div length(Stores)) * length(Stores) end),
+    lab:wait_until(pictures, fun() -> lab:total(Held) >= ?WARMUP_ROUNDS * (Pictures div length(Stores)) * length(Stores) end),
     #{
         sick => none,
         details => #{
@@ -35,11 +35,11 @@ store(Pictures, Kb, PerS, Held) ->
             ets:insert(Table, {Picture, picture(Kb, Held)}),
             true = erlang:garbage_collect()
         end
-     || _ <- lists:seq(1, ?FIRST_ROUNDS), Picture <- lists:seq(1, Pictures)
+     || _ <- lists:seq(1, ?WARMUP_ROUNDS), Picture <- lists:seq(1, Pictures)
     ],
     lab:at_rate(PerS, fun(Due) ->
         [ets:insert(Table, {rand:uniform(Pictures), picture(Kb, Held)}) || _ <- lists:seq(1, Due)],
-        %% Nothing but the table is to refer to a picture.
+        %% Only the table may refer to a picture.
         true = erlang:garbage_collect()
     end).
 

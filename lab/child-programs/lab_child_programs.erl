@@ -1,5 +1,5 @@
-%% Servers compute checksums of documents. One of them starts a program for each (open_port), whose start alone takes
-%% milliseconds of CPU. Cured, it computes them within the VM, as the others do.
+%% Servers compute checksums of documents. One of them starts an external program for each (open_port); the start alone
+%% takes milliseconds of CPU time. Healthy: it computes them within the VM, as the others do.
 -module(lab_child_programs).
 
 -export([start/1, establish/1]).

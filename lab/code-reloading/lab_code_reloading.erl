@@ -1,16 +1,15 @@
-%% The settings of a service are a module: each change makes its source anew, compiles it and loads it, so that
-%% reading a setting is a call that copies nothing, as was done before persistent_term. With each change the module
-%% before the last one is purged, for which all processes are asked whether they still run it. Cured, the settings
-%% are in ETS, and change as often.
+%% The settings of a service are a module: each change generates its source, compiles and loads it, so that reading a
+%% setting is a call that copies nothing, as was done before persistent_term. Each change purges the previous version, for
+%% which all processes are checked. Healthy: the settings are in ETS, and change as often.
 -module(lab_code_reloading).
 
 -export([start/1, establish/1]).
 
-%% Changes that have been made when the lab is ready.
--define(FIRST_CHANGES, 10).
+%% Changes made before the lab is ready.
+-define(WARMUP_CHANGES, 10).
 
-%% Collections of each session before.
--define(FIRST_COLLECTIONS, 5).
+%% GCs of each session before the first change.
+-define(WARMUP_GCS, 5).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -29,8 +28,8 @@ establish(Context) ->
     Pids = list_to_tuple([
         lab:start(fun() ->
             Words = lists:seq(1, State div 2),
-            %% So that heaps are as large as they will stay.
-            [erlang:garbage_collect(self(), [{type, minor}]) || _ <- lists:seq(1, ?FIRST_COLLECTIONS)],
+            %% Heaps reach their final size.
+            [erlang:garbage_collect(self(), [{type, minor}]) || _ <- lists:seq(1, ?WARMUP_GCS)],
             lab:count(Begun),
             session(Sick, Module, Words, none)
         end)
@@ -57,7 +56,7 @@ establish(Context) ->
             ]
         end)
     end),
-    lab:wait_until(changes, fun() -> lab:total(Changed) >= ?FIRST_CHANGES end),
+    lab:wait_until(changes, fun() -> lab:total(Changed) >= ?WARMUP_CHANGES end),
     lab:wait_until(reads, fun() -> lab:total(Answered) > PerS end),
     #{
         sick => none,
@@ -86,7 +85,7 @@ read(false, Module, Setting) ->
     [{_, Value}] = ets:lookup(Module, Setting),
     Value.
 
-%% The last setting that was asked for is kept, as it stands in the module: of a literal that is no copy.
+%% The session keeps the last setting as it is in the module: a literal is not copied.
 session(Sick, Module, State, _) ->
     receive
         {read, Setting, Answered} ->

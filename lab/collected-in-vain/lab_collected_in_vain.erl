@@ -1,19 +1,19 @@
-%% A consumer keeps two fields of each packet in a table: small pieces, each of which keeps the whole packet. A guard
-%% collects all processes whenever binaries take more than they should, in vain, since the table holds them. So it does that
-%% all the time, and thousands of sessions are collected that have nothing to do with it. Cured, the pieces are copied.
+%% A consumer keeps two fields of each packet in a table: sub-binaries that keep the whole packet alive. A guard
+%% garbage-collects all processes whenever binaries exceed a limit, uselessly, because the table refers to them. So it
+%% runs GCs all the time, also of thousands of unrelated sessions. Healthy: the fields are copied.
 -module(lab_collected_in_vain).
 
 -export([start/1, establish/1]).
 
 -define(MB, (1024 * 1024)).
 -define(KB, 1024).
-%% The guard pauses for so much of the time that its last round took, so that it is at it about half of the time.
+%% The guard pauses for this share of the duration of its last round, so that it is active about half of the time.
 -define(PAUSE_PCT, 120).
-%% Rounds that the guard has made when the lab is ready.
--define(FIRST_ROUNDS, 3).
-%% Requests that each session has had by then, some at a time, so that heaps have grown to what they need, and no more.
--define(WARM_REQUESTS, 200).
--define(AT_A_TIME, 10).
+%% Rounds of the guard before the lab is ready.
+-define(WARMUP_ROUNDS, 3).
+%% Requests to each session before that, in batches, so that heaps grow to what they need but not further.
+-define(WARMUP_REQUESTS, 200).
+-define(BATCH, 10).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -37,7 +37,7 @@ establish(Context) ->
         <<Id:64, Body:Bytes/binary>>
     end,
     Keep = case Sick of true -> fun(Piece) -> Piece end; false -> fun binary:copy/1 end,
-    %% A packet is three quarters of the largest, on average; of each, two pieces of one row are kept.
+    %% On average a packet has three quarters of the maximum size; two sub-binaries of each are kept in one object.
     Rows = HeldMb * ?KB * 4 div (3 * LargestKb),
     Filled = lab:counter(),
     lab:start(Consumer, fun() -> consume(Table, Rows, Packet, PieceBytes, PacketsPerS, Keep, Filled) end),
@@ -50,7 +50,7 @@ establish(Context) ->
     Begun = lab:counter(),
     Pids = list_to_tuple([lab:start(fun() -> session(Fields, Begun) end) || _ <- lists:seq(1, Sessions)]),
     lab:wait_until(sessions, fun() -> lab:total(Begun) =:= Sessions end),
-    warm_up(tuple_to_list(Pids), Sessions, lab:counter(), ?AT_A_TIME),
+    warm_up(tuple_to_list(Pids), Sessions, lab:counter(), ?BATCH),
     Answered = lab:counter(),
     lab:start(Front, fun() ->
         lab:at_rate(RequestsPerS, fun(Due) ->
@@ -61,7 +61,7 @@ establish(Context) ->
     lab:start(Guard, fun() -> guard(LimitMb * ?MB, CheckMs, Rounds) end),
     lab:wait_until(answered, fun() -> lab:total(Answered) > RequestsPerS end),
     case Sick of
-        true -> lab:wait_until(rounds, fun() -> lab:total(Rounds) >= ?FIRST_ROUNDS end);
+        true -> lab:wait_until(rounds, fun() -> lab:total(Rounds) >= ?WARMUP_ROUNDS end);
         false -> lab:wait_until(below, fun() -> erlang:memory(binary) < LimitMb * ?MB div 2 end)
     end,
     #{
@@ -74,7 +74,7 @@ establish(Context) ->
         }
     }.
 
-%% The rows are always as many: a packet takes the place of another.
+%% The number of objects is constant: each packet replaces another one.
 consume(Table, Rows, Packet, PieceBytes, PerS, Keep, Filled) ->
     Table = ets:new(Table, [named_table, protected]),
     Insert = fun(Key) -> ets:insert(Table, row(Key, Packet(Key), PieceBytes, Keep)) end,
@@ -88,7 +88,7 @@ row(Key, Packet, PieceBytes, Keep) ->
 
 guard(LimitBytes, CheckMs, Rounds) -> guard(LimitBytes, CheckMs, Rounds, CheckMs).
 
-%% On a fast machine a round takes less, and the next one comes sooner.
+%% On a fast host a round takes less time, and the next one starts earlier.
 guard(LimitBytes, CheckMs, Rounds, PauseMs) ->
     lab:pause(PauseMs),
     case erlang:memory(binary) > LimitBytes of
@@ -100,16 +100,16 @@ guard(LimitBytes, CheckMs, Rounds, PauseMs) ->
             guard(LimitBytes, CheckMs, Rounds, CheckMs)
     end.
 
-warm_up(_, _, _, Requests) when Requests > ?WARM_REQUESTS ->
+warm_up(_, _, _, Requests) when Requests > ?WARMUP_REQUESTS ->
     ok;
 warm_up(Pids, Sessions, Warm, Requests) ->
-    [[Pid ! {request, Warm} || Pid <- Pids] || _ <- lists:seq(1, ?AT_A_TIME)],
+    [[Pid ! {request, Warm} || Pid <- Pids] || _ <- lists:seq(1, ?BATCH)],
     lab:wait_until(warm, fun() -> lab:total(Warm) =:= Requests * Sessions end),
-    warm_up(Pids, Sessions, Warm, Requests + ?AT_A_TIME).
+    warm_up(Pids, Sessions, Warm, Requests + ?BATCH).
 
 session(Fields, Begun) ->
     State = maps:from_list([{Field, {Field, erlang:monotonic_time()}} || Field <- lists:seq(1, Fields)]),
-    %% What building it took is not what this is about.
+    %% Frees the garbage of building the state.
     true = erlang:garbage_collect(),
     lab:count(Begun),
     session(State).

@@ -1,5 +1,4 @@
-%% Workers that would have CPU enough, if there were not others on the same CPU: the runner starts
-%% the neighbours.
+%% Workers that would have enough CPU time without neighbours on the same CPU. The runner starts the neighbours.
 -module(lab_cpu_starved).
 
 -export([start/1, establish/1]).
@@ -14,7 +13,7 @@ establish(Context) ->
     UnitsPerMs = lab:calibrate(),
     Steps = lab:counter(),
     [lab:start(Name, fun() -> lab:load(UnitsPerMs, DemandPct div Workers, CycleMs, Steps) end) || Name <- Names],
-    %% A step is a millisecond of CPU: 10 in a second are one per cent of a CPU.
+    %% A step is a millisecond of CPU time: 10 steps per second are one per cent of a CPU.
     Reached = fun() -> lab:per_second(Steps, 2000) div 10 end,
     case lab:sick(Context) of
         true -> lab:wait_until(held_back, fun() -> Reached() * 10 < DemandPct * 8 end);

@@ -1,5 +1,5 @@
-%% Workers of one supervisor fetch records and decode them. One is given a record that it cannot decode, and ends with an
-%% error each time; its supervisor's intensity is high enough for it to be started again for ever. Cured, it skips the record.
+%% Workers of one supervisor fetch records and decode them. One gets a record that it cannot decode, and crashes each
+%% time; its supervisor's intensity is high enough to restart it forever. Healthy: it skips the record.
 -module(lab_crash_loop).
 -behaviour(supervisor).
 

@@ -1,10 +1,10 @@
-%% Processes that open files. One forgets to close them; one holds some, but always as many; the others open and close. Such files have
-%% a descriptor each, and no port.
+%% Processes that open files. One never closes them; one keeps a constant number open; the others open and close. Such
+%% files have a descriptor each, and no port.
 -module(lab_descriptor_leak).
 
 -export([start/1, establish/1]).
 
-%% Here the leak stops: the node stays near its limit, but alive.
+%% The leak stops here: the node stays near its limit, but alive.
 -define(HOLD_PCT, 93).
 
 start(Args) -> lab:run(?MODULE, Args).

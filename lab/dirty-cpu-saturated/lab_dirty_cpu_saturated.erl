@@ -1,7 +1,6 @@
-%% More long calls for dirty CPU schedulers than there are such schedulers: each request makes an
-%% RSA key, which is one call of many milliseconds that cannot be interrupted. The calls queue, and
-%% with them the large garbage collections of everybody. Cured, a key is made now and then, and used
-%% for many requests.
+%% More long calls than dirty CPU schedulers: each request generates an RSA key, one call of many milliseconds that cannot
+%% be preempted. The calls queue, and with them all large GCs. Healthy: a key is generated now and then, and used for many
+%% requests.
 -module(lab_dirty_cpu_saturated).
 
 -export([start/1, establish/1]).

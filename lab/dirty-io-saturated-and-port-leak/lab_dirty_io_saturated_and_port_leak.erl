@@ -1,4 +1,4 @@
-%% Two pathologies at once: dirty-io-saturated and port-leak, as those labs have them.
+%% The labs dirty-io-saturated and port-leak in one node.
 -module(lab_dirty_io_saturated_and_port_leak).
 
 -export([start/1, establish/1]).
@@ -6,5 +6,5 @@
 start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
-    %% In this order: what a saturated node does not have in memory yet takes long to load.
+    %% In this order, because a saturated node takes long to load code that is not in memory yet.
     lab:both(Context, lab_port_leak, lab_dirty_io_saturated).

@@ -1,6 +1,6 @@
-%% Many processes that read a slow device, each through its own file. A read blocks one dirty IO
-%% scheduler until the device answers, so the few there are stand in the device all the time, and
-%% whatever else does file work waits behind. Cured, one process reads the device for all.
+%% Many processes that read a slow device, each through its own file. A read blocks one dirty I/O scheduler until the
+%% device answers, so all of them are blocked all the time, and all other file operations queue. Healthy: one process
+%% reads the device for all.
 %%
 %% The device is a named pipe that a shell fills at a steady rate.
 -module(lab_dirty_io_saturated).
@@ -28,7 +28,7 @@ establish(Context) ->
                 [One]
         end,
     lab:wait_until(opened, fun() -> lab:total(Opened) =:= length(Open) end),
-    %% From here on the device is known by its open files only, and nothing is left on the disk.
+    %% From here on only the open files refer to the device, and nothing is left on the disk.
     [] = os:cmd("rm -f " ++ Pipe),
     [Reader ! go || Reader <- Open],
     lab:wait_until(device_is_read, fun() -> lab:total(Read) >= LinesPerS end),
@@ -40,9 +40,9 @@ establish(Context) ->
         }
     }.
 
-%% As a release does at its start (-mode embedded): afterwards every load would wait for the device. crypto is
-%% among them because net_kernel takes the random numbers of a dynamic node name from it (create_creation/0), and
-%% would wait for its code with everybody who wants to connect.
+%% As a release does when it starts (-mode embedded): later every load would wait for the device. This includes crypto
+%% because net_kernel uses its random numbers for dynamic node names (create_creation/0), and would wait for its code
+%% together with all processes that connect.
 load_all_modules() ->
     code:ensure_loaded(crypto),
     Modules = lists:append([element(2, application:get_key(App, modules)) || App <- [kernel, stdlib]]),
@@ -53,8 +53,8 @@ make_pipe() ->
     [] = os:cmd("mkfifo -m 600 " ++ Pipe),
     Pipe.
 
-%% Opened for both directions, the pipe blocks nobody at opening. The shell ends with the VM: it looks
-%% for its parent, erl_child_setup, at each line.
+%% Opening the pipe for both directions never blocks. The shell exits with the VM: it checks its parent, erl_child_setup,
+%% at each line.
 open_device(Pipe, LinesPerS) ->
     Script = io_lib:format(
         "exec 3<>~s; while kill -0 $PPID 2>/dev/null; do echo line >&3; sleep ~.3f; done",

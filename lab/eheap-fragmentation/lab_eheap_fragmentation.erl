@@ -1,6 +1,6 @@
-%% Thousands of jobs with large heaps came and went. Sessions that began meanwhile have small heaps, lie
-%% among what the jobs have left in all carriers of eheap_alloc, and wait. Cured, a flag gives each larger heap
-%% a carrier of its own (+MHsbct), which goes with it.
+%% Thousands of jobs with large heaps have ended. Sessions that started meanwhile have small heaps between the freed ones
+%% in all carriers of eheap_alloc, and are idle. Healthy: a flag puts each larger heap into a carrier of its own
+%% (+MHsbct), which is freed with it.
 -module(lab_eheap_fragmentation).
 
 -export([start/1, establish/1]).
@@ -8,7 +8,7 @@
 -define(MB, (1024 * 1024)).
 -define(KB, 1024).
 
-%% Bytes of a cell of a list.
+%% Bytes per list cell.
 -define(CELL, 16).
 
 start(Args) -> lab:run(?MODULE, Args).
@@ -19,28 +19,28 @@ establish(Context) ->
     SessionsPerJob = lab:int(Context, sessions_per_job, 1, 3),
     Fields = lab:int(Context, fields, 10, 30),
     Spike = spike(Jobs, about(RowsKb * ?KB div ?CELL), SessionsPerJob, about(Fields), []),
-    #{blocks := Most} = lab:allocated(eheap_alloc),
+    #{blocks := PeakBytes} = lab:allocated(eheap_alloc),
     end_all(Spike),
-    %% What the jobs held is free now; whether it is given back is what this is about.
+    %% The heaps of the jobs are free now; this lab is about whether their carriers are freed.
     lab:wait_until(sick_or_cured, fun() ->
         #{blocks := Blocks, carriers := Carriers} = lab:allocated(eheap_alloc),
-        Blocks < Most div 4 andalso case lab:sick(Context) of
-            true -> Carriers > Most div 2;
-            false -> Carriers < Most div 4
+        Blocks < PeakBytes div 4 andalso case lab:sick(Context) of
+            true -> Carriers > PeakBytes div 2;
+            false -> Carriers < PeakBytes div 4
         end
     end),
     #{
         sick => none,
         details => #{
             jobs => Jobs, rows_kb => RowsKb, sessions => Jobs * SessionsPerJob, fields => Fields,
-            spike_mb => Most div ?MB
+            spike_mb => PeakBytes div ?MB
         }
     }.
 
-%% A function that gives from 60 to 140 per cent of a number.
+%% Returns a function that draws from 60 to 140 per cent of a number.
 about(Number) -> fun() -> Number * (60 + rand:uniform(80)) div 100 end.
 
-%% All jobs are alive at once, but few of them begin at the same time.
+%% All jobs are alive at once, but only a few of them start at the same time.
 spike(0, _, _, _, Jobs) ->
     Jobs;
 spike(Left, Rows, SessionsPerJob, Fields, Jobs) ->
@@ -60,7 +60,7 @@ job(Rows, Starter) ->
     Starter ! {has_begun, self()},
     receive done -> length(Work) end.
 
-%% Waits for what does not come, as most connections do most of the time.
+%% Waits for a message that never comes, like most connections most of the time.
 session(Fields) ->
     State = maps:from_list([{Field, {Field, erlang:monotonic_time()}} || Field <- lists:seq(1, Fields)]),
     receive never -> State end.

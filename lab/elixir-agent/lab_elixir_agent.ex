@@ -1,5 +1,6 @@
-# Settings of a program in an Agent, and who wants one of them fetches them all: Agent.get(agent, & &1). The agent copies
-# them for each one who asks. Cured, the function looks the one up in the agent, and only that is copied.
+# Settings of a program in an Agent, and each caller that needs one of them fetches them all: Agent.get(agent, & &1).
+# The Agent copies them for each caller. Healthy: the function looks up the one setting in the Agent, and only that is
+# copied.
 defmodule :lab_elixir_agent do
   def start(args), do: :lab.run(__MODULE__, args)
 
@@ -7,7 +8,7 @@ defmodule :lab_elixir_agent do
     {:ok, _} = :application.ensure_all_started(:elixir)
     clients = :lab.int(context, :clients, 12, 20)
     settings = :lab.int(context, :settings, 700, 1_100)
-    # Of what the agent can copy.
+    # In per cent of what the Agent can copy.
     demand_pct = :lab.int(context, :demand_pct, 110, 125)
     [name | others] = for name <- :lab.names(context, :agents, 3), do: Module.concat("Shop", Macro.camelize(Atom.to_string(name)))
     value = fn key -> %{key: key, text: Enum.to_list(key..(key + 10))} end

@@ -1,5 +1,5 @@
-# A cache that is one GenServer: each request of the shop asks it, and it looks things up and prepares them one after
-# the other. Cured, it keeps its entries in an ETS table, and whoever asks does the work.
+# A cache in one GenServer: each request of the shop calls it, and it looks up and prepares one result at a time.
+# Healthy: its entries are in an ETS table, and the caller does the work.
 defmodule :lab_elixir_cache do
   def start(args), do: :lab.run(__MODULE__, args)
 
@@ -8,7 +8,7 @@ defmodule :lab_elixir_cache do
     clients = :lab.int(context, :clients, 30, 50)
     entries = :lab.int(context, :entries, 2_000, 6_000)
     lookup_us = :lab.int(context, :lookup_us, 300, 700)
-    # Of what one process can do.
+    # In per cent of what one process can do.
     demand_pct = :lab.int(context, :demand_pct, 110, 120)
     names = for name <- :lab.names(context, :caches, 3), do: alias_of(name)
     sick = :lab.pick(context, :which, names)
@@ -28,7 +28,7 @@ defmodule :lab_elixir_cache do
       end
 
     others = List.delete(names, sick)
-    # A client thinks, then asks: all together want demand_pct.
+    # A client thinks, then calls: all together need demand_pct.
     cycle_us = div(clients * lookup_us * 100, demand_pct)
 
     for _ <- 1..clients do
@@ -50,7 +50,7 @@ defmodule :lab_elixir_cache do
     }
   end
 
-  # As programs name them: Shop.PriceCache.
+  # Names as in real programs: Shop.PriceCache.
   defp alias_of(name), do: Module.concat("Shop", Macro.camelize(Atom.to_string(name)))
 
   defp client(ask, others, entries, think_us, lookup_us, served) do

@@ -1,10 +1,9 @@
-# Viewers of a few broadcasts, who subscribe with a Registry with duplicate keys and leave after a while.
-# Registry takes the entry of who leaves out of all those with the same key, in the process of its partition,
-# and goes through them for that. With one partition it cannot keep up; cured, there are many, each with a
-# part of the viewers.
+# Viewers of a few broadcasts, which subscribe with a Registry with duplicate keys and exit after a while. For each
+# exit the process of the partition scans all entries with the same key to delete one. One partition cannot keep up.
+# Healthy: there are many, each with a part of the viewers.
 defmodule :lab_elixir_registry do
-  # With so many entries nobody comes any more.
-  @most 150_000
+  # At this number of entries no more viewers start.
+  @max_entries 150_000
   @partitions 16
 
   def start(args), do: :lab.run(__MODULE__, args)
@@ -37,12 +36,12 @@ defmodule :lab_elixir_registry do
 
     :lab.start(fn ->
       :lab.at_rate(leave_per_s, fn due ->
-        if Registry.count(name) < @most, do: for(_ <- 1..due, do: join.(stay_ms))
+        if Registry.count(name) < @max_entries, do: for(_ <- 1..due, do: join.(stay_ms))
       end)
     end)
 
-    # The present ones were to stay for times that differ, so as many leave as come, now already.
-    :lab.wait_until(:come_and_go, fn -> :lab.total(joined) > viewers + div(viewers, 3) end)
+    # The first viewers stay for different times, so from now on the exit rate equals the spawn rate.
+    :lab.wait_until(:steady, fn -> :lab.total(joined) > viewers + div(viewers, 3) end)
 
     %{
       sick: :lab.culprit(context, partition),

@@ -1,10 +1,10 @@
-# Directories of an Elixir program that start a process for a key, unless there is one, and tell a neighbour all they
-# know, again and again. Pollers ask for keys that have long been started. One directory writes each such attempt down
-# and never forgets it: what it knows grows, and it takes ever longer to go through all of it and to send it. Cured, an
-# attempt that started nothing leaves nothing behind.
+# Directories of an Elixir program that start a process for a key, unless there is one, and repeatedly send all that
+# they know to a neighbour. Pollers request keys that were started long ago. One directory records each such attempt
+# and never deletes it: its state grows, and scanning and sending it takes longer and longer. Healthy: an attempt that
+# started nothing leaves no entry.
 defmodule :lab_elixir_tombstones do
-  # With that many entries no more are written down.
-  @most 80_000
+  # At this number of entries no more are recorded.
+  @max_entries 80_000
 
   def start(args), do: :lab.run(__MODULE__, args)
 
@@ -12,7 +12,7 @@ defmodule :lab_elixir_tombstones do
     {:ok, _} = :application.ensure_all_started(:elixir)
     keys = :lab.int(context, :keys, 300, 600)
     pollers = :lab.int(context, :pollers, 20, 30)
-    # Of each poller.
+    # Per poller.
     attempts_per_s = :lab.int(context, :attempts_per_s, 8, 12)
     earlier = 1_000 * :lab.int(context, :earlier_thousand_attempts, 45, 60)
     sync_ms = :lab.int(context, :sync_ms, 10, 20)
@@ -30,7 +30,7 @@ defmodule :lab_elixir_tombstones do
       end
 
     {pid, neighbour} = Map.new(started)[which]
-    # As in hours before.
+    # The attempts of several hours.
     LabElixir.Directory.earlier(which, keys, earlier)
     attempts = :lab.counter()
     for _ <- 1..pollers, do: poller(which, keys, attempts_per_s, attempts)
@@ -38,7 +38,7 @@ defmodule :lab_elixir_tombstones do
 
     :lab.wait_until(:attempts, fn -> :lab.total(attempts) > 5 * pollers end)
 
-    :lab.wait_until(:told, fn ->
+    :lab.wait_until(:synced, fn ->
       entries = LabElixir.Neighbour.count(neighbour)
       if sick, do: entries >= earlier, else: entries == keys
     end)
@@ -58,14 +58,14 @@ defmodule :lab_elixir_tombstones do
     }
   end
 
-  # Wants all keys to be there, again and again, and does not care who has started them.
+  # Repeatedly ensures that all keys have a worker, whichever process started it.
   defp poller(directory, keys, per_s, attempts) do
     :lab.start(fn ->
       :lab.pause(:rand.uniform(1_000))
 
       :lab.at_rate(per_s, fn due ->
         for _ <- 1..due do
-          {:error, {:already_started, _}} = LabElixir.Directory.ensure(directory, :rand.uniform(keys), @most)
+          {:error, {:already_started, _}} = LabElixir.Directory.ensure(directory, :rand.uniform(keys), @max_entries)
           :lab.count(attempts)
         end
       end)
@@ -78,28 +78,28 @@ defmodule LabElixir.Directory do
 
   def start_link(options), do: GenServer.start_link(__MODULE__, options, name: options[:name])
 
-  # Above so many entries attempts are no longer written down.
-  def ensure(directory, key, most \\ :infinity), do: GenServer.call(directory, {:ensure, key, most}, :infinity)
+  # At this number of entries attempts are no longer recorded.
+  def ensure(directory, key, max_entries \\ :infinity), do: GenServer.call(directory, {:ensure, key, max_entries}, :infinity)
 
-  # So many attempts for keys that are there.
+  # Records attempts for keys that have a worker.
   def earlier(directory, keys, attempts), do: GenServer.call(directory, {:earlier, keys, attempts}, :infinity)
 
   @impl true
   def init(options) do
     Process.send_after(self(), :sync, options[:sync_ms])
     state = Map.new(options) |> Map.take([:neighbour, :sync_ms, :remembers])
-    {:ok, Map.merge(state, %{entries: %{}, started: %{}, awaits: nil})}
+    {:ok, Map.merge(state, %{entries: %{}, started: %{}, pending: nil})}
   end
 
   @impl true
-  def handle_call({:ensure, key, most}, _from, %{started: started} = state) do
+  def handle_call({:ensure, key, max_entries}, _from, %{started: started} = state) do
     case started do
       %{^key => worker} ->
-        {:reply, {:error, {:already_started, worker}}, attempted(state, key, worker, most)}
+        {:reply, {:error, {:already_started, worker}}, attempted(state, key, worker, max_entries)}
 
       %{} ->
         worker = :lab.start(fn -> :lab.forever(fn -> :lab.pause(60_000) end) end)
-        {:reply, {:ok, worker}, written(%{state | started: Map.put(started, key, worker)}, key, worker, :started)}
+        {:reply, {:ok, worker}, recorded(%{state | started: Map.put(started, key, worker)}, key, worker, :started)}
     end
   end
 
@@ -113,13 +113,13 @@ defmodule LabElixir.Directory do
     {:reply, :ok, state}
   end
 
-  # Tells the neighbour all of it, with a checksum, unless it has not yet dealt with the last.
+  # Sends all entries to the neighbour, with a checksum, unless it has not acknowledged the last ones yet.
   @impl true
-  def handle_info(:sync, %{awaits: nil} = state) do
+  def handle_info(:sync, %{pending: nil} = state) do
     checksum = state.entries |> Enum.sort() |> Enum.reduce(0, fn entry, sum -> digest({sum, entry}) end)
     send(state.neighbour, {:entries, self(), checksum, state.entries})
     Process.send_after(self(), :sync, state.sync_ms)
-    {:noreply, %{state | awaits: checksum}}
+    {:noreply, %{state | pending: checksum}}
   end
 
   def handle_info(:sync, state) do
@@ -127,9 +127,9 @@ defmodule LabElixir.Directory do
     {:noreply, state}
   end
 
-  def handle_info({:dealt_with, checksum}, %{awaits: checksum} = state), do: {:noreply, %{state | awaits: nil}}
+  def handle_info({:acknowledged, checksum}, %{pending: checksum} = state), do: {:noreply, %{state | pending: nil}}
 
-  # The same on all nodes, whatever their release.
+  # The same on all nodes and releases.
   defp digest(entry) do
     <<digest::32, _::binary>> = :erlang.md5(:erlang.term_to_binary(entry))
     digest
@@ -137,10 +137,10 @@ defmodule LabElixir.Directory do
 
   # An attempt that started nothing.
   defp attempted(%{remembers: false} = state, _, _, _), do: state
-  defp attempted(%{entries: entries} = state, _, _, most) when map_size(entries) >= most, do: state
-  defp attempted(state, key, worker, _), do: written(state, key, worker, :refused)
+  defp attempted(%{entries: entries} = state, _, _, max_entries) when map_size(entries) >= max_entries, do: state
+  defp attempted(state, key, worker, _), do: recorded(state, key, worker, :refused)
 
-  defp written(%{entries: entries} = state, key, worker, outcome) do
+  defp recorded(%{entries: entries} = state, key, worker, outcome) do
     entry = %{key: key, worker: worker, outcome: outcome, at_ms: System.monotonic_time(:millisecond), start: [key, :transient]}
 
     %{state | entries: Map.put(entries, :erlang.unique_integer(), entry)}
@@ -160,10 +160,10 @@ defmodule LabElixir.Neighbour do
   @impl true
   def handle_call(:count, _from, state), do: {:reply, map_size(state.entries), state}
 
-  # Looks for what it did not know.
+  # Counts the entries that are new to it.
   @impl true
   def handle_info({:entries, from, checksum, entries}, state) do
-    send(from, {:dealt_with, checksum})
+    send(from, {:acknowledged, checksum})
 
     if checksum == state.checksum do
       {:noreply, state}

@@ -1,5 +1,5 @@
-%% A table that gains rows all the time and never loses any. Beside it one that is larger and does not grow,
-%% and one that grows and shrinks again. Cured, the oldest rows are deleted as new ones come.
+%% A table that gains objects all the time and never loses any, one that is larger and does not grow, and one that grows
+%% and shrinks again. Healthy: the oldest objects are deleted as new ones are inserted.
 -module(lab_ets_growth).
 
 -export([start/1, establish/1]).
@@ -7,8 +7,8 @@
 -define(MB, (1024 * 1024)).
 -define(KB, 1024).
 
-%% Here the growth stops.
--define(MOST_MB, 600).
+%% The growth stops here.
+-define(MAX_MB, 600).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -30,7 +30,8 @@ establish(Context) ->
     Pid = lab:start(Writer, fun() ->
         Bound = Rows(BeginMb * ?KB),
         {Table, First} = Begin(Sick, BeginMb * ?KB),
-        %% Cured, all rows have been replaced: the carriers of a table that is new have no holes yet, and become more.
+        %% When healthy, all objects are replaced first: the carriers of a new table are not fragmented yet, and their
+        %% number still grows.
         Next =
             case lab:sick(Context) of
                 true -> First;
@@ -60,12 +61,12 @@ establish(Context) ->
         }
     }.
 
-%% Rows of which each has a key of its own, from a number on; gives the next number.
+%% Inserts objects with consecutive keys; returns the next key.
 insert(Table, From, Count, Fields) ->
     lists:foreach(fun(Key) -> ets:insert(Table, row(Key, Fields)) end, lists:seq(From, From + Count - 1)),
     From + Count.
 
-%% So many new rows in the place of the oldest ones, a second's at a time: more are never due at once.
+%% Replaces the oldest objects by new ones, one second's worth at a time: more are never due at once.
 replace(_, Next, Left, _, _, _) when Left =< 0 ->
     Next;
 replace(Table, Next, Left, PerS, Bound, Fields) ->
@@ -75,7 +76,7 @@ replace(Table, Next, Left, PerS, Bound, Fields) ->
 
 row(Key, Fields) -> {Key, unread, lists:seq(Key, Key + Fields - 1)}.
 
-%% Measured, for the types of tables differ by some words.
+%% Measured, because the table types differ by a few words.
 kilobytes_of_thousand_rows(Fields) ->
     Table = ets:new(rows, [set, private]),
     _ = insert(Table, 1, 10000, Fields),
@@ -88,7 +89,7 @@ grow(Sick, Table, Next, PerS, Bound, Fields) ->
     counters:put(Counter, 1, Next),
     lab:at_rate(PerS, fun(Due) ->
         From = counters:get(Counter, 1),
-        Full = ets:info(Table, memory) * erlang:system_info(wordsize) >= ?MOST_MB * ?MB,
+        Full = ets:info(Table, memory) * erlang:system_info(wordsize) >= ?MAX_MB * ?MB,
         case Sick of
             true when Full ->
                 ok;

@@ -1,11 +1,11 @@
-%% Processes that own ETS tables. One makes a table per request and never deletes it; the others
-%% hold many, but always as many, or make and delete them.
+%% Processes that own ETS tables. One creates a table per request and never deletes it; the others own a constant number,
+%% or create and delete them.
 -module(lab_ets_leak).
 
 -export([start/1, establish/1]).
 
-%% Here the leak stops.
--define(MOST, 20000).
+%% The leak stops here.
+-define(MAX_TABLES, 20000).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -43,7 +43,7 @@ establish(Context) ->
 leak(true, Name, Fill, LeakPerS, Rows) ->
     tables(Name, Fill, Rows),
     lab:at_rate(LeakPerS, fun(Due) ->
-        length(ets:all()) < ?MOST andalso tables(Name, Due, Rows)
+        length(ets:all()) < ?MAX_TABLES andalso tables(Name, Due, Rows)
     end);
 leak(false, Name, _, LeakPerS, Rows) ->
     lab:at_rate(LeakPerS, fun(Due) -> [ets:delete(Table) || Table <- tables(Name, Due, Rows)] end).

@@ -1,6 +1,5 @@
-%% Handlers of requests that serve files of a folder, and read them by file:read_file/1: one process of OTP,
-%% file_server_2, does that for all of them, one file after the other. Cured, they call prim_file, which reads
-%% in the process that wants it.
+%% Request handlers serve files of a directory with file:read_file/1: one OTP process, file_server_2, reads one file at a
+%% time for all of them. Healthy: they call prim_file, which reads in the calling process.
 -module(lab_file_server).
 
 -export([start/1, establish/1]).
@@ -13,7 +12,7 @@ establish(Context) ->
     Handlers = lab:int(Context, handlers, 30, 50),
     Files = lab:int(Context, files, 10, 20),
     Kb = lab:int(Context, file_kb, 200, 400),
-    %% Of what the file server can read.
+    %% In per cent of what the file server can read.
     DemandPct = lab:int(Context, demand_pct, 125, 135),
     Folder = filename:join(filename:dirname(code:which(?MODULE)), atom_to_list(lab:name(Context, folder))),
     ok = filelib:ensure_dir(filename:join(Folder, "any")),

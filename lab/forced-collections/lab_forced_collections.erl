@@ -1,13 +1,13 @@
-%% Thousands of sessions with a small state and little to do, and a job that collects all processes every few
-%% seconds, in the belief that memory would grow otherwise. Cured, there is no job.
+%% Thousands of sessions with a small state and little to do, and a job that garbage-collects all processes every few
+%% seconds, in the belief that memory would grow otherwise. Healthy: there is no job.
 -module(lab_forced_collections).
 
 -export([start/1, establish/1]).
 
-%% Rounds that have been made when the lab is ready.
--define(FIRST_ROUNDS, 2).
-%% Requests that each session has had by then.
--define(WARM_REQUESTS, 200).
+%% Rounds of the job before the lab is ready.
+-define(WARMUP_ROUNDS, 2).
+%% Requests to each session before that.
+-define(WARMUP_REQUESTS, 200).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -20,10 +20,10 @@ establish(Context) ->
     Begun = lab:counter(),
     Pids = list_to_tuple([lab:start(fun() -> session(Fields, Begun) end) || _ <- lists:seq(1, Sessions)]),
     lab:wait_until(sessions, fun() -> lab:total(Begun) =:= Sessions end),
-    %% Heaps have grown to what they need before anybody looks: nobody collects them for hours, cured.
+    %% Heaps have reached their final size before the measurement: when healthy, no GC runs for hours.
     Warm = lab:counter(),
-    [[Pid ! {request, Warm} || Pid <- tuple_to_list(Pids)] || _ <- lists:seq(1, ?WARM_REQUESTS)],
-    lab:wait_until(warm, fun() -> lab:total(Warm) =:= ?WARM_REQUESTS * Sessions end),
+    [[Pid ! {request, Warm} || Pid <- tuple_to_list(Pids)] || _ <- lists:seq(1, ?WARMUP_REQUESTS)],
+    lab:wait_until(warm, fun() -> lab:total(Warm) =:= ?WARMUP_REQUESTS * Sessions end),
     Answered = lab:counter(),
     [
         lab:start(Source, fun() ->
@@ -36,7 +36,7 @@ establish(Context) ->
     Rounds = lab:counter(),
     [lab:start(Job, fun() -> collect(EveryMs, Rounds) end) || lab:sick(Context)],
     lab:wait_until(requests, fun() -> lab:total(Answered) > PerS end),
-    lab:wait_until(rounds, fun() -> not lab:sick(Context) orelse lab:total(Rounds) >= ?FIRST_ROUNDS end),
+    lab:wait_until(rounds, fun() -> not lab:sick(Context) orelse lab:total(Rounds) >= ?WARMUP_ROUNDS end),
     #{
         sick => none,
         details => #{

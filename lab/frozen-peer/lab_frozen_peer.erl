@@ -1,10 +1,11 @@
-%% Relays that pass on to another node (the second VM) what clients give them. That node is stopped by a signal: nothing is read from
-%% its socket any more, the channel fills up, and the relays are suspended. Cured, it runs.
+%% Relays that forward messages of clients to another node (the second VM). That node is stopped by a signal: it no longer
+%% reads its socket, the distribution buffer fills up, and the relays are suspended. Healthy: it runs.
 -module(lab_frozen_peer).
 
 -export([start/1, establish/1, drive/1, drive/2]).
 
-%% The second VM is stopped for so long, and then goes on whatever has become of this one: a stopped VM cannot end itself.
+%% The second VM is stopped for this time, and then continues even if this one has exited: a stopped VM cannot exit by
+%% itself.
 -define(STOPPED_S, 40).
 
 start(Args) -> lab:run(?MODULE, Args).
@@ -14,9 +15,9 @@ establish(Context) ->
     Kilobytes = lab:int(Context, kilobytes, 20, 60),
     PerS = lab:int(Context, per_s, 40, 80),
     Control = lab:await_driver(),
-    #{node := Node, os_pid := OsPid} = lab:hear(Control),
+    #{node := Node, os_pid := OsPid} = lab:recv(Control),
     Peer = list_to_atom(Node),
-    %% Drawn there as here.
+    %% The second VM draws the same name.
     Sink = lab:name(Context, sink),
     true = net_kernel:connect_node(Peer),
     Names = lab:names(Context, relays, lab:int(Context, relays, 2, 4)),
@@ -44,8 +45,8 @@ relay(To, Payload) ->
 
 is_suspended(Pid) -> erlang:process_info(Pid, status) =:= {status, suspended}.
 
-%% In the second VM: takes what comes.
+%% The receiver, in the second VM.
 drive(Context, Control) ->
     Sink = lab:name(Context, sink),
     lab:start(Sink, fun() -> lab:forever(fun() -> receive _ -> ok end end) end),
-    lab:tell(Control, #{node => atom_to_list(node()), os_pid => list_to_integer(os:getpid())}).
+    lab:send(Control, #{node => atom_to_list(node()), os_pid => list_to_integer(os:getpid())}).

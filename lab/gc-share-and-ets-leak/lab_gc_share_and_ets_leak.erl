@@ -1,4 +1,4 @@
-%% Two pathologies at once: gc-share and ets-leak, as those labs have them.
+%% The labs gc-share and ets-leak in one node.
 -module(lab_gc_share_and_ets_leak).
 
 -export([start/1, establish/1]).

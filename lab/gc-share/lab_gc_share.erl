@@ -1,16 +1,15 @@
-%% A process that keeps a large state on its heap and makes garbage at every request, with
-%% fullsweep_after so low that every second to fourth collection copies the whole state. Cured, the
-%% same state is in an ETS table, off the heap, and the heap is large enough for a request's garbage,
-%% so that collections are few and have next to nothing to copy.
+%% A process that keeps a large state on its heap and creates garbage at every request, with fullsweep_after so low that
+%% every second to fourth GC copies the whole state. Healthy: the same state is in an ETS table, off the heap, and the
+%% heap is large enough for a request's garbage, so that GCs are rare and copy hardly anything.
 %%
-%% On a machine of more than two CPUs there is one of these for every two, so that they have the same share of
-%% it. All together have as much state as one has otherwise: what collecting takes for a request depends
-%% little on how much that is, since a smaller heap has less room and is collected more often.
+%% On a host with more than two CPUs there is one such process per two CPUs, so that they have the same share of it.
+%% Together they have as much state as one has otherwise: the GC time per request hardly depends on it, because a smaller
+%% heap has less free space and is collected more often.
 -module(lab_gc_share).
 
 -export([start/1, establish/1]).
 
-%% In words; below the 128 Ki words from which on collections go to dirty schedulers.
+%% In words; below the 128 Ki words from which on dirty schedulers execute GCs.
 -define(ROOMY, {min_heap_size, 100000}).
 
 start(Args) -> lab:run(?MODULE, Args).
@@ -29,7 +28,7 @@ establish(Context) ->
             fun() ->
                 true = register(Name, self()),
                 State = state(lab:sick(Context), Name, Entries),
-                %% What building it took is not what this is about.
+                %% Frees the garbage of building the state.
                 true = erlang:garbage_collect(),
                 serve(State, Entries, RequestMs, Served)
             end,
@@ -54,7 +53,7 @@ establish(Context) ->
     lab:wait_until(serves, fun() -> lab:total(Served) > 100 * Collectors end),
     lab:sick(Context) andalso lab:wait_until(state_on_heap, fun() -> lists:all(HasState, Pids) end),
     #{
-        %% Of several nobody is to be named.
+        %% If there are several, none of them must be named.
         sick => case Sick of [Name] -> lab:culprit(Context, Name); _ -> none end,
         details => #{
             collectors => {list, Sick}, pids => {list, Pids}, servers => {list, lab:shuffle(Context, order, Names)},
@@ -71,8 +70,7 @@ state(false, Name, Entries) ->
 
 entry(N) -> {N, {N, 2 * N, [N], unread}}.
 
-%% A request looks up some entries, changes one, and makes a good deal of garbage, none of which
-%% lives for long.
+%% A request looks up some entries, changes one, and creates much short-lived garbage.
 serve(State, Entries, RequestMs, Served) ->
     lists:foreach(
         fun(Page) ->

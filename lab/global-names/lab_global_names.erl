@@ -1,11 +1,11 @@
-%% Sessions come and go by the thousand, and each is registered under a name while it lives. Sick, in `global`: each name takes a
-%% lock of the whole cluster, here of one node, and all of that is done by one process of OTP. Cured, in a table of the program's own.
-%% There are more sessions than `global` can register; what cannot be begun is turned away.
+%% Thousands of short-lived sessions, each registered under a name while it lives. Sick: in `global`, where each name
+%% takes a lock of the whole cluster, here of one node, and one OTP process does all of it. Healthy: in a table of the
+%% application. There are more sessions than `global` can register; the excess is rejected.
 -module(lab_global_names).
 
 -export([start/1, establish/1]).
 
-%% Registrations by which the pace of `global` on this machine is found out.
+%% Registrations to measure the rate of `global` on this host.
 -define(SAMPLES, 300).
 
 start(Args) -> lab:run(?MODULE, Args).
@@ -29,7 +29,7 @@ establish(Context) ->
         details => #{per_second => PerSecond, workers => Workers, demand_pct => DemandPct, others => {list, Others}}
     }.
 
-%% Names that one process registers in a second, and takes away again.
+%% Names that one process registers and unregisters per second.
 pace(Prefix) ->
     {Microseconds, _} = timer:tc(fun() -> [session({Prefix, none, true}, {0, N}, fun() -> ok end) || N <- lists:seq(1, ?SAMPLES)] end),
     ?SAMPLES * 1000000 div max(1, Microseconds).

@@ -1,4 +1,4 @@
-%% Two pathologies at once: growing-queue and atom-leak, as those labs have them.
+%% The labs growing-queue and atom-leak in one node.
 -module(lab_growing_queue_and_atom_leak).
 
 -export([start/1, establish/1]).

@@ -1,22 +1,21 @@
-%% Servers that are sent items without waiting for them to be done (gen_server:cast). One of them is
-%% sent more than it can do, and its queue grows; the others keep up, and one of those works in
-%% batches, so that its queue is long from time to time but always empties. Cured, the senders wait
-%% for an answer (gen_server:call).
+%% Servers that get items without answering them (gen_server:cast). One of them gets more than it can handle, and its
+%% queue grows. The others keep up, and one of those works in batches, so its queue is sometimes long but always empties.
+%% Healthy: the senders wait for an answer (gen_server:call).
 -module(lab_growing_queue).
 -behaviour(gen_server).
 
 -export([start/1, establish/1]).
 -export([init/1, handle_call/3, handle_cast/2]).
 
-%% Above it the senders stop.
--define(LONGEST, 400000).
+%% Above this queue length the senders stop.
+-define(MAX_QUEUE_LEN, 400000).
 
 start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
     Servers = [lab:server(Context, {server, N}, {?MODULE, #{}}) || N <- lists:seq(1, lab:int(Context, servers, 4, 7))],
     {Sick, Slow} = lab:pick(Context, which, Servers),
-    %% A server writes ten items and then waits, as for a disk: some 350 a second.
+    %% A server writes ten items and then waits, as for a disk: about 350 per second.
     SickPerS = lab:int(Context, items_per_s, 900, 1600),
     OtherPerS = lab:int(Context, other_items_per_s, 60, 120),
     Item = binary:copy(<<"i">>, lab:int(Context, item_bytes, 20, 60)),
@@ -45,7 +44,7 @@ establish(Context) ->
 sender(To, PerS, Item, Send) ->
     lab:start(fun() ->
         lab:at_rate(PerS, fun(Due) ->
-            case queue_len(To) < ?LONGEST of
+            case queue_len(To) < ?MAX_QUEUE_LEN of
                 true -> [Send(To, {item, Item, N}) || N <- lists:seq(1, Due)];
                 false -> ok
             end

@@ -1,5 +1,5 @@
-%% An echo server at about 30 % of its schedulers: it does some work for each request, takes messages
-%% in active mode, and keeps up.
+%% An echo server at about 30 % scheduler utilization: it does some work for each request, receives in active mode, and
+%% keeps up.
 -module(lab_healthy_echo).
 
 -export([start/1, establish/1, drive/1, drive/2]).
@@ -21,7 +21,7 @@ establish(Context) ->
     Acceptor = lab:name(Context, acceptor),
     lab:start(Acceptor, fun() -> accept(Listen, UnitsPerMs, WorkUs, Served) end),
     Control = lab:await_driver(),
-    lab:tell(Control, #{port => Port, connections => Connections, rate => Rate}),
+    lab:send(Control, #{port => Port, connections => Connections, rate => Rate}),
     lab:wait_until(requests_arrive, fun() -> lab:per_second(Served, 1000) * 10 >= Rate * 7 end),
     #{
         sick => none,
@@ -50,7 +50,7 @@ handler(Socket, UnitsPerMs, WorkUs, Served) ->
 
 %% In the second VM.
 drive(_, Control) ->
-    #{port := Port, connections := Connections, rate := Rate} = lab:hear(Control),
+    #{port := Port, connections := Connections, rate := Rate} = lab:recv(Control),
     MeanMs = 1000 * Connections div Rate,
     [lab:start(fun() -> connect(Port, MeanMs) end) || _ <- lists:seq(1, Connections)],
     ok.

@@ -1,4 +1,4 @@
-%% Readers of ETS tables that are made for it (read_concurrency), on all schedulers, moderately busy.
+%% Readers of ETS tables with read_concurrency, on all schedulers, moderately busy.
 -module(lab_healthy_ets_readers).
 
 -export([start/1, establish/1]).
@@ -19,7 +19,7 @@ establish(Context) ->
         receive never -> ok end
     end),
     lab:wait_until(filled, fun() -> lab:total(Ready) =:= 1 end),
-    %% Four per scheduler, each a quarter of its share.
+    %% Four per scheduler, each with a quarter of its share.
     Readers = lab:names(Context, readers, 4 * Schedulers),
     [lab:start(Reader, fun() -> reader(list_to_tuple(Tables), Rows, SharePct) end) || Reader <- Readers],
     lab:pause(1000),

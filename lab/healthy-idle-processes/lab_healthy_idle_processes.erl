@@ -1,4 +1,4 @@
-%% A great many processes that wait, as a node with as many quiet connections has them.
+%% Many idle processes, as in a node with as many idle connections.
 -module(lab_healthy_idle_processes).
 
 -export([start/1, establish/1]).

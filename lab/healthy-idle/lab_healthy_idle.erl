@@ -1,4 +1,4 @@
-%% A node that has a few processes and nothing to do.
+%% A node with a few processes and no work.
 -module(lab_healthy_idle).
 
 -export([start/1, establish/1]).

@@ -1,5 +1,5 @@
-%% Some hundred megabytes of memory that are in use: tables, caches of binaries of many sizes, servers with a large
-%% state, persistent terms. All are of steady size; what is in them is replaced all the time.
+%% A few hundred megabytes of memory in use: tables, caches of binaries of many sizes, servers with a large state,
+%% persistent terms. Their total sizes are constant; their content is replaced all the time.
 -module(lab_healthy_memory).
 
 -export([start/1, establish/1]).
@@ -18,7 +18,7 @@ establish(Context) ->
     [Owner, SmallOwner, LargeOwner | Servers] = Names = lab:names(Context, processes, lab:int(Context, processes, 6, 9)),
     [persistent_term:put(Term, lists:seq(1, 50000)) || Term <- Terms],
     Filled = lab:counter(),
-    %% What takes the place of another has its size, so that the sum does not wander.
+    %% A replacement has the size of the binary that it replaces, so that the sum is constant.
     Small = fun(Slot) -> 100 + erlang:phash2({small, Slot}, 4000) end,
     Large = fun(Slot) -> (20 + erlang:phash2({large, Slot}, 1200)) * ?KB end,
     lab:start(Owner, fun() -> table(Table, TableMb, PerS, Filled) end),
@@ -35,12 +35,12 @@ establish(Context) ->
         }
     }.
 
-%% Rows of which each is replaced now and then.
+%% Objects, each of which is replaced now and then.
 table(Name, Mb, PerS, Filled) ->
     ets:new(Name, [named_table, public, {read_concurrency, true}]),
     Rows = fill_table(Name, Mb * ?MB, 1),
     Replace = fun() -> ets:insert(Name, row(rand:uniform(Rows))) end,
-    %% Of a table most rows are seldom changed.
+    %% Most objects of a table rarely change.
     wear_in(Rows div 3, Replace, Filled),
     at_rate(PerS, Replace).
 
@@ -53,7 +53,7 @@ fill_table(Name, Bytes, Next) ->
 
 row(Key) -> {Key, open, lists:seq(Key, Key + 30 + rand:uniform(10)), <<"some thirty bytes of text or so">>}.
 
-%% Binaries in a table, one in each slot; a new one takes the place of the oldest.
+%% Binaries in a table, one per slot; a new one replaces the oldest.
 cache(Name, Size, Bytes, PerS, Filled) ->
     ets:new(Name, [named_table]),
     Entries = fill_cache(Name, Size, Bytes, 0),
@@ -73,7 +73,7 @@ fill_cache(Name, Size, Left, Next) ->
     ets:insert(Name, {Next, Entry}),
     fill_cache(Name, Size, Left - byte_size(Entry), Next + 1).
 
-%% A server with its state in a map on its heap, that makes some garbage for each request.
+%% A server with its state in a map on its heap, which creates some garbage for each request.
 server(Bytes, PerS, Filled) ->
     Entries = Bytes div 200,
     put(state, maps:from_list([{Key, entry(Key)} || Key <- lists:seq(1, Entries)])),
@@ -84,7 +84,7 @@ server(Bytes, PerS, Filled) ->
     wear_in(3 * Entries, Change, Filled),
     at_rate(PerS, Change).
 
-%% Memory that is new has no holes yet, and a heap no past: much is replaced before it is called steady.
+%% New memory is not fragmented and a new heap has no history: much is replaced before the lab counts as steady.
 wear_in(Times, Replace, Filled) ->
     times(Times, Replace),
     true = erlang:garbage_collect(),
@@ -98,7 +98,7 @@ times(Left, Fun) ->
     Fun(),
     times(Left - 1, Fun).
 
-%% Some 20 words, and as many that are garbage at once.
+%% About 20 words, and as many that become garbage immediately.
 entry(Key) ->
     Fields = [{Field, Key * Field} || Field <- lists:seq(1, 3)],
     {Key, maps:from_list(Fields), erlang:monotonic_time()}.

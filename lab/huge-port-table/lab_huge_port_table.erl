@@ -1,5 +1,5 @@
-%% A port table sized for millions of files, as a VM makes it when ulimit -n is "unlimited"; here by
-%% a flag, which has the same effect. The node itself does little.
+%% A port table for millions of files, as with "unlimited" for ulimit -n; here a flag has the same effect. The node itself
+%% is mostly idle.
 -module(lab_huge_port_table).
 
 -export([start/1, establish/1]).

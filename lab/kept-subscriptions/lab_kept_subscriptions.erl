@@ -1,6 +1,6 @@
-%% A server with a configuration, whose subscribers are told of each change. Workers come and go, and
-%% subscribe through a helper; it is the helper that the server monitors, and that never ends, and so the
-%% server tells more and more processes that are gone. Cured, a worker subscribes itself.
+%% A server with a configuration, which notifies its subscribers of each change. Short-lived workers subscribe through a
+%% helper. The server monitors the helper, which never exits, so it notifies more and more processes that no longer exist.
+%% Healthy: a worker subscribes itself.
 -module(lab_kept_subscriptions).
 -behaviour(gen_server).
 
@@ -8,13 +8,13 @@
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -define(KEYS, 20).
-%% Workers that come and go at a time before the lab is ready, since the server has run for long.
--define(EARLIER, 20000).
-%% So many subscriptions of them there are at least, and at most.
--define(FEWEST, 250000).
--define(MANY, 600000).
-%% With so many no more workers come.
--define(MOST, 800000).
+%% Workers per step that live and exit before the lab is ready, because the server has run for a long time.
+-define(EARLIER_WORKERS, 20000).
+%% Minimum and maximum number of their subscriptions.
+-define(MIN_EARLIER_SUBSCRIPTIONS, 250000).
+-define(MAX_EARLIER_SUBSCRIPTIONS, 600000).
+%% At this number no more workers start.
+-define(MAX_SUBSCRIPTIONS, 800000).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -30,7 +30,7 @@ establish(Context) ->
     earlier(Sick, Server, Worker, 1000000 div Changes),
     lab:start(fun() ->
         lab:at_rate(WorkersPerS, fun(Due) ->
-            case gen_server:call(Server, subscriptions, infinity) < ?MOST of
+            case gen_server:call(Server, subscriptions, infinity) < ?MAX_SUBSCRIPTIONS of
                 true -> [Worker(LifeMs div 2 + rand:uniform(LifeMs)) || _ <- lists:seq(1, Due)];
                 false -> ok
             end
@@ -52,17 +52,20 @@ establish(Context) ->
         }
     }.
 
-%% Until changes take the server's whole time, and more; cured, once, and none of them stays.
+%% Adds subscriptions until changes take more than the server's whole time; when healthy, one step, and none of them
+%% stays.
 earlier(Sick, Server, Worker, BetweenUs) ->
     Count = fun() -> gen_server:call(Server, subscriptions, infinity) end,
     Before = Count(),
-    [Worker(0) || _ <- lists:seq(1, ?EARLIER)],
-    Sick andalso lab:wait_until(subscribed, fun() -> Count() >= Before + ?EARLIER end),
-    %% The fastest one: others may have the CPU.
+    [Worker(0) || _ <- lists:seq(1, ?EARLIER_WORKERS)],
+    Sick andalso lab:wait_until(subscribed, fun() -> Count() >= Before + ?EARLIER_WORKERS end),
+    %% The fastest one, because other programs may use the CPU.
     Change = fun(_) -> element(1, timer:tc(fun() -> ok = gen_server:call(Server, {change, 1}, infinity) end)) end,
     Us = lists:min(lists:map(Change, lists:seq(1, 5))),
     Subscriptions = Count(),
-    case Sick andalso (Subscriptions < ?FEWEST orelse (2 * Us < 3 * BetweenUs andalso Subscriptions < ?MANY)) of
+    TooFew = Subscriptions < ?MIN_EARLIER_SUBSCRIPTIONS,
+    TooFast = 2 * Us < 3 * BetweenUs andalso Subscriptions < ?MAX_EARLIER_SUBSCRIPTIONS,
+    case Sick andalso (TooFew orelse TooFast) of
         true -> earlier(Sick, Server, Worker, BetweenUs);
         false -> ok
     end.
@@ -82,7 +85,7 @@ worker(Sick, Server, Helper, LifeMs) ->
     end,
     lab:pause(LifeMs).
 
-%% Whoever calls this is monitored.
+%% The server monitors the caller.
 subscribe(Server, Worker, Keys) -> gen_server:cast(Server, {subscribe, self(), Worker, Keys}).
 
 client(Server, Asked) ->
@@ -91,7 +94,7 @@ client(Server, Asked) ->
     lab:count(Asked),
     client(Server, Asked).
 
-%% Who is told of which keys, by the monitor of whoever subscribed.
+%% Workers with their keys, by the monitor of the process that subscribed.
 init(Subscriptions) -> {ok, Subscriptions}.
 
 handle_call({get, _}, _From, Subscriptions) ->

@@ -1,5 +1,5 @@
-%% Workers whose heaps a job has made large, and that have waited since. A heap is collected when it is full, and
-%% these never get full again. Cured, a worker hibernates after its job.
+%% Workers with heaps that a job has enlarged, idle since then. A GC runs when a heap is full, and these never fill again.
+%% Healthy: a worker hibernates after its job.
 -module(lab_large_heaps).
 
 -export([start/1, establish/1]).
@@ -16,7 +16,7 @@ establish(Context) ->
     Names = lab:names(Context, workers, Workers),
     Done = lab:counter(),
     Sick = lab:sick(Context),
-    %% One after the other: a collection of a large heap takes the same again for a while.
+    %% One after the other: a GC of a large heap temporarily needs the same amount of memory again.
     [
         begin
             lab:start(Name, fun() -> work(Sick, JobMb, Done) end),
@@ -43,9 +43,9 @@ work(Sick, JobMb, Done) ->
         false -> erlang:hibernate(?MODULE, wait, [Result])
     end.
 
-%% Needs a large list for a while, of which a number remains.
+%% Needs a large list for a while, and returns a number.
 job(JobMb) ->
-    %% A cell of a list and a tuple of three, in words.
+    %% A list cell and a tuple of three, in words.
     Rows = [{N, N * N, N rem 7} || N <- lists:seq(1, JobMb * ?MB div (8 * 6))],
     lists:foldl(fun({_, Square, Rest}, Sum) -> (Sum + Square * Rest) band 16#ffffff end, 0, Rows).
 

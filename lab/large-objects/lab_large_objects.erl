@@ -1,5 +1,5 @@
-%% Routers look up the queue of a topic in a map that is one object of an ETS table: each look-up copies all of the map.
-%% Cured, each topic is an object of its own.
+%% Routers look up the queue of a topic in a map that is one object of an ETS table: each lookup copies the whole map.
+%% Healthy: each topic is an object of its own.
 -module(lab_large_objects).
 
 -export([start/1, establish/1]).

@@ -1,5 +1,5 @@
-%% Persistent terms that nearly fill the area for literals, which a flag has made small. The VM dies when a
-%% literal does not fit. Cured, the area has the size that it has by default.
+%% Persistent terms that nearly fill a literal area which a flag has made small. The VM terminates if a literal does not
+%% fit. Healthy: the area has its default size.
 -module(lab_literal_area).
 
 -export([start/1, establish/1]).
@@ -7,10 +7,10 @@
 -define(MB, (1024 * 1024)).
 -define(KB, 1024).
 
-%% The size of the area when sick, see lab.toml; cured, as much is put into one of a gigabyte.
+%% The size of the area when sick, see lab.toml; when healthy, as much is put into one of a gigabyte.
 -define(AREA_MB, 48).
 
-%% What the VM, modules and whoever observes it may still need. Nothing is put when less is left.
+%% Reserved for the VM, modules and the observer. Nothing more is put when less is left.
 -define(RESERVE_KB, 1200).
 
 start(Args) -> lab:run(?MODULE, Args).
@@ -49,7 +49,7 @@ establish(Context) ->
     }.
 
 fill(Key, N, TermKb, Upto) ->
-    %% From 60 to 140 per cent; a cell of a list has 16 bytes.
+    %% From 60 to 140 per cent; a list cell has 16 bytes.
     Kb = TermKb * (60 + rand:uniform(80)) div 100,
     #{used := Used, total := Total} = area(),
     Used + Kb * ?KB < Upto andalso Total - Used > (Kb + ?RESERVE_KB) * ?KB andalso begin
@@ -57,7 +57,7 @@ fill(Key, N, TermKb, Upto) ->
         fill(Key, N + 1, TermKb, Upto)
     end.
 
-%% Bytes of the area, and of it what carriers have taken.
+%% Size of the area, and the bytes of it that carriers use.
 area() ->
     {literal_mmap, Area} = lists:keyfind(literal_mmap, 1, erlang:system_info({allocator, erts_mmap})),
     {supercarrier, Parts} = lists:keyfind(supercarrier, 1, Area),

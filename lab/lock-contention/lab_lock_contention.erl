@@ -1,7 +1,6 @@
-%% Counters of all processes in a few rows of one ETS table without write_concurrency: whoever
-%% counts takes the lock of the whole table, and the schedulers wait for each other. Cured, there is
-%% an array of atomic counters for each scheduler. In both there is as much to count; sick, it is more than
-%% can be counted.
+%% Counters of all processes in a few objects of one ETS table without write_concurrency: each update takes the lock of
+%% the whole table, and the schedulers wait for each other. Healthy: an array of atomic counters per scheduler. Both
+%% variants have the same number of events; when sick, more than can be counted.
 -module(lab_lock_contention).
 
 -export([start/1, establish/1]).

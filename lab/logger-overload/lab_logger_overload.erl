@@ -1,6 +1,6 @@
-%% Workers that log what they do, to a log on a slow disk (here: a pipe that is read slowly). The logger's
-%% handler cannot write so fast: its queue is longer than sync_mode_qlen, so whoever logs waits for it. Cured, the
-%% logger's level is `warning`, and what is below that costs next to nothing.
+%% Workers that log what they do, to a log on a slow disk (here: a pipe that is read slowly). The logger's handler cannot
+%% keep up: its queue is longer than sync_mode_qlen, so processes that log wait for it. Healthy: the logger's level is
+%% `warning`, and events below it cost next to nothing.
 -module(lab_logger_overload).
 
 -export([start/1, establish/1]).
@@ -17,10 +17,10 @@ establish(Context) ->
     WrittenPerS = lab:int(Context, written_per_s, 80, 150),
     Handler = lab:name(Context, handler),
     Pipe = slow_pipe(WrittenPerS * Bytes),
-    %% Nothing of the lab's may come on the terminal, which the runner reads.
+    %% The lab must not print anything else: the runner reads the terminal.
     _ = logger:remove_handler(default),
-    %% A pipe cannot be synced. Without the limit of bursts, which is 500 events in each second, and with a small
-    %% buffer the pace is even.
+    %% A pipe cannot be synced. Without the burst limit of 500 events per second, and with a small buffer, the rate is
+    %% even.
     Type = {file, Pipe, [append, {delayed_write, 1024, 100}]},
     Config = #{type => Type, filesync_repeat_interval => no_repeat, burst_limit_enable => false},
     ok = logger:add_handler(Handler, logger_std_h, #{config => Config}),
@@ -57,16 +57,16 @@ queue_len(Name) ->
     {message_queue_len, Length} = erlang:process_info(whereis(Name), message_queue_len),
     Length.
 
-%% A named pipe that is read at a pace.
+%% A named pipe that is read at a given rate.
 slow_pipe(BytesPerS) ->
     Pipe = lists:concat(["/tmp/lab-log-", os:getpid(), "-", erlang:unique_integer([positive])]),
     [] = os:cmd("mkfifo -m 600 " ++ Pipe),
     _ = open_reader(Pipe, BytesPerS),
     Pipe.
 
-%% Opened for both directions, the pipe blocks nobody at opening, and never ends: so each read has a limit. The
-%% shell ends with the VM (it looks for its parent, erl_child_setup, each time) and then takes the pipe away. Not
-%% before: the logger would make a file of its name.
+%% Opening the pipe for both directions never blocks, and it never reaches its end: so each read has a time-out. The shell
+%% exits with the VM (it checks its parent, erl_child_setup, each time) and then removes the pipe. Not earlier: the logger
+%% would create a file with its name.
 open_reader(Pipe, BytesPerS) ->
     Script = io_lib:format(
         "exec 3<>~s; while kill -0 $PPID 2>/dev/null; do timeout 1 head -c ~b <&3 >/dev/null; sleep 0.1; done; rm -f ~s",

@@ -1,4 +1,4 @@
-%% Two pathologies at once: long-gc and descriptor-leak, as those labs have them.
+%% The labs long-gc and descriptor-leak in one node.
 -module(lab_long_gc_and_descriptor_leak).
 
 -export([start/1, establish/1]).

@@ -1,14 +1,15 @@
-%% Servers that keep sessions and hibernate after each message, to save memory. One of them has millions of sessions on its heap:
-%% each time all of them are copied, and nobody is answered meanwhile. Cured, its sessions are in an ETS table.
+%% Servers that keep sessions and hibernate after each message, to save memory. One of them has millions of sessions on
+%% its heap: each GC copies all of them, and callers wait. Healthy: its sessions are in an ETS table.
 -module(lab_long_gc).
 -behaviour(gen_server).
 
 -export([start/1, establish/1]).
 -export([init/1, handle_call/3, handle_cast/2]).
 
-%% What a collection is to take, and by how much more than drawn a server may have for that, on a fast machine.
--define(COLLECTED_MS, 180).
--define(MOST_TIMES, 2).
+%% Minimum duration of a GC, and the factor by which a server's sessions may exceed the drawn number to reach it on a fast
+%% host.
+-define(MIN_GC_MS, 180).
+-define(MAX_FACTOR, 2).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -35,13 +36,13 @@ establish(Context) ->
         }
     }.
 
-%% The VM tells how long collections take. The first ones after it was filled take longer than all later ones.
+%% The duration of GCs, as the VM reports it. The first ones after the heap was filled take longer than all later ones.
 grown(Large, Count) ->
     [here = gen_server:call(Large, ask, infinity) || _ <- lists:seq(1, 3)],
     erlang:system_monitor(self(), [{long_gc, 10}]),
     [here = gen_server:call(Large, ask, infinity) || _ <- lists:seq(1, 3)],
     erlang:system_monitor(undefined),
-    More = round(Count * min(?MOST_TIMES, max(1, ?COLLECTED_MS / max(1, longest(Large, 0))))),
+    More = round(Count * min(?MAX_FACTOR, max(1, ?MIN_GC_MS / max(1, longest(Large, 0))))),
     filled = gen_server:call(Large, {fill, heap, More}, infinity),
     More.
 

@@ -1,6 +1,6 @@
-%% Servers that are asked to measure terms now and then. One of them measures a large one with a built-in function that
-%% does not count its work (erts_debug:flat_size/1), and so holds its scheduler for hundreds of milliseconds. Cured, it
-%% measures as much in small pieces.
+%% Servers that measure terms now and then. One of them measures a large one with a built-in function that does not count
+%% reductions (erts_debug:flat_size/1), and blocks its scheduler for hundreds of milliseconds. Healthy: it measures as
+%% much in small steps.
 -module(lab_long_schedule).
 -behaviour(gen_server).
 
@@ -39,12 +39,12 @@ asker(To, Depth, Pieces, EveryMs) ->
         end)
     end).
 
-%% How deep a term has to be for a call that takes so long on this machine: each level doubles it.
+%% Depth of a term for a call of this duration on this host: each level doubles it.
 depth(Ms) ->
     Us = lists:min([element(1, timer:tc(erts_debug, flat_size, [term(?PIECE + 4)])) || _ <- [1, 2, 3]]),
     ?PIECE + 4 + max(0, round(math:log2(1000 * Ms / max(1, Us)))).
 
-%% All parts are shared, so it is small, but looked through as a tree.
+%% All parts are shared, so the term is small, but it is traversed as a tree.
 term(Depth) -> lists:foldl(fun(_, Term) -> [Term | Term] end, [], lists:seq(1, Depth)).
 
 init(_) -> {ok, 0}.

@@ -1,13 +1,14 @@
-%% Servers with sources that send only while a server has room. Whether it has, they ask the VM for the server's memory,
-%% before each message; to answer, all messages in its queue are counted. Once one server had a long queue; since then it
-%% is counted all the time, and nothing is left for what the messages are about. Cured, servers and sources keep a count.
+%% Servers with sources that send only while a server has room. To find out, they read the server's memory size before
+%% each message; for the answer the server counts all messages in its queue. Once one server had a long queue; since then
+%% it counts all the time, and has no time left for the messages themselves. Healthy: servers and sources maintain a
+%% count.
 -module(lab_measured_backlog).
 -behaviour(gen_server).
 
 -export([start/1, establish/1]).
 -export([init/1, handle_call/3, handle_cast/2]).
 
-%% What a server may have, in bytes, and in messages.
+%% Limits of a server, in bytes and in messages.
 -define(ROOM_BYTES, 700000000).
 -define(ROOM_MESSAGES, 600000).
 
@@ -29,40 +30,41 @@ establish(Context) ->
         end
      || N <- lists:seq(1, lab:int(Context, servers, 3, 5))
     ],
-    {Sought, Behind, Waiting, Done} = Large = lab:pick(Context, which, Servers),
-    %% The journal stood still for a moment, and they came meanwhile.
-    Goes = counters:new(1, []),
-    gen_server:cast(Behind, {stand_still, Goes}),
+    {Culprit, Blocked, Waiting, Done} = Large = lab:pick(Context, which, Servers),
+    %% The journal was blocked for a moment, and these arrived meanwhile.
+    Resumed = counters:new(1, []),
+    gen_server:cast(Blocked, {block, Resumed}),
     [send(N, Large) || N <- lists:seq(1, Peak)],
-    counters:add(Goes, 1, 1),
-    goes_on(Done),
+    counters:add(Resumed, 1, 1),
+    await_progress(Done),
     [source(Sick, Large, max(1, PerS div Sources)) || _ <- lists:seq(1, Sources)],
-    [source(Sick, Other, 5) || {_, Pid, _, _} = Other <- Servers, Pid =/= Behind, _ <- lists:seq(1, 3)],
+    [source(Sick, Other, 5) || {_, Pid, _, _} = Other <- Servers, Pid =/= Blocked, _ <- lists:seq(1, 3)],
     case Sick of
         true ->
-            held_up(Done, Waiting, PerS, Peak div 2);
+            await_backlog(Done, Waiting, PerS, Peak div 2);
         false ->
             lab:wait_until(worked_off, fun() -> counters:get(Waiting, 1) < PerS end)
     end,
     #{
-        sick => lab:culprit(Context, Sought),
+        sick => lab:culprit(Context, Culprit),
         details => #{
-            pid => Behind, servers => {list, [Name || {Name, _, _, _} <- Servers]}, sources => Sources,
+            pid => Blocked, servers => {list, [Name || {Name, _, _, _} <- Servers]}, sources => Sources,
             messages_per_s => PerS, work_us => WorkUs, peak_messages => Peak, waiting => counters:get(Waiting, 1)
         }
     }.
 
-goes_on(Done) ->
+await_progress(Done) ->
     erlang:yield(),
-    lab:total(Done) > 0 orelse goes_on(Done).
+    lab:total(Done) > 0 orelse await_progress(Done).
 
-%% No more is done than comes. Timers fire late on the scheduler that the journal holds: so this does not wait for one.
-held_up(Done, Waiting, PerS, Fewest) ->
+%% The server handles no more messages than arrive. Timers fire late on the scheduler that the journal occupies, so this
+%% does not wait for one.
+await_backlog(Done, Waiting, PerS, MinWaiting) ->
     Before = lab:total(Done),
     spin(erlang:monotonic_time(millisecond) + 1000),
-    case lab:total(Done) - Before < PerS andalso counters:get(Waiting, 1) > Fewest of
+    case lab:total(Done) - Before < PerS andalso counters:get(Waiting, 1) > MinWaiting of
         true -> ok;
-        false -> held_up(Done, Waiting, PerS, Fewest)
+        false -> await_backlog(Done, Waiting, PerS, MinWaiting)
     end.
 
 spin(UntilMs) ->
@@ -83,7 +85,7 @@ has_room(true, {_, Pid, _, _} = Server) ->
 has_room(false, {_, _, Waiting, _}) ->
     counters:get(Waiting, 1) < ?ROOM_MESSAGES.
 
-%% An entry has a few fields, as those of a journal have.
+%% An entry has a few fields, like those of a journal.
 send(N, {_, Pid, Waiting, _}) ->
     counters:add(Waiting, 1, 1),
     gen_server:cast(Pid, {enter, N, {N rem 1000, self(), pending}, [N, N + 1]}).
@@ -95,8 +97,8 @@ handle_cast({enter, _, {_, _, pending}, [_, _]}, {UnitsPerMs, WorkUs, Waiting, D
     counters:sub(Waiting, 1, 1),
     lab:count(Done),
     {noreply, State};
-handle_cast({stand_still, Goes}, State) ->
-    lab:wait_until(goes, fun() -> counters:get(Goes, 1) > 0 end),
+handle_cast({block, Resumed}, State) ->
+    lab:wait_until(resumed, fun() -> counters:get(Resumed, 1) > 0 end),
     {noreply, State}.
 
 handle_call(_, _From, State) -> {reply, ok, State}.

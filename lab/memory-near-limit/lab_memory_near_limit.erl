@@ -1,4 +1,4 @@
-%% A cache and some sessions take most of the memory that the node's control group may have, and go on working. Cured, the
+%% A cache and some sessions use most of the memory limit of the node's control group, and keep working. Healthy: the
 %% limit is twice as high.
 -module(lab_memory_near_limit).
 
@@ -7,7 +7,7 @@
 start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
-    %% Of the sick limit, 400 MB.
+    %% Of the limit when sick, 400 MB.
     ResidentMb = lab:int(Context, resident_mb, 348, 364),
     EntryBytes = lab:int(Context, entry_bytes, 3000, 6000),
     PerS = lab:int(Context, per_s, 300, 900),
@@ -36,7 +36,7 @@ establish(Context) ->
         }
     }.
 
-%% Until so much is resident.
+%% Fills until this much memory is resident.
 fill(Table, EntryBytes, Bytes, Entries) ->
     case resident() >= Bytes of
         true ->
@@ -47,7 +47,7 @@ fill(Table, EntryBytes, Bytes, Entries) ->
             fill(Table, EntryBytes, Bytes, More)
     end.
 
-%% A list, which is kept in the table itself.
+%% A list, which is stored in the table itself.
 entry(Bytes) -> lists:duplicate(Bytes div 16, 0).
 
 resident() ->

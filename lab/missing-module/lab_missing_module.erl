@@ -1,30 +1,30 @@
-%% Each order of a shop calls a hook, in a module that a plug-in may bring, and here none does. Whoever calls it gets
-%% an error, which is caught, and so the code server looks for the module in all folders of the code path, order after
-%% order. Cured, it is looked for once, and what was found out is kept.
+%% Each order of a shop calls a hook, in a module of a plug-in that is not installed. The caller gets an error and catches
+%% it, and for each order the code server searches all directories of the code path for the module. Healthy: it is
+%% searched once, and the result is kept.
 -module(lab_missing_module).
 
 -export([start/1, establish/1]).
 
-%% Orders that have been served when the lab is ready.
--define(FIRST_ORDERS, 500).
+%% Orders served before the lab is ready.
+-define(WARMUP_ORDERS, 500).
 
-%% Looks of which the fastest tells what one costs.
--define(LOOKS, 20).
+%% Searches of which the fastest is the cost of one.
+-define(SEARCHES, 20).
 
 start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
     Clients = lab:int(Context, clients, 20, 40),
     WorkUs = lab:int(Context, work_us, 50, 150),
-    %% Of what the code server can look for.
+    %% In per cent of the searches that the code server can do.
     DemandPct = lab:int(Context, demand_pct, 90, 120),
     [Hook, Shop] = lab:names(Context, names, 2),
     Dependencies = lab:int(Context, dependencies, 60, 100),
     ok = code:add_pathsz([folder(Name) || Name <- lab:names(Context, dependencies, Dependencies)]),
     UnitsPerMs = lab:calibrate(),
-    LookUs = look_us(Hook),
-    %% A client thinks, then orders: all together want DemandPct.
-    ThinkUs = max(0, Clients * LookUs * 100 div DemandPct - LookUs - WorkUs),
+    SearchUs = look_us(Hook),
+    %% A client thinks, then orders: all together need DemandPct.
+    ThinkUs = max(0, Clients * SearchUs * 100 div DemandPct - SearchUs - WorkUs),
     Before = before(lab:sick(Context), Hook),
     Served = lab:counter(),
     [
@@ -38,16 +38,16 @@ establish(Context) ->
         end)
      || _ <- lists:seq(1, Clients)
     ],
-    lab:wait_until(orders, fun() -> lab:total(Served) >= ?FIRST_ORDERS end),
+    lab:wait_until(orders, fun() -> lab:total(Served) >= ?WARMUP_ORDERS end),
     #{
         sick => none,
         details => #{
             hook => Hook, shop => Shop, dependencies => Dependencies, clients => Clients, work_us => WorkUs, demand_pct => DemandPct,
-            look_us => LookUs, served_per_s => lab:per_second(Served, 2000)
+            look_us => SearchUs, served_per_s => lab:per_second(Served, 2000)
         }
     }.
 
-%% A dependency's folder, as a script gives it with -pa. What is in it is not remembered, also from OTP 26 on.
+%% A dependency's directory, as a script adds it with -pa. Its content is not cached, also from OTP 26 on.
 folder(Name) ->
     Folder = filename:join([filename:dirname(code:which(?MODULE)), Name, "ebin"]),
     ok = filelib:ensure_dir(filename:join(Folder, "any")),
@@ -69,4 +69,4 @@ before(false, Hook) ->
 
 look_us(Hook) ->
     Look = fun() -> code:ensure_loaded(Hook) end,
-    lists:min([element(1, timer:tc(Look)) || _ <- lists:seq(1, ?LOOKS)]).
+    lists:min([element(1, timer:tc(Look)) || _ <- lists:seq(1, ?SEARCHES)]).

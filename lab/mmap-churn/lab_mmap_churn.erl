@@ -1,5 +1,5 @@
-%% Imports that build tens of thousands of small binaries, and drop them all together. Their carriers are more than the VM keeps for
-%% another use, so most go back to the system, and are mapped anew for the next import. Cured, a super carrier keeps the memory.
+%% Imports that build tens of thousands of small binaries, and free them all together. Their carriers exceed the segment
+%% cache, so most are unmapped, and mapped again for the next import. Healthy: a super carrier keeps the memory.
 -module(lab_mmap_churn).
 
 -export([start/1, establish/1]).

@@ -1,14 +1,14 @@
-%% Servers that lend something to their clients, and watch each of them by a monitor meanwhile. One of them does
-%% not take the monitor away when the client gives back what it had, so it has one more after each request. Cured, it
-%% does. Clients stay, so none of these monitors goes by itself.
+%% Servers that lend something to their clients, and monitor each client meanwhile. One of them does not remove the
+%% monitor when the client returns what it had, so it has one more after each request. Healthy: it does. Clients stay
+%% alive, so no monitor is removed by an exit.
 -module(lab_monitor_leak).
 -behaviour(gen_server).
 
 -export([start/1, establish/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
-%% With so many the clients stop: 140 bytes each, 280 MB.
--define(MOST, 2000000).
+%% At this number the clients stop: 140 bytes each, 280 MB.
+-define(MAX_MONITORS, 2000000).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -25,7 +25,7 @@ establish(Context) ->
     ],
     Served = lab:counter(),
     Pids = list_to_tuple([Pid || {_, Pid} <- Servers]),
-    %% What has been asked for before anybody looked.
+    %% Requests made before the measurement.
     [lab:start(fun() -> client(Pids, Past div Clients, PerS div Clients, Served) end) || _ <- lists:seq(1, Clients)],
     lab:wait_until(past, fun() -> lab:total(Served) >= Past - Past div 10 end),
     #{
@@ -36,11 +36,11 @@ establish(Context) ->
         }
     }.
 
-%% To each server as many, by chance.
+%% Random servers, so each gets about the same number.
 client(Servers, Past, PerS, Served) ->
     request(Servers, Past, Served),
     lab:at_rate(PerS, fun(Due) ->
-        case lab:total(Served) < ?MOST of
+        case lab:total(Served) < ?MAX_MONITORS of
             true -> request(Servers, Due, Served);
             false -> ok
         end

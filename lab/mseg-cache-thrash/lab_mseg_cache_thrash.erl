@@ -1,14 +1,14 @@
-%% Requests that each have a process with a heap above the size from which on a block gets a segment of its own
-%% (sbct, 512 KB). They come in bursts, of more than the few segments that the VM keeps for another use (mcs),
-%% so most are mapped anew and unmapped again. Cured, a flag lets the VM keep as many as a burst needs.
+%% Requests that each have a process with a heap above the singleblock carrier threshold (sbct, 512 KB), so it gets a
+%% segment of its own. They come in bursts of more than the few segments that the segment cache keeps (mcs), so most are
+%% mapped and unmapped again. Healthy: a flag makes the cache large enough for a burst.
 -module(lab_mseg_cache_thrash).
 
 -export([start/1, establish/1]).
 
 -define(KB, 1024).
 
-%% Bursts of each source that come at once at the beginning, until the carriers are there that will stay.
--define(FIRST_BURSTS, 60).
+%% Bursts of each source without a pause at the start, until the carriers have reached their steady state.
+-define(WARMUP_BURSTS, 60).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -22,12 +22,12 @@ establish(Context) ->
     Bursts = fun(Count) -> [burst(Burst, RowsKb, HeapKb, Done) || _ <- lists:seq(1, Count)] end,
     [
         lab:start(Source, fun() ->
-            Bursts(?FIRST_BURSTS),
+            Bursts(?WARMUP_BURSTS),
             lab:at_rate(PerS div length(Sources), Bursts)
         end)
      || Source <- Sources
     ],
-    lab:wait_until(requests, fun() -> lab:total(Done) > (?FIRST_BURSTS * length(Sources) + PerS) * Burst end),
+    lab:wait_until(requests, fun() -> lab:total(Done) > (?WARMUP_BURSTS * length(Sources) + PerS) * Burst end),
     #{
         sick => none,
         details => #{

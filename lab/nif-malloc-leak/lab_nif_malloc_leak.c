@@ -1,8 +1,8 @@
 /*
- * A native library that works in buffers of its own, as most do that wrap a library of C: they come from malloc,
- * not from the VM, so the VM counts none of them. It forgets to free them, or not, as its caller wants.
+ * A native library that works in buffers of its own, like most wrappers of C libraries: they come from malloc,
+ * not from the VM, so the VM does not count them. The caller decides whether they are freed.
  *
- * It uses nothing but malloc, free and the NIF interface, so that it loads into systems with an older libc than
+ * It uses only malloc, free and the NIF interface, so that it can be loaded on systems with an older libc than
  * that of the compiler.
  */
 
@@ -10,8 +10,8 @@
 
 #include <erl_nif.h>
 
-/* The header is that of the host's Erlang. What is used here is all in the interface of OTP 23, which is the first
- * release that is to load it, and which refuses libraries that ask for a newer one. */
+/* The header is that of the host's Erlang. OTP 23 is the oldest release that loads this library, has all functions
+ * that it uses, and refuses libraries built for a newer interface. */
 #undef ERL_NIF_MINOR_VERSION
 #define ERL_NIF_MINOR_VERSION 15
 #undef ERL_NIF_MIN_ERTS_VERSION
@@ -19,14 +19,14 @@
 
 #define PAGE 4096
 
-/* work(Bytes, Free): a buffer of so many bytes, all pages of which are written. Gives whether there was memory for
- * it. */
+/* work(Bytes, Free): allocates a buffer and writes to all of its pages. Returns false if there was not enough
+ * memory. */
 static ERL_NIF_TERM work(ErlNifEnv *env, int argc, const ERL_NIF_TERM argv[])
 {
-    unsigned int bytes, give_back;
+    unsigned int bytes, free_buffer;
     char *buffer;
 
-    if (argc != 2 || !enif_get_uint(env, argv[0], &bytes) || !enif_get_uint(env, argv[1], &give_back)) {
+    if (argc != 2 || !enif_get_uint(env, argv[0], &bytes) || !enif_get_uint(env, argv[1], &free_buffer)) {
         return enif_make_badarg(env);
     }
     buffer = malloc(bytes);
@@ -36,7 +36,7 @@ static ERL_NIF_TERM work(ErlNifEnv *env, int argc, const ERL_NIF_TERM argv[])
     for (unsigned int at = 0; at < bytes; at += PAGE) {
         ((volatile char *)buffer)[at] = 1;
     }
-    if (give_back) {
+    if (free_buffer) {
         free(buffer);
     }
     return enif_make_atom(env, "true");

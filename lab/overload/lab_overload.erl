@@ -1,5 +1,5 @@
-%% Each request is a process that computes for some milliseconds. More of them come than two CPUs can do; cured, half as
-%% many as they can do.
+%% Each request is a process that computes for several milliseconds. More requests arrive than two CPUs can handle; when
+%% healthy, half as many as they can handle.
 -module(lab_overload).
 
 -export([start/1, establish/1]).

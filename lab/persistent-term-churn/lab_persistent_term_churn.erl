@@ -1,15 +1,15 @@
-%% A table of prices as one persistent term, which a process replaces at every change, while hundreds of sessions read
-%% it. Each replaced term is looked for on the heaps of all processes before its memory is given back. Cured, the same
-%% table is in ETS, and is changed as often.
+%% A table of prices as one persistent term, which a process replaces at every change, while hundreds of sessions read it.
+%% All processes are scanned for each replaced term before it is freed. Healthy: the same table is in ETS, and changes as
+%% often.
 -module(lab_persistent_term_churn).
 
 -export([start/1, establish/1]).
 
-%% Changes that have been made when the lab is ready.
--define(FIRST_CHANGES, 30).
+%% Changes made before the lab is ready.
+-define(WARMUP_CHANGES, 30).
 
-%% What each session makes and drops before, in lists of a thousand words: several collections' worth.
--define(FIRST_LISTS, 30).
+%% Garbage that each session creates before that, in lists of a thousand words: enough for several GCs.
+-define(WARMUP_LISTS, 30).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -48,7 +48,7 @@ establish(Context) ->
             ]
         end)
     end),
-    lab:wait_until(changes, fun() -> lab:total(Changed) >= ?FIRST_CHANGES end),
+    lab:wait_until(changes, fun() -> lab:total(Changed) >= ?WARMUP_CHANGES end),
     lab:wait_until(reads, fun() -> lab:total(Answered) > PerS end),
     #{
         sick => none,
@@ -79,13 +79,13 @@ row(Context, Key, Row) ->
     end.
 
 session(Context, Key, State, Begun) ->
-    %% So that heaps are as large as they will stay: to read a persistent term makes no garbage, and messages make little.
-    [500 = length(lists:seq(1, 500)) || _ <- lists:seq(1, ?FIRST_LISTS)],
+    %% Heaps reach their final size: reading a persistent term creates no garbage, and messages create little.
+    [500 = length(lists:seq(1, 500)) || _ <- lists:seq(1, ?WARMUP_LISTS)],
     {1, _, _} = row(Context, Key, 1),
     lab:count(Begun),
     answer(Context, Key, State, none).
 
-%% The last row that was asked for is kept, as it stands in the table: of a persistent term that is no copy.
+%% The session keeps the last row as it is in the table: a persistent term is not copied.
 answer(Context, Key, State, _) ->
     receive
         {read, Row, Answered} ->

@@ -1,5 +1,5 @@
-%% A pool of connections from which each request takes one. Sick, a request calls a slow service while it
-%% holds the connection; cured, it calls the same service before it takes one.
+%% A connection pool from which each request checks out one. Sick: a request calls a slow service while it holds the
+%% connection. Healthy: it calls the same service before it checks out one.
 -module(lab_pool_exhausted).
 -behaviour(gen_server).
 
@@ -22,7 +22,7 @@ establish(Context) ->
         details => #{connections => Connections, requests => Requests, service_ms => ServiceMs}
     }.
 
-%% A request comes, is served, and the next one of the same user comes a little later.
+%% A request arrives, is served, and the next one of the same user follows a little later.
 request(Sick, Pool, ServiceMs, Served) ->
     lab:pause(rand:uniform(200)),
     serve(Sick, Pool, ServiceMs),
@@ -40,7 +40,7 @@ serve(false, Pool, ServiceMs) ->
     query(Connection),
     checkin(Pool, Connection).
 
-%% Looks at what it has got, as pools do: so the function is among those that wait.
+%% Uses the result, as pools do: so this function is in the call stack of the waiting process.
 checkout(Pool) ->
     Connection = gen_server:call(Pool, checkout, infinity),
     true = is_integer(Connection),
@@ -52,7 +52,7 @@ call_service(Ms) -> lab:pause(Ms).
 
 query(_Connection) -> lab:pause(1).
 
-%% The pool: connections that are free, and who waits for one, in the order in which they came.
+%% The pool: free connections, and a FIFO of waiting callers.
 init(Connections) -> {ok, {lists:seq(1, Connections), queue:new()}}.
 
 handle_call(checkout, _, {[Connection | Free], Waiting}) -> {reply, Connection, {Free, Waiting}};

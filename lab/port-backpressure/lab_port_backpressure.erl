@@ -1,14 +1,14 @@
-%% Hubs that send what they are given to all of their clients, over TCP, one after the other. One client of the
-%% sick hub does not read: once the kernel's buffers and the socket's driver are full, the hub stands still in
-%% gen_tcp:send, and all its other clients get nothing. Cured, a send has a limit, after which the client is dropped.
+%% Hubs that send their messages to all of their clients over TCP, one client after the other. One client of the sick hub
+%% does not read: when the kernel's buffers and the socket's driver are full, the hub blocks in gen_tcp:send, and its
+%% other clients get nothing. Healthy: a send has a time-out, after which the client is dropped.
 -module(lab_port_backpressure).
 
 -export([start/1, establish/1]).
 
-%% Above it nothing more is given to a hub.
--define(LONGEST, 200000).
-%% Of each socket's buffer in the kernel, in bytes: so that it is full soon.
--define(BUFFER, 16384).
+%% Above this queue length a hub gets no more messages.
+-define(MAX_QUEUE_LEN, 200000).
+%% Kernel buffer of each socket, in bytes: small, so that it fills soon.
+-define(BUFFER_BYTES, 16384).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -39,7 +39,7 @@ establish(Context) ->
 hub(Name, Clients, Limit, HasLazy, Dropped) ->
     Creator = self(),
     Pid = lab:start(Name, fun() ->
-        Options = [binary, {packet, 4}, {active, false}, {ip, {127, 0, 0, 1}}, {sndbuf, ?BUFFER} | Limit],
+        Options = [binary, {packet, 4}, {active, false}, {ip, {127, 0, 0, 1}}, {sndbuf, ?BUFFER_BYTES} | Limit],
         {ok, Listen} = gen_tcp:listen(0, Options),
         {ok, Port} = inet:port(Listen),
         Sockets = [connection(Listen, Port, HasLazy andalso N =:= Clients) || N <- lists:seq(1, Clients)],
@@ -55,7 +55,7 @@ connection(Listen, Port, IsLazy) ->
 
 client(Port, IsLazy) ->
     {ok, Socket} = gen_tcp:connect(
-        {127, 0, 0, 1}, Port, [binary, {packet, 4}, {active, false}, {recbuf, ?BUFFER}]
+        {127, 0, 0, 1}, Port, [binary, {packet, 4}, {active, false}, {recbuf, ?BUFFER_BYTES}]
     ),
     case IsLazy of
         true -> receive never -> Socket end;
@@ -80,7 +80,7 @@ is_sent(Socket, Message, Dropped) ->
 
 feed(Name, PerS, Message) ->
     lab:at_rate(PerS, fun(Due) ->
-        case queue_len(Name) < ?LONGEST of
+        case queue_len(Name) < ?MAX_QUEUE_LEN of
             true -> [Name ! {send, Message} || _ <- lists:seq(1, Due)];
             false -> ok
         end

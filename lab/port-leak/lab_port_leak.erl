@@ -1,10 +1,9 @@
-%% Processes that open sockets. One forgets to close them; one holds many, but always as many; the
-%% others open and close.
+%% Processes that open sockets. One never closes them; one keeps a constant number open; the others open and close.
 -module(lab_port_leak).
 
 -export([start/1, establish/1]).
 
-%% Here the leak stops: the node stays near its limit, but alive.
+%% The leak stops here: the node stays near its limit, but alive.
 -define(HOLD_PCT, 95).
 
 start(Args) -> lab:run(?MODULE, Args).

@@ -1,5 +1,5 @@
-%% Importers compute nearly all the time, one for each scheduler, and clients ask servers for little. The importers run
-%% with priority high, so that the servers wait for a scheduler. Cured, they have priority low.
+%% Importers compute nearly all the time, one per scheduler, and clients send small requests to servers. The importers
+%% have priority high, so the servers wait for a scheduler. Healthy: they have priority low.
 -module(lab_priorities).
 
 -export([start/1, establish/1]).

@@ -1,10 +1,10 @@
-%% Handlers that start a process per request. The processes of one handler never end, as they wait
-%% for an answer that does not come, without a timeout; those of the others end soon.
+%% Handlers that spawn a process per request. The processes of one handler never exit, because they wait without a
+%% time-out for an answer that does not come; those of the others exit soon.
 -module(lab_process_leak).
 
 -export([start/1, establish/1]).
 
-%% Here the leak stops: the node stays near its limit, but alive.
+%% The leak stops here: the node stays near its limit, but alive.
 -define(HOLD_PCT, 95).
 
 start(Args) -> lab:run(?MODULE, Args).

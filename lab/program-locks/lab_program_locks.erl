@@ -1,5 +1,5 @@
-%% Bookings of many tours are made under a lock of global, and a service that takes its time is asked meanwhile. All take
-%% the same lock; cured, each tour has its own.
+%% Bookings of many tours take a lock of global and call a slow service while they hold it. All take the same lock.
+%% Healthy: each tour has its own.
 -module(lab_program_locks).
 
 -export([start/1, establish/1]).

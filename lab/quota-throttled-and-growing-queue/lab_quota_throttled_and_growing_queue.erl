@@ -1,4 +1,4 @@
-%% Two pathologies at once: quota-throttled and growing-queue, as those labs have them.
+%% The labs quota-throttled and growing-queue in one node.
 -module(lab_quota_throttled_and_growing_queue).
 
 -export([start/1, establish/1]).

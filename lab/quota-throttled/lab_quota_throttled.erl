@@ -1,5 +1,5 @@
-%% Workers that together want more CPU than the cgroup's quota grants. Sick, there is one scheduler only,
-%% so the quota alone is at fault, not the number of schedulers.
+%% Workers that together need more CPU time than the cgroup's quota grants. Sick: there is one scheduler only, so the
+%% quota alone is the cause, not the number of schedulers.
 -module(lab_quota_throttled).
 
 -export([start/1, establish/1]).
@@ -14,7 +14,7 @@ establish(Context) ->
     UnitsPerMs = lab:calibrate(),
     Steps = lab:counter(),
     [lab:start(Name, fun() -> lab:load(UnitsPerMs, DemandPct div Workers, CycleMs, Steps) end) || Name <- Names],
-    %% A step is a millisecond of CPU: 10 in a second are one per cent of a CPU.
+    %% A step is a millisecond of CPU time: 10 steps per second are one per cent of a CPU.
     Reached = fun() -> lab:per_second(Steps, 2000) div 10 end,
     case lab:sick(Context) of
         true -> lab:wait_until(held_back, fun() -> Reached() * 10 < DemandPct * 7 end);

@@ -1,5 +1,4 @@
-%% A service that stops for good after some seconds: the VM ends, and what watches it (a shell in this lab) starts it again. Cured, it
-%% goes on.
+%% A service terminates the VM after a few seconds, and a shell restarts it. Healthy: it keeps running.
 -module(lab_restart_loop).
 
 -export([start/1, establish/1]).
@@ -18,7 +17,7 @@ establish(Context) ->
 
 serve(Context, LifeMs, JobsPerS, Done) ->
     case lab:sick(Context) of
-        %% At once, as the kernel does it for want of memory: nothing is written.
+        %% Immediately, like an OOM kill: nothing is written.
         true -> erlang:send_after(LifeMs, self(), enough);
         false -> ok
     end,

@@ -1,12 +1,12 @@
-%% A server that looks each client up, which takes its time, before it talks to it. In the sick setting the only process
-%% that accepts does so itself, and the next client waits in the kernel meanwhile; more come than it can take. Cured, it
-%% hands each one over at once, or there are enough of its kind: which, is drawn. Clients connect, ask, are answered and
-%% close; then each pauses and comes again.
+%% A server that looks each client up, which takes time, before it talks to it. Sick: the only acceptor does that itself,
+%% and meanwhile the next client waits in the kernel; more arrive than it can handle. Healthy: it hands each one over
+%% immediately, or there are enough acceptors; which of the two is drawn. Clients connect, ask, get an answer and close;
+%% then each pauses and connects again.
 -module(lab_scarce_acceptors).
 
 -export([start/1, establish/1]).
 
-%% Whoever is not answered within this gives up and comes again.
+%% A client without an answer within this time gives up and connects again.
 -define(PATIENCE_MS, 15000).
 -define(LOCALHOST, {127, 0, 0, 1}).
 
@@ -14,11 +14,11 @@ start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
     LookUpMs = lab:int(Context, look_up_ms, 25, 60),
-    %% In per cent of what one acceptor can take.
+    %% In per cent of what one acceptor can handle.
     LoadPct = lab:int(Context, load_pct, 200, 400),
     Backlog = lab:int(Context, backlog, 64, 256),
     PauseMs = lab:int(Context, pause_ms, 800, 1500),
-    %% So many, of whom in the sick setting some pause and all others wait.
+    %% When sick, some of them pause and all others wait.
     Clients = LoadPct * PauseMs div (100 * LookUpMs) + lab:int(Context, more_clients, 30, 80),
     Name = lab:name(Context, server),
     HandsOver = lab:int(Context, hands_over, 0, 1) =:= 1,
@@ -29,9 +29,9 @@ establish(Context) ->
         {false, true} ->
             acceptor(Name, Listen, fun(Socket) -> hand_over(Socket, LookUpMs) end);
         {false, false} ->
-            %% Three times as many as look somebody up at a time.
-            Enough = 4 + 3 * Clients * LookUpMs div PauseMs,
-            [acceptor(none, Listen, fun(Socket) -> serve(Socket, LookUpMs) end) || _ <- lists:seq(1, Enough)]
+            %% Three times the number of concurrent lookups.
+            Acceptors = 4 + 3 * Clients * LookUpMs div PauseMs,
+            [acceptor(none, Listen, fun(Socket) -> serve(Socket, LookUpMs) end) || _ <- lists:seq(1, Acceptors)]
     end,
     [Begun, Ended] = [lab:counter(), lab:counter()],
     [lab:start(fun() -> lab:forever(fun() -> visit(Port, Begun, Ended, PauseMs) end) end) || _ <- lists:seq(1, Clients)],
@@ -51,7 +51,7 @@ establish(Context) ->
         }
     }.
 
-%% Some of the ports below those that the system gives out may be in use.
+%% Some of the ports below the ephemeral range may be in use.
 listen(Context, Backlog) -> listen(lab:int(Context, port, 20000, 29000), Backlog, 100).
 
 listen(Port, Backlog, Tries) ->
@@ -78,20 +78,20 @@ hand_over(Socket, LookUpMs) ->
     ok = gen_tcp:controlling_process(Socket, Pid),
     Pid ! yours.
 
-%% Who has given up meanwhile is gone.
+%% A client that gave up meanwhile has closed its socket.
 serve(Socket, LookUpMs) ->
     lab:pause(LookUpMs),
     _ = gen_tcp:send(Socket, "welcome\n"),
     ok = gen_tcp:close(Socket).
 
-%% Pauses differ, or all would come at once again and again.
+%% Pauses differ, otherwise all clients would connect at the same time again and again.
 visit(Port, Begun, Ended, PauseMs) ->
     lab:pause(PauseMs div 2 + rand:uniform(PauseMs)),
     lab:count(Begun),
     ask(Port),
     lab:count(Ended).
 
-%% Whoever is turned away tries again: that is the kernel's.
+%% The kernel retries a dropped connection.
 ask(Port) ->
     case gen_tcp:connect(?LOCALHOST, Port, [binary, {packet, line}, {active, false}], ?PATIENCE_MS) of
         {ok, Socket} ->

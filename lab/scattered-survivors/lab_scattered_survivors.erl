@@ -1,6 +1,6 @@
-%% A spike of binaries of which a few live on: they lie scattered over all carriers of binary_alloc, so
-%% none of these becomes empty. Cured, the few are copied when the spike is over: the copies lie close
-%% together, and the carriers are given back.
+%% A spike of binaries of which a few survive: they are scattered over all carriers of binary_alloc, so none of these
+%% becomes empty. Healthy: the few are copied when the spike is over; the copies are close together, and the carriers are
+%% freed.
 -module(lab_scattered_survivors).
 
 -export([start/1, establish/1]).
@@ -22,7 +22,7 @@ establish(Context) ->
     Each = SpikeMb * ?MB div Producers,
     Made = lab:counter(),
     Started = [lab:start(fun() -> produce(Keeper, Size, KeepEvery, Each, Made) end) || _ <- lists:seq(1, Producers)],
-    %% All of the spike is alive at once.
+    %% All binaries of the spike are alive at once.
     lab:wait_until(spike, fun() -> lab:total(Made) =:= Producers end),
     [Producer ! done || Producer <- Started],
     lab:wait_until(spike_over, fun() -> erlang:memory(binary) < (2 * SpikeMb div KeepEvery + 10) * ?MB end),
@@ -39,7 +39,7 @@ establish(Context) ->
         }
     }.
 
-%% Sick, most of what the spike took must still be there; cured, it is given back little by little.
+%% When sick, most of the memory of the spike must still be there; when healthy, it is freed gradually.
 allocated(Sick, SpikeMb) ->
     Small = fun() -> #{carriers := Carriers} = lab:allocated(binary_alloc), Carriers < SpikeMb * ?MB div 4 end,
     case Sick of
@@ -76,7 +76,7 @@ kept(Kept) ->
     true = erlang:garbage_collect(),
     receive never -> Kept end.
 
-%% What goes on after the spike, of the same kind, but of which nothing stays.
+%% Traffic after the spike, of the same kind, but nothing of it is kept.
 requests(Size, PerS) ->
     lab:at_rate(PerS, fun(Due) ->
         Due = length([lab:binary(Size()) || _ <- lists:seq(1, Due)])

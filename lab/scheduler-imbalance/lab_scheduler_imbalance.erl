@@ -1,5 +1,5 @@
-%% Workers that are started with the option {scheduler, N}, in the belief that this keeps their caches warm: the VM
-%% never moves them, so that they wait for one scheduler while the other sleeps. Cured, the same workers have no such option.
+%% Workers started with the option {scheduler, N}, in the belief that this keeps their caches warm: the VM never migrates
+%% them, so they wait for one scheduler while the other sleeps. Healthy: the same workers without the option.
 -module(lab_scheduler_imbalance).
 
 -export([start/1, establish/1]).
@@ -9,7 +9,7 @@ start(Args) -> lab:run(?MODULE, Args).
 establish(Context) ->
     Units = lab:calibrate(),
     Workers = lab:demand(Context, workers, 6, 10),
-    %% What all of them ask for together, in per cent of a CPU.
+    %% Demand of all of them together, in per cent of a CPU.
     Wanted = lab:int(Context, wanted_pct, 125, 160),
     Scheduler = lab:int(Context, scheduler, 1, erlang:system_info(schedulers)),
     Names = lab:names(Context, workers, Workers),

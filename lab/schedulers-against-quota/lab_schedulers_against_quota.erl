@@ -1,6 +1,6 @@
-%% Workers that wake together and compute for a while. On four schedulers they use up in half of a
-%% period, or less, what the quota of one CPU allows for the whole of it, and then all of them stand
-%% still; on one scheduler the same work never meets the quota.
+%% Workers that wake up together and compute for a while. On four schedulers they use up in half a period or less what the
+%% quota of one CPU allows for all of it, and then all threads are stopped; on one scheduler the same work is never
+%% throttled.
 -module(lab_schedulers_against_quota).
 
 -export([start/1, establish/1]).
@@ -10,7 +10,7 @@ start(Args) -> lab:run(?MODULE, Args).
 establish(Context) ->
     Workers = lab:int(Context, workers, 4, 6),
     CycleMs = lab:int(Context, cycle_ms, 280, 400),
-    %% Of one CPU, and below it: the quota is enough for the work.
+    %% In per cent of one CPU, and below 100: the quota is enough for the work.
     DemandPct = lab:int(Context, demand_pct, 66, 78),
     BurstMs = CycleMs * DemandPct div 100 div Workers,
     Names = lab:names(Context, workers, Workers),
@@ -37,7 +37,7 @@ worker(UnitsPerMs, BurstMs, Bursts) ->
     receive burst -> ok end,
     lab:work(UnitsPerMs, BurstMs * 1000),
     lab:count(Bursts),
-    %% A burst that came while this one was still at work is left out: the work must not pile up.
+    %% A burst that arrived while this one was still busy is dropped: the work must not pile up.
     drop_bursts(),
     worker(UnitsPerMs, BurstMs, Bursts).
 

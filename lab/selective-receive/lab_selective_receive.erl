@@ -1,7 +1,6 @@
-%% Servers with clients that wait for an answer before they ask again; one has thousands of them. It looks after
-%% each step of a job whether somebody wants it to stop, by a receive that matches nothing else in its queue: so it
-%% goes through the whole queue each time. After a burst it is too slow to get rid of it, because it is long. Cured,
-%% the wish to stop is a flag that is read.
+%% Servers with clients that wait for an answer before they ask again; one has thousands of them. After each step of a job
+%% it checks for a stop message, by a selective receive that scans the whole queue. After a burst it is too slow to
+%% shorten its queue, because the queue is long. Healthy: the request to stop is a flag.
 -module(lab_selective_receive).
 
 -export([start/1, establish/1]).
@@ -23,7 +22,7 @@ establish(Context) ->
     ],
     case lab:sick(Context) of
         true ->
-            %% Of the burst with which all of them begin, most is left after a while.
+            %% All clients start with a burst; most of it is left after a while.
             lab:pause(4 * ThinkMs),
             lab:wait_until(burst_stays, fun() -> 2 * queue_len(Sick) > Clients end);
         false ->
@@ -65,7 +64,7 @@ client(Server, ThinkMs, Served) ->
     Server ! {job, self()},
     receive done -> ok end,
     lab:count(Served),
-    %% A generator of random numbers would make each of thousands of heaps larger as it is first used.
+    %% The first use of a random number generator would enlarge each of thousands of heaps.
     lab:pause(ThinkMs div 2 + erlang:phash2({self(), erlang:monotonic_time()}, ThinkMs)),
     client(Server, ThinkMs, Served).
 

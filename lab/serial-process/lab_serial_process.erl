@@ -1,14 +1,13 @@
-%% A feeder with more jobs than one worker can do, and one worker: one scheduler is full, the others
-%% sleep. The jobs wait in the feeder's own data, so no message queue tells of them. Cured, there is
-%% a worker for each scheduler.
+%% A feeder with more jobs than one worker can do, and one worker: one scheduler is saturated, the others sleep. The jobs
+%% wait in the feeder's own data, so no message queue shows them. Healthy: one worker per scheduler.
 -module(lab_serial_process).
 -behaviour(gen_server).
 
 -export([start/1, establish/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
-%% More jobs than this are turned away.
--define(MOST_WAITING, 100).
+%% Above this number jobs are rejected.
+-define(MAX_WAITING, 100).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -41,10 +40,10 @@ worker(Feeder, UnitsPerMs, JobMs, Done) ->
 
 add(Feeder, Count) -> gen_server:cast(Feeder, {add, Count}).
 
-%% The feeder: how many jobs wait, and which workers.
+%% The feeder: number of waiting jobs, and idle workers.
 init([]) -> {ok, {0, []}}.
 
-handle_cast({add, Count}, {Waiting, Idle}) -> {noreply, hand_out({min(?MOST_WAITING, Waiting + Count), Idle})}.
+handle_cast({add, Count}, {Waiting, Idle}) -> {noreply, hand_out({min(?MAX_WAITING, Waiting + Count), Idle})}.
 
 handle_call(next, From, {Waiting, Idle}) -> {noreply, hand_out({Waiting, Idle ++ [From]})}.
 

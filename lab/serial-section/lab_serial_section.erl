@@ -1,7 +1,6 @@
-%% Workers that do their work while they hold one lock, which a process grants to one after the
-%% other. One worker runs at a time, each of them is nearly idle, and the process that grants the
-%% lock is idle too: no process is busy, and yet no second scheduler has anything to do. Cured, there
-%% is a lock per key.
+%% Workers that do their work while they hold one lock, which a process grants to one after the other. One worker runs at
+%% a time, each of them is nearly idle, and so is the process that grants the lock: no process is busy, and yet a second
+%% scheduler has no work. Healthy: one lock per key.
 -module(lab_serial_section).
 -behaviour(gen_server).
 
@@ -16,7 +15,7 @@ establish(Context) ->
     Workers = lab:int(Context, workers, 28, 40),
     HeldUs = lab:int(Context, held_us, 800, 2500),
     DemandPct = lab:int(Context, demand_pct, 135, 150),
-    %% Of so many at least eight wait at a time: Workers * (1 - 100 / DemandPct).
+    %% At least eight of them wait at a time: Workers * (1 - 100 / DemandPct).
     [Sick | Names] = lab:names(Context, processes, 1 + Workers),
     UnitsPerMs = lab:calibrate(),
     Held = lab:counter(),
@@ -46,7 +45,7 @@ worker(Locks, UnitsPerMs, HeldUs, ThinkMs, Held) ->
     ok = gen_server:cast(Lock, release),
     worker(Locks, UnitsPerMs, HeldUs, ThinkMs, Held).
 
-%% The lock: who waits for it, in order; its head has it.
+%% The lock: a FIFO of callers; its head holds the lock.
 init([]) -> {ok, queue:new()}.
 
 handle_call(acquire, From, Waiting) ->

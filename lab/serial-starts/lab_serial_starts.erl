@@ -1,7 +1,7 @@
-%% A pool of connections, whose members are started by one supervisor, and which stops a member itself. A member logs in
-%% with the database before its start is over, so the supervisor waits meanwhile, and the pool for the supervisor. Since the
-%% database was restarted the pool gives connections to requests that have given up, stops them for that, and has others
-%% started. Cured, a member is started first, and logs in then.
+%% A connection pool whose members are started by one supervisor, and which stops members itself. A member logs in to the
+%% database before its start returns, so the supervisor waits, and the pool for the supervisor. Since the database was
+%% restarted the pool gives connections to requests that have timed out, stops these connections because of it, and starts
+%% others. Healthy: a member is started first, and logs in then.
 -module(lab_serial_starts).
 -behaviour(gen_server).
 
@@ -9,7 +9,7 @@
 -export([start_member/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, handle_continue/2]).
 
-%% A member is replaced after so many queries, as pools do.
+%% A member is replaced after this number of queries, as in real pools.
 -define(QUERIES, 200).
 -define(THINK_MS, 250).
 
@@ -24,25 +24,25 @@ establish(Context) ->
     PatienceMs = lab:int(Context, patience_ms, 700, 900),
     Users = Members * lab:int(Context, users_per_member, 9, 12),
     Control = lab:await_driver(),
-    lab:tell(Control, #{answer_ms => AnswerMs}),
-    #{port := Port} = lab:hear(Control),
+    lab:send(Control, #{answer_ms => AnswerMs}),
+    #{port := Port} = lab:recv(Control),
     [Supervisor, OtherSupervisor] = lab:names(Context, supervisors, 2),
     {Name, Pool} = pool(Context, pool, Supervisor, Members, Port, LoginMs, Sick),
-    %% Its database lets in at once.
+    %% Logins of this pool take only a millisecond.
     {OtherName, Other} = pool(Context, other_pool, OtherSupervisor, 4, Port, 1, Sick),
     Served = lab:counter(),
-    GivenUp = lab:counter(),
+    TimedOut = lab:counter(),
     [lab:wait_until(members, fun() -> gen_server:call(Which, free) =:= All end) || {Which, All} <- [{Pool, Members}, {Other, 4}]],
-    [lab:start(fun() -> user(Pool, PatienceMs, Served, GivenUp) end) || _ <- lists:seq(1, Users)],
+    [lab:start(fun() -> user(Pool, PatienceMs, Served, TimedOut) end) || _ <- lists:seq(1, Users)],
     [lab:start(fun() -> user(Other, PatienceMs, lab:counter(), lab:counter()) end) || _ <- lists:seq(1, 20)],
     lab:wait_until(served, fun() -> lab:total(Served) > Users end),
-    lab:tell(Control, restart),
+    lab:send(Control, restart),
     case Sick of
         true ->
-            lab:wait_until(given_up, fun() -> lab:total(GivenUp) > 2 * Users end),
-            lab:wait_until(mostly, fun() -> 2 * lab:per_second(Served, 1000) < lab:per_second(GivenUp, 1000) end);
+            lab:wait_until(timed_out, fun() -> lab:total(TimedOut) > 2 * Users end),
+            lab:wait_until(mostly, fun() -> 2 * lab:per_second(Served, 1000) < lab:per_second(TimedOut, 1000) end);
         false ->
-            lab:wait_until(again, fun() -> 2 * lab:per_second(Served, 1000) > Users andalso lab:per_second(GivenUp, 1000) =:= 0 end)
+            lab:wait_until(again, fun() -> 2 * lab:per_second(Served, 1000) > Users andalso lab:per_second(TimedOut, 1000) =:= 0 end)
     end,
     #{
         sick => lab:culprit(Context, Supervisor),
@@ -60,14 +60,14 @@ pool(Context, Key, Supervisor, Members, Port, LoginMs, Sick) ->
     lab:server(Context, Key, {?MODULE, {pool, Supervisor, Members}}).
 
 %% One page after the other; each is a request, that is, a process.
-user(Pool, PatienceMs, Served, GivenUp) ->
+user(Pool, PatienceMs, Served, TimedOut) ->
     lab:pause(?THINK_MS + rand:uniform(2 * ?THINK_MS)),
-    {Request, Monitor} = spawn_monitor(fun() -> request(Pool, PatienceMs, Served, GivenUp) end),
+    {Request, Monitor} = spawn_monitor(fun() -> request(Pool, PatienceMs, Served, TimedOut) end),
     receive
-        {'DOWN', Monitor, process, Request, _} -> user(Pool, PatienceMs, Served, GivenUp)
+        {'DOWN', Monitor, process, Request, _} -> user(Pool, PatienceMs, Served, TimedOut)
     end.
 
-request(Pool, PatienceMs, Served, GivenUp) ->
+request(Pool, PatienceMs, Served, TimedOut) ->
     try gen_server:call(Pool, take, PatienceMs) of
         Member ->
             case gen_server:call(Member, query, infinity) of
@@ -81,7 +81,7 @@ request(Pool, PatienceMs, Served, GivenUp) ->
                     gen_server:cast(Pool, {replace, Member})
             end
     catch
-        exit:{timeout, _} -> lab:count(GivenUp)
+        exit:{timeout, _} -> lab:count(TimedOut)
     end.
 
 init({supervisor, Child}) ->
@@ -89,7 +89,7 @@ init({supervisor, Child}) ->
     {ok, {#{strategy => simple_one_for_one}, [Spec]}};
 init({pool, Supervisor, Members}) ->
     [start_another(Supervisor) || _ <- lists:seq(1, Members)],
-    %% Who has which member, and who waits for one: by their monitors, the latter also in the order in which they came.
+    %% Members by the monitors of their users, and waiting requests by their monitors, the latter also in FIFO order.
     {ok, #{supervisor => Supervisor, free => [], taken => #{}, waiting => #{}, order => queue:new()}};
 init({member, Port, LoginMs, true, Pool}) ->
     Socket = log_in(Port, LoginMs),
@@ -105,7 +105,7 @@ handle_continue(log_in, {member, Port, LoginMs, false, Pool}) ->
 
 %%% The pool
 
-%% Not in the pool's own time.
+%% In another process, so that the pool does not wait.
 start_another(Supervisor) ->
     Pool = self(),
     spawn(fun() -> {ok, _} = supervisor:start_child(Supervisor, [Pool]) end).
@@ -137,7 +137,7 @@ handle_cast({replace, Member}, State) ->
 
 handle_info({'DOWN', Monitor, process, _, _}, #{taken := Taken, waiting := Waiting} = State) ->
     case [Member || {Member, Of} <- maps:to_list(Taken), Of =:= Monitor] of
-        %% It went without giving it back: who knows what it has left there.
+        %% It exited without returning the member, whose state is therefore unknown.
         [Member] -> {noreply, replace(Member, State#{taken := maps:remove(Member, Taken)})};
         [] -> {noreply, State#{waiting := maps:remove(Monitor, Waiting)}}
     end.
@@ -177,16 +177,16 @@ log_in(Port, LoginMs) ->
     {ok, <<"welcome">>} = gen_tcp:recv(Socket, 7),
     Socket.
 
-%%% In the second VM: the database
+%%% The database, in the second VM
 
 drive(_, Control) ->
-    #{answer_ms := AnswerMs} = lab:hear(Control),
+    #{answer_ms := AnswerMs} = lab:recv(Control),
     {ok, Listen} = gen_tcp:listen(0, [binary, {active, false}, {ip, {127, 0, 0, 1}}, {nodelay, true}, {backlog, 64}]),
     {ok, Port} = inet:port(Listen),
     Sessions = ets:new(sessions, [public]),
     lab:start(fun() -> accept(Listen, AnswerMs, Sessions) end),
-    lab:tell(Control, #{port => Port}),
-    restart = lab:hear(Control),
+    lab:send(Control, #{port => Port}),
+    restart = lab:recv(Control),
     [Session ! close || {Session} <- ets:tab2list(Sessions)].
 
 accept(Listen, AnswerMs, Sessions) ->
@@ -197,7 +197,7 @@ accept(Listen, AnswerMs, Sessions) ->
     Session ! go,
     accept(Listen, AnswerMs, Sessions).
 
-%% Ends with its connection.
+%% Exits with its connection.
 session(Socket, AnswerMs) ->
     {ok, <<"login", LoginMs:16>>} = gen_tcp:recv(Socket, 7),
     lab:pause(LoginMs),

@@ -1,4 +1,4 @@
-%% Two pathologies at once: single-process and huge-port-table, as those labs have them.
+%% The labs single-process and huge-port-table in one node.
 -module(lab_single_process_and_huge_port_table).
 
 -export([start/1, establish/1]).

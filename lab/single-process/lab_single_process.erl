@@ -1,6 +1,6 @@
-%% Several servers, and one of them does nearly all the work of every request: it fills a scheduler,
-%% the others have little to do. Its queue waxes and wanes with the load but never grows without
-%% bound, since each client waits for its answer. Cured, the same work is spread over shards.
+%% Several servers, and one of them does nearly all the work of every request: it saturates a scheduler, the others have
+%% little to do. Its queue varies with the load but never grows without bound, because each client waits for its answer.
+%% Healthy: the same work is distributed over shards.
 -module(lab_single_process).
 -behaviour(gen_server).
 
@@ -14,7 +14,7 @@ start(Args) -> lab:run(?MODULE, Args).
 establish(Context) ->
     Clients = lab:int(Context, clients, 30, 50),
     ServiceUs = lab:int(Context, service_us, 300, 700),
-    %% Of what one process can do; it swings by a fifth about this.
+    %% In per cent of what one process can do; it varies by a fifth.
     DemandPct = lab:int(Context, demand_pct, 130, 145),
     SwingMs = lab:int(Context, swing_ms, 3000, 7000),
     UnitsPerMs = lab:calibrate(),
@@ -30,7 +30,7 @@ establish(Context) ->
             false ->
                 [begin {ok, Pid} = gen_server:start_link(?MODULE, State, []), Pid end || _ <- lists:seq(1, ?SHARDS)]
         end,
-    %% A client's cycle: this much thinking, then the call; Clients of them ask for DemandPct.
+    %% A client's cycle: this much thinking, then the call; all clients together need DemandPct.
     CycleUs = Clients * ServiceUs * 100 div DemandPct,
     [
         lab:start(fun() -> client(list_to_tuple(Workers), list_to_tuple(Others), ServiceUs, CycleUs, SwingMs) end)

@@ -1,6 +1,6 @@
-%% Requests that each have a process, which builds a result of some hundred kilobytes and ends. The process begins with the
-%% smallest heap, and each time that this is full all that was built so far is copied to one a little larger. Cured, the
-%% process begins with a heap that suffices.
+%% Requests that each have a process, which builds a result of several hundred kilobytes and exits. The process starts
+%% with the minimum heap size, and each time the heap is full, the GC copies everything built so far to a slightly larger
+%% one. Healthy: the initial heap is large enough.
 -module(lab_small_first_heaps).
 
 -export([start/1, establish/1, request/2]).

@@ -1,5 +1,5 @@
-%% Servers that do something small for each element of many lists. Sick, each element has a process of its own, as a
-%% "parallel map" gives it one; cured, the server goes through the list itself.
+%% Servers that do a small amount of work for each element of many lists. Sick: each element has a process of its own, as
+%% in a "parallel map". Healthy: the server iterates over the list itself.
 -module(lab_spawn_storm).
 -behaviour(gen_server).
 

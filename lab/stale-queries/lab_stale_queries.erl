@@ -1,7 +1,7 @@
-%% Sessions that make queries through a pool of connections, and give up after some seconds; their clients
-%% come again. All came at once, and since then the connections make queries of sessions that have given up.
-%% Each of these crashes, and its report goes to a slow log, for which others wait as well. Cured, a
-%% connection drops queries that are too old.
+%% Sessions that make queries through a connection pool, and time out after two seconds; their clients retry. All came at
+%% once, and since then the connections make queries of sessions that have timed out. Each of these crashes, and its
+%% report goes to a slow log, for which other processes wait as well. Healthy: a connection drops queries that are too
+%% old.
 -module(lab_stale_queries).
 -behaviour(gen_server).
 
@@ -10,11 +10,11 @@
 
 -include_lib("kernel/include/logger.hrl").
 
-%% A session waits so long for an answer, and its client a little longer.
+%% Time-out of a session, and the time after which its client retries.
 -define(PATIENCE_MS, 2000).
--define(COMES_AGAIN_MS, 100).
+-define(RETRY_MS, 100).
 -define(QUERIES, 3).
-%% What the log takes.
+%% Write rate of the log.
 -define(WRITTEN_BYTES_PER_S, 60000).
 
 start(Args) -> lab:run(?MODULE, Args).
@@ -24,8 +24,8 @@ establish(Context) ->
     Sick = lab:sick(Context),
     Connections = lab:int(Context, connections, 3, 5),
     AnswerMs = lab:int(Context, answer_ms, 45, 65),
-    %% What a connection has to do when all come at once: more than anybody has patience for. Later it is three queries every fifteen
-    %% seconds, which is less than three quarters of what the database answers.
+    %% Backlog of a connection when all clients come at once: more than their time-out. Later it is three queries every
+    %% fifteen seconds, less than three quarters of what the database can answer.
     FirstWaveMs = lab:int(Context, first_wave_ms, 2700, 3600),
     Clients = Connections * (FirstWaveMs div AnswerMs),
     Fields = lab:int(Context, fields, 8, 14),
@@ -33,25 +33,25 @@ establish(Context) ->
     Handler = lab:name(Context, handler),
     Logger = slow_log(Handler),
     Control = lab:await_driver(),
-    lab:tell(Control, #{answer_ms => AnswerMs}),
-    #{port := Port} = lab:hear(Control),
+    lab:send(Control, #{answer_ms => AnswerMs}),
+    #{port := Port} = lab:recv(Control),
     Names = lab:names(Context, connections, Connections),
     [{ok, _} = gen_server:start_link({local, Name}, ?MODULE, {connection, Port, Sick}, []) || Name <- Names],
-    GivenUp = lab:counter(),
+    TimedOut = lab:counter(),
     LoggedIn = lab:counter(),
     [
-        lab:start(fun() -> client(list_to_tuple(Names), Fields, LoggedIn, GivenUp) end)
+        lab:start(fun() -> client(list_to_tuple(Names), Fields, LoggedIn, TimedOut) end)
      || _ <- lists:seq(1, Clients)
     ],
     [lab:start(fun() -> front(N, FrontPerS) end) || N <- lists:seq(1, 10)],
     Queued = fun() -> lists:sum([queue_len(Name) || Name <- Names]) end,
     case Sick of
         true ->
-            lab:wait_until(too_late, fun() -> lab:total(GivenUp) > 3 * Clients andalso Queued() > 2 * Clients end);
+            lab:wait_until(too_late, fun() -> lab:total(TimedOut) > 3 * Clients andalso Queued() > 2 * Clients end);
         false ->
             lab:wait_until(all_in, fun() ->
                 lab:total(LoggedIn) > Clients andalso queue_len(Logger) =:= 0 andalso
-                    lab:per_second(GivenUp, 3000) =:= 0
+                    lab:per_second(TimedOut, 3000) =:= 0
             end)
     end,
     #{
@@ -74,8 +74,8 @@ queue_len(Name) ->
     {message_queue_len, Length} = erlang:process_info(whereis(Name), message_queue_len),
     Length.
 
-%% Logs in, stays for some time, and logs in again; at once, if it was not let in.
-client(Connections, Fields, LoggedIn, GivenUp) ->
+%% Logs in, stays for some time, and logs in again; immediately, if the login failed.
+client(Connections, Fields, LoggedIn, TimedOut) ->
     Login = make_ref(),
     {ok, Session} = gen_server:start(?MODULE, {session, Connections, Fields, self(), Login}, []),
     case logged_in(Login, ?QUERIES) of
@@ -84,19 +84,19 @@ client(Connections, Fields, LoggedIn, GivenUp) ->
             lab:pause(10000 + rand:uniform(10000)),
             gen_server:cast(Session, log_out);
         false ->
-            lab:count(GivenUp),
-            lab:pause(rand:uniform(2 * ?COMES_AGAIN_MS))
+            lab:count(TimedOut),
+            lab:pause(rand:uniform(2 * ?RETRY_MS))
     end,
-    client(Connections, Fields, LoggedIn, GivenUp).
+    client(Connections, Fields, LoggedIn, TimedOut).
 
 logged_in(_, 0) -> true;
 logged_in(Login, Left) ->
     receive
         {Login, step} -> logged_in(Login, Left - 1)
-    after ?PATIENCE_MS + ?COMES_AGAIN_MS -> false
+    after ?PATIENCE_MS + ?RETRY_MS -> false
     end.
 
-%% Has nothing to do with the database.
+%% Does not use the database.
 front(N, PerS) ->
     lab:at_rate(PerS, fun(Due) ->
         [?LOG_NOTICE("front ~b: request ~b served", [N, Job]) || Job <- lists:seq(1, Due)]
@@ -133,5 +133,5 @@ handle_call({query, N, AskedAt}, _From, {connection, Socket, Sick} = State) ->
 
 handle_cast(log_out, State) -> {stop, normal, State}.
 
-%% In the second VM: the database.
+%% The database, in the second VM.
 drive(Context, Control) -> lab_waiting_outside:drive(Context, Control).

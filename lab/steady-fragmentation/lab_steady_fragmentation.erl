@@ -1,6 +1,6 @@
-%% Waves of documents come and go, all day. A small part of each is cached for long, so the cache has always
-%% the same size, but its entries lie in the same carriers as the documents, and each keeps one from
-%% becoming empty. Cured, a flag gives every document a carrier of its own (+MBsbct), which goes with it.
+%% Waves of documents are allocated and freed, all day. A small part of each is cached for a long time, so the size of the
+%% cache is constant, but its entries are in the same carriers as the documents, and each keeps one from becoming empty.
+%% Healthy: a flag puts every document into a carrier of its own (+MBsbct), which is freed with it.
 -module(lab_steady_fragmentation).
 
 -export([start/1, establish/1]).
@@ -8,8 +8,8 @@
 -define(MB, (1024 * 1024)).
 -define(KB, 1024).
 
-%% Waves of each source that come at once at the beginning, so that nobody has to wait for many.
--define(FIRST_WAVES, 4).
+%% Waves of each source without a pause at the start, so that the lab is ready soon.
+-define(WARMUP_WAVES, 4).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -28,7 +28,7 @@ establish(Context) ->
     Waves = lab:counter(),
     Wave = fun() -> wave(Cache, WaveMb * ?MB, DocumentKb * ?KB, EntryBytes), lab:count(Waves) end,
     [lab:start(Source, fun() -> source(Wave, PeriodMs) end) || {Source, PeriodMs} <- lists:zip(Sources, Periods)],
-    lab:wait_until(waves, fun() -> lab:total(Waves) >= ?FIRST_WAVES * length(Sources) end),
+    lab:wait_until(waves, fun() -> lab:total(Waves) >= ?WARMUP_WAVES * length(Sources) end),
     %% Between two waves.
     lab:wait_until(sick_or_cured, fun() ->
         #{blocks := Blocks, carriers := Carriers} = lab:allocated(binary_alloc),
@@ -47,13 +47,13 @@ establish(Context) ->
     }.
 
 source(Wave, PeriodMs) ->
-    lists:foreach(fun(_) -> Wave() end, lists:seq(1, ?FIRST_WAVES)),
+    lists:foreach(fun(_) -> Wave() end, lists:seq(1, ?WARMUP_WAVES)),
     lab:forever(fun() ->
         lab:pause(PeriodMs),
         Wave()
     end).
 
-%% All documents of a wave are alive at once, in processes that end with it.
+%% All documents of a wave are alive at once, in processes that exit with it.
 wave(Cache, Bytes, DocumentBytes, EntryBytes) ->
     Workers = erlang:system_info(schedulers_online),
     Work = fun() -> work(Cache, Bytes div Workers, DocumentBytes, EntryBytes, []) end,
@@ -70,7 +70,7 @@ work(Cache, Left, DocumentBytes, EntryBytes, Documents) ->
 %% From 60 to 140 per cent.
 about(Bytes) -> Bytes * (60 + rand:uniform(80)) div 100.
 
-%% A new entry takes the place of the oldest one.
+%% A new entry replaces the oldest one.
 cache(Table, Entries, Next) ->
     receive
         {entry, Entry} ->

@@ -1,5 +1,5 @@
-%% A process that keeps a small piece of each large packet. A piece that was matched out of a packet is a
-%% reference into it, and keeps all of it. Cured, the piece is copied, and the packet goes.
+%% A process that keeps a small part of each large packet. A sub-binary that was matched out of a packet refers to it, and
+%% keeps all of it alive. Healthy: the sub-binary is copied, and the packet is freed.
 -module(lab_sub_binary_leak).
 
 -export([start/1, establish/1]).
@@ -13,7 +13,7 @@ establish(Context) ->
     HeldMb = lab:int(Context, held_mb, 220, 380),
     SmallestKb = lab:int(Context, smallest_kb, 64, 120),
     LargestKb = lab:int(Context, largest_kb, 300, 1000),
-    %% Up to 64 bytes the VM itself copies.
+    %% The VM itself copies up to 64 bytes.
     PieceBytes = lab:int(Context, piece_bytes, 70, 160),
     PerS = lab:int(Context, per_s, 10, 30),
     InTable = lab:int(Context, in_table, 0, 0) =:= 1,
@@ -59,11 +59,11 @@ establish(Context) ->
 
 senders(Context, Shares) -> lab:names(Context, senders, length(Shares)).
 
-%% What is kept of a piece.
+%% What is kept: the sub-binary when sick, a copy when healthy.
 keep(true) -> fun(Piece) -> Piece end;
 keep(false) -> fun binary:copy/1.
 
-%% The newest pieces, always as many.
+%% The newest sub-binaries, a constant number.
 store(true, Name, Keep, PieceBytes, Packet, Pieces) ->
     Table = ets:new(Name, [set, private]),
     [ets:insert(Table, {Id, Keep(piece(Packet(Id), PieceBytes))}) || Id <- lists:seq(1, Pieces)],

@@ -1,6 +1,5 @@
-%% A super carrier that is smaller than what the node always needs. Its purpose is that memory is taken from the
-%% system once; but what does not fit comes from malloc, which maps each large block anew and unmaps it. Cured,
-%% the super carrier has room for all.
+%% A super carrier that is smaller than the node's constant demand. It is meant to map memory once; but what does not fit
+%% comes from malloc, which maps and unmaps each large block. Healthy: everything fits.
 -module(lab_super_carrier_full).
 
 -export([start/1, establish/1]).
@@ -27,7 +26,7 @@ establish(Context) ->
     lab:wait_until(filled, fun() -> lab:total(Filled) =:= 1 end),
     Done = lab:counter(),
     Request = fun() -> request(about(BufferKb * ?KB), about(LifeMs), Done) end,
-    %% Twice as many as will be there at a time, so that a super carrier has been used as far as it will be.
+    %% Twice the number of concurrent requests, so that the super carrier has reached its maximum use.
     First = 2 * PerS * LifeMs div 1000,
     [lab:start(Request) || _ <- lists:seq(1, First)],
     lab:wait_until(first, fun() -> lab:total(Done) =:= First end),
@@ -61,7 +60,7 @@ request(Bytes, LifeMs, Done) ->
 %% From 60 to 140 per cent.
 about(Number) -> Number * (60 + rand:uniform(80)) div 100.
 
-%% Bytes of carriers that came from malloc.
+%% Bytes in carriers from malloc.
 from_malloc() ->
     lists:sum([
         Bytes

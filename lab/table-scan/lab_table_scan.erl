@@ -1,18 +1,18 @@
-%% Stores of sessions, each a process with an ETS table by id, that are asked for the sessions of a user. One of them goes
-%% through its whole table for that. Cured, it has a second table from users to ids, as the others do.
+%% Stores of sessions, each a process with an ETS table by id, that are asked for the sessions of a user. One of them
+%% scans its whole table for that. Healthy: it has a second table from users to ids, as the others do.
 -module(lab_table_scan).
 
 -export([start/1, establish/1]).
 
-%% Searches whose median is taken for what one costs.
--define(TRIED, 15).
+%% Searches whose median is the cost of one.
+-define(SAMPLE_SEARCHES, 15).
 
 start(Args) -> lab:run(?MODULE, Args).
 
 establish(Context) ->
     Count = lab:int(Context, stores, 2, 4),
     Sessions = lab:int(Context, sessions, 20000, 40000),
-    %% Of one CPU, what searching takes where each question is one.
+    %% Share of one CPU that searching takes if each request is a search.
     BusyPct = lab:int(Context, busy_pct, 35, 45),
     Users = Sessions div lab:int(Context, sessions_of_a_user, 2, 5),
     Names = lab:names(Context, store, Count),
@@ -69,10 +69,10 @@ answer({ById, ByUser} = Store, IsSearched, Answered) ->
 
 search(ById, User) -> ets:match_object(ById, {'_', User, '_', '_'}).
 
-%% Microseconds of one search.
+%% Microseconds per search.
 search_us(Sessions, Users) ->
     {ById, ByUser} = fill(Sessions, Users),
-    Times = lists:sort([element(1, timer:tc(fun() -> search(ById, rand:uniform(Users)) end)) || _ <- lists:seq(1, ?TRIED)]),
+    Times = lists:sort([element(1, timer:tc(fun() -> search(ById, rand:uniform(Users)) end)) || _ <- lists:seq(1, ?SAMPLE_SEARCHES)]),
     ets:delete(ById),
     ets:delete(ByUser),
-    max(1, lists:nth(?TRIED div 2 + 1, Times)).
+    max(1, lists:nth(?SAMPLE_SEARCHES div 2 + 1, Times)).

@@ -1,4 +1,4 @@
-%% Three pathologies at once: growing-queue, ets-leak and huge-port-table, as those labs have them.
+%% The labs growing-queue, ets-leak and huge-port-table in one node.
 -module(lab_three_at_once).
 
 -export([start/1, establish/1]).

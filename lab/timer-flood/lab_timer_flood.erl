@@ -1,11 +1,11 @@
-%% Gateways that start a timer for each request, for the case that no answer comes. It comes at once; sick, the timer is left running
-%% all the same, for minutes. Cured, it is cancelled when the answer is there.
+%% Gateways that start a timer for each request, in case there is no answer. The answer arrives immediately; when sick,
+%% the timer keeps running for minutes. Healthy: it is cancelled after the answer.
 -module(lab_timer_flood).
 
 -export([start/1, establish/1]).
 
-%% With so many the gateways stop: some 120 bytes each, 240 MB.
--define(MOST, 2000000).
+%% At this number the gateways stop: about 120 bytes each, 240 MB.
+-define(MAX_TIMERS, 2000000).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -30,7 +30,7 @@ establish(Context) ->
 gateway(Request, Past, PerS, Served) ->
     requests(Request, Past, Served),
     lab:at_rate(PerS, fun(Due) ->
-        case lab:total(Served) < ?MOST of
+        case lab:total(Served) < ?MAX_TIMERS of
             true -> requests(Request, Due, Served);
             false -> ok
         end

@@ -1,5 +1,5 @@
-%% Independent workers, who want more than one CPU and less than two. Sick, the VM was started with +S 1:1, as the file with the flags
-%% of a smaller machine said: all of them share one CPU and the next one is idle. Cured, there are two schedulers.
+%% Independent workers that need more than one CPU and less than two. Sick: the VM was started with +S 1:1, from the flags
+%% of a smaller host; all of them share one CPU and the next one is idle. Healthy: there are two schedulers.
 -module(lab_too_few_schedulers).
 
 -export([start/1, establish/1]).
@@ -9,9 +9,9 @@ start(Args) -> lab:run(?MODULE, Args).
 establish(Context) ->
     Units = lab:calibrate(),
     Workers = lab:demand(Context, workers, 6, 12),
-    %% What all of them ask for together, in per cent of a CPU.
+    %% Demand of all of them together, in per cent of a CPU.
     Wanted = lab:demand(Context, wanted_pct, 130, 165),
-    %% How often each begins anew, so that they do not all sleep at once.
+    %% Period of each worker, so that they do not all sleep at once.
     CycleMs = lab:int(Context, cycle_ms, 80, 150),
     Names = lab:names(Context, workers, Workers),
     Done = lab:counter(),

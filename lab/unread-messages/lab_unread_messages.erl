@@ -1,11 +1,11 @@
-%% Workers that ask a backend and wait for its answer no longer than a limit. What comes later is
-%% meant for nobody: the sick worker's loop has no clause for it, so it stays in the queue for good, and every
-%% receive looks past it. Cured, the loop takes late answers and drops them.
+%% Workers that call a backend and wait for its answer with a time-out. The sick worker's loop has no clause for answers
+%% that come later, so they stay in the queue forever, and every receive skips them. Healthy: the loop receives late
+%% answers and drops them.
 -module(lab_unread_messages).
 
 -export([start/1, establish/1]).
 
-%% Of so many jobs of the sick worker, one gives up at once.
+%% One in this number of the sick worker's jobs times out.
 -define(ONE_LATE_OF, 20).
 
 start(Args) -> lab:run(?MODULE, Args).
@@ -17,7 +17,7 @@ establish(Context) ->
     Backend = lab:start(fun() -> backend() end),
     Workers = [worker(Context, N, Backend) || N <- lists:seq(1, Count)],
     {Sick, Pid} = lab:pick(Context, which, Workers),
-    %% The backend was slow for a moment: so many jobs have given up on it, and all answers came later.
+    %% The backend was slow for a moment: these jobs timed out, and all answers came later.
     Done = lab:counter(),
     Client = lab:start(fun() -> clients(Done) end),
     [Pid ! {job, Client, 0} || _ <- lists:seq(1, Late)],
@@ -35,7 +35,7 @@ establish(Context) ->
         }
     }.
 
-%% One in four has no name, as in real life.
+%% One in four has no registered name, as in real systems.
 worker(Context, N, Backend) ->
     Cured = not lab:sick(Context),
     Worker = fun() -> worker(Backend, Cured) end,

@@ -1,23 +1,23 @@
-%% Collectors that keep statistics of what comes and goes, each in a table of its own. When something has ended, its
-%% rows are looked for in the whole table. One collector looks for the wrong key, and so rows of all that ever was stay
-%% there; each search goes through them, and events wait meanwhile. Cured, it looks for the right key.
+%% Collectors that keep statistics of channels, each in a table of its own. When a channel ends, its objects are searched
+%% in the whole table. One collector uses the wrong key, so the objects of all channels that ever existed stay there; each
+%% search scans them, and events wait meanwhile. Healthy: it uses the right key.
 -module(lab_unswept_statistics).
 -behaviour(gen_server).
 
 -export([start/1, establish/1]).
 -export([init/1, handle_call/3, handle_cast/2]).
 
-%% Of each kind, the newest so many samples.
+%% Number of newest samples kept per kind.
 -define(SAMPLES, 5).
 -define(REPORT_EVERY_MS, 500).
-%% Rows of earlier channels are put in by so many at a time.
--define(STEP_ROWS, 10000).
-%% The search takes so much of the collector's time when the lab is ready, unless there are that many rows by then.
+%% Objects of earlier channels that are inserted per step.
+-define(STEP_OBJECTS, 10000).
+%% Share of the collector's time that searches take when the lab is ready, unless there are this many objects by then.
 -define(SEARCHES_PCT, 140).
--define(MANY_ROWS, 300000).
-%% With that many rows, or events that wait, nothing new comes.
--define(MOST_ROWS, 450000).
--define(MOST_EVENTS, 300000).
+-define(MAX_EARLIER_OBJECTS, 300000).
+%% At this number of objects, or of queued events, no more channels are opened.
+-define(MAX_OBJECTS, 450000).
+-define(MAX_EVENTS, 300000).
 
 start(Args) -> lab:run(?MODULE, Args).
 
@@ -29,7 +29,7 @@ establish(Context) ->
     Dashboards = lab:int(Context, dashboards, 4, 8),
     [Table | Others] = Tables = lab:names(Context, tables, 3),
     {Name, Collector} = lab:server(Context, collector, {?MODULE, {Table, Kinds, Sick}}),
-    %% Queues and connections, which do not come and go as often, and are found when they end.
+    %% Queues and connections, which are less frequent, and are deleted when they end.
     OtherCollectors = [lab:server(Context, {collector, Other}, {?MODULE, {Other, Kinds, false}}) || Other <- Others],
     Sick andalso gen_server:call(Collector, {earlier, ChannelsPerS}, infinity),
     source(Collector, Table, ChannelsPerS, LifeMs),
@@ -57,11 +57,11 @@ queue_len(Pid) ->
     {message_queue_len, Length} = erlang:process_info(Pid, message_queue_len),
     Length.
 
-%% Channels, each of which reports twice a second and says when it ends.
+%% Channels, each of which reports twice per second and sends a message when it ends.
 source(Collector, Table, PerS, LifeMs) ->
     lab:start(fun() ->
         lab:at_rate(max(1, PerS), fun(Due) ->
-            case ets:info(Table, size) < ?MOST_ROWS andalso queue_len(Collector) < ?MOST_EVENTS of
+            case ets:info(Table, size) < ?MAX_OBJECTS andalso queue_len(Collector) < ?MAX_EVENTS of
                 true -> [channel(Collector, LifeMs) || _ <- lists:seq(1, Due)];
                 false -> ok
             end
@@ -123,22 +123,22 @@ sample(Id, Value, #{table := Table, kinds := Kinds}) ->
      || Kind <- lists:seq(1, Kinds)
     ].
 
-%% Both go through the whole table; no key of it is of the first form.
+%% Both scan the whole table; no key has the first form.
 sweep(Id, #{table := Table, wrong_key := true}) -> ets:match_delete(Table, {{{channel, Id}, '_'}, '_', '_'});
 sweep(Id, #{table := Table, wrong_key := false}) -> ets:match_delete(Table, {{Id, '_'}, '_', '_'}).
 
-%% What has come and gone in hours: so much that the searches leave no time for the rest.
+%% The channels of several hours: so many that searches take all of the collector's time.
 earlier(EndsPerS, #{table := Table, kinds := Kinds} = State) ->
     [
         begin
             Id = id(),
             [sample(Id, rand:uniform(1000), State) || _ <- lists:seq(1, ?SAMPLES - 2)]
         end
-     || _ <- lists:seq(1, ?STEP_ROWS div Kinds)
+     || _ <- lists:seq(1, ?STEP_OBJECTS div Kinds)
     ],
-    %% The fastest one: others may have the CPU.
+    %% The fastest one, because other programs may use the CPU.
     Us = lists:min([element(1, timer:tc(fun() -> sweep(<<"none">>, State) end)) || _ <- lists:seq(1, 3)]),
-    case Us * EndsPerS < 10000 * ?SEARCHES_PCT andalso ets:info(Table, size) < ?MANY_ROWS of
+    case Us * EndsPerS < 10000 * ?SEARCHES_PCT andalso ets:info(Table, size) < ?MAX_EARLIER_OBJECTS of
         true -> earlier(EndsPerS, State);
         false -> ok
     end.

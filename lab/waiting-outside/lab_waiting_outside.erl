@@ -1,6 +1,5 @@
-%% A pool of connections to a backend on another host (here: the second VM) that takes its time.
-%% Each pool worker waits in gen_tcp:recv, everybody else waits for a pool worker, and the CPU has
-%% nothing to do. Cured, the backend answers at once.
+%% A pool of connections to a slow backend on another host (here: the second VM). Each pool worker waits in gen_tcp:recv,
+%% all other processes wait for a pool worker, and the CPU is idle. Healthy: the backend answers immediately.
 -module(lab_waiting_outside).
 -behaviour(gen_server).
 
@@ -15,8 +14,8 @@ establish(Context) ->
     Clients = Workers * lab:int(Context, clients_per_worker, 8, 14),
     AnswerMs = lab:int(Context, answer_ms, 150, 400),
     Control = lab:await_driver(),
-    lab:tell(Control, #{answer_ms => case lab:sick(Context) of true -> AnswerMs; false -> 1 end}),
-    #{port := Port} = lab:hear(Control),
+    lab:send(Control, #{answer_ms => case lab:sick(Context) of true -> AnswerMs; false -> 1 end}),
+    #{port := Port} = lab:recv(Control),
     Names = lab:names(Context, workers, Workers),
     [{ok, _} = gen_server:start_link({local, Name}, ?MODULE, Port, []) || Name <- Names],
     Served = lab:counter(),
@@ -55,13 +54,13 @@ handle_call(query, _From, Socket) ->
 
 handle_cast(_, Socket) -> {noreply, Socket}.
 
-%% In the second VM: the backend.
+%% The backend, in the second VM.
 drive(_, Control) ->
-    #{answer_ms := AnswerMs} = lab:hear(Control),
+    #{answer_ms := AnswerMs} = lab:recv(Control),
     {ok, Listen} = gen_tcp:listen(0, [binary, {active, false}, {ip, {127, 0, 0, 1}}, {nodelay, true}]),
     {ok, Port} = inet:port(Listen),
     lab:start(fun() -> accept(Listen, AnswerMs) end),
-    lab:tell(Control, #{port => Port}).
+    lab:send(Control, #{port => Port}).
 
 accept(Listen, AnswerMs) ->
     {ok, Socket} = gen_tcp:accept(Listen),
