@@ -1,4 +1,4 @@
-//! Recordings: whole files of any bytes, and the columns in them.
+//! Recordings: whole files of arbitrary bytes, and single column blobs.
 
 use std::cell::RefCell;
 use std::fs;
@@ -9,34 +9,34 @@ use tempfile::TempDir;
 use super::sample::judge;
 
 thread_local! {
-    /// A folder for one file at a time; made once, because it costs more than what is done with the file.
+    /// A directory for one file at a time. Created once, because that takes longer than a run.
     static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
 }
 
-/// A file: opened, read in all ways, diagnosed and shown. Where it can be opened, no read fails for damage: what is lost is
+/// A recording file: opens, reads, diagnoses and renders it. If it can be opened, no damage makes a read fail: lost data is
 /// a gap.
 pub fn recording(bytes: &[u8]) {
     FOLDER.with_borrow_mut(|folder| {
-        let folder = folder.get_or_insert_with(|| tempfile::tempdir().expect("a folder"));
+        let folder = folder.get_or_insert_with(|| tempfile::tempdir().expect("a directory"));
         let path = folder.path().join("r.btr");
         fs::write(&path, bytes).expect("a file");
         let Ok(reader) = Reader::open(&path) else { return };
-        let lives = reader.lives().expect("a recording that was opened is read");
+        let lives = reader.lives().expect("an opened recording can be read");
         for life in &lives {
             let _ = (reader.wall_at(life.end), reader.facts(life.id));
         }
         let _ = (reader.wall_at_zero().map(|wall| reader.instant_of(wall)), reader.is_closed());
         let mut samples = reader.samples();
         for sample in samples.by_ref() {
-            let sample = sample.expect("a recording that was opened is read");
+            let sample = sample.expect("an opened recording can be read");
             assert!(sample.readings.iter().all(|(id, _)| id.index() < 2_000_000));
         }
-        let period = reader.period(&Selection::default()).expect("a recording that was opened is read");
+        let period = reader.period(&Selection::default()).expect("an opened recording can be read");
         judge(&period);
     });
 }
 
-/// The content of one blob.
+/// The content of a single blob.
 pub fn blobs(bytes: &[u8]) {
     fuzzing::blob(bytes);
 }

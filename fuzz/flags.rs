@@ -1,9 +1,9 @@
-//! The readers of files that flags stand in.
+//! Parsers of files that contain flags.
 
 use beamtune_flags::source::{Change, Format, apply, read, text};
 
-/// Reads arbitrary bytes; the first one chooses the word that is changed. Spans stand in order, and a change reads back
-/// as it was made, or is refused.
+/// Parses arbitrary bytes; the first one selects the word to change. Spans are in order, and a change is either refused or
+/// is parsed back as it was made.
 pub fn check(format: Format, bytes: &[u8]) {
     let Ok(text) = text(bytes) else { return };
     assert_eq!(apply(text, &[]), text);
@@ -18,7 +18,7 @@ pub fn check(format: Format, bytes: &[u8]) {
         let word = usize::from(bytes.first().copied().unwrap_or_default()).min(last);
         let change = Change::Replace { word, text: "it's \"new\"".to_owned() };
         let Ok(edits) = fragment.change(&[change]) else { continue };
-        let again = read(format, &apply(text, &edits)).expect("a changed file is read");
+        let again = read(format, &apply(text, &edits)).expect("a changed file can be parsed");
         for (other, (old, new)) in fragments.iter().zip(&again).enumerate() {
             for (at, (old, new)) in old.words.iter().zip(&new.words).enumerate() {
                 let replaced = (other, at) == (index, word);
@@ -28,8 +28,8 @@ pub fn check(format: Format, bytes: &[u8]) {
     }
 }
 
-/// What begins a command in each format that has them.
-const BEGINS: &[(Format, &str)] = &[
+/// The start of a command, in each format with commands.
+const COMMAND_STARTS: &[(Format, &str)] = &[
     (Format::Shell, "exec erl -x "),
     (Format::Shell, "elixir --erl \""),
     (Format::Dockerfile, "CMD erl -x "),
@@ -40,9 +40,9 @@ const BEGINS: &[(Format, &str)] = &[
     (Format::Kubernetes, "args: [erl, -x, "),
 ];
 
-/// The same for the rest of a command.
+/// The same with the input as the rest of a command.
 pub fn command(bytes: &[u8]) {
-    for (format, begin) in BEGINS {
-        check(*format, &[begin.as_bytes(), bytes].concat());
+    for (format, start) in COMMAND_STARTS {
+        check(*format, &[start.as_bytes(), bytes].concat());
     }
 }

@@ -1,4 +1,4 @@
-//! What the VM's own tools have printed, and somebody has copied.
+//! Copied output of the VM's own tools.
 
 use beamtune_import::{Unread, crash_dump as dump, read};
 use beamtune_model::locks::WAIT_BINS;
@@ -7,13 +7,13 @@ use beamtune_model::{LockRow, LockSession, PeriodBuilder, Sample, SampleBuilder,
 use super::assert_harmless;
 use super::sample::judge;
 
-/// Tables of `lcnt`, or what is left of them: text of any tool, with other words to begin with.
+/// Tables of `lcnt`, or parts of them. As [`printed`], with another dictionary.
 pub fn lcnt(bytes: &[u8]) {
     printed(bytes);
 }
 
-/// A crash dump. No number is below nothing, what is held is in bounds, and what follows from it can be shown; what is behind the first
-/// line may be anything.
+/// A crash dump. No number is negative, the sample has a limited size, and its diagnosis can be rendered; the input follows the first
+/// line of a dump.
 pub fn crash_dump(bytes: &[u8]) {
     let input = [dump::BEGINNING, bytes].concat();
     let of = |input: &[u8]| -> Result<(dump::Told, Sample, SeriesTable), String> {
@@ -21,21 +21,21 @@ pub fn crash_dump(bytes: &[u8]) {
         let moment = Some(Span { begin: 0, end: 0 });
         let mut out =
             SampleBuilder::new(&mut table, Tick { t: 0, incarnation: 0, vm: moment, host: None, late: 0 });
-        let told = dump::read(input, &mut out).map_err(|error| error.to_string())?;
+        let read_dump = dump::read(input, &mut out).map_err(|error| error.to_string())?;
         let sample = out.sample;
-        Ok((told, sample, table))
+        Ok((read_dump, sample, table))
     };
     if let Err(error) = of(bytes) {
         assert_harmless(&error);
     }
-    // A first line that does not end may have been cut, and is none.
+    // A first line without an end may be truncated, and is refused.
     if let (Err(error), false) = (of(&input), bytes.contains(&b'\n')) {
         return assert_harmless(&error);
     }
-    let (told, sample, table) = of(&input).unwrap_or_else(|error| panic!("{error}"));
+    let (read_dump, sample, table) = of(&input).unwrap_or_else(|error| panic!("{error}"));
     let (again, same, _) = of(&input).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!((&told, &sample), (&again, &same), "the same dump is the same");
-    assert!(told.bytes <= input.len() as u64, "{told:?}");
+    assert_eq!((&read_dump, &sample), (&again, &same), "reading the same dump twice gives the same result");
+    assert!(read_dump.bytes <= input.len() as u64, "{read_dump:?}");
     assert!(sample.readings.iter().all(|(_, value)| *value >= 0), "{sample:?}");
     assert!(sample.processes.len() <= 5_000 && sample.tables.len() <= 100 && sample.ports.len() <= 100);
     for row in &sample.processes {
@@ -49,13 +49,13 @@ pub fn crash_dump(bytes: &[u8]) {
     judge(&builder.finish());
 }
 
-/// Text of any tool. What is read has the form of counts and makes a recording that rules can judge, whatever is in it, and what is not read has its place.
+/// Output of any tool. The numbers are valid counts, rules can judge the resulting recording, and every unread part has a position.
 pub fn printed(bytes: &[u8]) {
     let reading = match read(bytes) {
         Ok(reading) => reading,
         Err(error) => return assert_harmless(&error.to_string()),
     };
-    assert_eq!(Ok(&reading), read(bytes).as_ref(), "the same text is the same");
+    assert_eq!(Ok(&reading), read(bytes).as_ref(), "reading the same text twice gives the same result");
     assert_placed(&reading.unread, bytes);
     if let Some((session, rows)) = &reading.locks {
         assert_counted(session, rows, bytes);
@@ -67,7 +67,7 @@ pub fn printed(bytes: &[u8]) {
     let mut builder = PeriodBuilder::new(None, facts, 1);
     let mut before = None;
     for sample in &samples {
-        assert!(before < Some(sample.tick.t), "samples follow each other");
+        assert!(before < Some(sample.tick.t), "samples are in order of time");
         before = Some(sample.tick.t);
         assert!(sample.readings.iter().all(|(_, value)| *value >= 0), "{:?}", sample.readings);
         builder.sample(sample, &table);
@@ -75,7 +75,7 @@ pub fn printed(bytes: &[u8]) {
     judge(&builder.finish());
 }
 
-/// What lock counting tells has the form of counts.
+/// The results of lock counting are valid counts.
 fn assert_counted(session: &LockSession, rows: &[LockRow], bytes: &[u8]) {
     assert!(!rows.is_empty(), "{session:?}");
     assert!(session.length >= 0 && session.locks >= 0 && session.told >= 0, "{session:?}");

@@ -1,10 +1,10 @@
-//! What is asked of everything that reads what others wrote: the functions of the fuzz targets.
+//! The checks of the fuzz targets, for all parsers of external input.
 //!
-//! No input may end in a panic. Beyond that, each function states what must hold for any bytes: what is read costs memory
-//! in proportion to the input, what is written again reads back as the same, an answer does not depend on how the network
-//! cuts it, and nothing that is shown to a person can command a terminal.
+//! No input may cause a panic. In addition, each function asserts what must hold for any bytes: memory use is proportional
+//! to the input, written data are parsed back unchanged, a result does not depend on how the network splits the stream, and
+//! printed text contains no terminal control sequences.
 //!
-//! crates/cli/tests/corpus.rs compiles this file too, and passes the inputs in `corpus/` through [`TARGETS`].
+//! crates/cli/tests/corpus.rs compiles this file too, and runs the inputs in `corpus/` through [`TARGETS`].
 
 pub mod file;
 pub mod flags;
@@ -18,10 +18,10 @@ pub mod wire;
 
 use beamtune_flags::source::{Format, Template};
 
-/// The name of a target, and what it does with an input.
+/// The name of a target, and its check of an input.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Every target by its name, which is that of its folder in `corpus/`, too.
+/// All targets. The name is also that of the directory in `corpus/`.
 pub const TARGETS: &[Target] = &[
     ("handshake", wire::handshake),
     ("frames", wire::frames),
@@ -59,18 +59,18 @@ pub const TARGETS: &[Target] = &[
     ("perf_record", profile::perf_record),
 ];
 
-/// Passes an input through a target.
+/// Runs a target with an input.
 ///
 /// # Panics
-/// If something does not hold that must, and for a name that is no target's.
+/// If an assertion fails, or if the target does not exist.
 pub fn run(target: &str, bytes: &[u8]) {
     match TARGETS.iter().find(|(name, _)| *name == target) {
         Some((_, check)) => check(bytes),
-        None => panic!("{target} is no target"),
+        None => panic!("unknown target {target}"),
     }
 }
 
-/// Panics if a text would reach a terminal with something in it that commands it.
+/// Panics if the text contains a terminal control sequence.
 fn assert_harmless(text: &str) {
     let hidden = text.chars().find(|&c| c != '\n' && beamtune_model::text::is_hidden(c));
     assert_eq!(hidden, None, "in {text:?}");

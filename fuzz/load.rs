@@ -1,5 +1,5 @@
-//! What a load's target sends: HTTP, WebSocket, and frames straight on TCP; and what is given to it: scenarios, and results of
-//! other tools.
+//! Streams from a load's target: HTTP, WebSocket, and raw TCP frames; and files for the load generator: scenarios, and
+//! results of other tools.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,32 +17,32 @@ use rand_xoshiro::Xoroshiro128PlusPlus;
 
 use super::assert_harmless;
 
-/// A reply that opens the session: the key comes from the seed below.
+/// The reply to the upgrade; its key follows from the seed below.
 const OPENED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Accept: cX8uCHDasAueM0Ta+dc6B/6DGRo=\r\n\r\n";
 
-/// A server of HTTP. The first byte says how the network cuts it, and whether it was asked for a head alone.
+/// An HTTP server. The first byte selects how the network splits the stream, and whether the request is a HEAD.
 pub fn http(bytes: &[u8]) {
     let Some((&choice, stream)) = bytes.split_first() else { return };
     let method = if choice & 1 == 0 { "GET" } else { "HEAD" };
     let request = HttpRequest::new(method, &Template::literal("/"), &[], None);
     let sent = [Message::Http(Box::new(request))];
-    let hear = |piece| hear(&Protocol::Http, &sent, b"", stream, piece);
-    assert_eq!(hear(stream.len().max(1)), hear(usize::from(choice >> 1) + 1));
+    let read = |piece| read_session(&Protocol::Http, &sent, b"", stream, piece);
+    assert_eq!(read(stream.len().max(1)), read(usize::from(choice >> 1) + 1));
 }
 
-/// A server of WebSocket. The first byte says how the network cuts it, and whether the upgrade's reply is among the bytes
-/// or has come already.
+/// A WebSocket server. The first byte selects how the network splits the stream, and whether the input includes the reply
+/// to the upgrade.
 pub fn websocket(bytes: &[u8]) {
     let Some((&choice, stream)) = bytes.split_first() else { return };
     let upgrade = Upgrade::new(&Template::literal("/"), &[], vec!["chat".to_owned()]);
     let protocol = Protocol::WebSocket(Arc::new(upgrade));
     let opened = if choice & 1 == 0 { OPENED } else { b"" };
-    let hear = |piece| hear(&protocol, &[Message::WebSocketPing], opened, stream, piece);
-    assert_eq!(hear(stream.len().max(1)), hear(usize::from(choice >> 1) + 1));
+    let read = |piece| read_session(&protocol, &[Message::WebSocketPing], opened, stream, piece);
+    assert_eq!(read(stream.len().max(1)), read(usize::from(choice >> 1) + 1));
 }
 
-/// A server of frames. The first byte says how they are framed, the second how the network cuts them.
+/// A server of raw frames. The first byte selects the framing, the second how the network splits the stream.
 pub fn raw_frames(bytes: &[u8]) {
     let &[choice, cut, ref stream @ ..] = bytes else { return };
     let framing = match choice & 7 {
@@ -54,15 +54,15 @@ pub fn raw_frames(bytes: &[u8]) {
         5 => Framing::length_prefix(2, choice & 8 == 0),
         _ => Framing::length_prefix(4, choice & 8 == 0),
     };
-    let framing = Arc::new(framing.expect("a framing"));
+    let framing = Arc::new(framing.expect("a valid framing"));
     let message = RawMessage::new(Template::literal("x"), &framing, cut & 1 == 0).expect("a message");
     let protocol = Protocol::Raw(framing);
     let sent = [Message::Raw(Box::new(message))];
-    let hear = |piece| hear(&protocol, &sent, b"", stream, piece);
-    assert_eq!(hear(stream.len().max(1)), hear(usize::from(cut >> 1) + 1));
+    let read = |piece| read_session(&protocol, &sent, b"", stream, piece);
+    assert_eq!(read(stream.len().max(1)), read(usize::from(cut >> 1) + 1));
 }
 
-/// A scenario, which becomes a plan or is refused with its places.
+/// A scenario, which becomes a plan or is refused with the positions of its errors.
 pub fn load_scenario(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let files = |name: &str| match name {
@@ -87,7 +87,7 @@ pub fn load_scenario(bytes: &[u8]) {
     }
 }
 
-/// A file of results. What is read of it is shown without harm, and can be kept and read again.
+/// A file of results. Its rendering contains no control sequences, and the result can be written and read again.
 pub fn load_import(bytes: &[u8]) {
     for tool in [None, Some(Tool::Wrk2)] {
         let result = match import::read_from("x", bytes, tool) {
@@ -98,16 +98,16 @@ pub fn load_import(bytes: &[u8]) {
             }
         };
         assert_harmless(&beamtune_report::load::render(&result, Style::PLAIN));
-        let kept = serde_json::to_vec(&result).expect("JSON");
-        let again = import::read("kept", &kept).unwrap_or_else(|error| panic!("{error}: {result:#?}"));
+        let written = serde_json::to_vec(&result).expect("JSON");
+        let again = import::read("written", &written).unwrap_or_else(|error| panic!("{error}: {result:#?}"));
         assert_eq!((again.done(), again.errors()), (result.done(), result.errors()));
         assert_eq!(again.seconds.len(), result.seconds.len());
         let _ = import::merge(vec![("a".to_owned(), result), ("b".to_owned(), again)]);
     }
 }
 
-/// What a session makes of a stream that comes in pieces, and what it says to that.
-fn hear(
+/// Events and output of a session that reads a stream in pieces.
+fn read_session(
     protocol: &Protocol,
     sent: &[Message],
     opened: &[u8],
@@ -136,9 +136,9 @@ fn hear(
         while !held.is_empty() {
             let (used, is_nothing) = match session.read(&held, &checks, &mut out) {
                 Ok((used, Heard::Nothing)) => (used, true),
-                Ok((used, said)) => {
-                    answered += usize::from(matches!(said, Heard::Answer(_)));
-                    let _ = writeln!(heard, "{said:?}");
+                Ok((used, event)) => {
+                    answered += usize::from(matches!(event, Heard::Answer(_)));
+                    let _ = writeln!(heard, "{event:?}");
                     (used, false)
                 }
                 Err(fault) => {
@@ -152,7 +152,7 @@ fn hear(
             if is_nothing {
                 break;
             }
-            assert!(used > 0, "it would go on for ever");
+            assert!(used > 0, "endless loop");
         }
     }
     assert!(answered <= sent.len(), "{answered} answers");

@@ -1,4 +1,4 @@
-//! What stands in a process's memory, which whatever runs in the process can make up.
+//! The memory of a process, whose content is untrusted.
 
 use std::io;
 
@@ -8,22 +8,22 @@ use beamtune_host::memory::smaps::{Mapping, Parser};
 use beamtune_host::memory::{Depth, MemoryMap, MemoryReader};
 use beamtune_host::tree::ReadAt;
 
-use super::sample::{MadeUp, Steady};
+use super::sample::{Steady, SyntheticHost};
 
 const PAGE: u64 = 4096;
-/// Time that is never over, since the clock stands still.
+/// Never used up, because the clock does not advance.
 const BUDGET_NS: i64 = 1_000_000_000;
 
-/// A process, number 7: its files, and as `=== mem ADDRESS` (in hexadecimal digits) what stands from there on. Pages of which
-/// something is there are in memory.
+/// Process 7: its files, and its memory as `=== mem ADDRESS` (hexadecimal) followed by the bytes from there on. Pages with
+/// such bytes are resident.
 pub fn memory(bytes: &[u8]) {
-    let tree = MadeUp::read(bytes);
+    let tree = SyntheticHost::read(bytes);
     if let Ok(text) = tree.get("/proc/7/smaps") {
         smaps(text);
     }
     entries(bytes);
     let mut reader = MemoryReader::default();
-    // Once it is searched where everything is, and later it is known.
+    // The first read searches all addresses, later ones use them.
     for _ in 0..3 {
         let threads = [(7, "other"), (8, "scheduler"), (9, "poll")];
         if let Ok(map) = reader.read(&tree, 7, threads.into_iter(), Depth::Contents, &Steady, BUDGET_NS) {
@@ -32,7 +32,7 @@ pub fn memory(bytes: &[u8]) {
     }
 }
 
-/// No page of what is looked at is counted twice; of all else the kernel's numbers are taken as they are.
+/// No page that is read is counted twice; for all others the kernel's numbers are used.
 fn assert_counted_once(map: &MemoryMap, in_memory: u64) {
     let Some(Ok(contents)) = &map.contents else { return };
     let all = contents.values().map(|sum| sum.resident).fold(0, u64::saturating_add);
@@ -43,7 +43,7 @@ fn assert_counted_once(map: &MemoryMap, in_memory: u64) {
     }
 }
 
-/// The text is read the same wherever it is cut, and mappings do not overlap.
+/// The result does not depend on how the text is split, and mappings do not overlap.
 fn smaps(text: &[u8]) {
     let parse = |size: usize| {
         let mut parser = Parser::default();
@@ -56,7 +56,7 @@ fn smaps(text: &[u8]) {
     assert!(mappings.windows(2).all(|pair| pair[0].end <= pair[1].start));
 }
 
-/// Any entries of a pagemap, which are counted once each.
+/// Arbitrary entries of a pagemap; each is counted once.
 fn entries(bytes: &[u8]) {
     let mapping = Mapping { swapped: PAGE, ..Mapping::default() };
     let mut pages = Pages::new(PAGE);
@@ -67,19 +67,19 @@ fn entries(bytes: &[u8]) {
     assert!(until >= PAGE && pages.next_present(until, u64::MAX).is_none_or(|next| next > until));
 }
 
-/// The pages that are there, by their addresses.
+/// The resident pages, by address.
 #[derive(Debug)]
 struct Memory {
     pages: std::collections::BTreeMap<u64, Vec<u8>>,
 }
 
 impl Memory {
-    fn of(tree: &MadeUp) -> Memory {
+    fn of(tree: &SyntheticHost) -> Memory {
         let mut pages = std::collections::BTreeMap::new();
         for (path, content) in tree.iter() {
             let Some(address) = path.strip_prefix("mem ") else { continue };
             let Ok(address) = u64::from_str_radix(address, 16) else { continue };
-            // The last byte ends the line before the next file.
+            // The last byte is the line end before the next file.
             for (index, byte) in content.strip_suffix(b"\n").unwrap_or(content).iter().enumerate() {
                 let Some(at) = address.checked_add(index as u64) else { break };
                 let page = pages.entry(at / PAGE * PAGE).or_insert_with(|| vec![0; PAGE as usize]);
@@ -97,12 +97,12 @@ enum Opened {
     Pagemap(Memory),
 }
 
-/// Opens a file of a made-up host, or the memory of process 7.
-pub(super) fn open(tree: &MadeUp, path: &str) -> Result<Box<dyn ReadAt>, HostError> {
+/// Opens a file of a synthetic host, or the memory of process 7.
+pub(super) fn open(tree: &SyntheticHost, path: &str) -> Result<Box<dyn ReadAt>, HostError> {
     Ok(Box::new(match path {
         "/proc/7/mem" => Opened::Memory(Memory::of(tree)),
         "/proc/7/pagemap" => Opened::Pagemap(Memory::of(tree)),
-        path => Opened::File(tree.behind(path)?.to_vec()),
+        path => Opened::File(tree.resolved(path)?.to_vec()),
     }))
 }
 
@@ -124,7 +124,7 @@ impl ReadAt for Opened {
             Opened::Pagemap(memory) => {
                 for (index, entry) in into.as_chunks_mut::<8>().0.iter_mut().enumerate() {
                     let page = (offset / 8).wrapping_add(index as u64).wrapping_mul(PAGE);
-                    // Present, and nobody else's.
+                    // Present, and exclusively mapped.
                     let value = if memory.pages.contains_key(&page) { 1_u64 << 63 | 1 << 56 } else { 0 };
                     *entry = value.to_ne_bytes();
                 }

@@ -1,4 +1,4 @@
-//! What brokers send to devices that speak MQTT.
+//! Streams from MQTT brokers.
 
 use beamtune_load::protocol::mqtt::{MqttConnect, MqttMessage, Qos, Version};
 use beamtune_load::protocol::{Checks, Heard, Message, Protocol, Session};
@@ -6,15 +6,15 @@ use beamtune_load::template::{Template, Values};
 use rand_core::SeedableRng;
 use rand_xoshiro::Xoroshiro128PlusPlus;
 
-/// A connection as the client hears it. The first byte chooses what it is and what is under way on it.
+/// The broker's side of a connection. The first byte selects its kind and the pending messages.
 pub fn mqtt(bytes: &[u8]) {
     let Some((&choice, heard)) = bytes.split_first() else { return };
-    // The network may cut it anywhere.
-    assert_eq!(converse(choice, heard, heard.len().max(1)), converse(choice, heard, 1));
+    // The network may split it anywhere.
+    assert_eq!(read_session(choice, heard, heard.len().max(1)), read_session(choice, heard, 1));
 }
 
-/// What the client says and hears of a connection that comes in pieces.
-fn converse(choice: u8, heard: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
+/// Events and output of a client that reads the stream in pieces.
+fn read_session(choice: u8, heard: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
     let text = |text: &str| Template::literal(text);
     let version = if choice & 1 == 0 { Version::V311 } else { Version::V5 };
     let protocol = Protocol::Mqtt(Box::new(MqttConnect {
@@ -39,7 +39,7 @@ fn converse(choice: u8, heard: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
     };
     let mut random = Xoroshiro128PlusPlus::seed_from_u64(1);
     let mut values = Values { device: 0, turn: 0, count: &mut 0, random: &mut random, now_ns: 0 };
-    let (mut said, mut out) = (Vec::new(), Vec::new());
+    let (mut events, mut out) = (Vec::new(), Vec::new());
     let checks = Checks::default();
     let mut session = Session::new(&protocol);
     if let Some(message) = message {
@@ -62,19 +62,19 @@ fn converse(choice: u8, heard: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
                     break;
                 }
                 Ok((used, something)) => {
-                    said.push(format!("{something:?}"));
+                    events.push(format!("{something:?}"));
                     unread.drain(..used);
                 }
                 Err(fault) => {
-                    said.push(fault.to_string());
-                    return (said, out);
+                    events.push(fault.to_string());
+                    return (events, out);
                 }
             }
         }
-        // No answer is more than a byte longer than what asks for it.
+        // No answer is more than a byte longer than its request.
         assert!(out.len() <= heard.len() + heard.len() / 4 + 1);
     }
     let end = session.end(&unread, &checks).map(|_| ()).map_err(|fault| fault.to_string());
-    said.push(format!("{end:?}"));
-    (said, out)
+    events.push(format!("{end:?}"));
+    (events, out)
 }

@@ -1,4 +1,4 @@
-//! What a VM's threads are watched by: its program's file and its stacks, which are its owner's, and the kernel's records.
+//! Input of the profiler: the executable and the stacks of the VM, which are untrusted, and the kernel's records.
 
 use std::ops::Range;
 
@@ -8,16 +8,16 @@ use beamtune_profile::record::{REGISTERS, Record};
 use beamtune_profile::unwind::Unwinder;
 use beamtune_profile::{Image, Registers};
 
-/// Where the program is loaded.
+/// Load address of the program.
 const START: u64 = 0x5555_5000_0000;
-/// Frames of a stack at most.
-const MOST_FRAMES: usize = 128;
+/// Maximum number of frames per stack.
+const MAX_FRAMES: usize = 128;
 
-/// A program's file: read, loaded into a made-up process, and that one's stacks, which hold the same bytes, unwound and named.
+/// An executable: parses it, loads it into a synthetic process, and unwinds and symbolizes stacks with the same bytes.
 pub fn program(bytes: &[u8]) {
     let Ok(image) = Image::read(&Loaded(bytes), 7) else { return };
     let Some(program) = image.program() else { return };
-    // Two tables of symbols of 24 bytes each, which may be the same bytes.
+    // Two symbol tables with 24 bytes per symbol, which may overlap.
     assert!(program.elf.named() <= bytes.len() / 12, "{} names", program.elf.named());
     let _ = image.offsets_of(&["main", "ethr_event_wait"]);
     let bias = program.bias;
@@ -34,7 +34,7 @@ pub fn program(bytes: &[u8]) {
             let sp = 0x7fff_0000_0000;
             let registers = Registers { ip: address, sp, fp: sp.wrapping_add(step), lr: address };
             let stack = unwinder.unwind(&registers, bytes);
-            assert!(stack.frames.len() <= MOST_FRAMES);
+            assert!(stack.frames.len() <= MAX_FRAMES);
             stack.frames.iter().for_each(|address| {
                 image.frame(*address);
             });
@@ -42,7 +42,7 @@ pub fn program(bytes: &[u8]) {
     }
 }
 
-/// A process that runs a file, all of which is mapped.
+/// A process with its executable mapped completely.
 #[derive(Debug)]
 struct Loaded<'a>(&'a [u8]);
 
@@ -73,7 +73,7 @@ impl FileTree for Loaded<'_> {
         Ok(())
     }
 
-    /// A debug file, of the same build or not.
+    /// A debug file, possibly of another build.
     fn read_start_below(&self, _: &str, path: &str, max: usize, into: &mut Vec<u8>) -> Result<(), HostError> {
         let is_debug = path.starts_with("/usr/lib/debug/.build-id/");
         if is_debug { self.read_start("/proc/7/exe", max, into) } else { self.missing(path) }
@@ -92,8 +92,8 @@ impl FileTree for Loaded<'_> {
     }
 }
 
-/// A record of the kernel: its kind, two bytes of what else its header says, and its body. A sample has no more stack than the body
-/// has room for, beside instant, thread and registers.
+/// A perf record: its type, two bytes of its header, and its body. A sample's stack fits into the body next to time, thread and
+/// registers.
 pub fn perf_record(bytes: &[u8]) {
     let [kind, low, high, body @ ..] = bytes else { return };
     if let Some(Record::Sample(sample)) =

@@ -1,4 +1,4 @@
-//! What is measured: the agent's answers, and the files of the kernel. Both are followed to what a person is shown of them.
+//! Sources of samples: the agent's answers, and files of the kernel. Both are followed up to the printed output.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ const VIEWS: [View; 8] = [
     View::Host,
 ];
 
-/// What a text of a sample may hold at most: 512 characters of a name, three of them in a call, and words around them.
-const MOST_TEXT_BYTES: usize = 16_384;
+/// Maximum length of a text in a sample: names have up to 512 characters, a call has three of them, plus some words.
+const MAX_TEXT_BYTES: usize = 16_384;
 
-/// Words of the agent, one behind the other.
+/// Terms of the agent, one after the other.
 pub fn agent(bytes: &[u8]) {
     let mut table = SeriesTable::default();
     let samples = fuzzing::samples(bytes, &mut table);
@@ -45,17 +45,17 @@ pub fn agent(bytes: &[u8]) {
 fn assert_sound(sample: &Sample) {
     let mut ids: Vec<_> = sample.readings.iter().map(|(id, _)| *id).collect();
     ids.sort_unstable();
-    assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "a series is there twice");
+    assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "a series occurs twice");
     for gap in &sample.gaps {
         assert!(gap.begin <= gap.end, "{gap:?}");
-        assert!(gap.reason.len() <= MOST_TEXT_BYTES, "{} bytes", gap.reason.len());
+        assert!(gap.reason.len() <= MAX_TEXT_BYTES, "{} bytes", gap.reason.len());
     }
     for event in &sample.events {
-        assert!(event.t >= 0 && event.subject.len() + event.detail.len() <= MOST_TEXT_BYTES, "{event:?}");
+        assert!(event.t >= 0 && event.subject.len() + event.detail.len() <= MAX_TEXT_BYTES, "{event:?}");
     }
     for row in &sample.processes {
         let texts = [&row.name, &row.label, &row.initial_call, &row.current_function, &row.application];
-        assert!(texts.into_iter().flatten().all(|text| text.len() <= MOST_TEXT_BYTES));
+        assert!(texts.into_iter().flatten().all(|text| text.len() <= MAX_TEXT_BYTES));
     }
 }
 
@@ -68,11 +68,11 @@ fn period(samples: &[Sample], table: &SeriesTable) -> Period {
     builder.finish()
 }
 
-/// Diagnoses a period and shows it in every way. The diagnosis of the same is the same.
+/// Diagnoses a period and renders it in every format. The diagnosis is deterministic.
 pub(crate) fn judge(period: &Period) {
     let period = &Arc::new(period.clone());
     let verdict = beamtune_rules::diagnose(period);
-    // What a rule fails at is caught there, and must not be missed here.
+    // The engine catches panics of rules, so they must be detected here.
     let is_fault = |verdict: &&Verdict| matches!(&verdict.outcome, Outcome::NotJudged { reason, .. } if reason.starts_with("fault"));
     assert_eq!(verdict.verdicts.iter().find(is_fault), None);
     for verbosity in [Verbosity::Brief, Verbosity::Evidence, Verbosity::Checks] {
@@ -97,10 +97,10 @@ pub(crate) fn judge(period: &Period) {
     assert_harmless(&diff::render(period, &Period::default(), Style::PLAIN));
 }
 
-/// A host: `=== PATH` and then the content of that file (of a link, its target), again and again. Process 7 is looked at; of
-/// its memory, see [`super::memory`].
+/// A host: sequences of `=== PATH` and the content of that file (for a link, its target). Process 7 is sampled; for its
+/// memory, see [`super::memory`].
 pub fn host(bytes: &[u8]) {
-    let tree = MadeUp::read(bytes);
+    let tree = SyntheticHost::read(bytes);
     if let Ok(found) = discover(&tree) {
         for vm in found.vms {
             let _ =
@@ -133,7 +133,7 @@ pub fn host(bytes: &[u8]) {
     judge(&period(&samples, &table));
 }
 
-/// A clock that stands still, so that the same input does the same.
+/// A clock that does not advance, so that runs are deterministic.
 pub(crate) struct Steady;
 
 impl Clock for Steady {
@@ -150,11 +150,11 @@ impl Clock for Steady {
 
 /// Files in memory.
 #[derive(Debug)]
-pub(crate) struct MadeUp(BTreeMap<String, Vec<u8>>);
+pub(crate) struct SyntheticHost(BTreeMap<String, Vec<u8>>);
 
-impl MadeUp {
-    /// Reads `=== PATH` and the content of that file, again and again.
-    pub(crate) fn read(bytes: &[u8]) -> MadeUp {
+impl SyntheticHost {
+    /// Parses sequences of `=== PATH` and the content of that file.
+    pub(crate) fn read(bytes: &[u8]) -> SyntheticHost {
         let mut files = BTreeMap::new();
         let mut path = None;
         for line in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -166,16 +166,16 @@ impl MadeUp {
                 content.extend_from_slice(line);
             }
         }
-        MadeUp(files)
+        SyntheticHost(files)
     }
 
-    /// All files, by their paths.
+    /// All files, by path.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.0.iter().map(|(path, content)| (path.as_str(), content.as_slice()))
     }
 
-    /// The content of a file, or of that which the link to a program leads to.
-    pub(crate) fn behind(&self, path: &str) -> Result<&[u8], HostError> {
+    /// The content of a file, or of the target of a link to an executable.
+    pub(crate) fn resolved(&self, path: &str) -> Result<&[u8], HostError> {
         let content = self.get(path)?;
         let target = path.ends_with("/exe").then(|| String::from_utf8_lossy(content).trim_end().to_owned());
         Ok(target.and_then(|target| self.get(&target).ok()).unwrap_or(content))
@@ -186,9 +186,9 @@ impl MadeUp {
     }
 }
 
-impl FileTree for MadeUp {
+impl FileTree for SyntheticHost {
     fn read_start(&self, path: &str, max_bytes: usize, into: &mut Vec<u8>) -> Result<(), HostError> {
-        let content = self.behind(path)?;
+        let content = self.resolved(path)?;
         into.clear();
         into.extend_from_slice(&content[..content.len().min(max_bytes)]);
         Ok(())

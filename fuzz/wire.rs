@@ -1,4 +1,4 @@
-//! What comes over the network: handshakes, frames, terms, EPMD's answers; and the options that TLS is looked up in.
+//! Network input: handshakes, frames, terms, EPMD's answers; and files of TLS options.
 
 use std::fmt::Write;
 
@@ -13,19 +13,19 @@ use super::assert_harmless;
 
 const LIMITS: Limits = Limits { bytes: 1 << 20, terms: 1 << 16, depth: 256 };
 
-/// What a document may take for each byte that it was read from: 16 bytes on the tape, in a vector that doubles, and what
-/// Latin-1 becomes.
-const MOST_MEMORY_PER_BYTE: usize = 40;
+/// Maximum memory of a document per byte of input: 16 bytes on the tape, in a vector that doubles, plus the growth of
+/// Latin-1 text.
+const MAX_MEMORY_PER_BYTE: usize = 40;
 
-/// A conversation with a node, as the client hears it. The first byte chooses the client's side.
+/// The node's side of a handshake. The first byte selects the client's parameters.
 pub fn handshake(bytes: &[u8]) {
     let Some((&choice, heard)) = bytes.split_first() else { return };
-    // The network may cut it anywhere.
-    assert_eq!(converse(choice, heard, heard.len().max(1)), converse(choice, heard, 1));
+    // The network may split it anywhere.
+    assert_eq!(shake_hands(choice, heard, heard.len().max(1)), shake_hands(choice, heard, 1));
 }
 
-/// What the client makes of a conversation that comes in pieces.
-fn converse(choice: u8, heard: &[u8], piece: usize) -> String {
+/// The client's result for a handshake that arrives in pieces.
+fn shake_hands(choice: u8, heard: &[u8], piece: usize) -> String {
     let Ok(cookie) = Cookie::new("secret", "a test") else { return String::new() };
     let mut handshake = Handshake::new(Parameters {
         peer: "n (127.0.0.1:1)".to_owned(),
@@ -45,19 +45,19 @@ fn converse(choice: u8, heard: &[u8], piece: usize) -> String {
         cookie_origin: "a test".to_owned(),
         challenge: 7,
     });
-    let mut said = handshake.take_output().len();
+    let mut written = handshake.take_output().len();
     for (index, bytes) in heard.chunks(piece).enumerate() {
         let answer = handshake.receive(bytes);
-        said += handshake.take_output().len();
-        // It says its name and one reply, whatever it hears.
-        assert!(said < 200, "{said} bytes");
+        written += handshake.take_output().len();
+        // The client sends its name and one reply, whatever it receives.
+        assert!(written < 200, "{written} bytes");
         match answer {
             Ok(None) => {}
-            Ok(Some((established, mut behind))) => {
+            Ok(Some((established, mut rest))) => {
                 assert_harmless(&established.node);
                 assert_harmless(&established.own_name);
-                behind.extend(heard.chunks(piece).skip(index + 1).flatten());
-                return format!("{established:?} {behind:?}");
+                rest.extend(heard.chunks(piece).skip(index + 1).flatten());
+                return format!("{established:?} {rest:?}");
             }
             Err(error) => {
                 assert_harmless(&error.to_string());
@@ -70,7 +70,7 @@ fn converse(choice: u8, heard: &[u8], piece: usize) -> String {
     end
 }
 
-/// The stream behind the handshake; the first byte says how it is cut.
+/// The stream after the handshake; the first byte selects how it is split.
 pub fn frames(bytes: &[u8]) {
     let Some((&cut, stream)) = bytes.split_first() else { return };
     let whole = split(stream, stream.len().max(1));
@@ -80,8 +80,8 @@ pub fn frames(bytes: &[u8]) {
         let (bytes, mut shown) = (content.len(), String::new());
         match Message::decode(content, LIMITS) {
             Ok(message) => {
-                let most = MOST_MEMORY_PER_BYTE * bytes + 1024;
-                assert!(message.memory_bytes() <= most, "{bytes} bytes became {}", message.memory_bytes());
+                let max_bytes = MAX_MEMORY_PER_BYTE * bytes + 1024;
+                assert!(message.memory_bytes() <= max_bytes, "{bytes} bytes became {}", message.memory_bytes());
                 let _ = write!(shown, "{message:?}");
                 if let Message::Unlink { acknowledgement } = message {
                     let answer = split(&acknowledgement, acknowledgement.len());
@@ -93,7 +93,7 @@ pub fn frames(bytes: &[u8]) {
     }
 }
 
-/// The frames of a stream that comes in pieces, and what it ends with if it cannot be read on.
+/// The frames of a stream that arrives in pieces, and the error that ends it, if any.
 fn split(stream: &[u8], piece: usize) -> Vec<Result<Frame, usize>> {
     let mut splitter = Splitter::new(LIMITS.bytes);
     let mut found = Vec::new();
@@ -113,28 +113,28 @@ fn split(stream: &[u8], piece: usize) -> Vec<Result<Frame, usize>> {
     found
 }
 
-/// A term: it is shown, asked for everything, and what can be sent back reads as the same.
+/// A term: it is printed, all accessors are called, and a value that can be encoded is decoded unchanged.
 pub fn term(bytes: &[u8]) {
     let (document, end) = match Document::decode_prefix(bytes.to_vec(), 0, LIMITS) {
         Ok(decoded) => decoded,
         Err(error) => return assert_harmless(&error.to_string()),
     };
     assert!((1..=bytes.len()).contains(&end));
-    let most = MOST_MEMORY_PER_BYTE * bytes.len() + 1024;
-    assert!(document.memory_bytes() <= most, "{} bytes became {}", bytes.len(), document.memory_bytes());
+    let max_bytes = MAX_MEMORY_PER_BYTE * bytes.len() + 1024;
+    assert!(document.memory_bytes() <= max_bytes, "{} bytes became {}", bytes.len(), document.memory_bytes());
     let shown = document.root().to_string();
     assert!(shown.chars().count() < 500, "{shown}");
     assert_harmless(&shown);
     ask(document.root());
     let Ok(value) = document.root().to_value() else { return };
-    let again = value.to_bytes().expect("what was read can be written");
-    // A string of bytes comes back as a list of numbers: more terms, and one level more.
+    let again = value.to_bytes().expect("a decoded term can be encoded");
+    // A byte string becomes a list of numbers: more terms, and one more level.
     let limits = Limits { bytes: 1 << 24, terms: 1 << 22, depth: LIMITS.depth + 1 };
-    let again = Document::decode(again, 0, limits).expect("what was written can be read");
+    let again = Document::decode(again, 0, limits).expect("an encoded term can be decoded");
     assert_eq!(again.root().to_value().as_ref(), Ok(&value));
 }
 
-/// Asks a term for everything that it could be.
+/// Calls all accessors of a term.
 fn ask(term: Term<'_>) {
     let _ = (term.as_i128(), term.as_i64(), term.as_u64(), term.as_f64(), term.as_bool(), term.as_bytes());
     let _ = (term.as_str(), term.as_pid(), term.as_reference(), term.get("key"), term.tuple_of::<3>());
@@ -151,7 +151,7 @@ fn ask(term: Term<'_>) {
     term.list().into_iter().flatten().for_each(ask);
 }
 
-/// EPMD's answers: the port of one node as far as it has come, the list of all.
+/// EPMD's answers: the port of one node, possibly incomplete, and the list of all nodes.
 pub fn epmd(bytes: &[u8]) {
     for node in epmd::parse_names(bytes).into_iter().flatten() {
         assert_harmless(&node.name);
@@ -166,7 +166,7 @@ pub fn epmd(bytes: &[u8]) {
     }
 }
 
-/// A node's file of TLS options; the first line is its command line.
+/// A node's TLS options file; the first line is the node's command line.
 pub fn tls_options(bytes: &[u8]) {
     let line = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
     let (line, file) = bytes.split_at(line);

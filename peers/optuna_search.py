@@ -1,4 +1,4 @@
-"""Optuna's TPE sampler, asked line by line: what to try next, and told what that has shown."""
+"""Optuna's TPE sampler as a filter: prints the next candidate, then reads its measured values, one line each."""
 
 import json
 import sys
@@ -34,5 +34,5 @@ while True:
     if not line:
         break
     values = json.loads(line)
-    trial.set_user_attr("over", [value - most for value, most in zip(values[1:], limits)])
+    trial.set_user_attr("over", [value - limit for value, limit in zip(values[1:], limits)])
     study.tell(trial, values[0])

@@ -28,7 +28,7 @@ establish(Context) ->
     [hub(Name, Clients, Limit, Name =:= Sick, Dropped) || Name <- Names],
     [lab:start(fun() -> feed(Name, PerS, binary:copy(<<"m">>, Bytes)) end) || Name <- Names],
     case lab:sick(Context) of
-        true -> lab:wait_until(hub_stands, fun() -> queue_len(Sick) > 3 * PerS end);
+        true -> lab:wait_until(hub_blocked, fun() -> queue_len(Sick) > 3 * PerS end);
         false -> lab:wait_until(hub_sends, fun() -> lab:total(Dropped) =:= 1 andalso queue_len(Sick) < PerS div 10 end)
     end,
     #{

@@ -127,7 +127,7 @@ sample(Id, Value, #{table := Table, kinds := Kinds}) ->
 sweep(Id, #{table := Table, wrong_key := true}) -> ets:match_delete(Table, {{{channel, Id}, '_'}, '_', '_'});
 sweep(Id, #{table := Table, wrong_key := false}) -> ets:match_delete(Table, {{Id, '_'}, '_', '_'}).
 
-%% The channels of several hours: so many that searches take all of the collector's time.
+%% The channels of several hours, enough for searches to take all of the collector's time.
 earlier(EndsPerS, #{table := Table, kinds := Kinds} = State) ->
     [
         begin

@@ -1,8 +1,8 @@
-//! What the peers share: their command line, how many connections they may have, and that they end with who started them.
+//! Shared code of the peers: command line, limit of open files, and exit with the parent process.
 //!
-//! A client is called with the address of its target and a number of connections. It makes all of them, then sends
-//! messages of [`MESSAGE_BYTES`] on each, the next one when the one before has come back, and measures nothing: what it
-//! does, and its CPU, are counted by others. It ends with its standard input.
+//! A client gets the address of its target and a number of connections. It opens all of them, then sends messages of
+//! [`MESSAGE_BYTES`] on each, the next one after the echo of the previous one. It measures nothing: the server counts
+//! its messages, and the benchmark reads its CPU time. It exits at the end of its standard input.
 
 use std::future::Future;
 use std::io::Read;
@@ -11,49 +11,49 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Of each message.
+/// Payload size of each message.
 pub const MESSAGE_BYTES: usize = 64;
 
-/// What a client is to do.
+/// The arguments of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Task {
-    /// Its target.
+    /// The target.
     pub address: SocketAddr,
-    /// How many it makes.
+    /// The number of connections to open.
     pub connections: usize,
     /// MQTT's quality of service.
     pub qos: u8,
 }
 
 impl Task {
-    /// From `ADDRESS CONNECTIONS [QOS]`.
-    pub fn of_arguments() -> Result<Task> {
+    /// Parses `ADDRESS CONNECTIONS [QOS]`.
+    pub fn from_arguments() -> Result<Task> {
         let mut arguments = std::env::args().skip(1);
-        let mut next = |what: &str| arguments.next().with_context(|| format!("name {what}"));
-        let address = next("the target's address")?.parse().context("the address is none")?;
-        let connections = next("the number of connections")?.parse().context("the number is none")?;
-        let qos = next("the QoS").map_or(Ok(0), |qos| qos.parse()).context("the QoS is none")?;
+        let mut next = |what: &str| arguments.next().with_context(|| format!("missing argument: {what}"));
+        let address = next("address of the target")?.parse().context("invalid address")?;
+        let connections = next("number of connections")?.parse().context("invalid number of connections")?;
+        let qos = next("QoS").map_or(Ok(0), |qos| qos.parse()).context("invalid QoS")?;
         Ok(Task { address, connections, qos })
     }
 }
 
-/// Runs a client in one thread: as the load generator does that it is compared with.
+/// Runs a client in one thread, like the load generator that it is compared with.
 pub fn run(client: impl Future<Output = Result<()>>) -> Result<()> {
     raise_descriptors();
-    std::thread::spawn(end_with_input);
+    std::thread::spawn(exit_with_input);
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(client)
 }
 
-/// Takes as many descriptors as there may be.
+/// Raises the limit of open files to its maximum.
 pub fn raise_descriptors() {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // If it is refused, too few are there, and that is said when they are missing.
+    // If this fails, opening the connections reports the missing descriptors.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Ends the process when nobody holds the other end of its standard input.
-fn end_with_input() {
-    // An error ends it as well.
+/// Exits when the other end of the standard input is closed.
+fn exit_with_input() {
+    // Exits after an error as well.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     std::process::exit(0);
 }

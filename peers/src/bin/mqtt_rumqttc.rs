@@ -1,14 +1,14 @@
-//! MQTT devices on rumqttc: each subscribes to a topic of its own, publishes to it, and waits for what it has published,
-//! from QoS 1 on for the acknowledgement too.
+//! MQTT devices on rumqttc: each subscribes to a topic of its own, publishes to it, and waits for its own message, from
+//! QoS 1 on for the acknowledgement too.
 
 use anyhow::{Context, Result, bail, ensure};
 use beamtune_peers::{MESSAGE_BYTES, Task};
 use rumqttc::{AsyncClient, Event, EventLoop, Incoming, MqttOptions, NetworkOptions, QoS};
 
 fn main() -> Result<()> {
-    let task = Task::of_arguments()?;
-    let qos = rumqttc::qos(task.qos).context("a QoS is 0, 1 or 2")?;
-    ensure!(qos != QoS::ExactlyOnce, "QoS 2 is not compared");
+    let task = Task::from_arguments()?;
+    let qos = rumqttc::qos(task.qos).context("the QoS must be 0, 1 or 2")?;
+    ensure!(qos != QoS::ExactlyOnce, "QoS 2 is not supported");
     beamtune_peers::run(async move {
         let mut devices = Vec::with_capacity(task.connections);
         for number in 0..task.connections {
@@ -49,11 +49,11 @@ impl Device {
     async fn exchange(mut self) -> Result<()> {
         loop {
             self.client.try_publish(&self.topic, self.qos, false, [b'x'; MESSAGE_BYTES])?;
-            let (mut has_come, mut is_acknowledged) = (false, self.qos == QoS::AtMostOnce);
-            while !(has_come && is_acknowledged) {
+            let (mut has_arrived, mut is_acknowledged) = (false, self.qos == QoS::AtMostOnce);
+            while !(has_arrived && is_acknowledged) {
                 match self.events.poll().await? {
                     Event::Incoming(Incoming::Publish(message)) => {
-                        has_come = message.payload.len() == MESSAGE_BYTES;
+                        has_arrived = message.payload.len() == MESSAGE_BYTES;
                     }
                     Event::Incoming(Incoming::PubAck(_)) => is_acknowledged = true,
                     Event::Incoming(Incoming::Disconnect) => bail!("disconnected"),

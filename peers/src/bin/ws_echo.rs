@@ -1,9 +1,10 @@
-//! A WebSocket server that echoes frames: one thread on epoll, which does as little for a message as there is to do, so that
-//! the clients are what is measured.
+//! A WebSocket server that echoes frames: one thread on epoll, which does as little as possible per message, so that the
+//! benchmark measures the clients.
 //!
-//! Called with a port, it shares that with others of its kind, among which the kernel spreads connections: for more of them
-//! than one process has descriptors. Prints `port N` at its start, and for each line of its standard input `seen MESSAGES CONNECTIONS`: data frames so far, and
-//! connections that are open now. Ends with its standard input.
+//! With a port as its argument, it shares that port with other instances, and the kernel distributes connections among
+//! them: for more connections than one process may have descriptors. Prints `port N` when it is ready, and for each line
+//! of its standard input `seen MESSAGES CONNECTIONS`: data frames so far, and open connections. Exits at the end of its
+//! standard input.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,22 +18,22 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 /// RFC 6455, 1.3.
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// RFC 6455, 5.2: a frame's first byte holds whether it is a message's last one, and what it is.
+/// RFC 6455, 5.2: bits of a frame's first byte: the last frame of a message, and its opcode.
 const FINAL: u8 = 0x80;
 const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
-/// Longest frame, longest request, and the most that a client may leave unread.
-const MOST_BYTES: usize = 64 * 1024;
+/// Maximum size of a frame, of a request, and of the echoes that a client has not read.
+const MAX_BYTES: usize = 64 * 1024;
 const BACKLOG: i32 = 4096;
 
-/// Places of events that are no connection's.
+/// Event data of events that do not belong to a connection.
 const LISTENER: u64 = u64::MAX;
 const INPUT: u64 = u64::MAX - 1;
 
 fn main() -> Result<()> {
     beamtune_peers::raise_descriptors();
-    let port = std::env::args().nth(1).map_or(Ok(0), |port| port.parse()).context("the port is none")?;
+    let port = std::env::args().nth(1).map_or(Ok(0), |port| port.parse()).context("invalid port")?;
     let mut server = Server::listen(port)?;
     println!("port {}", server.port()?);
     server.serve()
@@ -42,7 +43,7 @@ struct Server {
     poll: OwnedFd,
     listener: OwnedFd,
     connections: Vec<Option<Connection>>,
-    /// Places among them that are empty.
+    /// Indices of the empty entries.
     free: Vec<usize>,
     messages: u64,
 }
@@ -50,9 +51,9 @@ struct Server {
 struct Connection {
     socket: OwnedFd,
     is_upgraded: bool,
-    /// The begin of what has not come whole.
+    /// The start of an incomplete request or frame.
     unread: Vec<u8>,
-    /// What the socket has not taken.
+    /// Bytes that did not fit into the socket's buffer.
     unsent: Vec<u8>,
 }
 
@@ -77,7 +78,7 @@ impl Server {
 
     fn serve(&mut self) -> Result<()> {
         let mut events = Vec::with_capacity(512);
-        let (mut input, mut output) = (vec![0; 2 * MOST_BYTES], Vec::new());
+        let (mut input, mut output) = (vec![0; 2 * MAX_BYTES], Vec::new());
         loop {
             events.clear();
             match epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), None) {
@@ -119,7 +120,7 @@ impl Server {
         }
     }
 
-    /// Answers lines of the standard input; false at its end.
+    /// Answers lines of the standard input. Returns false at its end.
     fn answer(&self) -> Result<bool> {
         let mut bytes = [0; 256];
         let read = rustix::io::retry_on_intr(|| rustix::io::read(std::io::stdin(), &mut bytes))?;
@@ -143,7 +144,7 @@ impl Server {
 }
 
 impl Connection {
-    /// Reads what is there and echoes it; an error when the connection is to be closed.
+    /// Reads and echoes all available frames. An error closes the connection.
     fn read(&mut self, input: &mut [u8], output: &mut Vec<u8>, messages: &mut u64) -> Result<()> {
         loop {
             let held = self.unread.len();
@@ -166,10 +167,10 @@ impl Connection {
                 self.is_upgraded = used > 0;
                 used
             };
-            ensure!(bytes.len() - used <= MOST_BYTES, "a request or a frame is too long");
+            ensure!(bytes.len() - used <= MAX_BYTES, "request or frame too long");
             self.unread.extend_from_slice(&bytes[used..]);
             self.send(output)?;
-            // What comes later makes a new event (epoll(7), question 9).
+            // Later bytes cause a new event (epoll(7), question 9).
             if read < room {
                 return Ok(());
             }
@@ -179,7 +180,7 @@ impl Connection {
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
         let sent = if self.unsent.is_empty() { self.put(bytes)? } else { 0 };
         self.unsent.extend_from_slice(&bytes[sent..]);
-        ensure!(self.unsent.len() <= MOST_BYTES, "the client does not read");
+        ensure!(self.unsent.len() <= MAX_BYTES, "the client does not read");
         Ok(())
     }
 
@@ -202,13 +203,13 @@ impl Connection {
     }
 }
 
-/// Answers the request that opens a session, if all of it is there; how many bytes it has.
+/// Answers the upgrade request, if it is complete. Returns its length in bytes, 0 if it is incomplete.
 fn upgrade(bytes: &[u8], output: &mut Vec<u8>) -> Result<usize> {
     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(0) };
-    let head = std::str::from_utf8(&bytes[..end]).context("the request is no text")?;
+    let head = std::str::from_utf8(&bytes[..end]).context("the request is not UTF-8")?;
     let is_key = |name: &str| name.eq_ignore_ascii_case("sec-websocket-key");
     let mut fields = head.lines().filter_map(|line| line.split_once(':'));
-    let (_, key) = fields.find(|(name, _)| is_key(name)).context("the request has no key")?;
+    let (_, key) = fields.find(|(name, _)| is_key(name)).context("the request has no Sec-WebSocket-Key")?;
     let mut digest = sha1_smol::Sha1::from(key.trim());
     digest.update(KEY_SUFFIX);
     let accept = base64::engine::general_purpose::STANDARD.encode(digest.digest().bytes());
@@ -220,7 +221,7 @@ fn upgrade(bytes: &[u8], output: &mut Vec<u8>) -> Result<usize> {
     Ok(end + 4)
 }
 
-/// Echoes the frames that are whole, a ping as a pong; how many bytes they have. A fragment is echoed as a fragment.
+/// Echoes the complete frames, a ping as a pong and a fragment as a fragment. Returns their length in bytes.
 fn echo(bytes: &mut [u8], output: &mut Vec<u8>, messages: &mut u64) -> Result<usize> {
     let mut used = 0;
     loop {
@@ -230,14 +231,14 @@ fn echo(bytes: &mut [u8], output: &mut Vec<u8>, messages: &mut u64) -> Result<us
             [_, length, high, low, ..] if length & 0x7f == 126 => {
                 (usize::from(u16::from_be_bytes([high, low])), 4)
             }
-            [_, length, ..] if length & 0x7f == 127 => anyhow::bail!("a frame is too long"),
+            [_, length, ..] if length & 0x7f == 127 => anyhow::bail!("frame too long"),
             _ => return Ok(used),
         };
         let end = head + 4 + length;
         if frame.len() < end {
             return Ok(used);
         }
-        ensure!(frame[1] & 0x80 != 0, "a frame is not masked");
+        ensure!(frame[1] & 0x80 != 0, "frame without a mask");
         let mask = [frame[head], frame[head + 1], frame[head + 2], frame[head + 3]];
         let payload = &mut frame[head + 4..end];
         for (index, byte) in payload.iter_mut().enumerate() {
@@ -268,18 +269,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_of_the_standard_is_answered_as_it_says() {
+    fn the_accept_key_is_that_of_the_rfc_example() {
         let mut output = Vec::new();
         let request = b"GET / HTTP/1.1\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\nmore";
-        assert_eq!(upgrade(&request[..request.len() - 5], &mut output).expect("a begin"), 0);
+        assert_eq!(upgrade(&request[..request.len() - 5], &mut output).expect("the start of a request"), 0);
         assert_eq!(upgrade(request, &mut output).expect("a request"), request.len() - 4);
         let reply = String::from_utf8(output).expect("text");
         assert!(reply.contains("Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), "{reply}");
     }
 
     #[test]
-    fn whole_frames_are_echoed_without_their_mask() {
-        // RFC 6455, 5.7: "Hello", masked; and the begin of another one.
+    fn complete_frames_are_echoed_without_their_mask() {
+        // RFC 6455, 5.7: "Hello", masked; and the start of another one.
         let hello = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
         let mut bytes = [&hello[..], &hello[..4]].concat();
         let (mut output, mut messages) = (Vec::new(), 0);

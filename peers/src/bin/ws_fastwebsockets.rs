@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 fn main() -> Result<()> {
-    let task = Task::of_arguments()?;
+    let task = Task::from_arguments()?;
     beamtune_peers::run(async move {
         let mut connections = Vec::with_capacity(task.connections);
         for _ in 0..task.connections {
@@ -21,9 +21,9 @@ fn main() -> Result<()> {
     })
 }
 
-/// The crate's own handshake would want an HTTP library; a benchmark's server needs none.
+/// The crate's own handshake requires an HTTP library, which the benchmark's server does not need.
 async fn open(task: Task) -> Result<FragmentCollector<TcpStream>> {
-    let mut stream = TcpStream::connect(task.address).await.context("no connection")?;
+    let mut stream = TcpStream::connect(task.address).await.context("cannot connect")?;
     stream.set_nodelay(true)?;
     let request = format!(
         "GET / HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -32,11 +32,11 @@ async fn open(task: Task) -> Result<FragmentCollector<TcpStream>> {
     );
     stream.write_all(request.as_bytes()).await?;
     let mut reply = Vec::new();
-    // Nothing comes behind the reply: the server speaks only when it is spoken to.
+    // Nothing follows the reply: the server only sends echoes.
     while !reply.ends_with(b"\r\n\r\n") {
-        ensure!(stream.read_buf(&mut reply).await? > 0, "closed within the handshake");
+        ensure!(stream.read_buf(&mut reply).await? > 0, "connection closed during the handshake");
     }
-    ensure!(reply.starts_with(b"HTTP/1.1 101 "), "no WebSocket: {}", String::from_utf8_lossy(&reply));
+    ensure!(reply.starts_with(b"HTTP/1.1 101 "), "handshake refused: {}", String::from_utf8_lossy(&reply));
     Ok(FragmentCollector::new(WebSocket::after_handshake(stream, Role::Client)))
 }
 

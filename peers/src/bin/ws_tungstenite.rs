@@ -9,18 +9,18 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 fn main() -> Result<()> {
-    let task = Task::of_arguments()?;
-    // By default each connection reads into 128 kB, of which with small messages most are cleared for nothing.
+    let task = Task::from_arguments()?;
+    // By default each connection zeroes a buffer of 128 kB per read, which small messages hardly use.
     let config = WebSocketConfig::default().read_buffer_size(4096);
     beamtune_peers::run(async move {
         let mut connections = Vec::with_capacity(task.connections);
         for _ in 0..task.connections {
-            let stream = TcpStream::connect(task.address).await.context("no connection")?;
+            let stream = TcpStream::connect(task.address).await.context("cannot connect")?;
             stream.set_nodelay(true)?;
             let url = format!("ws://{}/", task.address);
             let (connection, _) = tokio_tungstenite::client_async_with_config(url, stream, Some(config))
                 .await
-                .context("no WebSocket")?;
+                .context("handshake failed")?;
             connections.push(connection);
         }
         let clients: Vec<_> = connections.into_iter().map(|c| tokio::spawn(exchange(c))).collect();
