@@ -81,7 +81,11 @@ pub fn frames(bytes: &[u8]) {
         match Message::decode(content, LIMITS) {
             Ok(message) => {
                 let max_bytes = MAX_MEMORY_PER_BYTE * bytes + 1024;
-                assert!(message.memory_bytes() <= max_bytes, "{bytes} bytes became {}", message.memory_bytes());
+                assert!(
+                    message.memory_bytes() <= max_bytes,
+                    "{bytes} bytes became {}",
+                    message.memory_bytes()
+                );
                 let _ = write!(shown, "{message:?}");
                 if let Message::Unlink { acknowledgement } = message {
                     let answer = split(&acknowledgement, acknowledgement.len());

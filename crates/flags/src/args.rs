@@ -22,7 +22,7 @@ use crate::source::{self, Format, Fragment, Order, Place, Position, SourceError}
 
 pub use self::change::change;
 pub use self::convert::{Target, convert, of_node};
-pub use self::effective::{By, Effective, Idle, Overview, effective};
+pub use self::effective::{By, EffectiveFlag, IneffectiveFlag, Overview, effective};
 pub use self::flag_change::Wish;
 
 /// A file with flags.

@@ -20,12 +20,12 @@ pub struct Setting {
     /// The origin of the value.
     pub origin: Origin,
     /// Earlier values of the same flag, which have no effect.
-    pub overridden: Vec<Earlier>,
+    pub overridden: Vec<OverriddenValue>,
 }
 
 /// A value that a later one overrides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Earlier {
+pub struct OverriddenValue {
     /// The value; `None` for a flag without one.
     pub value: Option<String>,
     /// The origin of the value.
@@ -160,7 +160,7 @@ pub(crate) fn settings(found: Vec<Occurrence>, origin: impl Fn(usize) -> Origin)
             Some(setting) => {
                 let value = std::mem::replace(&mut setting.value, value);
                 let origin = std::mem::replace(&mut setting.origin, origin);
-                setting.overridden.push(Earlier { value, origin });
+                setting.overridden.push(OverriddenValue { value, origin });
             }
             None => settings.push(Setting { flag, entry, value, origin, overridden: Vec::new() }),
         }

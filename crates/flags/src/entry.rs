@@ -50,10 +50,10 @@ pub struct Entry {
     pub where_absent: WhereAbsent,
     /// Former spellings.
     #[serde(default)]
-    pub formerly: Vec<Formerly>,
+    pub formerly: Vec<FormerSpelling>,
     /// Changes of its effect where values and default stayed the same.
     #[serde(default)]
-    pub news: Vec<News>,
+    pub news: Vec<EffectChange>,
     /// The environment variable that is used where the flag is not given.
     pub fallback: Option<String>,
     /// How to read the effective value: an Erlang expression, or a file.
@@ -182,7 +182,7 @@ pub enum WhereAbsent {
 /// A former spelling of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Formerly {
+pub struct FormerSpelling {
     /// The first version in which this spelling is no longer the only one.
     pub until: OtpVersion,
     /// The spelling.
@@ -192,7 +192,7 @@ pub struct Formerly {
 /// A change of a setting's effect.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct News {
+pub struct EffectChange {
     /// The first version with the change.
     pub at: OtpVersion,
     /// What changed.

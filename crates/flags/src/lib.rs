@@ -29,17 +29,19 @@ mod version;
 
 pub use allocators::{Allocator, DefaultOption, allocator, allocators};
 pub use arguments::{
-    Earlier, Origin, Setting, effective, emulator_words, init_words, parse_emu_args, stays_beside,
+    Origin, OverriddenValue, Setting, effective, emulator_words, init_words, parse_emu_args, stays_beside,
 };
 pub use catalog::{entries, entry};
 pub use changes::{Change, What, changes};
-pub use entry::{Argument, DefaultFrom, Entry, Evidence, Formerly, Kind, News, Probe, WhereAbsent};
+pub use entry::{
+    Argument, DefaultFrom, EffectChange, Entry, Evidence, FormerSpelling, Kind, Probe, WhereAbsent,
+};
 pub use environment::{in_effect, parse_with_environment};
 pub use init_flags::is_init_flag;
-pub use locks::{KindFrom, LOOKED_AT, LockClass, LockKind, lock_class, lock_classes};
+pub use locks::{LOOKED_AT, LockClass, LockKind, LockKindSince, lock_class, lock_classes};
 pub use msacc::{Microstate, ThreadType, microstate, microstates, thread_types};
 pub use takes::{
-    Above, Altered, Below, Depends, Fatal, Form, Integer, Machine, Otherwise, Question, Reads, Rounds, Takes,
-    Verdict,
+    AboveMax, Altered, BelowMin, Fatal, Form, HostDependent, Integer, Machine, OtherValues, Question, Reads,
+    Rounding, Takes, Verdict,
 };
 pub use version::{OtpVersion, release_runs};

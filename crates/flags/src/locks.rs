@@ -19,7 +19,7 @@ pub struct LockClass {
     /// The name that lock counting prints: `db_tab`. Locks created by a library have names of its author.
     pub name: String,
     /// The kind of lock, and since when; the first applies from the beginning.
-    pub kind: Vec<KindFrom>,
+    pub kind: Vec<LockKindSince>,
     /// The category with which lock counting is enabled for it: `db`, `process`, `scheduler` …
     pub category: String,
     /// How many locks the class has.
@@ -47,7 +47,7 @@ pub const LOOKED_AT: [u32; 4] = [23, 25, 27, 29];
 /// The kind of a lock, from one release on.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct KindFrom {
+pub struct LockKindSince {
     /// The first inspected release with this kind; absent: from the beginning.
     pub from: Option<u32>,
     /// The kind.

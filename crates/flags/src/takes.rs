@@ -43,12 +43,12 @@ pub struct Takes {
     pub reads: Reads,
     /// What happens to a number below the lower bound.
     #[serde(default)]
-    pub below: Below,
+    pub below: BelowMin,
     /// What happens to a number above the upper bound.
     #[serde(default)]
-    pub above: Above,
+    pub above: AboveMax,
     /// How an accepted number is changed.
-    pub rounds: Option<Rounds>,
+    pub rounds: Option<Rounding>,
     /// A form other than a plain number or word.
     pub form: Option<Form>,
     /// Words that look right, because other flags or older manuals have them, but are rejected.
@@ -56,9 +56,9 @@ pub struct Takes {
     pub refuses: Vec<String>,
     /// What happens to all other values.
     #[serde(default)]
-    pub otherwise: Otherwise,
+    pub otherwise: OtherValues,
     /// Values that are accepted or not depending on the host or on other settings.
-    pub depends: Option<Depends>,
+    pub depends: Option<HostDependent>,
 }
 
 /// Bounds of a number, both inclusive; an absent bound is open.
@@ -74,7 +74,7 @@ pub struct Integer {
 /// What happens to a number below the lower bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Below {
+pub enum BelowMin {
     /// The VM does not start.
     #[default]
     Refused,
@@ -87,7 +87,7 @@ pub enum Below {
 /// What happens to a number above the upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Above {
+pub enum AboveMax {
     /// The VM does not start.
     #[default]
     Refused,
@@ -100,7 +100,7 @@ pub enum Above {
 /// What happens to a value that is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Otherwise {
+pub enum OtherValues {
     /// The VM does not start, or the call fails.
     #[default]
     Refused,
@@ -111,7 +111,7 @@ pub enum Otherwise {
 /// How an accepted number is silently changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rounds {
+pub enum Rounding {
     /// Up to a power of two.
     PowerOfTwo,
     /// Up to the next heap size: 12, 38, then each is the sum of the two before plus one; above 833026 each is 20 %
@@ -130,7 +130,7 @@ pub enum Rounds {
 /// Values that are accepted or not depending on the host or on other settings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Depends {
+pub struct HostDependent {
     /// Numbers within these bounds.
     pub integer: Option<Integer>,
     /// These words.
@@ -201,24 +201,24 @@ impl Takes {
             text.push_str(&format!(" {unit}"));
         }
         match self.rounds {
-            None | Some(Rounds::ByOther) => {}
-            Some(Rounds::PowerOfTwo) => text.push_str(", rounded up to a power of two"),
-            Some(Rounds::HeapSize) => text.push_str(", rounded up to a heap size"),
-            Some(Rounds::AtLeast(minimum)) => text.push_str(&format!(", raised to {minimum}")),
-            Some(Rounds::AtMost(maximum)) => text.push_str(&format!(", lowered to {maximum}")),
-            Some(Rounds::UpToMultipleOf(step)) => {
+            None | Some(Rounding::ByOther) => {}
+            Some(Rounding::PowerOfTwo) => text.push_str(", rounded up to a power of two"),
+            Some(Rounding::HeapSize) => text.push_str(", rounded up to a heap size"),
+            Some(Rounding::AtLeast(minimum)) => text.push_str(&format!(", raised to {minimum}")),
+            Some(Rounding::AtMost(maximum)) => text.push_str(&format!(", lowered to {maximum}")),
+            Some(Rounding::UpToMultipleOf(step)) => {
                 text.push_str(&format!(", rounded up to a multiple of {step}"));
             }
         }
         match self.below {
-            Below::Refused => {}
-            Below::Raised => text.push_str(", lower values are raised to the minimum"),
-            Below::Wraps => text.push_str(", lower values wrap around"),
+            BelowMin::Refused => {}
+            BelowMin::Raised => text.push_str(", lower values are raised to the minimum"),
+            BelowMin::Wraps => text.push_str(", lower values wrap around"),
         }
         match self.above {
-            Above::Refused => {}
-            Above::Capped => text.push_str(", higher values are lowered to the maximum"),
-            Above::Wraps => text.push_str(", higher values wrap around"),
+            AboveMax::Refused => {}
+            AboveMax::Capped => text.push_str(", higher values are lowered to the maximum"),
+            AboveMax::Wraps => text.push_str(", higher values wrap around"),
         }
         text
     }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use beamtune_flags::{
-    Above, Altered, Argument, Below, Entry, Evidence, Kind, Otherwise, OtpVersion, Question, Takes, Verdict,
-    entries,
+    AboveMax, Altered, Argument, BelowMin, Entry, Evidence, Kind, OtherValues, OtpVersion, Question, Takes,
+    Verdict, entries,
 };
 
 /// The releases that the catalogue covers, by their first versions.
@@ -111,7 +111,7 @@ fn the_fields_of_a_step_are_consistent() {
                 assert!(step.rounds.is_none(), "{id}: rounds without a number");
                 assert_eq!(
                     (step.below, step.above),
-                    (Below::Refused, Above::Refused),
+                    (BelowMin::Refused, AboveMax::Refused),
                     "{id}: below/above without bounds"
                 );
             }
@@ -158,8 +158,9 @@ fn words_are_judged_as_in_the_data() {
                 }
                 for word in step.refuses.iter().map(String::as_str).chain(["beamtune-no-such-word"]) {
                     let verdict = judge(entry, word, otp, allocator);
-                    let free =
-                        step.form.is_some() || step.integer.is_some() || step.otherwise == Otherwise::Ignored;
+                    let free = step.form.is_some()
+                        || step.integer.is_some()
+                        || step.otherwise == OtherValues::Ignored;
                     assert!(
                         matches!(verdict, Verdict::Refused { .. }) || free,
                         "{} {word} in OTP {otp}: {verdict:?}",
@@ -188,13 +189,13 @@ fn bounds_are_judged_as_in_the_data() {
                 }
                 if let Some(below) = integer.min.and_then(|min| min.checked_sub(1)) {
                     let refused = matches!(verdict(below), Verdict::Refused { .. });
-                    let expect = step.below == Below::Refused && step.otherwise == Otherwise::Refused;
+                    let expect = step.below == BelowMin::Refused && step.otherwise == OtherValues::Refused;
                     assert_eq!(refused, expect, "{} {below} in OTP {otp}", entry.id);
                 }
                 // Values beyond the range of an `int` wrap around, whatever the data says.
                 if let Some(above) = integer.max.filter(|&max| max < i64::from(i32::MAX)).map(|max| max + 1) {
                     let refused = matches!(verdict(above), Verdict::Refused { .. });
-                    let expect = step.above == Above::Refused && step.otherwise == Otherwise::Refused;
+                    let expect = step.above == AboveMax::Refused && step.otherwise == OtherValues::Refused;
                     assert_eq!(refused, expect, "{} {above} in OTP {otp}", entry.id);
                 }
             }

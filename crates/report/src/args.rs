@@ -250,7 +250,7 @@ Emulator flags at their default
         assert!(squeezed(&text).starts_with(&squeezed(expect)), "{text}");
         assert!(!text.contains("secret"), "{text}");
         assert!(
-            text.contains("compose.yml:4 RABBITMQ_CTL_ERL_ARGS: it is for a command-line tool"),
+            text.contains("compose.yml:4 RABBITMQ_CTL_ERL_ARGS: for a command-line tool"),
             "{text}"
         );
         let json: serde_json::Value = serde_json::from_str(&json(&sheet)).expect("JSON");

@@ -12,7 +12,7 @@ use super::{ArgsError, Given, Input, place_name};
 
 /// An emulator flag and its effective value.
 #[derive(Debug, Clone)]
-pub struct Effective {
+pub struct EffectiveFlag {
     /// As in [`Given::flag`].
     pub flag: String,
     /// Its entry in the catalogue.
@@ -36,7 +36,7 @@ pub enum By {
 
 /// A variable or flag in a file that does not reach the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Idle {
+pub struct IneffectiveFlag {
     /// Index of the file.
     pub file: usize,
     /// Its start, in bytes.
@@ -51,11 +51,11 @@ pub struct Idle {
 #[derive(Debug, Clone, Default)]
 pub struct Overview {
     /// Emulator flags: first those that are given, then those with their default.
-    pub emulator: Vec<Effective>,
+    pub emulator: Vec<EffectiveFlag>,
     /// Flags for `init` and applications, every occurrence, in the order of effect.
     pub others: Vec<Given>,
     /// What has no effect on the node.
-    pub idle: Vec<Idle>,
+    pub idle: Vec<IneffectiveFlag>,
 }
 
 /// The flags of a node of this version, started with these files.
@@ -102,7 +102,7 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
     for (flag, mut list) in of_emulator {
         let Some(last) = list.pop() else { continue };
         list.reverse();
-        overview.emulator.push(Effective {
+        overview.emulator.push(EffectiveFlag {
             flag,
             entry: last.entry,
             value: last.value(),
@@ -112,13 +112,13 @@ pub fn effective(inputs: &[Input], otp: &OtpVersion) -> Result<Overview, ArgsErr
     }
     let given: Vec<&str> =
         overview.emulator.iter().filter_map(|known| Some(known.entry?.id.as_str())).collect();
-    let defaults: Vec<Effective> = entries()
+    let defaults: Vec<EffectiveFlag> = entries()
         .iter()
         .filter(|entry| entry.kind == Kind::EmulatorFlag && entry.works_in(otp.clone()))
         // A pattern has a default per allocator; the default of a flag that only the launcher reads is unknown.
         .filter(|entry| entry.spelling().starts_with('+') && !entry.spelling().contains('<'))
         .filter(|entry| !given.contains(&entry.id.as_str()))
-        .map(|entry| Effective {
+        .map(|entry| EffectiveFlag {
             flag: entry.spelling().to_owned(),
             entry: Some(entry),
             value: entry.default_in(otp.clone()).map(str::to_owned),
@@ -144,7 +144,7 @@ fn effective_name(all: &[Given]) -> Option<Given> {
 }
 
 /// Why another name has no effect; `None` for the effective one and for other flags.
-fn ignored_name(given: &Given, effective: &Given) -> Option<Idle> {
+fn ignored_name(given: &Given, effective: &Given) -> Option<IneffectiveFlag> {
     let is_other = (given.file, given.fragment, given.span.start)
         != (effective.file, effective.fragment, effective.span.start);
     if !NAMES.contains(&given.flag.as_str()) || !is_other {
@@ -156,7 +156,12 @@ fn ignored_name(given: &Given, effective: &Given) -> Option<Idle> {
         false => "-sname overrides -name, in any order",
     };
     let name = format!("{} {}", given.flag, given.values.join(" "));
-    Some(Idle { file: given.file, offset: given.span.start, name: name.trim_end().to_owned(), why })
+    Some(IneffectiveFlag {
+        file: given.file,
+        offset: given.span.start,
+        name: name.trim_end().to_owned(),
+        why,
+    })
 }
 
 /// Whether a fragment is `ERL_OTP27_FLAGS` and the release is not 27.
@@ -165,7 +170,7 @@ fn is_for_other_release(fragment: &Fragment, otp: &OtpVersion) -> bool {
         && place_name(&fragment.place) != format!("ERL_OTP{}_FLAGS", otp.release())
 }
 
-fn idle(input: &Input, file: usize, otp: &OtpVersion) -> Vec<Idle> {
+fn idle(input: &Input, file: usize, otp: &OtpVersion) -> Vec<IneffectiveFlag> {
     let mut found = Vec::new();
     for (fragment, status) in input.fragments.iter().zip(fragment_statuses(input)) {
         let why = match status {
@@ -174,7 +179,7 @@ fn idle(input: &Input, file: usize, otp: &OtpVersion) -> Vec<Idle> {
             FragmentStatus::Effective | FragmentStatus::OtherNode => continue,
         };
         let name = place_name(&fragment.place).to_owned();
-        found.push(Idle { file, offset: fragment.span().start, name, why });
+        found.push(IneffectiveFlag { file, offset: fragment.span().start, name, why });
     }
     found
 }
@@ -190,7 +195,7 @@ mod tests {
         effective(&inputs, &OtpVersion::from(otp)).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn of<'o>(overview: &'o Overview, flag: &str) -> &'o Effective {
+    fn of<'o>(overview: &'o Overview, flag: &str) -> &'o EffectiveFlag {
         overview.emulator.iter().find(|known| known.flag == flag).unwrap_or_else(|| panic!("{flag}"))
     }
 

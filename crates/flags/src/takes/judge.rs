@@ -1,7 +1,7 @@
 //! What a VM of one version makes of one value.
 
 use super::number::{Reads, low_32_bits, read, round};
-use super::{Above, Below, Integer, Machine, Otherwise, Rounds, Takes};
+use super::{AboveMax, BelowMin, Integer, Machine, OtherValues, Rounding, Takes};
 use crate::OtpVersion;
 use crate::entry::{Entry, WhereAbsent};
 
@@ -140,7 +140,7 @@ impl Entry {
             return Verdict::Fatal { why: fatal.why.clone() };
         }
         match takes.judge(text, question) {
-            Verdict::Refused { .. } if takes.otherwise == Otherwise::Ignored => {
+            Verdict::Refused { .. } if takes.otherwise == OtherValues::Ignored => {
                 Verdict::Accepted { effective: None, altered: vec![Altered::Ignored] }
             }
             verdict => verdict,
@@ -205,12 +205,12 @@ impl Takes {
         let mut number = read.value;
         if let Some(min) = integer.min.filter(|&min| number < min) {
             match self.below {
-                Below::Refused => return refused(),
-                Below::Raised => {
+                BelowMin::Refused => return refused(),
+                BelowMin::Raised => {
                     altered.push(Altered::Raised);
                     number = min;
                 }
-                Below::Wraps => {
+                BelowMin::Wraps => {
                     altered.push(Altered::Wrapped);
                     number = wrap(number, integer);
                 }
@@ -218,12 +218,12 @@ impl Takes {
         }
         if let Some(max) = integer.max.filter(|&max| number > max) {
             match self.above {
-                Above::Refused => return refused(),
-                Above::Capped => {
+                AboveMax::Refused => return refused(),
+                AboveMax::Capped => {
                     altered.push(Altered::Lowered);
                     number = max;
                 }
-                Above::Wraps => {
+                AboveMax::Wraps => {
                     altered.push(Altered::Wrapped);
                     number = wrap(number, integer);
                 }
@@ -236,7 +236,7 @@ impl Takes {
         }
         // Rounding never exceeds the maximum.
         let rounded = round(number, self.rounds).map(|rounded| match (self.rounds, integer.max) {
-            (Some(Rounds::PowerOfTwo), Some(max)) => rounded.min(max),
+            (Some(Rounding::PowerOfTwo), Some(max)) => rounded.min(max),
             _ => rounded,
         });
         if rounded.is_some_and(|rounded| rounded != number) {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::Rounds;
+use super::Rounding;
 
 /// How the emulator parses a number. Text after the digits is ignored unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -94,18 +94,18 @@ fn leading(text: &str) -> (Option<i128>, &str) {
 }
 
 /// The number after rounding; `None` if it depends on other settings.
-pub(super) fn round(number: i64, rounds: Option<Rounds>) -> Option<i64> {
+pub(super) fn round(number: i64, rounds: Option<Rounding>) -> Option<i64> {
     Some(match rounds {
         None => number,
-        Some(Rounds::ByOther) => return None,
-        Some(Rounds::PowerOfTwo) => {
+        Some(Rounding::ByOther) => return None,
+        Some(Rounding::PowerOfTwo) => {
             let power = u64::try_from(number).unwrap_or_default().max(1).checked_next_power_of_two()?;
             i64::try_from(power).ok()?
         }
-        Some(Rounds::HeapSize) => heap_size(number)?,
-        Some(Rounds::AtLeast(minimum)) => number.max(minimum),
-        Some(Rounds::AtMost(maximum)) => number.min(maximum),
-        Some(Rounds::UpToMultipleOf(step)) => number.checked_add(step - 1)? / step * step,
+        Some(Rounding::HeapSize) => heap_size(number)?,
+        Some(Rounding::AtLeast(minimum)) => number.max(minimum),
+        Some(Rounding::AtMost(maximum)) => number.min(maximum),
+        Some(Rounding::UpToMultipleOf(step)) => number.checked_add(step - 1)? / step * step,
     })
 }
 
@@ -180,16 +180,16 @@ mod tests {
 
     #[test]
     fn each_kind_of_rounding_rounds_as_described() {
-        let check = |number: i64, rounds: Rounds, expect: Option<i64>| {
+        let check = |number: i64, rounds: Rounding, expect: Option<i64>| {
             assert_eq!(round(number, Some(rounds)), expect, "{number} {rounds:?}");
         };
-        check(1025, Rounds::PowerOfTwo, Some(2048));
-        check(134_217_727, Rounds::PowerOfTwo, Some(134_217_728));
-        check(1, Rounds::AtLeast(8192), Some(8192));
-        check(200, Rounds::AtMost(100), Some(100));
-        check(1000, Rounds::UpToMultipleOf(16), Some(1008));
-        check(0, Rounds::UpToMultipleOf(16), Some(0));
-        check(5, Rounds::ByOther, None);
+        check(1025, Rounding::PowerOfTwo, Some(2048));
+        check(134_217_727, Rounding::PowerOfTwo, Some(134_217_728));
+        check(1, Rounding::AtLeast(8192), Some(8192));
+        check(200, Rounding::AtMost(100), Some(100));
+        check(1000, Rounding::UpToMultipleOf(16), Some(1008));
+        check(0, Rounding::UpToMultipleOf(16), Some(0));
+        check(5, Rounding::ByOther, None);
     }
 
     proptest! {
@@ -202,7 +202,7 @@ mod tests {
 
         #[test]
         fn rounding_never_makes_a_number_smaller(number in 0_i64..1 << 40) {
-            for rounds in [Rounds::PowerOfTwo, Rounds::HeapSize, Rounds::UpToMultipleOf(16)] {
+            for rounds in [Rounding::PowerOfTwo, Rounding::HeapSize, Rounding::UpToMultipleOf(16)] {
                 prop_assert!(round(number, Some(rounds)).is_some_and(|rounded| rounded >= number));
             }
         }

@@ -12,7 +12,7 @@ use crate::lint::rules::fatal_value::cut;
 use crate::lint::rules::outdated;
 use crate::lint::rules::without_effect::is_ignored;
 use crate::lint::{Code, Finding, Level, Rule};
-use crate::takes::{Altered, Rounds, Takes};
+use crate::takes::{Altered, Rounding, Takes};
 
 pub(in crate::lint) const RULE: Rule = Rule {
     code: Code("BF011"),
@@ -128,11 +128,11 @@ fn number(case: &Case<'_, '_>, judged: &JudgedSetting<'_, '_>, found: &mut Vec<F
 /// Heap sizes are a few odd numbers that nobody writes, so rounding to one is expected.
 fn is_heap_size(judged: &JudgedSetting<'_, '_>, outcome: &Outcome) -> bool {
     let takes = judged.setting.entry.and_then(|entry| entry.takes_in(outcome.release));
-    takes.is_some_and(|takes| takes.rounds == Some(Rounds::HeapSize))
+    takes.is_some_and(|takes| takes.rounds == Some(Rounding::HeapSize))
         && outcome.altered() == [Altered::Rounded]
 }
 
-fn what_happens(altered: &[&Altered], rounds: Option<Rounds>) -> &'static str {
+fn what_happens(altered: &[&Altered], rounds: Option<Rounding>) -> &'static str {
     let has = |what: &Altered| altered.contains(&what);
     if has(&Altered::NotANumber) {
         "it is not a number"
@@ -144,8 +144,8 @@ fn what_happens(altered: &[&Altered], rounds: Option<Rounds>) -> &'static str {
         "the number is above the maximum"
     } else {
         match rounds {
-            Some(Rounds::AtMost(_)) => "the number is above the maximum",
-            Some(Rounds::AtLeast(_)) => "the number is below the minimum",
+            Some(Rounding::AtMost(_)) => "the number is above the maximum",
+            Some(Rounding::AtLeast(_)) => "the number is below the minimum",
             _ => "the number is rounded",
         }
     }
