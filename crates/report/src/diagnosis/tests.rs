@@ -148,7 +148,7 @@ fn what_follows_from_a_finding_is_a_line_of_it_unless_it_is_worse() {
 fn a_page_of_many_findings_fits_on_a_screen() {
     let long = "names and numbers that go on and on, ".repeat(20);
     let many: Vec<Finding> = (0..30)
-        .map(|index| Finding { title: format!("{index} {}", long), detail: long.clone(), ..queue() })
+        .map(|index| Finding { title: format!("{index} {long}"), detail: long.clone(), ..queue() })
         .collect();
     let diagnosis = Diagnosis {
         verdicts: vec![Verdict {

@@ -252,8 +252,9 @@ impl Reason {
                 detail: format!("{it_has} none left to give"),
             };
         }
+        let blocker = &hold.title;
         match hold.is_node {
-            true if hold.title.contains('@') => {
+            true if blocker.contains('@') => {
                 Reason { title: format!("{waiting} node {name}"), detail: String::new() }
             }
             true => Reason { title: format!("{waiting} {name}"), detail: "another node".to_owned() },
