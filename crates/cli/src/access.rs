@@ -1,4 +1,4 @@
-//! How to get into a node: what the user says of its cookie and of TLS.
+//! Options for access to a node: its cookie, and TLS.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,48 +15,58 @@ use beamtune_attach::{AttachError, Settings, tls};
 use beamtune_host::error::HostError;
 use beamtune_host::tree::{FileTree, LocalTree};
 
-/// A cookie is one line.
+/// A cookie is a single line.
 const COOKIE_FILE_BYTES: usize = 4096;
 
-/// The certificates of all public issuers are 220 kB.
+/// All public root certificates together are 220 kB.
 const TLS_FILE_BYTES: usize = 4 << 20;
 
 const TLS: &str = "TLS distribution (-proto_dist inet_tls)";
 
-/// How to get into a node.
+/// Options for access to a node.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct AccessArgs {
-    /// File with the node's cookie; without it: BEAMTUNE_COOKIE, or where the node itself has it from.
+    /// File with the node's cookie
+    ///
+    /// Without it: the environment variable BEAMTUNE_COOKIE, or else where the node itself has its cookie from.
     #[arg(long, value_name = "FILE")]
     cookie_file: Option<PathBuf>,
-    /// Speak TLS. Not needed for a node on this host, nor with one of the following.
+    /// Connect with TLS
+    ///
+    /// Not needed for a node on this host, nor together with one of the other TLS options.
     #[arg(long, help_heading = TLS)]
     tls: bool,
-    /// Certificates to trust in: of those who issue the nodes' certificates, or the node's own. Without it: the node's own files, for a node on this host.
+    /// Trusted certificates: of the issuer, or the node's own
+    ///
+    /// Without it, for a node on this host: the files that the node itself uses.
     #[arg(long, value_name = "FILE", help_heading = TLS)]
     tls_ca: Option<PathBuf>,
-    /// Certificate to show if the node wants to see one. Without it: the node's own, for a node on this host.
+    /// Client certificate
+    ///
+    /// Without it, for a node on this host: the node's own.
     #[arg(long, value_name = "FILE", help_heading = TLS)]
     tls_cert: Option<PathBuf>,
-    /// Its private key, if that is in another file.
+    /// Private key of the client certificate, if in another file
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = TLS)]
     tls_key: Option<PathBuf>,
-    /// Name that the node's certificate must be for, if not that of the host that is connected to.
+    /// Expected name in the node's certificate, if not the host name
     #[arg(long, value_name = "NAME", help_heading = TLS)]
     tls_server_name: Option<String>,
-    /// Do not check the node's certificate: whoever is in between can read and change everything.
+    /// Do not verify the node's certificate (insecure)
+    ///
+    /// Anybody between beamtune and the node can then read and change the traffic.
     #[arg(long, conflicts_with_all = ["tls_ca", "tls_server_name"], help_heading = TLS)]
     tls_no_verify: bool,
 }
 
-/// What the user gave, by whatever way.
-pub struct Given {
+/// The options, with the values from the environment.
+pub struct Credentials {
     cookie: cookie::Given,
     tls: tls::Given,
 }
 
 impl AccessArgs {
-    /// The same options as words of a command line that works from any folder.
+    /// The same options as words of a command line that is valid in any working directory.
     pub fn words(&self) -> Result<Vec<String>> {
         let mut words = Vec::new();
         let files = [
@@ -79,13 +89,13 @@ impl AccessArgs {
         Ok(words)
     }
 
-    /// With what stands in the environment.
-    pub fn given(&self) -> Result<Given> {
+    /// Adds the values from the environment.
+    pub fn credentials(&self) -> Result<Credentials> {
         let environment = match std::env::var("BEAMTUNE_COOKIE") {
             Ok(text) if !text.is_empty() => Some(Cookie::new(&text, "BEAMTUNE_COOKIE")?),
             _ => None,
         };
-        Ok(Given {
+        Ok(Credentials {
             cookie: cookie::Given {
                 file: self.cookie_file.clone(),
                 environment,
@@ -104,8 +114,9 @@ impl AccessArgs {
     }
 }
 
-impl Given {
-    /// How to get into a node; for one of this host its process tells what was not given, and `host` stands in its name.
+impl Credentials {
+    /// The parameters of a connection. For a node of this host, its process supplies what the user did not give; `host` is the host
+    /// part of its name.
     pub fn access(
         &self,
         route: Route,
@@ -124,32 +135,31 @@ impl Given {
         })
     }
 
-    /// What must be said aloud before a connection.
+    /// A warning to print before connecting.
     pub fn warning(&self) -> Option<&'static str> {
         self.tls.unverified.then_some(
-            "warning: --tls-no-verify: the node's certificate is not checked. Whoever answers at its address, or is in \
-             between, can pass for the node and read and change everything that is said\n",
+            "warning: --tls-no-verify: the node's certificate is not verified; anybody in between can read and change the traffic\n",
         )
     }
 }
 
-/// Reads the beginning of a file. Below the root of a process in a container or chroot it is read as that process would:
-/// links there must not lead into our own files.
-fn read(path: &Path, process: Option<&Process>, most_bytes: usize) -> io::Result<Vec<u8>> {
+/// Reads the beginning of a file. A file below the root of a process in a container or chroot is read as that process would read
+/// it: links there must not lead to files of this host.
+fn read(path: &Path, process: Option<&Process>, max_bytes: usize) -> io::Result<Vec<u8>> {
     let root = process.map(|process| &*process.root).filter(|root| *root != Path::new("/"));
     let mut content = Vec::new();
     match root.and_then(|root| Some((root, path.strip_prefix(root).ok()?))) {
         Some((root, inside)) => {
             let (Some(root), Some(inside)) = (root.to_str(), inside.to_str()) else {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "its path is no UTF-8"));
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "its path is not UTF-8"));
             };
             LocalTree::default()
-                .read_start_below(root, &format!("/{inside}"), most_bytes, &mut content)
+                .read_start_below(root, &format!("/{inside}"), max_bytes, &mut content)
                 .map_err(io_error)?;
         }
-        // Ours, or one that the user has named.
+        // A file of this host, or one that the user named.
         None => {
-            File::open(path)?.take(most_bytes as u64).read_to_end(&mut content)?;
+            File::open(path)?.take(max_bytes as u64).read_to_end(&mut content)?;
         }
     }
     Ok(content)
@@ -173,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_below_a_foreign_root_does_not_lead_into_our_files_whatever_it_is_called() {
+    fn links_below_the_root_of_a_container_do_not_lead_to_files_of_this_host() {
         let (ours, root) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
         let secret = ours.path().join("secret");
         std::fs::write(&secret, "ours").expect("a file");
@@ -184,7 +194,7 @@ mod tests {
             symlink(&secret, &link).expect("a link");
             assert!(read(&link).is_err(), "{link:?}");
         }
-        // What the user names is read as he sees it.
+        // A file that the user names is read from this host's root.
         assert_eq!(read(&secret).expect("readable"), b"ours");
         let named = ours.path().join(OsStr::from_bytes(b"named\xff"));
         symlink(&secret, &named).expect("a link");

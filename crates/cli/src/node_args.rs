@@ -1,4 +1,4 @@
-//! The flags that a running node was started with.
+//! The command line of a running node.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use beamtune_model::facts;
 use beamtune_recording::Selection;
 
 use crate::access::AccessArgs;
-use crate::subject::Live;
-use crate::take::{Wish, take};
+use crate::recorder::{RecordOptions, record_node};
+use crate::target::LiveTarget;
 
-/// A node on another host is looked at for no longer than it takes to ask it.
-const LOOK: Duration = Duration::from_secs(1);
+/// Length of a recording of a node on another host: a single sample suffices.
+const RECORDING_LENGTH: Duration = Duration::from_secs(1);
 
-/// A running node.
+/// The command line of a running node, without secrets.
 pub struct NodeArgs {
-    /// What it is called.
+    /// The node's name.
     pub label: String,
-    /// The emulator's arguments: all before the first `--`, without the program.
+    /// The emulator's arguments: those before the first `--`, without the program.
     pub args: Vec<String>,
-    /// Those of init, as far as they are no secrets: `*` stands for what is.
+    /// The arguments of init; a secret is replaced by `*`.
     pub init: Vec<String>,
-    /// The variables that change flags.
+    /// Environment variables with flags.
     pub environment: Vec<(String, String)>,
-    /// Its OTP release.
+    /// The OTP release.
     pub release: u32,
 }
 
-/// Whether a text can be meant as a node: a process id, a node name, `host:port`.
+/// True if a text can name a node: a process id, a node name or `host:port`.
 pub fn looks_like_a_node(text: &str) -> bool {
     let is_name = |name: &str| {
         name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -44,9 +44,9 @@ pub fn looks_like_a_node(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok())
 }
 
-/// Asks a node, or looks at its process where it runs on this host. Secrets are left out.
+/// Reads the command line of a node: from its process if it runs on this host, else from the node itself.
 pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
-    let live = Live::find(Some(text), access)?;
+    let live = LiveTarget::find(Some(text), access)?;
     if let Some(vm) = &live.vm
         && let Some(release) = vm.installation.otp_release
     {
@@ -61,12 +61,14 @@ pub fn node_args(text: &str, access: &AccessArgs) -> Result<NodeArgs> {
         });
     }
     let label = live.label.clone();
-    let wish = Wish::of(LOOK, Some(LOOK));
-    let (reader, _) = take(live, &wish)?;
+    let options = RecordOptions::of(RECORDING_LENGTH, Some(RECORDING_LENGTH));
+    let (reader, _) = record_node(live, &options)?;
     let period = reader.period(&Selection::default())?;
-    let args: Vec<String> =
-        period.facts.list(facts::EMU_ARGS).with_context(|| format!("{label} does not tell its arguments"))?;
-    let Some(release) = period.facts.otp_release() else { bail!("{label} does not tell its OTP release") };
+    let args: Vec<String> = period
+        .facts
+        .list(facts::EMU_ARGS)
+        .with_context(|| format!("{label} does not report its arguments"))?;
+    let Some(release) = period.facts.otp_release() else { bail!("{label} does not report its OTP release") };
     let environment = period.facts.object(facts::ENVIRONMENT).unwrap_or_default();
     let args = emulator_words(&args).to_vec();
     let init = init_words(&period.facts.list(facts::INIT_ARGS).unwrap_or_default());
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_told_from_a_path() {
+    fn nodes_are_distinguished_from_paths() {
         for node in ["rabbit", "rabbit@web1", "a-b@127.0.0.1", "4711", "web1:9100", "_x"] {
             assert!(looks_like_a_node(node), "{node}");
         }

@@ -11,8 +11,8 @@ use beamtune_recording::{End, Selection};
 
 use super::diagnose::{judge, read};
 use crate::access::AccessArgs;
-use crate::subject::Subject;
-use crate::take::{Wish, take};
+use crate::recorder::{RecordOptions, record_node};
+use crate::target::ResolvedTarget;
 use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
@@ -39,7 +39,9 @@ pub struct Args {
 /// What is judged, and for how long it is sampled.
 #[derive(clap::Args)]
 pub struct RecordedArgs {
-    /// Node name (rabbit@web1, rabbit), process id, HOST:PORT of a distribution port, or a recording [default: the only VM of this host]
+    /// Node name, process id, HOST:PORT, or recording [default: the only VM]
+    ///
+    /// HOST:PORT is a distribution port; a node name may omit the host (rabbit).
     target: Option<String>,
     /// How long to record
     #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration, default_value = "10s")]
@@ -74,24 +76,24 @@ impl RecordedArgs {
     /// # Errors
     /// Where there is no such target, it cannot be attached to, or the file cannot be read or written.
     pub fn record(&self, output: Option<&Path>) -> Result<Recorded> {
-        let live = match Subject::find(self.target.as_deref(), &self.access)? {
-            Subject::Recording(path) if output.is_some() => {
+        let live = match ResolvedTarget::find(self.target.as_deref(), &self.access)? {
+            ResolvedTarget::Recording(path) if output.is_some() => {
                 bail!("{} is a recording already: leave out -o", path.display())
             }
-            Subject::Recording(path) => {
+            ResolvedTarget::Recording(path) => {
                 let period = self.thresholds.apply(read(&path)?);
                 return Ok(Recorded { period, target: path.display().to_string() });
             }
-            Subject::Live(live) => live,
+            ResolvedTarget::Live(live) => live,
         };
         let label = live.label.clone();
-        let wish = Wish {
+        let options = RecordOptions {
             file: output,
             host_only: self.host_only,
             within: Some((2 * self.length).max(MIN_WITHIN)),
-            ..Wish::of(Duration::from_secs(1), Some(self.length))
+            ..RecordOptions::of(Duration::from_secs(1), Some(self.length))
         };
-        let (reader, outcome) = take(*live, &wish)?;
+        let (reader, outcome) = record_node(*live, &options)?;
         if outcome.end == End::SourcesGone {
             terminal::complain(&format!("{label} ended; judged by what was recorded until then\n"));
         }

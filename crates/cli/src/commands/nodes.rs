@@ -1,4 +1,4 @@
-//! `beamtune nodes`: every BEAM VM on this host.
+//! `beamtune nodes`: the BEAM VMs on this host.
 
 use std::process::ExitCode;
 
@@ -10,73 +10,72 @@ use beamtune_report::{Style, json, text};
 use serde::Serialize;
 
 use crate::access::AccessArgs;
-use crate::subject::NoAccess;
-use crate::surroundings::{Surroundings, network, place};
+use crate::local_vms::{LocalVms, network, place};
+use crate::target::AccessError;
 use crate::terminal;
 
-/// List every BEAM VM on this host, and whether it can be attached to.
+/// List the BEAM VMs on this host, and whether they can be attached to
 #[derive(clap::Args)]
 pub struct Args {
-    /// Print JSON.
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     access: AccessArgs,
 }
 
-/// One VM, as it is shown.
+/// A VM in the output.
 #[derive(Serialize)]
 struct Row {
     pid: u32,
     node: Option<String>,
     otp: Option<String>,
     runs: String,
-    /// What sets it apart from the VMs of the host itself, in words: its container, or its network.
+    /// Its container or network namespace, if it is not in those of the host.
     place: Option<String>,
-    /// Its container's whole id, as far as the names of its control groups tell.
+    /// Full id of its container, if known from its control groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     container_id: Option<String>,
-    /// The number of its network namespace, where that is not ours.
+    /// Number of its network namespace, if it is not that of beamtune.
     #[serde(skip_serializing_if = "Option::is_none")]
     network_namespace: Option<u64>,
     user: Option<String>,
-    /// Mean since the start.
+    /// Mean since the VM started.
     cores: Option<f64>,
     rss_bytes: Option<i64>,
     uptime_seconds: Option<f64>,
-    /// True if nothing that is known before connecting is in the way.
+    /// True if no obstacle to attaching is known before connecting.
     attachable: bool,
-    /// What is in the way, and what to do.
+    /// The obstacle, and how to remove it.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<String>,
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let around = Surroundings::look(&args.access)?;
-    let rows: Vec<_> = around.discovery.vms.iter().map(|vm| row(&around, vm)).collect();
+    let local = LocalVms::discover(&args.access)?;
+    let rows: Vec<_> = local.discovery.vms.iter().map(|vm| row(&local, vm)).collect();
     if args.json {
         terminal::print(&json::pretty(&rows));
         return Ok(ExitCode::SUCCESS);
     }
     terminal::print(&render(&rows, terminal::style()));
-    if around.discovery.others_hidden {
-        terminal::complain("Other users' processes are hidden from you; run this as root to see all.\n");
+    if local.discovery.others_hidden {
+        terminal::complain("Processes of other users are hidden; run this as root to see all VMs.\n");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(around: &Surroundings, vm: &Vm) -> Row {
-    let access = around.access(vm);
-    let why_not = access.err().map(|no| match (no, &vm.access) {
-        // Without a look into the process a cookie or port that is not found is no wonder.
-        (NoAccess::Closed(_), Access::Refused(reason)) => reason.clone(),
-        (no, _) => no.reason(),
+fn row(local: &LocalVms, vm: &Vm) -> Row {
+    let why_not = local.access(vm).err().map(|error| match (error, &vm.access) {
+        // An unreadable process explains why no cookie or port was found.
+        (AccessError::CannotAttach(_), Access::Refused(reason)) => reason.clone(),
+        (error, _) => error.reason(),
     });
     let installation = &vm.installation;
     Row {
         pid: vm.identity.pid,
-        node: around.name(vm),
+        node: local.name(vm),
         otp: installation
             .otp_version
             .clone()
@@ -102,7 +101,7 @@ fn render(rows: &[Row], style: Style) -> String {
         return "No BEAM VM runs on this host.\n".to_owned();
     }
     use Align::{Left, Right};
-    // A column of its own only where it tells something.
+    // The column appears only if it distinguishes VMs.
     let with_places = rows.iter().any(|row| row.place.is_some());
     let mut columns =
         vec![("pid", Right), ("node", Left), ("where", Left), ("OTP", Left), ("runs", Left), ("user", Left)];
@@ -130,7 +129,7 @@ fn render(rows: &[Row], style: Style) -> String {
     }
     let mut out = table.render(style);
     if !reasons.is_empty() {
-        out.push_str(&format!("\nCannot be attached to:\n{reasons}"));
+        out.push_str(&format!("\nCannot attach to:\n{reasons}"));
     }
     out
 }

@@ -1,6 +1,6 @@
-//! What runs on this host, and how it is reached: its VMs, those in containers too, and what EPMD knows of them.
+//! The VMs of this host, those in containers included, and the nodes that are registered with its EPMDs.
 
-mod again;
+mod successor;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -19,27 +19,27 @@ use beamtune_host::discovery::{self, Access, Discovery, Vm};
 use beamtune_host::distribution::NameSource;
 use beamtune_host::tree::LocalTree;
 
-use again::Again;
+use successor::SuccessorFinder;
 
-use crate::access::{AccessArgs, Given};
-use crate::subject::NoAccess;
+use crate::access::{AccessArgs, Credentials};
+use crate::target::AccessError;
 use crate::terminal;
 
-/// How long an EPMD of this host may take to list its nodes.
+/// Longest time for one EPMD to list its nodes.
 const EPMD_TIMEOUT: Duration = Duration::from_secs(2);
-/// So many are asked at once, each by a thread of its own.
-const EPMDS_AT_ONCE: usize = 64;
-/// After so long, no further ones are asked.
+/// EPMDs that are queried in parallel, each by its own thread.
+const MAX_PARALLEL_EPMDS: usize = 64;
+/// After this time, no further EPMD is queried.
 const EPMDS_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// What is known of this host: its VMs, and the nodes that each EPMD knows.
-pub struct Surroundings {
+/// The VMs of this host, and the nodes registered with each EPMD.
+pub struct LocalVms {
     pub discovery: Discovery,
     epmds: Vec<Epmd>,
-    pub given: Given,
+    pub credentials: Credentials,
 }
 
-/// An EPMD of this host; each network has its own.
+/// An EPMD of this host; each network namespace has its own.
 #[derive(Debug)]
 struct Epmd {
     network: Network,
@@ -48,7 +48,7 @@ struct Epmd {
 }
 
 impl Epmd {
-    /// The one that a VM is registered with, if it is.
+    /// The EPMD that a VM would register with.
     fn of(vm: &Vm) -> Epmd {
         let port = vm.distribution.epmd_port.unwrap_or(epmd::DEFAULT_PORT);
         Epmd { network: network(vm), port, nodes: Vec::new() }
@@ -62,17 +62,17 @@ impl Epmd {
         (number(self), self.port) == (number(other), other.port)
     }
 
-    /// Asks it for its nodes. One that is not there knows none; who needs it is told by the attempt to ask it again.
-    fn ask(&mut self) {
+    /// Reads its nodes. One that does not answer has none; the next attempt to use it reports why.
+    fn query(&mut self) {
         let asked = locate::registered_in(&self.network, "127.0.0.1", self.port, EPMD_TIMEOUT);
         self.nodes = asked.unwrap_or_default();
     }
 
-    /// The name by which it knows a VM, and its distribution port.
+    /// The entry of a VM: its name and its distribution port.
     fn registration(&self, vm: &Vm) -> Option<&Registered> {
         match &vm.distribution.listeners {
             Some(listeners) => self.nodes.iter().find(|node| listeners.iter().any(|l| l.port == node.port)),
-            // Without a look at its sockets the name has to do.
+            // Without the VM's sockets, only its name can be compared.
             None => {
                 let name = vm.distribution.name.as_ref()?;
                 self.nodes.iter().find(|node| name.alive == node.name)
@@ -81,37 +81,36 @@ impl Epmd {
     }
 }
 
-/// Asks all of them, as many at once as there can be threads: a container that is paused makes its EPMD silent. But whoever may
-/// start processes here may name any number of EPMDs in them, none of which answers. Yields how many were left out at the end
-/// of the time.
-fn ask(epmds: &mut [Epmd]) -> usize {
+/// Queries EPMDs in parallel. A paused container has a silent EPMD, and any user may start processes that name silent EPMDs, so the
+/// time is limited. Returns how many were not queried in time.
+fn query(epmds: &mut [Epmd]) -> usize {
     let begin = Instant::now();
-    let others = epmds.len().min(EPMDS_AT_ONCE).saturating_sub(1);
+    let others = epmds.len().min(MAX_PARALLEL_EPMDS).saturating_sub(1);
     let queue = Mutex::new(epmds.iter_mut());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let ask_on = || {
+    let query_remaining = || {
         while begin.elapsed() <= EPMDS_TIMEOUT
             && let Some(epmd) = next()
         {
-            epmd.ask();
+            epmd.query();
         }
     };
     thread::scope(|scope| {
         for _ in 0..others {
-            // A container or a user may have no more threads. Then those that there are do it, at least this one.
-            if thread::Builder::new().spawn_scoped(scope, ask_on).is_err() {
+            // A container or a user may be at its limit of threads. Those that exist do all the work, at least this one.
+            if thread::Builder::new().spawn_scoped(scope, query_remaining).is_err() {
                 break;
             }
         }
-        ask_on();
+        query_remaining();
     });
     let left = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
     left.len()
 }
 
-impl Surroundings {
-    /// Looks around.
-    pub fn look(access: &AccessArgs) -> Result<Surroundings> {
+impl LocalVms {
+    /// Finds the VMs, and queries their EPMDs.
+    pub fn discover(access: &AccessArgs) -> Result<LocalVms> {
         let discovery = discovery::discover(&LocalTree::default()).context("cannot look for VMs in /proc")?;
         let ours = Epmd { network: Network::Ours, port: own_epmd_port()?, nodes: Vec::new() };
         let mut epmds = vec![ours];
@@ -120,16 +119,16 @@ impl Surroundings {
                 epmds.push(epmd);
             }
         }
-        let left_out = ask(&mut epmds);
+        let left_out = query(&mut epmds);
         if left_out > 0 {
             terminal::complain(&format!(
-                "{left_out} of the {} EPMDs on this host were not asked for their nodes, since others took more than {} s: a VM \
-                 that is registered there is known by what it was started with only; name it by its process id\n",
+                "{left_out} of {} EPMDs on this host were not queried within {} s: name a VM that is registered with one of these \
+                 by its process id\n",
                 epmds.len(),
                 EPMDS_TIMEOUT.as_secs()
             ));
         }
-        Ok(Surroundings { discovery, epmds, given: access.given()? })
+        Ok(LocalVms { discovery, epmds, credentials: access.credentials()? })
     }
 
     fn registration(&self, vm: &Vm) -> Option<&Registered> {
@@ -137,7 +136,7 @@ impl Surroundings {
         self.epmds.iter().find(|epmd| epmd.is(&its))?.registration(vm)
     }
 
-    /// What a VM is called: its full node name, or as much of it as is known.
+    /// The full node name of a VM, or as much of it as is known.
     pub fn name(&self, vm: &Vm) -> Option<String> {
         let configured = vm.distribution.name.as_ref();
         match self.registration(vm) {
@@ -145,34 +144,37 @@ impl Surroundings {
                 Some(name) => Some(name.full().unwrap_or_else(|| node.name.clone())),
                 None => Some(node.name.clone()),
             },
-            // Not registered: what it was started with is only what it wanted to be called.
+            // Not registered: the command line holds only the name that it asked for.
             None if vm.distribution.uses_epmd && vm.distribution.listens => configured
                 .and_then(|name| matches!(name.source, NameSource::CommandLine).then(|| name.to_string())),
             None => configured.map(ToString::to_string),
         }
     }
 
-    /// How to attach to a VM of this host.
-    pub fn access(&self, vm: &Vm) -> Result<source::Access, NoAccess> {
+    /// The way to attach to a VM of this host.
+    pub fn access(&self, vm: &Vm) -> Result<source::Access, AccessError> {
         if let (Access::Refused(reason), Some(true), None) = (&vm.access, vm.isolation.pid, vm.isolation.net)
         {
-            // What it is registered as in our network may be another one.
-            return Err(NoAccess::Closed(anyhow!("it is in a container: {reason}")));
+            // The same name in our network may belong to another node.
+            return Err(AccessError::CannotAttach(anyhow!("it runs in a container: {reason}")));
         }
-        let Some(route) = route(vm, self.registration(vm)) else { return Err(NoAccess::NoDistribution) };
-        let closed = |error: AttachError| NoAccess::Closed(error.into());
+        let Some(route) = route(vm, self.registration(vm)) else { return Err(AccessError::NoDistribution) };
+        let closed = |error: AttachError| AccessError::CannotAttach(error.into());
         route.network.check().map_err(closed)?;
         let finder: Option<Arc<dyn Finder>> = match route.network {
             Network::Ours => None,
-            Network::Of(_) => Some(Arc::new(Again::new(vm, discovery::has_twin(vm, &self.discovery.vms)))),
+            Network::Of(_) => {
+                let has_twin = discovery::has_twin(vm, &self.discovery.vms);
+                Some(Arc::new(SuccessorFinder::new(vm, has_twin)))
+            }
         };
         let name = self.name(vm);
         let host = name.as_deref().and_then(|name| Some(name.split_once('@')?.1));
-        self.given.access(route, finder, Some(&process(vm)), host).map_err(closed)
+        self.credentials.access(route, finder, Some(&process(vm)), host).map_err(closed)
     }
 
-    /// The VMs of this host that a target can mean. Those that are called just so hide those that may be.
-    pub fn local(&self, target: &Target) -> Vec<&Vm> {
+    /// The VMs of this host that a target can name. An exact match of the full name excludes partial ones.
+    pub fn matching(&self, target: &Target) -> Vec<&Vm> {
         let vms = self.discovery.vms.iter();
         match target {
             Target::Node { name, host } => {
@@ -182,18 +184,18 @@ impl Surroundings {
                 };
                 let named: Vec<&Vm> = vms.filter(is_called).collect();
                 let Some(host) = host else { return named };
-                let whole = |vm: &Vm| vm.distribution.name.as_ref()?.host.clone();
-                let (just_so, others): (Vec<_>, Vec<_>) =
-                    named.into_iter().partition(|vm| whole(vm).as_ref() == Some(host));
-                match just_so.is_empty() {
-                    true => others.into_iter().filter(|vm| whole(vm).is_none()).collect(),
-                    false => just_so,
+                let full_host = |vm: &Vm| vm.distribution.name.as_ref()?.host.clone();
+                let (exact, others): (Vec<_>, Vec<_>) =
+                    named.into_iter().partition(|vm| full_host(vm).as_ref() == Some(host));
+                match exact.is_empty() {
+                    true => others.into_iter().filter(|vm| full_host(vm).is_none()).collect(),
+                    false => exact,
                 }
             }
             Target::Address { host, port } => {
                 let here =
                     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-                // In another network that address is somebody else's.
+                // In another network namespace, the address belongs to another process.
                 let listens = |vm: &&Vm| {
                     let listeners = vm.distribution.listeners.iter().flatten();
                     network(vm) == Network::Ours
@@ -205,7 +207,7 @@ impl Surroundings {
     }
 }
 
-/// What sets a VM apart from those of the host itself: its container, or the namespaces that make one.
+/// What distinguishes a VM from those of the host itself: its container, or its namespaces.
 pub fn place(vm: &Vm) -> Option<String> {
     let network = match network(vm) {
         Network::Ours => None,
@@ -221,27 +223,26 @@ pub fn place(vm: &Vm) -> Option<String> {
     }
 }
 
-/// Where a VM's sockets are.
+/// The network namespace of a VM's sockets.
 pub fn network(vm: &Vm) -> Network {
     let of = |number| Namespace { pid: vm.identity.pid, number, own_users: vm.isolation.user == Some(true) };
     let its_own = vm.network.filter(|_| vm.isolation.net == Some(true));
     its_own.map_or(Network::Ours, |number| Network::Of(of(number)))
 }
 
-/// How a VM is reached, `None` if it is no node.
+/// The route to a VM; `None` if it is not a node.
 fn route(vm: &Vm, registration: Option<&Registered>) -> Option<Route> {
     let distribution = &vm.distribution;
     let port = match registration {
         Some(node) => Some(node.port),
         None if distribution.name.is_none() && !looks_distributed(vm) => return None,
-        // More than one candidate is no knowledge: an application's own port must not be knocked at.
+        // Of several candidates, one may be a port of the application, which must not be connected to.
         None => match distribution.candidates().as_slice() {
             [port] => Some(*port),
             _ => None,
         },
     };
-    // Where it may not be seen whether that network is its own, the port may be that of another node, so whoever answers must
-    // have its name.
+    // If the network namespace cannot be read, the port may belong to another node. Then the node is found by its name.
     let port = port.filter(|_| vm.isolation.net.is_some());
     let target = match (port, &distribution.name) {
         (Some(port), _) => Target::Address { host: address(vm, port), port },
@@ -252,23 +253,23 @@ fn route(vm: &Vm, registration: Option<&Registered>) -> Option<Route> {
     Some(Route { target, epmd_port, network })
 }
 
-/// True if a VM without a configured name listens where only the distribution would.
+/// True if a VM without a configured name listens at a port that only the distribution would use.
 fn looks_distributed(vm: &Vm) -> bool {
     vm.distribution.ports.is_some() && !vm.distribution.candidates().is_empty()
 }
 
-/// Where a VM's port is reached from its own network.
+/// The address of a VM's port, seen from its own network namespace.
 fn address(vm: &Vm, port: u16) -> String {
     let bound = vm.distribution.listeners.iter().flatten().find(|listener| listener.port == port);
     match bound.map(|listener| listener.address) {
         Some(address) if !address.is_unspecified() => address.to_string(),
         Some(IpAddr::V4(_)) => "127.0.0.1".to_owned(),
-        // Listening on all IPv6 addresses takes IPv4 connections too, unless it was told otherwise: both are tried.
+        // A listener on all IPv6 addresses usually accepts IPv4, but need not: "localhost" tries both.
         _ => "localhost".to_owned(),
     }
 }
 
-/// What the attach part wants to know of a process.
+/// The attributes of a process that attaching needs.
 fn process(vm: &Vm) -> Process {
     Process {
         arguments: vm.command_line.secret_arguments().to_vec(),
@@ -284,7 +285,7 @@ fn process(vm: &Vm) -> Process {
     }
 }
 
-/// The port of the EPMD that is asked where no VM says another one.
+/// The port of the EPMD that is queried for VMs without a configured one.
 pub fn own_epmd_port() -> Result<u16, AttachError> {
     epmd::port(std::env::var("ERL_EPMD_PORT").ok().as_deref())
 }

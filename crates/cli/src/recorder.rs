@@ -1,0 +1,521 @@
+//! Records a running VM: attaches, reads VM and host, and detaches.
+
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use beamtune_attach::AttachError;
+use beamtune_attach::explicit::{Collect, Explicit, What, Whom};
+use beamtune_attach::source::NodeSource;
+use beamtune_host::remote::RemoteHost;
+use beamtune_host::source::{Announce, HostSource, MemoryBudget};
+use beamtune_host::tree::LocalTree;
+use beamtune_model::{
+    Ask, Board, Clock, Incarnation, Nanos, SampleBuilder, Source, Span, Trouble, TroubleKind, WaitRow, facts,
+};
+use beamtune_recording::{
+    Existing, Outcome, Plan, Progress, Reader, Sources, Stop, SystemClock, Writer, record,
+};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::target::{AccessError, LiveTarget};
+use crate::terminal;
+
+/// Longest time for detaching. When the connection closes, the agent removes itself in any case.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Reading the process's files takes several steps: they name its control groups, whose files hold the limits.
+const MAX_EXPLORING_ROUNDS: usize = 5;
+
+/// Longest time for one of these rounds.
+const EXPLORING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The agent removes itself when it has not been asked for this many samples.
+const LEASE_SAMPLES: u32 = 3;
+
+/// A wait longer than this is explained on standard error.
+const SLOW: Duration = Duration::from_secs(3);
+
+/// Time reserved for the last sample of a slow node and for detaching, beyond the length of the recording.
+const LAST_SAMPLE: Duration = Duration::from_secs(5);
+
+/// What to record, and where.
+
+/// What is to be recorded, and where.
+#[derive(Clone)]
+pub struct RecordOptions<'a> {
+    /// Time between two samples.
+    pub interval: Duration,
+    /// Length of the recording; `None`: until Ctrl-C.
+    pub length: Option<Duration>,
+    /// The file; `None` keeps the recording in memory.
+    pub file: Option<&'a Path>,
+    /// Do not attach; read the process through /proc only.
+    pub host_only: bool,
+    /// How long reading the memory map of the process may take.
+    pub memory_budget: MemoryBudget,
+    /// Requests that are sent to the VM once, beyond what each sample holds.
+    pub once: &'a [Explicit],
+    /// Samples lock waits of the same VM meanwhile.
+    pub observer: Option<&'a dyn WaitObserver>,
+    /// Time limit for attaching and recording together. A node of this host that refuses to be attached to for half of it is
+    /// recorded through /proc only.
+    pub within: Option<Duration>,
+    /// For how long the node has refused to be attached to.
+    pub unanswered: Option<Duration>,
+}
+
+impl RecordOptions<'_> {
+    /// A recording in memory, without additional requests.
+    pub fn of(interval: Duration, length: Option<Duration>) -> Self {
+        RecordOptions {
+            interval,
+            length,
+            file: None,
+            host_only: false,
+            memory_budget: MemoryBudget::default(),
+            once: &[],
+            observer: None,
+            within: None,
+            unanswered: None,
+        }
+    }
+}
+
+/// Waits for locks that were sampled in a stock VM.
+#[derive(Debug, Clone, Default)]
+pub struct LockWaits {
+    /// For how long the VM was sampled; 0 if it could not be.
+    pub length: Nanos,
+    /// The waits. Their time is replaced by that of the sample into which they are written.
+    pub waits: Vec<WaitRow>,
+}
+
+/// Samples lock waits while the VM is recorded; the waits become part of the recording.
+pub trait WaitObserver {
+    /// The waits, once they are complete; asked with each sample.
+    fn take_waits(&self) -> Option<LockWaits>;
+}
+
+/// A source, with the waits of an observer.
+struct WithWaits<'a> {
+    source: &'a mut dyn Source,
+    observer: &'a dyn WaitObserver,
+}
+
+impl Source for WithWaits<'_> {
+    fn name(&self) -> &'static str {
+        self.source.name()
+    }
+
+    fn request(&mut self, ask: Ask, clock: &dyn Clock) -> Result<(), Trouble> {
+        self.source.request(ask, clock)
+    }
+
+    fn collect(
+        &mut self,
+        deadline: Nanos,
+        clock: &dyn Clock,
+        out: &mut SampleBuilder<'_>,
+    ) -> Result<Span, Trouble> {
+        let t = out.sample.tick.t;
+        if let Some(LockWaits { length, waits }) = self.observer.take_waits().filter(|found| found.length > 0)
+        {
+            // Without this fact, "no waits" could not be distinguished from "not sampled".
+            out.sample.facts.push((facts::LOCKS_WATCHED.to_owned(), length.to_string()));
+            out.sample.waits.extend(waits.into_iter().map(|row| WaitRow { t, ..row }));
+        }
+        self.source.collect(deadline, clock, out)
+    }
+
+    fn comes_with_vm(&self) -> bool {
+        self.source.comes_with_vm()
+    }
+
+    fn on_new_life(&mut self, life: &Incarnation) {
+        self.source.on_new_life(life);
+    }
+}
+
+/// Why a node is not recorded.
+pub enum RecordError {
+    /// May succeed later: the node does not run, or does not answer.
+    Temporary(anyhow::Error),
+    /// Trying again would not help, or would disturb the node.
+    Permanent(anyhow::Error),
+    /// The node accepts connections but did not complete a handshake within [`RecordOptions::within`].
+    Unanswered(Duration, anyhow::Error),
+}
+
+impl RecordError {
+    /// The error of any variant.
+    pub fn into_error(self) -> anyhow::Error {
+        match self {
+            RecordError::Temporary(error)
+            | RecordError::Permanent(error)
+            | RecordError::Unanswered(_, error) => error,
+        }
+    }
+}
+
+impl From<anyhow::Error> for RecordError {
+    fn from(error: anyhow::Error) -> Self {
+        RecordError::Permanent(error)
+    }
+}
+
+/// Records a node, and returns the recording for reading.
+pub fn record_node(live: LiveTarget, options: &RecordOptions<'_>) -> Result<(Reader, Outcome)> {
+    let begin = Instant::now();
+    let attached = {
+        let half = options.within.map(|within| within / 2);
+        let _announcement = half.map(|half| announce_if_slow(&live, half));
+        attach(&live, options)
+    };
+    let (vm, unanswered) = match attached {
+        Err(RecordError::Unanswered(after, error)) => {
+            terminal::complain(&format!("{error:#}; recording through /proc only\n"));
+            (None, Some(after))
+        }
+        attached => (attached.map_err(RecordError::into_error)?, None),
+    };
+    let mut plan = Plan::default();
+    let mut options = RecordOptions { unanswered, ..options.clone() };
+    if let (Some(within), Some(length)) = (options.within, options.length) {
+        let left = within.saturating_sub(begin.elapsed());
+        let length = length.min(left.saturating_sub(LAST_SAMPLE).max(left / 2));
+        plan.first_patience = plan.first_patience.min(nanos(length));
+        options.length = Some(length);
+    }
+    let options = &options;
+    let stop = Stop::default();
+    let bar = terminal::Progress::new(&format!("recording {}", live.label), options.length);
+    let first_sample = Instant::now();
+    let open = |_: &str| {
+        // Not earlier: while attaching, Ctrl-C ends the program at once.
+        stop_on_signals(&stop)?;
+        Ok(match options.file {
+            Some(path) => Writer::create(path, Existing::Refuse)?,
+            None => Writer::in_memory()?,
+        })
+    };
+    let mut progress = |progress: &Progress<'_>| {
+        let took = first_sample.elapsed();
+        if options.within.is_some() && progress.samples == 1 && took >= SLOW {
+            bar.note(&format!("{} is slow: the first sample took {:.0} s\n", live.label, took.as_secs_f64()));
+        }
+        bar.set(duration(progress.elapsed), progress.left.map(duration), progress.samples, progress.trouble);
+    };
+    let recorded = record_attached(&live, vm, options, plan, &stop, open, &mut progress);
+    bar.clear();
+    recorded.map_err(RecordError::into_error)
+}
+
+/// Explains the wait on standard error, unless the returned sender is dropped within [`SLOW`].
+fn announce_if_slow(live: &LiveTarget, timeout: Duration) -> Sender<()> {
+    let (sender, dropped) = mpsc::channel();
+    let then = match live.vm {
+        Some(_) => "then it is recorded through /proc only",
+        None => "then beamtune gives up",
+    };
+    let text = format!("waiting up to {:.0} s for {}; {then}\n", timeout.as_secs_f64(), live.label);
+    // If no thread can be started, only the explanation is lost.
+    let _ = std::thread::Builder::new().spawn(move || {
+        if dropped.recv_timeout(SLOW) == Err(RecvTimeoutError::Timeout) {
+            terminal::complain(&text);
+        }
+    });
+    sender
+}
+
+/// Records a node into the writer that `open` returns; `open` gets the node's name.
+pub fn record_node_into(
+    live: &LiveTarget,
+    options: &RecordOptions<'_>,
+    plan: Plan,
+    stop: &Stop,
+    open: impl FnOnce(&str) -> Result<Writer>,
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Result<(Reader, Outcome), RecordError> {
+    record_attached(live, attach(live, options)?, options, plan, stop, open, progress)
+}
+
+/// As [`record_node_into`], for a node that is attached to already; `None`: do not attach.
+pub fn record_attached(
+    live: &LiveTarget,
+    mut vm: Option<NodeSource>,
+    options: &RecordOptions<'_>,
+    plan: Plan,
+    stop: &Stop,
+    open: impl FnOnce(&str) -> Result<Writer>,
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Result<(Reader, Outcome), RecordError> {
+    if let Some(vm) = &mut vm {
+        ask_once(vm, options.once)?;
+    }
+    let (mut here, mut there) = (None, None);
+    match (&live.vm, &mut vm) {
+        (Some(process), vm) => {
+            let announce = if vm.is_some() { Announce::Elsewhere } else { Announce::Here };
+            let source = HostSource::new(LocalTree::default(), process.identity.pid, announce);
+            // The process may have ended after discovery.
+            let mut source = source.map_err(|error| RecordError::Temporary(error.into()))?;
+            source.set_memory_budget(options.memory_budget);
+            here = Some(source);
+        }
+        (None, Some(vm)) => there = Some(host_of(vm)),
+        (None, None) => {}
+    }
+    let node = vm.as_ref().map_or(live.label.as_str(), |vm| vm.node()).to_owned();
+    let (mut no_vm, mut no_host) = (AbsentSource::vm(live, options), AbsentSource::host());
+    let first: &mut dyn Source = match &mut vm {
+        Some(source) => source,
+        None => &mut no_vm,
+    };
+    let second: &mut dyn Source = match (&mut here, &mut there) {
+        (Some(source), _) => source,
+        (_, Some(source)) => source,
+        _ => &mut no_host,
+    };
+    let mut with = None;
+    let second: &mut dyn Source = match options.observer {
+        Some(observer) => with.insert(WithWaits { source: second, observer }),
+        None => second,
+    };
+    let plan = Plan { every: nanos(options.interval), length: options.length.map(nanos), ..plan };
+    let sources = Sources { vm: Some(first), host: Some(second) };
+    let recorded = open(&node).and_then(|mut writer| {
+        let clock = SystemClock::from(writer.begins_at(SystemClock::wall_now()), stop.clone());
+        let outcome = record(&plan, sources, &clock, stop, &mut writer, progress)?;
+        Ok((writer, outcome))
+    });
+    if let Some(source) = vm
+        && let Err(error) = source.leave(DETACH_TIMEOUT)
+    {
+        terminal::complain(&format!("cannot detach cleanly: {error}; the agent removes itself\n"));
+    }
+    let finished = recorded.and_then(|(writer, outcome)| Ok((writer.finish()?, outcome)));
+    finished.map_err(RecordError::Permanent)
+}
+
+/// Adds the one-time requests, and prints the cost of each first.
+fn ask_once(vm: &mut NodeSource, items: &[Explicit]) -> Result<()> {
+    for item in items {
+        let cost = match &item.what {
+            What::Carriers(walk) => {
+                let cost = vm.estimate_walk(walk, item.limit)?;
+                format!(
+                    "walking {} carriers with {} blocks: about {:.0} ms, blocking a scheduler for at most {:.1} ms at once\n",
+                    cost.carriers,
+                    cost.blocks,
+                    cost.takes.as_secs_f64() * 1e3,
+                    cost.holds.as_secs_f64() * 1e3
+                )
+            }
+            What::Holders { top, .. } => format!(
+                "listing the binaries of up to {top} processes: each is busy for up to 0.3 s per million references\n"
+            ),
+            What::Collect(collect) => collect_cost(collect, item.limit),
+            _ => continue,
+        };
+        terminal::complain(&cost);
+    }
+    vm.ask_once(items.to_vec());
+    Ok(())
+}
+
+/// The cost of garbage collections, as far as it is known in advance.
+fn collect_cost(collect: &Collect, limit: Duration) -> String {
+    match &collect.whom {
+        Whom::Named(_) => {
+            "collecting one process: it is suspended for about 1 ms per MB of live data\n".to_owned()
+        }
+        Whom::Sample { most, .. } => {
+            let pauses = collect.pause * most.div_ceil(collect.batch.max(1));
+            format!(
+                "collecting up to {most} processes, {} at once, each suspended for about 1 ms per MB of live data: pauses of {} ms \
+                 make it {:.0} s or more; ends after {} s, or when a process waits for more than {} ms\n",
+                collect.batch,
+                collect.pause.as_millis(),
+                pauses.as_secs_f64(),
+                limit.as_secs(),
+                collect.latency_limit.as_millis()
+            )
+        }
+    }
+}
+
+/// The host of a remote node, read through its agent. Which files exist is known from other files, so a few rounds of questions
+/// precede the first sample; the first samples find the rest.
+fn host_of(vm: &mut NodeSource) -> RemoteHost {
+    let board = Board::default();
+    let mut host = RemoteHost::new(board.clone());
+    vm.read_files(board);
+    for _ in 0..MAX_EXPLORING_ROUNDS {
+        // If the node does not answer now, the recorder asks again.
+        if vm.fetch_files(EXPLORING_TIMEOUT).is_err() || !host.explore() {
+            break;
+        }
+    }
+    host
+}
+
+/// Attaches, unless the options or the target exclude it.
+fn attach(live: &LiveTarget, options: &RecordOptions<'_>) -> Result<Option<NodeSource>, RecordError> {
+    if options.host_only {
+        if live.vm.is_none() {
+            let label = &live.label;
+            return Err(anyhow!(
+                "{label} runs on another host, where --host-only cannot read its process: leave the option out"
+            )
+            .into());
+        }
+        return Ok(None);
+    }
+    match &live.access {
+        Ok(access) => {
+            let mut access = access.clone();
+            access.terms.lease = access.terms.lease.max(options.interval * LEASE_SAMPLES);
+            if let Some(within) = options.within {
+                access.settings.attach_timeout = access.settings.attach_timeout.min(within / 2);
+                access.settings.setup_timeout = access.settings.setup_timeout.min(within / 2);
+            }
+            let timeout = access.settings.attach_timeout;
+            let begin = Instant::now();
+            let hint = match (&live.vm, options.within) {
+                (Some(_), _) => "; --host-only records it through /proc, without attaching",
+                (None, Some(_)) => "; a longer --for also allows more time for attaching",
+                (None, None) => "",
+            };
+            NodeSource::attach(access).map(Some).map_err(|error| {
+                let with_hint = anyhow!("{error}{hint}");
+                let is_local = live.vm.is_some() && options.within.is_some();
+                let is_over = begin.elapsed() + SLOW / 10 >= timeout;
+                match error {
+                    // The last error before the timeout: a slow node may also close the connection, or have no free name.
+                    AttachError::TimedOut { .. }
+                    | AttachError::ClosedEarly { .. }
+                    | AttachError::NamesTaken { .. }
+                        if is_local && is_over =>
+                    {
+                        RecordError::Unanswered(begin.elapsed(), anyhow!("{error}"))
+                    }
+                    // Each further attempt would write a line to the node's log.
+                    AttachError::WrongCookie { .. } | AttachError::NotAllowed { .. } => {
+                        RecordError::Permanent(with_hint)
+                    }
+                    _ => RecordError::Temporary(with_hint),
+                }
+            })
+        }
+        Err(AccessError::NoDistribution) => {
+            terminal::complain(&format!(
+                "{} is not a node ({}); recording through /proc only\n",
+                live.label,
+                AccessError::NoDistribution.reason()
+            ));
+            Ok(None)
+        }
+        Err(AccessError::CannotAttach(error)) => Err(RecordError::Temporary(anyhow!(
+            "cannot attach to {}: {error:#}; --host-only records it through /proc, without attaching",
+            live.label
+        ))),
+    }
+}
+
+/// Replaces a source that is not available. The recording holds the reason as a gap, so that rules report "not judged".
+struct AbsentSource {
+    name: &'static str,
+    reason: String,
+    /// For how long the node has refused to be attached to.
+    unanswered: Option<Duration>,
+}
+
+impl AbsentSource {
+    fn vm(live: &LiveTarget, options: &RecordOptions<'_>) -> AbsentSource {
+        let reason = match &live.access {
+            Err(no) => no.reason(),
+            Ok(_) if options.host_only => "it was not attached to (--host-only)".to_owned(),
+            Ok(_) => options.unanswered.map_or(String::new(), |after| {
+                format!("it did not answer within {:.0} s", after.as_secs_f64())
+            }),
+        };
+        AbsentSource { name: "vm", reason, unanswered: options.unanswered }
+    }
+
+    fn host() -> AbsentSource {
+        AbsentSource {
+            name: "host",
+            reason: "the node does not run on this host".to_owned(),
+            unanswered: None,
+        }
+    }
+}
+
+impl Source for AbsentSource {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn request(&mut self, _ask: Ask, _clock: &dyn Clock) -> Result<(), Trouble> {
+        match self.unanswered {
+            Some(_) => Ok(()),
+            None => Err(Trouble::new(TroubleKind::Unsupported, self.reason.as_str())),
+        }
+    }
+
+    fn collect(
+        &mut self,
+        _deadline: Nanos,
+        _clock: &dyn Clock,
+        out: &mut SampleBuilder<'_>,
+    ) -> Result<Span, Trouble> {
+        if let Some(after) = self.unanswered {
+            out.sample.facts.push((facts::UNANSWERED.to_owned(), nanos(after).to_string()));
+        }
+        Err(Trouble::new(TroubleKind::TimedOut, self.reason.as_str()))
+    }
+}
+
+/// Makes Ctrl-C and `kill` end a recording in order; the second signal ends the program at once.
+pub fn stop_on_signals(stop: &Stop) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch Ctrl-C")?;
+    let request = stop.clone();
+    let listen = move || {
+        for signal in signals.forever() {
+            if request.is_requested() {
+                // The agent removes itself when the connection closes.
+                std::process::exit(128 + signal);
+            }
+            request.request();
+        }
+    };
+    std::thread::Builder::new().spawn(listen).context("cannot catch Ctrl-C: no thread can be started")?;
+    Ok(())
+}
+
+/// Makes Ctrl-C and `kill` print `message` and end the program at once: for work without a partial result, which the agent undoes
+/// when the connection closes.
+pub fn exit_on_signals(message: String) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch Ctrl-C")?;
+    let listen = move || {
+        if let Some(signal) = signals.forever().next() {
+            terminal::complain(&message);
+            std::process::exit(128 + signal);
+        }
+    };
+    std::thread::Builder::new().spawn(listen).context("cannot catch Ctrl-C: no thread can be started")?;
+    Ok(())
+}
+
+/// In the recorder's unit.
+pub fn nanos(duration: Duration) -> Nanos {
+    Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+/// The inverse of [`nanos`]; a negative value becomes zero.
+pub fn duration(nanos: Nanos) -> Duration {
+    Duration::from_nanos(nanos.max(0).unsigned_abs())
+}

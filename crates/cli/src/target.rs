@@ -1,0 +1,152 @@
+//! Resolves the argument TARGET: a recording, a process of this host, or a node on another one.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use beamtune_attach::locate::Route;
+use beamtune_attach::source::Access;
+use beamtune_attach::{Network, Target};
+use beamtune_host::discovery::{self, Vm};
+use beamtune_host::tree::LocalTree;
+
+use crate::access::AccessArgs;
+use crate::local_vms::{LocalVms, own_epmd_port, place};
+use crate::terminal;
+
+/// The meaning of a TARGET argument.
+pub enum ResolvedTarget {
+    /// A recording.
+    Recording(PathBuf),
+    /// A running VM.
+    Live(Box<LiveTarget>),
+}
+
+/// A running VM that is not attached to yet.
+pub struct LiveTarget {
+    /// Its process; `None` if it runs on another host.
+    pub vm: Option<Vm>,
+    /// How to attach to it, or why that is impossible.
+    /// How to attach to it; an error says why it cannot be.
+    pub access: Result<Access, AccessError>,
+    /// The node's name for messages.
+    pub label: String,
+}
+
+/// Why a VM cannot be attached to.
+#[derive(Debug)]
+pub enum AccessError {
+    /// The VM has no distribution. Its process can be recorded through /proc.
+    NoDistribution,
+    /// It has a distribution, but attaching to it would fail.
+    CannotAttach(anyhow::Error),
+}
+
+impl AccessError {
+    /// The reason, with the next step.
+    pub fn reason(&self) -> String {
+        match self {
+            AccessError::NoDistribution => {
+                "it has no distribution: start it with -sname or -name to look inside".to_owned()
+            }
+            AccessError::CannotAttach(error) => format!("{error:#}"),
+        }
+    }
+}
+
+impl ResolvedTarget {
+    /// Resolves a target. Without one: the only VM of this host.
+    pub fn find(text: Option<&str>, access: &AccessArgs) -> Result<ResolvedTarget> {
+        if let Some(text) = text
+            && text.parse::<u32>().is_err()
+            && (text.contains('/') || Path::new(text).is_file())
+        {
+            return Ok(ResolvedTarget::Recording(PathBuf::from(text)));
+        }
+        Ok(ResolvedTarget::Live(Box::new(LiveTarget::find(text, access)?)))
+    }
+}
+
+impl LiveTarget {
+    /// Finds a running VM by process id, node name or address.
+    pub fn find(text: Option<&str>, access: &AccessArgs) -> Result<LiveTarget> {
+        let local = LocalVms::discover(access)?;
+        if let Some(warning) = local.credentials.warning() {
+            terminal::complain(warning);
+        }
+        let Some(text) = text else { return only(&local) };
+        if let Ok(pid) = text.parse::<u32>() {
+            return by_process_id(&local, pid);
+        }
+        let target: Target = text.parse()?;
+        match local.matching(&target).as_slice() {
+            [] => {
+                let route = Route { target, epmd_port: own_epmd_port()?, network: Network::Ours };
+                let access = local.credentials.access(route, None, None, None)?;
+                Ok(LiveTarget { vm: None, access: Ok(access), label: text.to_owned() })
+            }
+            [vm] => {
+                let mut live = LiveTarget::of(&local, vm);
+                // The address that the user gave takes precedence.
+                if let (Ok(access), Target::Address { .. }) = (&mut live.access, &target) {
+                    access.route.target = target;
+                }
+                Ok(live)
+            }
+            several => bail!(
+                "{text} matches {} BEAM VMs on this host; name one by its process id:\n{}",
+                several.len(),
+                list(&local, several)
+            ),
+        }
+    }
+
+    /// A VM of this host.
+    fn of(local: &LocalVms, vm: &Vm) -> LiveTarget {
+        let label = local.name(vm).unwrap_or_else(|| format!("process {}", vm.identity.pid));
+        LiveTarget { access: local.access(vm), vm: Some(vm.clone()), label }
+    }
+}
+
+/// The VM with this process id on this host. An id inside a container does not count: several containers can have the same.
+fn by_process_id(local: &LocalVms, pid: u32) -> Result<LiveTarget> {
+    let vms = &local.discovery.vms;
+    if let Some(vm) = vms.iter().find(|vm| vm.identity.pid == pid) {
+        return Ok(LiveTarget::of(local, vm));
+    }
+    let inside: Vec<_> = vms.iter().filter(|vm| vm.pid_inside == Some(pid)).collect();
+    if !inside.is_empty() {
+        bail!(
+            "process {pid} of this host is no BEAM VM. Inside a container, it is the process id of:\n{}",
+            list(local, &inside)
+        );
+    }
+    let error = discovery::look_at(&LocalTree::default(), pid).err();
+    let reason = error.map_or_else(String::new, |error| format!(" ({error})"));
+    bail!("process {pid} is no BEAM VM{reason}: list them with: beamtune nodes")
+}
+
+/// The only VM of this host. The error for several lists them.
+fn only(local: &LocalVms) -> Result<LiveTarget> {
+    match local.discovery.vms.as_slice() {
+        [] if local.discovery.others_hidden => {
+            bail!("no BEAM VM of yours runs on this host; run this as root to see those of other users")
+        }
+        [] => bail!("no BEAM VM runs on this host; name one on another host: beamtune doctor NAME@HOST"),
+        [vm] => Ok(LiveTarget::of(local, vm)),
+        vms => bail!(
+            "{} BEAM VMs run on this host; name one, by name or process id:\n{}",
+            vms.len(),
+            list(local, &vms.iter().collect::<Vec<_>>())
+        ),
+    }
+}
+
+/// A line for each VM.
+fn list(local: &LocalVms, vms: &[&Vm]) -> String {
+    let line = |vm: &&Vm| {
+        let name = local.name(vm).unwrap_or_else(|| "(no node)".to_owned());
+        let place = place(vm).map_or_else(String::new, |place| format!("  {place}"));
+        beamtune_report::text::clean(&format!("  {}  {name}{place}  {}", vm.identity.pid, vm.product))
+    };
+    vms.iter().map(line).collect::<Vec<_>>().join("\n")
+}
