@@ -1,7 +1,7 @@
-//! Files that are read, and written anew in one piece.
+//! Reads files, and replaces them atomically.
 //!
-//! A file is never half written: its new text goes to a temporary file in the same folder, reaches the disk, and only then
-//! takes the name. What somebody else has changed since it was read is not overwritten.
+//! A new text is written to a temporary file in the same folder, synced, and then renamed. A file that has changed since it was
+//! read is not overwritten.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{Read, Write};
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tempfile::{Builder, NamedTempFile};
 
-/// What new files may be at most, before the umask: readable and writable for all.
+/// Mode of new files, before the umask.
 const NEW_FILE_MODE: u32 = 0o666;
-/// The owner may write.
+/// The owner's write permission.
 const OWNER_WRITES: u32 = 0o200;
 
 /// A file as it was when it was read.
@@ -24,7 +24,7 @@ pub struct Snapshot {
     stamp: Stamp,
 }
 
-/// By what a file is known again.
+/// Identifies a version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -43,14 +43,14 @@ impl Stamp {
 }
 
 impl Snapshot {
-    /// Reads a regular file of at most `limit` bytes; of a larger one, one byte more than that.
+    /// Reads a regular file, at most `limit` + 1 bytes of it: the extra byte shows that it is larger.
     ///
     /// # Errors
-    /// Where there is none, where it may not be read, and where it is something else: a folder, a pipe, a device.
+    /// If it does not exist, may not be read, or is not a regular file.
     pub fn read(path: &Path, limit: usize) -> Result<Snapshot> {
-        // A pipe must not even be opened: that waits for its writer.
+        // Opening a pipe would wait for its writer.
         if !fs::metadata(path)?.is_file() {
-            bail!("it is no regular file; - reads standard input");
+            bail!("not a regular file; - reads standard input");
         }
         let file = File::open(path)?;
         let stamp = Stamp::of(&file.metadata()?);
@@ -59,33 +59,32 @@ impl Snapshot {
         Ok(Snapshot { path: path.to_owned(), bytes, stamp })
     }
 
-    /// Whether both are the same file, by whatever names.
+    /// True if both are the same file, under any name.
     pub fn is_same_file(&self, other: &Snapshot) -> bool {
         (self.stamp.device, self.stamp.inode) == (other.stamp.device, other.stamp.inode)
     }
 
-    /// Puts `bytes` in the place of the file, with its owner and its permissions. A symbolic link stays one: what it leads to is
-    /// replaced.
+    /// Replaces the content of the file, and keeps owner and permissions. A symbolic link is followed.
     ///
     /// # Errors
-    /// Where the file has changed since it was read, is read-only, has other names, or its owner cannot be kept. It is
-    /// as it was then.
+    /// If the file has changed since it was read, is read-only, has several hard links, or its owner cannot be kept. The file is
+    /// unchanged then.
     pub fn replace(&self, bytes: &[u8]) -> Result<()> {
         let path = fs::canonicalize(&self.path)?;
         let metadata = fs::metadata(&path)?;
         if metadata.mode() & OWNER_WRITES == 0 {
-            bail!("it is read-only: chmod u+w lets it be written");
+            bail!("read-only: make it writable with chmod u+w");
         }
         if metadata.nlink() > 1 {
             bail!(
-                "it has {} names (hard links), and only one would get the new text: write it with beamtune args -o, or by hand",
+                "it has {} hard links, of which only one would change: write a new file with beamtune args -o",
                 metadata.nlink()
             );
         }
         let mut new = temporary(&path, Builder::new().prefix(".beamtune-"))?;
         new.write_all(bytes)?;
         keep_owner(new.as_file(), &metadata)?;
-        // After the owner, whose change would take bits away.
+        // After the owner, since chown clears permission bits.
         new.as_file().set_permissions(metadata.permissions())?;
         new.as_file().sync_all()?;
         self.ensure_unchanged(&path)?;
@@ -95,7 +94,7 @@ impl Snapshot {
     }
 
     fn ensure_unchanged(&self, path: &Path) -> Result<()> {
-        const CHANGED: &str = "it has changed since it was read: run the same command again";
+        const CHANGED: &str = "it has changed since it was read: run the command again";
         let now = Snapshot::read(path, self.bytes.len()).context(CHANGED)?;
         if now.stamp != self.stamp || now.bytes != self.bytes {
             bail!(CHANGED);
@@ -107,7 +106,7 @@ impl Snapshot {
 /// Writes a file that does not exist yet.
 ///
 /// # Errors
-/// Where there is one of that name, whatever it is.
+/// If the name is taken, by whatever it is.
 pub fn create(path: &Path, bytes: &[u8]) -> Result<()> {
     let mode = Permissions::from_mode(NEW_FILE_MODE);
     let mut new = temporary(path, Builder::new().prefix(".beamtune-").permissions(mode))?;
@@ -120,22 +119,22 @@ pub fn create(path: &Path, bytes: &[u8]) -> Result<()> {
 
 fn temporary(path: &Path, builder: &Builder<'_, '_>) -> Result<NamedTempFile> {
     let folder = folder(path);
-    builder.tempfile_in(folder).with_context(|| format!("cannot write into the folder {}", folder.display()))
+    builder.tempfile_in(folder).with_context(|| format!("cannot write to the folder {}", folder.display()))
 }
 
-/// A new file is ours; where the old one was somebody else's, it must be given back.
+/// Gives a new file to the owner of the old one.
 fn keep_owner(file: &File, old: &Metadata) -> Result<()> {
     let new = file.metadata()?;
     if (new.uid(), new.gid()) == (old.uid(), old.gid()) {
         return Ok(());
     }
     fchown(file, Some(old.uid()), Some(old.gid()))
-        .context("its owner and group could not be kept: run this as its owner, or as root")
+        .context("cannot keep its owner and group: run this as its owner, or as root")
 }
 
-/// The new name reaches the disk, too.
+/// Syncs the folder, so that the new name survives a crash.
 fn sync_folder(path: &Path) {
-    // Not every file system can do this; the file itself is safe already.
+    // Not every file system can do this. The content is synced in any case.
     if let Ok(folder) = File::open(folder(path)) {
         let _ = folder.sync_all();
     }
@@ -161,7 +160,7 @@ mod tests {
         fs::read_to_string(path).expect("text")
     }
 
-    /// Names in a folder: nothing temporary may be left.
+    /// Names in a folder, to check that no temporary file is left.
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
         let mut names: Vec<_> =
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_with_its_permissions() {
+    fn replacing_keeps_the_permissions() {
         let folder = folder();
         let path = folder.path().join("vm.args");
         for mode in [0o600, 0o640, 0o755] {
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_meanwhile_is_not_overwritten() {
+    fn a_file_that_has_changed_is_not_overwritten() {
         let folder = folder();
         let path = folder.path().join("vm.args");
         let refused = |change: &dyn Fn()| {
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbolic_link_stays_one() {
+    fn a_symbolic_link_is_kept() {
         let folder = folder();
         let (file, link) = (folder.path().join("file"), folder.path().join("link"));
         fs::write(&file, "old").expect("write");
@@ -221,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_two_names_or_without_leave_to_write_is_refused() {
+    fn hard_links_and_read_only_files_are_refused() {
         let folder = folder();
         let (file, other) = (folder.path().join("file"), folder.path().join("other"));
         fs::write(&file, "old").expect("write");
         fs::hard_link(&file, &other).expect("link");
         let error = Snapshot::read(&file, LIMIT).expect("read").replace(b"new").expect_err("two names");
-        assert!(error.to_string().contains("2 names"), "{error}");
+        assert!(error.to_string().contains("2 hard links"), "{error}");
         fs::remove_file(&other).expect("remove");
         fs::set_permissions(&file, Permissions::from_mode(0o444)).expect("chmod");
         let error = Snapshot::read(&file, LIMIT).expect("read").replace(b"new").expect_err("read-only");
@@ -236,15 +235,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_opened() {
+    fn folders_and_devices_are_refused() {
         let folder = folder();
         let error = Snapshot::read(folder.path(), LIMIT).expect_err("a folder");
-        assert!(error.to_string().contains("no regular file"), "{error}");
+        assert!(error.to_string().contains("not a regular file"), "{error}");
         assert!(Snapshot::read(Path::new("/dev/null"), LIMIT).is_err());
     }
 
     #[test]
-    fn of_a_large_file_only_a_little_is_read() {
+    fn reading_stops_after_the_limit() {
         let folder = folder();
         let path = folder.path().join("large");
         fs::write(&path, "x".repeat(5000)).expect("write");
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_takes_no_name_that_is_taken() {
+    fn creating_does_not_overwrite() {
         let folder = folder();
         let path = folder.path().join("vm.args");
         create(&path, b"first").expect("create");

@@ -3,11 +3,11 @@
 use beamtune_flags::OtpVersion;
 use beamtune_report::flags::RELEASES;
 
-/// Some releases, in rising order.
+/// OTP releases, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Releases(pub Vec<u32>);
 
-/// `27`, `25,27`, `25..27` (both included), and lists of these.
+/// Parses `27`, `25,27`, `25..27` (inclusive), and lists of these.
 pub fn parse_releases(text: &str) -> Result<Releases, String> {
     let mut releases = Vec::new();
     for part in text.split(',') {
@@ -19,7 +19,7 @@ pub fn parse_releases(text: &str) -> Result<Releases, String> {
             }
         };
         if first > last {
-            return Err(format!("{part:?} goes down; write {last}..{first}"));
+            return Err(format!("{part:?} is in descending order; write {last}..{first}"));
         }
         releases.extend(first..=last);
     }
@@ -28,18 +28,18 @@ pub fn parse_releases(text: &str) -> Result<Releases, String> {
     Ok(Releases(releases))
 }
 
-/// One release: `27`.
+/// Parses one release: `27`.
 pub fn parse_release(text: &str) -> Result<u32, String> {
     let (first, last) = (RELEASES.start(), RELEASES.end());
     match text.trim().parse::<u32>() {
         Ok(release) if RELEASES.contains(&release) => Ok(release),
-        _ => Err(format!("{text:?} is no OTP release that beamtune knows: write {first} to {last}")),
+        _ => Err(format!("{text:?} is not a known OTP release; write {first} to {last}")),
     }
 }
 
-/// Two versions: `25..29`, `26.0..26.2`.
-pub fn parse_span(text: &str) -> Result<(OtpVersion, OtpVersion), String> {
-    let usage = || format!("{text:?} are not two OTP versions; write 25..29");
+/// Parses two versions, of which the first is older: `25..29`, `26.0..26.2`.
+pub fn parse_upgrade(text: &str) -> Result<(OtpVersion, OtpVersion), String> {
+    let usage = || format!("{text:?} is not a pair of OTP versions; write 25..29");
     let (from, to) = text.split_once("..").ok_or_else(usage)?;
     let version = |text: &str| {
         let version = OtpVersion::parse(text.trim()).ok_or_else(usage)?;
@@ -49,7 +49,7 @@ pub fn parse_span(text: &str) -> Result<(OtpVersion, OtpVersion), String> {
     if from < to {
         Ok((from, to))
     } else {
-        Err(format!("{from} is not older than {to}: the older one comes first"))
+        Err(format!("{from} is not older than {to}; write the older one first"))
     }
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_read_alone_in_lists_and_in_spans() {
+    fn lists_and_ranges_of_releases_are_parsed() {
         let check = |text: &str, expect: Option<&[u32]>| {
             assert_eq!(parse_releases(text).ok().map(|releases| releases.0).as_deref(), expect, "{text}");
         };
@@ -73,8 +73,8 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_is_from_an_older_to_a_newer_version() {
-        let check = |text: &str, expect: bool| assert_eq!(parse_span(text).is_ok(), expect, "{text}");
+    fn an_upgrade_leads_to_a_newer_version() {
+        let check = |text: &str, expect: bool| assert_eq!(parse_upgrade(text).is_ok(), expect, "{text}");
         check("25..29", true);
         check("26.0..26.2.5", true);
         check("29..25", false);

@@ -1,4 +1,4 @@
-//! `--thresholds FILE`: thresholds of rules that a person has changed.
+//! The option `--thresholds FILE`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,26 +8,28 @@ use beamtune_rules::thresholds;
 
 use crate::files::Snapshot;
 
-/// A file of all thresholds has 20 kB; a larger one is something else.
+/// A file with all thresholds has 20 kB.
 const MAX_BYTES: usize = 1_000_000;
 
-/// Thresholds to judge by.
+/// The option `--thresholds`.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct ThresholdArgs {
-    /// Judge by the thresholds in this TOML file; those that it does not name stay as they are (see beamtune thresholds).
+    /// Use the thresholds in this TOML file (see beamtune thresholds)
+    ///
+    /// Thresholds that the file does not contain keep their defaults.
     #[arg(long, value_name = "FILE", value_parser = read)]
     thresholds: Option<Thresholds>,
 }
 
 impl ThresholdArgs {
-    /// The period with these thresholds, ready to be judged.
+    /// Sets the thresholds of a period.
     pub fn apply(&self, mut period: Period) -> Arc<Period> {
         period.thresholds = self.thresholds.clone().unwrap_or_default();
         Arc::new(period)
     }
 }
 
-/// Reads a file of thresholds. What is wrong with it names file and line.
+/// Reads a file of thresholds. Errors name file and line.
 pub fn read(path: &str) -> Result<Thresholds, String> {
     let snapshot =
         Snapshot::read(Path::new(path), MAX_BYTES).map_err(|error| format!("{path}: {error:#}"))?;

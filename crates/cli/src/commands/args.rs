@@ -1,4 +1,4 @@
-//! `beamtune args`: which flags are in effect and who says so; and files with other flags.
+//! `beamtune args`: shows which flags are in effect and where they are set, or writes a file with other flags.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::slice;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
-use beamtune_flags::args::{self, ArgsError, Input, Target as Written, Wish};
+use beamtune_flags::args::{self, ArgsError, Input, Target as OutputFormat, Wish};
 use beamtune_flags::lint::{File, Level, Target, lint};
 use beamtune_flags::source::{Format, MAX_BYTES};
 use beamtune_flags::{OtpVersion, entries, in_effect, parse_emu_args};
@@ -19,174 +19,178 @@ use clap::ValueEnum;
 
 use crate::access::AccessArgs;
 use crate::files::{self, Snapshot};
-use crate::inputs::{self, FormatName};
+use crate::flag_files::{self, FlagFile, FormatName};
 use crate::node_args::{NodeArgs, looks_like_a_node, node_args};
 use crate::releases::{Releases, parse_releases};
 use crate::terminal;
 
-/// Width of the comments that are written.
+/// Width of comments in written files.
 const COMMENT_COLUMNS: usize = 96;
 
-/// Show which flags are in effect and where each comes from, or write a file with other flags.
+/// Show which flags are in effect and where they are set, or change them
 ///
-/// With --set, --unset or --as the new file goes to standard output, or to -o FILE. Comments, order and everything else stay as they
-/// are. What comes out is linted first: with errors nothing is written.
+/// With --set, --unset or --as, the new file goes to standard output, or to -o FILE. Comments, order and everything else are kept. The
+/// result is linted; with errors, nothing is written.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Files of one node, - for standard input; or a running node: its name or process id.
+    /// Files of one node, - for standard input, or a running node
     #[arg(required = true, value_name = "TARGET|FILE")]
     paths: Vec<PathBuf>,
-    /// Give a flag this value: "+sbwt none", "-kernel net_ticktime 30".
+    /// Set a flag: "+sbwt none", "-kernel net_ticktime 30"
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     set: Vec<String>,
-    /// Take a flag away: +K.
+    /// Remove a flag: +K
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     unset: Vec<String>,
-    /// Why: the comment above what is set. Without it: what the flag does, and the date.
+    /// Comment above the flag [default: what it does, and the date]
     #[arg(long, value_name = "TEXT", requires = "set")]
     why: Option<String>,
-    /// Write another format.
+    /// Convert to another format
     #[arg(long = "as", value_enum, value_name = "FORMAT")]
     write_as: Option<WriteAs>,
-    /// Write this file; it must not exist yet.
+    /// Output file; must not exist, unless --force is given
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Overwrite the file, and write flags that the linter finds errors in.
+    /// Overwrite the output file, and write despite linter errors
     #[arg(long)]
     force: bool,
-    /// What kind of file it is, where its name does not tell.
+    /// Input format, if the file name does not show it
     #[arg(long = "from", value_enum, value_name = "FORMAT")]
     read_as: Option<FormatName>,
-    /// Which node is meant, from 1, where a YAML file has several.
+    /// Number of the node, from 1, in a YAML file with several
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
     node: Option<u16>,
-    /// OTP releases that the flags are for: 27, 25,27 or 25..27. Defaults are shown of the last one.
+    /// OTP releases: 27 or 25,27 or 25..27
+    ///
+    /// Defaults are shown for the last one.
     #[arg(long, value_name = "RELEASES", value_parser = parse_releases)]
     otp: Option<Releases>,
-    /// Print JSON.
+    /// Print JSON
     #[arg(long, conflicts_with_all = ["set", "unset", "write_as", "output"])]
     json: bool,
     #[command(flatten)]
     access: AccessArgs,
 }
 
-/// A format to write.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum WriteAs {
-    /// An args file as erl reads it.
+    /// Arguments file for erl -args_file
     #[value(name = "vm.args")]
     VmArgs,
-    /// vm.args.eex of Mix releases.
+    /// vm.args.eex of a Mix release
     Eex,
-    /// A .env file.
+    /// .env file
     Env,
-    /// A Dockerfile.
+    /// Dockerfile
     Dockerfile,
-    /// A ConfigMap with ERL_FLAGS.
+    /// ConfigMap with ERL_FLAGS
     K8s,
-    /// A drop-in of a systemd unit.
+    /// Drop-in of a systemd unit
     Systemd,
-    /// rabbitmq-env.conf.
+    /// rabbitmq-env.conf
     Rabbitmq,
-    /// ejabberdctl.cfg.
+    /// ejabberdctl.cfg
     Ejabberd,
 }
 
 impl WriteAs {
-    fn target(self) -> Written {
+    fn output_format(self) -> OutputFormat {
         match self {
-            WriteAs::VmArgs => Written::VmArgs,
-            WriteAs::Eex => Written::Eex,
-            WriteAs::Env => Written::Env,
-            WriteAs::Dockerfile => Written::Dockerfile,
-            WriteAs::K8s => Written::Kubernetes,
-            WriteAs::Systemd => Written::Systemd,
-            WriteAs::Rabbitmq => Written::Rabbitmq,
-            WriteAs::Ejabberd => Written::Ejabberd,
+            WriteAs::VmArgs => OutputFormat::VmArgs,
+            WriteAs::Eex => OutputFormat::Eex,
+            WriteAs::Env => OutputFormat::Env,
+            WriteAs::Dockerfile => OutputFormat::Dockerfile,
+            WriteAs::K8s => OutputFormat::Kubernetes,
+            WriteAs::Systemd => OutputFormat::Systemd,
+            WriteAs::Rabbitmq => OutputFormat::Rabbitmq,
+            WriteAs::Ejabberd => OutputFormat::Ejabberd,
         }
     }
 }
 
-/// What the flags are read from.
-enum Subject {
-    Files(Vec<inputs::Text>),
+/// Where flags are read from.
+enum FlagSource {
+    Files(Vec<FlagFile>),
     Node(NodeArgs),
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let subject = subject(args)?;
+    let source = flag_source(args)?;
     let writes = !args.set.is_empty() || !args.unset.is_empty() || args.write_as.is_some();
     match (writes, &args.output) {
-        (true, _) => write(args, subject),
-        (false, Some(_)) => bail!("what is to be written? Say it with --set, --unset or --as"),
-        (false, None) => show(args, subject),
+        (true, _) => write(args, source),
+        (false, Some(_)) => bail!("-o needs --set, --unset or --as: otherwise nothing is written"),
+        (false, None) => show(args, source),
     }
 }
 
-fn subject(args: &Args) -> Result<Subject> {
+fn flag_source(args: &Args) -> Result<FlagSource> {
     let exists = |path: &Path| fs::symlink_metadata(path).is_ok();
     if let [path] = args.paths.as_slice()
         && !exists(path)
         && let Some(target) = path.to_str().filter(|text| looks_like_a_node(text))
     {
-        let node = node_args(target, &args.access).context("there is no such file, and as a node")?;
-        return Ok(Subject::Node(node));
+        let node = node_args(target, &args.access)
+            .with_context(|| format!("no file {target}, and reading it as a node failed"))?;
+        return Ok(FlagSource::Node(node));
     }
     let mut texts = Vec::new();
     for path in &args.paths {
         if path == Path::new("-") {
-            texts.push(inputs::standard_input(args.read_as, "--from").map_err(|unread| refusal(&unread))?);
+            texts
+                .push(flag_files::standard_input(args.read_as, "--from").map_err(|unread| refusal(&unread))?);
         } else if path.is_dir() {
             let mut unread = Vec::new();
-            inputs::folder(path, &mut texts, &mut unread);
-            // What is in effect cannot be told by half of the files.
+            flag_files::folder(path, &mut texts, &mut unread);
+            // With a part of the files, the flags in effect are not known.
             if let Some(first) = unread.first() {
                 return Err(refusal(first));
             }
         } else {
-            texts.push(inputs::file(path, args.read_as, "--from").map_err(|unread| refusal(&unread))?);
+            texts.push(flag_files::file(path, args.read_as, "--from").map_err(|unread| refusal(&unread))?);
         }
     }
     if texts.is_empty() {
         bail!(
-            "there are no flags in {}",
+            "no flags in {}",
             args.paths.first().map(|path| path.display().to_string()).unwrap_or_default()
         );
     }
-    Ok(Subject::Files(texts))
+    Ok(FlagSource::Files(texts))
 }
 
 fn refusal(unread: &Unread) -> anyhow::Error {
-    anyhow!("{}", inputs::told(unread).trim_end())
+    anyhow!("{}", flag_files::render(unread).trim_end())
 }
 
 /// The releases that the flags are for.
-fn releases(args: &Args, subject: &Subject) -> Vec<u32> {
-    match (&args.otp, subject) {
+fn releases(args: &Args, source: &FlagSource) -> Vec<u32> {
+    match (&args.otp, source) {
         (Some(releases), _) => releases.0.clone(),
-        (None, Subject::Node(node)) => vec![node.release],
-        (None, Subject::Files(_)) => Target::default().releases,
+        (None, FlagSource::Node(node)) => vec![node.release],
+        (None, FlagSource::Files(_)) => Target::default().releases,
     }
 }
 
-fn show(args: &Args, subject: Subject) -> Result<ExitCode> {
-    let release = releases(args, &subject).last().copied().unwrap_or(*RELEASES.end());
-    let (sheet, of) = match subject {
-        Subject::Node(node) => {
+fn show(args: &Args, source: FlagSource) -> Result<ExitCode> {
+    let release = releases(args, &source).last().copied().unwrap_or(*RELEASES.end());
+    let (sheet, of) = match source {
+        FlagSource::Node(node) => {
             let sheet = Sheet::of_node(&in_effect(&node.args, &node.environment, release));
             (sheet, clean_words(&node.label))
         }
-        Subject::Files(texts) => {
-            let texts = inputs::each_once(texts);
+        FlagSource::Files(texts) => {
+            let texts = flag_files::deduplicate(texts);
             let names: Vec<String> = texts.iter().map(|text| text.name.clone()).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let read: Vec<Input> = texts.into_iter().map(|text| input(text, args)).collect();
             let otp = OtpVersion::from(release);
             let overview = args::effective(&read, &otp).map_err(|error| {
-                let is_at_fault = |input: &Input| args::effective(slice::from_ref(input), &otp).is_err();
-                let at_fault = read.iter().position(is_at_fault).and_then(|nth| names.get(nth));
-                anyhow!("{}", placed(at_fault.unwrap_or(&""), &error))
+                let fails = |input: &Input| args::effective(slice::from_ref(input), &otp).is_err();
+                let name = read.iter().position(fails).and_then(|nth| names.get(nth));
+                anyhow!("{}", located(name.unwrap_or(&""), &error))
             })?;
             let of = names.iter().map(|name| clean_path(name)).collect::<Vec<_>>().join(", ");
             (Sheet::of_files(&names, &read, &overview), of)
@@ -197,29 +201,29 @@ fn show(args: &Args, subject: Subject) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let style = terminal::style();
-    let which = if args.otp.is_some() { "" } else { "; --otp names another release" };
-    let which = if sheet.emulator.iter().any(|row| row.is_default) { which } else { "" };
-    let title = format!("{of} · defaults of OTP {release}{which}");
+    let hint = if args.otp.is_some() { "" } else { " (choose another with --otp)" };
+    let hint = if sheet.emulator.iter().any(|row| row.is_default) { hint } else { "" };
+    let title = format!("{of} · defaults of OTP {release}{hint}");
     terminal::print(&format!("{}\n\n{}", wrap(&title, style.width, ""), report::text(&sheet, style)));
     Ok(ExitCode::SUCCESS)
 }
 
-fn input(text: inputs::Text, args: &Args) -> Input {
-    // In other formats there is only one.
+fn input(text: FlagFile, args: &Args) -> Input {
+    // Other formats hold a single node.
     let is_yaml = matches!(text.format, Format::Compose | Format::Kubernetes);
     let node = args.node.filter(|_| is_yaml).map(|node| usize::from(node) - 1);
     Input { format: text.format, text: text.text, fragments: text.fragments, node }
 }
 
-/// An error with its file, and with what the user can do about it here.
-fn placed(name: &str, error: &ArgsError) -> String {
+/// An error with its file and a hint.
+fn located(name: &str, error: &ArgsError) -> String {
     let gap = if error.position().is_some() { "" } else { " " };
-    format!("{}:{gap}{}", clean_path(name), clean_words(&advised(error)))
+    format!("{}:{gap}{}", clean_path(name), clean_words(&with_hint(error)))
 }
 
-/// An error with what the user can do about it here.
-fn advised(error: &ArgsError) -> String {
-    let advice = match error {
+/// An error with a hint.
+fn with_hint(error: &ArgsError) -> String {
+    let hint = match error {
         ArgsError::Unknown { flag } => match nearest(flag).as_slice() {
             [] => String::new(),
             near => format!("; similar: {}", near.join(", ")),
@@ -227,58 +231,58 @@ fn advised(error: &ArgsError) -> String {
         ArgsError::SeveralNodes { begins } => format!(" with --node 1 to --node {}", begins.len()),
         _ => String::new(),
     };
-    format!("{error}{advice}")
+    format!("{error}{hint}")
 }
 
-fn write(args: &Args, subject: Subject) -> Result<ExitCode> {
-    let releases = releases(args, &subject);
-    let (mut result, name, old) = match subject {
-        Subject::Node(node) => {
+fn write(args: &Args, source: FlagSource) -> Result<ExitCode> {
+    let releases = releases(args, &source);
+    let (mut result, name, old) = match source {
+        FlagSource::Node(node) => {
             terminal::complain(&format!(
-                "of {} only the emulator's flags are written: what it was given for init and applications (-name, -kernel …) is not\n",
+                "writing the emulator flags of {} only, without those of init and applications (-name, -kernel …)\n",
                 clean_words(&node.label)
             ));
             (args::of_node(&parse_emu_args(&node.args))?, node.label, None)
         }
-        Subject::Files(texts) => {
-            let [mut text] = <[inputs::Text; 1]>::try_from(texts)
-                .map_err(|texts| anyhow!("{} files are named; only one can be written", texts.len()))?;
+        FlagSource::Files(texts) => {
+            let [mut text] = <[FlagFile; 1]>::try_from(texts)
+                .map_err(|texts| anyhow!("cannot write {} files: name one", texts.len()))?;
             let (name, snapshot) = (text.name.clone(), text.snapshot.take());
             (input(text, args), name, snapshot)
         }
     };
-    let placed = |error: ArgsError| anyhow!("{}", placed(&name, &error));
+    let located = |error: ArgsError| anyhow!("{}", located(&name, &error));
     if let Some(format) = args.write_as {
-        result = args::convert(&result, format.target()).map_err(placed)?;
+        result = args::convert(&result, format.output_format()).map_err(located)?;
     }
     for flag in &args.unset {
-        let wish = Wish::unset(flag).map_err(placed)?;
-        result = args::change(&result, &wish, &[]).map_err(placed)?;
+        let request = Wish::unset(flag).map_err(located)?;
+        result = args::change(&result, &request, &[]).map_err(located)?;
     }
     for flag in &args.set {
-        let wish = Wish::set(flag).map_err(placed)?;
-        result = args::change(&result, &wish, &comment(args, wish.flag())).map_err(placed)?;
+        let request = Wish::set(flag).map_err(located)?;
+        result = args::change(&result, &request, &comment(args, request.flag())).map_err(located)?;
     }
     if !is_sound(&result, args.output.as_deref(), &name, releases) && !args.force {
         bail!(
-            "nothing is written, because a VM would not start with it; --otp says for which releases it is, --force writes it"
+            "nothing written: a VM would not start with these flags; --otp names other releases, --force writes anyway"
         );
     }
     deliver(args, result.text.as_bytes(), old)
 }
 
-/// Lines to put above a flag.
+/// The comment lines above a flag.
 fn comment(args: &Args, flag: &str) -> Vec<String> {
     let why = args.why.clone().unwrap_or_else(|| {
-        format!("{} Set on {}.", does(flag), date(SystemTime::now())).trim_start().to_owned()
+        format!("{} Set on {}.", summary(flag), date(SystemTime::now())).trim_start().to_owned()
     });
     wrap(&format!("{flag}: {why}"), COMMENT_COLUMNS, "").lines().map(str::to_owned).collect()
 }
 
-/// What a flag does, in one sentence; empty if that is not known.
-fn does(flag: &str) -> &'static str {
+/// What a flag does, in one sentence; empty if unknown.
+fn summary(flag: &str) -> &'static str {
     let entry = if flag.starts_with('+') {
-        // It may be that of one allocator.
+        // It may be a flag of one allocator.
         parse_emu_args(&[flag.to_owned()]).into_iter().find_map(|setting| setting.entry)
     } else {
         let spelling = flag.strip_prefix("-env ").unwrap_or(flag);
@@ -287,20 +291,20 @@ fn does(flag: &str) -> &'static str {
     entry.map(|entry| first_sentence(&entry.does)).unwrap_or_default()
 }
 
-/// Lints what is to be written; tells warnings and errors. `false` if there are errors.
+/// Lints the result, and prints warnings and errors; `false` if there are errors.
 fn is_sound(result: &Input, output: Option<&Path>, old_name: &str, releases: Vec<u32>) -> bool {
     let target = Target { releases, machine: None };
     let mut findings = lint(&[File { fragments: &result.fragments }], &target);
     findings.retain(|finding| finding.level > Level::Note);
-    // What is not written yet cannot be fixed by --fix.
+    // --fix cannot change a file that is not written yet.
     findings.iter_mut().for_each(|finding| finding.fix = None);
     if findings.is_empty() {
         return true;
     }
     let name = output.map_or_else(|| format!("{old_name} (new)"), |path| path.display().to_string());
     let linted = [Linted { name: &name, text: &result.text, is_file: true }];
-    let told = Report { linted: &linted, findings: &findings, unread: &[], releases: &target.releases };
-    terminal::complain_styled(&lint_text(&told, terminal::style()));
+    let report = Report { linted: &linted, findings: &findings, unread: &[], releases: &target.releases };
+    terminal::complain_styled(&lint_text(&report, terminal::style()));
     findings.iter().all(|finding| finding.level < Level::Error)
 }
 
@@ -310,22 +314,22 @@ fn deliver(args: &Args, bytes: &[u8], old: Option<Snapshot>) -> Result<ExitCode>
         return Ok(ExitCode::SUCCESS);
     };
     let shown = clean_path(&path.display().to_string());
-    let not_written = || format!("{shown} is not written");
+    let not_written = || format!("cannot write {shown}");
     if fs::symlink_metadata(path).is_err() {
         files::create(path, bytes).with_context(not_written)?;
     } else if args.force {
         let there = Snapshot::read(path, MAX_BYTES).with_context(not_written)?;
-        // The file that was read must still be as it was then.
+        // The input file must not have changed since it was read.
         let to_replace = old.filter(|old| old.is_same_file(&there)).unwrap_or(there);
         to_replace.replace(bytes).with_context(not_written)?;
     } else {
-        bail!("{shown} exists already: --force overwrites it");
+        bail!("{shown} exists; --force overwrites it");
     }
-    terminal::complain(&format!("{shown} is written\n"));
+    terminal::complain(&format!("wrote {shown}\n"));
     Ok(ExitCode::SUCCESS)
 }
 
-/// The day in UTC: `2026-11-20`.
+/// The date in UTC: `2026-11-20`.
 fn date(now: SystemTime) -> String {
     const SECONDS_A_DAY: u64 = 86_400;
     let is_leap =
@@ -357,25 +361,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_is_about_the_flag_and_about_no_other() {
+    fn a_comment_describes_its_flag_only() {
         let check = |flag: &str, begin: &str| {
-            let does = does(flag);
-            assert!(does.starts_with(begin) && does.is_empty() == begin.is_empty(), "{flag}: {does}");
+            let summary = summary(flag);
+            assert!(
+                summary.starts_with(begin) && summary.is_empty() == begin.is_empty(),
+                "{flag}: {summary}"
+            );
         };
         check("+MBas", "How a free block is looked for");
         check("-heart", "Starts the program heart");
         check("-kernel net_ticktime", "A node that is silent");
-        // These begin like +e, +c, +n and +V.
+        // These begin with the same letters as +e, +c, +n and +V.
         check("-emu_flavor", "Chooses the emulator");
         for flag in ["-connect_all", "-noshell", "-version"] {
             check(flag, "");
         }
         let dump = entry("ERL_CRASH_DUMP").expect("an entry");
-        assert_eq!(does("-env ERL_CRASH_DUMP"), first_sentence(&dump.does));
+        assert_eq!(summary("-env ERL_CRASH_DUMP"), first_sentence(&dump.does));
     }
 
     #[test]
-    fn a_day_is_written_as_people_sort_them() {
+    fn dates_are_in_iso_format() {
         let check = |seconds: u64, expect: &str| {
             assert_eq!(date(UNIX_EPOCH + Duration::from_secs(seconds)), expect, "{seconds}");
         };

@@ -1,4 +1,4 @@
-//! `beamtune flags`: what is known of the VM.
+//! `beamtune flags`: reference of flags, locks, msacc states and allocators.
 
 use std::process::ExitCode;
 
@@ -9,29 +9,29 @@ use beamtune_report::flags::{self, Topic};
 use crate::releases::{parse_release, parse_span};
 use crate::terminal;
 
-/// Rows of a search; who wants more adds a word.
+/// Rows of a search result.
 const ROWS: usize = 25;
 
-/// Explain a flag, a lock, a msacc state or an allocator, search them by words, or tell what an upgrade changes.
+/// Explain an emulator flag, lock, msacc state or allocator
 ///
-/// Without a name: the list of all. Names are found with or without + or -, with any allocator's letter (+MBas), and by former
-/// spellings.
+/// Without a name: list all. Names are found with or without + or -, with the letter of any allocator (+MBas), and by former spellings.
+/// Other words are searched for in the texts.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A name (+sbwt, MBas, ERL_FLAGS, db_tab, check_io), or words to search for (busy wait).
-    // Apart from the others, so that `-heart` can be a name and `--json` behind it is none.
+    /// Name (+sbwt, MBas, ERL_FLAGS, db_tab), or words to search for
+    // Separate from `more`, so that `-heart` is accepted as a name, but `--json` after it is an option.
     #[arg(value_name = "NAME|WORD", allow_hyphen_values = true)]
     name: Option<String>,
-    /// More of them.
+    /// More names or words
     #[arg(value_name = "NAME|WORD")]
     more: Vec<String>,
-    /// Tell what holds in this OTP release.
+    /// OTP release to describe
     #[arg(long, value_name = "RELEASE", value_parser = parse_release)]
     otp: Option<u32>,
-    /// What an upgrade of OTP changes, the most important first: 25..29.
-    #[arg(long, value_name = "FROM..TO", value_parser = parse_span, conflicts_with_all = ["name", "otp"])]
+    /// List the changes of an OTP upgrade, most important first: 25..29
+    #[arg(long, value_name = "FROM..TO", value_parser = parse_upgrade, conflicts_with_all = ["name", "otp"])]
     changed: Option<(OtpVersion, OtpVersion)>,
-    /// Print JSON.
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Pages of what is named; else what the words are found in.
+/// The pages of the named entries; without one, the results of a search.
 fn found(args: &Args) -> Result<String> {
     let style = terminal::style();
     let words: Vec<&String> = args.name.iter().chain(&args.more).collect();
@@ -75,7 +75,7 @@ fn found(args: &Args) -> Result<String> {
             topics = each.into_iter().next().unwrap_or_default();
         }
     }
-    // Who writes one flag with its sign asks for that, and not for whatever has such a word in it.
+    // A flag with its sign is a name, not a search word.
     let is_one_flag = words.len() == 1 && query.starts_with(['+', '-']);
     let hits = if is_one_flag && topics.is_empty() { Vec::new() } else { flags::search(&query) };
     if topics.is_empty()
@@ -94,10 +94,10 @@ fn found(args: &Args) -> Result<String> {
             .into_iter()
             .filter(|hit| topics.iter().all(|topic| topic.name() != hit.topic.name()))
             .collect();
-        // A word may be a name and be meant as a word all the same.
+        // A name may be meant as a search word, too.
         if is_word && !others.is_empty() {
             text.push_str(&format!(
-                "\nOthers that are about {query}:\n{}",
+                "\nOther entries about {query}:\n{}",
                 flags::hits(&others, ROWS / 3, style)
             ));
         }
@@ -112,10 +112,10 @@ fn found(args: &Args) -> Result<String> {
     let near = flags::nearest(&query);
     let shown = beamtune_report::text::clean(&query);
     if is_init_flag(&query) {
-        bail!("there is no page about {shown}: it is for init or the launcher (manuals of erl and init)");
+        bail!("no page about {shown}: see the manuals of erl and init");
     }
     if near.is_empty() {
-        bail!("nothing is known of {shown}; beamtune flags lists everything");
+        bail!("{shown} is unknown; list all entries with: beamtune flags");
     }
-    bail!("nothing is known of {shown}; similar: {}", near.join(", "))
+    bail!("{shown} is unknown; similar: {}", near.join(", "))
 }

@@ -1,4 +1,4 @@
-//! `beamtune lint`: what is wrong with flags, before a VM is started with them.
+//! `beamtune lint`: finds errors in emulator flags before a VM is started with them.
 
 mod fix;
 
@@ -13,55 +13,59 @@ use beamtune_report::lint::{self as report, Linted, Report, Unread};
 use clap::ValueEnum;
 
 use crate::access::AccessArgs;
-use crate::inputs::{self, FormatName, Text};
+use crate::flag_files::{self, FlagFile, FormatName};
 use crate::node_args::{looks_like_a_node, node_args};
 use crate::releases::{Releases, parse_releases};
 use crate::terminal;
 
-/// Find what is wrong with emulator flags, in files or of a running node.
+/// Find errors in emulator flags, in files or of a running node
 ///
-/// Reads vm.args and its templates, .env, Dockerfiles, Compose and Kubernetes YAML, systemd units, rabbitmq-env.conf,
+/// Reads vm.args and its templates, .env files, Dockerfiles, Compose and Kubernetes YAML, systemd units, rabbitmq-env.conf,
 /// ejabberdctl.cfg and shell scripts.
 ///
-/// Exit status: 0 = nothing above "note", 1 = findings, 2 = something could not be read; all else is shown all the same.
+/// Exit status: 0 = nothing above "note", 1 = findings, 2 = an input could not be read; findings in the others are printed.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Files, folders (walked through), - for standard input; or a running node: its name or process id.
+    /// Files, folders, - for standard input, or a running node
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// OTP releases that the flags are for: 27, 25,27 or 25..27. Without it all that are supported; of a running node its own.
+    /// OTP releases: 27 or 25,27 or 25..27 [default: all supported]
+    ///
+    /// For a running node, the default is its own release.
     #[arg(long, value_name = "RELEASES", value_parser = parse_releases)]
     otp: Option<Releases>,
-    /// How to tell it.
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Text)]
     format: Output,
-    /// Make the changes that are safe: they do not change what a VM that starts today does, or only make happen what was plainly meant.
+    /// Apply safe fixes
+    ///
+    /// A fix is safe if a VM that starts today behaves as before, or as was obviously intended.
     #[arg(long)]
     fix: bool,
-    /// All files are of one node: flags in one may win over those in another.
+    /// Treat all files as those of one node, where one may override another
     #[arg(long)]
     together: bool,
-    /// What kind of files these are, where their names do not tell.
+    /// Format of the files, if their names do not show it
     #[arg(long = "as", value_enum, value_name = "FORMAT")]
     read_as: Option<FormatName>,
     #[command(flatten)]
     access: AccessArgs,
 }
 
-/// How findings are told.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For people.
+    /// Text
     Text,
-    /// docs/lint-output.schema.json.
+    /// JSON (docs/lint-output.schema.json)
     Json,
-    /// SARIF 2.1.0, for code hosts and editors.
+    /// SARIF 2.1.0, for code hosts and editors
     Sarif,
-    /// Annotations of GitHub's workflows.
+    /// Annotations of GitHub workflows
     Github,
 }
 
-/// Something to lint.
+/// An input to lint.
 struct Input {
     name: String,
     origin: Origin,
@@ -70,10 +74,10 @@ struct Input {
     releases: Vec<u32>,
 }
 
-/// Where it comes from.
+/// Where an input comes from.
 enum Origin {
     /// A file, or standard input.
-    Text(Box<Text>),
+    Text(Box<FlagFile>),
     /// A running node.
     Node,
 }
@@ -82,12 +86,12 @@ enum Origin {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (mut inputs, mut unread) = read_all(args);
     if args.together && inputs.iter().any(|input| matches!(input.origin, Origin::Node)) {
-        bail!("a running node has everything in it already: lint it alone, without --together");
+        bail!("--together is for files; a running node has all its flags: lint it alone");
     }
     if args.fix
         && inputs.iter().any(|input| matches!(&input.origin, Origin::Text(text) if text.snapshot.is_none()))
     {
-        bail!("standard input cannot be fixed in its place: name the file");
+        bail!("--fix cannot change standard input: name a file");
     }
     if args.fix {
         for line in fix::fix(&mut inputs, args.together, &mut unread) {
@@ -105,20 +109,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .collect();
     let mut releases: Vec<u32> = inputs.iter().flat_map(|input| input.releases.clone()).collect();
     if inputs.is_empty() {
-        releases = asked_for(args);
+        releases = requested_releases(args);
     }
     releases.sort_unstable();
     releases.dedup();
-    let told = Report { linted: &linted, findings: &findings, unread: &unread, releases: &releases };
+    let report = Report { linted: &linted, findings: &findings, unread: &unread, releases: &releases };
     terminal::print(&match args.format {
-        Output::Text => report::text(&told, terminal::style()),
-        Output::Json => report::json(&told),
-        Output::Sarif => report::sarif(&told),
-        Output::Github => report::github(&told),
+        Output::Text => report::text(&report, terminal::style()),
+        Output::Json => report::json(&report),
+        Output::Sarif => report::sarif(&report),
+        Output::Github => report::github(&report),
     });
-    // Programs that read the other formats find this in them; people see it here in any case.
+    // The other formats contain these, too; here they are visible in any case.
     for error in &unread {
-        terminal::complain(&inputs::told(error));
+        terminal::complain(&flag_files::render(error));
     }
     Ok(if !unread.is_empty() {
         ExitCode::from(terminal::CANNOT)
@@ -129,21 +133,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn asked_for(args: &Args) -> Vec<u32> {
+fn requested_releases(args: &Args) -> Vec<u32> {
     args.otp.as_ref().map_or_else(|| Target::default().releases, |releases| releases.0.clone())
 }
 
-/// Everything that is named, each file once.
+/// Reads all inputs, each file once.
 fn read_all(args: &Args) -> (Vec<Input>, Vec<Unread>) {
     let (mut inputs, mut unread): (Vec<Input>, _) = (Vec::new(), Vec::new());
     for path in &args.paths {
         let mut texts = Vec::new();
         if path == Path::new("-") {
-            take(inputs::standard_input(args.read_as, "--as"), &mut texts, &mut unread);
+            collect(flag_files::standard_input(args.read_as, "--as"), &mut texts, &mut unread);
         } else if path.is_dir() {
-            inputs::folder(path, &mut texts, &mut unread);
+            flag_files::folder(path, &mut texts, &mut unread);
         } else if fs::symlink_metadata(path).is_ok() {
-            take(inputs::file(path, args.read_as, "--as"), &mut texts, &mut unread);
+            collect(flag_files::file(path, args.read_as, "--as"), &mut texts, &mut unread);
         } else {
             match node(path, args) {
                 Ok(input) => inputs.push(input),
@@ -160,7 +164,7 @@ fn read_all(args: &Args) -> (Vec<Input>, Vec<Unread>) {
                     text: text.text.clone(),
                     fragments: text.fragments.clone(),
                     origin: Origin::Text(Box::new(text)),
-                    releases: asked_for(args),
+                    releases: requested_releases(args),
                 });
             }
         }
@@ -168,7 +172,7 @@ fn read_all(args: &Args) -> (Vec<Input>, Vec<Unread>) {
     (inputs, unread)
 }
 
-fn take(read: Result<Text, Unread>, texts: &mut Vec<Text>, unread: &mut Vec<Unread>) {
+fn collect(read: Result<FlagFile, Unread>, texts: &mut Vec<FlagFile>, unread: &mut Vec<Unread>) {
     match read {
         Ok(text) => texts.push(text),
         Err(error) => unread.push(error),
@@ -179,10 +183,10 @@ fn node(path: &Path, args: &Args) -> Result<Input, Unread> {
     let name = path.display().to_string();
     let unread = |message: String| Unread { name: name.clone(), at: None, message };
     let Some(target) = path.to_str().filter(|text| looks_like_a_node(text)) else {
-        return Err(unread("there is no such file or folder".to_owned()));
+        return Err(unread("no such file or folder".to_owned()));
     };
     let node = node_args(target, &args.access)
-        .map_err(|error| unread(format!("there is no such file, and as a node: {error:#}")))?;
+        .map_err(|error| unread(format!("no such file, and reading it as a node failed: {error:#}")))?;
     let releases = args.otp.as_ref().map_or_else(|| vec![node.release], |releases| releases.0.clone());
     let words = [node.args, vec!["--".to_owned()], node.init].concat();
     Ok(Input {
@@ -194,7 +198,7 @@ fn node(path: &Path, args: &Args) -> Result<Input, Unread> {
     })
 }
 
-/// What is found in all of them; `file` counts the inputs.
+/// Lints all inputs. The field `file` of a finding is the index of its input.
 fn check(inputs: &[Input], together: bool) -> Vec<Finding> {
     let target = |input: &Input| Target { releases: input.releases.clone(), machine: None };
     if together {

@@ -1,4 +1,4 @@
-//! `beamtune thresholds`: the thresholds of the rules, as a file that can be edited.
+//! `beamtune thresholds`: the rules' thresholds as a file to edit.
 
 use std::process::ExitCode;
 
@@ -7,12 +7,13 @@ use beamtune_model::Thresholds;
 
 use crate::{terminal, thresholds};
 
-/// Print the thresholds of all rules as TOML, with unit and source, ready to edit for --thresholds FILE.
+/// Print the rules' thresholds as TOML, ready to edit
 ///
-/// beamtune thresholds > my.toml; delete what you keep; beamtune doctor TARGET --thresholds my.toml (docs/thresholds.md).
+/// Each has its unit and source. Write them to a file, keep only the lines that you change, and use them with --thresholds FILE
+/// (docs/thresholds.md).
 #[derive(clap::Args)]
 pub struct Args {
-    /// Check this file, and print the thresholds with its changes.
+    /// File to check; its values replace the defaults in the output
     #[arg(value_name = "FILE", value_parser = thresholds::read)]
     file: Option<Thresholds>,
 }

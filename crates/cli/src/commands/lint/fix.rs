@@ -1,7 +1,7 @@
-//! Makes the changes that are safe.
+//! Applies safe fixes.
 //!
-//! All is tried in memory first: a change may make another one possible, so the files are linted again until nothing is left to
-//! do. Then each file is written in one piece, unless somebody has changed it meanwhile.
+//! Fixes are applied in memory first, and the result is linted again, since one fix may allow another. Then each file is replaced
+//! atomically, unless it has changed meanwhile.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,14 +13,13 @@ use beamtune_report::text::{clean_path, clean_words};
 
 use super::{Input, Origin, check};
 
-/// A change that brings up another one is rare, two in a row rarer; more would be a circle.
-const PASSES: usize = 10;
+/// A fix that allows another one is rare, two in a row rarer. More passes would indicate a cycle.
+const MAX_PASSES: usize = 10;
 
-/// Changes the files; gives a line for each change that was made. What could not be written is added to `unread`, and that
-/// input stays as it was.
+/// Fixes the files, and returns a line for each fix. A file that cannot be written is added to `unread`, and its input is restored.
 pub fn fix(inputs: &mut [Input], together: bool, unread: &mut Vec<Unread>) -> Vec<String> {
     let mut done: Vec<Vec<String>> = inputs.iter().map(|_| Vec::new()).collect();
-    for _ in 0..PASSES {
+    for _ in 0..MAX_PASSES {
         let findings = check(inputs, together);
         let mut changed = false;
         for (index, input) in inputs.iter_mut().enumerate() {
@@ -36,20 +35,20 @@ pub fn fix(inputs: &mut [Input], together: bool, unread: &mut Vec<Unread>) -> Ve
             break;
         }
     }
-    let mut told = Vec::new();
+    let mut written = Vec::new();
     for (input, lines) in inputs.iter_mut().zip(done) {
         match write(input) {
-            Ok(()) => told.extend(lines),
+            Ok(()) => written.extend(lines),
             Err(error) => {
                 unread.push(error);
                 restore(input);
             }
         }
     }
-    told
+    written
 }
 
-/// The edits of all safe fixes of a file that do not touch each other, and what they do.
+/// The edits of all safe fixes of a file that do not touch each other, and their descriptions.
 fn choose(findings: &[Finding], index: usize, input: &Input) -> (Vec<Edit>, Vec<String>) {
     let (mut edits, mut what): (Vec<Edit>, _) = (Vec::new(), Vec::new());
     let Origin::Text(_) = &input.origin else { return (edits, what) };
@@ -61,11 +60,11 @@ fn choose(findings: &[Finding], index: usize, input: &Input) -> (Vec<Edit>, Vec<
         return (edits, what);
     }
     let lines = Lines::of(&input.text);
-    let mut taken = Taken::default();
+    let mut edited = EditedSpans::default();
     for (finding, fix) in safe {
-        let is_free = fix.edits.iter().all(|edit| taken.leaves(&edit.span));
+        let is_free = fix.edits.iter().all(|edit| edited.allows(&edit.span));
         if is_free && !fix.edits.is_empty() {
-            fix.edits.iter().for_each(|edit| taken.add(&edit.span));
+            fix.edits.iter().for_each(|edit| edited.add(&edit.span));
             edits.extend(fix.edits.iter().cloned());
             what.push(format!(
                 "{}:{}: {} {}\n",
@@ -79,14 +78,14 @@ fn choose(findings: &[Finding], index: usize, input: &Input) -> (Vec<Edit>, Vec<
     (edits, what)
 }
 
-/// The bytes that edits are made at: where each begins, and where it ends.
+/// Spans that are edited already: begin and end of each.
 #[derive(Default)]
-struct Taken(BTreeMap<usize, usize>);
+struct EditedSpans(BTreeMap<usize, usize>);
 
-impl Taken {
-    /// Whether none of them touches these bytes.
-    fn leaves(&self, span: &Range<usize>) -> bool {
-        // None ends behind the one that begins last: edits of different findings do not touch, and those of one do not overlap.
+impl EditedSpans {
+    /// True if none of them touches this span.
+    fn allows(&self, span: &Range<usize>) -> bool {
+        // The span that begins last also ends last: edits of different findings do not touch, and those of one do not overlap.
         self.0.range(..=span.end).next_back().is_none_or(|(_, end)| *end < span.start)
     }
 
@@ -96,7 +95,7 @@ impl Taken {
     }
 }
 
-/// Makes edits, if a file comes out that can be read.
+/// Applies edits, if the result can be parsed.
 fn make(input: &mut Input, edits: &[Edit]) -> bool {
     let Origin::Text(text) = &input.origin else { return false };
     let new = apply(&input.text, edits);
@@ -119,7 +118,7 @@ fn write(input: &Input) -> Result<(), Unread> {
     })
 }
 
-/// The input as it was read.
+/// Restores the input as it was read.
 fn restore(input: &mut Input) {
     let Origin::Text(text) = &input.origin else { return };
     input.text = text.text.clone();
@@ -132,10 +131,10 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::inputs;
+    use crate::flag_files;
 
     fn input(path: &Path) -> Input {
-        let text = inputs::file(path, None, "--as").expect("a file with flags");
+        let text = flag_files::file(path, None, "--as").expect("a file with flags");
         Input {
             name: text.name.clone(),
             text: text.text.clone(),
@@ -146,12 +145,12 @@ mod tests {
     }
 
     #[test]
-    fn bytes_beside_an_edit_are_no_place_for_another() {
-        let mut taken = Taken::default();
+    fn an_edit_next_to_another_is_refused() {
+        let mut edited = EditedSpans::default();
         for span in [10..20, 20..20, 20..30, 50..50] {
-            taken.add(&span);
+            edited.add(&span);
         }
-        let check = |span: Range<usize>, expect: bool| assert_eq!(taken.leaves(&span), expect, "{span:?}");
+        let check = |span: Range<usize>, expect: bool| assert_eq!(edited.allows(&span), expect, "{span:?}");
         check(0..9, true);
         check(0..10, false);
         check(0..100, false);
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_somebody_has_changed_meanwhile_is_left_alone_and_the_others_are_fixed() {
+    fn a_file_that_has_changed_is_kept_and_the_others_are_fixed() {
         let folder = tempfile::tempdir().expect("a folder");
         let paths = ["a.args", "b.args"].map(|name| folder.path().join(name));
         for path in &paths {
@@ -174,14 +173,14 @@ mod tests {
         let mut read: Vec<Input> = paths.iter().map(|path| input(path)).collect();
         fs::write(&paths[0], "+K true\n+P 1048576\n").expect("write");
         let mut unread = Vec::new();
-        let told = fix(&mut read, false, &mut unread);
+        let lines = fix(&mut read, false, &mut unread);
         assert_eq!(fs::read_to_string(&paths[0]).expect("text"), "+K true\n+P 1048576\n");
         assert_eq!(fs::read_to_string(&paths[1]).expect("text"), "+P 262144\n");
-        assert!(told.len() == 1 && told[0].contains("b.args:1: BF"), "{told:?}");
+        assert!(lines.len() == 1 && lines[0].contains("b.args:1: BF"), "{lines:?}");
         assert!(
             unread.len() == 1 && unread[0].message.contains("has changed since it was read"),
             "{unread:?}"
         );
-        assert_eq!(read[0].text, "+K true\n+P 262144\n", "what is not fixed is told as it was read");
+        assert_eq!(read[0].text, "+K true\n+P 262144\n", "an input that was not fixed is restored");
     }
 }

@@ -1,4 +1,4 @@
-//! Files with flags, read with all care: what cannot be read is told with its place, and stops nothing else.
+//! Reads files with emulator flags. A file that cannot be read is reported with its position and does not stop the others.
 
 use std::fs;
 use std::io::Read;
@@ -11,39 +11,40 @@ use clap::ValueEnum;
 
 use crate::files::Snapshot;
 
-/// The longest line that is read. No flag needs more, and in a longer one no place can be shown.
+/// Longest line that is read. No flag needs more, and positions in longer lines cannot be shown.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// Folders that hold what others have written, or what was built: they are not walked through unless they are named.
-const LEFT_OUT: [&str; 8] = [".git", ".hg", ".svn", "_build", "deps", "node_modules", "target", ".elixir_ls"];
+/// Folders with generated or third-party files. They are skipped unless the user names them.
+const SKIPPED_FOLDERS: [&str; 8] =
+    [".git", ".hg", ".svn", "_build", "deps", "node_modules", "target", ".elixir_ls"];
 
-/// A format on the command line.
+/// A file format on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FormatName {
-    /// An args file as erl reads it.
+    /// Arguments file for erl -args_file
     #[value(name = "vm.args")]
     VmArgs,
-    /// vm.args.eex of Mix releases.
+    /// vm.args.eex of a Mix release
     Eex,
-    /// vm.args.src of relx and rebar3.
+    /// vm.args.src of relx or rebar3
     Src,
-    /// A template of Ansible.
+    /// Ansible template (Jinja)
     Jinja,
-    /// A .env file.
+    /// .env file
     Env,
-    /// A Dockerfile.
+    /// Dockerfile
     Dockerfile,
-    /// A file of Docker Compose.
+    /// Docker Compose file
     Compose,
-    /// Kubernetes' YAML.
+    /// Kubernetes YAML
     K8s,
-    /// A unit of systemd.
+    /// systemd unit
     Systemd,
-    /// rabbitmq-env.conf.
+    /// rabbitmq-env.conf
     Rabbitmq,
-    /// ejabberdctl.cfg.
+    /// ejabberdctl.cfg
     Ejabberd,
-    /// A shell script.
+    /// Shell script
     Shell,
 }
 
@@ -66,56 +67,54 @@ impl FormatName {
     }
 }
 
-/// A file that was read.
+/// A file with flags.
 #[derive(Debug)]
-pub struct Text {
-    /// As the user wrote its path.
+pub struct FlagFile {
+    /// The path as the user wrote it.
     pub name: String,
-    /// The file as it was; `None` for standard input.
+    /// The file as it was read; `None` for standard input.
     pub snapshot: Option<Snapshot>,
     pub format: Format,
     pub text: String,
     pub fragments: Vec<Fragment>,
 }
 
-impl Text {
-    /// Whether both are the same file, by whatever names.
-    pub fn is_same_file(&self, other: &Text) -> bool {
+impl FlagFile {
+    /// True if both are the same file, under any name.
+    pub fn is_same_file(&self, other: &FlagFile) -> bool {
         let both = self.snapshot.as_ref().zip(other.snapshot.as_ref());
         both.is_some_and(|(one, other)| one.is_same_file(other))
     }
 }
 
-/// Who has named a file.
+/// How a file was selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Named {
-    /// The user: it has to be one with flags.
-    ByUser,
-    /// The folder that it lies in: it may be anything.
-    ByFolder,
+enum SelectedBy {
+    /// The user named it: it must hold flags.
+    User,
+    /// It was found in a folder: it may be anything.
+    Folder,
 }
 
-/// Reads a file that the user has named.
+/// Reads a file that the user named.
 ///
 /// # Errors
-/// `option` is what the user can say its kind with.
-pub fn file(path: &Path, read_as: Option<FormatName>, option: &str) -> Result<Text, Unread> {
+/// If it cannot be read, or its format is unknown. `option` is the option that names the format, for the message.
+pub fn file(path: &Path, read_as: Option<FormatName>, option: &str) -> Result<FlagFile, Unread> {
     let name = path.display().to_string();
-    match read(path, read_as, Named::ByUser)? {
+    match read(path, read_as, SelectedBy::User)? {
         Some(text) => Ok(text),
         None => Err(Unread {
             at: None,
-            message: format!(
-                "what kind of file this is cannot be told from its name: say it with {option}, for example {option} vm.args"
-            ),
+            message: format!("unknown file type; name it with {option}, for example {option} vm.args"),
             name,
         }),
     }
 }
 
-/// Without files that were named twice.
-pub fn each_once(texts: Vec<Text>) -> Vec<Text> {
-    let mut known: Vec<Text> = Vec::new();
+/// Removes files that were named twice.
+pub fn deduplicate(texts: Vec<FlagFile>) -> Vec<FlagFile> {
+    let mut known: Vec<FlagFile> = Vec::new();
     for text in texts {
         if !known.iter().any(|known| known.is_same_file(&text)) {
             known.push(text);
@@ -127,13 +126,13 @@ pub fn each_once(texts: Vec<Text>) -> Vec<Text> {
 /// Reads standard input.
 ///
 /// # Errors
-/// `option` is what the user can say its kind with.
-pub fn standard_input(read_as: Option<FormatName>, option: &str) -> Result<Text, Unread> {
+/// If it cannot be read, or its format is unknown. `option` is the option that names the format, for the message.
+pub fn standard_input(read_as: Option<FormatName>, option: &str) -> Result<FlagFile, Unread> {
     let name = "stdin".to_owned();
     let unread = |message: String| Unread { name: "stdin".to_owned(), at: None, message };
     let Some(format) = read_as.map(FormatName::format) else {
         return Err(unread(format!(
-            "what kind of file this is has to be said with {option}, for example {option} vm.args"
+            "unknown type of standard input; name it with {option}, for example {option} vm.args"
         )));
     };
     let mut bytes = Vec::new();
@@ -142,16 +141,16 @@ pub fn standard_input(read_as: Option<FormatName>, option: &str) -> Result<Text,
     let text = text_of(&name, &bytes)?;
     ensure_short_lines(&name, &text)?;
     let fragments = source::read(format, &text).map_err(|error| unread_source(&name, &error))?;
-    Ok(Text { name, snapshot: None, format, text, fragments })
+    Ok(FlagFile { name, snapshot: None, format, text, fragments })
 }
 
-/// Reads all files with flags in a folder and those below it, in the order of their names.
-pub fn folder(path: &Path, texts: &mut Vec<Text>, unread: &mut Vec<Unread>) {
+/// Reads all files with flags in a folder and its subfolders, sorted by name.
+pub fn folder(path: &Path, texts: &mut Vec<FlagFile>, unread: &mut Vec<Unread>) {
     let mut files = Vec::new();
     walk(path, &mut files, unread);
     for path in files {
-        match read(&path, None, Named::ByFolder) {
-            // A file without flags is none of ours.
+        match read(&path, None, SelectedBy::Folder) {
+            // A file without flags is ignored.
             Ok(Some(text)) if text.fragments.is_empty() => {}
             Ok(text) => texts.extend(text),
             Err(error) => unread.push(error),
@@ -159,7 +158,7 @@ pub fn folder(path: &Path, texts: &mut Vec<Text>, unread: &mut Vec<Unread>) {
     }
 }
 
-/// All files that may hold flags by their names. Folders behind symbolic links are not entered: they may lead in circles.
+/// All files whose names allow flags. Symbolic links to folders are not followed, since they may form cycles.
 fn walk(root: &Path, files: &mut Vec<PathBuf>, unread: &mut Vec<Unread>) {
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -181,8 +180,8 @@ fn walk(root: &Path, files: &mut Vec<PathBuf>, unread: &mut Vec<Unread>) {
             let Ok(kind) = entry.file_type() else { continue };
             let path = entry.path();
             if kind.is_dir() {
-                let is_left_out = LEFT_OUT.iter().any(|name| entry.file_name() == *name);
-                if !is_left_out {
+                let is_skipped = SKIPPED_FOLDERS.iter().any(|name| entry.file_name() == *name);
+                if !is_skipped {
                     below.push(path);
                 }
             } else if (kind.is_file() || (kind.is_symlink() && path.is_file())) && may_hold_flags(&path) {
@@ -194,7 +193,7 @@ fn walk(root: &Path, files: &mut Vec<PathBuf>, unread: &mut Vec<Unread>) {
     files.sort();
 }
 
-/// Whether a file is worth reading. Scripts often have no ending; they are told by their first bytes.
+/// True if a file is worth reading. Scripts often have no extension and are recognised by their first bytes.
 fn may_hold_flags(path: &Path) -> bool {
     let text = path.to_string_lossy();
     if detect(&text, "").is_some() {
@@ -208,8 +207,12 @@ fn may_hold_flags(path: &Path) -> bool {
     first.starts_with(b"#!") && detect(&text, &String::from_utf8_lossy(first)).is_some()
 }
 
-/// Reads a file; `None` for one that no flags can stand in.
-fn read(path: &Path, read_as: Option<FormatName>, named: Named) -> Result<Option<Text>, Unread> {
+/// Reads a file; `None` for a type that cannot hold flags.
+fn read(
+    path: &Path,
+    read_as: Option<FormatName>,
+    selected_by: SelectedBy,
+) -> Result<Option<FlagFile>, Unread> {
     let name = path.display().to_string();
     let unread = |message: String| Unread { name: name.clone(), at: None, message };
     let snapshot = Snapshot::read(path, MAX_BYTES).map_err(|error| unread(format!("{error:#}")))?;
@@ -217,21 +220,25 @@ fn read(path: &Path, read_as: Option<FormatName>, named: Named) -> Result<Option
         |text: &str| read_as.map(FormatName::format).or_else(|| detect(&path.to_string_lossy(), text));
     let text = match text_of(&name, &snapshot.bytes) {
         Ok(text) => text,
-        // Any file may lie in a folder called `default`, where scripts have no endings.
-        Err(_) if named == Named::ByFolder && format("") == Some(Format::Shell) && !name.ends_with("sh") => {
+        // Scripts in a folder called `default` have no extension, so any other file there looks like one.
+        Err(_)
+            if selected_by == SelectedBy::Folder
+                && format("") == Some(Format::Shell)
+                && !name.ends_with("sh") =>
+        {
             return Ok(None);
         }
         Err(error) => return Err(error),
     };
     let Some(format) = format(&text) else { return Ok(None) };
-    if named == Named::ByUser {
+    if selected_by == SelectedBy::User {
         ensure_short_lines(&name, &text)?;
     }
     let fragments = source::read(format, &text).map_err(|error| unread_source(&name, &error))?;
     if !fragments.is_empty() {
         ensure_short_lines(&name, &text)?;
     }
-    Ok(Some(Text { name, snapshot: Some(snapshot), format, text, fragments }))
+    Ok(Some(FlagFile { name, snapshot: Some(snapshot), format, text, fragments }))
 }
 
 fn text_of(name: &str, bytes: &[u8]) -> Result<String, Unread> {
@@ -258,7 +265,7 @@ fn ensure_short_lines(name: &str, text: &str) -> Result<(), Unread> {
                 name: name.to_owned(),
                 at: Some(Position { offset, line: index + 1, column: 1 }),
                 message: format!(
-                    "a line of {} bytes; more than {MAX_LINE_BYTES} are not read: is it the right file?",
+                    "a line of {} bytes; the limit is {MAX_LINE_BYTES}: is this the right file?",
                     line.len()
                 ),
             });
@@ -268,7 +275,7 @@ fn ensure_short_lines(name: &str, text: &str) -> Result<(), Unread> {
     Ok(())
 }
 
-/// An error of the readers, its place apart from its words.
+/// A reader's error, with its position separated from its message.
 pub fn unread_source(name: &str, error: &SourceError) -> Unread {
     let at = error.position();
     let message = error.to_string();
@@ -277,8 +284,8 @@ pub fn unread_source(name: &str, error: &SourceError) -> Unread {
     Unread { name: name.to_owned(), at, message }
 }
 
-/// As it is told on a terminal: `rel/vm.args:3:1: …`.
-pub fn told(unread: &Unread) -> String {
+/// The error as a line for the terminal: `rel/vm.args:3:1: …`.
+pub fn render(unread: &Unread) -> String {
     let place = unread.at.map(|at| format!(":{at}")).unwrap_or_default();
     format!("{}{place}: {}\n", clean_path(&unread.name), clean_words(&unread.message))
 }
@@ -287,13 +294,13 @@ pub fn told(unread: &Unread) -> String {
 mod tests {
     use super::*;
 
-    fn names(texts: &[Text], root: &Path) -> Vec<String> {
+    fn names(texts: &[FlagFile], root: &Path) -> Vec<String> {
         let root = format!("{}/", root.display());
         texts.iter().map(|text| text.name.trim_start_matches(&root).to_owned()).collect()
     }
 
     #[test]
-    fn a_folder_is_walked_through_in_the_order_of_names() {
+    fn files_of_a_folder_are_sorted_by_name() {
         let root = tempfile::tempdir().expect("a folder");
         let write = |path: &str, text: &[u8]| {
             let path = root.path().join(path);
@@ -308,7 +315,7 @@ mod tests {
         write("default/picture", b"\x89PNG\0");
         write("default/app", b"ERL_FLAGS=+Q\n");
         write("readme.md", b"+P 5000");
-        for folder in LEFT_OUT {
+        for folder in SKIPPED_FOLDERS {
             write(&format!("{folder}/vm.args"), b"+P 5000\n");
         }
         std::os::unix::fs::symlink(root.path(), root.path().join("a/loop")).expect("link");
@@ -319,43 +326,43 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_place() {
+    fn unreadable_files_are_reported_with_their_position() {
         let root = tempfile::tempdir().expect("a folder");
         let check = |name: &str, bytes: &[u8], expect: &str| {
             let path = root.path().join(name);
             fs::write(&path, bytes).expect("write");
-            let told = told(&file(&path, None, "--as").expect_err(name));
-            let told = told.trim_start_matches(&format!("{}/", root.path().display())).to_owned();
-            assert!(told.starts_with(expect), "{told}");
-            assert!(told.ends_with('\n') && told.lines().count() == 1, "{told}");
+            let line = render(&file(&path, None, "--as").expect_err(name));
+            let line = line.trim_start_matches(&format!("{}/", root.path().display())).to_owned();
+            assert!(line.starts_with(expect), "{line}");
+            assert!(line.ends_with('\n') && line.lines().count() == 1, "{line}");
         };
         check("vm.args", b"+P 1\n-x 'a", "vm.args:2:4: this ' is never closed");
         check("vm.args", b"\x7fELF\0", "vm.args:1:5: a NUL byte");
         check("vm.args", b"a\xff", "vm.args:1:2: bytes that are not UTF-8");
         check("vm.args.src", b"+P <%= x %>", "vm.args.src:1:4: `<%` belongs to another kind of template");
         check("vm.args.eex", b"+P <%= x", "vm.args.eex:1:4: `<%` is never closed");
-        check("notes.txt", b"+P 1", "notes.txt: what kind of file");
+        check("notes.txt", b"+P 1", "notes.txt: unknown file type");
         let long = [b"+P 1\n".as_slice(), &vec![b'x'; 10 << 20], b"\n"].concat();
         check("vm.args", &long, "vm.args:2:1: a line of 10485760 bytes");
         check("vm.args", &vec![b'\n'; MAX_BYTES + 1], "vm.args: more than 33554432 bytes");
-        let told = told(&file(&root.path().join("absent.args"), None, "--as").expect_err("absent"));
-        assert!(told.contains("No such file"), "{told}");
+        let line = render(&file(&root.path().join("absent.args"), None, "--as").expect_err("absent"));
+        assert!(line.contains("No such file"), "{line}");
     }
 
     #[test]
-    fn a_file_that_is_named_twice_is_there_once() {
+    fn a_file_that_is_named_twice_is_read_once() {
         let root = tempfile::tempdir().expect("a folder");
         let paths = ["vm.args", "link.args", "other.args"].map(|name| root.path().join(name));
         fs::write(&paths[0], "+P 5000\n").expect("write");
         std::os::unix::fs::symlink("vm.args", &paths[1]).expect("link");
         fs::write(&paths[2], "+P 5000\n").expect("write");
         let texts = paths.iter().chain(&paths).map(|path| file(path, None, "--from").expect("flags"));
-        let once = each_once(texts.collect());
+        let once = deduplicate(texts.collect());
         assert_eq!(names(&once, root.path()), ["vm.args", "other.args"]);
     }
 
     #[test]
-    fn the_user_may_say_what_a_file_is() {
+    fn the_user_can_name_the_format() {
         let root = tempfile::tempdir().expect("a folder");
         let path = root.path().join("notes.txt");
         fs::write(&path, "+P 5000\n").expect("write");
