@@ -1,4 +1,4 @@
-//! `beamtune compare`: does one setting differ from another, and by how much.
+//! `beamtune compare`: whether two settings differ, and by how much.
 
 use std::process::ExitCode;
 
@@ -6,73 +6,75 @@ use anyhow::{Context, Result, bail};
 use beamtune_model::study::{Arm, Question};
 use beamtune_trial::compare::{self, LEAST_SAME_PAIRS};
 
-use super::study::{self, Asked, Kept};
-use super::target::{StudyArgs, TargetArgs, guards, minutes, pins, trial_s};
+use super::study::{self, StudyDescription, StudyQuestion};
+use super::study_args::{StudyArgs, TargetArgs, guards, minutes, pins, trial_s};
 use crate::terminal;
 use crate::trial::Setup;
 
-/// Compare two settings of a target under load: emulator flags, or environment variables that its program reads.
+/// Compare two settings of a target under load
 ///
-/// Each trial starts the target anew. First A is compared with itself, which shows what this machine can tell; then A and B follow in
-/// random order until a planned look decides, after 8, 12, 18 or 30 pairs.
+/// A setting is a list of emulator flags, or of environment variables that the target's program reads. Each trial starts the target
+/// anew. First, A is compared with itself, which shows how small a difference this host can show. Then A and B follow in random order,
+/// until one of the planned analyses, after 8, 12, 18 or 30 pairs, decides.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Emulator flags of A, beside those that the target has; '' for the target as it is.
+    /// Emulator flags of A, in addition to the target's own
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true, default_value = "")]
     a: String,
-    /// Emulator flags of B: '+sbwt none +sbwtdcpu none'.
+    /// Emulator flags of B: '+sbwt none +sbwtdcpu none'
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true, default_value = "")]
     b: String,
-    /// An environment variable of A.
+    /// Environment variable of A
     #[arg(long, value_name = "NAME=VALUE")]
     a_env: Vec<String>,
-    /// An environment variable of B.
+    /// Environment variable of B
     #[arg(long, value_name = "NAME=VALUE")]
     b_env: Vec<String>,
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
     study: StudyArgs,
-    /// Pairs of A and B, at most: 8, 12, 18 or 30 of them are looked at.
+    /// Largest number of pairs of A and B: 8, 12, 18 or 30
     #[arg(long, value_name = "N", default_value_t = 30)]
     pairs: usize,
-    /// Pairs of A with itself.
+    /// Pairs of A with itself
     #[arg(long, value_name = "N", default_value_t = LEAST_SAME_PAIRS as u64, value_parser = clap::value_parser!(u64).range(LEAST_SAME_PAIRS as u64..=100))]
     same_pairs: u64,
 }
 
-/// What B must not make worse unless it is said otherwise.
+/// Guarded quantities, unless options name others.
 const GUARDS: [&str; 2] = ["p99:+10%", "errors:+0.1%"];
 
+/// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let setup = args.target.setup()?;
     let question = question(args, &setup)?;
     let Some(plan) = plan(&question, &setup) else {
-        bail!("--pairs {} is too few to conclude anything: 8 are the least", args.pairs);
+        bail!("--pairs {} is too few for any conclusion: the minimum is 8", args.pairs);
     };
     if args.study.plan {
         terminal::print(&plan);
         return Ok(ExitCode::SUCCESS);
     }
-    let file = args.study.study.clone().unwrap_or_else(|| study::usual_file("compare"));
-    let kept = Kept { asked: Asked::Compare(question), setup };
-    study::begin(&file, &kept, &plan, &args.study.access, args.study.json)
+    let file = args.study.study.clone().unwrap_or_else(|| study::default_file("compare"));
+    let study = StudyDescription { asked: StudyQuestion::Compare(question), setup };
+    study::begin(&file, &study, &plan, &args.study.access, args.study.json)
 }
 
-/// What will be done, for people; `None` where nothing can be concluded.
+/// The plan, for the user; `None` if too few pairs are allowed for any conclusion.
 fn plan(question: &Question, setup: &Setup) -> Option<String> {
-    let (least, most) = compare::trials(question)?;
+    let (min, max) = compare::trials(question)?;
     let length = match trial_s(setup) {
         Some((quick, slow)) => format!(
-            " of {} s (with warm-up and start {quick:.0} to {slow:.0} s each), so {} to {} in all",
+            " of {} s (with warm-up and start {quick:.0} to {slow:.0} s each): {} to {} in total",
             setup.window_s,
-            minutes(least as f64 * quick),
-            minutes(most as f64 * slow),
+            minutes(min as f64 * quick),
+            minutes(max as f64 * slow),
         ),
-        None => ", each as long as its command takes".to_owned(),
+        None => ", each as long as its command".to_owned(),
     };
     Some(format!(
-        "A: {}\nB: {}\ndecides: {}; must not become worse: {}\ntrials: {least} to {most}{length}\n{}\n",
+        "A: {}\nB: {}\ndecides: {}; must not become worse: {}\ntrials: {min} to {max}{length}\n{}\n",
         question.a.describe(),
         question.b.describe(),
         question.objective,
@@ -85,7 +87,7 @@ fn question(args: &Args, setup: &Setup) -> Result<Question> {
     let arm = |name: &str, flags: &str, environment: &[String]| {
         let pairs = environment.iter().map(|pair| {
             let split = pair.split_once('=').filter(|(name, _)| !name.is_empty());
-            let (name, value) = split.with_context(|| format!("{pair:?} is no NAME=VALUE"))?;
+            let (name, value) = split.with_context(|| format!("{pair:?} is not NAME=VALUE"))?;
             Ok((name.to_owned(), value.to_owned()))
         });
         Ok::<_, anyhow::Error>(Arm {
@@ -96,7 +98,7 @@ fn question(args: &Args, setup: &Setup) -> Result<Question> {
     };
     let (a, b) = (arm("A", &args.a, &args.a_env)?, arm("B", &args.b, &args.b_env)?);
     if (&a.flags, &a.environment) == (&b.flags, &b.environment) {
-        bail!("A and B are the same: say what B is with --b or --b-env");
+        bail!("A and B are the same: set B with --b or --b-env");
     }
     let same_pairs = usize::try_from(args.same_pairs).unwrap_or(LEAST_SAME_PAIRS);
     Ok(Question {

@@ -1,7 +1,7 @@
-//! `beamtune guard`: starts a command and ends all that came of it, however beamtune itself ends. Nobody types this.
+//! `beamtune guard`, started by beamtune itself: runs a command and ends all of its processes, however beamtune ends.
 //!
-//! It takes every orphan below it ([`family::adopt_orphans`]), so that a target which detaches itself is found as well, and ends all
-//! of them when its standard input ends, as that of a process does whose parent was killed. Whoever lives says a word before.
+//! It adopts all orphans below it ([`family::adopt_orphans`]), so that it also finds a target that daemonizes. It ends all processes
+//! when its standard input closes, as happens when beamtune is killed. If beamtune ends the guard itself, it sends a byte before.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -21,36 +21,36 @@ use beamtune_load::limits;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Starts a command and ends all that came of it when standard input ends.
+/// Run a command, and end all of its processes when standard input closes
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where what it says is written.
+    /// File for the command's standard error
     #[arg(long, value_name = "FILE")]
     log: PathBuf,
-    /// Where what it prints is written, if not there too.
+    /// File for the command's standard output [default: that of --log]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The limit of descriptors that the command is to have.
+    /// Limit of open files of the command
     #[arg(long, value_name = "N")]
     descriptors: Option<u64>,
-    /// A folder that is removed if beamtune was killed.
+    /// Folder to remove if beamtune was killed
     #[arg(long, value_name = "FOLDER")]
     remove: Vec<PathBuf>,
-    /// The command.
+    /// The command
     #[arg(trailing_var_arg = true, required = true)]
     command: Vec<String>,
 }
 
-/// Processes that are started while others are ended are found in the next round; more rounds than this are not needed by anything
-/// that does not mean to escape.
-const ROUNDS: usize = 1_000;
-/// Between two of them.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Each round ends the processes that were started during the previous one. Only a program that tries to escape needs more rounds.
+const MAX_ROUNDS: usize = 1_000;
+/// Time between two rounds.
+const ROUND_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    family::adopt_orphans().context("cannot take care of what the command starts")?;
+    family::adopt_orphans().context("cannot adopt the command's processes")?;
     if let Some(descriptors) = args.descriptors {
-        limits::lower_descriptors(descriptors).context("cannot set the limit of descriptors")?;
+        limits::lower_descriptors(descriptors).context("cannot set the limit of open files")?;
     }
     let Some((program, arguments)) = args.command.split_first() else { bail!("no command") };
     let log = OpenOptions::new().create(true).append(true).open(&args.log);
@@ -61,24 +61,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(log);
-    // Before there is anything to end. Who signals all that is called beamtune, or a whole control group, means what is below us as
-    // well; whether beamtune was killed or has ended by itself, the end of standard input tells.
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot take signals")?;
+    // Before the command starts. A signal to all processes called beamtune, or to a whole control group, is meant for the processes
+    // below the guard, too. Whether beamtune was killed or has ended is known from standard input.
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot catch signals")?;
     let began = Instant::now();
     let child = command.spawn().with_context(|| format!("cannot start {program}"))?.id();
-    let nothing_left = Arc::new(AtomicBool::new(false));
-    let signalled = Arc::clone(&nothing_left);
+    let all_ended = Arc::new(AtomicBool::new(false));
+    let signalled = Arc::clone(&all_ended);
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || signals.forever().for_each(|_| end_all(&signalled)))?;
-    let leash = Arc::clone(&nothing_left);
+    let on_close = Arc::clone(&all_ended);
     let folders = args.remove.clone();
-    thread::Builder::new().name("leash".to_owned()).spawn(move || {
-        let mut said = Vec::new();
-        // An error is the end as well.
-        let _ = std::io::stdin().lock().read_to_end(&mut said);
-        end_all(&leash);
-        if said.is_empty() {
+    thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+        let mut received = Vec::new();
+        // An error is the end, too.
+        let _ = std::io::stdin().lock().read_to_end(&mut received);
+        end_all(&on_close);
+        if received.is_empty() {
             folders.iter().for_each(|folder| remove(folder));
         }
         std::process::exit(0);
@@ -91,26 +91,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                     Ended::Exited(code) => format!("exited {code}"),
                     Ended::Killed(signal) => format!("killed {signal}"),
                 };
-                // Whoever started us may have been killed: that nobody reads it must not end us before all others have ended.
+                // If beamtune was killed, nobody reads this; the guard must go on until all processes have ended.
                 let _ = writeln!(std::io::stdout(), "{how} after {took_ns}");
             }
             Some(_) => {}
-            // Nothing is left. Whoever started us wants to read how it ended before we go.
+            // No process is left. Beamtune reads the line above and then closes standard input.
             None => {
-                nothing_left.store(true, Ordering::Release);
+                all_ended.store(true, Ordering::Release);
                 thread::park();
             }
         }
     }
 }
 
-/// How long a VM below us may take to end by itself: a database that is cut off has to be mended when it is started again.
-const GRACE: Duration = Duration::from_secs(10);
+/// Time for a VM to stop in order: a database that is killed has to recover at its next start.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Ends all that is below us. VMs are asked to, first; not what they have started, since a VM whose helper is gone aborts. That nothing
-/// is left is only known from there being nobody to wait for: who looks through /proc can miss one that was started after the list was
-/// read, by one that has ended before it was looked at.
-fn end_all(nothing_left: &AtomicBool) {
+/// Ends all processes below the guard. VMs are asked to end first, without their child processes, since a VM aborts when its helper
+/// ends. Only `wait` shows reliably that no process is left: a search of /proc misses a process that is started after the listing by one
+/// that ends before it is read.
+fn end_all(all_ended: &AtomicBool) {
     let own = std::process::id();
     let tree = LocalTree::default();
     let below = || {
@@ -120,27 +120,27 @@ fn end_all(nothing_left: &AtomicBool) {
     let vms: Vec<Identity> =
         below().into_iter().filter_map(|pid| Some(discovery::look_at(&tree, pid).ok()?.identity)).collect();
     let is_there = |vm: &Identity| Identity::of(&tree, vm.pid).is_ok_and(|identity| identity == *vm);
-    // What we may not end, since it has become another user's, stays; there is nobody to tell it to.
+    // Processes that have changed to another user may be out of reach; nobody is left to report that to.
     vms.iter().for_each(|vm| drop(family::end(vm.pid, How::Asked)));
-    let until = Instant::now() + GRACE;
+    let until = Instant::now() + STOP_TIMEOUT;
     while Instant::now() < until && vms.iter().any(is_there) {
-        thread::sleep(PAUSE);
+        thread::sleep(ROUND_INTERVAL);
     }
-    for _ in 0..ROUNDS {
-        if nothing_left.load(Ordering::Acquire) {
+    for _ in 0..MAX_ROUNDS {
+        if all_ended.load(Ordering::Acquire) {
             return;
         }
         below().into_iter().for_each(|pid| drop(family::end(pid, How::AtOnce)));
-        thread::sleep(PAUSE);
+        thread::sleep(ROUND_INTERVAL);
     }
 }
 
-/// Removes a folder that the guard of the load may still write into.
+/// Removes a folder into which the guard of the load may still write.
 fn remove(folder: &Path) {
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         match std::fs::remove_dir_all(folder) {
-            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => thread::sleep(PAUSE),
-            // What cannot be removed stays; there is nobody to tell it to.
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => thread::sleep(ROUND_INTERVAL),
+            // A folder that cannot be removed stays; nobody is left to report that to.
             _ => return,
         }
     }

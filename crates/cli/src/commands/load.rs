@@ -1,8 +1,8 @@
-//! `beamtune load`: drives a load against a target, and tells what came back and whether that can be trusted.
+//! `beamtune load`: drives a load against a target, and reports the results and their trustworthiness.
 
+pub(crate) mod connect;
 pub mod import;
-pub(crate) mod reach;
-mod watch;
+mod progress;
 mod worker;
 
 use std::fs::File;
@@ -28,56 +28,64 @@ use beamtune_model::load::{LoadResult, LoadSecond};
 use serde::{Deserialize, Serialize};
 
 use crate::terminal;
-use reach::Addresses;
-use watch::Watch;
+use connect::Addresses;
+use progress::ProgressLine;
 use worker::Order;
 
-/// Drive a load against a target: HTTP, WebSocket, MQTT or TCP, at a rate or by many devices.
+/// Drive an HTTP, WebSocket, MQTT or TCP load against a target
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
     #[command(subcommand)]
     command: Option<Subcommand>,
-    /// A URL (http, https, ws, wss, mqtt, mqtts, tcp, tls), or a file with a scenario (docs/load-scenarios.md).
+    /// URL of the target, or scenario file (docs/load-scenarios.md)
+    ///
+    /// Schemes: http, https, ws, wss, mqtt, mqtts, tcp, tls.
     #[arg(value_name = "URL|FILE", required_unless_present = "worker")]
     target: Option<String>,
-    /// Requests a second, whatever the target does; without it, every connection goes as fast as it is answered.
+    /// Requests per second, independent of the target's speed
+    ///
+    /// Without it, each connection sends its next request when it has the answer to the last one.
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// Connections, or devices.
+    /// Number of connections or devices
     #[arg(long, visible_alias = "devices", value_name = "N")]
     connections: Option<u64>,
-    /// How long.
+    /// Duration of the load
     #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration)]
     length: Option<Duration>,
-    /// MQTT: devices only connect and stay connected, which is what they do without --rate.
+    /// MQTT: only connect and stay connected
+    ///
+    /// This is the default without --rate.
     #[arg(long, conflicts_with = "rate")]
     idle: bool,
-    /// Requests at equal distances; without it as of many users, independent of each other (Poisson).
+    /// Send requests at equal intervals, instead of at random (Poisson)
+    ///
+    /// The default corresponds to many independent users.
     #[arg(long, requires = "rate")]
     even: bool,
-    /// The seed of the schedule and of every choice.
+    /// Seed of the schedule and of all choices
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Threads, of all processes; without it as many as there is work for.
+    /// Number of threads, in all processes [default: as needed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: Option<u64>,
-    /// Addresses of this host to connect from, in turn, where the ports of one do not suffice.
+    /// Local addresses to connect from, if one has too few ports
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     source: Vec<IpAddr>,
-    /// Print the result as JSON (docs/load-result.schema.json).
+    /// Print the result as JSON (docs/load-result.schema.json)
     #[arg(long)]
     json: bool,
-    /// Write the result as JSON to a file too.
+    /// Write the result as JSON to this file, too
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write the histograms of each second to a file, as a log that HdrHistogram's tools read.
+    /// Write an HdrHistogram log with a histogram per second
     #[arg(long, value_name = "FILE")]
     histograms: Option<PathBuf>,
-    /// Print the scenario that a URL stands for, and do nothing else.
+    /// Print the scenario of a URL, and exit
     #[arg(long, conflicts_with_all = ["json", "output", "histograms"])]
     print_scenario: bool,
-    /// Run a part of a load for another process.
+    /// Run a part of a load for another process
     #[arg(long, hide = true, exclusive = true)]
     worker: bool,
 }
@@ -87,7 +95,7 @@ enum Subcommand {
     Import(import::Args),
 }
 
-/// Time that threads and processes have to be ready before the first device connects.
+/// Time for threads and processes to start before the first device connects.
 const SETTLE: Duration = Duration::from_millis(100);
 const SETTLE_PROCESSES: Duration = Duration::from_millis(700);
 
@@ -99,29 +107,29 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.worker {
         return worker::run();
     }
-    let Some(target) = &args.target else { bail!("name a URL or a file with a scenario") };
-    let source = Written::of(target, args)?;
+    let Some(target) = &args.target else { bail!("name a URL or a scenario file") };
+    let source = ScenarioText::of(target, args)?;
     if args.print_scenario {
         terminal::print(&source.text);
         return Ok(ExitCode::SUCCESS);
     }
     let scenario = source.read(&args.source)?;
     let (result, log) = drive(args, &source, &scenario)?;
-    tell(&result, args.json, args.output.as_deref())?;
-    // Told after the result, which it must not cost.
+    print_result(&result, args.json, args.output.as_deref())?;
+    // An error of the log must not suppress the result.
     log?;
     Ok(status(&result))
 }
 
-/// Whether all went well, and the numbers are the target's.
+/// The exit status: success without errors and with a generator that was never the bottleneck.
 fn status(result: &LoadResult) -> ExitCode {
     let is_clean = result.errors() == 0 && result.generator.bound_seconds == 0;
     if is_clean { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) }
 }
 
-/// Writes a result to a file if one is named, and prints it.
-fn tell(result: &LoadResult, is_json: bool, output: Option<&Path>) -> Result<()> {
-    let json = serde_json::to_string_pretty(result).context("the result cannot be written as JSON")? + "\n";
+/// Prints a result, and writes it to a file if one is named.
+fn print_result(result: &LoadResult, is_json: bool, output: Option<&Path>) -> Result<()> {
+    let json = serde_json::to_string_pretty(result).context("cannot write the result as JSON")? + "\n";
     if let Some(output) = output {
         std::fs::write(output, &json).with_context(|| format!("cannot write {}", output.display()))?;
     }
@@ -129,18 +137,18 @@ fn tell(result: &LoadResult, is_json: bool, output: Option<&Path>) -> Result<()>
     Ok(())
 }
 
-/// A scenario as it was written, or as a URL stands for it.
+/// A scenario: the text of a file, or that of a URL.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Written {
-    /// As the user named it.
+pub(crate) struct ScenarioText {
+    /// The file or URL as the user wrote it.
     pub name: String,
     /// TOML.
     pub text: String,
-    /// Where the files that it names are looked for.
+    /// The folder of files that it refers to.
     pub folder: PathBuf,
 }
 
-impl Written {
+impl ScenarioText {
     fn of(target: &str, args: &Args) -> Result<Self> {
         if target.contains("://") {
             let quick = Quick {
@@ -151,7 +159,7 @@ impl Written {
                 seed: args.seed.unwrap_or(Quick::default().seed),
             };
             if args.idle && !["mqtt://", "mqtts://"].iter().any(|scheme| target.starts_with(scheme)) {
-                bail!("--idle goes with mqtt and mqtts; a scenario has devices of other protocols sleep");
+                bail!("--idle needs an mqtt or mqtts URL; in a scenario, let devices sleep");
             }
             return Self::of_url(target, &quick);
         }
@@ -163,27 +171,27 @@ impl Written {
             ("--idle", args.idle),
         ];
         if let Some((option, _)) = in_file.iter().find(|(_, given)| *given) {
-            bail!("{option} goes with a URL; a scenario says it itself");
+            bail!("{option} is for a URL; a scenario file contains it");
         }
         Self::of_file(target)
     }
 
-    /// What a URL stands for.
+    /// The scenario of a URL.
     pub fn of_url(url: &str, quick: &Quick) -> Result<Self> {
         let text = Scenario::quick_text(url, quick)?;
         Ok(Self { name: url.to_owned(), text, folder: PathBuf::from(".") })
     }
 
-    /// What stands in a file.
+    /// Reads a scenario file.
     pub fn of_file(target: &str) -> Result<Self> {
         let text = std::fs::read_to_string(target).with_context(|| {
-            format!("cannot read the scenario {target}; a target without a file is a URL, as http://127.0.0.1:8080/")
+            format!("cannot read the scenario {target}; if it is a URL, write it with its scheme: http://127.0.0.1:8080/")
         })?;
         let folder = Path::new(target).parent().map(Path::to_path_buf).unwrap_or_default();
         Ok(Self { name: target.to_owned(), text, folder })
     }
 
-    /// Read; `sources`, if there are any, take the place of those that it names.
+    /// Parses the scenario. `sources`, if any, replace its source addresses.
     pub fn read(&self, sources: &[IpAddr]) -> Result<Scenario> {
         let mut scenario =
             Scenario::parse(&self.name, &self.text, &|file| std::fs::read(self.folder.join(file)))?;
@@ -194,13 +202,13 @@ impl Written {
     }
 }
 
-/// The result, and whether its log could be written.
-fn drive(args: &Args, source: &Written, scenario: &Scenario) -> Result<(LoadResult, Result<()>)> {
+/// Runs the load. The inner result is that of writing the log.
+fn drive(args: &Args, source: &ScenarioText, scenario: &Scenario) -> Result<(LoadResult, Result<()>)> {
     let division = divide(args, scenario)?;
     let addresses = Addresses::find(scenario)?;
     let settle = if division.processes > 1 { SETTLE_PROCESSES } else { SETTLE };
     let mut plan = compile(scenario, &addresses, 0)?;
-    reach::greet(&plan)?;
+    connect::check_tls(&plan)?;
     let begin_ns = now_ns() + settle.as_nanos() as u64;
     plan.start_ns += begin_ns;
     let about = Run {
@@ -210,7 +218,7 @@ fn drive(args: &Args, source: &Written, scenario: &Scenario) -> Result<(LoadResu
         ..Run::default()
     };
     let stop = Arc::new(AtomicBool::new(false));
-    // The first Ctrl-C ends the run and gives the result so far; the second one ends the program.
+    // The first Ctrl-C stops the load, and its result so far is printed; the second one ends the program.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
@@ -218,9 +226,9 @@ fn drive(args: &Args, source: &Written, scenario: &Scenario) -> Result<(LoadResu
     }
     let mut log = args.histograms.as_deref().map(|file| log(file, &plan, about.began_unix_s)).transpose()?;
     let mut logged = Ok(());
-    let mut watch = Watch::new(&plan);
+    let mut progress = ProgressLine::new(&plan);
     let mut on_second = |second: &LoadSecond, tally: &Tally| {
-        watch.show(second);
+        progress.show(second);
         if let (Some(log), Ok(())) = (&mut log, &logged) {
             logged = log.add(second.second, second.bound.as_deref(), tally);
         }
@@ -231,11 +239,11 @@ fn drive(args: &Args, source: &Written, scenario: &Scenario) -> Result<(LoadResu
         let parts = parts(source, &args.source, &addresses, begin_ns, division)?;
         run::lead(&plan, parts, &stop, about, &mut on_second)
     };
-    watch.clear();
-    Ok((result?, logged.context("the log of histograms ends early")))
+    progress.clear();
+    Ok((result?, logged.context("cannot write the end of the histogram log")))
 }
 
-/// The file of `--histograms`, begun.
+/// Creates the file of `--histograms`.
 fn log(file: &Path, plan: &Plan, began_unix_s: Option<f64>) -> Result<HistogramLog<BufWriter<File>>> {
     let began = Duration::try_from_secs_f64(began_unix_s.unwrap_or(0.0)).unwrap_or_default();
     File::create(file)
@@ -243,12 +251,12 @@ fn log(file: &Path, plan: &Plan, began_unix_s: Option<f64>) -> Result<HistogramL
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The plan, with addresses to connect from where one's ports do not suffice.
+/// The plan, with additional source addresses if the ports of one do not suffice.
 pub(crate) fn compile(scenario: &Scenario, addresses: &Addresses, begin_ns: u64) -> Result<Plan> {
-    let mut plan = scenario.compile(begin_ns, &|target| addresses.of(target), &reach::system_trust)?;
+    let mut plan = scenario.compile(begin_ns, &|target| addresses.of(target), &connect::system_trust)?;
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let ports = limits::local_ports(&range);
-    // Kinds that connect to the same address share its ports.
+    // Kinds with the same target address share its ports.
     for index in 0..plan.kinds.len() {
         let address = plan.kinds[index].endpoint.address;
         let devices =
@@ -272,16 +280,15 @@ fn divide(args: &Args, scenario: &Scenario) -> Result<Division> {
     Ok(limits::divide(devices, arrivals, args.threads, cores, descriptors))
 }
 
-/// The processes of a run, each with its order.
+/// The processes of a load, each with its order.
 fn parts(
-    source: &Written,
+    source: &ScenarioText,
     sources: &[IpAddr],
     addresses: &Addresses,
     begin_ns: u64,
     division: Division,
 ) -> Result<Vec<(std::process::Command, Part, String)>> {
-    let program =
-        std::env::current_exe().context("cannot find this program to start it for a part of the load")?;
+    let program = std::env::current_exe().context("cannot find this program to start a worker process")?;
     let (threads, of) = (division.threads as usize, (division.threads * division.processes) as usize);
     (0..division.processes as usize)
         .map(|process| {
@@ -297,7 +304,11 @@ fn parts(
             };
             let mut command = std::process::Command::new(&program);
             command.args(["load", "--worker"]);
-            Ok((command, part, serde_json::to_string(&order).context("an order cannot be written")?))
+            Ok((
+                command,
+                part,
+                serde_json::to_string(&order).context("cannot write a worker's order as JSON")?,
+            ))
         })
         .collect()
 }
@@ -307,7 +318,7 @@ fn began_unix_s(plan: &Plan) -> Option<f64> {
     Some(now_s + (plan.start_ns as f64 - now_ns() as f64) / SECOND_NS as f64)
 }
 
-/// How long a plan takes by its schedule, what is connected before it included.
+/// The length of a plan's schedule, including the time to connect.
 fn length_ns(plan: &Plan) -> u64 {
     plan.connect_ns + plan.model.length_ns()
 }

@@ -1,4 +1,4 @@
-//! `beamtune study`: looks at a study's file, goes on with it, or writes out what it holds.
+//! `beamtune study`: shows, resumes or exports a study.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,64 +13,68 @@ use beamtune_trial::compare;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::target::minutes;
-use super::tune::{self, Known, Wanted};
+use super::study_args::minutes;
+use super::tune::{self, TargetKnobs, TuneGoal};
 use crate::access::AccessArgs;
 use crate::trial::{Load, Setup};
-use crate::{take, terminal, trial};
+use crate::{recorder, terminal, trial};
 
-/// What a study's file holds beside its trials.
+/// What a study's file holds besides its trials.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Kept {
-    /// What is to be found out.
-    pub asked: Asked,
+pub struct StudyDescription {
+    pub asked: StudyQuestion,
     /// How trials are run.
     pub setup: Setup,
 }
 
-/// What a study is to find out.
+/// The question of a study.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Asked {
+pub enum StudyQuestion {
     /// Whether one setting differs from another.
     Compare(Question),
     /// Which setting is best.
-    Tune(Wanted),
+    Tune(TuneGoal),
 }
 
-impl Asked {
-    /// Name of the quantity that decides.
+impl StudyQuestion {
+    /// The quantity that decides.
     fn objective(&self) -> &str {
         match self {
-            Asked::Compare(question) => &question.objective,
-            Asked::Tune(wanted) => &wanted.objective,
+            StudyQuestion::Compare(question) => &question.objective,
+            StudyQuestion::Tune(goal) => &goal.objective,
         }
     }
 
-    /// Trials that it takes if all of them count: at least and at most.
+    /// The minimum and maximum number of trials, if all of them are valid.
     fn trials(&self, trials: &[Trial]) -> Option<(usize, usize)> {
         match self {
-            Asked::Compare(question) => compare::trials(question),
-            Asked::Tune(wanted) => {
-                let all = wanted.trials(trials);
+            StudyQuestion::Compare(question) => compare::trials(question),
+            StudyQuestion::Tune(goal) => {
+                let all = goal.trials(trials);
                 Some((all, all))
             }
         }
     }
 
-    /// What is to be run next; `None` where nothing is.
-    fn next(&self, study: &Study, trials: &[Trial], known: &mut Option<Known>) -> Result<Option<Order>> {
+    /// The next trial to run; `None` if the study is complete.
+    fn next(
+        &self,
+        study: &Study,
+        trials: &[Trial],
+        knobs: &mut Option<TargetKnobs>,
+    ) -> Result<Option<Order>> {
         match self {
-            Asked::Compare(question) => Ok(match compare::next(question, trials) {
+            StudyQuestion::Compare(question) => Ok(match compare::next(question, trials) {
                 compare::Next::Run(order) => Some(order),
                 compare::Next::Done(_) => None,
             }),
-            Asked::Tune(wanted) => {
-                if known.is_none() {
-                    *known = tune::known(wanted, study, trials)?;
+            StudyQuestion::Tune(goal) => {
+                if knobs.is_none() {
+                    *knobs = tune::target_knobs(goal, study, trials)?;
                 }
-                // Before anything is known of the target, it is only held against itself.
-                let tuning = wanted.tuning(trials, known.as_ref());
+                // Before the knobs are known, the target is only compared with itself.
+                let tuning = goal.tuning(trials, knobs.as_ref());
                 Ok(match beamtune_trial::tune::next(&tuning, trials) {
                     beamtune_trial::tune::Next::Run(order) => Some(order),
                     beamtune_trial::tune::Next::Done(_) => None,
@@ -80,50 +84,51 @@ impl Asked {
     }
 }
 
-/// Look at a study, go on with it, or write out what it holds.
+/// Show, resume or export a study of compare or tune
 #[derive(clap::Subcommand)]
 pub enum Args {
-    /// What a study has found out so far.
+    /// Show the results so far
     Show {
-        /// The study's file.
+        /// File of the study
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Print it as JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Goes on with a study that was broken off.
+    /// Resume a study that was interrupted
     Resume {
-        /// The study's file.
+        /// File of the study
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Print the result as JSON.
+        /// Print the result as JSON
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         access: AccessArgs,
     },
-    /// Writes all trials as JSON, a line each, and their recordings to a folder.
+    /// Print all trials as JSON, one per line, and write their recordings
     Export {
-        /// The study's file.
+        /// File of the study
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Where recordings are written, one file for each trial; made if it is not there.
+        /// Folder for the recordings, one file per trial; created if missing
         #[arg(long, value_name = "FOLDER")]
         recordings: Option<PathBuf>,
     },
 }
 
+/// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match args {
         Args::Show { file, json } => {
             let study = Study::read(file)?;
-            tell(&kept(&study)?, &study, &study.trials()?, *json)
+            print_results(&description(&study)?, &study, &study.trials()?, *json)
         }
         Args::Resume { file, json, access } => {
             let study = Study::resume(file)?;
-            let kept = kept(&study)?;
-            go_on(study, &kept, access, *json)
+            let description = description(&study)?;
+            run_trials(study, &description, access, *json)
         }
         Args::Export { file, recordings } => {
             let study = Study::read(file)?;
@@ -132,92 +137,103 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
 }
 
-fn kept(study: &Study) -> Result<Kept> {
+fn description(study: &Study) -> Result<StudyDescription> {
     let text = study.question()?;
     serde_json::from_str(&text)
-        .with_context(|| format!("{}: its question is not understood", study.path().display()))
+        .with_context(|| format!("cannot parse the question of {}", study.path().display()))
 }
 
-/// A file with the time in its name, in the working folder.
-pub fn usual_file(what: &str) -> PathBuf {
+/// A file name with the time, in the working directory.
+pub fn default_file(what: &str) -> PathBuf {
     Path::new(&format!("{what}-{}.study", jiff::Zoned::now().strftime("%Y%m%d-%H%M%S"))).to_owned()
 }
 
-/// Begins a study in a new file, and runs it.
-pub fn begin(file: &Path, kept: &Kept, plan: &str, access: &AccessArgs, json: bool) -> Result<ExitCode> {
-    let text = serde_json::to_string(kept).context("the question cannot be written")?;
+/// Creates the file of a study, and runs it.
+pub fn begin(
+    file: &Path,
+    description: &StudyDescription,
+    plan: &str,
+    access: &AccessArgs,
+    json: bool,
+) -> Result<ExitCode> {
+    let text = serde_json::to_string(description).context("cannot write the question as JSON")?;
     let study = Study::create(file, &text)?;
     terminal::complain(&format!("{plan}study: {}\n", file.display()));
-    go_on(study, kept, access, json)
+    run_trials(study, description, access, json)
 }
 
-/// Runs trials until there is an answer, and tells it.
-fn go_on(mut study: Study, kept: &Kept, access: &AccessArgs, json: bool) -> Result<ExitCode> {
+/// Runs trials until the question is answered, and prints the results.
+fn run_trials(
+    mut study: Study,
+    description: &StudyDescription,
+    access: &AccessArgs,
+    json: bool,
+) -> Result<ExitCode> {
     let mut trials = study.trials()?;
-    let mut known = None;
+    let mut knobs = None;
     let stop = Stop::default();
-    take::stop_on_signals(&stop)?;
-    if let Some(pins) = &kept.setup.pins {
-        // What we start from now on, and the generator's threads, run there.
-        beamtune_host::cpus::run_on(&pins.generator).context("cannot choose CPUs for the load")?;
+    recorder::stop_on_signals(&stop)?;
+    if let Some(pins) = &description.setup.pins {
+        // Inherited by the generator's threads and by all processes that are started from now on.
+        beamtune_host::cpus::run_on(&pins.generator).context("cannot bind the load to its CPUs")?;
     }
-    while let Some(order) = kept.asked.next(&study, &trials, &mut known)? {
-        let Some(done) = trial::run(&kept.setup, access, &order, &stop)? else {
+    while let Some(order) = description.asked.next(&study, &trials, &mut knobs)? {
+        let Some(done) = trial::run(&description.setup, access, &order, &stop)? else {
             let path = study.path().display().to_string();
-            bail!("stopped after {} trials; go on with: beamtune study resume {path}", trials.len());
+            bail!("stopped after {} trials; resume with: beamtune study resume {path}", trials.len());
         };
-        must_be_measured(kept, &done.trial)?;
+        check_measured(description, &done.trial)?;
         study.add(&done.trial, done.recording.as_deref())?;
         trials.push(done.trial);
-        terminal::complain(&line(kept, &trials));
+        terminal::complain(&line(description, &trials));
     }
-    tell(kept, &study, &trials, json)
+    print_results(description, &study, &trials, json)
 }
 
-/// Without what decides, a study of any length would tell nothing. A trial that does not count tells as well what is measured, unless it was
-/// given up before that.
-fn must_be_measured(kept: &Kept, trial: &Trial) -> Result<()> {
-    let objective = kept.asked.objective();
+/// Fails if a trial did not measure the quantity that decides: no study would end. An invalid trial shows that, too, unless it was
+/// ended before it measured anything.
+fn check_measured(description: &StudyDescription, trial: &Trial) -> Result<()> {
+    let objective = description.asked.objective();
     let (TrialOutcome::Valid { measures } | TrialOutcome::Invalid { measures, .. }) = &trial.outcome else {
         return Ok(());
     };
-    let found: Vec<&str> =
+    let measured: Vec<&str> =
         QUANTITIES.iter().map(|quantity| quantity.name).filter(|name| measures.get(name).is_some()).collect();
-    if found.is_empty() || measures.get(objective).is_some() {
+    if measured.is_empty() || measures.get(objective).is_some() {
         return Ok(());
     }
-    let why = match kept.setup.load {
+    let why = match description.setup.load {
         Load::Command(_) if measures.get(quantities::DURATION.name).is_some() => {
-            ": nothing was recognised in what the load command printed (load import --help; --load-result names a file)"
+            ": the output of the load command has no known format (load import --help; --load-result names a file)"
         }
         _ => "",
     };
     bail!(
-        "{objective} was not measured{why}; what was: {}. Choose another one with --objective",
-        found.join(", ")
+        "{objective} was not measured{why}; choose another objective with --objective: {}",
+        measured.join(", ")
     );
 }
 
-/// How far a study is: its trials, how many there will be, and how long that takes at most.
-fn progress(kept: &Kept, trials: &[Trial]) -> String {
+/// Progress of a study: trials so far and in total, and the longest time left.
+fn progress(description: &StudyDescription, trials: &[Trial]) -> String {
     let number = trials.len();
-    let Some((least, most)) = kept.asked.trials(trials) else { return format!("trial {number}") };
+    let Some((min, max)) = description.asked.trials(trials) else { return format!("trial {number}") };
     let took_s = trials.iter().map(|trial| trial.took_s).sum::<f64>() / number.max(1) as f64;
-    let left = minutes(most.saturating_sub(number) as f64 * took_s);
-    if least == most {
-        format!("trial {number} of {most}, {left} left")
-    } else if number < least {
-        format!("trial {number} of {least} to {most}, at most {left} left")
+    let left = minutes(max.saturating_sub(number) as f64 * took_s);
+    if min == max {
+        format!("trial {number} of {max}, {left} left")
+    } else if number < min {
+        format!("trial {number} of {min} to {max}, at most {left} left")
     } else {
-        format!("trial {number} of at most {most}, at most {left} left")
+        format!("trial {number} of at most {max}, at most {left} left")
     }
 }
 
-/// One line about the last trial.
-fn line(kept: &Kept, trials: &[Trial]) -> String {
+/// A line about the last trial.
+fn line(description: &StudyDescription, trials: &[Trial]) -> String {
     let Some(trial) = trials.last() else { return String::new() };
     let Order { phase, arm, .. } = &trial.order;
-    let objective = kept.asked.objective();
+    let objective = description.asked.objective();
     let what = match phase {
         Phase::Same => format!("{} against itself", arm.name),
         Phase::Pair => arm.name.clone(),
@@ -226,38 +242,43 @@ fn line(kept: &Kept, trials: &[Trial]) -> String {
     let outcome = match &trial.outcome {
         TrialOutcome::Valid { measures } => {
             let value = measures.get(objective);
-            let told = value.map_or_else(
+            let text = value.map_or_else(
                 || "not measured".to_owned(),
                 |value| beamtune_report::study::value(objective, value),
             );
-            let beside = match phase {
+            let effects = match phase {
                 Phase::Search => beamtune_trial::tune::so_far(objective, trials),
                 _ => None,
             };
             let percent = beamtune_report::study::percent;
-            let beside = beside.map_or_else(String::new, |(last, best)| {
+            let effects = effects.map_or_else(String::new, |(last, best)| {
                 format!(" ({}, best so far {})", percent(last), percent(best))
             });
-            format!("{objective} {told}{beside}")
+            format!("{objective} {text}{effects}")
         }
         TrialOutcome::Invalid { reasons, .. } => {
             let whys: Vec<&str> = reasons.iter().map(|reason| reason.why.as_str()).collect();
-            format!("does not count: {}", whys.join("; "))
+            format!("invalid: {}", whys.join("; "))
         }
         TrialOutcome::Failed { why } => format!("failed: {why}"),
     };
-    format!("{}  {what}  {:.0} s  {outcome}\n", progress(kept, trials), trial.took_s)
+    format!("{}  {what}  {:.0} s  {outcome}\n", progress(description, trials), trial.took_s)
 }
 
-/// Tells what a study has found out.
-fn tell(kept: &Kept, study: &Study, trials: &[Trial], is_json: bool) -> Result<ExitCode> {
-    match &kept.asked {
-        Asked::Compare(question) => tell_comparison(question, &kept.setup, trials, is_json),
-        Asked::Tune(wanted) => tune::tell(wanted, &kept.setup, study, trials, is_json),
+/// Prints the results of a study.
+fn print_results(
+    description: &StudyDescription,
+    study: &Study,
+    trials: &[Trial],
+    is_json: bool,
+) -> Result<ExitCode> {
+    match &description.asked {
+        StudyQuestion::Compare(question) => print_comparison(question, &description.setup, trials, is_json),
+        StudyQuestion::Tune(goal) => tune::print_results(goal, &description.setup, study, trials, is_json),
     }
 }
 
-fn tell_comparison(question: &Question, setup: &Setup, trials: &[Trial], is_json: bool) -> Result<ExitCode> {
+fn print_comparison(question: &Question, setup: &Setup, trials: &[Trial], is_json: bool) -> Result<ExitCode> {
     let verdict = compare::judge(question, trials);
     if is_json {
         print_json(
@@ -272,19 +293,19 @@ fn tell_comparison(question: &Question, setup: &Setup, trials: &[Trial], is_json
     })
 }
 
-/// Prints a result for programs.
+/// Prints a value as JSON.
 pub fn print_json(value: &serde_json::Value) -> Result<()> {
-    let text = serde_json::to_string_pretty(value).context("the result cannot be written as JSON")?;
+    let text = serde_json::to_string_pretty(value).context("cannot write the result as JSON")?;
     terminal::print(&(text + "\n"));
     Ok(())
 }
 
 fn export(study: &Study, recordings: Option<&Path>) -> Result<ExitCode> {
     if let Some(folder) = recordings {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     for (number, trial) in study.trials()?.iter().enumerate() {
-        let text = serde_json::to_string(trial).context("a trial cannot be written as JSON")?;
+        let text = serde_json::to_string(trial).context("cannot write a trial as JSON")?;
         terminal::print(&(text + "\n"));
         if let Some(folder) = recordings
             && let Some(recording) = study.recording(number)?

@@ -1,4 +1,4 @@
-//! `beamtune tune`: which emulator flags are best for a target under a load, each with its proof.
+//! `beamtune tune`: finds the best emulator flags for a target under load, and proves each.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,63 +19,64 @@ use beamtune_trial::{advice, knobs, tune};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::study::{self, Asked, Kept};
-use super::target::{StudyArgs, TargetArgs, guards, minutes, pins, trial_s};
+use super::study::{self, StudyDescription, StudyQuestion};
+use super::study_args::{StudyArgs, TargetArgs, guards, minutes, pins, trial_s};
 use crate::terminal;
 use crate::trial::Setup;
 
-/// Search for the best emulator flags of a target under load, prove them, and write them as vm.args.
+/// Search for the best emulator flags of a target under load
 ///
-/// The target is diagnosed as it is. What the findings advise, and flags that are known to matter, are tried; the best are confirmed on
-/// fresh trials, and parts that do not pay are left out. Nothing of the target's own is changed.
+/// The target is first diagnosed as it is. Then flags that the findings advise, and flags that often matter, are tried. The best
+/// candidates are confirmed with new trials, and flags without effect are left out. The result is a new vm.args file; the target's own
+/// files are not changed.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
     study: StudyArgs,
-    /// How long it may take in all.
+    /// Time limit for the whole study
     #[arg(long, value_name = "TIME", default_value = "45m", value_parser = terminal::parse_duration)]
     budget: Duration,
-    /// The vm.args that the target has: its lines stay in what is written. It is not changed itself.
+    /// The target's vm.args: its lines are copied to the result
     #[arg(long, value_name = "FILE")]
     vm_args: Option<PathBuf>,
-    /// Where the new vm.args is written; without it, beside the study.
+    /// File for the new vm.args [default: next to the study]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
-/// What is to be found out; what can be set follows from the first trials.
+/// The question. The flags that can be set are known after the first trials.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct TuneGoal {
     seed: u64,
     pub objective: String,
     guards: Vec<Margin>,
-    /// How long it may take in all, in seconds.
+    /// Time limit, in seconds.
     budget_s: f64,
-    /// Trials that are planned, as long as it is not known how long they take.
+    /// Number of trials, until their duration is known.
     planned: usize,
     /// The text of the target's vm.args.
     vm_args: String,
     output: PathBuf,
 }
 
-impl Wanted {
-    /// Trials in all.
+impl TuneGoal {
+    /// Total number of trials.
     pub fn trials(&self, trials: &[Trial]) -> usize {
         tune::within(self.budget_s, self.planned, trials)
     }
 
-    /// The question, with what is known of the target.
-    pub fn tuning(&self, trials: &[Trial], known: Option<&Known>) -> Tuning {
+    /// The question as the search needs it, with the knobs if they are known.
+    pub fn tuning(&self, trials: &[Trial], knobs: Option<&TargetKnobs>) -> Tuning {
         let tuning = Tuning { trials: self.trials(trials), ..self.without_knobs() };
-        match known.cloned() {
-            Some(Known { knobs, advice, fatal, .. }) => Tuning { knobs, advice, fatal, ..tuning },
+        match knobs.cloned() {
+            Some(TargetKnobs { knobs, advice, fatal, .. }) => Tuning { knobs, advice, fatal, ..tuning },
             None => tuning,
         }
     }
 
-    /// The question as far as it is known before the target was looked at.
+    /// The question before the first trial.
     fn without_knobs(&self) -> Tuning {
         Tuning {
             seed: self.seed,
@@ -89,30 +90,31 @@ impl Wanted {
     }
 }
 
-/// What must not become worse unless it is said otherwise.
+/// Guarded quantities, unless options name others.
 const GUARDS: [&str; 3] = ["p99:+10%", "rss:+10%", "errors:+0.1%"];
 
+/// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let setup = args.target.setup()?;
     let budget_s = args.budget.as_secs_f64();
-    // How long a command takes is only known from its first runs.
+    // The duration of a command is known after its first runs.
     let usual_s = trial_s(&setup).map(|(usual_s, _)| usual_s);
     let planned = usual_s.map_or(tune::Stages::least(), |usual_s| (budget_s / usual_s) as usize);
     let stages = match (tune::Stages::divide(planned), usual_s) {
         (Ok(stages), _) => stages,
-        (Err(least), usual_s) => bail!(
-            "--budget {} is too little to conclude anything: {least} trials of some {:.0} s are the least, so {}; shorter trials (--for, --warm-up) need less",
+        (Err(min), usual_s) => bail!(
+            "--budget {} is too short for any conclusion: the minimum is {min} trials of {:.0} s, that is {}; shorter trials (--for, --warm-up) need less",
             minutes(budget_s),
             usual_s.unwrap_or_default(),
-            minutes(least as f64 * usual_s.unwrap_or_default())
+            minutes(min as f64 * usual_s.unwrap_or_default())
         ),
     };
     let objective = args.study.objective(&setup);
     let guarded = args.study.guards(&setup, &GUARDS)?;
-    let file = args.study.study.clone().unwrap_or_else(|| study::usual_file("tune"));
+    let file = args.study.study.clone().unwrap_or_else(|| study::default_file("tune"));
     let output = args.output.clone().unwrap_or_else(|| file.with_extension("vm.args"));
     if output.exists() {
-        bail!("{} exists already: choose another name with -o", output.display());
+        bail!("{} exists; choose another name with -o", output.display());
     }
     let vm_args = match &args.vm_args {
         Some(file) => {
@@ -123,15 +125,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Input::read(Format::VmArgs, vm_args.as_str()).context("--vm-args")?;
     let length = match usual_s {
         Some(usual_s) => format!(
-            "{planned} trials of {} s (with warm-up and start some {usual_s:.0} s each), so {} in all",
+            "{planned} trials of {} s (with warm-up and start {usual_s:.0} s each): {} in total",
             setup.window_s,
             minutes(planned as f64 * usual_s)
         ),
-        None => format!("as many trials as there is time for in {}, at least {planned}", minutes(budget_s)),
+        None => format!("trials for {}, at least {planned}", minutes(budget_s)),
     };
     let plan = format!(
         "objective: {objective}; must not become worse: {}\n\
-         {length}: {} of the target against itself, {} to search, {} to confirm, {} to find out which parts pay\n{}\n",
+         {length}: {} of the target against itself, {} to search, {} to confirm, {} to remove flags without effect\n{}\n",
         guards(&guarded),
         stages.same,
         stages.search,
@@ -143,35 +145,35 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         terminal::print(&plan);
         return Ok(ExitCode::SUCCESS);
     }
-    let wanted = Wanted {
+    let goal = TuneGoal {
         seed: args.study.seed,
         objective,
         guards: guarded,
         budget_s,
         planned,
         vm_args,
-        output: std::path::absolute(&output).context("cannot read the working folder")?,
+        output: std::path::absolute(&output).context("cannot read the working directory")?,
     };
     study::begin(
         &file,
-        &Kept { asked: Asked::Tune(wanted), setup },
+        &StudyDescription { asked: StudyQuestion::Tune(goal), setup },
         &plan,
         &args.study.access,
         args.study.json,
     )
 }
 
-/// What can be set of a target, and what is advised.
+/// The knobs of a target, and advice for it.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct TargetKnobs {
     otp: OtpVersion,
     knobs: Vec<Knob>,
     advice: Vec<Advised>,
     fatal: Vec<Fatal>,
 }
 
-/// What is known of the target from the recording of its first trial as it is; `None` before there is one.
-pub fn known(wanted: &Wanted, study: &Study, trials: &[Trial]) -> Result<Option<Known>> {
+/// Reads the knobs from the recording of the first valid trial without changes; `None` before it exists.
+pub fn target_knobs(goal: &TuneGoal, study: &Study, trials: &[Trial]) -> Result<Option<TargetKnobs>> {
     let is_it = |trial: &Trial| {
         trial.order.phase == Phase::Same && matches!(trial.outcome, TrialOutcome::Valid { .. })
     };
@@ -180,47 +182,47 @@ pub fn known(wanted: &Wanted, study: &Study, trials: &[Trial]) -> Result<Option<
     let period = Arc::new(period(&recording)?);
     let release = period.facts.otp_release().map(OtpVersion::from);
     let otp = period.facts.get(facts::OTP_VERSION).and_then(OtpVersion::parse).or(release);
-    let otp = otp.context("the target does not tell its OTP release: give its VM a distribution (-sname)")?;
+    let otp =
+        otp.context("the target does not report its OTP release: give its VM a distribution (-sname)")?;
     let cpus = period.stat(&metrics::CPUS_ALLOWED, "").map_or(1.0, |stat| stat.mean());
     let mut knobs = knobs::knobs(&otp, cpus as usize);
     let args = period.facts.list(facts::EMU_ARGS).or_else(|| period.facts.list(facts::COMMAND_LINE));
     let rss = period.stat(&metrics::RSS, "").ok().map(|stat| stat.mean());
     let diagnosis = beamtune_rules::diagnose(&period);
-    let advice =
-        advice::advice(&diagnosis, &wanted.objective, rss, beamtune_rules::is_for_memory, &mut knobs);
+    let advice = advice::advice(&diagnosis, &goal.objective, rss, beamtune_rules::is_for_memory, &mut knobs);
     let fatal = knobs::fatal(&knobs, &args.unwrap_or_default(), otp.release());
-    // Points are places in the list of knobs, which another version may have longer.
+    // A point holds indexes into the list of knobs, which differs between versions of beamtune.
     let is_same = |trial: &Trial| {
         let order = &trial.order;
         order.point.is_empty() || knobs::flags(&knobs, &order.point) == order.arm.flags
     };
     if !trials.iter().all(is_same) {
-        bail!(
-            "the study was begun by another version of beamtune, which knew other flags: go on with that one"
-        );
+        bail!("the study was begun by a version of beamtune with other knobs: resume it with that version");
     }
-    Ok(Some(Known { otp, knobs, advice, fatal }))
+    Ok(Some(TargetKnobs { otp, knobs, advice, fatal }))
 }
 
-/// A recording that a study holds.
+/// Reads a recording that a study holds.
 fn period(recording: &[u8]) -> Result<Period> {
-    let folder =
-        tempfile::Builder::new().prefix("beamtune-study-").tempdir().context("cannot make a folder")?;
+    let folder = tempfile::Builder::new()
+        .prefix("beamtune-study-")
+        .tempdir()
+        .context("cannot create a temporary folder")?;
     let file = folder.path().join("trial.beamtune");
     std::fs::write(&file, recording).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(Reader::open(&file)?.period(&Selection::default())?)
 }
 
-/// Tells what was found out, and writes the new vm.args if there is one.
-pub fn tell(
-    wanted: &Wanted,
+/// Prints the results, and writes the new vm.args if there is one.
+pub fn print_results(
+    goal: &TuneGoal,
     setup: &Setup,
     study: &Study,
     trials: &[Trial],
     is_json: bool,
 ) -> Result<ExitCode> {
-    let known = known(wanted, study, trials)?;
-    let tuning = wanted.tuning(trials, known.as_ref());
+    let knobs = target_knobs(goal, study, trials)?;
+    let tuning = goal.tuning(trials, knobs.as_ref());
     let verdict = tune::judge(&tuning, trials);
     let is_found = verdict.ending == Some(Ending::Found) && !verdict.flags.is_empty();
     if is_json {
@@ -231,19 +233,19 @@ pub fn tell(
         terminal::print(&beamtune_report::tuning::render(&tuning, &verdict, trials, terminal::style()));
     }
     if is_found {
-        let otp = known.map_or_else(String::new, |known| format!("OTP {}, ", known.otp));
+        let otp = knobs.map_or_else(String::new, |knobs| format!("OTP {}, ", knobs.otp));
         let circumstances = format!("{otp}load {}, {}", load_name(setup), last_day(trials)?);
-        let text = vm_args(wanted, &circumstances, &tuning, &verdict)?;
-        write_new(&wanted.output, &text)?;
-        terminal::complain(&format!("written: {}\n", wanted.output.display()));
+        let text = vm_args(goal, &circumstances, &tuning, &verdict)?;
+        write_new(&goal.output, &text)?;
+        terminal::complain(&format!("wrote {}\n", goal.output.display()));
     }
     Ok(if is_found { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) })
 }
 
-/// Characters of a load's name that stand in a comment; a command can be long.
+/// Longest name of a load in a comment; a command can be long.
 const LOAD_NAME_CHARS: usize = 60;
 
-/// What people call the load, as it can stand in a line.
+/// The name of the load, in one line.
 fn load_name(setup: &Setup) -> String {
     let name = setup.load.name().split_whitespace().collect::<Vec<_>>().join(" ");
     match name.char_indices().nth(LOAD_NAME_CHARS) {
@@ -252,24 +254,28 @@ fn load_name(setup: &Setup) -> String {
     }
 }
 
-/// The day of the last trial: the same whenever the file is written.
+/// The day of the last trial, so that the file is the same whenever it is written.
 fn last_day(trials: &[Trial]) -> Result<String> {
     let began_unix_s = trials.last().map_or(0.0, |trial| trial.began_unix_s);
-    let began = jiff::Timestamp::from_second(began_unix_s as i64).context("a trial of no time")?;
+    let began =
+        jiff::Timestamp::from_second(began_unix_s as i64).context("the time of a trial is out of range")?;
     Ok(began.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d").to_string())
 }
 
-/// Writes a file that is not there, or has just this text.
+/// Writes a file, unless it exists with another text.
 fn write_new(file: &Path, text: &str) -> Result<()> {
     if file.exists() && std::fs::read_to_string(file).is_ok_and(|there| there != text) {
-        bail!("{} has another text: move it away, then beamtune study show writes it", file.display());
+        bail!(
+            "{} exists with another text: move it away, and write it again with beamtune study show",
+            file.display()
+        );
     }
     std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The target's vm.args with the flags of the winner, each with what it does.
-fn vm_args(wanted: &Wanted, circumstances: &str, tuning: &Tuning, verdict: &TuningVerdict) -> Result<String> {
-    let mut input = Input::read(Format::VmArgs, wanted.vm_args.as_str())?;
+/// The target's vm.args with the best flags, each with a comment.
+fn vm_args(goal: &TuneGoal, circumstances: &str, tuning: &Tuning, verdict: &TuningVerdict) -> Result<String> {
+    let mut input = Input::read(Format::VmArgs, goal.vm_args.as_str())?;
     for part in verdict.parts.iter().filter(|part| part.pays != Pays::No) {
         let Some(knob) = tuning.knobs.get(part.knob) else { continue };
         let Some(words) = knob.levels.get(part.level) else { continue };
@@ -281,7 +287,7 @@ fn vm_args(wanted: &Wanted, circumstances: &str, tuning: &Tuning, verdict: &Tuni
 
 fn with_flags(mut input: Input, part: &Part, words: &[String], comment: &str) -> Result<Input> {
     if words.first().is_some_and(|word| word.starts_with('-')) {
-        // An argument of init may stand several times, so there is none whose place it takes.
+        // An init argument may occur several times, so it does not replace another one.
         let before = input.text.trim_end();
         let gap = if before.is_empty() { "" } else { "\n" };
         let text = format!("{before}{gap}# {comment}\n{}\n", words.join(" "));
@@ -292,9 +298,9 @@ fn with_flags(mut input: Input, part: &Part, words: &[String], comment: &str) ->
             Some(value) => format!("{} {value}", setting.flag),
             None => setting.flag.clone(),
         };
-        let wish = Wish::set(&text).with_context(|| format!("knob {}", part.knob))?;
+        let change_request = Wish::set(&text).with_context(|| format!("knob {}", part.knob))?;
         let lines = if at == 0 { vec![comment.to_owned()] } else { Vec::new() };
-        input = change(&input, &wish, &lines)?;
+        input = change(&input, &change_request, &lines)?;
     }
     Ok(input)
 }
@@ -314,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pays_is_written_with_its_proof_and_the_rest_stays() {
+    fn flags_with_effect_are_written_with_their_proof_and_the_rest_is_kept() {
         let knob = |name: &str, level: &str| Knob {
             name: name.to_owned(),
             levels: vec![Vec::new(), words(level)],
@@ -351,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_another_text_is_not_replaced() {
+    fn an_existing_file_with_another_text_is_not_replaced() {
         let folder = tempfile::tempdir().expect("folder");
         let file = folder.path().join("vm.args");
         write_new(&file, "+A 1\n").expect("written");

@@ -1,4 +1,4 @@
-//! A target that is a job: it does its work and ends by itself, and no load is driven against it.
+//! A target that is a job: it does its work and ends, without a load.
 
 use std::time::Duration;
 
@@ -8,51 +8,57 @@ use beamtune_host::tree::LocalTree;
 use beamtune_recording::Stop;
 use beamtune_trial::measure::{Answers, Run};
 
-use super::drive::{Driven, Drove};
-use super::looks::Looks;
-use super::said;
-use super::started::{LOOK, Started};
+use super::drive::{LoadEnd, LoadRun};
+use super::or_nothing;
+use super::process::{GuardedCommand, POLL_INTERVAL};
+use super::usage::UsageSampler;
 
-/// Waits until a job has ended, that has begun at this moment of CLOCK_MONOTONIC.
-pub fn watch(started: &mut Started, vm: u32, begin_ns: u64, within: Duration, stop: &Stop) -> Result<Drove> {
-    let mut looks = Looks::new(vm);
-    let mut is_there = true;
-    let ending = loop {
+/// Waits for the end of a job that began at `begin_ns` on CLOCK_MONOTONIC.
+pub fn watch(
+    job: &mut GuardedCommand,
+    vm: u32,
+    begin_ns: u64,
+    within: Duration,
+    stop: &Stop,
+) -> Result<LoadEnd> {
+    let mut usage = UsageSampler::new(vm);
+    let mut is_running = true;
+    let exit = loop {
         if stop.is_requested() {
-            return Ok(Drove::Stopped);
+            return Ok(LoadEnd::Stopped);
         }
-        is_there = is_there && looks.look();
-        if let Some(ending) = started.ended() {
-            break ending.clone();
+        is_running = is_running && usage.sample_if_due();
+        if let Some(exit) = job.exit() {
+            break exit.clone();
         }
         let now_ns = beamtune_load::clock::now_ns();
         if now_ns > begin_ns + within.as_nanos() as u64 {
-            let words = started.last_words();
-            return Ok(Drove::Failed(format!(
-                "the job did not end within {:.0} s (--within); it said: {}",
+            let output = job.last_output();
+            return Ok(LoadEnd::Failed(format!(
+                "the job did not end within {:.0} s (--within); its output: {}",
                 within.as_secs_f64(),
-                said(&words)
+                or_nothing(&output)
             )));
         }
-        stop.wait(LOOK);
+        stop.wait(POLL_INTERVAL);
     };
-    if !ending.is_well() {
-        return Ok(Drove::Failed(format!("the job {}: {}", ending.how, said(&started.last_words()))));
+    if !exit.is_success() {
+        return Ok(LoadEnd::Failed(format!("the job {}: {}", exit.how, or_nothing(&job.last_output()))));
     }
-    // All that it has started has been waited for, and counts among the guard's.
-    let cpu_ns = Family::of(&LocalTree::default(), started.guard())?.cpu_ns as f64;
-    let end_ns = begin_ns + ending.took.as_nanos() as u64;
-    Ok(Drove::Measured(Box::new(Driven {
+    // All its processes have been waited for, so their CPU time is part of the guard's.
+    let cpu_ns = Family::of(&LocalTree::default(), job.guard())?.cpu_ns as f64;
+    let end_ns = begin_ns + exit.took.as_nanos() as u64;
+    Ok(LoadEnd::Measured(Box::new(LoadRun {
         answers: Answers {
-            seconds: ending.took.as_secs_f64(),
-            run: Some(Run { took_ns: ending.took.as_nanos() as f64, cpu_ns }),
+            seconds: exit.took.as_secs_f64(),
+            run: Some(Run { took_ns: exit.took.as_nanos() as f64, cpu_ns }),
             ..Answers::default()
         },
         seconds: Vec::new(),
         bound: Vec::new(),
-        stood_still: 0,
+        stalled_seconds: 0,
         begin_ns,
         end_ns,
-        own_cores: looks.own_cores(begin_ns as f64, end_ns as f64),
+        own_cores: usage.own_cores(begin_ns as f64, end_ns as f64),
     })))
 }

@@ -1,7 +1,7 @@
-//! Targets that beamtune knows how to start beside what is installed: their data in the folder of the trial, and where they let it be
-//! chosen, on a port of their own.
+//! Targets that beamtune can start without a command, beside an installed service: their data goes to the trial's folder, and they use a
+//! free port if it can be configured.
 //!
-//! Each is a command line as a user could write it, in which `$BEAMTUNE_FOLDER` and `$BEAMTUNE_PORT` are those of the trial.
+//! Each is a command line as a user could write it, with `$BEAMTUNE_FOLDER` and `$BEAMTUNE_PORT` of the trial.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -14,69 +14,68 @@ use anyhow::{Context, Result, bail};
 pub struct Preset {
     /// The command line.
     pub start: String,
-    /// The port on which it serves, if that is known.
+    /// The port that it serves, if known.
     pub port: Option<u16>,
-    /// Whether the port was chosen for it.
+    /// True if the port was chosen by beamtune.
     pub is_own_port: bool,
-    /// What to know of it before it is started.
+    /// A note for the user, printed before the start.
     pub remark: Option<String>,
 }
 
 impl Preset {
-    /// Just a command line.
+    /// A command line without anything else.
     pub fn of_command(start: String) -> Preset {
         Preset { start, port: None, is_own_port: false, remark: None }
     }
 }
 
-/// Where RabbitMQ's start script stands: Debian's below `/usr/lib`, since that of the path changes the user.
+/// Start scripts of RabbitMQ. On Debian, the one below `/usr/lib`: that on the PATH switches to another user.
 const RABBITMQ: [&str; 3] = [
     "/usr/lib/rabbitmq/bin/rabbitmq-server",
     "/opt/rabbitmq/sbin/rabbitmq-server",
     "/usr/local/sbin/rabbitmq-server",
 ];
-/// Ports that are tried for a target. RabbitMQ's distribution listens 20,000 above, which must be below 65,536 and, as these, outside of
-/// those that the system gives away by itself (32,768 and more).
+/// Ports that are tried. They and RabbitMQ's distribution port, 4,000 above, are below the kernel's ephemeral ports (32,768 and up).
 const PORTS: std::ops::Range<u16> = 21_000..22_000;
-const DISTRIBUTION_ABOVE: u16 = 4_000;
-/// Where XMPP clients are served.
+const DISTRIBUTION_PORT_OFFSET: u16 = 4_000;
+/// The port for XMPP clients.
 const EJABBERD_PORT: u16 = 5222;
 
-/// A broker of its own beside the one that is installed, with the configuration and plugins of that.
+/// A RabbitMQ node beside the installed one, with its configuration and plugins.
 pub fn rabbitmq() -> Result<Preset> {
     let script = RABBITMQ.iter().find(|script| Path::new(script).exists());
     let script = script.with_context(|| {
-        format!("RabbitMQ is not installed at any of {}: start it with --start", RABBITMQ.join(", "))
+        format!("RabbitMQ is not installed at {}: start it with --start", RABBITMQ.join(" or "))
     })?;
     let port = free_port()?;
     let start = format!(
         "exec env HOME=\"$BEAMTUNE_FOLDER\" RABBITMQ_NODENAME=beamtune_rabbit@localhost \
-         RABBITMQ_NODE_PORT=\"$BEAMTUNE_PORT\" RABBITMQ_DIST_PORT=$((BEAMTUNE_PORT + {DISTRIBUTION_ABOVE})) \
+         RABBITMQ_NODE_PORT=\"$BEAMTUNE_PORT\" RABBITMQ_DIST_PORT=$((BEAMTUNE_PORT + {DISTRIBUTION_PORT_OFFSET})) \
          RABBITMQ_MNESIA_BASE=\"$BEAMTUNE_FOLDER/mnesia\" RABBITMQ_LOG_BASE=\"$BEAMTUNE_FOLDER/log\" RABBITMQ_LOGS=- \
          RABBITMQ_GENERATED_CONFIG_DIR=\"$BEAMTUNE_FOLDER/config\" RABBITMQ_PID_FILE=\"$BEAMTUNE_FOLDER/pid\" {script}"
     );
     Ok(Preset { port: Some(port), is_own_port: true, ..Preset::of_command(start) })
 }
 
-/// A port on which nobody listens, nor on that of the distribution.
+/// A free port whose distribution port is free, too.
 pub fn free_port() -> Result<u16> {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let found = PORTS.into_iter().find(|port| is_free(*port) && is_free(port + DISTRIBUTION_ABOVE));
+    let found = PORTS.into_iter().find(|port| is_free(*port) && is_free(port + DISTRIBUTION_PORT_OFFSET));
     found.context("no port between 21000 and 22000 is free")
 }
 
-/// The ejabberd that is installed, with the configuration of this folder and on its ports, with an empty database.
+/// The installed ejabberd with the configuration in this folder, its usual ports, and an empty database.
 pub fn ejabberd(configuration: &Path) -> Result<Preset> {
     if on_path("ejabberdctl").is_none() {
         bail!("ejabberdctl is not on the PATH: start ejabberd with --start");
     }
     let file = configuration.join("ejabberd.yml");
     if !file.is_file() {
-        bail!("{} is not there", file.display());
+        bail!("{} does not exist", file.display());
     }
-    let configuration = std::path::absolute(configuration).context("cannot read the working folder")?;
-    let configuration = quoted(configuration.to_str().context("the folder has no name in UTF-8")?);
-    // As root, ejabberdctl changes to the user that it was installed for.
+    let configuration = std::path::absolute(configuration).context("cannot read the working directory")?;
+    let configuration = quoted(configuration.to_str().context("the path of the configuration is not UTF-8")?);
+    // As root, ejabberdctl switches to the user of its installation.
     let start = format!(
         "mkdir -p \"$BEAMTUNE_FOLDER/spool\" \"$BEAMTUNE_FOLDER/logs\" && \
          if [ \"$(id -u)\" = 0 ] && id ejabberd >/dev/null 2>&1; then chown ejabberd \"$BEAMTUNE_FOLDER\"/*; fi && \
@@ -91,24 +90,24 @@ fn on_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// A release of mix or of relx (rebar3), by its folder.
+/// A Mix or relx (rebar3) release in this folder.
 pub fn release(folder: &Path) -> Result<Preset> {
-    let folder = std::path::absolute(folder).context("cannot read the working folder")?;
+    let folder = std::path::absolute(folder).context("cannot read the working directory")?;
     let entries = std::fs::read_dir(folder.join("bin"))
-        .with_context(|| format!("{} is no release: it has no folder bin", folder.display()))?;
+        .with_context(|| format!("{} is not a release: it has no folder bin", folder.display()))?;
     let mut found: Vec<(PathBuf, Kind)> = Vec::new();
     for entry in entries {
         let file = entry?.path();
-        // What is no text is no start script.
+        // A binary file is no start script.
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         found.extend(kind_of(&text).map(|kind| (file, kind)));
     }
-    // relx writes a second one with the version behind its name.
+    // relx also writes a script with the version in its name.
     found.sort_by_key(|(file, _)| file.as_os_str().len());
     let Some((script, kind)) = found.into_iter().next() else {
-        bail!("{}/bin holds no start script of a mix or relx release: use --start", folder.display());
+        bail!("{}/bin contains no start script of a Mix or relx release: use --start", folder.display());
     };
-    let script = quoted(script.to_str().context("the release's folder has no name in UTF-8")?);
+    let script = quoted(script.to_str().context("the path of the release is not UTF-8")?);
     Ok(Preset::of_command(match kind {
         Kind::Mix => format!("RELEASE_TMP=\"$BEAMTUNE_FOLDER\" exec {script} start"),
         Kind::Relx => format!("RELX_OUT_FILE_PATH=\"$BEAMTUNE_FOLDER\" exec {script} foreground"),
@@ -121,7 +120,7 @@ enum Kind {
     Relx,
 }
 
-/// Which tool wrote a start script.
+/// The tool that wrote a start script.
 fn kind_of(text: &str) -> Option<Kind> {
     if !text.starts_with("#!") {
         None
@@ -139,7 +138,7 @@ pub fn erl(arguments: &str) -> Preset {
     Preset::of_command(format!("exec erl -noinput {arguments}"))
 }
 
-/// A service of systemd, started as its unit file says, but by us. `text` is that of the file.
+/// A systemd service, started by beamtune as its unit file says.
 pub fn unit(name: &str) -> Result<Preset> {
     let file = match Path::new(name) {
         path if name.contains('/') => path.to_owned(),
@@ -153,26 +152,26 @@ pub fn unit(name: &str) -> Result<Preset> {
             ];
             let files = folders.map(|folder| Path::new(folder).join(&with_suffix));
             let found = files.into_iter().find(|file| file.is_file());
-            found.with_context(|| format!("there is no unit {with_suffix}: name its file, or use --start"))?
+            found.with_context(|| format!("no unit {with_suffix}: name its file, or use --start"))?
         }
     };
     let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     of_unit(&text).with_context(|| file.display().to_string())
 }
 
-/// Reads the lines NAME=VALUE of a file, as systemd does and not as a shell would.
+/// Shell code that reads NAME=VALUE lines as systemd does, not as a shell would.
 const READ_ENVIRONMENT: &str = "while IFS='=' read -r name value || [ -n \"$name\" ]; do case $name in ''|\\#*|\\;*) continue ;; esac; \
                                 value=${value#[\\'\\\"]}; value=${value%[\\'\\\"]}; export \"$name=$value\"; done <";
 
 fn of_unit(text: &str) -> Result<Preset> {
     let service = Service::read(text);
-    let Some(start) = service.one("ExecStart") else { bail!("it has no ExecStart") };
-    // Signs before the path say how systemd treats it, which does not concern us.
+    let Some(start) = service.one("ExecStart") else { bail!("the unit has no ExecStart") };
+    // Prefixes of the path concern systemd only.
     let start = start.trim_start_matches(['-', ':', '+', '!']);
     let folder = service.one("WorkingDirectory").map(|folder| folder.trim_start_matches('-'));
     if start.starts_with('@') || start.contains('%') || folder.is_some_and(|folder| !folder.starts_with('/'))
     {
-        bail!("its ExecStart or WorkingDirectory has a form that is not read: start it with --start");
+        bail!("the form of its ExecStart or WorkingDirectory is not supported: start it with --start");
     }
     let mut words = Vec::new();
     words.extend(folder.map(|folder| format!("cd {} &&", quoted(folder))));
@@ -182,7 +181,7 @@ fn of_unit(text: &str) -> Result<Preset> {
             words.push(format!("export {name}={} &&", quoted(value)));
         }
     }
-    // What stands in files counts more (systemd.exec(5)).
+    // Variables in files take precedence (systemd.exec(5)).
     for file in service.all("EnvironmentFile") {
         words.push(match file.strip_prefix('-') {
             Some(file) => format!("if [ -f {0} ]; then {READ_ENVIRONMENT}{0}; fi &&", quoted(file)),
@@ -195,12 +194,12 @@ fn of_unit(text: &str) -> Result<Preset> {
         words.push(format!("setpriv --reuid={user} --regid={group} --init-groups"));
     }
     words.push(start.to_owned());
-    let remark = "started as its unit says, without drop-ins, and not by systemd: its sandbox and limits are not those of the service, and its \
-                  data is that of the service, which must be stopped meanwhile";
+    let remark = "started from its unit file, but not by systemd: drop-ins, sandbox and limits of the service do not apply. It uses the \
+                  data of the service, which must be stopped meanwhile";
     Ok(Preset { remark: Some(remark.to_owned()), ..Preset::of_command(words.join(" ")) })
 }
 
-/// The section of a unit file that tells of the service.
+/// The section [Service] of a unit file.
 struct Service(BTreeMap<String, Vec<String>>);
 
 impl Service {
@@ -216,7 +215,7 @@ impl Service {
                 && let Some((name, value)) = line.split_once('=')
             {
                 let values = found.entry(name.trim().to_owned()).or_default();
-                // An empty value takes back those before.
+                // An empty value resets the list.
                 match value.trim() {
                     "" => values.clear(),
                     value => values.push(value.to_owned()),
@@ -235,7 +234,7 @@ impl Service {
     }
 }
 
-/// Items of a value, split at blanks outside of quotes (systemd.syntax(7)).
+/// Splits a value at blanks outside of quotes (systemd.syntax(7)).
 fn items(value: &str) -> Vec<String> {
     let mut items = Vec::new();
     let mut item = String::new();
@@ -253,7 +252,7 @@ fn items(value: &str) -> Vec<String> {
     items
 }
 
-/// A word as a shell takes it whole.
+/// Quotes a word for a shell.
 pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
@@ -263,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_is_told_by_its_start_script() {
+    fn the_start_script_shows_the_kind_of_a_release() {
         let folder = tempfile::tempdir().expect("a folder");
         let bin = folder.path().join("bin");
         std::fs::create_dir(&bin).expect("made");
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_started_as_its_file_says() {
+    fn a_unit_becomes_a_command_line() {
         let text = "[Unit]\nDescription=A shop\nExecStart=/no\n[Service]\n# A comment\nUser=shop\nWorkingDirectory=/srv/shop\n\
                     Environment=\"NAME=a b\" LANG=C\nEnvironmentFile=-/etc/default/shop\nExecStart=/old\nExecStart=\n\
                     ExecStart=-/srv/shop/bin/shop \\\n foreground\nExecStop=/srv/shop/bin/shop stop\n[Install]\nUser=x\n";
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn files_with_variables_are_read_as_systemd_does() {
+    fn environment_files_are_read_as_by_systemd() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("shop");
         std::fs::write(&file, "# A comment\nPOOL=64\nOPTS=-a -b\n\nNAME=\"a b\"\nURL=x=y").expect("written");
@@ -305,15 +304,15 @@ mod tests {
             file.display()
         );
         let start = of_unit(&text).expect("a service").start;
-        let said = std::process::Command::new("sh").args(["-c", &start]).env_clear().output().expect("sh");
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        for line in ["POOL=64", "OPTS=-a -b", "NAME=a b", "URL=x=y"] {
-            assert!(said.lines().any(|told| told == line), "no {line:?} in {said:?}");
+        let output = std::process::Command::new("sh").args(["-c", &start]).env_clear().output().expect("sh");
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        for expect in ["POOL=64", "OPTS=-a -b", "NAME=a b", "URL=x=y"] {
+            assert!(output.lines().any(|line| line == expect), "no {expect:?} in {output:?}");
         }
     }
 
     #[test]
-    fn a_word_stays_whole_for_a_shell() {
+    fn quotes_are_escaped() {
         assert_eq!(quoted("it's here"), "'it'\\''s here'");
     }
 }

@@ -1,4 +1,4 @@
-//! When a target that was started can take its load.
+//! When a started target is ready for its load.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -9,16 +9,16 @@ use beamtune_host::discovery::Vm;
 use beamtune_host::distribution::Distribution;
 use serde::{Deserialize, Serialize};
 
-/// How long one look may take.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The first line of an answer is shorter.
+/// Longest time for one check.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes of an answer that are read; the status line is shorter.
 const ANSWER_BYTES: usize = 64;
 
-/// What shows that a target is ready.
+/// When a target counts as ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ready {
-    /// Somebody accepts connections at `HOST:PORT`.
+    /// `HOST:PORT` accepts connections.
     Tcp(String),
     /// A GET of `http://HOST:PORT/PATH` is answered with a status below 400.
     Http {
@@ -27,19 +27,19 @@ pub enum Ready {
         /// The path, beginning with `/`.
         path: String,
     },
-    /// A node listens for others. VMs that come before it, as those that compile or read a configuration, are none.
+    /// A node accepts distribution connections. VMs that run before it, such as compilers, do not count.
     Node,
-    /// Its VM is there, which is all that can be asked of a job.
+    /// Its VM runs. Nothing more can be required of a job.
     Vm,
 }
 
 impl Ready {
-    /// What the user wrote: `http://…`, `tcp:PORT`, `tcp:HOST:PORT` or `node`.
+    /// Parses `http://…`, `tcp:PORT`, `tcp:HOST:PORT` or `node`.
     pub fn parse(text: &str) -> Result<Ready, String> {
         let with_port = |address: &str, usual: Option<&str>| match (address.rsplit_once(':'), usual) {
             (Some((_, port)), _) if port.parse::<u16>().is_ok() => Ok(address.to_owned()),
             (_, Some(usual)) => Ok(format!("{address}:{usual}")),
-            _ => Err(format!("{text:?} names no port")),
+            _ => Err(format!("{text:?} has no port")),
         };
         if text == "node" {
             return Ok(Ready::Node);
@@ -52,10 +52,10 @@ impl Ready {
             let (address, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
             return Ok(Ready::Http { address: with_port(address, Some("80"))?, path: path.to_owned() });
         }
-        Err(format!("{text:?} is none of http://HOST:PORT/PATH, tcp:PORT, tcp:HOST:PORT and node"))
+        Err(format!("{text:?} is not http://HOST:PORT/PATH, tcp:PORT, tcp:HOST:PORT or node"))
     }
 
-    /// The address that must be free before the target is started, if there is one.
+    /// The address that must be free before the target is started.
     pub fn address(&self) -> Option<&str> {
         match self {
             Ready::Tcp(address) | Ready::Http { address, .. } => Some(address),
@@ -63,13 +63,13 @@ impl Ready {
         }
     }
 
-    /// Its port.
+    /// The port of the address.
     pub fn port(&self) -> Option<u16> {
         self.address()?.rsplit_once(':')?.1.parse().ok()
     }
 
-    /// An error says why it is not ready yet. That there is a VM is looked for by who asks.
-    pub fn look(&self) -> Result<()> {
+    /// Checks the target; the error says why it is not ready. The caller checks that a VM runs.
+    pub fn check(&self) -> Result<()> {
         match self {
             Ready::Tcp(address) => connect(address).map(drop),
             Ready::Http { address, path } => {
@@ -85,8 +85,8 @@ impl Ready {
 }
 
 impl Ready {
-    /// Whether a VM may be what is waited for.
-    pub fn may_be(&self, vm: &Vm) -> bool {
+    /// True if a VM can be the one that is waited for.
+    pub fn accepts(&self, vm: &Vm) -> bool {
         let Distribution { name, listeners, .. } = &vm.distribution;
         match self {
             Ready::Node => name.is_some() && listeners.as_ref().is_none_or(|ports| !ports.is_empty()),
@@ -95,39 +95,39 @@ impl Ready {
     }
 }
 
-/// Connects to the first of its addresses that accepts.
+/// Connects to the first address that accepts.
 pub fn connect(address: &str) -> Result<TcpStream> {
     let addresses: Vec<SocketAddr> =
-        address.to_socket_addrs().with_context(|| format!("{address} cannot be resolved"))?.collect();
+        address.to_socket_addrs().with_context(|| format!("cannot resolve {address}"))?.collect();
     let mut last = None;
     for one in addresses {
-        match TcpStream::connect_timeout(&one, PATIENCE) {
+        match TcpStream::connect_timeout(&one, TIMEOUT) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = Some(error),
         }
     }
     match last {
         Some(error) => Err(error).with_context(|| format!("nothing accepts connections at {address}")),
-        None => bail!("{address} has no address"),
+        None => bail!("cannot resolve {address}: no address"),
     }
 }
 
-/// The status of the answer to one GET. No more is wanted than whether there is one.
+/// The status of the answer to a GET request.
 fn get(address: &str, path: &str) -> Result<u16> {
     let mut stream = connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    // In one piece: who answers to the first one and closes would break the others.
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    // In one write: a server may answer the first segment and close, and then later ones would fail.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).with_context(|| format!("{address} takes no request"))?;
+    stream.write_all(request.as_bytes()).with_context(|| format!("cannot send a request to {address}"))?;
     let mut answer = Vec::new();
     stream
         .take(ANSWER_BYTES as u64)
         .read_to_end(&mut answer)
-        .with_context(|| format!("http://{address}{path} is not answered"))?;
+        .with_context(|| format!("no answer from http://{address}{path}"))?;
     let text = String::from_utf8_lossy(&answer);
     let status = text.strip_prefix("HTTP/").and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
-    status.with_context(|| format!("what listens at {address} does not speak HTTP"))
+    status.with_context(|| format!("the server at {address} does not speak HTTP"))
 }
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn what_shows_that_a_target_is_ready_is_read() {
+    fn conditions_are_parsed() {
         let http =
             |address: &str, path: &str| Ready::Http { address: address.to_owned(), path: path.to_owned() };
         let check = |text: &str, expect: Option<Ready>| assert_eq!(Ready::parse(text).ok(), expect, "{text}");
@@ -150,7 +150,7 @@ mod tests {
         check("https://localhost", None);
     }
 
-    /// Answers one connection with a text.
+    /// A server that gives one connection this answer.
     fn server(answer: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address").to_string();
@@ -163,18 +163,18 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_ready_when_it_gives_a_good_answer() {
+    fn a_target_is_ready_when_its_status_is_below_400() {
         let check = |answer, expect: &str| {
             let address = server(answer);
-            let told = Ready::Http { address, path: "/".to_owned() }.look();
-            let told = told.map_or_else(|error| format!("{error:#}"), |()| "ready".to_owned());
-            assert!(told.contains(expect), "{told:?}, not {expect:?}");
+            let result = Ready::Http { address, path: "/".to_owned() }.check();
+            let text = result.map_or_else(|error| format!("{error:#}"), |()| "ready".to_owned());
+            assert!(text.contains(expect), "{text:?}, not {expect:?}");
         };
         check("HTTP/1.1 200 OK\r\n\r\n", "ready");
         check("HTTP/1.1 302 Found\r\n\r\n", "ready");
         check("HTTP/1.1 503 Service Unavailable\r\n\r\n", "status 503");
         check("SSH-2.0-OpenSSH\r\n", "does not speak HTTP");
         check("", "does not speak HTTP");
-        assert!(Ready::Tcp("127.0.0.1:1".to_owned()).look().is_err());
+        assert!(Ready::Tcp("127.0.0.1:1".to_owned()).check().is_err());
     }
 }

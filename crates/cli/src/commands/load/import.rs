@@ -1,4 +1,4 @@
-//! `beamtune load import`: reads the results of other generators, and says what they can know.
+//! `beamtune load import`: reads the results of other load generators.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,20 +8,22 @@ use anyhow::{Context, Result};
 use beamtune_load::import::{self, Tool};
 use beamtune_model::load::LoadResult;
 
-/// Read the results of k6, Locust, Tsung, Gatling, wrk, wrk2, h2load, emqtt-bench, oha or PerfTest, or those that were kept of ours
+/// Read the results of other load generators
+///
+/// These are k6, Locust, Tsung, Gatling, wrk, wrk2, h2load, emqtt-bench, oha and PerfTest, or results of beamtune load
 /// (docs/load-import.md).
 #[derive(clap::Args)]
 pub struct Args {
-    /// Files that one tool wrote; of several, counts and histograms are added up.
+    /// Files of one tool; counts and histograms of several are added up
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The tool, where its text does not tell it from another one's (wrk2 without --latency).
+    /// Tool, if its output is ambiguous (wrk2 without --latency)
     #[arg(long, value_name = "TOOL", value_parser = tool)]
     tool: Option<Tool>,
-    /// Print the result as JSON (docs/load-result.schema.json).
+    /// Print the result as JSON (docs/load-result.schema.json)
     #[arg(long)]
     json: bool,
-    /// Write the result as JSON to a file too.
+    /// Write the result as JSON to this file, too
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -29,7 +31,7 @@ pub struct Args {
 fn tool(name: &str) -> Result<Tool, String> {
     Tool::named(name).ok_or_else(|| {
         let known: Vec<&str> = Tool::ALL.iter().map(|tool| tool.name()).collect();
-        format!("no tool {name:?}; there are {}", known.join(", "))
+        format!("unknown tool {name:?}; known are {}", known.join(", "))
     })
 }
 
@@ -43,11 +45,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         1 => results.remove(0).1,
         _ => import::merge(results)?,
     };
-    super::tell(&result, args.json, args.output.as_deref())?;
+    super::print_result(&result, args.json, args.output.as_deref())?;
     Ok(super::status(&result))
 }
 
-/// A file that we or another tool wrote.
+/// Reads a file of beamtune or of another tool.
 pub fn read(path: &Path, tool: Option<Tool>) -> Result<LoadResult> {
     let name = path.display().to_string();
     let file = File::open(path).with_context(|| format!("cannot read {name}"))?;

@@ -1,4 +1,4 @@
-//! What is seen while a load runs: one line on the terminal.
+//! The progress of a load: one line on the terminal.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use beamtune_model::load::LoadSecond;
 use crate::terminal::Progress;
 
 /// The line.
-pub struct Watch {
+pub struct ProgressLine {
     progress: Progress,
     length: Duration,
     connect: Duration,
     errors: u64,
 }
 
-impl Watch {
-    /// For a run of that plan.
+impl ProgressLine {
+    /// The line for a plan.
     pub fn new(plan: &Plan) -> Self {
         let length = Duration::from_nanos(super::length_ns(plan));
         let connect = Duration::from_nanos(plan.connect_ns);
         Self { progress: Progress::new("load", Some(length)), length, connect, errors: 0 }
     }
 
-    /// A second has passed.
+    /// Updates the line, once a second.
     pub fn show(&mut self, second: &LoadSecond) {
         self.errors += second.errors;
         let since = Duration::from_secs((second.second + 1).max(0).unsigned_abs());
@@ -54,7 +54,7 @@ impl Watch {
         self.progress.say(elapsed, &line);
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn clear(&self) {
         self.progress.clear();
     }

@@ -1,4 +1,4 @@
-//! What `compare` and `tune` start and drive, and what decides: the options that both have.
+//! The options that `compare` and `tune` share: what is started, its load, and what decides.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,158 +8,174 @@ use beamtune_host::cpus;
 use beamtune_load::scenario::Quick;
 use beamtune_model::study::{ERRORS, Margin, QUANTITIES, Quantity};
 
-use super::load::Written;
+use super::load::ScenarioText;
 use crate::access::AccessArgs;
 use crate::terminal;
 use crate::trial::preset::{self, Preset};
 use crate::trial::{Load, LoadCommand, Pins, Ready, Setup};
 
-/// What is started and driven.
+const TARGET: &str = "Target (exactly one)";
+
+/// Options for the target and its load.
 #[derive(clap::Args)]
 pub struct TargetArgs {
     #[command(flatten)]
-    which: Which,
-    /// What shows that it is ready: http://HOST:PORT/PATH, tcp:PORT, tcp:HOST:PORT or node; without it, that it listens where the load goes.
+    start: StartArgs,
+    /// When the target is ready [default: when it listens where the load goes]
+    ///
+    /// http://HOST:PORT/PATH (a status below 400), tcp:PORT, tcp:HOST:PORT, or node (it accepts distribution connections).
     #[arg(long, value_name = "WHAT", value_parser = Ready::parse)]
     ready: Option<Ready>,
-    /// How long that may take.
+    /// Longest time until the target is ready
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = terminal::parse_duration)]
     ready_within: Duration,
-    /// The command line that stops it; without one its VM is asked to end.
+    /// Command that stops the target [default: end its VM]
     #[arg(long, value_name = "COMMAND")]
     stop: Option<String>,
-    /// Which node, where the target has several VMs.
+    /// Node to measure, if the target has several VMs
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// The load: a URL (http, ws, mqtt, tcp …) or a file with a scenario, as of beamtune load.
+    /// Load: a URL or a scenario file, as for beamtune load
+    ///
+    /// URLs are http, https, ws, wss, mqtt, mqtts, tcp and tls. $BEAMTUNE_PORT is the port of the target.
     #[arg(long, value_name = "URL|FILE", conflicts_with_all = ["load_cmd", "work"])]
     load: Option<String>,
-    /// The load: a command that ends by itself. What load import reads of what it prints is counted; else how long it took.
+    /// Load: a command that ends, such as another load generator
+    ///
+    /// If beamtune load import reads its output, its requests are measured; otherwise its duration.
     #[arg(long, value_name = "COMMAND", conflicts_with = "work")]
     load_cmd: Option<String>,
-    /// The file to which that command writes its results, in $BEAMTUNE_FOLDER if it is relative.
+    /// File with the results of --load-cmd [default: its output]
+    ///
+    /// A relative path is one in $BEAMTUNE_FOLDER.
     #[arg(long, value_name = "FILE", requires = "load_cmd")]
     load_result: Option<PathBuf>,
-    /// How long the command of --load-cmd, or the job of --work, may take.
+    /// Longest time for the command of --load-cmd or --work
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = terminal::parse_duration)]
     within: Duration,
-    /// Of a URL: requests a second.
+    /// Requests per second, for a URL
     #[arg(long, value_name = "N", requires = "load")]
     rate: Option<f64>,
-    /// Of a URL: connections.
+    /// Connections, for a URL
     #[arg(long, value_name = "N", requires = "load")]
     connections: Option<u64>,
-    /// How much of each trial counts.
+    /// Measured time of each trial
     #[arg(long = "for", value_name = "TIME", default_value = "20s", value_parser = terminal::parse_duration)]
     window: Duration,
-    /// How long it is waited at most until the target is steady.
+    /// Longest time until the target is steady
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = terminal::parse_duration)]
     warm_up: Duration,
-    /// Let target and generator share all CPUs; without it each has its own.
+    /// Let target and load share all CPUs, instead of separate ones
     #[arg(long)]
     no_pins: bool,
 }
 
-/// What is started: one of these.
+/// The target: exactly one of these.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
-struct Which {
-    /// The command line that starts the target, on which its VM's flags reach it by ERL_ZFLAGS.
-    #[arg(long, value_name = "COMMAND")]
+struct StartArgs {
+    /// Start a command; flags reach its VM through ERL_ZFLAGS
+    #[arg(long, value_name = "COMMAND", help_heading = TARGET)]
     start: Option<String>,
-    /// A job instead of a service: the command line that does the work and ends.
-    #[arg(long, value_name = "COMMAND")]
+    /// Run a job: a command that does its work and ends, without a load
+    #[arg(long, value_name = "COMMAND", help_heading = TARGET)]
     work: Option<String>,
-    /// The RabbitMQ that is installed: one of its own, with its configuration, on the port $BEAMTUNE_PORT.
-    #[arg(long)]
+    /// Start the installed RabbitMQ, as a separate node on $BEAMTUNE_PORT
+    #[arg(long, help_heading = TARGET)]
     rabbitmq: bool,
-    /// The ejabberd that is installed, with its configuration, or that of another folder, and an empty database.
-    #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "/etc/ejabberd")]
+    /// Start the installed ejabberd, with an empty database
+    ///
+    /// FOLDER holds its configuration.
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "/etc/ejabberd", help_heading = TARGET)]
     ejabberd: Option<PathBuf>,
-    /// A release of mix or rebar3, by its folder.
-    #[arg(long, value_name = "FOLDER", visible_alias = "mix-release")]
+    /// Start the Mix or rebar3 release in this folder
+    #[arg(long, value_name = "FOLDER", visible_alias = "mix-release", help_heading = TARGET)]
     release: Option<PathBuf>,
-    /// erl, with these arguments.
-    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
+    /// Start erl with these arguments
+    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, help_heading = TARGET)]
     erl: Option<String>,
-    /// A service of systemd, by its name or unit file; it must not run meanwhile.
-    #[arg(long, value_name = "NAME|FILE")]
+    /// Start a systemd service, by name or unit file; stop it first
+    #[arg(long, value_name = "NAME|FILE", help_heading = TARGET)]
     unit: Option<String>,
 }
 
-/// What is asked, and how it is told.
+/// Options for the question and the output.
 #[derive(clap::Args)]
 pub struct StudyArgs {
-    /// What decides: cpu-per-request, throughput, p50, p90, p99, rss, rss-peak … [default: cpu-per-request; of a job: duration]
+    /// Quantity that decides [default: cpu-per-request; duration for --work]
+    ///
+    /// cpu-per-request, throughput, p50, p90, p99, rss, rss-peak …
     #[arg(long, value_name = "QUANTITY", value_parser = objective)]
     objective: Option<String>,
-    /// What must not become worse, and by how much it may: p99:+5%, rss:+10%, throughput:-2%, errors:+0.1%; none for nothing
-    /// [default: p99:+10% errors:+0.1%, with tune also rss:+10%; of a job: rss-peak:+10%]
+    /// Quantity that must not become worse, with a margin: p99:+5%
+    ///
+    /// Others: rss:+10%, throughput:-2%, errors:+0.1%; "none" guards nothing.
+    /// [default: p99:+10% errors:+0.1%; for tune also rss:+10%; for --work rss-peak:+10%]
     #[arg(long, value_name = "QUANTITY:MARGIN", value_parser = guard)]
     guard: Vec<Guard>,
-    /// The seed of every order and choice.
+    /// Seed of the order of trials and of all choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// The study's file; without it, one with the time in its name, here.
+    /// File of the study [default: COMMAND-DATE-TIME.study]
     #[arg(long, value_name = "FILE")]
     pub study: Option<PathBuf>,
-    /// Say what would be done and how long it takes, and do nothing.
+    /// Print what would be done and how long it takes, and exit
     #[arg(long)]
     pub plan: bool,
-    /// Print the result as JSON.
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
     pub access: AccessArgs,
 }
 
-/// What must not become worse, or that nothing is guarded.
+/// A guarded quantity; `None` guards nothing.
 type Guard = Option<Margin>;
 
-/// The shortest window: of fewer seconds no half says anything.
-const LEAST_WINDOW_S: u64 = 4;
-/// The shortest warm-up.
-const LEAST_WARM_UP_S: u64 = 2;
-/// Beside window and warm-up a trial takes some seconds to start and to stop (a plain VM 2 s, RabbitMQ 6 s); the first trials tell.
+/// Shortest window: half of a shorter one says nothing.
+const MIN_WINDOW_S: u64 = 4;
+/// Shortest warm-up.
+const MIN_WARM_UP_S: u64 = 2;
+/// Time for starting and stopping the target, until the first trials have shown it (a plain VM takes 2 s, RabbitMQ 6 s).
 const START_AND_STOP_S: f64 = 2.0;
 
 impl StudyArgs {
-    /// Name of the quantity that decides.
+    /// The quantity that decides.
     pub fn objective(&self, setup: &Setup) -> String {
-        let usual = if matches!(setup.load, Load::Job { .. }) { "duration" } else { "cpu-per-request" };
-        self.objective.clone().unwrap_or_else(|| usual.to_owned())
+        let default = if matches!(setup.load, Load::Job { .. }) { "duration" } else { "cpu-per-request" };
+        self.objective.clone().unwrap_or_else(|| default.to_owned())
     }
 
-    /// What must not become worse: what was asked for, else `usual`, else what a job has.
-    pub fn guards(&self, setup: &Setup, usual: &[&str]) -> Result<Vec<Margin>> {
+    /// The guarded quantities: those of the options, else the defaults for a job, else `defaults`.
+    pub fn guards(&self, setup: &Setup, defaults: &[&str]) -> Result<Vec<Margin>> {
         if !self.guard.is_empty() {
             return Ok(self.guard.iter().flatten().cloned().collect());
         }
-        let usual = if matches!(setup.load, Load::Job { .. }) { &["rss-peak:+10%"] } else { usual };
-        usual.iter().map(|text| margin(text).map_err(anyhow::Error::msg)).collect()
+        let defaults = if matches!(setup.load, Load::Job { .. }) { &["rss-peak:+10%"] } else { defaults };
+        defaults.iter().map(|text| margin(text).map_err(anyhow::Error::msg)).collect()
     }
 }
 
 impl TargetArgs {
     pub fn setup(&self) -> Result<Setup> {
-        let seconds = |what: &str, length: Duration, least: u64| match length.as_secs() {
-            seconds if seconds >= least => Ok(u32::try_from(seconds).unwrap_or(u32::MAX)),
-            _ => bail!("{what} is too short: {least}s is the least"),
+        let seconds = |what: &str, length: Duration, min: u64| match length.as_secs() {
+            seconds if seconds >= min => Ok(u32::try_from(seconds).unwrap_or(u32::MAX)),
+            _ => bail!("{what} is too short: the minimum is {min}s"),
         };
-        let window_s = seconds("--for", self.window, LEAST_WINDOW_S)?;
-        let warm_up_s = seconds("--warm-up", self.warm_up, LEAST_WARM_UP_S)?;
-        let preset = self.which.preset()?;
+        let window_s = seconds("--for", self.window, MIN_WINDOW_S)?;
+        let warm_up_s = seconds("--warm-up", self.warm_up, MIN_WARM_UP_S)?;
+        let preset = self.start.preset()?;
         if let Some(remark) = &preset.remark {
             terminal::complain(&format!("note: {remark}\n"));
         }
         let load = self.load(preset.port)?;
         let ready = self.ready(&load, preset.port)?;
-        let allowed = cpus::allowed().context("cannot read which CPUs may be used")?;
-        // A job has the machine for itself.
+        let allowed = cpus::allowed().context("cannot read which CPUs this process may use")?;
+        // No generator runs beside a job.
         let is_shared = self.no_pins || matches!(load, Load::Job { .. });
         Ok(Setup {
             start: preset.start,
-            folder: std::env::current_dir().context("cannot read the working folder")?,
+            folder: std::env::current_dir().context("cannot read the working directory")?,
             ready,
             ready_within_s: self.ready_within.as_secs_f64(),
             stop: self.stop.clone(),
@@ -173,7 +189,7 @@ impl TargetArgs {
     }
 
     fn load(&self, port: Option<u16>) -> Result<Load> {
-        if self.which.work.is_some() {
+        if self.start.work.is_some() {
             return Ok(Load::Job { within_s: self.within.as_secs_f64() });
         }
         let load = match (&self.load, &self.load_cmd) {
@@ -186,11 +202,11 @@ impl TargetArgs {
                 }));
             }
             (None, None) => bail!(
-                "no load: name a URL or a scenario with --load, another generator with --load-cmd, or, of a job that ends by itself, --work in place of --start"
+                "no load: name a URL or a scenario with --load, a load generator with --load-cmd, or a job with --work instead of --start"
             ),
         };
         let load = if load.contains("://") {
-            // The port that is chosen for a target is not known to who writes the URL.
+            // The user does not know the port that is chosen for the target.
             let url = match port {
                 Some(port) => load.replace("$BEAMTUNE_PORT", &port.to_string()),
                 None => load.clone(),
@@ -200,16 +216,16 @@ impl TargetArgs {
                 devices: self.connections.unwrap_or(Quick::default().devices),
                 ..Quick::default()
             };
-            Written::of_url(&url, &quick)?
+            ScenarioText::of_url(&url, &quick)?
         } else if self.rate.is_some() || self.connections.is_some() {
-            bail!("--rate and --connections go with a URL; a scenario says it itself");
+            bail!("--rate and --connections are for a URL; a scenario file contains them");
         } else {
-            let mut load = Written::of_file(load)?;
-            // A study can be gone on with from any folder.
-            load.folder = std::path::absolute(&load.folder).context("cannot read the working folder")?;
+            let mut load = ScenarioText::of_file(load)?;
+            // A study can be resumed from any directory.
+            load.folder = std::path::absolute(&load.folder).context("cannot read the working directory")?;
             load
         };
-        // What is wrong with it is said now, and not after the target has been started.
+        // Errors in the scenario are reported before the target is started.
         load.read(&[])?;
         Ok(Load::Scenario(load))
     }
@@ -224,13 +240,13 @@ impl TargetArgs {
             (Some((host, port)), _) => Ok(at(host, *port)),
             (None, Some(port)) => Ok(at("127.0.0.1", port)),
             (None, None) => bail!(
-                "say with --ready what shows that the target can take the load: tcp:PORT, http://HOST:PORT/PATH, or node"
+                "cannot know when the target is ready: name tcp:PORT, http://HOST:PORT/PATH or node with --ready"
             ),
         }
     }
 }
 
-impl Which {
+impl StartArgs {
     fn preset(&self) -> Result<Preset> {
         let plain = |start: &String| Ok(Preset::of_command(start.clone()));
         let start = self.start.as_ref().or(self.work.as_ref()).map(plain);
@@ -240,40 +256,40 @@ impl Which {
             .or_else(|| Some(preset::release(self.release.as_deref()?)))
             .or_else(|| Some(Ok(preset::erl(self.erl.as_deref()?))))
             .or_else(|| Some(preset::unit(self.unit.as_deref()?)))
-            .unwrap_or_else(|| bail!("say what is to be started: --start COMMAND"))
+            .unwrap_or_else(|| bail!("no target: name one with --start COMMAND"))
     }
 }
 
-/// What must not become worse, for people.
+/// The guarded quantities, for messages.
 pub fn guards(margins: &[Margin]) -> String {
-    let told =
+    let texts =
         margins.iter().map(|margin| format!("{} by more than {}", margin.quantity, share(margin.most)));
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { "nothing".to_owned() } else { told.join(", ") }
+    let texts: Vec<String> = texts.collect();
+    if texts.is_empty() { "nothing".to_owned() } else { texts.join(", ") }
 }
 
-/// Who runs where. A VM that may run on one CPU has one scheduler.
+/// The CPUs of target and load, for messages. A VM that may use one CPU has one scheduler.
 pub fn pins(setup: &Setup) -> String {
     let Some(pins) = &setup.pins else {
         return match setup.load {
-            Load::Job { .. } => "the job has all CPUs".to_owned(),
+            Load::Job { .. } => "the job uses all CPUs".to_owned(),
             _ => "target and load share all CPUs".to_owned(),
         };
     };
-    let one = match pins.target.len() {
-        1 => ", where a VM has one scheduler (+S 1) unless it is told otherwise; --no-pins lets it have all",
+    let hint = match pins.target.len() {
+        1 => "; on one CPU, a VM has one scheduler (+S 1): --no-pins lets it use all CPUs",
         _ => "",
     };
-    format!("the target on CPU {}, the load on CPU {}{one}", list(&pins.target), list(&pins.generator))
+    format!("the target runs on CPU {}, the load on CPU {}{hint}", list(&pins.target), list(&pins.generator))
 }
 
-/// How long a trial takes, in seconds: one that is steady at once, and one that is not before the end of its warm-up. `None` where a
-/// command decides.
+/// Duration of a trial in seconds: if the target is steady at once, and if it is not until the end of the warm-up. `None` if the
+/// duration depends on a command.
 pub fn trial_s(setup: &Setup) -> Option<(f64, f64)> {
     let Load::Scenario(_) = setup.load else { return None };
     let with = |warm_up_s: f64| f64::from(setup.window_s) + warm_up_s + START_AND_STOP_S;
-    let most = f64::from(setup.warm_up_s);
-    Some((with(most.min(beamtune_trial::steady::STEADY_SECONDS as f64)), with(most)))
+    let max = f64::from(setup.warm_up_s);
+    Some((with(max.min(beamtune_trial::steady::STEADY_SECONDS as f64)), with(max)))
 }
 
 pub fn minutes(seconds: f64) -> String {
@@ -284,8 +300,8 @@ fn list(cpus: &[usize]) -> String {
     cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn share(most: f64) -> String {
-    format!("{} %", (most * 1e4).round() / 1e2)
+fn share(max: f64) -> String {
+    format!("{} %", (max * 1e4).round() / 1e2)
 }
 
 fn quantity(text: &str) -> Result<String, String> {
@@ -293,7 +309,7 @@ fn quantity(text: &str) -> Result<String, String> {
         Some(_) => Ok(text.to_owned()),
         None => {
             let names: Vec<&str> = QUANTITIES.iter().map(|quantity| quantity.name).collect();
-            Err(format!("{text:?} is not measured; what is: {}", names.join(", ")))
+            Err(format!("{text:?} is not a quantity; known are: {}", names.join(", ")))
         }
     }
 }
@@ -301,7 +317,7 @@ fn quantity(text: &str) -> Result<String, String> {
 fn objective(text: &str) -> Result<String, String> {
     if text == ERRORS.name {
         return Err(
-            "of errors there is no ratio that could decide; guard them: --guard errors:+0.1%".to_owned()
+            "errors cannot decide, since they have no ratio; guard them with --guard errors:+0.1%".to_owned()
         );
     }
     quantity(text)
@@ -311,19 +327,19 @@ fn guard(text: &str) -> Result<Guard, String> {
     if text == "none" { Ok(None) } else { margin(text).map(Some) }
 }
 
-/// `p99:+5%`.
+/// Parses `p99:+5%`.
 fn margin(text: &str) -> Result<Margin, String> {
     let (name, by) = text.split_once(':').ok_or_else(|| format!("{text:?} has no margin; write p99:+5%"))?;
     let name = quantity(name)?;
     let more_is_better = Quantity::find(&name).is_some_and(|quantity| quantity.more_is_better);
     let number = by.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
-    let number = number.ok_or_else(|| format!("{by:?} is no margin; write +5%"))? / 100.0;
-    let most = if more_is_better { -number } else { number };
-    if most > 0.0 && most < 1.0 {
-        Ok(Margin { quantity: name, most })
+    let number = number.ok_or_else(|| format!("{by:?} is not a margin; write +5%"))? / 100.0;
+    let max = if more_is_better { -number } else { number };
+    if max > 0.0 && max < 1.0 {
+        Ok(Margin { quantity: name, most: max })
     } else {
         let example = if more_is_better { "throughput:-2%" } else { "p99:+5%" };
-        Err(format!("{by:?} is no margin by which {name} may become worse; write it as {example}"))
+        Err(format!("{by:?} is not a valid margin for {name}; write {example}"))
     }
 }
 
@@ -332,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guards_are_read_with_their_margins() {
+    fn guards_are_parsed_with_their_margins() {
         let check = |text: &str, expect: Option<(&str, f64)>| {
             let read = margin(text).ok();
             let read = read.as_ref().map(|margin| (margin.quantity.as_str(), margin.most));
@@ -351,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_cannot_decide() {
+    fn errors_cannot_be_the_objective() {
         assert!(objective("errors").is_err());
         assert!(objective("p99").is_ok());
     }

@@ -1,5 +1,4 @@
-//! Where a scenario's targets are, and whether anybody is there: asked before the start, so that a wrong name is not a load of
-//! errors.
+//! Resolves a scenario's targets and connects to each before the start, so that a wrong name is one error and not a load of errors.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -11,15 +10,15 @@ use beamtune_load::scenario::{Scenario, Target};
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
-/// How long each address of a target may take.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout for each address of a target.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The address of each host and port.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Addresses(Vec<(String, u16, SocketAddr)>);
 
 impl Addresses {
-    /// Resolves the targets of a scenario, and takes of each the first address that accepts a connection.
+    /// Resolves the targets of a scenario; for each, the first address that accepts a connection.
     pub fn find(scenario: &Scenario) -> Result<Self> {
         let targets = scenario.targets().into_iter();
         let found =
@@ -27,7 +26,7 @@ impl Addresses {
         found.collect::<Result<_>>().map(Self)
     }
 
-    /// The address of a target; that of nobody for one that was not asked for.
+    /// The address of a target; 0.0.0.0:0 for one that was not resolved.
     pub fn of(&self, target: &Target) -> SocketAddr {
         let found = self.0.iter().find(|(host, port, _)| *host == target.host && *port == target.port);
         found.map_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)), |(_, _, address)| *address)
@@ -37,39 +36,38 @@ impl Addresses {
 fn find(host: &str, port: u16) -> Result<SocketAddr> {
     let addresses: Vec<SocketAddr> = match (host, port).to_socket_addrs() {
         Ok(addresses) => addresses.collect(),
-        Err(error) => bail!("the name {host} cannot be resolved: {error}"),
+        Err(error) => bail!("cannot resolve {host}: {error}"),
     };
     let mut last = None;
     for address in &addresses {
-        match TcpStream::connect_timeout(address, PATIENCE) {
+        match TcpStream::connect_timeout(address, TIMEOUT) {
             Ok(_) => return Ok(*address),
             Err(error) => last = Some((address, error)),
         }
     }
     match last {
-        None => bail!("the name {host} has no address"),
+        None => bail!("cannot resolve {host}: no address"),
         Some((address, error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            bail!("nothing listens at {address} (connection refused): start the target, or name its port")
+            bail!("connection refused by {address}: start the target, or correct the port")
         }
-        Some((address, error)) => bail!("{address} does not answer: {error}"),
+        Some((address, error)) => bail!("cannot connect to {address}: {error}"),
     }
 }
 
-/// Agrees upon TLS once with each target that is to speak it: a certificate that is not trusted is said here, and not once for
-/// each device.
-pub fn greet(plan: &Plan) -> Result<()> {
+/// Makes a TLS handshake with each target that uses TLS, so that an untrusted certificate is reported once and not for each device.
+pub fn check_tls(plan: &Plan) -> Result<()> {
     for kind in &plan.kinds {
         let endpoint = &kind.endpoint;
         if let Some(Err(why)) =
-            endpoint.tls.as_ref().map(|tls| beamtune_load::tls::greet(endpoint.address, tls, PATIENCE))
+            endpoint.tls.as_ref().map(|tls| beamtune_load::tls::greet(endpoint.address, tls, TIMEOUT))
         {
-            bail!("no TLS with {}: {why}", endpoint.address);
+            bail!("TLS handshake with {} failed: {why}", endpoint.address);
         }
     }
     Ok(())
 }
 
-/// The certificates that this system trusts, where its distribution keeps them.
+/// The certificates that this system trusts.
 pub fn system_trust() -> Vec<CertificateDer<'static>> {
     rustls_native_certs::load_native_certs().certs
 }

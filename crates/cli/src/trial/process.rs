@@ -1,4 +1,4 @@
-//! What was started for a trial, the target or its load: how it is watched, and how all of it is ended.
+//! The processes of a trial, target and load: how they are started, watched and ended.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -16,43 +16,45 @@ use beamtune_host::family::{self, Family, How};
 use beamtune_host::tree::LocalTree;
 use beamtune_load::limits;
 
-/// How long a target may take to stop its applications before it is ended at once.
-const STOP_PATIENCE: Duration = Duration::from_secs(15);
-/// Between two looks at something that is waited for.
-pub const LOOK: Duration = Duration::from_millis(50);
-/// Lines at the end of its output that are told when a target fails.
+/// Longest time for a target to stop its applications; then it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time between two checks of a condition.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Lines of its output that are shown when a target fails.
 const LAST_LINES: usize = 5;
 
-/// The limit of descriptors that we were started with. The load raises ours, and what is started would have it too: a VM whose tables
-/// follow from it would be another one in the second trial.
+/// The limit of open files at start. The load generator raises it, and targets would inherit that; but the VM sizes tables by it, so
+/// the second trial would measure a different VM.
 static DESCRIPTORS: OnceLock<Option<u64>> = OnceLock::new();
-/// The variable by which emulator flags are added behind all others.
+/// The environment variable whose emulator flags are appended to all others.
 const FLAGS_VARIABLE: &str = "ERL_ZFLAGS";
 
-/// What is started.
+/// A command to start.
 pub struct Launch<'a> {
     /// The command line.
     pub command: &'a str,
-    /// The folder that it is started in.
+    /// Its working directory.
     pub folder: &'a Path,
-    /// Emulator flags for its VMs, behind all others.
+    /// Emulator flags for its VMs, appended to all others.
     pub flags: &'a [String],
-    /// Variables beside ours.
+    /// Additional environment variables.
     pub environment: Vec<(String, String)>,
     /// CPUs that it may use; empty: all.
     pub cpus: &'a [usize],
-    /// Folders of the trial, which its guard removes if we are killed.
+    /// The trial's folders, which the guard removes if beamtune is killed.
     pub folders: &'a [&'a Path],
-    /// Where what it says is written.
+    /// File for its standard error.
     pub log: PathBuf,
-    /// Where what it prints is written, if not there too.
+    /// File for its standard output, if another one.
     pub out: Option<&'a Path>,
 }
 
-/// A command that was started; dropping it ends all of its processes.
-pub struct Started {
+/// A running command below a guard. Dropping it ends all of its processes.
+pub struct GuardedCommand {
     guard: Child,
-    told: Receiver<String>,
+    exits: Receiver<String>,
+    exit: Option<CommandExit>,
+    /// Its standard output and standard error; may be one file.
     ended: Option<Ending>,
     /// What it has printed, and what it has said; both may be one.
     logs: Vec<PathBuf>,
@@ -60,30 +62,30 @@ pub struct Started {
 
 /// How a command has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
-    /// For people: `exited 1`.
+pub struct CommandExit {
+    /// For messages: `exited 1`.
     pub how: String,
     /// How long it ran.
     pub took: Duration,
 }
 
-impl Ending {
-    /// The guard's line: `exited 1 after 1234567` (nanoseconds).
-    fn parse(line: &str) -> Option<Ending> {
+impl CommandExit {
+    /// Parses the guard's line: `exited 1 after 1234567` (nanoseconds).
+    fn parse(line: &str) -> Option<CommandExit> {
         let (how, nanoseconds) = line.split_once(" after ")?;
-        Some(Ending { how: how.to_owned(), took: Duration::from_nanos(nanoseconds.parse().ok()?) })
+        Some(CommandExit { how: how.to_owned(), took: Duration::from_nanos(nanoseconds.parse().ok()?) })
     }
 
-    /// Whether it ended well.
-    pub fn is_well(&self) -> bool {
+    /// True for exit status 0.
+    pub fn is_success(&self) -> bool {
         self.how == "exited 0"
     }
 }
 
-/// Starts a command under a guard.
-pub fn start(launch: Launch<'_>) -> Result<Started> {
-    let Launch { command, folder, flags, environment, cpus, folders, log, out } = launch;
-    let program = std::env::current_exe().context("cannot find this program to start a guard with it")?;
+/// Starts a command below a guard.
+pub fn launch(options: Launch<'_>) -> Result<GuardedCommand> {
+    let Launch { command, folder, flags, environment, cpus, folders, log, out } = options;
+    let program = std::env::current_exe().context("cannot find this program to start a guard")?;
     let mut guard = Command::new(program);
     guard.arg("guard").arg("--log").arg(&log);
     if let Some(out) = out {
@@ -97,29 +99,30 @@ pub fn start(launch: Launch<'_>) -> Result<Started> {
     }
     guard.args(["--", "sh", "-c", command]).current_dir(folder);
     guard.envs(environment).stdin(Stdio::piped()).stdout(Stdio::piped());
-    // Ctrl-C is for us: it must end neither the target in the middle of a trial nor the guard before the target.
+    // A process group of its own: Ctrl-C must not end the target in the middle of a trial, nor the guard before the target.
     guard.process_group(0);
     if !flags.is_empty() {
         guard.env(FLAGS_VARIABLE, flags_variable(std::env::var(FLAGS_VARIABLE).ok().as_deref(), flags)?);
     }
-    // A candidate that kills the VM would leave a dump wherever we are.
+    // A candidate that kills the VM would write a dump into the working directory.
     if std::env::var_os("ERL_CRASH_DUMP").is_none() {
         guard.env("ERL_CRASH_DUMP", log.with_extension("dump"));
     }
     let mut guard = spawn_on(&mut guard, cpus).with_context(|| format!("cannot start {command:?}"))?;
     let output = guard.stdout.take().context("the guard has no standard output")?;
-    let (tell, told) = channel();
+    let (sender, exits) = channel();
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if tell.send(line).is_err() {
+            if sender.send(line).is_err() {
                 break;
             }
         }
     });
-    Ok(Started { guard, told, ended: None, logs: out.map(Path::to_owned).into_iter().chain([log]).collect() })
+    let logs = out.map(Path::to_owned).into_iter().chain([log]).collect();
+    Ok(GuardedCommand { guard, exits, exit: None, logs })
 }
 
-/// The value of ERL_ZFLAGS with more flags. erlexec takes it apart at blanks outside of quotes; within them a backslash is one.
+/// The value of ERL_ZFLAGS with added flags. erlexec splits it at blanks outside of quotes; within quotes, a backslash is literal.
 fn flags_variable(before: Option<&str>, flags: &[String]) -> Result<String> {
     let mut words: Vec<String> =
         before.map(str::to_owned).into_iter().filter(|before| !before.is_empty()).collect();
@@ -129,13 +132,15 @@ fn flags_variable(before: Option<&str>, flags: &[String]) -> Result<String> {
             (true, ..) => word.clone(),
             (_, false, _) => format!("\"{word}\""),
             (_, true, false) => format!("'{word}'"),
-            (_, true, true) => bail!("{word:?} has both kinds of quotes, which {FLAGS_VARIABLE} cannot hold"),
+            (_, true, true) => {
+                bail!("{word:?} contains both kinds of quotes, which {FLAGS_VARIABLE} cannot hold")
+            }
         });
     }
     Ok(words.join(" "))
 }
 
-/// What a thread starts runs on its CPUs; so a thread goes there first.
+/// Starts a command on the given CPUs, from a thread that is bound to them.
 fn spawn_on(command: &mut Command, cpus: &[usize]) -> Result<Child> {
     if cpus.is_empty() {
         return Ok(command.spawn()?);
@@ -143,51 +148,51 @@ fn spawn_on(command: &mut Command, cpus: &[usize]) -> Result<Child> {
     let spawned = thread::scope(|scope| {
         scope
             .spawn(|| {
-                cpus::run_on(cpus).context("cannot choose CPUs for the target")?;
+                cpus::run_on(cpus).context("cannot bind the target to its CPUs")?;
                 anyhow::Ok(command.spawn()?)
             })
             .join()
     });
-    spawned.unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that starts the target has ended")))
+    spawned.unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that starts the target panicked")))
 }
 
-impl Started {
-    /// How the command has ended, if it has.
-    pub fn ended(&mut self) -> Option<&Ending> {
+impl GuardedCommand {
+    /// How the command has ended; `None` if it runs.
+    pub fn exit(&mut self) -> Option<&CommandExit> {
         loop {
-            match self.told.try_recv() {
-                Ok(line) => self.ended = Ending::parse(&line),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return self.ended.as_ref(),
+            match self.exits.try_recv() {
+                Ok(line) => self.exit = CommandExit::parse(&line),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return self.exit.as_ref(),
             }
         }
     }
 
-    /// The process id of its guard.
+    /// Process id of the guard.
     pub fn guard(&self) -> u32 {
         self.guard.id()
     }
 
-    /// All processes of the target, and the guard's.
+    /// All processes of the command, and the guard.
     pub fn family(&self) -> Family {
-        // That /proc cannot be listed has been told before: discovery needs it.
+        // An unreadable /proc has been reported before: discovery needs it.
         Family::of(&LocalTree::default(), self.guard.id()).unwrap_or_default()
     }
 
-    /// The VMs of the target.
+    /// The VMs among its processes.
     pub fn vms(&self) -> Vec<Vm> {
         let pids = self.family().pids;
         pids.into_iter().filter_map(|pid| discovery::look_at(&LocalTree::default(), pid).ok()).collect()
     }
 
-    /// The last lines that it has said.
-    pub fn last_words(&self) -> String {
+    /// The last lines of its output, joined.
+    pub fn last_output(&self) -> String {
         let text: Vec<u8> = self.logs.iter().flat_map(|log| std::fs::read(log).unwrap_or_default()).collect();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         lines[lines.len().saturating_sub(LAST_LINES)..].join(" | ")
     }
 
-    /// Asks the target to stop, by its own command or by a signal to its VMs, and ends what is left.
+    /// Stops the target, by its own command or by a signal to its VMs, and ends all remaining processes.
     pub fn stop(
         mut self,
         command: Option<&str>,
@@ -200,12 +205,12 @@ impl Started {
                 let mut stop = Command::new("sh");
                 stop.args(["-c", command]).current_dir(folder).envs(environment);
                 stop.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-                let mut stop = stop.spawn().context("cannot run the command of --stop")?;
-                let until = Instant::now() + STOP_PATIENCE;
+                let mut stop = stop.spawn().context("cannot run the --stop command")?;
+                let until = Instant::now() + STOP_TIMEOUT;
                 while stop.try_wait()?.is_none() && Instant::now() < until {
-                    thread::sleep(LOOK);
+                    thread::sleep(POLL_INTERVAL);
                 }
-                // One that hangs must not hold up the study: what it was to stop is ended in any case.
+                // A command that hangs must not block the study: its target is ended in any case.
                 let _ = stop.kill();
                 stop.wait()?;
             }
@@ -215,25 +220,25 @@ impl Started {
                 }
             }
         }
-        let until = Instant::now() + STOP_PATIENCE;
-        while Instant::now() < until && vms.iter().any(super::is_there) {
-            thread::sleep(LOOK);
+        let until = Instant::now() + STOP_TIMEOUT;
+        while Instant::now() < until && vms.iter().any(super::is_running) {
+            thread::sleep(POLL_INTERVAL);
         }
         self.end()
     }
 
-    /// Ends the guard, which asks VMs to end, and ends what is left.
+    /// Ends the guard, which asks VMs to end and kills the rest.
     pub fn end(&mut self) -> Result<()> {
         if let Some(mut leash) = self.guard.stdin.take() {
-            // That we live, and remove our folders ourselves; if it has ended, there is nobody to tell it to.
+            // Any byte says that beamtune is alive and removes its folders itself. The guard may have ended already.
             let _ = leash.write_all(b"end");
         }
-        self.guard.wait().context("cannot wait for the guard of the target")?;
+        self.guard.wait().context("cannot wait for the guard process")?;
         Ok(())
     }
 }
 
-impl Drop for Started {
+impl Drop for GuardedCommand {
     fn drop(&mut self) {
         // If it cannot be waited for, it has ended.
         let _ = self.end();
@@ -245,15 +250,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guard_tells_how_a_command_has_ended() {
-        let ending = Ending::parse("exited 3 after 2500000000").expect("read");
-        assert_eq!((ending.how.as_str(), ending.took), ("exited 3", Duration::from_millis(2_500)));
-        assert!(!ending.is_well());
-        assert_eq!(Ending::parse("exited 3"), None);
+    fn the_exit_is_parsed() {
+        let exit = CommandExit::parse("exited 3 after 2500000000").expect("read");
+        assert_eq!((exit.how.as_str(), exit.took), ("exited 3", Duration::from_millis(2_500)));
+        assert!(!exit.is_success());
+        assert_eq!(CommandExit::parse("exited 3"), None);
     }
 
     #[test]
-    fn flags_are_added_behind_those_that_there_are() {
+    fn flags_are_appended() {
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
         let check = |before, flags: &[&str], expect: &str| {
             assert_eq!(flags_variable(before, &words(flags)).expect("words"), expect);
