@@ -1,18 +1,18 @@
-//! The lab: Erlang workloads, each with one known pathology, sick or cured.
+//! The lab: Erlang workloads, each with one known fault, in a sick and a healthy variant.
 //!
-//! They stand in `lab/` and are embedded in the binary, so `beamtune lab run` works wherever Erlang is
-//! installed. A lab is compiled by the OTP release that will run it.
+//! Their sources in `lab/` are embedded in the binary, so `beamtune lab run` works wherever Erlang is installed. A lab is compiled by
+//! the OTP release that runs it.
 
-mod accepts;
 pub mod elixir;
 pub mod evaluate;
+mod flag_check;
 pub mod host;
 mod judge;
-pub mod kept;
 pub mod manifest;
 pub mod nif;
 pub mod otp;
 pub mod page;
+pub mod recordings;
 pub mod rows;
 pub mod run;
 pub mod software;
@@ -54,9 +54,9 @@ impl Lab {
         Ok(Some((name, file.contents())))
     }
 
-    /// Whether this lab, or one that it is made of, draws a number of this name.
+    /// True if this lab, or a module that it uses, draws a parameter of this name from the seed.
     pub fn draws(&self, key: &str) -> bool {
-        let text = |name: &str| {
+        let source_of = |name: &str| {
             let is_it =
                 |(other, _): &(&str, &[u8])| other.rsplit_once('.').map(|(stem, _)| stem) == Some(name);
             let in_elixir = self.elixir().ok().flatten().filter(is_it);
@@ -67,9 +67,9 @@ impl Lab {
             // `lab:int(Context, key, 1, 9)`, and in Elixir `:lab.int(context, :key, 1, 9)`.
             source.contains(&format!(", {key}, ")) || source.contains(&format!(", :{key}, "))
         };
-        let Some(own) = text(&self.module()) else { return false };
+        let Some(own) = source_of(&self.module()) else { return false };
         let parts = own.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        draws(own) || parts.filter(|word| word.starts_with("lab_")).filter_map(text).any(draws)
+        draws(own) || parts.filter(|word| word.starts_with("lab_")).filter_map(source_of).any(draws)
     }
 
     /// The lab's README.
@@ -78,13 +78,13 @@ impl Lab {
     }
 }
 
-/// All labs, by name.
+/// All labs, sorted by name.
 pub fn all() -> Result<Vec<Lab>> {
     let mut labs = Vec::new();
     for folder in FILES.dirs() {
         let path = folder.path().join("lab.toml");
         let Some(file) = folder.get_file(&path) else { continue };
-        let text = file.contents_utf8().with_context(|| format!("lab/{} is no text", path.display()))?;
+        let text = file.contents_utf8().with_context(|| format!("lab/{} is not UTF-8", path.display()))?;
         let manifest = Manifest::parse(text).with_context(|| format!("lab/{}", path.display()))?;
         labs.push(Lab { manifest, folder });
     }
@@ -92,23 +92,23 @@ pub fn all() -> Result<Vec<Lab>> {
     Ok(labs)
 }
 
-/// The lab of a name.
+/// The lab with a name.
 pub fn find(name: &str) -> Result<Lab> {
     match all()?.into_iter().find(|lab| lab.manifest.name == name) {
         Some(lab) => Ok(lab),
         None if software::all()?.iter().any(|case| case.name == name) => {
-            bail!("{name} is software and no lab: beamtune lab evaluate --labs {name} runs it")
+            bail!("{name} is software, not a lab; run it with: beamtune lab evaluate --labs {name}")
         }
         None if synthetic::CASES.iter().any(|case| case.name == name) => {
             bail!(
-                "{name} is made up, so nothing runs: beamtune lab synthetic {name} FILE writes its recording"
+                "{name} is a synthetic recording, not a lab; write it with: beamtune lab synthetic {name} FILE"
             )
         }
-        None => bail!("there is no lab {name:?}: beamtune lab list shows all"),
+        None => bail!("no lab {name:?}; list them with: beamtune lab list"),
     }
 }
 
-/// All Erlang sources of the labs: name and text. A lab may use the modules of others.
+/// All Erlang sources of the labs: name and text. A lab may use modules of other labs.
 fn sources() -> impl Iterator<Item = (&'static str, &'static [u8])> {
     let of = |dir: &'static Dir<'static>| {
         dir.files().filter_map(|file| {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_folder_of_the_lab_is_a_lab_with_its_readme_and_its_module() {
+    fn every_folder_holds_a_lab_with_readme_and_module() {
         let labs = all().expect("manifests");
         let folders = FILES.dirs().filter(|folder| folder.path() != Path::new(software::FOLDER));
         assert_eq!(labs.len(), folders.count());
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn each_number_of_a_readme_is_drawn_and_no_other_is_taken() {
+    fn parameters_in_the_readme_are_drawn_by_the_lab() {
         for lab in all().expect("manifests") {
             let readme = lab.readme().expect("a README");
             let drawn = readme.split_once("Drawn from the seed").map_or("", |(_, rest)| rest);
@@ -165,22 +165,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lab_is_told_with_what_runs_it() {
-        let said = |name: &str| find(name).err().map(|error| error.to_string()).unwrap_or_default();
+    fn the_error_for_another_case_names_the_command_that_runs_it() {
+        let message = |name: &str| find(name).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(
-            said("rabbitmq-idle").contains("lab evaluate --labs rabbitmq-idle"),
+            message("rabbitmq-idle").contains("lab evaluate --labs rabbitmq-idle"),
             "{}",
-            said("rabbitmq-idle")
+            message("rabbitmq-idle")
         );
-        assert!(said("stolen-cpu").contains("lab synthetic stolen-cpu"), "{}", said("stolen-cpu"));
-        assert!(said("none").contains("lab list"), "{}", said("none"));
+        assert!(message("stolen-cpu").contains("lab synthetic stolen-cpu"), "{}", message("stolen-cpu"));
+        assert!(message("none").contains("lab list"), "{}", message("none"));
     }
 
     #[test]
     fn every_expected_code_is_a_rule() {
         for lab in all().expect("manifests") {
-            let told = lab.manifest.expect.iter().chain(&lab.manifest.allow).chain(&lab.manifest.counted);
-            for code in told.flat_map(|expectation| judge::codes(expectation)) {
+            let expectations =
+                lab.manifest.expect.iter().chain(&lab.manifest.allow).chain(&lab.manifest.counted);
+            for code in expectations.flat_map(|expectation| judge::codes(expectation)) {
                 let known = beamtune_rules::RULES.iter().any(|rule| rule.code.0 == code);
                 assert!(known, "{}: {code}", lab.manifest.name);
             }

@@ -1,4 +1,4 @@
-//! `beamtune lab`: VMs with a known pathology.
+//! `beamtune lab`: VMs with known faults.
 
 mod evaluate;
 
@@ -14,71 +14,73 @@ use beamtune_report::table::{Align, Table};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::lab::manifest::CORES;
-use crate::lab::run::{Erlang, Modules, Options, Running, Said};
+use crate::lab::run::{Erlang, LabEvent, Modules, Options, RunningLab};
 use crate::lab::{Lab, all, find, software, synthetic};
 use crate::terminal;
 
-/// VMs with a known pathology, to try beamtune on.
+/// Run VMs with known faults, to try beamtune on
 #[derive(clap::Subcommand)]
 pub enum Args {
-    /// List the labs, what each shows and which findings are expected, and the software that evaluate looks at.
+    /// List the labs with the findings that they cause
+    ///
+    /// Also the software and the synthetic recordings that evaluate uses.
     List,
-    /// Explain a lab: what is wrong, how it shows, what cures it.
+    /// Explain a lab: its fault, its symptoms and its remedy
     Show {
-        /// Name of the lab.
+        /// Name of the lab
         name: String,
     },
-    /// Run a lab until Ctrl-C, or until its time is up.
+    /// Run a lab until Ctrl-C, or for a given time
     Run(RunArgs),
-    /// Write the recording of a made-up node, sick with what no machine at hand can be sick with.
+    /// Write a synthetic recording, of a fault that cannot be produced
     Synthetic(SyntheticArgs),
     Evaluate(evaluate::Args),
     Judge(evaluate::JudgeArgs),
 }
 
-/// What to run, and how.
+/// A lab to run, and how.
 #[derive(clap::Args)]
 pub struct RunArgs {
-    /// Name of the lab; `beamtune lab list` shows all.
+    /// Name of the lab (see beamtune lab list)
     name: String,
-    /// Run it with the remedy applied.
+    /// Run the healthy variant, with the remedy applied
     #[arg(long)]
     cured: bool,
-    /// Names, sizes and the sick element are drawn from it; drawn itself if not given.
+    /// Seed for names, sizes and the faulty element [default: random]
     #[arg(long)]
     seed: Option<u32>,
-    /// CPUs of the machine that it is to be sick on: it gets as many schedulers, and work for them.
+    /// CPUs for which the lab is sized: its schedulers and its work
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=64), default_value_t = CORES)]
     cores: u32,
-    /// The lab ends by itself after this.
+    /// Time after which the lab ends
     #[arg(long = "for", value_parser = terminal::parse_duration, default_value = "10m")]
     length: Duration,
-    /// The `erl` to run it with, instead of the one in PATH.
+    /// Path of erl [default: the one on the PATH]
     #[arg(long)]
     erl: Option<PathBuf>,
-    /// A folder with a whole system in it (made by `make otp`), whose Erlang is used; needs root.
+    /// Root file system with an Erlang (from make otp); needs root
     #[arg(long, conflicts_with = "erl")]
     otp_root: Option<PathBuf>,
-    /// Numbers that take the place of drawn ones: `rate=2000`.
+    /// Parameters instead of random ones, such as rate=2000
     params: Vec<String>,
 }
 
-/// Which recording, and where.
+/// A synthetic recording to write.
 #[derive(clap::Args)]
 pub struct SyntheticArgs {
-    /// Its name; `beamtune lab list` shows all.
+    /// Name of the recording (see beamtune lab list)
     name: String,
-    /// The file to write.
+    /// File to write
     file: PathBuf,
-    /// Of its healthy twin.
+    /// Write the healthy variant
     #[arg(long)]
     healthy: bool,
 }
 
-/// A lab ends by itself when its time is up, and we end it so much later.
-const ENDS_LATER: Duration = Duration::from_secs(5);
+/// A lab that has not ended this long after its time is killed.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-const TIME_IS_UP: &str = "the lab's time is up\n";
+const TIME_IS_OVER: &str = "time is over: the lab has ended\n";
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -89,7 +91,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Args::Synthetic(args) => {
             let case = synthetic::find(&args.name)?;
             let writer = Writer::create(&args.file, Existing::Refuse)?;
-            case.write(writer, !args.healthy, synthetic::USUAL_RELEASE)?;
+            case.write(writer, !args.healthy, synthetic::DEFAULT_RELEASE)?;
             Ok(ExitCode::SUCCESS)
         }
         Args::Evaluate(args) => evaluate::run(args),
@@ -103,7 +105,7 @@ fn list() -> Result<ExitCode> {
         ("finds", Align::Left),
         ("may find", Align::Left),
         ("needs", Align::Left),
-        ("what is wrong", Align::Left),
+        ("fault", Align::Left),
     ]);
     for Lab { manifest, .. } in all()? {
         let mut needs = Vec::new();
@@ -120,14 +122,13 @@ fn list() -> Result<ExitCode> {
     }
     terminal::print(&table.render(terminal::style()));
     let mut table =
-        Table::new(&[("software", Align::Left), ("finds", Align::Left), ("what it is", Align::Left)]);
+        Table::new(&[("software", Align::Left), ("finds", Align::Left), ("description", Align::Left)]);
     for case in software::all()? {
         let finds = if case.expect.is_empty() { "nothing".to_owned() } else { case.expect.join(" ") };
         table.row([case.name, finds, case.title]);
     }
     terminal::print(&format!("\n{}", table.render(terminal::style())));
-    let mut table =
-        Table::new(&[("synthetic", Align::Left), ("finds", Align::Left), ("what is made up", Align::Left)]);
+    let mut table = Table::new(&[("synthetic", Align::Left), ("finds", Align::Left), ("fault", Align::Left)]);
     for case in synthetic::CASES {
         table.row([case.name.to_owned(), case.expect.join(" "), case.title.to_owned()]);
     }
@@ -137,7 +138,7 @@ fn list() -> Result<ExitCode> {
 
 fn show(name: &str) -> Result<ExitCode> {
     let lab = find(name)?;
-    let text = lab.readme().with_context(|| format!("the lab {name} has no README"))?;
+    let text = lab.readme().with_context(|| format!("lab {name} has no README"))?;
     terminal::print(&format!("{}\n{text}", lab.manifest.summary));
     Ok(ExitCode::SUCCESS)
 }
@@ -145,18 +146,18 @@ fn show(name: &str) -> Result<ExitCode> {
 fn run_lab(args: &RunArgs) -> Result<ExitCode> {
     let lab = find(&args.name)?;
     if lab.manifest.sick.is_none() && !args.cured {
-        terminal::complain(&format!("{} is a healthy lab: it has no sick setting\n", args.name));
+        terminal::complain(&format!("{} is a healthy lab without a sick variant\n", args.name));
     }
     for param in &args.params {
         let Some((key, _)) = param.split_once('=').filter(|(_, value)| value.parse::<i64>().is_ok()) else {
-            bail!("{param:?} is no parameter: write key=number");
+            bail!("{param:?} is not a parameter; write key=number");
         };
         if !lab.draws(key) {
-            bail!("{} draws no {key:?}: beamtune lab show {} tells what it draws", args.name, args.name);
+            bail!("{} has no parameter {key:?}; list them with: beamtune lab show {}", args.name, args.name);
         }
     }
     let options = Options {
-        // The process id differs from run to run, which is all that is asked of it.
+        // Any number that differs between runs.
         seed: args.seed.unwrap_or_else(|| std::process::id() % 1_000_000),
         cured: args.cured || lab.manifest.sick.is_none(),
         erlang: Erlang { root: args.otp_root.clone(), erl: args.erl.clone() },
@@ -166,35 +167,35 @@ fn run_lab(args: &RunArgs) -> Result<ExitCode> {
         errors: None,
     };
     let stop = terminal::stop_flag(&[SIGINT, SIGTERM])?;
-    // One that is started again and again begins its time anew each time.
-    let until = Instant::now() + args.length + ENDS_LATER;
+    // Restarts of the VM do not extend its time.
+    let until = Instant::now() + args.length + END_TIMEOUT;
 
-    let mut running = Running::start(&lab, &options, &Arc::new(Modules::compile(&options.erlang)?))?;
-    let setting = if options.cured { "cured" } else { "sick" };
-    terminal::complain(&format!("{}: {setting}, seed {}, starting …\n", lab.manifest.title, options.seed));
+    let mut running = RunningLab::start(&lab, &options, &Arc::new(Modules::compile(&options.erlang)?))?;
+    let variant = if options.cured { "healthy" } else { "sick" };
+    terminal::complain(&format!("{}: {variant}, seed {}, starting …\n", lab.manifest.title, options.seed));
     while !stop.load(Ordering::Relaxed) {
         if Instant::now() >= until {
-            terminal::complain(TIME_IS_UP);
+            terminal::complain(TIME_IS_OVER);
             return Ok(ExitCode::SUCCESS);
         }
-        // Short, so that Ctrl-C is answered soon.
+        // Short, for a fast reaction to Ctrl-C.
         match running.next(&lab, &options, Duration::from_millis(100))? {
-            Said::Ready(line) => {
+            LabEvent::Ready(line) => {
                 terminal::print(&format!("{line}\n"));
                 let target = running.target();
                 terminal::complain(&format!(
-                    "it is there now. In another terminal: beamtune doctor {target}   Ctrl-C ends the lab.\n"
+                    "ready. In another terminal: beamtune doctor {target}   Ctrl-C ends the lab.\n"
                 ));
             }
-            Said::Line(line) => terminal::complain(&format!("{line}\n")),
-            Said::Nothing => {}
-            Said::Ended => {
+            LabEvent::Line(line) => terminal::complain(&format!("{line}\n")),
+            LabEvent::Nothing => {}
+            LabEvent::Ended => {
                 let status = running.wait()?;
                 if status.success() {
-                    terminal::complain(TIME_IS_UP);
+                    terminal::complain(TIME_IS_OVER);
                     return Ok(ExitCode::SUCCESS);
                 }
-                bail!("the lab's VM has ended: {status}");
+                bail!("the lab's VM failed: {status}");
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Runs labs and software whose state is known, looks at each as `doctor` does, and judges what is said of it.
+//! Runs labs and software whose state is known, records each like `doctor`, and judges the diagnoses.
 //!
-//! Labs that others on the machine do not disturb run two at a time, all else alone. Each run is written to a file
-//! as soon as it is over, so what was broken off goes on from there.
+//! Robust labs run two at once, all others alone. Each result is written as soon as the run is over, so an interrupted evaluation can
+//! continue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -17,40 +17,40 @@ use beamtune_host::tree::LocalTree;
 use beamtune_model::memory::{Bridge, moved_while_looking};
 use beamtune_recording::{Plan, Reader, Selection, Stop};
 
-use super::accepts::Accepts;
+use super::flag_check::FlagChecker;
 use super::judge::{Truth, causes, judge};
-use super::kept::{Keep, Known};
 use super::manifest::Manifest;
 use super::otp::Installed;
+use super::recordings::{RecordingStore, RunNotes};
 use super::rows::{Judged, Kind, Row, Rows, Run, Setting};
-use super::run::{Modules, Options, Running, Said};
+use super::run::{LabEvent, Modules, Options, RunningLab};
 use super::software::{self, Case};
 use super::{Lab, page, synthetic};
 use crate::access::AccessArgs;
-use crate::subject::Live;
-use crate::take::{Failed, Wish, take_into};
+use crate::recorder::{RecordError, RecordOptions, record_node_into};
+use crate::target::LiveTarget;
 use crate::terminal;
 
-/// As long as `doctor` looks if nothing else is said.
-const LOOK: Duration = Duration::from_secs(10);
-/// A lab is there within this, or cannot be.
-const READY_WITHIN: Duration = Duration::from_secs(180);
-/// A lab ends by itself after this, whatever becomes of us.
+/// Length of a recording: the default of `doctor`.
+const RECORDING_LENGTH: Duration = Duration::from_secs(10);
+/// Longest time until a lab is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(180);
+/// Time after which a lab ends, even if beamtune was killed.
 const LAB_SECONDS: u32 = 240;
-/// A run that was wrong while others had the machine is repeated so often.
-const REPEATS: u32 = 2;
-/// Robust labs at a time, where there are as many CPUs.
-const AT_A_TIME: usize = 2;
-/// What a run takes before one has been seen: the mean of 700 runs, of which the look takes 10 s.
+/// Number of repetitions of a run that was wrong while other processes used the host.
+const MAX_REPEATS: u32 = 2;
+/// Robust labs that run at once, with as many CPUs.
+const PARALLEL_LABS: usize = 2;
+/// Duration of a run, before any has been measured: the mean of 700 runs, 10 s of it for the recording.
 const USUAL_RUN: Duration = Duration::from_secs(12);
 
-/// One run that is to be done.
+/// A run to do.
 pub struct Job<'a> {
     pub run: Run,
-    pub what: What<'a>,
+    pub what: Workload<'a>,
 }
 
-pub enum What<'a> {
+pub enum Workload<'a> {
     Lab(&'a Lab),
     Software(&'a Case),
     Synthetic(&'static synthetic::Case),
@@ -58,73 +58,73 @@ pub enum What<'a> {
 
 impl Job<'_> {
     fn is_robust(&self) -> bool {
-        matches!(self.what, What::Lab(lab) if lab.manifest.robust)
+        matches!(self.what, Workload::Lab(lab) if lab.manifest.robust)
     }
 
-    /// Nothing is run, so it takes no time, and says nothing of how long others take.
+    /// Synthetic recordings take no time, and say nothing of the duration of other runs.
     fn is_synthetic(&self) -> bool {
         self.run.kind == Kind::Synthetic
     }
 }
 
-/// What all runs have in common.
+/// The state of an evaluation.
 pub struct Evaluation {
     pub master: u64,
     pub stop: Stop,
     pub rows: Rows,
-    keep: Keep,
-    /// By release.
-    places: BTreeMap<u32, Place>,
+    store: RecordingStore,
+    /// Erlang systems by release.
+    systems: BTreeMap<u32, ErlangSystem>,
     day: String,
     cpus: usize,
     linux: String,
-    /// How many there are, and how many have ended.
+    /// Progress of all runs.
     progress: Mutex<Progress>,
 }
 
-/// An Erlang with what it has compiled and told.
-struct Place {
+/// An Erlang, with the compiled labs and the flags that it accepts.
+struct ErlangSystem {
     installed: Installed,
     modules: Arc<Modules>,
-    accepts: Accepts,
+    flags: FlagChecker,
 }
 
 #[derive(Default)]
 struct Progress {
     total: usize,
     done: usize,
-    /// Of these, those that took their time, and how much.
+    /// Runs that took time, and their total duration.
     timed: u32,
     took: Duration,
-    /// Of each kind, those that have not begun.
+    /// Runs of each kind that have not begun.
     robust: usize,
     others: usize,
 }
 
 impl Evaluation {
-    /// Compiles the labs on each release that one of these runs needs. The file of results is begun after that: what does not compile
-    /// costs none that are there.
+    /// Compiles the labs for each release that a run needs. The file of results is begun afterwards, so that a compilation error does not
+    /// cost existing results.
     pub fn prepare(
         master: u64,
         installed: &[Installed],
         jobs: &[Job<'_>],
         stop: Stop,
-        keep: Keep,
+        store: RecordingStore,
         begin: impl FnOnce() -> Result<Rows>,
     ) -> Result<Evaluation> {
-        let mut places = BTreeMap::new();
+        let mut systems = BTreeMap::new();
         for one in installed.iter().filter(|one| jobs.iter().any(|job| job.run.release == one.release)) {
             let modules = Arc::new(Modules::compile(&one.erlang)?);
-            let accepts = Accepts::new(&one.erlang);
-            places.insert(one.release, Place { installed: one.clone(), modules, accepts });
+            let flags = FlagChecker::new(&one.erlang);
+            systems.insert(one.release, ErlangSystem { installed: one.clone(), modules, flags });
         }
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Ok(Evaluation {
             master,
             stop,
             rows: begin()?,
-            keep,
-            places,
+            store,
+            systems,
             day: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
             cpus: thread::available_parallelism().map_or(1, Into::into),
             linux: kernel.trim().split('.').take(2).collect::<Vec<_>>().join("."),
@@ -132,7 +132,7 @@ impl Evaluation {
         })
     }
 
-    /// Does all of them, or as many as there are before it is to stop.
+    /// Does all runs, until it is stopped.
     pub fn run(&self, jobs: Vec<Job<'_>>) -> Result<()> {
         let (synthetic, jobs): (VecDeque<_>, VecDeque<_>) = jobs.into_iter().partition(Job::is_synthetic);
         let (robust, others): (VecDeque<_>, VecDeque<_>) = jobs.into_iter().partition(Job::is_robust);
@@ -142,30 +142,30 @@ impl Evaluation {
             progress.total = synthetic.len() + robust.len() + others.len();
         }
         self.drain(synthetic, 1)?;
-        self.drain(robust, AT_A_TIME.min(self.cpus))?;
+        self.drain(robust, PARALLEL_LABS.min(self.cpus))?;
         self.drain(others, 1)
     }
 
-    fn drain(&self, jobs: VecDeque<Job<'_>>, at_a_time: usize) -> Result<()> {
+    fn drain(&self, jobs: VecDeque<Job<'_>>, parallel: usize) -> Result<()> {
         let jobs = Mutex::new(jobs);
         let work = || -> Result<()> {
             loop {
                 let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                 let Some(job) = next.filter(|_| !self.stop.is_requested()) else { return Ok(()) };
-                // The other worker would go on for nobody.
+                // Stops the other worker, too.
                 self.one(&job).inspect_err(|_| self.stop.request())?;
             }
         };
         thread::scope(|scope| {
-            let workers: Vec<_> = (0..at_a_time).map(|_| scope.spawn(work)).collect();
+            let workers: Vec<_> = (0..parallel).map(|_| scope.spawn(work)).collect();
             workers.into_iter().try_for_each(|worker| match worker.join() {
                 Ok(ended) => ended,
-                Err(_) => Err(anyhow!("a run has ended in the middle")),
+                Err(_) => Err(anyhow!("a worker panicked")),
             })
         })
     }
 
-    /// One run with its repetitions.
+    /// Does one run, and repeats it if it was disturbed.
     fn one(&self, job: &Job<'_>) -> Result<()> {
         if !job.is_synthetic() {
             let mut progress = self.progress();
@@ -192,25 +192,25 @@ impl Evaluation {
                 error,
                 judged,
             };
-            if row.faults().is_empty() || !row.is_disturbed() || attempts > REPEATS {
+            if row.faults().is_empty() || !row.is_disturbed() || attempts > MAX_REPEATS {
                 break row;
             }
         };
-        self.tell(&row, begin.elapsed());
+        self.report(&row, begin.elapsed());
         self.rows.add(row)
     }
 
     fn try_once(&self, job: &Job<'_>) -> Result<Judged> {
         let release = job.run.release;
-        let place = || self.places.get(&release).with_context(|| format!("OTP {release} is not there"));
+        let system = || self.systems.get(&release).with_context(|| format!("OTP {release} is not installed"));
         match job.what {
-            What::Synthetic(case) => {
-                let accepts = self.places.get(&release).map(|place| &place.accepts);
-                judge_synthetic(case, job.run.setting == Setting::Sick, release, accepts)
+            Workload::Synthetic(case) => {
+                let flags = self.systems.get(&release).map(|system| &system.flags);
+                judge_synthetic(case, job.run.setting == Setting::Sick, release, flags)
             }
-            What::Lab(lab) => self.lab(lab, &job.run, place()?),
-            What::Software(case) => {
-                let started = software::start(case, &self.stop)?;
+            Workload::Lab(lab) => self.lab(lab, &job.run, system()?),
+            Workload::Software(case) => {
+                let software = software::start(case, &self.stop)?;
                 let truth = Truth {
                     expect: &case.expect,
                     allow: &case.allow,
@@ -220,49 +220,49 @@ impl Evaluation {
                     foreign_cores: 0.0,
                     stolen_cores: 0.0,
                 };
-                let accepts = &place()?.accepts;
+                let flags = &system()?.flags;
                 self.examine(
-                    &started.target().to_string(),
-                    &started.processes(),
+                    &software.target().to_string(),
+                    &software.processes(),
                     truth,
                     true,
                     &job.run,
-                    accepts,
+                    flags,
                 )
             }
         }
     }
 
-    fn lab(&self, lab: &Lab, run: &Run, place: &Place) -> Result<Judged> {
+    fn lab(&self, lab: &Lab, run: &Run, system: &ErlangSystem) -> Result<Judged> {
         let options = Options {
             seed: run.seed,
             cured: run.setting != Setting::Sick,
-            erlang: place.installed.erlang.clone(),
+            erlang: system.installed.erlang.clone(),
             cores: run.cores,
             for_seconds: LAB_SECONDS,
             params: Vec::new(),
-            // What they log would stand between the lines of the evaluation.
-            errors: Some(Arc::new(tempfile::tempfile().context("cannot make a file for what the VM logs")?)),
+            // Their log must not appear between the lines of the evaluation.
+            errors: Some(Arc::new(tempfile::tempfile().context("cannot create a log file for the VM")?)),
         };
-        let mut running = Running::start(lab, &options, &place.modules)?;
-        let until = Instant::now() + READY_WITHIN;
+        let mut running = RunningLab::start(lab, &options, &system.modules)?;
+        let until = Instant::now() + READY_TIMEOUT;
         let ready = loop {
             if self.stop.is_requested() || Instant::now() > until {
-                bail!("it was not ready within {} s", READY_WITHIN.as_secs());
+                bail!("it was not ready within {} s", READY_TIMEOUT.as_secs());
             }
             match running.next(lab, &options, Duration::from_millis(100))? {
-                Said::Ready(line) => break line,
-                Said::Ended => {
+                LabEvent::Ready(line) => break line,
+                LabEvent::Ended => {
                     let status = running.wait()?;
-                    let said = options.errors.as_deref().and_then(last_line);
-                    let said = said.map_or(String::new(), |line| format!("; it has said: {line}"));
-                    bail!("its VM ended before it was ready: {status}{said}");
+                    let line = options.errors.as_deref().and_then(last_line);
+                    let line = line.map_or(String::new(), |line| format!("; its last output: {line}"));
+                    bail!("its VM ended before it was ready: {status}{line}");
                 }
-                Said::Line(_) | Said::Nothing => {}
+                LabEvent::Line(_) | LabEvent::Nothing => {}
             }
         };
         let word = |key: &str| ready.split(' ').find_map(|word| word.strip_prefix(key));
-        let node = word("node=").context("it does not tell its node's name")?;
+        let node = word("node=").context("its ready line does not contain the node name")?;
         let Manifest { expect, allow, cause, .. } = &lab.manifest;
         let truth = Truth {
             expect,
@@ -273,14 +273,14 @@ impl Evaluation {
             foreign_cores: 0.0,
             stolen_cores: 0.0,
         };
-        // A VM that ends now and then may do so before its memory has been read.
+        // A VM that is restarted may end before its memory map has been read.
         let is_memory_due = !lab.manifest.setting(run.setting != Setting::Sick).host.restarts;
-        let judged = self.examine(node, &running.processes(), truth, is_memory_due, run, &place.accepts)?;
+        let judged = self.examine(node, &running.processes(), truth, is_memory_due, run, &system.flags)?;
         Ok(Judged { split: Some(lab.manifest.split), ..judged })
     }
 
-    /// Looks at a VM as `doctor` does, and judges what is found. `own` are the processes of its case; what others use meanwhile is
-    /// put into the truth.
+    /// Records a VM like `doctor`, and judges the diagnosis. `own` are the processes of its case; the CPU that others use meanwhile is
+    /// added to the truth.
     fn examine(
         &self,
         target: &str,
@@ -288,33 +288,33 @@ impl Evaluation {
         truth: Truth<'_>,
         is_memory_due: bool,
         run: &Run,
-        accepts: &Accepts,
+        flags: &FlagChecker,
     ) -> Result<Judged> {
-        let live = Live::find(Some(target), &AccessArgs::default())?;
-        let wish = Wish::of(Duration::from_secs(1), Some(LOOK));
+        let live = LiveTarget::find(Some(target), &AccessArgs::default())?;
+        let options = RecordOptions::of(Duration::from_secs(1), Some(RECORDING_LENGTH));
         let before = Cpu::now(own);
-        let open = |_: &str| self.keep.writer(run);
-        let taken = take_into(&live, &wish, Plan::default(), &self.stop, open, &mut |_| {});
-        let (reader, _) = taken.map_err(Failed::into_error)?;
+        let open = |_: &str| self.store.writer(run);
+        let recorded = record_node_into(&live, &options, Plan::default(), &self.stop, open, &mut |_| {});
+        let (reader, _) = recorded.map_err(RecordError::into_error)?;
         let after = Cpu::now(own);
         let truth = Truth {
             foreign_cores: after.foreign_since(&before),
             stolen_cores: after.stolen_since(&before),
             ..truth
         };
-        self.keep.note(&Known {
+        self.store.write_notes(&RunNotes {
             run: run.clone(),
             culprits: owned(&truth.culprits),
             foreign_cores: truth.foreign_cores,
             stolen_cores: truth.stolen_cores,
             is_memory_due,
         })?;
-        let judged = judge_recording(&reader, &truth, Some(accepts))?;
+        let judged = judge_recording(&reader, &truth, Some(flags))?;
         Ok(Judged { is_memory_due, ..judged })
     }
 
-    /// A line of progress.
-    fn tell(&self, row: &Row, took: Duration) {
+    /// Prints a line about a run.
+    fn report(&self, row: &Row, took: Duration) {
         let mut progress = self.progress();
         progress.done += 1;
         if row.run.kind != Kind::Synthetic {
@@ -322,7 +322,7 @@ impl Evaluation {
             progress.took += took;
         }
         let mean = progress.took.checked_div(progress.timed).unwrap_or(USUAL_RUN);
-        let slots = progress.robust.div_ceil(AT_A_TIME.min(self.cpus)) + progress.others;
+        let slots = progress.robust.div_ceil(PARALLEL_LABS.min(self.cpus)) + progress.others;
         let left = mean * u32::try_from(slots).unwrap_or(u32::MAX);
         terminal::complain(&format!(
             "[{}/{}, {} min left] {}\n",
@@ -338,14 +338,14 @@ impl Evaluation {
     }
 }
 
-/// Judges what a recording says. Remedies count only where a VM can be asked for their flags.
-pub fn judge_recording(reader: &Reader, truth: &Truth<'_>, accepts: Option<&Accepts>) -> Result<Judged> {
+/// Judges a recording. Remedies are judged only if a VM can check their flags.
+pub fn judge_recording(reader: &Reader, truth: &Truth<'_>, flags: Option<&FlagChecker>) -> Result<Judged> {
     let period = Arc::new(reader.period(&Selection::default())?);
     let (mut judged, remedies) = judge(&beamtune_rules::diagnose(&period), truth);
-    if let Some(accepts) = accepts {
+    if let Some(checker) = flags {
         judged.remedies = remedies.len();
         for flags in remedies {
-            judged.refused.extend((!accepts.takes(&flags)?).then(|| flags.join(" ")));
+            judged.refused.extend((!checker.accepts(&flags)?).then(|| flags.join(" ")));
         }
     }
     let bridge = Bridge::of(&period);
@@ -354,12 +354,12 @@ pub fn judge_recording(reader: &Reader, truth: &Truth<'_>, accepts: Option<&Acce
     Ok(judged)
 }
 
-/// Judges the recording of a made-up node.
+/// Judges the recording of a synthetic node.
 pub fn judge_synthetic(
     case: &synthetic::Case,
     is_sick: bool,
     release: u32,
-    accepts: Option<&Accepts>,
+    flags: Option<&FlagChecker>,
 ) -> Result<Judged> {
     let (expect, allow) = (owned(case.expect), owned(case.allow));
     let truth = Truth {
@@ -371,21 +371,21 @@ pub fn judge_synthetic(
         foreign_cores: 0.0,
         stolen_cores: 0.0,
     };
-    judge_recording(&case.recording(is_sick, release)?, &truth, accepts)
+    judge_recording(&case.recording(is_sick, release)?, &truth, flags)
 }
 
-/// Of the ready line: with commas between them, and `-` for none.
-fn culprits(told: &str) -> Vec<&str> {
-    told.split(',').filter(|culprit| *culprit != "-").collect()
+/// The culprits in the ready line, separated by commas; `-` for none.
+fn culprits(text: &str) -> Vec<&str> {
+    text.split(',').filter(|culprit| *culprit != "-").collect()
 }
 
-/// The last line that is not empty; none where nothing can be read.
+/// The last line that is not empty; `None` if the file cannot be read.
 fn last_line(file: &File) -> Option<String> {
-    const LONGEST_BYTES: u64 = 1_000;
+    const MAX_BYTES: u64 = 1_000;
     let length = file.metadata().map_or(0, |data| data.len());
-    let mut end = vec![0; length.min(LONGEST_BYTES) as usize];
-    // The VMs write at the common position.
-    file.read_exact_at(&mut end, length.saturating_sub(LONGEST_BYTES)).ok()?;
+    let mut end = vec![0; length.min(MAX_BYTES) as usize];
+    // The VMs share the file position, so it must not be changed.
+    file.read_exact_at(&mut end, length.saturating_sub(MAX_BYTES)).ok()?;
     let text = String::from_utf8_lossy(&end);
     text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
 }
@@ -394,19 +394,19 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// How long so many runs take, by what is usual.
+/// Expected duration of all runs, in minutes.
 pub fn minutes(jobs: &[Job<'_>]) -> u64 {
     let robust = jobs.iter().filter(|job| job.is_robust()).count();
     let others = jobs.iter().filter(|job| !job.is_robust() && !job.is_synthetic()).count();
-    let slots = robust.div_ceil(AT_A_TIME) + others;
+    let slots = robust.div_ceil(PARALLEL_LABS) + others;
     (slots as u64 * USUAL_RUN.as_secs()).div_ceil(60)
 }
 
-/// CPU time so far: of the machine, and of a case and of us. Another case beside it disturbs it as any other work does.
+/// CPU time so far: of the host, and of a case with beamtune. A parallel case counts as a disturbance, like any other work.
 struct Cpu {
     at: Instant,
     cpus: f64,
-    /// In ticks, all, those in which somebody had a CPU, and of these those of other guests.
+    /// Ticks of all CPUs, those in which a CPU was busy, and the part of these that was stolen.
     all: f64,
     busy: f64,
     stolen: f64,
@@ -421,7 +421,7 @@ impl Cpu {
             (times.busy_ticks + times.steal_ticks, times.steal_ticks, times.idle_ticks, times.cpus)
         });
         let of_case = own.iter().map(|pid| Family::of(&tree, *pid).map_or(0, |family| family.cpu_ns));
-        // What cannot be read counts as others'.
+        // CPU time that cannot be read counts as that of other processes.
         let ours =
             of_case.sum::<i64>() + family::usage(&tree, std::process::id()).map_or(0, |(cpu_ns, _)| cpu_ns);
         Cpu {
@@ -434,7 +434,7 @@ impl Cpu {
         }
     }
 
-    /// Cores that others have had since.
+    /// Cores used by other processes since `before`.
     fn foreign_since(&self, before: &Cpu) -> f64 {
         let all = self.all - before.all;
         if all <= 0.0 {
@@ -445,7 +445,7 @@ impl Cpu {
         (busy - ours).max(0.0)
     }
 
-    /// Cores that the hypervisor has given to other guests since.
+    /// Cores given to other guests since `before`.
     fn stolen_since(&self, before: &Cpu) -> f64 {
         let all = self.all - before.all;
         if all > 0.0 { (self.stolen - before.stolen) * self.cpus / all } else { 0.0 }
@@ -459,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_vm_has_said_last_is_told() {
+    fn the_last_line_of_a_log_is_found() {
         let last = |text: &str| {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(text.as_bytes()).unwrap();

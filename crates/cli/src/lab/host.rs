@@ -1,8 +1,7 @@
-//! What a lab wants around its VM: a CPU quota, a limit of memory, few CPUs, neighbours, a limit of open files, somebody who starts it
-//! again.
+//! Conditions of a lab around its VM: a CPU quota, a memory limit, a CPU set, neighbours, a limit of open files, restarts.
 //!
-//! All of it is set before the VM starts, by programs that replace themselves by the next one, so that
-//! the VM remains our child (or the child of the shell that starts it again).
+//! All are set before the VM starts, by programs that replace themselves with the next one, so the VM stays a child of beamtune (or of
+//! the shell that restarts it).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,16 +13,16 @@ use super::manifest::HostSetting;
 use crate::terminal;
 use crate::trial::preset::quoted;
 
-/// Neighbours stop by themselves after this, whatever becomes of us.
+/// Neighbours end after this time, even if beamtune was killed.
 const NEIGHBOUR_LIFE_SECONDS: u32 = 900;
 
-/// A VM that is started again whenever it ends in error is so at most so often, whatever becomes of us.
-const MOST_STARTS: u32 = 150;
+/// Largest number of starts of a VM that is restarted when it fails, even if beamtune was killed.
+const MAX_STARTS: u32 = 150;
 
-/// The quota's enforcement period: the kernel's default.
+/// Period of the CPU quota: the kernel's default.
 const PERIOD_USEC: u64 = 100_000;
 
-/// What was set up; dropping it takes it down again.
+/// The conditions; dropping them removes them.
 #[derive(Default)]
 pub struct Conditions {
     neighbours: Vec<Child>,
@@ -32,7 +31,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Sets up what the lab wants. `name` makes the control group's name unique.
+    /// Sets up the conditions. `name` makes the name of the control group unique.
     pub fn new(setting: &HostSetting, name: &str) -> Result<Conditions> {
         let mut conditions = Conditions::default();
         if let Some(percent) = setting.cpu_quota_pct {
@@ -42,7 +41,7 @@ impl Conditions {
             conditions.groups.push(Group::with_memory_limit(name, megabytes * 1_000_000)?);
         }
         for group in &conditions.groups {
-            // The shell enters the group and then becomes the VM.
+            // The shell enters the group and then replaces itself.
             let enter = format!("echo $$ > '{}' && exec \"$@\"", group.path.join("cgroup.procs").display());
             conditions.prefix.extend(["sh", "-c", &enter, "sh"].map(str::to_owned));
         }
@@ -55,7 +54,7 @@ impl Conditions {
         if setting.restarts {
             // The VM dies with the shell, and the shell with us.
             let again = format!(
-                "n=0; until setpriv --pdeathsig KILL \"$@\"; do n=$((n + 1)); [ $n -lt {MOST_STARTS} ] || exit 1; sleep 0.3; done"
+                "n=0; until setpriv --pdeathsig KILL \"$@\"; do n=$((n + 1)); [ $n -lt {MAX_STARTS} ] || exit 1; sleep 0.3; done"
             );
             conditions
                 .prefix
@@ -68,7 +67,7 @@ impl Conditions {
         Ok(conditions)
     }
 
-    /// The command that starts `program` inside of all this.
+    /// The command that starts `program` under these conditions.
     pub fn command(&self, program: &str) -> Command {
         match self.prefix.split_first() {
             Some((first, rest)) => {
@@ -80,7 +79,7 @@ impl Conditions {
         }
     }
 
-    /// Whether what is started is put into control groups.
+    /// True if the program runs in control groups.
     pub fn has_groups(&self) -> bool {
         !self.groups.is_empty()
     }
@@ -90,7 +89,7 @@ impl Conditions {
         self.neighbours.iter().map(Child::id)
     }
 
-    /// The command line that runs another one inside of all this.
+    /// The command line that runs another one under these conditions.
     pub fn shell(&self, line: &str) -> String {
         let words = self.prefix.iter().map(|word| quoted(word));
         words.chain(["sh -c".to_owned(), quoted(line)]).collect::<Vec<_>>().join(" ")
@@ -100,14 +99,14 @@ impl Conditions {
 impl Drop for Conditions {
     fn drop(&mut self) {
         for child in &mut self.neighbours {
-            // It may have ended by itself.
+            // It may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// A process that does nothing but compute; it ends with us, and after a while in any case.
+/// Starts a process that only computes; it ends with beamtune, or after a while.
 fn neighbour(cpus: Option<&str>) -> std::io::Result<Child> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]);
@@ -148,9 +147,12 @@ impl Group {
         let path = root.join(format!("beamtune-{name}"));
         fs::create_dir(&path).with_context(|| match path.exists() {
             true => {
-                format!("the control group {0} is there already, of a run before: rmdir {0}", path.display())
+                format!(
+                    "control group {0} exists, from an earlier run: remove it with rmdir {0}",
+                    path.display()
+                )
             }
-            false => format!("cannot make the control group {}: run this lab as root", path.display()),
+            false => format!("cannot create control group {}: run the lab as root", path.display()),
         })?;
         let group = Group { path };
         for (file, value) in settings {
@@ -163,7 +165,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A group with processes in it cannot be removed; those that were in it are dead or dying.
+        // A group cannot be removed as long as processes are in it; they are ending.
         for _ in 0..50 {
             if fs::remove_dir(&self.path).is_ok() || !self.path.exists() {
                 return;
@@ -171,13 +173,13 @@ impl Drop for Group {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         terminal::complain(&format!(
-            "the control group {0} has processes in it, and stays (see {0}/cgroup.procs)\n",
+            "control group {0} is not removed, since it contains processes (see {0}/cgroup.procs)\n",
             self.path.display()
         ));
     }
 }
 
-/// The root of a controller, and whether it is of version 2; `names` are those of its folder in version 1.
+/// The mount point of a controller, and whether it is cgroup v2; `names` are the names of its folder in v1.
 fn controller(name: &str, names: &[&str]) -> Result<(PathBuf, bool)> {
     let mount = Path::new("/sys/fs/cgroup");
     let mut folders = names.iter().map(|name| mount.join(name));
@@ -188,5 +190,5 @@ fn controller(name: &str, names: &[&str]) -> Result<(PathBuf, bool)> {
     if controllers.split_whitespace().any(|controller| controller == name) {
         return Ok((mount.to_owned(), true));
     }
-    bail!("this lab needs the cgroup controller \"{name}\", which is not mounted")
+    bail!("the lab needs the cgroup controller {name}, which is not mounted")
 }

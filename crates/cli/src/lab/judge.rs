@@ -1,50 +1,50 @@
-//! Whether a diagnosis is right of a VM whose true state is known: the one place that decides this.
+//! Judges whether a diagnosis is right for a VM whose state is known.
 
 use beamtune_model::{Diagnosis, Finding, HostPart, Level, Signal, Subject};
 
-use super::accepts::flags_of;
-use super::rows::{Judged, Row, told};
+use super::flag_check::flags_of;
+use super::rows::{Judged, Row, render_ranks};
 
-/// With so much CPU used by processes that are not the case's, a starved VM is true and says nothing of the rule.
-pub const DISTURBED_CORES: f64 = 0.8;
+/// CPU use of processes outside of the case from which on "CPU starvation" is a true finding.
+pub const DISTURBING_CORES: f64 = 0.8;
 
-/// With so much CPU given to other guests by the hypervisor, as the kernel counts it, a finding of steal is true. The rule's own least is
-/// 0.05 in the time that it judges, which is a part of the time that is counted here.
-pub const STOLEN_CORES: f64 = 0.04;
+/// Steal, as counted by the kernel, from which on a finding of steal is true. The rule's own minimum is 0.05 within the period, which is a
+/// part of the time counted here.
+pub const MIN_STOLEN_CORES: f64 = 0.04;
 
-/// With so much of it, what a case shows may be disturbed.
-pub const MUCH_STOLEN_CORES: f64 = 0.2;
+/// Steal from which on a run counts as disturbed.
+pub const DISTURBING_STOLEN_CORES: f64 = 0.2;
 
-/// The rule about CPU that others have.
+/// The rule about CPU starvation.
 const STARVED: &str = "BT004";
 
-/// A cause stands among the first so many findings, and one more for each further cause.
-const FIRST: usize = 3;
+/// A single cause must be among this many first findings; each further cause adds one.
+const MAX_RANK: usize = 3;
 
-/// What may stay unexplained: so much of what is resident, or so many bytes.
-const UNEXPLAINED_SHARE: f64 = 0.03;
-const UNEXPLAINED_BYTES: f64 = 8e6;
+/// Resident memory that may stay unexplained: this share, or these bytes.
+const MAX_UNEXPLAINED_SHARE: f64 = 0.03;
+const MAX_UNEXPLAINED_BYTES: f64 = 8e6;
 
-/// What is known of a VM.
+/// The known state of a VM.
 pub struct Truth<'a> {
-    /// `CODE` of a finding above "notice", `CODE:SUBJECT` of one at any level, with any subject where that is `*`, or `CODE!ENTRY` of
-    /// one at any level with a remedy of that entry. Several of these with `|` between them, where either will do.
+    /// Expected findings: `CODE` above "notice"; `CODE:SUBJECT` at any level, `*` for any subject; `CODE!ENTRY` at any level with a remedy
+    /// of that entry. Of several with `|` between them, one suffices.
     pub expect: &'a [String],
-    /// What may be found besides, with a subject or without.
+    /// Other findings that are allowed, with or without a subject.
     pub allow: &'a [String],
-    /// Those of `expect` that are the causes.
+    /// The root causes among `expect`.
     pub causes: Vec<&'a str>,
-    /// Whether what is expected is there, or must not be.
+    /// True if the expected findings must be there; false if they must not.
     pub is_sick: bool,
-    /// What findings must name, each of them.
+    /// Names that findings must contain, all of them.
     pub culprits: Vec<&'a str>,
-    /// Cores that others had.
+    /// Cores used by processes outside of the case.
     pub foreign_cores: f64,
-    /// Cores that the hypervisor gave to other guests, among these.
+    /// Part of these that the hypervisor gave to other guests.
     pub stolen_cores: f64,
 }
 
-/// Which of the expected findings are true causes: the one that is named, or all.
+/// The root causes among the expected findings: the given one, or all.
 pub fn causes<'a>(expect: &'a [String], cause: Option<&'a String>) -> Vec<&'a str> {
     match cause {
         Some(cause) => vec![cause.as_str()],
@@ -52,13 +52,13 @@ pub fn causes<'a>(expect: &'a [String], cause: Option<&'a String>) -> Vec<&'a st
     }
 }
 
-/// The codes of what is expected or allowed.
+/// The codes in an expectation.
 #[cfg(test)]
 pub fn codes(expectation: &str) -> impl Iterator<Item = &str> {
     expectation.split('|').filter_map(|either| either.split([':', '!']).next())
 }
 
-/// Whether a finding is of a code that is expected or allowed, and of the subject, where one is told with it.
+/// True if a finding has the code of an expectation, and its subject if it has one.
 fn is_of(finding: &Finding, expectation: &str) -> bool {
     expectation.split('|').any(|either| match either.split_once(':') {
         Some((code, about)) => finding.code.0 == code && (about == "*" || is_about(finding, about)),
@@ -66,7 +66,7 @@ fn is_of(finding: &Finding, expectation: &str) -> bool {
     })
 }
 
-/// Whether a finding is what was expected.
+/// True if a finding meets an expectation.
 fn is_hit(finding: &Finding, expectation: &str) -> bool {
     expectation.split('|').any(|either| {
         if let Some((code, entry)) = either.split_once('!') {
@@ -80,9 +80,9 @@ fn is_hit(finding: &Finding, expectation: &str) -> bool {
     })
 }
 
-/// Judges a diagnosis. Whether flags are accepted is for a VM to say: their words are given back, by remedies.
+/// Judges a diagnosis. Returns also the flags of each remedy, which a VM has to check.
 pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<String>>) {
-    // A defect that the node only has the conditions for is all that a made-up node can show of some.
+    // Some faults of synthetic nodes are known defects that are only possible (latent), not observed.
     let findings: Vec<&Finding> = diagnosis.findings().into_iter().chain(diagnosis.latent()).collect();
     let mut judged = Judged {
         found: findings.iter().map(|finding| format!("{} {}", finding.code.0, level(finding))).collect(),
@@ -92,12 +92,12 @@ pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Strin
     };
     let is_known =
         |finding: &Finding| truth.expect.iter().chain(truth.allow).any(|known| is_of(finding, known));
-    // True of the machine, and none of the case's own.
+    // True for the host, but not a part of the case.
     let is_excused = |finding: &Finding| {
         let is_own = truth.is_sick && is_known(finding);
         let is_true = match finding.subject {
-            Some(Subject::Host { part: HostPart::Steal }) => truth.stolen_cores >= STOLEN_CORES,
-            _ => truth.foreign_cores >= DISTURBED_CORES,
+            Some(Subject::Host { part: HostPart::Steal }) => truth.stolen_cores >= MIN_STOLEN_CORES,
+            _ => truth.foreign_cores >= DISTURBING_CORES,
         };
         finding.code.0 == STARVED && !is_own && is_true
     };
@@ -127,10 +127,10 @@ pub fn judge(diagnosis: &Diagnosis, truth: &Truth<'_>) -> (Judged, Vec<Vec<Strin
     (judged, remedies.filter(|flags| !flags.is_empty()).collect())
 }
 
-/// Whether a cause of these stands first, and whether all stand where they are seen.
+/// Whether one of the causes is first, and whether all are near the top.
 pub fn places(ranks: &[Option<usize>]) -> (bool, bool) {
     let is_first = ranks.contains(&Some(1));
-    let last = FIRST + ranks.len().saturating_sub(1);
+    let last = MAX_RANK + ranks.len().saturating_sub(1);
     (is_first, ranks.iter().all(|rank| rank.is_some_and(|rank| rank <= last)))
 }
 
@@ -147,14 +147,14 @@ fn level(finding: &Finding) -> &'static str {
 }
 
 impl Row {
-    /// What is wrong, for people; nothing where all is right.
+    /// What is wrong with the run, as messages; empty if it is right.
     pub fn faults(&self) -> Vec<String> {
         let Judged { missing, ranks, refused, false_findings, .. } = &self.judged;
         let mut faults: Vec<String> =
             self.error.iter().map(|error| format!("could not be judged: {error}")).collect();
         faults.extend(missing.iter().map(|code| format!("no {code}")));
         if missing.is_empty() && !places(ranks).1 {
-            faults.push(format!("the cause is not among the first: {}", told(ranks)));
+            faults.push(format!("the cause is not among the first: {}", render_ranks(ranks)));
         }
         if self.judged.culprit == Some(false) {
             faults.push("the culprit is not named".to_owned());
@@ -162,13 +162,13 @@ impl Row {
         faults.extend(refused.iter().map(|flag| format!("OTP {} refuses {flag}", self.run.release)));
         faults.extend(false_findings.iter().map(|finding| format!("false: {finding}")));
         if self.error.is_none() && self.judged.is_memory_due && self.judged.unexplained_bytes.is_none() {
-            faults.push("its memory was not looked at".to_owned());
+            faults.push("its memory map was not read".to_owned());
         }
         if let (Some(resident), Some(unexplained)) =
             (self.judged.resident_bytes, self.judged.unexplained_bytes)
             && (unexplained.abs() as f64)
-                > UNEXPLAINED_BYTES
-                    .max(UNEXPLAINED_SHARE * resident as f64)
+                > MAX_UNEXPLAINED_BYTES
+                    .max(MAX_UNEXPLAINED_SHARE * resident as f64)
                     .max(self.judged.moved_bytes as f64)
         {
             let mb = |bytes: i64| bytes as f64 / 1e6;
@@ -178,15 +178,15 @@ impl Row {
     }
 }
 
-/// Whether a finding is about the culprit: its subject, or one that it names beside it, is called so. Words of its text do not count.
+/// True if the culprit is the name of a finding's subject, or of one of its signals. Its texts do not count.
 fn names(finding: &Finding, culprit: &str) -> bool {
-    let beside = finding.signals.iter().flat_map(Signal::names);
+    let others = finding.signals.iter().flat_map(Signal::names);
     let own = finding.subject.iter().flat_map(Subject::names);
-    own.chain(beside).any(|name| is_called(name, culprit))
+    own.chain(others).any(|name| is_called(name, culprit))
 }
 
-/// Whether a name is the culprit's, alone or as one of the words of a name such as `child of shop_sup:init/1`; or that of one of several
-/// that are alike: `worker_7` of `worker`.
+/// True if a name is the culprit's, alone or as a word of a name such as `child of shop_sup:init/1`, or with a number: `worker_7` for
+/// `worker`.
 fn is_called(name: &str, culprit: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || "_@.".contains(c);
     name == culprit
@@ -200,7 +200,7 @@ fn is_called(name: &str, culprit: &str) -> bool {
         })
 }
 
-/// Whether a finding is about something of that name, of that kind, or says so with a signal.
+/// True if a finding has a subject with this name or kind, or a signal with this text.
 fn is_about(finding: &Finding, about: &str) -> bool {
     let subject = finding.subject.as_ref();
     subject.is_some_and(|subject| subject.kind_name() == about || subject.names().contains(&about))
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_another_finding_takes_no_place() {
+    fn a_consequence_of_another_finding_has_no_rank() {
         let found = [
             finding("BT002", 80.0, None),
             finding("BT016", 90.0, Some("BT002")),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_is_no_finding_unless_its_subject_is_asked_for() {
+    fn a_notice_counts_only_for_an_expected_subject() {
         let found = [finding("BT009", 10.0, None)];
         assert_eq!(verdict(&found, &["BT009"], true, 0.0).missing, ["BT009"]);
         assert!(verdict(&found, &["BT009"], false, 0.0).false_findings.is_empty());
@@ -274,12 +274,12 @@ mod tests {
     }
 
     #[test]
-    fn of_a_code_with_a_subject_no_other_one_is_known() {
+    fn an_expected_subject_does_not_allow_others() {
         let found = [finding("BT045", 50.0, None)];
         assert_eq!(verdict(&found, &["BT045:other"], false, 0.0).false_findings.len(), 1);
         assert_eq!(verdict(&found, &["BT045:other"], true, 0.0).false_findings.len(), 1);
         assert!(verdict(&found, &["BT045:*"], true, 0.0).false_findings.is_empty());
-        // As of what is allowed.
+        // The same for an allowed finding.
         let other = Finding { subject: Some(Subject::table("other")), ..finding("BT045", 50.0, None) };
         let allow = ["BT045:subject".to_owned()];
         let truth = Truth {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_culprits_each_has_to_be_named() {
+    fn all_culprits_must_be_named() {
         let expect = ["BT005".to_owned()];
         let named = |culprits: &[&'static str]| {
             let truth = Truth {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_may_be_asked_for_by_what_it_advises() {
+    fn a_finding_can_be_expected_by_its_remedy() {
         let advised = |entry: &str| {
             let remedy = Remedy {
                 entry: entry.to_owned(),
@@ -333,13 +333,13 @@ mod tests {
         assert_eq!(verdict(&advised("+Mdai"), &["BT011!+Mdai"], true, 0.0).ranks, [Some(1)]);
         assert_eq!(verdict(&advised("+hms"), &["BT011!+Mdai"], true, 0.0).missing, ["BT011!+Mdai"]);
         assert_eq!(verdict(&advised("+Mdai"), &["BT012!+Mdai"], true, 0.0).missing, ["BT012!+Mdai"]);
-        // Cured, the same is found, and something else advised.
+        // The healthy variant may have the finding with another remedy.
         assert!(verdict(&advised("+hms"), &["BT011!+Mdai"], false, 0.0).false_findings.is_empty());
         assert_eq!(verdict(&advised("+Mdai"), &["BT011!+Mdai"], false, 0.0).false_findings.len(), 1);
     }
 
     #[test]
-    fn either_of_two_findings_will_do_where_both_say_the_same() {
+    fn one_of_two_alternative_findings_suffices() {
         let found = [finding("BT017", 80.0, None), finding("BT011", 70.0, Some("BT017"))];
         let judged = verdict(&found, &["BT011|BT017"], true, 0.0);
         assert_eq!((judged.ranks, judged.missing.len(), judged.false_findings.len()), (vec![Some(1)], 0, 0));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_not_false_and_a_disturbed_machine_excuses_only_one_code() {
+    fn allowed_findings_are_right_and_a_disturbed_host_excuses_only_cpu_starvation() {
         let found =
             [finding("BT015", 50.0, None), finding("BT004", 50.0, None), finding("BT005", 50.0, None)];
         let judged = verdict(&found, &[], false, 0.9);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_is_true_where_the_kernel_has_counted_it() {
+    fn steal_is_true_if_the_kernel_counted_it() {
         let steal = Finding { subject: Some(Subject::host(HostPart::Steal)), ..finding("BT004", 50.0, None) };
         let found = [steal, finding("BT005", 40.0, None)];
         assert_eq!(verdict(&found, &["BT005"], true, 0.6).ranks, [Some(1)]);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_causes_the_best_counts_as_first_and_all_must_be_near() {
+    fn the_best_rank_decides_on_first_and_the_worst_on_near() {
         assert_eq!(places(&[Some(2), Some(1)]), (true, true));
         assert_eq!(places(&[Some(4), Some(2)]), (false, true));
         assert_eq!(places(&[Some(4)]), (false, false));
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_fault_is_told() {
+    fn every_kind_of_fault_has_a_message() {
         assert!(row("a", Setting::Sick).faults().is_empty());
         let check = |change: fn(&mut Judged), expect: &str| {
             let mut row = row("a", Setting::Sick);
@@ -396,11 +396,11 @@ mod tests {
             (judged.resident_bytes, judged.unexplained_bytes) = (Some(100_000_000), Some(9_000_000));
         };
         check(unexplained, "9.0 of 100.0 MB are not explained");
-        check(|judged| judged.is_memory_due = true, "its memory was not looked at");
+        check(|judged| judged.is_memory_due = true, "its memory map was not read");
         let mut churning = row("a", Setting::Sick);
         unexplained(&mut churning.judged);
         churning.judged.moved_bytes = 10_000_000;
-        assert_eq!(churning.faults(), [] as [String; 0], "so much came and went meanwhile");
+        assert_eq!(churning.faults(), [] as [String; 0], "that much changed meanwhile");
         let failed = Row { error: Some("it was not ready".to_owned()), ..row("a", Setting::Cured) };
         assert_eq!(failed.faults(), ["could not be judged: it was not ready"]);
     }

@@ -1,4 +1,4 @@
-//! `lab.toml`: what a lab is called, what should be found, and how its VM is started. See lab/README.md.
+//! `lab.toml`: name, expected findings and start of a lab. See lab/README.md.
 
 use std::collections::BTreeMap;
 
@@ -9,49 +9,49 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Name of the folder.
+    /// The name of the folder.
     pub name: String,
     pub title: String,
     pub summary: String,
-    /// Whether constants of the rules may be fitted to it.
+    /// Whether thresholds may be fitted to it.
     pub split: Split,
-    /// `CODE`, `CODE:SUBJECT` or `CODE!ENTRY` (with that remedy) of what must be found when it is sick, and must not when it is cured.
-    /// With a subject or a remedy, a notice is enough; of several with `|` between them one will do.
+    /// `CODE`, `CODE:SUBJECT` or `CODE!ENTRY` (with a remedy of that entry): findings of the sick variant that the healthy one must not
+    /// have. A code alone must be above "notice". Of several with `|` between them, one suffices.
     #[serde(default)]
     pub expect: Vec<String>,
-    /// Codes that may be found besides, above "notice", sick or cured.
+    /// Findings above "notice" that both variants may have.
     #[serde(default)]
     pub allow: Vec<String>,
-    /// Which of `expect` is the true cause, where not all are: the others follow from it.
+    /// The root cause among `expect`, if the others follow from it.
     pub cause: Option<String>,
-    /// Like `expect`, of what `beamtune locks` must find on an emulator that counts locks; a doctor of any other does not.
+    /// Like `expect`, for findings of `beamtune locks` on an emulator with lock counting; `doctor` on a stock emulator does not have them.
     #[serde(default)]
     pub counted: Vec<String>,
     #[serde(default = "first_release")]
     pub min_otp: u32,
     #[serde(default)]
     pub needs_root: bool,
-    /// It shows what it shows also beside other work on the machine.
+    /// True if other work on the host does not hide its fault.
     #[serde(default)]
     pub robust: bool,
-    /// Source in C of a native library, in the lab's folder.
+    /// C source of a native library, in the lab's folder.
     pub nif: Option<String>,
-    /// Source in Elixir of the workload, in the lab's folder, in place of one in Erlang.
+    /// Elixir source of the workload, in the lab's folder, instead of an Erlang module.
     pub elixir: Option<String>,
-    /// Absent for a healthy lab.
+    /// The sick variant; absent for a lab without a fault.
     pub sick: Option<Setting>,
     pub cured: Setting,
     /// A second VM that drives the first one.
     pub driver: Option<Driver>,
 }
 
-/// What a lab may be used for.
+/// Whether a lab may be used for calibration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
-    /// Constants may be fitted to it, so it proves little.
+    /// Thresholds may be fitted to it, so it proves little.
     Calibration,
-    /// Nothing may be fitted to it.
+    /// Thresholds must not be fitted to it.
     Holdout,
 }
 
@@ -59,13 +59,13 @@ fn first_release() -> u32 {
     23
 }
 
-/// CPUs of the machine that settings are for, unless another number is asked for.
+/// CPUs for which the settings are written.
 pub const CORES: u32 = 2;
 
-/// Flags whose values grow with the machine.
-const OF_CORES: [&str; 2] = ["+S", "+SDcpu"];
+/// Flags whose values scale with the number of CPUs.
+const SCALED_FLAGS: [&str; 2] = ["+S", "+SDcpu"];
 
-/// How the VM is started.
+/// How a VM is started.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
@@ -75,15 +75,15 @@ pub struct Setting {
     /// Environment variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Parameters of the workload that take the place of drawn ones.
+    /// Parameters of the workload, instead of drawn ones.
     #[serde(default)]
     pub params: BTreeMap<String, i64>,
-    /// What is set up around the VM.
+    /// Conditions around the VM.
     #[serde(default)]
     pub host: HostSetting,
 }
 
-/// What is set up around the VM.
+/// Conditions around a VM.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSetting {
@@ -93,17 +93,17 @@ pub struct HostSetting {
     pub memory_limit_mb: Option<u64>,
     /// CPUs that the VM may run on, as `taskset -c` takes them.
     pub cpus: Option<String>,
-    /// Processes that compute on the same CPUs.
+    /// Number of processes that compute on the same CPUs.
     #[serde(default)]
     pub neighbours: u32,
     /// Limit of open files.
     pub nofile: Option<u64>,
-    /// Whether the VM is started again when it ends in error.
+    /// True if the VM is restarted when it fails.
     #[serde(default)]
     pub restarts: bool,
 }
 
-/// The second VM.
+/// A second VM, which drives the lab.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Driver {
@@ -114,14 +114,14 @@ pub struct Driver {
 }
 
 impl Setting {
-    /// Its emulator flags for a machine of so many CPUs. A single scheduler is one on any machine: the lab is about one.
+    /// The emulator flags for a number of CPUs. An odd value, such as a single scheduler, is not scaled: it is part of the fault.
     pub fn flags(&self, cores: u32) -> Vec<String> {
         let scaled = |number: &str| match number.parse::<u32>() {
             Ok(number) if number.is_multiple_of(CORES) => (number / CORES * cores).to_string(),
             _ => number.to_owned(),
         };
         let before = [""].into_iter().chain(self.erl.iter().map(String::as_str));
-        let flags = before.zip(&self.erl).map(|(before, flag)| match OF_CORES.contains(&before) {
+        let flags = before.zip(&self.erl).map(|(before, flag)| match SCALED_FLAGS.contains(&before) {
             true => flag.split(':').map(scaled).collect::<Vec<_>>().join(":"),
             false => flag.clone(),
         });
@@ -130,12 +130,12 @@ impl Setting {
 }
 
 impl Manifest {
-    /// Reads a manifest; errors name the line.
+    /// Parses a manifest; errors name the line.
     pub fn parse(text: &str) -> Result<Manifest> {
-        toml::from_str(text).context("no manifest of a lab")
+        toml::from_str(text).context("not a valid lab manifest")
     }
 
-    /// The sick or the cured setting.
+    /// The setting of the healthy (`cured`) or of the sick variant.
     pub fn setting(&self, cured: bool) -> &Setting {
         match &self.sick {
             Some(sick) if !cured => sick,
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedulers_grow_with_the_machine_unless_there_is_to_be_one() {
+    fn schedulers_scale_with_cpus_except_a_single_one() {
         let check = |erl: &[&str], cores: u32, expect: &[&str]| {
             let erl = erl.iter().map(|flag| (*flag).to_owned()).collect();
             assert_eq!(Setting { erl, ..Setting::default() }.flags(cores), expect, "{cores}");

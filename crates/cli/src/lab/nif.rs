@@ -1,7 +1,7 @@
-//! Compiles the native library of a lab that has one, with the C compiler of this host.
+//! Compiles the native library of a lab with the C compiler of this host.
 //!
-//! Its header (`erl_nif.h`) is looked for in the Erlang that will load the library and then in those of this host. A
-//! library may be loaded by an older release than that of the header, if it asks for no newer interface.
+//! `erl_nif.h` is searched for in the Erlang that will load the library, then in those of this host. An older release can load the
+//! library as long as it needs no newer NIF interface.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,23 +11,23 @@ use anyhow::{Context, Result, bail};
 use super::host::Conditions;
 use super::run::Erlang;
 
-/// Compilers that are tried, after the one that `CC` names.
+/// Compilers that are tried, after the one in `CC`.
 const COMPILERS: [&str; 2] = ["cc", "gcc"];
 
-/// Where distributions put Erlang.
+/// Where distributions install Erlang.
 const USUAL_ROOTS: [&str; 3] = ["/usr/lib/erlang", "/usr/local/lib/erlang", "/usr/lib64/erlang"];
 
-/// The header's place below an Erlang's root.
+/// The folder of the header, below an Erlang's root.
 const HEADER_FOLDER: &str = "usr/include";
 
-/// Compiles `source` into a library of the same name beside it.
+/// Compiles `source` into a library next to it.
 pub fn compile(source: &Path, erlang: &Erlang) -> Result<()> {
     let compilers = compilers();
     let folders: Vec<PathBuf> = roots(erlang).into_iter().map(|root| root.join(HEADER_FOLDER)).collect();
     compile_with(source, &compilers, &folders)
 }
 
-/// Whether there is a C compiler.
+/// True if a C compiler works.
 pub fn has_compiler() -> bool {
     let works = |name: &String| {
         Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
@@ -43,8 +43,8 @@ fn compile_with(source: &Path, compilers: &[String], folders: &[PathBuf]) -> Res
     let Some(folder) = folders.iter().find(|folder| folder.join("erl_nif.h").is_file()) else {
         let places: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
         bail!(
-            "this lab has a native library, and erl_nif.h is in none of {}: install the headers of Erlang (on Debian: apt-get install erlang-dev)",
-            places.join(", ")
+            "the lab needs erl_nif.h, which is not in {}: install the headers of Erlang (on Debian: apt-get install erlang-dev)",
+            places.join(" or ")
         );
     };
     for compiler in compilers {
@@ -62,12 +62,12 @@ fn compile_with(source: &Path, compilers: &[String], folders: &[PathBuf]) -> Res
         }
     }
     bail!(
-        "this lab has a native library, and there is no C compiler ({}): install one (on Debian: apt-get install gcc libc6-dev)",
+        "the lab needs a C compiler, and none of {} works: install one (on Debian: apt-get install gcc libc6-dev)",
         compilers.join(", ")
     )
 }
 
-/// Root folders of Erlang systems, the one that runs the lab first.
+/// Root folders of Erlang installations, that of the lab's Erlang first.
 fn roots(erlang: &Erlang) -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> = root_of(erlang).into_iter().collect();
     if erlang.root.is_some() || erlang.erl.is_some() {
@@ -84,7 +84,7 @@ fn roots(erlang: &Erlang) -> Vec<PathBuf> {
     roots
 }
 
-/// What an Erlang says is its root, as this process sees it; `None` where it does not start.
+/// The root folder of an Erlang, as seen from here; `None` if it does not start.
 fn root_of(erlang: &Erlang) -> Option<PathBuf> {
     let mut command = erlang.command(&erlang.erl(), &Conditions::default());
     command.args(["-noshell", "-boot", "start_clean", "-eval", "io:put_chars(code:root_dir()), halt()."]);
@@ -100,7 +100,7 @@ fn root_of(erlang: &Erlang) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// A folder with a header in it, and a source.
+    /// A folder with a header and a source.
     fn folder(source: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("erl_nif.h"), "").expect("a header");
@@ -109,34 +109,34 @@ mod tests {
         (folder, path)
     }
 
-    fn told(result: Result<()>) -> String {
-        format!("{:#}", result.expect_err("it cannot be compiled"))
+    fn message(result: Result<()>) -> String {
+        format!("{:#}", result.expect_err("compilation must fail"))
     }
 
     #[test]
-    fn without_a_header_the_package_is_named() {
+    fn the_error_without_a_header_names_its_package() {
         let (_folder, source) = folder("");
-        let said = told(compile_with(&source, &["cc".to_owned()], &["/nowhere/usr/include".into()]));
-        assert!(said.contains("erlang-dev") && said.contains("/nowhere/usr/include"), "{said}");
+        let error = message(compile_with(&source, &["cc".to_owned()], &["/nowhere/usr/include".into()]));
+        assert!(error.contains("erlang-dev") && error.contains("/nowhere/usr/include"), "{error}");
     }
 
     #[test]
-    fn without_a_compiler_the_package_is_named() {
+    fn the_error_without_a_compiler_names_its_package() {
         let (folder, source) = folder("");
-        let said = told(compile_with(&source, &["no-such-compiler".to_owned()], &[folder.path().into()]));
-        assert!(said.contains("no-such-compiler") && said.contains("apt-get install gcc"), "{said}");
+        let error = message(compile_with(&source, &["no-such-compiler".to_owned()], &[folder.path().into()]));
+        assert!(error.contains("no-such-compiler") && error.contains("apt-get install gcc"), "{error}");
     }
 
     #[test]
-    fn what_the_compiler_says_is_told() {
+    fn the_output_of_the_compiler_is_part_of_the_error() {
         let (folder, source) = folder("");
         // Any program that fails will do.
-        let said = told(compile_with(&source, &["false".to_owned()], &[folder.path().into()]));
-        assert!(said.contains("does not compile with false"), "{said}");
+        let error = message(compile_with(&source, &["false".to_owned()], &[folder.path().into()]));
+        assert!(error.contains("does not compile with false"), "{error}");
     }
 
     #[test]
-    fn the_next_compiler_is_tried() {
+    fn compilers_are_tried_in_order() {
         let (folder, source) = folder("");
         let compilers = ["no-such-compiler".to_owned(), "true".to_owned()];
         assert!(compile_with(&source, &compilers, &[folder.path().into()]).is_ok());

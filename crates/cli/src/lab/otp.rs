@@ -1,18 +1,18 @@
-//! Which OTP releases there are to run labs on: this host's own, and those that `make otp` has made.
+//! The OTP releases that labs can run on: this host's own, and those from `make otp`.
 
 use std::path::PathBuf;
 
 use super::host::Conditions;
 use super::run::Erlang;
 
-/// An Erlang of this machine.
+/// An installed Erlang.
 #[derive(Debug, Clone)]
 pub struct Installed {
     pub release: u32,
     pub erlang: Erlang,
 }
 
-/// This host's own; `None` where there is none, or it does not tell.
+/// This host's own Erlang; `None` if it is not installed, or does not report its release.
 pub fn own() -> Option<Installed> {
     let erlang = Erlang::default();
     let mut command = erlang.command(&erlang.erl(), &Conditions::default());
@@ -28,12 +28,12 @@ pub fn find(release: u32, own: Option<&Installed>) -> Option<Installed> {
         return Some(own.clone());
     }
     let root = roots()?.join(release.to_string());
-    // Written last by scripts/otp.sh.
+    // The last file that scripts/otp.sh writes.
     let is_whole = root.join(".complete").exists();
     is_whole.then_some(Installed { release, erlang: Erlang { root: Some(root), erl: None } })
 }
 
-/// Where `make otp` has put them.
+/// The folder of the releases from `make otp`.
 fn roots() -> Option<PathBuf> {
     match std::env::var_os("BEAMTUNE_OTP_DIR") {
         Some(folder) => Some(folder.into()),
@@ -41,7 +41,7 @@ fn roots() -> Option<PathBuf> {
     }
 }
 
-/// Where what was fetched is kept, outside of the repository.
+/// The folder for downloads, outside of the repository.
 pub fn cache() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("BEAMTUNE_CACHE") {
         return Some(folder.into());

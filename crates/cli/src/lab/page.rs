@@ -1,4 +1,4 @@
-//! What an evaluation has shown, for the terminal and for docs/evaluation.md.
+//! The results of an evaluation, for the terminal and for docs/evaluation.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,21 +6,21 @@ use anyhow::{Result, bail};
 use beamtune_report::Style;
 use beamtune_report::table::{Align, Table};
 
-use super::judge::{DISTURBED_CORES, MUCH_STOLEN_CORES, places};
+use super::judge::{DISTURBING_CORES, DISTURBING_STOLEN_CORES, places};
 use super::manifest::{CORES, Split};
-use super::rows::{Kind, Row, Run, Setting, told};
+use super::rows::{Kind, Row, Run, Setting, render_ranks};
 
-/// What stands around the section in docs/evaluation.md.
+/// Marks around the section in docs/evaluation.md.
 const BEGIN: &str = "<!-- labs: begin -->\n";
 const END: &str = "<!-- labs: end -->";
 
-/// One run in a line.
+/// A line about a run.
 pub fn line(row: &Row) -> String {
     let run = &row.run;
     let faults = row.faults();
     let verdict = if faults.is_empty() { "right".to_owned() } else { faults.join("; ") };
     let disturbed = match row.is_disturbed() {
-        true => format!(" (others used {:.1} cores)", row.judged.foreign_cores),
+        true => format!(" (other processes used {:.1} cores)", row.judged.foreign_cores),
         false => String::new(),
     };
     let again = if row.attempts > 1 { format!(", run {} times", row.attempts) } else { String::new() };
@@ -34,14 +34,14 @@ pub fn line(row: &Row) -> String {
     )
 }
 
-/// All runs as a table for the terminal.
+/// A table of all runs, for the terminal.
 pub fn table(rows: &[Row], style: Style) -> String {
     let mut table = Table::new(&[
         ("case", Align::Left),
         ("OTP", Align::Right),
         ("setting", Align::Left),
         ("found", Align::Left),
-        ("place", Align::Right),
+        ("rank", Align::Right),
         ("culprit", Align::Left),
         ("remedies", Align::Right),
         ("false", Align::Right),
@@ -54,7 +54,7 @@ pub fn table(rows: &[Row], style: Style) -> String {
             row.run.release.to_string(),
             row.run.setting.name().to_owned(),
             found(row),
-            told(&row.judged.ranks),
+            render_ranks(&row.judged.ranks),
             culprit(row).to_owned(),
             remedies(row),
             row.judged.false_findings.len().to_string(),
@@ -64,13 +64,13 @@ pub fn table(rows: &[Row], style: Style) -> String {
     table.render(style)
 }
 
-/// The case's name, with the CPUs that it was run for where these are not the usual ones.
+/// The name of the case, with the number of CPUs if it is not the default.
 fn case(row: &Row) -> String {
     let Run { case, cores, .. } = &row.run;
     if *cores == CORES { case.clone() } else { format!("{case} (for {cores} CPUs)") }
 }
 
-/// What stands in a cell of a table on a page, in one line.
+/// Escapes a cell of a Markdown table.
 fn escaped(cell: &str) -> String {
     cell.lines().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
 }
@@ -87,7 +87,7 @@ fn culprit(row: &Row) -> &'static str {
     }
 }
 
-/// `2/2`: of the remedies with flags, those all of whose flags the VM takes.
+/// Formats `2/2`: the number of remedies whose flags the VM accepts, of those with flags.
 fn remedies(row: &Row) -> String {
     let all = row.judged.remedies;
     if all == 0 { String::new() } else { format!("{}/{all}", accepted(row)) }
@@ -97,7 +97,7 @@ fn accepted(row: &Row) -> usize {
     row.judged.remedies.saturating_sub(row.judged.refused.len())
 }
 
-/// The sums, a sentence for each.
+/// The sums, one sentence each.
 pub fn sums(rows: &[Row]) -> Vec<String> {
     let share = |part: usize, of: usize| match of {
         0 => "0 of 0".to_owned(),
@@ -106,7 +106,7 @@ pub fn sums(rows: &[Row]) -> Vec<String> {
     let judged: Vec<&Row> = rows.iter().filter(|row| row.error.is_none()).collect();
     let (sick, well): (Vec<&Row>, Vec<&Row>) =
         judged.iter().partition(|row| row.run.setting == Setting::Sick);
-    // A lab that is told only by counts has nothing to be found by a doctor.
+    // A lab that only lock counts show has no cause for a doctor to find.
     let caused: Vec<&&Row> = sick.iter().filter(|row| !row.judged.ranks.is_empty()).collect();
     let first = caused.iter().filter(|row| places(&row.judged.ranks).0).count();
     let near = caused.iter().filter(|row| places(&row.judged.ranks).1).count();
@@ -124,33 +124,31 @@ pub fn sums(rows: &[Row]) -> Vec<String> {
         format!("all right: {} runs", share(right, rows.len())),
         format!("the true cause first: {} sick runs", share(first, caused.len())),
         format!(
-            "all causes within the first three (one more for each further cause): {}",
+            "all causes among the first three findings (one more for each further cause): {}",
             share(near, caused.len())
         ),
         format!("the culprit named: {}", share(named, to_name)),
         format!(
-            "cured or healthy with a finding that should not be (above notice, or any of what the sick one has): {}",
+            "healthy with a false finding (above notice, or one of the sick variant): {}",
             share(with_false(&well), well.len())
         ),
         format!(
-            "cured or healthy with any finding above notice, also one that its case allows or that others' work explains: {}{}",
+            "healthy with any finding above notice, including allowed ones and those explained by other processes: {}{}",
             share(with_any, well.len()),
             named_with_any(&well)
         ),
+        format!("sick with a false finding above notice: {}", share(with_false(&sick), sick.len())),
+        format!("remedies with flags that a VM of the release accepts: {}", share(taken, advised)),
         format!(
-            "sick with a finding above notice beside what is known: {}",
-            share(with_false(&sick), sick.len())
-        ),
-        format!("remedies with flags that a VM of the release takes: {}", share(taken, advised)),
-        format!(
-            "runs that could not be judged: {}; while others used {DISTURBED_CORES} cores and more, or the hypervisor {MUCH_STOLEN_CORES}: {disturbed}; with CPU starvation \
-             that was true, since others or other guests had the CPU, and takes no place: {excused}; repeated, since they were wrong meanwhile, so that the last run counts: {again}",
+            "runs that could not be judged: {}; disturbed (other processes used {DISTURBING_CORES} cores or more, or steal was {DISTURBING_STOLEN_CORES} or \
+             more): {disturbed}; with true CPU starvation by other processes or guests, which has no rank: {excused}; repeated after a \
+             disturbance, so that the last run counts: {again}",
             rows.len() - judged.len()
         ),
     ]
 }
 
-/// `: carrier-sizing BT024 on 23, 27; …`: which cases have what above "notice" that are not sick, and on which releases.
+/// `: carrier-sizing BT024 on 23, 27; …`: findings above "notice" of healthy runs, by case and release.
 fn named_with_any(well: &[&Row]) -> String {
     let mut cases: BTreeMap<(&str, &str), BTreeSet<u32>> = BTreeMap::new();
     for row in well {
@@ -158,15 +156,15 @@ fn named_with_any(well: &[&Row]) -> String {
             cases.entry((&row.run.case, code)).or_default().insert(row.run.release);
         }
     }
-    let told = cases.iter().map(|((case, code), releases)| {
+    let texts = cases.iter().map(|((case, code), releases)| {
         let releases: Vec<String> = releases.iter().map(u32::to_string).collect();
         format!("{case} {code} on {}", releases.join(", "))
     });
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { String::new() } else { format!(": {}", told.join("; ")) }
+    let texts: Vec<String> = texts.collect();
+    if texts.is_empty() { String::new() } else { format!(": {}", texts.join("; ")) }
 }
 
-/// The sum of made-up recordings, which are counted apart.
+/// The sum of synthetic recordings, which are counted separately.
 pub fn synthetic(rows: &[Row]) -> String {
     let right = rows.iter().filter(|row| row.faults().is_empty()).count();
     format!("synthetic: right {right} of {}", rows.len())
@@ -174,7 +172,7 @@ pub fn synthetic(rows: &[Row]) -> String {
 
 /// The section of docs/evaluation.md.
 pub fn section(rows: &[Row]) -> String {
-    let (made, rows): (Vec<Row>, Vec<Row>) =
+    let (synthetic_rows, rows): (Vec<Row>, Vec<Row>) =
         rows.iter().cloned().partition(|row| row.run.kind == Kind::Synthetic);
     let (labs, software): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.run.kind == Kind::Lab);
     let list = |of: &dyn Fn(&Row) -> String| {
@@ -184,9 +182,9 @@ pub fn section(rows: &[Row]) -> String {
         all.join(", ")
     };
     let mut text = format!(
-        "Every lab (see [lab/README.md](../lab/README.md)), sick and cured, and software as Debian brings it, idle, loaded and with \
-         bad settings (see [lab/software](../lab/software/README.md)), judged as by `beamtune doctor` (10 s). Written by `make labs`; \
-         measured on {}, {} CPUs, Linux {}, master seed {}. The runs took {:.0} minutes added up; those of robust labs went two at a time.\n",
+        "Every lab (see [lab/README.md](../lab/README.md)) in its sick and healthy variants, and software from Debian packages, idle, under \
+         load and with bad settings (see [lab/software](../lab/software/README.md)), judged as by `beamtune doctor` (10 s). Written by \
+         `make labs`; measured on {}, {} CPUs, Linux {}, master seed {}. The runs took {:.0} minutes in total; robust labs ran two at once.\n",
         list(&|row| row.day.clone()),
         list(&|row| row.cpus.to_string()),
         list(&|row| row.linux.clone()),
@@ -195,7 +193,7 @@ pub fn section(rows: &[Row]) -> String {
     );
     let holdout: Vec<&Row> =
         labs.iter().copied().filter(|row| row.judged.split == Some(Split::Holdout)).collect();
-    for (what, rows) in [("Labs", &labs), ("Of these, labs in holdout", &holdout), ("Software", &software)] {
+    for (what, rows) in [("Labs", &labs), ("Holdout labs only", &holdout), ("Software", &software)] {
         if rows.is_empty() {
             continue;
         }
@@ -204,28 +202,28 @@ pub fn section(rows: &[Row]) -> String {
         sums(&owned).iter().for_each(|sum| text.push_str(&format!("- {sum}\n")));
     }
     text.push_str(
-        "\nThe place is that of the true cause among the findings that follow from no other. A run is right if all that was expected was \
-         found, the culprit named, the cause placed among the first three, every advised flag taken by a VM of that release, nothing else \
-         found above notice, and its resident memory explained but for what came and went meanwhile.\n\n",
+        "\nThe rank is that of the root cause among the findings that follow from no other. A run is right if all expected findings are \
+         there, the culprit is named, the cause is among the first three, a VM of the release accepts all advised flags, there is no other \
+         finding above notice, and resident memory is explained, except for what changed meanwhile.\n\n",
     );
     text.push_str(&wrong(&rows));
-    if !made.is_empty() {
+    if !synthetic_rows.is_empty() {
         text.push_str(&format!(
-            "\nWhat the machine cannot be sick with is made up: recordings that nobody has measured, each with a healthy twin, written and read \
-             as any other and marked as synthetic (`beamtune lab synthetic`). They are in none of the sums above; {}.\n\n{}",
-            synthetic(&made),
-            wrong(&made)
+            "\nFaults that cannot be produced are judged from synthetic recordings, each with a healthy variant, written and read like any \
+             other and marked as synthetic (`beamtune lab synthetic`). They are not part of the sums above; {}.\n\n{}",
+            synthetic(&synthetic_rows),
+            wrong(&synthetic_rows)
         ));
     }
     text
 }
 
-/// The runs that were not right, as a table of a page.
+/// The wrong runs, as a Markdown table.
 fn wrong(rows: &[Row]) -> String {
     if rows.iter().all(|row| row.faults().is_empty()) {
         return "All runs were right.\n".to_owned();
     }
-    let mut text = "| case | OTP | setting | found | place | culprit | remedies | false | right? |\n\
+    let mut text = "| case | OTP | setting | found | rank | culprit | remedies | false | right? |\n\
                     |---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for row in rows {
@@ -238,7 +236,7 @@ fn wrong(rows: &[Row]) -> String {
             row.run.release.to_string(),
             row.run.setting.name().to_owned(),
             row.judged.found.join(", "),
-            told(&row.judged.ranks),
+            render_ranks(&row.judged.ranks),
             culprit(row).to_owned(),
             remedies(row),
             row.judged.false_findings.len().to_string(),
@@ -249,7 +247,7 @@ fn wrong(rows: &[Row]) -> String {
     text
 }
 
-/// A page with another section between the marks.
+/// Replaces the section between the marks of a page.
 pub fn replaced(page: &str, section: &str) -> Result<String> {
     let parts = page.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     let Some((before, after)) = parts else {
@@ -264,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_count_what_is_right_and_what_is_not() {
+    fn sums_count_right_and_wrong_runs() {
         let mut second = row("b", Setting::Sick);
         (second.judged.ranks, second.judged.culprit) = (vec![Some(2)], Some(false));
         let mut cured = row("a", Setting::Cured);
@@ -275,17 +273,18 @@ mod tests {
             "all right: 2 of 4 (50.0 %)",
             "cause first: 1 of 2 (50.0 %)",
             "one more for each further cause): 2 of 2 (100.0 %)",
+            "for each further cause): 2 of 2 (100.0 %)",
             "culprit named: 1 of 2",
-            "of what the sick one has): 1 of 2",
-            "beside what is known: 0 of 2",
-            "release takes: 1 of 2",
+            "one of the sick variant): 1 of 2",
+            "sick with a false finding above notice: 0 of 2",
+            "release accepts: 1 of 2",
         ] {
             assert!(sums.contains(part), "no {part:?} in\n{sums}");
         }
     }
 
     #[test]
-    fn what_a_case_allows_is_summed_up_with_its_name_where_nothing_is_wrong() {
+    fn allowed_findings_are_summed_with_the_names_of_their_cases() {
         let well = |case: &str, release: u32, found: &str| {
             let mut row = row(case, Setting::Cured);
             (row.run.release, row.judged.found) =
@@ -301,38 +300,45 @@ mod tests {
             well("b", 25, "BT024 notice"),
         ];
         let sums = sums(&rows).join("\n");
-        assert!(sums.contains("of what the sick one has): 0 of 3"), "{sums}");
-        assert!(sums.contains("work explains: 2 of 3 (66.7 %): a BT024 on 23, 27\n"), "{sums}");
+        assert!(sums.contains("one of the sick variant): 0 of 3"), "{sums}");
+        assert!(
+            sums.contains("explained by other processes: 2 of 3 (66.7 %): a BT024 on 23, 27\n"),
+            "{sums}"
+        );
     }
 
     #[test]
-    fn what_is_made_up_has_a_sum_and_a_table_of_its_own() {
+    fn synthetic_recordings_have_their_own_sum_and_table() {
         let mut made = row("made", Setting::Sick);
         (made.run.kind, made.day) = (Kind::Synthetic, "2000-01-01".to_owned());
         let mut wrong = made.clone();
         wrong.judged.ranks = vec![None];
         let text = section(&[row("a", Setting::Sick), made, wrong]);
-        let (measured, synthetic) = text.split_once("made up").expect("a part of its own");
+        let (measured, synthetic) =
+            text.split_once("Faults that cannot be produced").expect("a part of its own");
         assert!(measured.contains("all right: 1 of 1") && !measured.contains("2000-01-01"), "{text}");
         assert!(!measured.contains("| made |") && !measured.contains("Software:"), "{text}");
         assert!(
             synthetic.contains("synthetic: right 1 of 2") && synthetic.matches("| made |").count() == 1,
             "{text}"
         );
-        assert!(!section(&[row("a", Setting::Sick)]).contains("synthetic"), "nothing was made up");
+        assert!(
+            !section(&[row("a", Setting::Sick)]).contains("synthetic"),
+            "there are no synthetic recordings"
+        );
     }
 
     #[test]
-    fn cells_keep_to_their_line_and_other_machines_are_told() {
+    fn cells_are_single_lines_and_other_cpu_counts_are_named() {
         let mut failed = row("a", Setting::Sick);
         (failed.error, failed.run.cores) = (Some("no <0.7.0>\n| x".to_owned()), 64);
         let text = wrong(&[failed]);
-        let told = "| a (for 64 CPUs) | 25 | sick |  | 1 | named |  | 0 | could not be judged: no &lt;0.7.0> \\| x |\n";
-        assert!(text.ends_with(told), "{text}");
+        let row = "| a (for 64 CPUs) | 25 | sick |  | 1 | named |  | 0 | could not be judged: no &lt;0.7.0> \\| x |\n";
+        assert!(text.ends_with(row), "{text}");
     }
 
     #[test]
-    fn only_what_is_between_the_marks_is_replaced() {
+    fn only_the_section_between_the_marks_is_replaced() {
         let page = "# Page\n<!-- labs: begin -->\nold\n<!-- labs: end -->\nrest\n";
         let written = replaced(page, &section(&[row("a", Setting::Sick)])).expect("a page");
         assert!(written.starts_with("# Page\n<!-- labs: begin -->\nEvery lab"), "{written}");

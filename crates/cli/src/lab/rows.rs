@@ -1,4 +1,4 @@
-//! What the runs of an evaluation have shown, a line of JSON for each, in a file to which it can be added.
+//! Results of an evaluation: a file with a line of JSON per run, to which runs can be added.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::judge::{DISTURBED_CORES, MUCH_STOLEN_CORES};
+use super::judge::{DISTURBING_CORES, DISTURBING_STOLEN_CORES};
 use super::manifest::{CORES, Split};
 
 /// One run of one case.
@@ -16,23 +16,23 @@ use super::manifest::{CORES, Split};
 pub struct Row {
     #[serde(flatten)]
     pub run: Run,
-    /// The seed of all seeds.
+    /// Seed from which the others are derived.
     pub master: u64,
-    /// The day, `2026-11-23`.
+    /// Date: `2026-11-23`.
     pub day: String,
     pub cpus: usize,
-    /// The kernel's version.
+    /// Kernel version.
     pub linux: String,
     pub took_s: f64,
-    /// How often it was run: again where others had used the machine.
+    /// Number of runs; a run is repeated if other processes disturbed it.
     pub attempts: u32,
-    /// Why there is no answer.
+    /// Why the run could not be judged.
     pub error: Option<String>,
     #[serde(flatten)]
     pub judged: Judged,
 }
 
-/// What is run.
+/// Identifies a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     pub case: String,
@@ -40,7 +40,7 @@ pub struct Run {
     pub release: u32,
     pub setting: Setting,
     pub seed: u32,
-    /// CPUs of the machine that the lab was to be sick on.
+    /// CPUs for which the lab was sized.
     #[serde(default = "usual_cores")]
     pub cores: u32,
 }
@@ -53,9 +53,9 @@ fn usual_cores() -> u32 {
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     Lab,
-    /// What others use, unmodified.
+    /// Unmodified software.
     Software,
-    /// Nothing was run: a recording of a made-up node was judged.
+    /// A synthetic recording; nothing is run.
     Synthetic,
 }
 
@@ -64,7 +64,7 @@ pub enum Kind {
 pub enum Setting {
     Sick,
     Cured,
-    /// Never was sick.
+    /// A case without a sick variant.
     Healthy,
 }
 
@@ -78,86 +78,86 @@ impl Setting {
     }
 }
 
-/// What was right and what was not.
+/// The judgement of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
-    /// Of a lab, whether constants may be fitted to it.
+    /// For a lab: whether thresholds may be fitted to it.
     #[serde(default)]
     pub split: Option<Split>,
-    /// `BT005 critical`, as they stood.
+    /// Findings in order: `BT005 critical`.
     pub found: Vec<String>,
-    /// Expected, and not there.
+    /// Expected findings that are missing.
     pub missing: Vec<String>,
-    /// For each true cause its place among the findings that follow from no other; `None`: it is not among them.
+    /// Rank of each root cause among the findings that follow from no other; `None`: not found.
     pub ranks: Vec<Option<usize>>,
-    /// Whether the culprit was named; `None` where there is none.
+    /// Whether all culprits were named; `None` without culprits.
     pub culprit: Option<bool>,
-    /// Remedies with flags.
+    /// Number of remedies with flags.
     pub remedies: usize,
-    /// Of these, those with flags that a VM of this release refuses: these flags.
+    /// Flags of those remedies that a VM of this release refuses.
     pub refused: Vec<String>,
-    /// Above "notice", neither expected nor allowed; of a cured one also any of what the sick one is expected to have.
+    /// Findings above "notice" that are neither expected nor allowed; for the healthy variant, also all findings of the sick one.
     pub false_findings: Vec<String>,
-    /// The same, but true, since others had the CPUs.
+    /// Such findings that are true, since other processes used the CPUs.
     pub excused: Vec<String>,
-    /// Cores that processes had which do not belong to the run.
+    /// Cores used by processes outside of the run.
     pub foreign_cores: f64,
-    /// Of these, what the hypervisor gave to other guests.
+    /// Part of these that the hypervisor gave to other guests.
     #[serde(default)]
     pub stolen_cores: f64,
-    /// Whether each byte of resident memory was to be looked at: not of what nobody has measured, nor of a VM that may end meanwhile.
+    /// True if resident memory must be explained: not for synthetic nodes, nor for VMs that may end meanwhile.
     #[serde(default)]
     pub is_memory_due: bool,
     pub resident_bytes: Option<i64>,
-    /// Resident memory that is not explained; `None` where the pages were not looked at.
+    /// Resident memory without an explanation; `None` if the page map was not read.
     pub unexplained_bytes: Option<i64>,
-    /// What may have come and gone while the pages were looked at, which nobody can explain.
+    /// Memory that changed while the page map was read, which cannot be explained.
     #[serde(default)]
     pub moved_bytes: i64,
-    /// What the first remedy of what was expected is estimated to give back.
+    /// What the first remedy of an expected finding is estimated to free.
     pub estimate_bytes: Option<f64>,
 }
 
 impl Row {
-    /// Codes of what was found above "notice", also where that was allowed or excused.
+    /// Codes of all findings above "notice", including allowed and excused ones.
     pub fn above_notice(&self) -> impl Iterator<Item = &str> {
         self.judged
             .found
             .iter()
-            .filter_map(|told| told.split_once(' ').filter(|(_, level)| *level != "notice"))
+            .filter_map(|finding| finding.split_once(' ').filter(|(_, level)| *level != "notice"))
             .map(|(code, _)| code)
     }
 
-    /// Whether others had so much of the machine that a fault may be theirs.
+    /// True if other processes used enough CPU to be the cause of a fault.
     pub fn is_disturbed(&self) -> bool {
-        self.judged.foreign_cores >= DISTURBED_CORES || self.judged.stolen_cores >= MUCH_STOLEN_CORES
+        self.judged.foreign_cores >= DISTURBING_CORES || self.judged.stolen_cores >= DISTURBING_STOLEN_CORES
     }
 }
 
-/// Places of causes: `1`, `1, 3`, `-` for one that has none.
-pub fn told(ranks: &[Option<usize>]) -> String {
+/// Formats ranks: `1`, `1, 3`; `-` for a cause that was not found.
+pub fn render_ranks(ranks: &[Option<usize>]) -> String {
     let place = |rank: &Option<usize>| rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string());
     ranks.iter().map(place).collect::<Vec<_>>().join(", ")
 }
 
-/// The file.
+/// The file of results.
 pub struct Rows {
     file: Mutex<(File, Vec<Row>)>,
 }
 
 impl Rows {
-    /// What is in a file; nothing if it is not there.
+    /// Reads the results in a file; none if it does not exist.
     pub fn read(path: &Path) -> Result<Vec<Row>> {
         let text = match std::fs::read_to_string(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             text => text.with_context(|| format!("cannot read {}", path.display()))?,
         };
         let mut rows: Vec<Row> = Vec::new();
-        // A line without an end was being written when we were ended.
+        // The last line is incomplete if beamtune was killed.
         for (at, line) in text.split_inclusive('\n').filter(|line| line.ends_with('\n')).enumerate() {
             rows.push(serde_json::from_str(line).with_context(|| {
                 format!(
-                    "{}, line {}: no result of an evaluation; name another file with -o",
+                    "{}, line {}: not a result of an evaluation; name another file with -o",
                     path.display(),
                     at + 1
                 )
@@ -166,14 +166,14 @@ impl Rows {
         Ok(rows)
     }
 
-    /// The file with these rows in it, ready for more.
+    /// Writes these rows to the file, and opens it for more.
     pub fn begin(path: &Path, rows: Vec<Row>) -> Result<Rows> {
         let context = || format!("cannot write {}", path.display());
         let mut text = String::new();
         for row in &rows {
             text.push_str(&line(row)?);
         }
-        // Another one beside it first: what was measured is not lost if we end meanwhile.
+        // Write a new file first, so that no result is lost if beamtune is killed.
         let new = path.with_extension("new");
         std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path)).with_context(context)?;
         let file = OpenOptions::new().append(true).open(path).with_context(context)?;
@@ -181,19 +181,19 @@ impl Rows {
     }
 
     pub fn add(&self, row: Row) -> Result<()> {
-        let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let (file, rows) = &mut *held;
-        let end = file.metadata().context("the file of results cannot be read")?.len();
+        let mut guard = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let (file, rows) = &mut *guard;
+        let end = file.metadata().context("cannot read the file of results")?.len();
         if let Err(error) = file.write_all(line(&row)?.as_bytes()) {
-            // A part of a line would make the file unreadable once more is added.
+            // An incomplete line would make the file unreadable.
             let _ = file.set_len(end);
-            return Err(error).context("the result of a run cannot be written");
+            return Err(error).context("cannot write the result of a run");
         }
         rows.push(row);
         Ok(())
     }
 
-    /// All rows, by case, release and setting.
+    /// All rows, sorted by case, release and setting.
     pub fn into_sorted(self) -> Vec<Row> {
         let (_, mut rows) = self.file.into_inner().unwrap_or_else(PoisonError::into_inner);
         rows.sort_by(|a, b| key(&a.run).cmp(&key(&b.run)));
@@ -205,20 +205,20 @@ fn key(run: &Run) -> (Kind, &str, u32, Setting) {
     (run.kind, &run.case, run.release, run.setting)
 }
 
-/// Whether two are the same run, whatever their seeds.
+/// True for the same run, with any seed.
 pub fn is_same(a: &Run, b: &Run) -> bool {
     key(a) == key(b) && a.cores == b.cores
 }
 
 fn line(row: &Row) -> Result<String> {
-    Ok(serde_json::to_string(row).context("a result cannot be written as JSON")? + "\n")
+    Ok(serde_json::to_string(row).context("cannot write a result as JSON")? + "\n")
 }
 
 #[cfg(test)]
 pub mod tests {
     use super::*;
 
-    /// A run that was right.
+    /// A right run.
     pub fn row(case: &str, setting: Setting) -> Row {
         let sick = setting == Setting::Sick;
         Row {
@@ -239,7 +239,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_was_added_is_read_again_and_a_foreign_file_is_refused() {
+    fn rows_are_read_again_and_another_file_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("rows.jsonl");
         assert_eq!(Rows::read(&path).expect("no file").len(), 0);

@@ -1,4 +1,4 @@
-//! Runs a lab: compiles its modules on the target's own OTP, starts its VM, and, where it has one, its driver.
+//! Runs a lab: compiles its modules with the OTP release of its VM, and starts the VM and its driver, if it has one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -15,12 +15,12 @@ use tempfile::TempDir;
 use super::host::Conditions;
 use super::{Lab, elixir, nif, sources};
 
-/// Which Erlang runs the lab.
+/// The Erlang that runs a lab.
 #[derive(Debug, Clone, Default)]
 pub struct Erlang {
-    /// A folder with a whole system in it, entered by chroot; `None` for this one.
+    /// Root file system with the Erlang, entered by chroot; `None`: that of this host.
     pub root: Option<PathBuf>,
-    /// The `erl` program; from PATH if not given.
+    /// The `erl` program; `None`: the one on the PATH.
     pub erl: Option<PathBuf>,
 }
 
@@ -30,20 +30,20 @@ pub struct Options {
     pub seed: u32,
     pub cured: bool,
     pub erlang: Erlang,
-    /// CPUs of the machine that it is to be sick on: it has schedulers and work for them.
+    /// CPUs for which its schedulers and its work are sized.
     pub cores: u32,
-    /// The lab ends by itself after this.
+    /// Time after which the lab ends.
     pub for_seconds: u32,
-    /// Parameters `key=number` that take the place of drawn ones.
+    /// Parameters `key=number` instead of drawn ones.
     pub params: Vec<String>,
-    /// Where its VMs write their standard error, such as what they log; ours if `None`.
+    /// File for the standard error of its VMs; `None`: that of beamtune.
     pub errors: Option<Arc<File>>,
 }
 
 /// A running lab; dropping it ends all of its processes.
-pub struct Running {
+pub struct RunningLab {
     vm: Child,
-    /// What the user names it by.
+    /// Its VM as a target of beamtune.
     target: String,
     driver: Option<Child>,
     lines: Receiver<String>,
@@ -52,18 +52,18 @@ pub struct Running {
     modules: Arc<Modules>,
 }
 
-/// The labs' modules as one Erlang has compiled them.
+/// The labs' modules, compiled by one Erlang.
 pub struct Modules {
     erlang: Erlang,
     folder: TempDir,
-    /// Labs whose native library lies there, too.
+    /// Labs whose native library is compiled.
     with_library: Mutex<BTreeSet<String>>,
-    /// Labs in Elixir that lie there, too, each with the further folders of modules that it needs.
+    /// Labs in Elixir that are compiled, with their additional code paths.
     in_elixir: Mutex<BTreeMap<String, Vec<PathBuf>>>,
 }
 
 impl Modules {
-    /// Compiles all modules of the labs with the `erlc` of the Erlang that will run them.
+    /// Compiles the Erlang modules of all labs.
     pub fn compile(erlang: &Erlang) -> Result<Modules> {
         Ok(Modules {
             erlang: erlang.clone(),
@@ -73,11 +73,11 @@ impl Modules {
         })
     }
 
-    /// Compiles the native library of a lab that has one, once.
+    /// Compiles the native library of a lab, once.
     fn add_library(&self, lab: &Lab) -> Result<()> {
         let Some((name, text)) = lab.nif()? else { return Ok(()) };
         let mut with_library = self.with_library.lock().unwrap_or_else(PoisonError::into_inner);
-        // A VM may have loaded the one that is there.
+        // A VM may have loaded an existing library, so it must not be replaced.
         if !with_library.contains(&lab.manifest.name) {
             let source = self.folder.path().join(name);
             std::fs::write(&source, text).with_context(|| format!("cannot write {}", source.display()))?;
@@ -87,7 +87,7 @@ impl Modules {
         Ok(())
     }
 
-    /// All folders of modules that a lab needs; of one in Elixir, it is compiled first, once.
+    /// The code paths of a lab. A lab in Elixir is compiled first, once.
     fn folders(&self, lab: &Lab) -> Result<Vec<PathBuf>> {
         let mut folders = vec![self.folder.path().to_owned()];
         let Some((name, text)) = lab.elixir()? else { return Ok(folders) };
@@ -101,21 +101,21 @@ impl Modules {
     }
 }
 
-/// What the lab has said.
+/// An event of a running lab.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Said {
-    /// The pathology is there; the line as the lab printed it.
+pub enum LabEvent {
+    /// The fault is present; the line as the lab printed it.
     Ready(String),
-    /// Anything else.
+    /// Another line.
     Line(String),
     /// The lab's VM has ended.
     Ended,
-    /// Nothing in the given time.
+    /// Nothing within the timeout.
     Nothing,
 }
 
 impl Erlang {
-    /// A command of this Erlang's system: inside its root, and with what goes before it.
+    /// A command within this Erlang's root file system, under these conditions.
     pub(super) fn command(&self, program: &str, conditions: &Conditions) -> Command {
         match &self.root {
             Some(root) => {
@@ -133,7 +133,7 @@ impl Erlang {
 
     fn erlc(&self) -> String {
         match &self.erl {
-            // A script that starts another emulator stands alone.
+            // An erl script of its own has no erlc next to it.
             Some(path) if path.with_file_name("erlc").exists() => {
                 path.with_file_name("erlc").display().to_string()
             }
@@ -141,7 +141,7 @@ impl Erlang {
         }
     }
 
-    /// A path of ours as the Erlang sees it.
+    /// A path, as seen by this Erlang.
     pub(super) fn inside(&self, path: &Path) -> PathBuf {
         match &self.root {
             Some(root) => Path::new("/").join(path.strip_prefix(root).unwrap_or(path)),
@@ -150,15 +150,15 @@ impl Erlang {
     }
 }
 
-impl Running {
-    /// Starts a lab with modules that its Erlang has compiled; returns before its pathology is established.
-    pub fn start(lab: &Lab, options: &Options, modules: &Arc<Modules>) -> Result<Running> {
+impl RunningLab {
+    /// Starts a lab; returns before its fault is present.
+    pub fn start(lab: &Lab, options: &Options, modules: &Arc<Modules>) -> Result<RunningLab> {
         let name = format!("{}-{}", lab.manifest.name, identity(options));
         modules.add_library(lab)?;
         let setting = lab.manifest.setting(options.cured);
         let conditions = Conditions::new(&setting.host, &name)?;
         if conditions.has_groups() {
-            // Else the VM would start it in the control group, where it stays when the lab has ended. Without it the VM does all the same.
+            // Otherwise the VM would start epmd in the control group, where it would stay. Without epmd here, the VM starts it anyway.
             let mut epmd = options.erlang.command("epmd", &Conditions::default());
             let _ = epmd.arg("-daemon").stdout(Stdio::null()).stderr(Stdio::null()).status();
         }
@@ -178,11 +178,11 @@ impl Running {
         })?;
         let stdout = child.stdout.take().context("the VM has no standard output")?;
         let target = match setting.host.restarts {
-            // The process is that of the shell that starts the VM again.
+            // The child process is the shell that restarts the VM.
             true => node_name(lab, options, ""),
             false => child.id().to_string(),
         };
-        Ok(Running {
+        Ok(RunningLab {
             vm: child,
             target,
             driver: None,
@@ -192,38 +192,35 @@ impl Running {
         })
     }
 
-    /// The lab's VM, as beamtune takes it: its process id, or its name where it gets another one now and then.
+    /// The VM as a target of beamtune: its process id, or its node name if the process id changes.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// All that was started for it; what these have started themselves is not listed.
+    /// The processes that were started for the lab, without their own child processes.
     pub fn processes(&self) -> Vec<u32> {
         let vms = [Some(&self.vm), self.driver.as_ref()].into_iter().flatten().map(Child::id);
         vms.chain(self.conditions.neighbours()).collect()
     }
 
-    /// Waits for the lab's next line, and starts the driver when the lab asks for it.
-    pub fn next(&mut self, lab: &Lab, options: &Options, patience: Duration) -> Result<Said> {
+    /// Waits for the next line, and starts the driver when the lab requests it.
+    pub fn next(&mut self, lab: &Lab, options: &Options, timeout: Duration) -> Result<LabEvent> {
         use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
-        let line = match self.lines.recv_timeout(patience) {
+        let line = match self.lines.recv_timeout(timeout) {
             Ok(line) => line,
-            Err(Timeout) => return Ok(Said::Nothing),
-            Err(Disconnected) => return Ok(Said::Ended),
+            Err(Timeout) => return Ok(LabEvent::Nothing),
+            Err(Disconnected) => return Ok(LabEvent::Ended),
         };
         if let Some(port) = line.strip_prefix("lab driver port=") {
             self.driver = Some(self.start_driver(lab, options, port)?);
-            return Ok(Said::Line(line));
+            return Ok(LabEvent::Line(line));
         }
-        Ok(if line.starts_with("lab ready ") { Said::Ready(line) } else { Said::Line(line) })
+        Ok(if line.starts_with("lab ready ") { LabEvent::Ready(line) } else { LabEvent::Line(line) })
     }
 
     fn start_driver(&self, lab: &Lab, options: &Options, port: &str) -> Result<Child> {
-        let driver = lab
-            .manifest
-            .driver
-            .as_ref()
-            .context("the lab asks for a driver that its manifest does not have")?;
+        let driver =
+            lab.manifest.driver.as_ref().context("the lab requests a driver that is not in its manifest")?;
         let none = Conditions::default();
         let mut command = vm(lab, options, &none, &self.modules.folders(lab)?, &driver.erl, "_driver")?;
         command.args(["-run", &lab.module(), &driver.function]).args(arguments(options));
@@ -234,16 +231,16 @@ impl Running {
         command.spawn().context("cannot start the lab's driver")
     }
 
-    /// Waits for the end of the VM, which has closed its output.
+    /// Waits for the end of the VM, after it has closed its output.
     pub fn wait(&mut self) -> Result<std::process::ExitStatus> {
         self.vm.wait().context("cannot wait for the lab's VM")
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningLab {
     fn drop(&mut self) {
         for child in [Some(&mut self.vm), self.driver.as_mut()].into_iter().flatten() {
-            // It may have ended by itself.
+            // It may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -254,18 +251,18 @@ fn arguments(options: &Options) -> [String; 2] {
     [options.seed.to_string(), if options.cured { "cured" } else { "sick" }.to_owned()]
 }
 
-/// What tells this run from others of the same lab, which may go on beside it.
+/// Distinguishes this run from others of the same lab at the same time.
 fn identity(options: &Options) -> String {
     let Options { seed, cured, .. } = options;
     format!("{seed}_{}_{}", std::process::id(), if *cured { "c" } else { "s" })
 }
 
-/// The name of a lab's node, or of its driver's.
+/// The node name of a lab's VM, or of its driver.
 fn node_name(lab: &Lab, options: &Options, suffix: &str) -> String {
     format!("{}_{}{suffix}@127.0.0.1", lab.module(), identity(options))
 }
 
-/// A VM of the lab, without what it runs.
+/// A VM of a lab, without the function that it runs.
 fn vm(
     lab: &Lab,
     options: &Options,
@@ -288,12 +285,12 @@ fn vm(
         .args(folders.iter().map(|folder| options.erlang.inside(folder)))
         .stdin(Stdio::null());
     if let Some(errors) = &options.errors {
-        command.stderr(errors.try_clone().context("cannot hand on the file for what the VM logs")?);
+        command.stderr(errors.try_clone().context("cannot duplicate the log file of the VM")?);
     }
     Ok(command)
 }
 
-/// Compiles all modules of the lab with the `erlc` of the Erlang that will run them.
+/// Compiles the Erlang modules of all labs.
 fn compile(erlang: &Erlang) -> Result<TempDir> {
     let temporary = match &erlang.root {
         Some(root) => root.join("tmp"),
@@ -302,10 +299,10 @@ fn compile(erlang: &Erlang) -> Result<TempDir> {
     let folder = tempfile::Builder::new()
         .prefix("beamtune-lab-")
         .tempdir_in(&temporary)
-        .with_context(|| format!("cannot make a folder in {}", temporary.display()))?;
+        .with_context(|| format!("cannot create a folder in {}", temporary.display()))?;
     let mut command = erlang.command(&erlang.erlc(), &Conditions::default());
-    // erlc of OTP 25 takes the working folder off the front of a path, also where only the beginning of a name is the
-    // same. (A relative path of erl counts from where we are.)
+    // erlc of OTP 25 strips the working directory from the front of a path, even if it only matches the beginning of a name. (A relative
+    // path of erl refers to the current working directory.)
     if erlang.erl.as_ref().is_none_or(|erl| erl.is_absolute()) {
         command.current_dir(folder.path());
     }
@@ -319,9 +316,9 @@ fn compile(erlang: &Erlang) -> Result<TempDir> {
         format!("cannot run {}: is Erlang installed? (on Debian: apt-get install erlang-base)", erlang.erlc())
     })?;
     if !output.status.success() {
-        // erlc tells on its standard output what is wrong, and what starts it on the other one.
+        // erlc prints errors on standard output, its start script on standard error.
         bail!(
-            "the lab does not compile here:\n{}{}",
+            "the lab does not compile:\n{}{}",
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
@@ -329,7 +326,7 @@ fn compile(erlang: &Erlang) -> Result<TempDir> {
     Ok(folder)
 }
 
-/// Lines of the VM's output as they come; the channel closes with the output.
+/// The lines of the VM's output; the channel closes with the output.
 fn read_lines(stdout: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

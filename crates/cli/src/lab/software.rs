@@ -1,7 +1,7 @@
-//! Software that others have written on Erlang, as Debian brings it: idle, under load, and with settings that make it sick.
+//! Software written in Erlang, from Debian packages: idle, under load, and with settings that cause a fault.
 //!
-//! Each case is a file in `lab/software`. The software is started as `compare` starts it, with folders and ports of its
-//! own, below a guard that ends all of it.
+//! Each case is a file in `lab/software`. The software is started like a target of `compare`, with its own folders and ports, below a
+//! guard.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,18 +17,18 @@ use super::host::Conditions;
 use super::manifest::HostSetting;
 use super::otp::cache;
 use crate::trial::preset::{self, free_port};
-use crate::trial::started::{LOOK, Launch, Started, start as start_guarded};
+use crate::trial::process::{GuardedCommand, Launch, POLL_INTERVAL, launch};
 
-/// Below `lab`.
+/// The folder below `lab`.
 pub const FOLDER: &str = "software";
-/// How long software may take until it serves.
-const READY_WITHIN: Duration = Duration::from_secs(90);
-/// How long a load may take until it flows.
-const FLOWS_WITHIN: Duration = Duration::from_secs(90);
-/// A load flows when it has told so often what it does: it tells once a second.
-const FLOWS_LINES: usize = 5;
-/// How the files of cases end; the others are what these need.
-const CASE: &str = ".case.toml";
+/// Longest time until the software serves.
+const READY_TIMEOUT: Duration = Duration::from_secs(90);
+/// Longest time until the load runs.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(90);
+/// Lines of progress after which a load counts as running; it writes one per second.
+const MIN_LOAD_LINES: usize = 5;
+/// Suffix of case files; the other files are used by cases.
+const CASE_SUFFIX: &str = ".case.toml";
 
 /// A case.
 #[derive(Debug, Clone, Deserialize)]
@@ -38,38 +38,38 @@ pub struct Case {
     pub name: String,
     pub title: String,
     pub software: Software,
-    /// The file here that is its configuration, in place of `ejabberd.yml` or `yaws.conf`.
+    /// Configuration file in `lab/software`, instead of `ejabberd.yml` or `yaws.conf`.
     pub config: Option<String>,
-    /// Emulator flags, behind the software's own.
+    /// Emulator flags, after the software's own.
     #[serde(default)]
     pub erl: Vec<String>,
-    /// What is set up around it.
+    /// Conditions around the VM.
     #[serde(default)]
     pub host: HostSetting,
-    /// The command line that loads it.
+    /// Its load.
     pub load: Option<Load>,
-    /// As in a lab's manifest; empty where nothing is wrong.
+    /// As in a lab's manifest; empty if there is no fault.
     #[serde(default)]
     pub expect: Vec<String>,
     #[serde(default)]
     pub allow: Vec<String>,
     pub cause: Option<String>,
-    /// What a finding must name.
+    /// A name that a finding must contain.
     pub culprit: Option<String>,
 }
 
-/// What loads it.
+/// The load of a case.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// The command line: `$BEAMTUNE` is this program, `$PERFTEST` where PerfTest is, `$BEAMTUNE_PORT` where the software
-    /// serves, `$FILES` where the files of `lab/software` are, `$TOLD` the file that it writes each second.
+    /// The command line. `$BEAMTUNE` is this program, `$PERFTEST` the folder of PerfTest, `$BEAMTUNE_PORT` the port of the software,
+    /// `$FILES` the folder with the files of `lab/software`, `$TOLD` the file to which it writes a line per second.
     command: String,
-    /// What stands in each line that it writes once a second.
+    /// Text that each of those lines contains.
     tells: String,
 }
 
-/// Which software.
+/// The kinds of software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Software {
@@ -79,29 +79,29 @@ pub enum Software {
 }
 
 impl Software {
-    /// The name of its configuration.
+    /// The name of its configuration file.
     fn config(self) -> Result<&'static str> {
         match self {
-            Software::RabbitMq => bail!("RabbitMQ is run without a file of its own"),
+            Software::RabbitMq => bail!("RabbitMQ cases have no configuration file"),
             Software::Ejabberd => Ok("ejabberd.yml"),
             Software::Yaws => Ok("yaws.conf"),
         }
     }
 }
 
-/// All cases, by name.
+/// All cases, sorted by name.
 pub fn all() -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     let folder = FILES.get_dir(FOLDER);
     for file in folder.iter().flat_map(|folder| folder.files()) {
         let path = file.path();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(CASE)) else {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(CASE_SUFFIX)) else {
             continue;
         };
-        let text = file.contents_utf8().with_context(|| format!("lab/{} is no text", path.display()))?;
+        let text = file.contents_utf8().with_context(|| format!("lab/{} is not UTF-8", path.display()))?;
         let case: Case = toml::from_str(text).with_context(|| format!("lab/{}", path.display()))?;
         if case.name != name {
-            bail!("lab/{} has the name {}", path.display(), case.name);
+            bail!("lab/{} contains the name {}", path.display(), case.name);
         }
         cases.push(case);
     }
@@ -110,7 +110,7 @@ pub fn all() -> Result<Vec<Case>> {
 }
 
 impl Case {
-    /// Why it cannot run here.
+    /// Why the case cannot run here; `None` if it can.
     pub fn missing(&self) -> Option<String> {
         let (program, package) = match self.software {
             Software::RabbitMq => ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server"),
@@ -122,7 +122,7 @@ impl Case {
         }
         let needs_perftest = self.load.as_ref().is_some_and(|load| load.command.contains("$PERFTEST"));
         if needs_perftest && !perftest().is_some_and(|folder| folder.is_dir()) {
-            return Some("PerfTest was not fetched (scripts/perftest.sh does, once)".to_owned());
+            return Some("PerfTest is not downloaded (scripts/perftest.sh)".to_owned());
         }
         None
     }
@@ -133,41 +133,42 @@ fn perftest() -> Option<PathBuf> {
     std::env::var_os("PERFTEST").map(PathBuf::from).or_else(|| Some(cache()?.join("perftest")))
 }
 
-/// Software that runs; dropping it ends all of its processes, those of its load first.
-pub struct Up {
-    load: Option<Started>,
+/// Running software; dropping it ends all of its processes, those of the load first.
+pub struct RunningSoftware {
+    load: Option<GuardedCommand>,
     target: u32,
-    // In this order.
-    started: Started,
+    // Dropped in this order.
+    software: GuardedCommand,
     conditions: Conditions,
     _own: TempDir,
     _data: TempDir,
 }
 
-impl Up {
-    /// The process id of its VM.
+impl RunningSoftware {
+    /// Process id of its VM.
     pub fn target(&self) -> u32 {
         self.target
     }
 
-    /// All that was started for it; what these have started themselves is not listed.
+    /// The processes that were started for the case, without their own child processes.
     pub fn processes(&self) -> Vec<u32> {
-        let guards = [Some(&self.started), self.load.as_ref()].into_iter().flatten().map(Started::guard);
+        let guards =
+            [Some(&self.software), self.load.as_ref()].into_iter().flatten().map(GuardedCommand::guard);
         guards.chain(self.conditions.neighbours()).collect()
     }
 }
 
-/// Starts it with its load, and waits until it serves and the load flows.
-pub fn start(case: &Case, stop: &Stop) -> Result<Up> {
+/// Starts the software and its load, and waits until both run.
+pub fn start(case: &Case, stop: &Stop) -> Result<RunningSoftware> {
     let folder = |prefix: &str, mode: u32| {
         let permissions = std::fs::Permissions::from_mode(mode);
-        let made = tempfile::Builder::new().prefix(prefix).permissions(permissions).tempdir();
-        made.context("cannot make a folder for the software")
+        let created = tempfile::Builder::new().prefix(prefix).permissions(permissions).tempdir();
+        created.context("cannot create a temporary folder for the software")
     };
-    // The software may run as another user.
+    // The software may switch to another user.
     let (own, data) = (folder("beamtune-software-", 0o700)?, folder("beamtune-data-", 0o755)?);
     let port = free_port()?;
-    let data_path = data.path().to_str().context("the folder of temporary files has no name in UTF-8")?;
+    let data_path = data.path().to_str().context("the path of the temporary folder is not UTF-8")?;
     write_files(data.path(), port)?;
     if let Some(config) = &case.config {
         let (from, to) = (data.path().join(config), data.path().join(case.software.config()?));
@@ -185,7 +186,7 @@ pub fn start(case: &Case, stop: &Stop) -> Result<Up> {
         ("BEAMTUNE_PORT".to_owned(), port.to_string()),
     ];
     let conditions = Conditions::new(&case.host, &format!("{}-{}", case.name, std::process::id()))?;
-    let mut started = start_guarded(Launch {
+    let mut software = launch(Launch {
         command: &conditions.shell(&line),
         folder: data.path(),
         flags: &case.erl,
@@ -196,50 +197,50 @@ pub fn start(case: &Case, stop: &Stop) -> Result<Up> {
         out: None,
     })?;
     let address = format!("127.0.0.1:{port}");
-    wait(&mut started, stop, READY_WITHIN, &format!("{} to serve", case.name), || {
+    wait(&mut software, stop, READY_TIMEOUT, &format!("{} to serve", case.name), || {
         std::net::TcpStream::connect(&address).is_ok()
     })?;
-    // Scripts that start others may be there, too.
-    let vms = started.vms();
+    // Its start scripts may run a VM, too.
+    let vms = software.vms();
     let Some(vm) = vms.iter().find(|vm| vm.distribution.name.is_some()) else {
         bail!("{} serves, but none of its {} VMs is a node", case.name, vms.len());
     };
     let target = vm.identity.pid;
 
-    let mut up = Up { load: None, target, started, conditions, _own: own, _data: data };
+    let mut running = RunningSoftware { load: None, target, software, conditions, _own: own, _data: data };
     if let Some(load) = &case.load {
-        let told = up._own.path().join("told");
+        let progress = running._own.path().join("progress");
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let program = std::env::current_exe().context("cannot find this program")?;
         environment.push(("BEAMTUNE".to_owned(), path(&program)));
-        environment.push(("TOLD".to_owned(), path(&told)));
-        environment.push(("FILES".to_owned(), path(up._data.path())));
+        environment.push(("TOLD".to_owned(), path(&progress)));
+        environment.push(("FILES".to_owned(), path(running._data.path())));
         environment.extend(perftest().map(|folder| ("PERFTEST".to_owned(), path(&folder))));
-        let mut loading = start_guarded(Launch {
+        let mut loading = launch(Launch {
             command: &load.command,
-            folder: up._data.path(),
+            folder: running._data.path(),
             flags: &[],
             environment,
             cpus: &[],
             folders: &[],
-            log: up._own.path().join("load.log"),
+            log: running._own.path().join("load.log"),
             out: None,
         })?;
-        wait(&mut loading, stop, FLOWS_WITHIN, "its load to flow", || {
-            let said = std::fs::read_to_string(&told).unwrap_or_default();
-            said.lines().filter(|line| line.contains(&load.tells)).count() >= FLOWS_LINES
+        wait(&mut loading, stop, LOAD_TIMEOUT, "its load", || {
+            let text = std::fs::read_to_string(&progress).unwrap_or_default();
+            text.lines().filter(|line| line.contains(&load.tells)).count() >= MIN_LOAD_LINES
         })?;
-        up.load = Some(loading);
+        running.load = Some(loading);
     }
-    Ok(up)
+    Ok(running)
 }
 
-/// The files beside the cases, with the port in them.
+/// Writes the other files of `lab/software`, with port and folder inserted.
 fn write_files(folder: &Path, port: u16) -> Result<()> {
     let files = FILES.get_dir(FOLDER);
     for file in files.iter().flat_map(|files| files.files()) {
         let Some(name) = file.path().file_name().and_then(|name| name.to_str()) else { continue };
-        let Some(text) = file.contents_utf8().filter(|_| !name.ends_with(CASE)) else { continue };
+        let Some(text) = file.contents_utf8().filter(|_| !name.ends_with(CASE_SUFFIX)) else { continue };
         let text = text
             .replace("$BEAMTUNE_PORT", &port.to_string())
             .replace("$BEAMTUNE_FOLDER", &folder.to_string_lossy());
@@ -249,24 +250,24 @@ fn write_files(folder: &Path, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a condition, and tells what was said where it does not come.
+/// Waits for a condition; the error holds the last output.
 fn wait(
-    started: &mut Started,
+    command: &mut GuardedCommand,
     stop: &Stop,
     within: Duration,
     what: &str,
-    mut is_so: impl FnMut() -> bool,
+    mut is_met: impl FnMut() -> bool,
 ) -> Result<()> {
     let until = Instant::now() + within;
-    while !is_so() {
-        let ended = started.ended().filter(|ended| !ended.is_well()).map(|ended| ended.how.clone());
-        if let Some(how) = ended {
-            bail!("waited for {what}, but it {how}: {}", started.last_words());
+    while !is_met() {
+        let failed = command.exit().filter(|exit| !exit.is_success()).map(|exit| exit.how.clone());
+        if let Some(how) = failed {
+            bail!("waited for {what}, but it {how}: {}", command.last_output());
         }
         if stop.is_requested() || Instant::now() > until {
-            bail!("waited for {what} for {} s; it said: {}", within.as_secs(), started.last_words());
+            bail!("waited for {what} for {} s; its output: {}", within.as_secs(), command.last_output());
         }
-        stop.wait(LOOK);
+        stop.wait(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -277,11 +278,13 @@ mod tests {
     use crate::lab::judge;
 
     #[test]
-    fn every_case_expects_what_rules_find() {
+    fn every_case_expects_known_codes() {
         let cases = all().expect("cases");
         assert!(cases.iter().any(|case| case.expect.is_empty()));
         for case in cases {
-            for code in case.expect.iter().chain(&case.allow).flat_map(|told| judge::codes(told)) {
+            for code in
+                case.expect.iter().chain(&case.allow).flat_map(|expectation| judge::codes(expectation))
+            {
                 let known = beamtune_rules::RULES.iter().any(|rule| rule.code.0 == code);
                 assert!(known, "{}: {code}", case.name);
             }

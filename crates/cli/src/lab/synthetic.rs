@@ -1,39 +1,39 @@
-//! What no machine at hand can be sick with: recordings of made-up nodes, each with a healthy twin that differs in what makes it sick.
+//! Recordings of synthetic nodes, for faults that cannot be produced: each has a healthy variant without the fault.
 //!
-//! They are written as any recording is and read back. Nothing here was measured, so they are never counted with what was.
+//! They are written and read like any recording. They were not measured, and are counted separately.
 
 use anyhow::{Result, bail};
 use beamtune_made::{Allocates, Node, node};
 use beamtune_model::facts;
 use beamtune_recording::{Reader, Writer};
 
-/// Releases that made-up nodes say they are of, with a version of ERTS of each.
+/// OTP releases of synthetic nodes, with an ERTS version of each.
 const RELEASES: [(u32, &str); 4] = [(23, "11.1.8"), (25, "13.2.2.16"), (27, "15.2.7.4"), (29, "17.1")];
 
-/// The release of one that is written for a person.
-pub const USUAL_RELEASE: u32 = 25;
+/// The release of a recording that is written for a user.
+pub const DEFAULT_RELEASE: u32 = 25;
 
-/// Any of them.
+/// All releases.
 const ALL: (u32, u32) = (23, 29);
 
 const MB: i64 = 1 << 20;
 
-/// A machine, sick and healthy.
+/// A node, sick and healthy.
 pub struct Case {
     pub name: &'static str,
-    /// What is made up.
+    /// The fault.
     pub title: &'static str,
     /// As in a lab's manifest.
     pub expect: &'static [&'static str],
     pub allow: &'static [&'static str],
-    /// The first and the last release that can be sick with it.
+    /// First and last release that can have the fault.
     releases: (u32, u32),
-    /// The node, sick or not.
+    /// Builds the sick (`true`) or the healthy node.
     node: fn(bool) -> Node,
 }
 
 impl Case {
-    /// The releases of which there is such a node.
+    /// The releases that can have the fault.
     pub fn releases(&self) -> impl Iterator<Item = u32> {
         let (first, last) = self.releases;
         RELEASES
@@ -42,12 +42,12 @@ impl Case {
             .filter(move |release| (first..=last).contains(release))
     }
 
-    /// Its recording, in memory.
+    /// The recording, in memory.
     pub fn recording(&self, is_sick: bool, release: u32) -> Result<Reader> {
         Ok(self.write(Writer::in_memory()?, is_sick, release)?)
     }
 
-    /// Writes it, and says in its facts what it is.
+    /// Writes the recording, with a fact that says that it is synthetic.
     pub fn write(
         &self,
         mut writer: Writer,
@@ -65,19 +65,19 @@ impl Case {
     }
 }
 
-/// The case of a name.
+/// The case with a name.
 pub fn find(name: &str) -> Result<&'static Case> {
     match CASES.iter().find(|case| case.name == name) {
         Some(case) => Ok(case),
-        None => bail!("there is no synthetic recording {name:?}: beamtune lab list shows all"),
+        None => bail!("no synthetic recording {name:?}; list them with: beamtune lab list"),
     }
 }
 
-/// All of them.
+/// All cases.
 pub const CASES: &[Case] = &[
     Case {
         name: "stolen-cpu",
-        title: "a guest whose CPUs the hypervisor gives to others",
+        title: "steal: the hypervisor gives the guest's CPUs to others",
         expect: &["BT004:steal"],
         allow: &[],
         releases: ALL,
@@ -85,7 +85,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "swapped-out",
-        title: "a host that is short of memory, with swap",
+        title: "a host short of memory, with swap in use",
         expect: &["BT019"],
         allow: &[],
         releases: ALL,
@@ -95,9 +95,9 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "huge-pages",
-        title: "4 GB that are resident, 3 GB of them in transparent huge pages; 1.5 GB are used, or healthy, nearly all",
+        title: "4 GB resident, 3 GB of them in transparent huge pages, and 1.5 GB used; healthy: nearly all used",
         expect: &["BT020"],
-        // The same memory, seen from the VM.
+        // The same memory, seen by the VM.
         allow: &["BT024"],
         releases: ALL,
         node: |is_sick| {
@@ -116,7 +116,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "slow-clock-source",
-        title: "half a core in the kernel, with a clock source that takes a call, or with one that does not",
+        title: "half a core in the kernel, with a clock source that needs a system call; healthy: one without",
         expect: &["BT022"],
         allow: &[],
         releases: ALL,
@@ -127,7 +127,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "clock-running-off",
-        title: "a VM whose clock gains a second in 100, and is a minute behind the host's; healthy, they go together",
+        title: "a VM clock that gains 1 s in 100 s and is 60 s behind the host's; healthy: both agree",
         expect: &["BT021"],
         allow: &[],
         releases: ALL,
@@ -138,7 +138,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "burstable-instance",
-        title: "an instance that pays for CPU with credits, and one of the same size that does not",
+        title: "an instance with CPU credits; healthy: one of the same size without",
         expect: &["BT036:instance type"],
         allow: &[],
         releases: ALL,
@@ -149,7 +149,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "two-memory-nodes",
-        title: "CPUs of two memory nodes; healthy, the VM is kept to those of one",
+        title: "CPUs of two NUMA nodes; healthy: the VM uses those of one",
         expect: &["BT052:*"],
         allow: &[],
         releases: ALL,
@@ -160,7 +160,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "poll-in-place-of-epoll",
-        title: "a build without kernel poll, with 5,000 sockets; healthy, one with it",
+        title: "a build without kernel poll, with 5,000 sockets; healthy: one with it",
         expect: &["BT013"],
         allow: &[],
         releases: ALL,
@@ -168,7 +168,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "poll-thread-full",
-        title: "one poll thread for 40,000 busy sockets, which uses a core; healthy, half of one",
+        title: "one poll thread for 40,000 busy sockets, which uses a core; healthy: half a core",
         expect: &["BT059"],
         allow: &[],
         releases: ALL,
@@ -181,7 +181,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "interpreter",
-        title: "a busy node whose emulator interprets its code; healthy, one that compiles it",
+        title: "a busy node with an interpreting emulator; healthy: one with the JIT",
         expect: &["BT034:interpreter"],
         allow: &[],
         releases: (24, 29),
@@ -191,7 +191,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "known-defect",
-        title: "messages off the heap under a version that may not wake their receivers; healthy, a version that does",
+        title: "off-heap messages in an OTP version that may not wake receivers; healthy: one that does",
         expect: &["BT051:ERTS 13.1.5"],
         allow: &[],
         releases: (25, 25),
@@ -202,7 +202,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "hundred-cores-few-schedulers",
-        title: "100 CPUs and 64 schedulers, all busy; healthy, 100 schedulers for the same work",
+        title: "100 CPUs and 64 schedulers, all busy; healthy: 100 schedulers for the same work",
         expect: &["BT035"],
         allow: &[],
         releases: ALL,
@@ -213,11 +213,11 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "hundred-cores-small-quota",
-        title: "100 schedulers and a quota of 16 cores, which stops them; healthy, 16 schedulers do the same work",
+        title: "100 schedulers throttled by a quota of 16 cores; healthy: 16 schedulers for the same work",
         expect: &["BT003"],
         // The quota is used up in some periods.
         allow: &["BT002"],
-        // Older ones do not see the quota, which is a finding of its own.
+        // Older releases do not see the quota, which is another finding.
         releases: (25, 29),
         node: |is_sick| {
             let (schedulers, active) = if is_sick { (100, 0.1) } else { (16, 0.625) };
@@ -229,7 +229,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "hundred-cores-bound-processes",
-        title: "100 schedulers, of which 40 have five processes waiting each, and the others nothing to do; healthy, they share the work",
+        title: "100 schedulers, 40 of them with a run queue of 5, the others idle; healthy: evenly loaded",
         expect: &["BT050"],
         allow: &[],
         releases: ALL,
@@ -246,7 +246,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// Before what makes it sick, which may be another version.
+/// Adds the release's facts first, so that a case can override the version.
 fn of_release(node: Node, release: u32) -> Node {
     let erts = RELEASES.iter().find(|(known, _)| *known == release).map(|(_, erts)| (*erts).to_owned());
     node.with(|n| {
@@ -260,7 +260,7 @@ fn fact(node: Node, key: &'static str, value: &str) -> Node {
     node.with(|n| n.facts.push((key, value.to_owned())))
 }
 
-/// A machine of one memory node with 100 CPUs, which reach for what the VM does.
+/// A node on a host with 100 CPUs in one memory node.
 fn hundred_cores(schedulers: usize) -> Node {
     let node = fact(node(), facts::CPUS_ALLOWED, "0-99");
     let node = fact(node, facts::NUMA_NODES, r#"["0-99"]"#);
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_found_sick_and_nothing_is_found_in_its_healthy_twin() {
+    fn the_sick_node_has_its_findings_and_the_healthy_one_none() {
         for case in CASES {
             for (is_sick, setting) in [(true, Setting::Sick), (false, Setting::Healthy)] {
                 assert!(case.releases().next().is_some(), "{}", case.name);
@@ -289,7 +289,7 @@ mod tests {
                     assert_eq!(judged.ranks.len(), case.expect.len() * usize::from(is_sick), "{}", case.name);
                     let row = Row { judged, ..row(case.name, setting) };
                     assert_eq!(row.faults(), [""; 0], "{} on {release}: {row:?}", case.name);
-                    // Here a healthy twin is one of which not even allowed things are said.
+                    // A healthy node must not even have allowed findings.
                     assert!(
                         is_sick || row.above_notice().next().is_none(),
                         "{} on {release}: {row:?}",
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn each_says_that_it_is_synthetic_and_has_a_name_of_its_own() {
+    fn recordings_are_marked_as_synthetic_and_have_unique_names() {
         let labs = super::super::all().expect("labs");
         let software = super::super::software::all().expect("software");
         let others =
@@ -315,11 +315,11 @@ mod tests {
             for release in case.releases() {
                 let recording = case.recording(true, release).expect("written");
                 let period = recording.period(&Selection::default()).expect("read");
-                let told = format!("{}; sick", case.title);
-                assert_eq!(period.facts.get(facts::SYNTHETIC), Some(told.as_str()));
+                let fact = format!("{}; sick", case.title);
+                assert_eq!(period.facts.get(facts::SYNTHETIC), Some(fact.as_str()));
                 assert_eq!(period.facts.otp_release(), Some(release));
             }
-            assert!(case.releases().any(|release| release == USUAL_RELEASE), "{}", case.name);
+            assert!(case.releases().any(|release| release == DEFAULT_RELEASE), "{}", case.name);
         }
     }
 }

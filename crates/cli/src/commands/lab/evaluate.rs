@@ -1,4 +1,4 @@
-//! `beamtune lab evaluate`: how often a diagnosis is right, where the truth is known.
+//! `beamtune lab evaluate`: measures how often diagnoses are right, on nodes with known faults.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,56 +6,58 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use beamtune_recording::Stop;
 
-use crate::lab::evaluate::{Evaluation, Job, What, minutes};
-use crate::lab::kept::{self, Keep};
+use crate::lab::evaluate::{Evaluation, Job, Workload, minutes};
 use crate::lab::manifest::CORES;
 use crate::lab::otp::{self, Installed};
+use crate::lab::recordings::{self, RecordingStore};
 use crate::lab::rows::{Kind, Row, Rows, Run, Setting, is_same};
 use crate::lab::software::{self, Case};
 use crate::lab::{Lab, all, elixir, nif, page, synthetic};
+use crate::recorder::stop_on_signals;
 use crate::releases::{Releases, parse_releases};
-use crate::take::stop_on_signals;
 use crate::terminal;
 
-/// Run all labs, sick and cured, and real software, look at each as doctor does, and say how often that is right. What no machine
-/// at hand can be sick with is judged by recordings that are made up, and counted apart.
+/// Run all labs and real software, and measure how often doctor is right
 ///
-/// Takes two hours on a quiet machine, half an hour with --quick. Ctrl-C ends it; --resume goes on from there.
-/// Exit status: 0 = all right, 1 = something is not, 2 = could not do the work.
+/// Labs run in their sick and healthy variants. Faults that cannot be produced are judged from synthetic recordings, and counted
+/// separately. Takes two hours on an idle host, half an hour with --quick. After Ctrl-C, --resume continues.
+///
+/// Exit status: 0 = all right, 1 = a run was wrong, 2 = failed.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The OTP releases: this host's own, and those that `make otp` has made.
+    /// OTP releases: this host's own, and those from make otp
     #[arg(long, value_name = "LIST", value_parser = parse_releases, default_value = "23,25,27,29")]
     otp: Releases,
-    /// Each lab on one of the releases, a different one from lab to lab and from seed to seed; of those that must have the
-    /// machine alone, every second one cured too.
+    /// Run each lab on one release only, chosen by the seed
+    ///
+    /// Of the labs that need the host for themselves, only half run in their healthy variant.
     #[arg(long)]
     quick: bool,
-    /// Only these labs, cases of software and synthetic recordings.
+    /// Run only these labs, software cases and synthetic recordings
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     labs: Vec<String>,
-    /// Only labs that show what they show also beside other work on the machine.
+    /// Run only labs that tolerate other work on the host
     #[arg(long)]
     robust: bool,
-    /// CPUs of the machine that labs are to be sick on: as many schedulers, and work for them. This machine should have as many.
+    /// CPUs for which labs are sized; this host should have as many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64), default_value_t = CORES)]
     cores: u32,
-    /// The seed of all seeds; drawn itself if not given.
+    /// Seed from which all others are derived [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Go on: what is in the file already is not run again.
+    /// Continue: skip runs whose results are in the file
     #[arg(long, conflicts_with_all = ["fresh", "seed"])]
     resume: bool,
-    /// Run all that is asked for, in place of what the file has of the same.
+    /// Run everything, and replace results in the file
     #[arg(long)]
     fresh: bool,
-    /// Where results are kept, a line of JSON for each run.
+    /// File for results, a line of JSON per run
     #[arg(short, long, value_name = "FILE", default_value = "lab-evaluation.jsonl")]
     output: PathBuf,
-    /// Keep the recording of each run in this folder; `beamtune lab judge FOLDER` judges them again.
+    /// Keep the recordings in this folder, for beamtune lab judge
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
-    /// Write what all rows of the file say between the marks of this page.
+    /// Update the section between the marks of this Markdown page
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
 }
@@ -64,10 +66,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let before = Rows::read(&args.output)?;
     if !before.is_empty() && !args.resume && !args.fresh {
-        bail!("{} has results: --resume goes on, --fresh measures anew", args.output.display());
+        bail!("{} contains results: --resume continues, --fresh replaces them", args.output.display());
     }
     let old_master = before.last().map(|row| row.master).filter(|_| args.resume);
-    let master = args.seed.or(old_master).unwrap_or_else(drawn);
+    let master = args.seed.or(old_master).unwrap_or_else(random_seed);
     let own = otp::own();
     let installed = installed(&args.otp, own.as_ref());
     let (labs, cases) = (all()?, software::all()?);
@@ -76,13 +78,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     jobs.extend(jobs_of_software(args, master, own.as_ref(), &installed, &cases));
     jobs.extend(jobs_of_synthetic(args, master));
     if jobs.is_empty() {
-        bail!("nothing of what was asked for can be run here: install Erlang, or run make otp");
+        bail!("none of the requested runs is possible here: install Erlang, or run make otp");
     }
     let planned: Vec<Run> = jobs.iter().map(|job| job.run.clone()).collect();
     let is_planned = |run: &Run| planned.iter().any(|other| is_same(other, run));
     let is_kept = |row: &&Row| {
         let stays = if args.resume { row.error.is_none() } else { !is_planned(&row.run) };
-        // Of a case that was renamed or taken away nobody could say whether it is right.
+        // A case that was renamed or removed cannot be judged any more.
         stays && is_known(&row.run.case, &labs, &cases)
     };
     let kept: Vec<Row> = before.iter().filter(is_kept).cloned().collect();
@@ -97,50 +99,55 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     stop_on_signals(&stop)?;
     let begin = || {
         if kept.len() < before.len() {
-            keep_aside(&args.output)?;
+            back_up(&args.output)?;
         }
         Rows::begin(&args.output, kept)
     };
-    let keep = Keep::in_folder(args.keep.as_deref())?;
-    let evaluation = Evaluation::prepare(master, &installed, &jobs, stop, keep, begin)?;
+    let store = RecordingStore::new(args.keep.as_deref())?;
+    let evaluation = Evaluation::prepare(master, &installed, &jobs, stop, store, begin)?;
     evaluation.run(jobs)?;
-    let is_whole = !evaluation.stop.is_requested();
-    tell(args.page.as_deref(), &evaluation.rows.into_sorted(), is_whole, &planned)
+    let is_complete = !evaluation.stop.is_requested();
+    print_results(args.page.as_deref(), &evaluation.rows.into_sorted(), is_complete, &planned)
 }
 
-/// Judge the recordings that `lab evaluate --keep` wrote again, with the rules of this version.
+/// Judge recordings of lab evaluate --keep again, with the current rules
 ///
-/// Runs no VM, so remedies are not tried. Exit status: 0 = all right, 1 = something is not, 2 = failed.
+/// No VM runs, so remedies are not tried. Exit status: 0 = all right, 1 = a run was wrong, 2 = failed.
 #[derive(clap::Args)]
 pub struct JudgeArgs {
-    /// The folder.
+    /// Folder with the recordings
     folder: PathBuf,
-    /// Write the results to this file, a line of JSON for each run.
+    /// Write the results to this file, a line of JSON per run
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 /// Runs the subcommand.
 pub fn judge_again(args: &JudgeArgs) -> Result<ExitCode> {
-    let rows = kept::judge_all(&args.folder)?;
+    let rows = recordings::judge_all(&args.folder)?;
     if let Some(output) = &args.output {
         Rows::begin(output, rows.clone())?;
     }
     let planned: Vec<Run> = rows.iter().map(|row| row.run.clone()).collect();
-    tell(None, &rows, true, &planned)
+    print_results(None, &rows, true, &planned)
 }
 
-/// Keeps what a file has beside it: two hours of results are not lost to a try.
-fn keep_aside(output: &Path) -> Result<()> {
-    let mut aside = output.as_os_str().to_owned();
-    aside.push(".before");
-    std::fs::copy(output, &aside).with_context(|| format!("cannot write {}", aside.display()))?;
-    terminal::complain(&format!("what {} had is kept in {}\n", output.display(), aside.display()));
+/// Copies a file before its results are replaced: they took up to two hours.
+fn back_up(output: &Path) -> Result<()> {
+    let mut copy = output.as_os_str().to_owned();
+    copy.push(".before");
+    std::fs::copy(output, &copy).with_context(|| format!("cannot write {}", copy.display()))?;
+    terminal::complain(&format!("copied {} to {}\n", output.display(), copy.display()));
     Ok(())
 }
 
-/// Prints what there is, and writes the page. Whether all is right is asked of the planned runs alone.
-fn tell(write_to: Option<&Path>, rows: &[Row], is_whole: bool, planned: &[Run]) -> Result<ExitCode> {
+/// Prints the results, and writes the page. The exit status depends on the planned runs only.
+fn print_results(
+    write_to: Option<&Path>,
+    rows: &[Row],
+    is_complete: bool,
+    planned: &[Run],
+) -> Result<ExitCode> {
     let (synthetic, measured): (Vec<Row>, Vec<Row>) =
         rows.iter().cloned().partition(|row| row.run.kind == Kind::Synthetic);
     for rows in [&measured, &synthetic].into_iter().filter(|rows| !rows.is_empty()) {
@@ -150,8 +157,8 @@ fn tell(write_to: Option<&Path>, rows: &[Row], is_whole: bool, planned: &[Run]) 
     if !synthetic.is_empty() {
         terminal::print(&format!("{}\n", page::synthetic(&synthetic)));
     }
-    if !is_whole {
-        bail!("it was ended before all runs were done: --resume goes on");
+    if !is_complete {
+        bail!("interrupted before all runs were done; continue with --resume");
     }
     if let Some(path) = write_to {
         let text =
@@ -164,14 +171,14 @@ fn tell(write_to: Option<&Path>, rows: &[Row], is_whole: bool, planned: &[Run]) 
     Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) })
 }
 
-/// The releases that are here; of the others it is said that they are not.
+/// The installed releases; the others are reported as skipped.
 fn installed(wanted: &Releases, own: Option<&Installed>) -> Vec<Installed> {
     let find = |release: &u32| {
         let found = otp::find(*release, own);
         match &found {
             None => skip(&format!("OTP {release} is not installed (make otp)")),
             Some(one) if one.erlang.root.is_some() && !is_root() => {
-                skip(&format!("OTP {release} has a root folder of its own, and chroot needs root"));
+                skip(&format!("OTP {release} is in a root file system of its own, and chroot needs root"));
                 return None;
             }
             Some(_) => {}
@@ -193,7 +200,7 @@ fn is_known(name: &str, labs: &[Lab], cases: &[Case]) -> bool {
 
 fn check_names(names: &[String], labs: &[Lab], cases: &[Case]) -> Result<()> {
     match names.iter().find(|name| !is_known(name, labs, cases)) {
-        Some(name) => bail!("there is no lab and no case {name:?}: beamtune lab list shows the labs"),
+        Some(name) => bail!("no lab or case {name:?}; list them with: beamtune lab list"),
         None => Ok(()),
     }
 }
@@ -208,29 +215,29 @@ fn jobs_of_labs<'a>(args: &Args, master: u64, installed: &[Installed], labs: &'a
             continue;
         }
         if manifest.needs_root && !root {
-            skip(&format!("the lab {name} needs root"));
+            skip(&format!("lab {name} needs root"));
             continue;
         }
         if manifest.nif.is_some() && !compiler {
-            skip(&format!("the lab {name} needs a C compiler"));
+            skip(&format!("lab {name} needs a C compiler"));
             continue;
         }
         let new_enough = || installed.iter().filter(|one| one.release >= manifest.min_otp);
         let has_elixir = |one: &&Installed| manifest.elixir.is_none() || elixir::is_installed(&one.erlang);
-        let mut able: Vec<&Installed> = new_enough().filter(has_elixir).collect();
-        if able.is_empty() {
+        let mut suitable: Vec<&Installed> = new_enough().filter(has_elixir).collect();
+        if suitable.is_empty() {
             match new_enough().next() {
-                None => skip(&format!("the lab {name} needs OTP {}", manifest.min_otp)),
-                Some(_) => skip(&format!("the lab {name} needs Elixir")),
+                None => skip(&format!("lab {name} needs OTP {}", manifest.min_otp)),
+                Some(_) => skip(&format!("lab {name} needs Elixir")),
             }
             continue;
         }
         if args.quick {
-            able = vec![able[(index + master as usize) % able.len()]];
+            suitable = vec![suitable[(index + master as usize) % suitable.len()]];
         }
-        for one in able {
+        for one in suitable {
             let seed = seed(master, name, one.release);
-            // These are what takes the time: half an hour is not enough for all.
+            // These labs take most of the time: half an hour is not enough for all.
             let is_sick_only = args.quick && !manifest.robust && seed % 2 == 1;
             let settings: &[Setting] = match manifest.sick {
                 Some(_) if is_sick_only => &[Setting::Sick],
@@ -246,14 +253,14 @@ fn jobs_of_labs<'a>(args: &Args, master: u64, installed: &[Installed], labs: &'a
                     seed,
                     cores: args.cores,
                 },
-                what: What::Lab(lab),
+                what: Workload::Lab(lab),
             }));
         }
     }
     jobs
 }
 
-/// Software runs on this host's own Erlang, if that is one of those asked for.
+/// Software runs on this host's own Erlang only.
 fn jobs_of_software<'a>(
     args: &Args,
     master: u64,
@@ -265,13 +272,13 @@ fn jobs_of_software<'a>(
     let mut wanted = cases.iter().filter(|case| is_wanted(args, &case.name) && !args.robust).peekable();
     let Some(own) = own.filter(|own| installed.iter().any(|one| one.release == own.release)) else {
         if wanted.peek().is_some() {
-            skip("software runs on this host's own Erlang, which is none of those asked for");
+            skip("software needs this host's own Erlang, whose release was not requested");
         }
         return jobs;
     };
     for case in wanted {
         if let Some(why) = case.missing() {
-            skip(&format!("of {}: {why}", case.name));
+            skip(&format!("{}: {why}", case.name));
             continue;
         }
         let setting = if case.expect.is_empty() { Setting::Healthy } else { Setting::Sick };
@@ -285,13 +292,13 @@ fn jobs_of_software<'a>(
                 seed,
                 cores: CORES,
             },
-            what: What::Software(case),
+            what: Workload::Software(case),
         });
     }
     jobs
 }
 
-/// Of all releases that are asked for, whatever is installed: these need no VM.
+/// Synthetic recordings need no VM, so all requested releases are possible.
 fn jobs_of_synthetic(args: &Args, master: u64) -> Vec<Job<'static>> {
     let mut jobs = Vec::new();
     for case in synthetic::CASES.iter().filter(|case| is_wanted(args, case.name)) {
@@ -305,7 +312,7 @@ fn jobs_of_synthetic(args: &Args, master: u64) -> Vec<Job<'static>> {
                     seed: seed(master, case.name, release),
                     cores: CORES,
                 },
-                what: What::Synthetic(case),
+                what: Workload::Synthetic(case),
             }));
         }
     }
@@ -316,12 +323,12 @@ fn is_wanted(args: &Args, name: &str) -> bool {
     args.labs.is_empty() || args.labs.iter().any(|wanted| wanted == name)
 }
 
-/// Differs from evaluation to evaluation, which is all that is asked of it.
-fn drawn() -> u64 {
+/// Any number that differs between evaluations.
+fn random_seed() -> u64 {
     jiff::Timestamp::now().as_nanosecond().unsigned_abs() as u64 % 1_000_000_000
 }
 
-/// The seed of a case on a release: the same sick and cured (FNV-1a of what tells it from others).
+/// The seed of a case on a release, the same for all variants (FNV-1a).
 fn seed(master: u64, case: &str, release: u32) -> u32 {
     let hash = format!("{master} {case} {release}").bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -339,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeds_differ_by_case_release_and_master_and_are_the_same_again() {
+    fn seeds_depend_on_case_release_and_master_seed() {
         assert_eq!(seed(1, "a", 25), seed(1, "a", 25));
         for other in [seed(2, "a", 25), seed(1, "b", 25), seed(1, "a", 27)] {
             assert_ne!(seed(1, "a", 25), other);

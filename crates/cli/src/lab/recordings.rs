@@ -1,4 +1,4 @@
-//! Recordings of an evaluation, kept with what is known of each run, so that a change of the rules can be judged on the same nodes.
+//! Recordings of an evaluation, with notes on each run, so that changed rules can be judged on the same nodes.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use super::judge::{Truth, causes};
 use super::rows::{Judged, Kind, Row, Run, Setting};
 use super::{all, software};
 
-/// Where recordings are kept, if they are.
-pub struct Keep {
+/// Stores the recordings of an evaluation, if a folder is given.
+pub struct RecordingStore {
     folder: Option<PathBuf>,
 }
 
-/// What is known of a run besides its case.
+/// The notes on a run: what judging needs besides the recording and the case.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Known {
+pub struct RunNotes {
     pub run: Run,
     pub culprits: Vec<String>,
     pub foreign_cores: f64,
@@ -26,16 +26,16 @@ pub struct Known {
     pub is_memory_due: bool,
 }
 
-impl Keep {
-    /// In this folder, which is made if it does not exist; nowhere if there is none.
-    pub fn in_folder(folder: Option<&Path>) -> Result<Keep> {
+impl RecordingStore {
+    /// Creates the folder if necessary. Without one, recordings are kept in memory.
+    pub fn new(folder: Option<&Path>) -> Result<RecordingStore> {
         if let Some(folder) = folder {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
-        Ok(Keep { folder: folder.map(Path::to_owned) })
+        Ok(RecordingStore { folder: folder.map(Path::to_owned) })
     }
 
-    /// Opens the recording of a run; an earlier one is replaced.
+    /// Creates the recording of a run; an earlier one is replaced.
     pub fn writer(&self, run: &Run) -> Result<Writer> {
         match &self.folder {
             Some(folder) => Ok(Writer::create(&path(folder, run, "beamtune"), Existing::Replace)?),
@@ -43,11 +43,11 @@ impl Keep {
         }
     }
 
-    /// Writes what is known of a run beside its recording.
-    pub fn note(&self, known: &Known) -> Result<()> {
+    /// Writes the notes on a run next to its recording.
+    pub fn write_notes(&self, notes: &RunNotes) -> Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        let path = path(folder, &known.run, "json");
-        std::fs::write(&path, serde_json::to_string_pretty(known)? + "\n")
+        let path = path(folder, &notes.run, "json");
+        std::fs::write(&path, serde_json::to_string_pretty(notes)? + "\n")
             .with_context(|| format!("cannot write {}", path.display()))
     }
 }
@@ -56,7 +56,7 @@ fn path(folder: &Path, run: &Run, ending: &str) -> PathBuf {
     folder.join(format!("{}-{}-{}.{ending}", run.case, run.release, run.setting.name()))
 }
 
-/// Judges all recordings of a folder again, in the order of their names.
+/// Judges all recordings of a folder again, sorted by name.
 pub fn judge_all(folder: &Path) -> Result<Vec<Row>> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut notes: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -68,14 +68,14 @@ pub fn judge_all(folder: &Path) -> Result<Vec<Row>> {
 fn judge_one(folder: &Path, note: &Path) -> Result<Row> {
     let context = || format!("cannot read {}", note.display());
     let text = std::fs::read_to_string(note).with_context(context)?;
-    let known: Known = serde_json::from_str(&text).with_context(context)?;
-    let judged = judge_known(folder, &known);
+    let notes: RunNotes = serde_json::from_str(&text).with_context(context)?;
+    let judged = judge_run(folder, &notes);
     let (judged, error) = match judged {
         Ok(judged) => (judged, None),
         Err(error) => (Judged::default(), Some(format!("{error:#}"))),
     };
     Ok(Row {
-        run: known.run,
+        run: notes.run,
         master: 0,
         day: String::new(),
         cpus: 0,
@@ -87,18 +87,18 @@ fn judge_one(folder: &Path, note: &Path) -> Result<Row> {
     })
 }
 
-fn judge_known(folder: &Path, known: &Known) -> Result<Judged> {
-    let run = &known.run;
+fn judge_run(folder: &Path, notes: &RunNotes) -> Result<Judged> {
+    let run = &notes.run;
     let mut split = None;
     let (expect, allow, cause) = match run.kind {
         Kind::Software => {
             let case = software::all()?.into_iter().find(|case| case.name == run.case);
-            let case = case.with_context(|| format!("no case {}", run.case))?;
+            let case = case.with_context(|| format!("unknown case {}", run.case))?;
             (case.expect, case.allow, case.cause)
         }
         Kind::Lab | Kind::Synthetic => {
             let lab = all()?.into_iter().find(|lab| lab.manifest.name == run.case);
-            let manifest = lab.with_context(|| format!("no lab {}", run.case))?.manifest;
+            let manifest = lab.with_context(|| format!("unknown lab {}", run.case))?.manifest;
             split = Some(manifest.split);
             (manifest.expect, manifest.allow, manifest.cause)
         }
@@ -108,11 +108,11 @@ fn judge_known(folder: &Path, known: &Known) -> Result<Judged> {
         expect: &expect,
         allow: &allow,
         is_sick: run.setting == Setting::Sick,
-        culprits: known.culprits.iter().map(String::as_str).collect(),
-        foreign_cores: known.foreign_cores,
-        stolen_cores: known.stolen_cores,
+        culprits: notes.culprits.iter().map(String::as_str).collect(),
+        foreign_cores: notes.foreign_cores,
+        stolen_cores: notes.stolen_cores,
     };
     let reader = Reader::open(&path(folder, run, "beamtune"))?;
     let judged = judge_recording(&reader, &truth, None)?;
-    Ok(Judged { split, is_memory_due: known.is_memory_due, ..judged })
+    Ok(Judged { split, is_memory_due: notes.is_memory_due, ..judged })
 }

@@ -13,36 +13,36 @@ use beamtune_model::Remedy;
 use super::host::Conditions;
 use super::run::Erlang;
 
-/// A VM that starts has ended within this (a second or two, on a busy machine).
-const ENDS_WITHIN: Duration = Duration::from_secs(60);
+/// Longest time for a VM to start and end; usual are 1 to 2 s.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Asks the VMs of one Erlang, the same thing once.
-pub struct Accepts {
+/// Checks whether the VM of one Erlang starts with given flags. Each list of flags is tried once.
+pub struct FlagChecker {
     erlang: Erlang,
-    /// Whether a VM has started with these words.
+    /// Results by list of flags.
     known: Mutex<BTreeMap<Vec<String>, bool>>,
 }
 
-impl Accepts {
-    pub fn new(erlang: &Erlang) -> Accepts {
-        Accepts { erlang: erlang.clone(), known: Mutex::default() }
+impl FlagChecker {
+    pub fn new(erlang: &Erlang) -> FlagChecker {
+        FlagChecker { erlang: erlang.clone(), known: Mutex::default() }
     }
 
-    /// Whether the VM starts with these words. Those of a remedy are given together, since one may need another (no `+IOp 2` without
+    /// True if the VM starts with these flags. All flags of a remedy are passed together, since one may need another (`+IOp 2` needs
     /// `+IOt 2`).
-    pub fn takes(&self, words: &[String]) -> Result<bool> {
-        // Held meanwhile, so that nobody asks the same at the same time.
+    pub fn accepts(&self, words: &[String]) -> Result<bool> {
+        // Locked until the end, so that no other thread tries the same flags.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(is_taken) = known.get(words) {
-            return Ok(*is_taken);
+        if let Some(is_accepted) = known.get(words) {
+            return Ok(*is_accepted);
         }
-        let is_taken = self.starts_with(words)?;
-        // Flags are refused by a VM that starts without them.
-        if !is_taken && !self.starts_with(&[])? {
-            bail!("{} does not start, with any flags or none", self.erlang.erl());
+        let is_accepted = self.starts_with(words)?;
+        // Only a VM that starts without flags can refuse them.
+        if !is_accepted && !self.starts_with(&[])? {
+            bail!("{} does not start, even without flags", self.erlang.erl());
         }
-        known.insert(words.to_vec(), is_taken);
-        Ok(is_taken)
+        known.insert(words.to_vec(), is_accepted);
+        Ok(is_accepted)
     }
 
     fn starts_with(&self, words: &[String]) -> Result<bool> {
@@ -51,7 +51,7 @@ impl Accepts {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let context = || format!("cannot run {}", self.erlang.erl());
         let mut child = command.spawn().with_context(context)?;
-        let until = Instant::now() + ENDS_WITHIN;
+        let until = Instant::now() + TIMEOUT;
         while Instant::now() < until {
             if let Some(status) = child.try_wait().with_context(context)? {
                 return Ok(status.success());
@@ -59,12 +59,12 @@ impl Accepts {
             thread::sleep(Duration::from_millis(10));
         }
         child.kill().and_then(|()| child.wait()).with_context(context)?;
-        bail!("{} {} has not ended within {} s", self.erlang.erl(), words.join(" "), ENDS_WITHIN.as_secs())
+        bail!("{} {} did not end within {} s", self.erlang.erl(), words.join(" "), TIMEOUT.as_secs())
     }
 }
 
-/// The words of the emulator flags that a remedy tells to set, with their values. Where it says what to put in place of a value
-/// (`+MMscs N with N in MB …`), one that the flag takes stands for that.
+/// The emulator flags in a remedy, with their values. A placeholder (`+MMscs N with N in MB …`) is replaced by an example value of the
+/// flag.
 pub fn flags_of(remedy: &Remedy) -> Vec<String> {
     let words: Vec<&str> =
         remedy.change.split_whitespace().map(|word| word.trim_end_matches([',', '.', ';', ':'])).collect();
@@ -85,7 +85,7 @@ pub fn flags_of(remedy: &Remedy) -> Vec<String> {
     flags
 }
 
-/// `N`, `N:M`, `BYTES`: letters that are all capitals, and no digit.
+/// True for `N`, `N:M`, `BYTES`: capital letters without digits.
 fn is_placeholder(value: &str) -> bool {
     value.contains(|c: char| c.is_ascii_uppercase())
         && !value.contains(|c: char| c.is_ascii_digit() || c.is_ascii_lowercase())
@@ -95,7 +95,7 @@ fn is_placeholder(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn advising(change: &str) -> String {
+    fn flags_in(change: &str) -> String {
         let word = String::new;
         let remedy = Remedy {
             entry: word(),
@@ -111,8 +111,8 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_of_a_remedy_are_found_in_its_words() {
-        let check = |change: &str, expect: &str| assert_eq!(advising(change), expect, "{change}");
+    fn flags_of_a_remedy_are_extracted() {
+        let check = |change: &str, expect: &str| assert_eq!(flags_in(change), expect, "{change}");
         check("+sbwt none +sbwtdcpu none", "+sbwt none +sbwtdcpu none");
         check("+Q 65536", "+Q 65536");
         check("start it with +S 2:2, and no more", "+S 2:2");
@@ -121,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_a_value_is_replaced_by_one() {
-        let found = advising("+MMscs N with N in MB above the peak of all carriers, and +MMsco false");
+    fn a_placeholder_is_replaced_by_an_example() {
+        let found = flags_in("+MMscs N with N in MB above the peak of all carriers, and +MMsco false");
         let words: Vec<&str> = found.split(' ').collect();
         let ["+MMscs", size, "+MMsco", "false"] = words.as_slice() else { panic!("{found}") };
         assert!(size.parse::<u32>().is_ok(), "{found}");
