@@ -1,4 +1,4 @@
-//! `beamtune diff`: what differs between two recordings.
+//! `beamtune diff`: the differences between two recordings.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,12 +9,12 @@ use beamtune_report::diff;
 use super::diagnose::read;
 use crate::terminal;
 
-/// Show what differs between two recordings, rates per unit of work.
+/// Show the differences between two recordings, with rates per unit of work
 #[derive(clap::Args)]
 pub struct Args {
-    /// The recording before.
+    /// The recording before
     a: PathBuf,
-    /// The recording after.
+    /// The recording after
     b: PathBuf,
 }
 

@@ -1,6 +1,6 @@
-//! `beamtune emulator`: emulators that match an installation, and how a command is started with one.
+//! `beamtune emulator`: builds emulators that match an Erlang installation, and starts commands with them.
 
-mod which;
+mod target_erlang;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -28,103 +28,118 @@ use beamtune_report::{json, text};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::terminal::{self, Progress};
-use which::Wanted;
+use target_erlang::TargetErlang;
 
-/// Emulators that match an installation of Erlang: build one that counts locks, and start any command with it.
+/// Build and use emulators that match an Erlang installation
+///
+/// Such as one that counts locks.
 #[derive(clap::Subcommand)]
 pub enum Args {
-    /// Build an emulator from a source of the very version of the target, and keep it: 2 to 4 minutes, 700 MB meanwhile.
+    /// Build an emulator for an installed OTP version
+    ///
+    /// Takes 2 to 4 minutes, and 700 MB of disk space meanwhile. The emulator is kept for later commands.
     Build(BuildArgs),
-    /// Start a command whose VMs run with an emulator that was built. Nothing of the installation is changed.
+    /// Run a command with a built emulator instead of the installed one
+    ///
+    /// The installation is not changed.
     Run(RunArgs),
-    /// Put an emulator beside that of a release, or print the lines that put one into an image.
+    /// Install an emulator into a release, or print Dockerfile lines for it
     Install(InstallArgs),
-    /// List the emulators that were built.
+    /// List the built emulators
     List(ListArgs),
 }
 
-/// What is built of a source.
+/// The variant of an emulator.
 #[derive(clap::Args)]
 struct VariantArgs {
-    /// lcnt: one that counts locks. opt: the usual one, to be configured in another way.
+    /// Emulator type: lcnt (counts locks) or opt (the default one)
     #[arg(long = "type", value_name = "TYPE", value_parser = Type::parse, default_value = "lcnt")]
     kind: Type,
-    /// One that waits for sockets by poll rather than epoll.
+    /// Wait for sockets with poll instead of epoll
     #[arg(long)]
     no_kernel_poll: bool,
-    /// One whose microstate accounting has the extra states (ets, bif, send, alloc, busy_wait …).
+    /// Enable the extra msacc states (ets, bif, send, alloc, busy_wait …)
     #[arg(long)]
     msacc_extra: bool,
 }
 
-/// What to build, and of what.
+/// What to build, and from which source.
 #[derive(clap::Args)]
 pub struct BuildArgs {
     #[command(flatten)]
     variant: VariantArgs,
-    /// What it must match: a running node (by name or process id), or the folder of an installation or a release. Without it: the erl
-    /// on the PATH.
+    /// Node or folder of Erlang to match [default: the erl on the PATH]
+    ///
+    /// A running node by name or process id, or the folder of an installation or release.
     #[arg(long = "for", value_name = "TARGET")]
     target: Option<String>,
-    /// The version of OTP that it must match: 25.2.3.
+    /// OTP version to match, such as 25.2.3
     #[arg(long, value_name = "VERSION", value_parser = parse_version)]
     otp: Option<String>,
-    /// OTP's source of that version: a folder, a tarball, or debian (by apt-get source). Without it: Debian's, for Debian's Erlang.
+    /// OTP source: a folder, a tarball, or debian
+    ///
+    /// "debian" uses apt-get source. It is the default for Erlang from a Debian package.
     #[arg(long, value_name = "FOLDER|FILE|debian")]
     source: Option<String>,
-    /// How many files are compiled at once. [default: as many as there are CPUs; all of it yields to whatever else runs]
+    /// Parallel compilations [default: number of CPUs]
+    ///
+    /// The build runs with low priority.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Build it also if it was built before.
+    /// Build even if the emulator exists
     #[arg(long)]
     again: bool,
 }
 
-/// What to start, and with which emulator.
+/// The command, and its emulator.
 #[derive(clap::Args)]
 pub struct RunArgs {
     #[command(flatten)]
     variant: VariantArgs,
-    /// The version of OTP that the command must be using: 25.2.3.
+    /// Fail unless the command uses this OTP version
     #[arg(long, value_name = "VERSION", value_parser = parse_version)]
     otp: Option<String>,
-    /// The folder of the installation or release that the command uses, if that is neither its own nor that of the erl on the PATH.
+    /// Folder of the installation or release that the command uses
+    ///
+    /// Needed if it is neither the command's own nor that of the erl on the PATH.
     #[arg(long, value_name = "FOLDER")]
     installation: Option<PathBuf>,
-    /// Use a folder of links in place of the installation's, even where a mount would be allowed.
+    /// Use a folder of links, even if a mount is possible
     #[arg(long)]
     overlay: bool,
-    /// The command, with its arguments.
+    /// Command to run, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// Where to put it.
+/// Where to install.
 #[derive(clap::Args)]
 pub struct InstallArgs {
     #[command(flatten)]
     variant: VariantArgs,
-    /// WRITES THERE: the folder of a release with an ERTS of its own. With --dockerfile, the folder in the image, which holds erts-VERSION.
+    /// WRITES THERE: folder of a release with its own ERTS
+    ///
+    /// With --dockerfile: the folder in the image that contains erts-VERSION.
     #[arg(long, value_name = "FOLDER", required_unless_present = "dockerfile")]
     into: Option<PathBuf>,
-    /// Print the lines of a Dockerfile that build one and put it into an image.
+    /// Print Dockerfile lines that build and install the emulator
     #[arg(long)]
     dockerfile: bool,
-    /// A running node or a folder whose versions, C library and system the image has.
+    /// Running node or folder with the image's versions and C library
     #[arg(long = "for", value_name = "TARGET", requires = "dockerfile")]
     target: Option<String>,
-    /// The image's version of OTP: 27.3.4.1.
+    /// OTP version of the image, such as 27.3.4.1
     #[arg(long, value_name = "VERSION", requires = "dockerfile", value_parser = parse_version)]
     otp: Option<String>,
-    /// What the image is based on: debian:bookworm, alpine:3.22. Without it: what the target's system is like.
+    /// Base image: debian:bookworm, alpine:3.22 [default: as the target]
     #[arg(long, value_name = "IMAGE", requires = "dockerfile")]
     base: Option<String>,
 }
 
-/// How to list them.
+/// Output of the list.
 #[derive(clap::Args)]
 pub struct ListArgs {
-    /// Print JSON.
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -142,7 +157,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn parse_version(text: &str) -> Result<String, String> {
     match is_version(text) {
         true => Ok(text.to_owned()),
-        false => Err(format!("{text:?} is no version of OTP: write it as 25.2.3")),
+        false => Err(format!("{text:?} is not an OTP version; write 25.2.3")),
     }
 }
 
@@ -165,7 +180,7 @@ impl VariantArgs {
         }
     }
 
-    /// The options by which it is built or run, each with a blank before.
+    /// The options of this variant, each with a blank before it.
     fn words(&self) -> String {
         let mut words = String::new();
         if self.kind != Type::Lcnt {
@@ -177,7 +192,7 @@ impl VariantArgs {
         words
     }
 
-    /// The emulator that takes the place of this one, if it was built; else how to build it.
+    /// The built emulator that matches this one. The error says how to build it.
     fn built(&self, cache: &Cache, program: &Program, target: &str) -> Result<Kept> {
         let identity = self.identity(program);
         let found = cache.find(&identity)?;
@@ -190,71 +205,71 @@ impl VariantArgs {
 
 fn build(args: &BuildArgs) -> Result<ExitCode> {
     let host = build::host()?;
-    let wanted = match &args.target {
-        Some(target) => Some(Wanted::find(target)?),
-        // One of another version is not meant.
-        None => Wanted::on_path()?.filter(|wanted| wanted.check_otp(args.otp.as_deref()).is_ok()),
+    let target = match &args.target {
+        Some(target) => Some(TargetErlang::find(target)?),
+        // An erl of another version is not the target.
+        None => TargetErlang::on_path()?.filter(|target| target.check_otp(args.otp.as_deref()).is_ok()),
     };
     let cache = cache()?;
-    if let Some(wanted) = &wanted {
-        wanted.check_otp(args.otp.as_deref())?;
-        check_machine(&wanted.label, &wanted.program.elf, &host)?;
+    if let Some(target) = &target {
+        target.check_otp(args.otp.as_deref())?;
+        check_machine(&target.label, &target.program.elf, &host)?;
     }
-    if let Some(kept) = there_already(args, wanted.as_ref(), &host, &cache)?.filter(|_| !args.again) {
+    if let Some(kept) = find_built(args, target.as_ref(), &host, &cache)?.filter(|_| !args.again) {
         terminal::print(&format!(
-            "{} is there already, built of {}; --again builds it anew\n{}\n",
+            "{} exists, built from {}; --again rebuilds it\n{}\n",
             kept.about.identity,
             kept.about.source,
             kept.file.display()
         ));
         return Ok(ExitCode::SUCCESS);
     }
-    let otp = args.otp.clone().or_else(|| wanted.as_ref()?.otp.clone());
-    if wanted.is_none() && otp.is_none() && args.source.is_none() {
+    let otp = args.otp.clone().or_else(|| target.as_ref()?.otp.clone());
+    if target.is_none() && otp.is_none() && args.source.is_none() {
         bail!(
-            "say what it is for: --for a node or the folder of a release, or --otp VERSION; there is no erl on the PATH"
+            "no erl on the PATH: name a node or a release folder with --for, or a version with --otp VERSION"
         );
     }
-    let source = source(args, wanted.as_ref(), otp.as_deref())?;
+    let source = source(args, target.as_ref(), otp.as_deref())?;
     let usual = usual_flavor(otp.as_deref().unwrap_or("25"), &host.architecture);
-    let flavor = wanted.as_ref().map_or(usual, |wanted| wanted.program.flavor);
+    let flavor = target.as_ref().map_or(usual, |target| target.program.flavor);
     let order = Order {
         variant: args.variant.variant(flavor),
-        erts: wanted.as_ref().map(|wanted| wanted.program.erts.clone()),
+        erts: target.as_ref().map(|target| target.program.erts.clone()),
         otp,
         source,
         jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
-        root: wanted.as_ref().and_then(|wanted| wanted.trusted.clone()),
+        root: target.as_ref().and_then(|target| target.trusted.clone()),
     };
     let mut watcher = Watcher::new()?;
     let built = build::build(&order, &cache, &mut watcher);
     watcher.progress.clear();
     let built = built?;
     let seconds = |took: Duration| format!("{} s", took.as_secs_f64().round());
-    // What took no time is not worth a word.
+    // Stages below a second are not printed.
     let stages = built.stages.iter().filter(|(_, took)| took.as_secs() > 0);
     let stages: Vec<String> =
         stages.map(|(stage, took)| format!("{} {}", stage.name(), seconds(*took))).collect();
     let about = &built.kept.about;
     let words = args.variant.words();
-    let start = match (&args.target, wanted.as_ref().map(|wanted| &wanted.folder)) {
+    let start = match (&args.target, target.as_ref().map(|target| &target.folder)) {
         (Some(_), Some(Some(folder))) => {
             format!("beamtune emulator run{words} --installation {} -- COMMAND", folder.display())
         }
         (Some(target), Some(None)) => {
             format!(
-                "beamtune emulator install{words} --dockerfile --for {target}   (its files are those of another system)"
+                "beamtune emulator install{words} --dockerfile --for {target}   (the target is in another root file system)"
             )
         }
-        _ if wanted.is_none() => {
+        _ if target.is_none() => {
             format!(
-                "beamtune emulator run{words} --installation FOLDER -- COMMAND   (an installation of that version)"
+                "beamtune emulator run{words} --installation FOLDER -- COMMAND   (for an installation of that version)"
             )
         }
         _ => format!("beamtune emulator run{words} -- erl"),
     };
     terminal::print(&format!(
-        "{} was built in {} ({}), and starts\n{}, {}\n\nStart something with it:\n  {start}\n",
+        "built {} in {} ({}), and it starts\n{}, {}\n\nUse it:\n  {start}\n",
         about.identity,
         seconds(built.took),
         stages.join(", "),
@@ -262,20 +277,20 @@ fn build(args: &BuildArgs) -> Result<ExitCode> {
         text::bytes(about.bytes as f64),
     ));
     if args.target.is_some() {
-        warn_of_glibc(about.glibc, wanted.as_ref().and_then(|wanted| wanted.program.glibc));
+        warn_of_glibc(about.glibc, target.as_ref().and_then(|target| target.program.glibc));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What would be built, if it was before. Without a target its ERTS is not known, and its OTP tells.
-fn there_already(
+/// The emulator that would be built, if it exists. Without a target, it is found by its OTP version.
+fn find_built(
     args: &BuildArgs,
-    wanted: Option<&Wanted>,
+    target: Option<&TargetErlang>,
     host: &Elf,
     cache: &Cache,
 ) -> Result<Option<Kept>> {
-    if let Some(wanted) = wanted {
-        return Ok(cache.find(&args.variant.identity(&wanted.program))?);
+    if let Some(target) = target {
+        return Ok(cache.find(&args.variant.identity(&target.program))?);
     }
     let Some(otp) = &args.otp else { return Ok(None) };
     let variant = args.variant.variant(usual_flavor(otp, &host.architecture));
@@ -290,17 +305,17 @@ fn there_already(
     })
 }
 
-/// Where the source comes from: what was named, or Debian's, for what Debian has built.
-fn source(args: &BuildArgs, wanted: Option<&Wanted>, otp: Option<&str>) -> Result<Source> {
-    let debian = wanted.and_then(|wanted| wanted.debian.clone());
+/// The source: the given one, or Debian's for Erlang from a Debian package.
+fn source(args: &BuildArgs, target: Option<&TargetErlang>, otp: Option<&str>) -> Result<Source> {
+    let debian = target.and_then(|target| target.debian.clone());
     match (args.source.as_deref(), debian) {
         (Some("debian"), version) => Ok(Source::Debian { version }),
         (Some(text), _) => Ok(Source::parse(text)?),
         (None, Some(version)) => Ok(Source::Debian { version: Some(version) }),
         (None, None) => {
-            let what = match wanted {
-                Some(wanted) => {
-                    format!("{}, {}, which is no package of this system,", wanted.label, wanted.version())
+            let what = match target {
+                Some(target) => {
+                    format!("{}, {}, which is not from a Debian package", target.label, target.version())
                 }
                 None => format!("OTP {}", otp.unwrap_or_default()),
             };
@@ -308,46 +323,46 @@ fn source(args: &BuildArgs, wanted: Option<&Wanted>, otp: Option<&str>) -> Resul
                 Some(otp) => {
                     format!("fetch {} and name it with --source, or try --source debian", tarball_url(otp))
                 }
-                None => "name with --source the source of the very OTP that it was built of".to_owned(),
+                None => "name the source of its exact OTP version with --source".to_owned(),
             };
-            bail!("nothing tells where the source of {what} is: {how}")
+            bail!("no source for {what}: {how}")
         }
     }
 }
 
-/// Says where it may not start: `own` is what the target's own emulator needs, and its system may have no more.
+/// Warns if the emulator needs a newer glibc than the target's own emulator, whose system may not have it.
 fn warn_of_glibc(needed: Option<u32>, own: Option<u32>) {
     if let (Some(needed), Some(own)) = (needed, own)
         && needed > own
     {
         terminal::complain(&format!(
-            "note: it needs glibc 2.{needed}, and the target's own emulator only 2.{own}: on a system that is older than this one it does not \
-             start. Build it there, or in its image (beamtune emulator install --dockerfile)\n"
+            "note: it needs glibc 2.{needed}, the target's own emulator 2.{own}: on an older system than this one it does not start. Build \
+             it there, or in its image (beamtune emulator install --dockerfile)\n"
         ));
     }
 }
 
-/// Shows how far a build is, and ends it by Ctrl-C.
+/// Shows the progress of a build, and stops it with Ctrl-C.
 struct Watcher {
     progress: Progress,
-    told: Option<Stage>,
+    last_stage: Option<Stage>,
     stop: Arc<AtomicBool>,
 }
 
 impl Watcher {
     fn new() -> Result<Watcher> {
         let stop = terminal::stop_flag(&[SIGINT, SIGTERM, SIGHUP])?;
-        Ok(Watcher { progress: Progress::new("emulator:", None), told: None, stop })
+        Ok(Watcher { progress: Progress::new("emulator:", None), last_stage: None, stop })
     }
 }
 
 impl Watch for Watcher {
     fn at(&mut self, stage: Stage, elapsed: Duration) {
         let seconds = elapsed.as_secs();
-        if self.told != Some(stage) && !std::io::stderr().is_terminal() {
+        if self.last_stage != Some(stage) && !std::io::stderr().is_terminal() {
             terminal::complain(&format!("emulator: {} ({seconds} s)\n", stage.name()));
         }
-        self.told = Some(stage);
+        self.last_stage = Some(stage);
         self.progress.say(elapsed, &format!("{}, {seconds} s, Ctrl-C ends", stage.name()));
     }
 
@@ -356,9 +371,9 @@ impl Watch for Watcher {
     }
 }
 
-/// Becomes the command.
+/// Replaces this process with the command.
 fn start(args: &RunArgs) -> Result<ExitCode> {
-    let [program, arguments @ ..] = args.command.as_slice() else { bail!("no command is given") };
+    let [program, arguments @ ..] = args.command.as_slice() else { bail!("no command given") };
     let search = search_path();
     let installation = match &args.installation {
         Some(folder) => Installation::at(folder)?,
@@ -368,7 +383,7 @@ fn start(args: &RunArgs) -> Result<ExitCode> {
         && wanted != found
     {
         bail!(
-            "the command uses OTP {found} in {}, but --otp asks for {wanted}: leave it out, or name the other installation with --installation",
+            "the command uses OTP {found} in {}, but --otp is {wanted}: leave --otp out, or name the other installation with --installation",
             installation.root.display()
         );
     }
@@ -386,12 +401,10 @@ fn start(args: &RunArgs) -> Result<ExitCode> {
     match mounted {
         Mounted::InPlace => {
             let over = over.display();
-            terminal::complain(&format!(
-                "emulator: {identity} in the place of {over}, for this command only\n"
-            ));
+            terminal::complain(&format!("emulator: {identity} instead of {over}, for this command only\n"));
         }
         Mounted::InUserNamespace => terminal::complain(&format!(
-            "emulator: {identity} in the place of {}, for this command only; in a user namespace, so that it cannot become another user\n",
+            "emulator: {identity} instead of {}, for this command only; in a user namespace, so the command cannot switch users\n",
             over.display()
         )),
         Mounted::NotAllowed => {
@@ -404,18 +417,18 @@ fn start(args: &RunArgs) -> Result<ExitCode> {
                 search.as_deref(),
                 flags.as_deref(),
             )?;
-            terminal::complain(&format!("emulator: {identity} by the folder {}\n", started.root.display()));
-            // Nobody else can start something as another user that keeps our PATH.
-            if which::own_uid() == Some(0)
+            terminal::complain(&format!("emulator: {identity} from the folder {}\n", started.root.display()));
+            // Only root can start something as another user that keeps the PATH.
+            if target_erlang::own_uid() == Some(0)
                 && let Some(closed) = overlay::closed_above(&started.root)
             {
                 terminal::complain(&format!(
-                    "note: only some users may enter {}: what the command starts as another user (su, gosu) does not find the emulator there, \
-                     and silently uses the installed one. Let XDG_CACHE_HOME name a folder that all may enter, and build there\n",
+                    "note: not all users may enter {}: programs that the command starts as another user (su, gosu) use the installed \
+                     emulator. Set XDG_CACHE_HOME to a folder that all users may enter, and build there\n",
                     closed.display()
                 ));
             }
-            let [program, arguments @ ..] = started.command.as_slice() else { bail!("no command is given") };
+            let [program, arguments @ ..] = started.command.as_slice() else { bail!("no command given") };
             command = Command::new(program);
             command.args(arguments).envs(started.environment);
         }
@@ -428,71 +441,70 @@ fn install(args: &InstallArgs) -> Result<ExitCode> {
     if args.dockerfile {
         return dockerfile(args);
     }
-    let Some(folder) = &args.into else { bail!("name the release's folder with --into") };
+    let Some(folder) = &args.into else { bail!("name the release folder with --into") };
     install::check_type(args.variant.kind)?;
     let installation = Installation::at(folder)?;
     let own = Program::read(&installation.emulator())?;
     let kept = args.variant.built(&cache()?, &own, &folder.display().to_string())?;
     let installed = install::install(&kept, &installation)?;
     let file = installed.file.display();
-    let done = if installed.was_there { "was there already" } else { "was put there" };
+    let done = if installed.was_there { "is installed already" } else { "is installed" };
     let kind = kept.about.identity.variant.kind.name();
     let root = installation.root.display();
     let start = match installation.is_release {
-        true => format!("  ERL_AFLAGS=\"-emu_type {kind}\" {root}/bin/NAME …   (its own start script)"),
+        true => format!("  ERL_AFLAGS=\"-emu_type {kind}\" {root}/bin/NAME …   (the release's start script)"),
         false => format!(
             "  {root}/bin/erl -emu_type {kind} …   or ERL_AFLAGS=\"-emu_type {kind}\" before any command"
         ),
     };
     terminal::print(&format!(
-        "{} {done}:\n  {file}\nNothing starts it by itself. Start with it:\n{start}\nRemove it:\n  rm {file}\n",
+        "{} {done}:\n  {file}\nIt is used only if asked for:\n{start}\nRemove it:\n  rm {file}\n",
         kept.about.identity
     ));
     warn_of_glibc(kept.about.glibc, own.glibc);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the lines.
+/// Prints the lines for a Dockerfile.
 fn dockerfile(args: &InstallArgs) -> Result<ExitCode> {
-    let wanted = args.target.as_deref().map(Wanted::find).transpose()?;
-    if let Some(wanted) = &wanted {
-        wanted.check_otp(args.otp.as_deref())?;
+    let target = args.target.as_deref().map(TargetErlang::find).transpose()?;
+    if let Some(target) = &target {
+        target.check_otp(args.otp.as_deref())?;
     }
-    let otp = args.otp.clone().or_else(|| wanted.as_ref()?.otp.clone());
-    let otp = otp.with_context(|| match &wanted {
-        Some(wanted) => {
+    let otp = args.otp.clone().or_else(|| target.as_ref()?.otp.clone());
+    let otp = otp.with_context(|| match &target {
+        Some(target) => {
             format!(
-                "{}, {}, does not tell its OTP: name it with --otp, as 27.3.4.1",
-                wanted.label,
-                wanted.version()
+                "the OTP version of {} ({}) is unknown: give it with --otp, such as 27.3.4.1",
+                target.label,
+                target.version()
             )
         }
-        None => "say which version the image has, with --otp VERSION or --for TARGET".to_owned(),
+        None => "no OTP version: give it with --otp VERSION or --for TARGET".to_owned(),
     })?;
-    let system = wanted.as_ref().and_then(|wanted| wanted.os_release.clone());
+    let system = target.as_ref().and_then(|target| target.os_release.clone());
     let base = args.base.clone().or_else(|| base_of(&system?));
-    let base =
-        base.context("say what the image is based on: --base debian:bookworm, --base alpine:3.22 …")?;
-    if let Some(wanted) = &wanted {
-        let is_musl = wanted.program.elf.libc == Libc::Musl;
+    let base = base.context("no base image: give it with --base, such as debian:bookworm or alpine:3.22")?;
+    if let Some(target) = &target {
+        let is_musl = target.program.elf.libc == Libc::Musl;
         if is_musl != (manager_of(&base) == Packages::Apk) {
             bail!(
-                "{} has the C library {}, and {base} another one: name an image with the same, with --base",
-                wanted.label,
-                wanted.program.elf.libc.name()
+                "{} uses the C library {}, and {base} another one: choose an image with the same with --base",
+                target.label,
+                target.program.elf.libc.name()
             );
         }
     }
-    let flavor = wanted.as_ref().map(|wanted| wanted.program.flavor);
+    let flavor = target.as_ref().map(|target| target.program.flavor);
     let root = match &args.into {
-        Some(folder) => folder.to_str().context("the folder's name is no UTF-8")?.to_owned(),
+        Some(folder) => folder.to_str().context("the folder's name is not UTF-8")?.to_owned(),
         None => {
-            wanted.as_ref().and_then(|wanted| wanted.root.clone()).unwrap_or_else(|| USUAL_ROOT.to_owned())
+            target.as_ref().and_then(|target| target.root.clone()).unwrap_or_else(|| USUAL_ROOT.to_owned())
         }
     };
     let image = Image {
         variant: args.variant.variant(flavor.unwrap_or_else(|| usual_flavor(&otp, std::env::consts::ARCH))),
-        erts: wanted.map(|wanted| wanted.program.erts),
+        erts: target.map(|target| target.program.erts),
         otp,
         base,
         root,
@@ -505,13 +517,13 @@ fn list(args: &ListArgs) -> Result<ExitCode> {
     let cache = cache()?;
     let kept = cache.list()?;
     if args.json {
-        let told: Vec<_> =
+        let rows: Vec<_> =
             kept.iter().map(|kept| serde_json::json!({ "file": kept.file, "about": kept.about })).collect();
-        terminal::print(&json::pretty(&told));
+        terminal::print(&json::pretty(&rows));
         return Ok(ExitCode::SUCCESS);
     }
     if kept.is_empty() {
-        terminal::print("No emulator was built yet: beamtune emulator build makes one.\n");
+        terminal::print("No emulator is built. Build one with: beamtune emulator build\n");
         return Ok(ExitCode::SUCCESS);
     }
     use Align::{Left, Right};

@@ -1,4 +1,4 @@
-//! `beamtune import`: what the VM's own tools have printed, as a recording, and what is wrong by it.
+//! `beamtune import`: reads the output of the VM's own tools into a recording, and judges it.
 
 mod crash_dump;
 
@@ -18,33 +18,33 @@ use crate::files::Snapshot;
 use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
-/// The name of standard input, and of what was read from it.
+/// Names standard input on the command line.
 const STANDARD_INPUT: &str = "-";
 
-/// Read what the VM's own tools have printed, as pasted from a shell, a ticket or a page, and say what is wrong by it.
+/// Judge the output of the VM's own tools, or a crash dump
 ///
-/// Understood are the tables of lcnt and msacc (also rabbitmq-diagnostics runtime_thread_stats), the answers of erlang:memory(),
-/// scheduler:utilization(…), recon_alloc:fragmentation(…), instrument:allocations() and carriers(), and rabbitmq-diagnostics status; of
-/// Erlang's shell or Elixir's, with or without line breaks, several of them in one text (docs/import.md). What is not read is named with
-/// its place on standard error. The recording that -o keeps is read by beamtune diagnose, memory, locks and diff.
+/// Reads the tables of lcnt and msacc (and rabbitmq-diagnostics runtime_thread_stats), the results of erlang:memory(),
+/// scheduler:utilization(…), recon_alloc:fragmentation(…), instrument:allocations() and carriers(), and rabbitmq-diagnostics status.
+/// They may be copied from the Erlang or Elixir shell, with or without line breaks, several in one text (docs/import.md). Text that
+/// cannot be read is reported with its position. The recording written with -o can be read by beamtune diagnose, memory, locks and diff.
 ///
-/// A file that begins with =erl_crash_dump: is read as a crash dump, of any size: why the node died, and what can be judged by the dump.
-/// Its recording is read by beamtune diagnose, show and diff.
+/// A file that begins with =erl_crash_dump: is read as a crash dump of any size. The output is why the node crashed, and what the dump
+/// shows besides. Its recording can be read by beamtune diagnose, show and diff.
 ///
 /// Exit status: 0 = nothing above "notice", 1 = findings, 2 = nothing could be read.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The text, at most 64 MB, or a crash dump; - or nothing reads standard input.
+    /// Text of at most 64 MB, or crash dump; - is standard input
     #[arg(default_value = STANDARD_INPUT)]
     file: PathBuf,
-    /// Keep it as a recording, which must not exist yet. It holds what the text tells, and no more.
+    /// Write a recording; the file must not exist
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
     thresholds: ThresholdArgs,
-    #[command(flatten)]
-    verbosity: VerbosityArgs,
-    /// Print JSON (docs/schema/diagnosis.schema.json; of lcnt's tables alone docs/schema/locks.schema.json).
+    /// Print JSON (docs/schema/diagnosis.schema.json)
+    ///
+    /// For tables of lcnt alone: docs/schema/locks.schema.json.
     #[arg(long)]
     json: bool,
 }
@@ -56,20 +56,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         args.file.display().to_string()
     };
-    let begin = match crash_dump::open(&args.file).with_context(|| format!("{name} cannot be imported"))? {
+    let begin = match crash_dump::open(&args.file).with_context(|| format!("cannot import {name}"))? {
         crash_dump::Input::Dump(dump) => return crash_dump::run(dump, &name, args),
         crash_dump::Input::Text(begin) => begin,
     };
-    let bytes = read(&args.file, begin).with_context(|| format!("{name} cannot be read"))?;
-    let reading =
-        beamtune_import::read(&bytes).with_context(|| format!("nothing is imported from {name}"))?;
+    let bytes = read(&args.file, begin).with_context(|| format!("cannot read {name}"))?;
+    let reading = beamtune_import::read(&bytes).with_context(|| format!("cannot import {name}"))?;
     for unread in &reading.unread {
         let place = format!("{name}:{}:{}", unread.line, unread.column);
         let text = if unread.text.is_empty() { String::new() } else { format!(" {}", unread.text) };
         terminal::complain(&format!("{place}: not read:{text} ({})\n", unread.why));
     }
     if reading.tools.is_empty() {
-        bail!("nothing is imported from {name}: no row of it could be read");
+        bail!("cannot import {name}: no row of it could be read");
     }
     let is_of_locks_alone = reading.is_of_locks_alone();
     let period = record(reading, args.output.as_deref())?.period(&Selection::default())?;
@@ -80,20 +79,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let has_single = period.locks.iter().any(|row| row.id.is_some());
     let views: Vec<View> =
         [Some(By::Class), has_single.then_some(By::Lock)].into_iter().flatten().map(View::new).collect();
-    Ok(locks::show(&period, None, &views, &args.verbosity.view(None), args.json))
+    Ok(locks::print_views(&period, None, &views, args.json))
 }
 
 fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == STANDARD_INPUT
 }
 
-/// At most one byte more than is taken. `begin` was read of standard input already.
+/// Reads at most one byte more than the limit. `begin` has been read from standard input already.
 fn read(path: &Path, begin: Vec<u8>) -> Result<Vec<u8>> {
     if !is_standard_input(path) {
         return Ok(Snapshot::read(path, MAX_BYTES)?.bytes);
     }
     let mut bytes = begin;
-    // Where it ended before, a terminal would ask for its end again.
+    // A shorter beginning means the end of the input; a terminal would ask for it again.
     if bytes.len() >= BEGINNING_BYTES {
         let left = MAX_BYTES as u64 + 1 - bytes.len() as u64;
         std::io::stdin().lock().take(left).read_to_end(&mut bytes)?;
@@ -101,7 +100,7 @@ fn read(path: &Path, begin: Vec<u8>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A recording for which neither a VM nor a host was asked.
+/// Writes a recording without samples of a VM or a host.
 fn record(reading: Reading, output: Option<&Path>) -> Result<Reader> {
     let mut writer = match output {
         Some(path) => Writer::create(path, Existing::Refuse)?,
@@ -133,7 +132,7 @@ ok
 ";
 
     #[test]
-    fn a_text_becomes_a_recording_that_is_judged_by_its_locks_alone() {
+    fn a_table_of_locks_becomes_a_recording_that_only_the_lock_rules_judge() {
         let reading = imported(TEXT.as_bytes()).expect("a table");
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("pasted.beamtune");
@@ -168,7 +167,7 @@ dirty_cpu_sche    0.00%    0.00%    0.00%  100.00%
      scheduler    0.00%   50.00%   40.00%   10.00%
 ok
 ";
-    /// Of an allocator: 900 MB in carriers, 90 MB in blocks.
+    /// An allocator with 900 MB in carriers and 90 MB in blocks.
     const SPARSE: &str = "[{{binary_alloc,1},\n  [{sbcs_usage,1.0},{mbcs_usage,0.1},{sbcs_block_size,0},\n   \
                           {sbcs_carriers_size,0},{mbcs_block_size,90000000},{mbcs_carriers_size,900000000}]}]\n";
 
@@ -195,7 +194,7 @@ ok
     }
 
     #[test]
-    fn only_what_the_text_tells_is_judged() {
+    fn only_rules_whose_data_the_text_contains_judge_it() {
         assert_eq!(judged("[{total,30},{processes,10},{system,20},{binary,5}]"), [""; 0]);
         assert_eq!(judged(MSACC), ["BT011"]);
         assert_eq!(judged("Erlang processes: 260000 used, 262144 limit\n"), ["BT007"]);
@@ -216,7 +215,7 @@ ok
         {mbcs_block_size,9000000},{mbcs_carriers_size,10000000}]}]\n";
 
     #[test]
-    fn blocks_with_a_carrier_of_their_own_are_judged_where_averages_are_told_too() {
+    fn blocks_in_their_own_carriers_are_judged_if_average_sizes_are_known() {
         assert_eq!(judged(PICTURES), ["BT024"], "how many there are is not known");
         let means =
             "recon_alloc:average_block_sizes(current).\n[{binary_alloc,[{mbcs,900.0},{sbcs,600000.0}]}]\n";
@@ -229,7 +228,7 @@ ok
     }
 
     #[test]
-    fn sums_alone_tell_that_carriers_are_sparse_and_not_which() {
+    fn sums_alone_show_low_carrier_utilization_but_no_allocator() {
         let sums = |used: &str| {
             format!("recon_alloc:memory(allocated).\n900000000\nrecon_alloc:memory(used).\n{used}\n")
         };
@@ -244,7 +243,7 @@ ok
     }
 
     #[test]
-    fn the_json_of_rabbitmq_tells_what_is_outside_of_carriers() {
+    fn the_json_of_rabbitmq_shows_memory_outside_of_carriers() {
         let status = |rss: u64, allocated: u64| {
             format!(
                 "{{\"erlang_version\":\"Erlang/OTP 25 [erts-13.1.5] [64-bit] [smp:2:2] [ds:2:2:10] [jit:ns]\",\"memory\":{{\"atom\":1300000,\
@@ -261,26 +260,25 @@ ok
             let outcome = verdicts.iter().find(|(of, _)| *of == code).map(|(_, outcome)| outcome);
             assert!(matches!(outcome, Some(Outcome::Healthy(_))), "{code}: {outcome:?}");
         }
-        // Without a compiler there is no machine code, which is resident twice.
-        assert!(found(&small.replace(" [jit:ns]", ""), "BT025").title.contains("outside"));
-        let processes = found(&small, "BT007");
-        assert!(processes.detail.contains("260,000 of 262,144 processes"), "{}", processes.detail);
+        // Without the JIT, no machine code is resident twice.
+        assert!(found(&small.replace(" [jit:ns]", ""), "BT025").summary.contains("outside"));
+        assert!(found(&small, "BT007").summary.contains("260000"));
     }
 
-    /// Of all instances together: 900 MB in carriers, 90 MB in blocks.
+    /// All instances together: 900 MB in carriers, 90 MB in blocks.
     const SPARSE_TYPE: &str = "recon_alloc:allocators(types).\n[{{binary_alloc,[1,0]},[{mbcs,[{blocks,9,9,9},{blocks_size,90000000,9,9},\
                                {carriers,90,9,9},{carriers_size,900000000,9,9}]},{sbcs,[{blocks,0,0,0},{blocks_size,0,0,0},\
                                {carriers,0,0,0},{carriers_size,0,0,0}]}]}]\n";
 
     #[test]
-    fn carriers_that_are_told_by_allocator_are_judged_as_those_of_its_instances() {
+    fn carriers_by_allocator_are_judged_like_those_by_instance() {
         let finding = found(SPARSE_TYPE, "BT024");
         assert!(finding.title.contains("binary_alloc"), "{}", finding.title);
         assert_eq!(judged(SPARSE_TYPE), ["BT024", "BT045"]);
     }
 
     #[test]
-    fn kinds_of_memory_alone_say_what_to_copy_next() {
+    fn memory_by_type_alone_leads_to_advice_what_to_copy() {
         for (code, outcome) in verdicts("[{total,30},{processes,10},{system,20},{binary,5}]") {
             let Outcome::NotJudged { next, .. } = outcome else { panic!("{code}: {outcome:?}") };
             let copied = ["BT001", "BT007", "BT011", "BT012", "BT024", "BT025", "BT029", "BT033", "BT045"];
@@ -290,7 +288,7 @@ ok
     }
 
     #[test]
-    fn collecting_garbage_shows_in_threads_and_in_types_alone() {
+    fn time_in_gc_is_found_by_thread_and_by_type() {
         let gc = |text: &str| {
             let finding = found(text, "BT011");
             finding.evidence.iter().find(|evidence| evidence.what == "GC time").and_then(|of| of.value)
@@ -305,7 +303,7 @@ ok
     }
 
     #[test]
-    fn busy_waiting_is_judged_where_msacc_tells_it_apart() {
+    fn busy_wait_is_judged_if_msacc_has_its_state() {
         let text = MSACC
             .replace("     aux", "busy_wait")
             .replace("0.00%   50.00%   40.00%   10.00%", "80.00%   10.00%    0.00%   10.00%");
@@ -315,7 +313,7 @@ ok
     }
 
     #[test]
-    fn sparse_carriers_are_judged_and_what_helps_is_told_if_the_peak_is_known() {
+    fn low_carrier_utilization_is_judged_and_has_remedies_if_the_peak_is_known() {
         let current = format!("recon_alloc:fragmentation(current).\n{SPARSE}");
         let finding = found(&current, "BT024");
         assert!(finding.detail.contains("whether they were ever fuller is not known"), "{}", finding.detail);

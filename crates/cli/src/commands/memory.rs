@@ -1,4 +1,4 @@
-//! `beamtune memory`: where every byte of resident memory is, and what gives it back.
+//! `beamtune memory`: what the resident memory of a node is used for, and how to free it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,59 +15,69 @@ use beamtune_report::memory;
 
 use super::diagnose::{PartArgs, read_part};
 use crate::access::AccessArgs;
-use crate::subject::Subject;
-use crate::take::{Wish, take};
-use crate::terminal::{self, VerbosityArgs};
+use crate::recorder::{RecordOptions, record_node};
+use crate::target::ResolvedTarget;
+use crate::terminal;
 use crate::thresholds::ThresholdArgs;
 
-/// Somebody waits for it: 12 GB take less than a second on a quiet machine.
-const LOOKING: MemoryBudget = MemoryBudget { look_ns: 10 * SECOND_NS, rest: 0 };
+/// Time for reading the memory map; the user waits for it. 12 GB take less than a second on an idle host.
+const MEMORY_BUDGET: MemoryBudget = MemoryBudget { look_ns: 10 * SECOND_NS, rest: 0 };
 
-/// Applications, origins of blocks, and holders of binaries that are asked for.
+/// Largest number of applications, block types and binary holders that are requested.
 const TOP: u32 = 20;
 
-/// Processes that are collected to estimate what all would return.
-const MOST_COLLECTED: u32 = 1_000;
+/// Processes that are collected to estimate the effect on all.
+const MAX_COLLECTED_PROCESSES: u32 = 1_000;
 
-/// Say where the memory of a node is: from what is resident to what the VM uses it for, and what gives it back.
+/// Show what a node's memory is used for, and how to free it
 ///
-/// The pages are looked at from outside, which takes root or the node's user; without that, and for a node on another host, the
-/// VM's own numbers are shown beside what the operating system counts.
+/// Reading the page map of the process takes root or the node's user. Without that, and for a node on another host, the VM's own
+/// numbers are shown next to those of the operating system.
 ///
-/// Exit status: 0 = nothing above "notice", 1 = findings, 2 = could not do the work.
+/// Exit status: 0 = nothing above "notice", 1 = findings, 2 = failed.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Node name (rabbit@web1, rabbit), process id, HOST:PORT of a distribution port, or a recording. Without it: the only VM on this host.
+    /// Node name, process id, HOST:PORT, or recording [default: the only VM]
+    ///
+    /// A node name is short (rabbit) or full (rabbit@web1); HOST:PORT is its distribution port.
     target: Option<String>,
-    /// How long to look. Growth shows only over time: minutes tell slopes, a kept recording of hours tells them well.
+    /// Time to record
+    ///
+    /// Memory growth needs minutes, or better a recording of hours.
     #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration, default_value = "2s")]
     length: Duration,
-    /// Print JSON (docs/schema/memory.schema.json).
+    /// Print JSON (docs/schema/memory.schema.json)
     #[arg(long)]
     json: bool,
-    /// Keep the recording.
+    /// Keep the recording in this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Also walk through the carriers: how many there are of which size, how far each is used, and what is free between blocks. What
-    /// that costs the node is said first.
+    /// Walk the carriers: their number, sizes and utilization
+    ///
+    /// Shows also the free space between blocks. The cost to the node is printed before.
     #[arg(long)]
     carriers: bool,
-    /// Also ask for the size of code by application, and of persistent terms. The VM stands still for that: a quarter of a millisecond
-    /// for a thousand modules.
+    /// Show the size of code by application, and of persistent terms
+    ///
+    /// The VM is blocked for 0.25 ms per thousand modules.
     #[arg(long)]
     code: bool,
-    /// Also ask those who refer to the most binaries which ones these are: how many, how large, and what nobody else refers to. Each
-    /// makes a list of its references for that, which takes it 0.1 to 0.3 s if there are a million, and else microseconds.
+    /// Show the binaries of the processes that refer to the most
+    ///
+    /// Their number, sizes, and those that no other process refers to. Each process builds a list of its references: 0.1 to 0.3 s for a
+    /// million, usually microseconds.
     #[arg(long)]
     holders: bool,
-    /// CHANGES THE NODE: collect the garbage of one process, and say what that gives back.
+    /// CHANGES THE NODE: collect one process, and show what that frees
     #[arg(long, value_name = "PID|NAME")]
     collect: Option<String>,
-    /// CHANGES THE NODE: collect the garbage of the largest processes and of some chosen by chance, at most a thousand, and estimate
-    /// what a collection of all would return. In small batches with pauses; ends at once when others have to wait for 50 ms.
+    /// CHANGES THE NODE: collect a sample, and estimate the effect on all
+    ///
+    /// Collects the largest processes and a random sample, at most 1,000, in small batches with pauses. Ends when a process waits for
+    /// more than 50 ms.
     #[arg(long, value_name = "WHAT", conflicts_with = "collect")]
     what_if: Option<WhatIf>,
-    /// Do not attach: look at the process from outside only.
+    /// Do not attach; read the process through /proc only
     #[arg(long, conflicts_with_all = ["holders", "collect", "what_if"])]
     host_only: bool,
     #[command(flatten)]
@@ -80,68 +90,70 @@ pub struct Args {
     access: AccessArgs,
 }
 
-/// What can be tried out on a part of a node.
+/// An experiment on a sample of processes.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum WhatIf {
-    /// A full collection of all processes.
+    /// Fullsweep GC of all processes
     Collect,
 }
 
 impl Args {
-    /// What is asked of the VM once, in this order.
+    /// The one-time requests, in this order.
     fn once(&self) -> Vec<Explicit> {
-        let sample = Whom::Sample { permille: 1_000, most: MOST_COLLECTED };
-        let whom = match (&self.collect, self.what_if) {
-            (Some(who), _) => Some(Whom::Named(vec![who.clone()])),
+        let sample = Whom::Sample { permille: 1_000, most: MAX_COLLECTED_PROCESSES };
+        let selection = match (&self.collect, self.what_if) {
+            (Some(process), _) => Some(Whom::Named(vec![process.clone()])),
             (None, Some(WhatIf::Collect)) => Some(sample),
             (None, None) => None,
         };
-        let asked = [
+        let requests = [
             self.carriers.then(|| What::Carriers(Walk::default())),
             self.carriers.then(|| What::Allocations { walk: Walk::default(), top: TOP }),
             self.code.then_some(What::CodeMemory { top: TOP }),
             self.holders.then(|| What::Holders { pids: Vec::new(), top: TOP }),
-            whom.map(|whom| What::Collect(Collect::new(whom))),
+            selection.map(|selection| What::Collect(Collect::new(selection))),
         ];
-        asked.into_iter().flatten().map(Explicit::new).collect()
+        requests.into_iter().flatten().map(Explicit::new).collect()
     }
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let live = match Subject::find(args.target.as_deref(), &args.access)? {
-        Subject::Recording(path) if args.output.is_some() => {
-            bail!("{} is a recording already: leave out -o", path.display())
+    let live = match ResolvedTarget::find(args.target.as_deref(), &args.access)? {
+        ResolvedTarget::Recording(path) if args.output.is_some() => {
+            bail!("{} is a recording: leave out -o", path.display())
         }
-        Subject::Recording(path) if args.holders || args.collect.is_some() || args.what_if.is_some() => {
-            bail!("{} is a recording: --holders, --collect and --what-if ask a running node", path.display())
+        ResolvedTarget::Recording(path)
+            if args.holders || args.collect.is_some() || args.what_if.is_some() =>
+        {
+            bail!("{} is a recording: --holders, --collect and --what-if need a running node", path.display())
         }
-        Subject::Recording(path) => {
+        ResolvedTarget::Recording(path) => {
             let read = read_part(&path, &args.part)?;
             if let Some(part) = read.part.filter(|_| !args.json) {
                 terminal::print(&format!("{part}\n"));
             }
-            return Ok(show(&args.thresholds.apply(read.period), args));
+            return Ok(print_page(&args.thresholds.apply(read.period), args.json));
         }
-        Subject::Live(_) if !args.part.is_all() => {
-            bail!("--from and --to take a part of a recording; for a running node there is --for")
+        ResolvedTarget::Live(_) if !args.part.is_all() => {
+            bail!("--from and --to select a part of a recording; for a running node, use --for")
         }
-        Subject::Live(live) => live,
+        ResolvedTarget::Live(live) => live,
     };
     let once = args.once();
-    let wish = Wish {
+    let options = RecordOptions {
         file: args.output.as_deref(),
         host_only: args.host_only,
-        looking: LOOKING,
+        memory_budget: MEMORY_BUDGET,
         once: &once,
-        ..Wish::of(Duration::from_secs(1), Some(args.length))
+        ..RecordOptions::of(Duration::from_secs(1), Some(args.length))
     };
-    let (reader, _) = take(*live, &wish)?;
-    Ok(show(&args.thresholds.apply(reader.period(&Selection::default())?), args))
+    let (reader, _) = record_node(*live, &options)?;
+    Ok(print_page(&args.thresholds.apply(reader.period(&Selection::default())?), args.json))
 }
 
-/// Prints the page, and gives the exit status.
-fn show(period: &Arc<Period>, args: &Args) -> ExitCode {
+/// Prints the page, and returns the exit status.
+fn print_page(period: &Arc<Period>, as_json: bool) -> ExitCode {
     let verdicts = beamtune_rules::diagnose_memory(period);
     let movements = beamtune_rules::watch::movements(period);
     let returns = beamtune_rules::returns::returns(period);

@@ -1,4 +1,4 @@
-//! `beamtune record`: keeps the measurements, of a time, or of the last hours for as long as it runs.
+//! `beamtune record`: records nodes into files, for a given time or permanently with a limited length.
 
 mod ring;
 mod systemd;
@@ -11,50 +11,57 @@ use anyhow::{Context, Result, bail};
 use beamtune_recording::{End, Ring};
 
 use crate::access::AccessArgs;
-use crate::subject::{Live, Subject};
-use crate::take::{Wish, nanos, take};
+use crate::recorder::{RecordOptions, nanos, record_node};
+use crate::target::{LiveTarget, ResolvedTarget};
 use crate::terminal;
 
-/// Record a node into a file, until Ctrl-C or for a time; or hold the last hours of nodes with --keep.
+/// Record a node into a file
+///
+/// The recording ends after --for, or with Ctrl-C. With --keep, it runs permanently and keeps only the last hours of one or several
+/// nodes, through restarts of the nodes and of beamtune.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Node name (rabbit@web1, rabbit), process id, or HOST:PORT of a distribution port; several with --keep.
+    /// Node name, process id, or HOST:PORT; several with --keep
+    ///
+    /// A node name is short (rabbit) or full (rabbit@web1); HOST:PORT is its distribution port.
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<String>,
-    /// The recording, which must not exist yet; with --keep it may, and may be a folder: a file for each node in it.
+    /// Recording to create; with --keep, a file to continue, or a folder
+    ///
+    /// A folder gets one file per node, NODE.btr.
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["keep", "systemd"])]
     output: Option<PathBuf>,
-    /// Hold the last so-and-so long only, for ever: through restarts of the node, and of this.
+    /// Keep only the last TIME, permanently
     #[arg(long, value_name = "TIME", value_parser = terminal::parse_duration)]
     keep: Option<Duration>,
-    /// With --keep: the size that no file (with its log) outgrows; what does not fit goes earlier.
+    /// With --keep: largest size of each file, including its log
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "500MB", requires = "keep")]
     max_size: u64,
-    /// Print a systemd unit that runs just this, and do nothing else.
+    /// Print a systemd unit with these options, and exit
     #[arg(long, requires = "keep")]
     systemd: bool,
-    /// How long to record; until Ctrl-C if not given.
+    /// Time to record [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration, conflicts_with = "systemd")]
     length: Option<Duration>,
-    /// Time between two samples.
+    /// Time between two samples
     #[arg(long, value_name = "TIME", value_parser = terminal::parse_duration, default_value = "1s")]
     every: Duration,
-    /// Do not attach: look at the process from outside only.
+    /// Do not attach; read the process through /proc only
     #[arg(long)]
     host_only: bool,
     #[command(flatten)]
     access: AccessArgs,
 }
 
-/// The node closes a connection on which it hears nothing for `net_ticktime`, a minute by default.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Below this the measurement would be a load of its own.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+/// Longest interval: a node closes a connection that is silent for `net_ticktime`, 60 s by default.
+const MAX_INTERVAL: Duration = Duration::from_secs(30);
+/// Shortest interval: more samples would be a noticeable load.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if !(SHORTEST_PAUSE..=LONGEST_PAUSE).contains(&args.every) {
-        bail!("--every takes a time from 100ms to 30s");
+    if !(MIN_INTERVAL..=MAX_INTERVAL).contains(&args.every) {
+        bail!("--every must be from 100ms to 30s");
     }
     if args.systemd {
         terminal::print(&systemd::unit(args)?);
@@ -63,41 +70,41 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match (args.keep, args.targets.as_slice(), &args.output) {
         (Some(keep), _, _) => ring::run(args, Ring { keep: nanos(keep), max_bytes: args.max_size }),
         (None, [target], Some(output)) => once(args, target, output),
-        (None, _, _) => bail!("several targets at once are recorded with --keep"),
+        (None, _, _) => bail!("several targets need --keep"),
     }
 }
 
-/// A recording with an end.
+/// Records one node until the end of the recording.
 fn once(args: &Args, target: &str, output: &Path) -> Result<ExitCode> {
-    let live: Live = match Subject::find(Some(target), &args.access)? {
-        Subject::Recording(path) => {
-            bail!("{} is a file, not a node; beamtune nodes lists those", path.display())
+    let live: LiveTarget = match ResolvedTarget::find(Some(target), &args.access)? {
+        ResolvedTarget::Recording(path) => {
+            bail!("{} is a file, not a node; list nodes with: beamtune nodes", path.display())
         }
-        Subject::Live(live) => *live,
+        ResolvedTarget::Live(live) => *live,
     };
     let label = live.label.clone();
-    let (_, outcome) = take(live, &args.wish(Some(output)))?;
+    let (_, outcome) = record_node(live, &args.record_options(Some(output)))?;
     let path = output.display();
     match outcome.end {
         End::SourcesGone => {
-            terminal::complain(&format!("{label} has gone and did not come back\n"));
+            terminal::complain(&format!("{label} ended and did not return\n"));
         }
         End::Elapsed | End::Stopped => {}
     }
     terminal::complain(&format!(
-        "{} samples in {path}; look at them with: beamtune diagnose {path}\n",
+        "{} samples in {path}; judge them with: beamtune diagnose {path}\n",
         outcome.samples
     ));
     Ok(ExitCode::SUCCESS)
 }
 
 impl Args {
-    fn wish<'a>(&self, file: Option<&'a Path>) -> Wish<'a> {
-        Wish { file, host_only: self.host_only, ..Wish::of(self.every, self.length) }
+    fn record_options<'a>(&self, file: Option<&'a Path>) -> RecordOptions<'a> {
+        RecordOptions { file, host_only: self.host_only, ..RecordOptions::of(self.every, self.length) }
     }
 }
 
-/// A size on the command line: `500MB`, `2GB`, `512MiB`; a bare number is bytes.
+/// Parses a size: `500MB`, `2GB`, `512MiB`; a bare number is bytes.
 fn parse_size(text: &str) -> Result<u64, String> {
     let parse = || -> Result<u64> {
         let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -116,10 +123,10 @@ fn parse_size(text: &str) -> Result<u64, String> {
         };
         Ok((number * bytes) as u64)
     };
-    let bytes = parse().map_err(|_| format!("{text:?} is no size; write 500MB, 2GB or 512MiB"))?;
+    let bytes = parse().map_err(|_| format!("{text:?} is not a size; write 500MB, 2GB or 512MiB"))?;
     match bytes {
         Ring::SMALLEST_BYTES.. => Ok(bytes),
-        _ => Err(format!("{text:?} is too little: 10MB are the least that five minutes of a node need")),
+        _ => Err(format!("{text:?} is too small: five minutes of a node need 10MB")),
     }
 }
 
@@ -128,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_with_their_units() {
+    fn sizes_are_parsed_with_their_units() {
         let check = |text: &str, bytes: Option<u64>| assert_eq!(parse_size(text).ok(), bytes, "{text}");
         check("500MB", Some(500_000_000));
         check("2gb", Some(2_000_000_000));

@@ -1,4 +1,4 @@
-//! `beamtune redact`: a copy of a recording that can be given away.
+//! `beamtune redact`: a copy of a recording that can be shared.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,15 +8,17 @@ use beamtune_recording::{Reader, Redaction, redact};
 
 use crate::terminal;
 
-/// Copy a recording without what tells whose it is: names of nodes, hosts, processes and tables, arguments, paths.
+/// Copy a recording without names, arguments and paths
+///
+/// Replaces the names of nodes, hosts, processes and tables, all arguments and all paths.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The recording.
+    /// The recording
     file: PathBuf,
-    /// The copy; must not exist yet.
+    /// File for the copy; must not exist
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Replace also modules, functions and applications that are not those of OTP or Elixir.
+    /// Replace also modules and functions, except those of OTP and Elixir
     #[arg(long)]
     modules: bool,
 }
@@ -25,10 +27,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let reader = Reader::open(&args.file)?;
     let count = redact(&reader, &args.output, Redaction { modules: args.modules })?;
-    let modules = if args.modules { "" } else { ", modules and functions (--modules replaces yours)" };
+    let modules = if args.modules { "" } else { ", modules and functions (--modules replaces them)" };
     terminal::complain(&format!(
-        "{count} different texts replaced in {}. What stays: all numbers (sizes, counts, times of the day, process ids), \
-         versions, flags of the VM{modules}; look at it before you share it: beamtune show {}\n",
+        "replaced {count} texts in {}. Kept: all numbers (sizes, counts, times of day, process ids), versions, VM flags{modules}. \
+         Check it before you share it: beamtune show {}\n",
         args.output.display(),
         args.output.display()
     ));

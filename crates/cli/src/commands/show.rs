@@ -1,4 +1,4 @@
-//! `beamtune show`: the tables that people know, from a recording.
+//! `beamtune show`: the contents of a recording as tables.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,52 +14,53 @@ use super::diagnose::{PartArgs, Read, open, read_part, stamp};
 use super::load::import;
 use crate::terminal;
 
-/// How far away samples may be from a second of a load that they are shown beside: recorders may take one each ten seconds.
+/// Largest distance between a second of the load and the samples shown with it: recordings may have a sample every 10 s.
 const REACH: Nanos = 10 * SECOND_NS;
 
-/// Show what a recording holds.
+/// Show the contents of a recording as tables
 #[derive(clap::Args)]
 pub struct Args {
-    /// The recording.
+    /// The recording
     file: PathBuf,
     #[command(flatten)]
     part: PartArgs,
-    /// Which table.
+    /// Table to show
     #[arg(long, value_enum, default_value_t = Name::Summary)]
     view: Name,
-    /// Lay a load's result over it, second by second: what `beamtune load --output` wrote, or another generator
-    /// (docs/load-import.md).
+    /// Show the result of a load next to the samples, second by second
+    ///
+    /// RESULT was written by beamtune load --output, or by another load generator (docs/load-import.md).
     #[arg(long, value_name = "RESULT", conflicts_with = "view")]
     load: Option<PathBuf>,
 }
 
-/// A view on the command line.
+/// A table.
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
-    /// The main rates, memory, and all facts.
+    /// Main rates, memory, and all facts
     Summary,
-    /// Microstate accounting, as msacc prints it.
+    /// Microstate accounting, as printed by msacc
     Msacc,
-    /// Allocators: carriers, blocks and how well they are used.
+    /// Allocators: carriers and their utilization
     Alloc,
-    /// The same, instance by instance.
+    /// Allocators, by instance
     Instances,
-    /// Emulator flags in effect, and where each comes from.
+    /// Emulator flags in effect, and where they are set
     Flags,
-    /// Processes by reductions.
+    /// Processes by reductions
     Processes,
-    /// ETS tables by memory.
+    /// ETS tables by memory
     Ets,
-    /// Schedulers, by the VM and by the operating system.
+    /// Schedulers, as seen by the VM and by the operating system
     Schedulers,
-    /// The operating system's view.
+    /// The operating system's counters
     Host,
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(result) = &args.load {
-        return overlaid(&args.file, &args.part, result);
+        return show_with_load(&args.file, &args.part, result);
     }
     let view = match args.view {
         Name::Summary => View::Summary,
@@ -80,17 +81,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The seconds of a load on the recording's clock. The two meet on the wall clock, because the load may have come from
-/// another host.
-fn overlaid(file: &Path, part: &PartArgs, result: &Path) -> Result<ExitCode> {
+/// Shows the seconds of a load with the samples of each. Both have wall-clock times, since the load may come from another host.
+fn show_with_load(file: &Path, part: &PartArgs, result: &Path) -> Result<ExitCode> {
     let reader = open(file)?;
     let name = result.display();
     let result = import::read(result, None)?;
     let Some(began) = result.began_unix_s else {
-        bail!("{name} does not say when its load began, so it cannot be laid over a recording");
+        bail!("{name} does not contain the time at which the load began");
     };
     let began = (began * SECOND_NS as f64) as i64;
-    let (Selection { from, to, .. }, said) = part.select(&reader)?;
+    let (Selection { from, to, .. }, covered) = part.select(&reader)?;
     let mut rows = Vec::new();
     for second in &result.seconds {
         let wall = began.saturating_add(second.second.saturating_mul(SECOND_NS));
@@ -107,7 +107,7 @@ fn overlaid(file: &Path, part: &PartArgs, result: &Path) -> Result<ExitCode> {
         let format = "%Y-%m-%d %H:%M:%S";
         let ran = (on_clock(began, format)?, on_clock(ended, format)?);
         bail!(
-            "the load of {name} ran from {} to {}, of which nothing was recorded: samples were taken {said}",
+            "nothing was recorded during the load of {name}, from {} to {}: the recording has samples {covered}",
             ran.0,
             ran.1
         );
@@ -118,7 +118,7 @@ fn overlaid(file: &Path, part: &PartArgs, result: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An instant in this machine's time zone.
+/// Formats a time in the local time zone.
 fn on_clock(wall: i64, format: &str) -> Result<String> {
     Ok(stamp(wall)?.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string())
 }

@@ -1,4 +1,4 @@
-//! `--from 02:50 --to 03:10`: which part of a recording is meant, and what it is called on the wall clock.
+//! The options `--from` and `--to`: a part of a recording, by wall-clock times.
 
 use anyhow::{Result, bail};
 use beamtune_model::units::{Nanos, SECOND_NS};
@@ -8,26 +8,30 @@ use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-use crate::take;
+use crate::recorder;
 use crate::terminal;
 
-/// A part of a recording. Times of the day are those of this machine's time zone.
+/// A part of a recording. Times of day are in the local time zone.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct PartArgs {
-    /// From when: 02:50 (within the recording's last 24 hours), 2026-11-20T02:50:00+01:00, or -20m before its end.
+    /// Begin: 02:50, 2026-11-20T02:50:00+01:00, or -20m before the end
+    ///
+    /// A time of day is that within the last 24 hours of the recording.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse)]
     from: Option<Moment>,
-    /// Until when; a time of the day is the next such one after --from.
+    /// End, in the same forms
+    ///
+    /// A time of day is the next one after --from.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse)]
     to: Option<Moment>,
 }
 
-/// An instant as the user names it.
+/// A time on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// On any day.
+    /// A time of day.
     Time(Time),
-    /// In this machine's time zone.
+    /// In the local time zone.
     Local(DateTime),
     Absolute(Timestamp),
     /// Nanoseconds before the end of the recording.
@@ -37,7 +41,7 @@ enum Moment {
 fn parse(text: &str) -> Result<Moment, String> {
     if let Some(length) = text.strip_prefix('-') {
         let length = terminal::parse_duration(length)?;
-        return Ok(Moment::BeforeEnd(take::nanos(length)));
+        return Ok(Moment::BeforeEnd(recorder::nanos(length)));
     }
     let time = text.len() <= 8 && text.contains(':');
     if time && let Ok(time) = text.parse() {
@@ -52,64 +56,64 @@ fn parse(text: &str) -> Result<Moment, String> {
     Err("write 02:50, 2026-11-20T02:50:00+01:00, or -20m for 20 minutes before the end".to_owned())
 }
 
-/// The wall clock over a recording.
-struct Covers {
+/// Wall-clock times of a recording.
+struct Covered {
     begin: Timestamp,
     end: Timestamp,
 }
 
 impl PartArgs {
-    /// True if the whole recording is meant.
+    /// True if neither option is given.
     pub fn is_all(&self) -> bool {
         self.from.is_none() && self.to.is_none()
     }
 
-    /// The instants of the part, and what it is called.
+    /// The part, and its description.
     pub fn select(&self, reader: &Reader) -> Result<(Selection, String)> {
         let path = reader.path().display();
         let lives = reader.lives()?;
         let (Some(first), Some(last)) = (lives.first(), lives.last()) else {
-            bail!("{path} holds no sample");
+            bail!("{path} contains no sample");
         };
         let (Some(begin), Some(end)) = (reader.wall_at(first.begin), reader.wall_at(last.end)) else {
-            bail!("{path} does not say at what time it was recorded: leave out --from and --to");
+            bail!("{path} contains no wall-clock times: leave out --from and --to");
         };
         let zone = TimeZone::system();
-        let covers = Covers { begin: stamp(begin)?, end: stamp(end)? };
-        let (from, to) = self.resolve(&covers, &zone)?;
-        let covered = || format!("{path} covers {}", span(covers.begin, covers.end, &zone));
-        if to < covers.begin || from > covers.end {
-            bail!("nothing was recorded then: {}", covered());
+        let covered = Covered { begin: stamp(begin)?, end: stamp(end)? };
+        let (from, to) = self.resolve(&covered, &zone)?;
+        let covers = || format!("{path} covers {}", span(covered.begin, covered.end, &zone));
+        if to < covered.begin || from > covered.end {
+            bail!("nothing was recorded at that time: {}", covers());
         }
         if from >= to {
-            bail!("--from is not before --to ({}); {}", span(from, to, &zone), covered());
+            bail!("--from is not before --to ({}); {}", span(from, to, &zone), covers());
         }
         let instant = |at: Timestamp| reader.instant_of(nanos(at));
-        // Nobody says 02:50 and means not the sample of 02:50:00.
+        // --to 02:50 includes the samples within that second.
         let selection = Selection {
             incarnation: None,
             from: self.from.and_then(|_| instant(from)),
             to: self.to.and_then(|_| instant(to)).map(|to| to.saturating_add(SECOND_NS - 1)),
         };
-        let said = span(from.max(covers.begin), to.min(covers.end), &zone);
-        let period = reader.ticks_in(&selection)?;
-        if period == 0 {
-            bail!("no sample was taken {said}: the recorder did not run then; {}", covered());
+        let description = span(from.max(covered.begin), to.min(covered.end), &zone);
+        let samples = reader.ticks_in(&selection)?;
+        if samples == 0 {
+            bail!("no sample {description}: the recorder did not run; {}", covers());
         }
-        Ok((selection, said))
+        Ok((selection, description))
     }
 
-    fn resolve(&self, covers: &Covers, zone: &TimeZone) -> Result<(Timestamp, Timestamp)> {
+    fn resolve(&self, covered: &Covered, zone: &TimeZone) -> Result<(Timestamp, Timestamp)> {
         let from = match self.from {
-            None => covers.begin,
-            Some(Moment::Time(time)) => last_before(time, covers.end, zone)?,
-            Some(other) => other.fixed(covers.end, zone)?,
+            None => covered.begin,
+            Some(Moment::Time(time)) => last_before(time, covered.end, zone)?,
+            Some(other) => other.fixed(covered.end, zone)?,
         };
         let to = match self.to {
-            None => covers.end,
+            None => covered.end,
             Some(Moment::Time(time)) if self.from.is_some() => next_after(time, from, zone)?,
-            Some(Moment::Time(time)) => last_before(time, covers.end, zone)?,
-            Some(other) => other.fixed(covers.end, zone)?,
+            Some(Moment::Time(time)) => last_before(time, covered.end, zone)?,
+            Some(other) => other.fixed(covered.end, zone)?,
         };
         Ok((from, to))
     }
@@ -126,14 +130,14 @@ impl Moment {
     }
 }
 
-/// The last time at which the clock showed this, up to an instant.
+/// The last occurrence of a time of day up to `end`.
 fn last_before(time: Time, end: Timestamp, zone: &TimeZone) -> Result<Timestamp> {
     let end = end.to_zoned(zone.clone());
     let today = on(&end, time)?;
     Ok(if today <= end { today } else { on(&end.yesterday()?, time)? }.timestamp())
 }
 
-/// The first time after an instant at which the clock shows this.
+/// The first occurrence of a time of day after `begin`.
 fn next_after(time: Time, begin: Timestamp, zone: &TimeZone) -> Result<Timestamp> {
     let begin = begin.to_zoned(zone.clone());
     let today = on(&begin, time)?;
@@ -144,7 +148,7 @@ fn on(day: &Zoned, time: Time) -> Result<Zoned> {
     Ok(day.date().to_datetime(time).to_zoned(day.time_zone().clone())?)
 }
 
-/// An instant of the wall clock, in nanoseconds since 1970.
+/// A wall-clock time, from nanoseconds since 1970.
 pub fn stamp(wall: i64) -> Result<Timestamp> {
     Ok(Timestamp::from_nanosecond(wall.into())?)
 }
@@ -153,7 +157,7 @@ fn nanos(at: Timestamp) -> i64 {
     i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// When the recorder has seen something begin in a period, and what; a line each.
+/// The triggers of a period, one per line: when the recorder saw something begin, and what.
 pub fn triggers(reader: &Reader, period: &Period) -> Vec<String> {
     let zone = TimeZone::system();
     let line = |event: &Event| {
@@ -177,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_in_all_their_forms() {
+    fn all_forms_of_times_are_parsed() {
         let time = |hour, minute, second| Ok(Moment::Time(Time::constant(hour, minute, second, 0)));
         assert_eq!(parse("02:50"), time(2, 50, 0));
         assert_eq!(parse("23:59:58"), time(23, 59, 58));
@@ -194,20 +198,21 @@ mod tests {
     }
 
     #[test]
-    fn times_of_the_day_are_those_of_the_last_day_of_the_recording() {
+    fn times_of_day_refer_to_the_last_day_of_the_recording() {
         let zone = TimeZone::fixed(jiff::tz::offset(1));
         let at = |text: &str| text.parse::<Timestamp>().expect("a time");
-        let covers = Covers { begin: at("2026-11-19T20:00:00+01:00"), end: at("2026-11-20T08:00:00+01:00") };
+        let covered =
+            Covered { begin: at("2026-11-19T20:00:00+01:00"), end: at("2026-11-20T08:00:00+01:00") };
         let check = |from: Option<&str>, to: Option<&str>, expect: (&str, &str)| {
             let moment = |text: &str| parse(text).expect("understood");
             let part = PartArgs { from: from.map(moment), to: to.map(moment) };
-            let found = part.resolve(&covers, &zone).expect("resolved");
+            let found = part.resolve(&covered, &zone).expect("resolved");
             assert_eq!(found, (at(expect.0), at(expect.1)), "{from:?} {to:?}");
         };
         let (early, late) = ("2026-11-20T02:50:00+01:00", "2026-11-20T03:10:00+01:00");
         check(Some("02:50"), Some("03:10"), (early, late));
         check(Some("23:50"), Some("00:10"), ("2026-11-19T23:50:00+01:00", "2026-11-20T00:10:00+01:00"));
-        // The next one after --from, also beyond the end.
+        // The next one after --from may be after the end.
         check(Some("07:50"), Some("08:10"), ("2026-11-20T07:50:00+01:00", "2026-11-20T08:10:00+01:00"));
         check(None, Some("03:10"), ("2026-11-19T20:00:00+01:00", late));
         check(Some("21:00"), None, ("2026-11-19T21:00:00+01:00", "2026-11-20T08:00:00+01:00"));

@@ -1,4 +1,4 @@
-//! A crash dump, as a recording of one moment, and why the node died.
+//! Reads a crash dump into a recording of one sample.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -14,35 +14,35 @@ use super::{Args, is_standard_input};
 use crate::commands::diagnose;
 use crate::terminal;
 
-/// What there is to be imported.
+/// The kind of an input.
 pub enum Input {
-    /// A crash dump, from its begin.
+    /// A crash dump, from its beginning.
     Dump(Box<dyn Read>),
-    /// Something else: what was read already of standard input, and nothing of a file.
+    /// Other text: the part of standard input that was read already; empty for a file.
     Text(Vec<u8>),
 }
 
-/// Opens the file or standard input, and looks whether it begins as a crash dump does.
+/// Opens a file or standard input, and checks whether it begins like a crash dump.
 pub fn open(path: &Path) -> Result<Input> {
     if is_standard_input(path) {
-        return told_apart(io::stdin().lock());
+        return classify(io::stdin().lock());
     }
-    // What is no file would have to be opened to be looked at, and is told apart elsewhere.
+    // A pipe or device is opened later, by the reader of text.
     if !fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         return Ok(Input::Text(Vec::new()));
     }
-    Ok(match told_apart(BufReader::new(File::open(path)?))? {
+    Ok(match classify(BufReader::new(File::open(path)?))? {
         Input::Text(_) => Input::Text(Vec::new()),
         dump => dump,
     })
 }
 
-/// Reads as much as it takes to know what it is: a pipe may give less at first.
-fn told_apart(mut input: impl Read + 'static) -> Result<Input> {
+/// Reads the beginning of the input; a pipe may deliver it in pieces.
+fn classify(mut input: impl Read + 'static) -> Result<Input> {
     let mut begin = Vec::new();
     input.by_ref().take(BEGINNING_BYTES as u64).read_to_end(&mut begin)?;
     if begin.starts_with(GZIP) {
-        bail!("it is compressed: gunzip -c FILE | beamtune import -");
+        bail!("compressed file; unpack it first: gunzip -c FILE | beamtune import -");
     }
     Ok(match begins(&begin) {
         true => Input::Dump(Box::new(io::Cursor::new(begin).chain(input))),
@@ -50,24 +50,24 @@ fn told_apart(mut input: impl Read + 'static) -> Result<Input> {
     })
 }
 
-/// Reads it, says what is missing of it, and judges what is there.
+/// Reads a crash dump, reports missing parts, and judges the rest.
 pub fn run(input: impl Read, name: &str, args: &Args) -> Result<ExitCode> {
     let reader = record(input, name, args.output.as_deref())?;
     let period = reader.period(&Selection::default())?;
     if let Some(missing) = period.facts.get(facts::CRASH_DUMP_MISSING) {
-        terminal::complain(&format!("{name} is not whole: {missing}\n"));
+        terminal::complain(&format!("{name} is incomplete: {missing}\n"));
     }
     Ok(diagnose::judge(&args.thresholds.apply(period), &args.verbosity.view(None), args.json))
 }
 
-/// A recording of one sample, at the moment of the dump.
+/// Writes a recording of one sample, at the time of the dump.
 fn record(input: impl Read, name: &str, output: Option<&Path>) -> Result<Reader> {
     let mut table = SeriesTable::default();
     let moment = Some(Span { begin: 0, end: 0 });
     let tick = Tick { t: 0, incarnation: 0, vm: moment, host: None, late: 0 };
     let mut builder = SampleBuilder::new(&mut table, tick);
     builder.fact(facts::RECORDED_BY, concat!("beamtune ", env!("CARGO_PKG_VERSION")));
-    read(input, &mut builder).with_context(|| format!("nothing is imported from {name}"))?;
+    read(input, &mut builder).with_context(|| format!("cannot import {name}"))?;
     let sample = builder.sample;
     let mut writer = match output {
         Some(path) => Writer::create(path, Existing::Refuse)?,
@@ -105,7 +105,7 @@ Memory: 4000
 ";
 
     #[test]
-    fn a_dump_becomes_a_recording_of_which_it_is_said_why_the_node_died() {
+    fn a_dump_becomes_a_recording_with_the_cause_of_the_crash() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("died.beamtune");
         record(DUMP.as_bytes(), "erl_crash.dump", Some(&path)).expect("a recording");
@@ -127,12 +127,12 @@ Memory: 4000
     }
 
     #[test]
-    fn what_is_compressed_is_told_how_to_be_unpacked() {
-        let told = told_apart(b"\x1f\x8b\x08\x00".as_slice()).err().map(|error| error.to_string());
-        assert!(told.is_some_and(|told| told.contains("gunzip -c")));
+    fn the_error_for_a_compressed_file_names_gunzip() {
+        let error = classify(b"\x1f\x8b\x08\x00".as_slice()).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains("gunzip -c")));
     }
 
-    /// A pipe that gives a byte at a time.
+    /// A pipe that delivers a byte at a time.
     struct Slow(io::Cursor<Vec<u8>>);
 
     impl Read for Slow {
@@ -143,7 +143,7 @@ Memory: 4000
     }
 
     #[test]
-    fn a_dump_is_told_from_text_however_little_a_pipe_gives_at_first() {
+    fn dumps_are_recognised_in_small_pieces() {
         let marked = format!("\u{feff}{DUMP}");
         for (text, is_dump) in [
             (DUMP, true),
@@ -155,7 +155,7 @@ Memory: 4000
         ] {
             let input = Slow(io::Cursor::new(text.as_bytes().to_vec()));
             let mut whole = Vec::new();
-            match told_apart(input).expect("readable") {
+            match classify(input).expect("readable") {
                 Input::Dump(mut dump) => {
                     assert!(is_dump, "{text}");
                     dump.read_to_end(&mut whole).expect("readable");

@@ -1,15 +1,15 @@
-//! A systemd unit that holds the last hours of nodes, with the options of this very command.
+//! A systemd unit that runs `record` with the options of this command.
 
 use std::fmt::Write;
 
 use anyhow::{Context, Result, bail};
 
 use super::Args;
-use crate::subject::Live;
+use crate::target::LiveTarget;
 
-/// The unit. Its user is that of the nodes where they run here now and have one in common; otherwise root.
+/// The unit. Its user is that of the nodes, if they run here now and have the same; otherwise root.
 pub(super) fn unit(args: &Args) -> Result<String> {
-    let exe = std::env::current_exe().context("cannot tell where this program is")?;
+    let exe = std::env::current_exe().context("cannot find the path of this program")?;
     let mut command = vec![exe.display().to_string(), "record".to_owned()];
     let mut option = |name: &str, value: String| command.extend([name.to_owned(), value]);
     if let Some(keep) = args.keep {
@@ -18,7 +18,7 @@ pub(super) fn unit(args: &Args) -> Result<String> {
     option("--max-size", args.max_size.to_string());
     option("--every", format!("{}s", args.every.as_secs_f64()));
     command.extend(args.access.words()?);
-    // Specifiers stand in the unit as they are; what the user wrote is quoted.
+    // Specifiers such as %S stay as they are; the user's words are quoted.
     let folder = match &args.output {
         Some(output) => quoted(&std::path::absolute(output).context("-o")?.display().to_string())?,
         None => "%S/beamtune/".to_owned(),
@@ -44,23 +44,23 @@ pub(super) fn unit(args: &Args) -> Result<String> {
     let names = args.targets.join(", ");
     write!(
         unit,
-        "# Holds the last hours of {names}, so that an incident that is over can be looked at.\n\
+        "# Keeps the last hours of {names}, so that incidents can be analysed later.\n\
          # To install it, as root:\n\
          #   beamtune record --systemd … > /etc/systemd/system/beamtune.service\n\
          #   systemctl daemon-reload && systemctl enable --now beamtune.service\n\
-         # To look:\n\
+         # To analyse the last night:\n\
          #   beamtune diagnose /var/lib/beamtune/NODE.btr --from 02:50 --to 03:10\n\
          [Unit]\n\
          Description=beamtune: the last hours of {names}\n\
          After=network.target epmd.service\n\
-         # It is started again for ever.\n\
+         # Restart it forever.\n\
          StartLimitIntervalSec=0\n\
          \n\
          [Service]\n\
          ExecStart={} -o {folder} {}\n\
          Restart=always\n\
          RestartSec=30\n\
-         # Ends the recording in order: one file stays.\n\
+         # Ends the recording in order, as a single file.\n\
          KillSignal=SIGTERM\n\
          TimeoutStopSec=30\n\
          StateDirectory=beamtune\n\
@@ -73,13 +73,13 @@ pub(super) fn unit(args: &Args) -> Result<String> {
     match &user {
         Some(user) => write!(
             unit,
-            "\n# The nodes' own user may read what /proc holds of them, and their cookie.\n\
+            "\n# The user of the nodes may read their /proc files and their cookie.\n\
              User={user}\n\
              CapabilityBoundingSet=\n"
         )?,
         None => unit.push_str(
-            "\n# Reads /proc and the cookies of others' processes, which takes these two capabilities.\n\
-             # Better: User= the nodes' own user, and an empty CapabilityBoundingSet.\n\
+            "\n# These two capabilities allow to read /proc and cookies of other users' processes.\n\
+             # Better: set User= to the nodes' user, and CapabilityBoundingSet= to nothing.\n\
              User=root\n\
              CapabilityBoundingSet=CAP_SYS_PTRACE CAP_DAC_READ_SEARCH\n",
         ),
@@ -88,8 +88,8 @@ pub(super) fn unit(args: &Args) -> Result<String> {
     Ok(unit)
 }
 
-/// Not among these, because then nothing could be seen of the nodes: ProtectProc, ProcSubset, PrivateUsers,
-/// PrivateNetwork, PrivatePIDs; ProtectHome only as far as reading the cookie allows.
+/// These would hide the nodes, so they are not set: ProtectProc, ProcSubset, PrivateUsers, PrivateNetwork, PrivatePIDs. ProtectHome is
+/// limited to read-only, because of the cookie.
 const HARDENING: &str = "\
 NoNewPrivileges=yes
 ProtectSystem=strict
@@ -115,20 +115,20 @@ SystemCallFilter=@system-service
 WantedBy=multi-user.target
 ";
 
-/// The user that all targets run as, where they can be found now.
+/// The user of all targets, if they run here now.
 fn user(args: &Args) -> Option<String> {
     let mut users = args
         .targets
         .iter()
-        .map(|target| Live::find(Some(target), &args.access).ok().and_then(|live| live.vm?.user));
+        .map(|target| LiveTarget::find(Some(target), &args.access).ok().and_then(|live| live.vm?.user));
     let first = users.next()??;
     users.all(|user| user.as_ref() == Some(&first)).then_some(first).filter(|user| user != "root")
 }
 
-/// A word of a command line in a unit (systemd.service(5), "Command lines").
+/// Quotes a word for a command line in a unit (systemd.service(5), "Command lines").
 fn quoted(word: &str) -> Result<String> {
     if word.chars().any(char::is_control) {
-        bail!("{word:?} holds a character that cannot stand in a unit");
+        bail!("{word:?} contains a character that a unit cannot hold");
     }
     let escaped = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
     let is_plain = !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "@._-/:=+".contains(c));
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_as_systemd_reads_them() {
+    fn words_are_quoted_for_systemd() {
         let check = |word: &str, expect: &str| assert_eq!(quoted(word).ok().as_deref(), Some(expect));
         check("rabbit@web1", "rabbit@web1");
         check("/a b/c", "\"/a b/c\"");

@@ -1,4 +1,4 @@
-//! For which Erlang an emulator is built: that of a running node, of a folder, or the one on the PATH.
+//! The Erlang for which an emulator is built: that of a running node, of a folder, or of the `erl` on the PATH.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,63 +15,63 @@ use beamtune_host::discovery::Vm;
 use beamtune_host::tree::{FileTree, LocalTree};
 
 use crate::access::AccessArgs;
-use crate::subject::Live;
+use crate::target::LiveTarget;
 
-/// Where a system says what it is.
+/// Names the distribution of a system.
 const OS_RELEASE: &str = "/etc/os-release";
 const OS_RELEASE_BYTES: usize = 16 << 10;
 
-/// What is known of an Erlang for which an emulator is wanted.
-pub struct Wanted {
-    /// What it is, for people.
+/// An Erlang for which an emulator is built.
+pub struct TargetErlang {
+    /// Its name for messages.
     pub label: String,
-    /// What its emulator says.
+    /// Version and build of its emulator.
     pub program: Program,
-    /// Its OTP, where a file tells.
+    /// Its OTP version, if a file contains it.
     pub otp: Option<String>,
-    /// Its folder as it sees it itself.
+    /// Its folder, within its own root file system.
     pub root: Option<String>,
-    /// Its folder as we see it, if it is no other system's.
+    /// Its folder, as seen from here; `None` if it is in another root file system.
     pub folder: Option<PathBuf>,
-    /// The same, if its code may be run by us.
+    /// Its folder, if its code may be executed by this user.
     pub trusted: Option<PathBuf>,
-    /// The version of Debian's source package that it was built of.
+    /// Version of the Debian source package that it was built from.
     pub debian: Option<String>,
-    /// What its system says it is.
+    /// The contents of /etc/os-release in its system.
     pub os_release: Option<String>,
 }
 
-impl Wanted {
-    /// What is meant by the option --for.
-    pub fn find(text: &str) -> Result<Wanted> {
+impl TargetErlang {
+    /// Resolves the option `--for`.
+    pub fn find(text: &str) -> Result<TargetErlang> {
         let folder = Path::new(text);
         if text.contains('/') || (folder.is_dir() && text.parse::<u32>().is_err()) {
-            return Wanted::of(&Installation::at(folder)?);
+            return TargetErlang::of(&Installation::at(folder)?);
         }
-        let live = Live::find(Some(text), &AccessArgs::default())?;
+        let live = LiveTarget::find(Some(text), &AccessArgs::default())?;
         match &live.vm {
-            Some(vm) => Wanted::of_vm(vm, &live.label),
+            Some(vm) => TargetErlang::of_vm(vm, &live.label),
             None => bail!(
-                "{} is on another host, where its files are: build there, or name its versions with --otp and its source with --source",
+                "{} runs on another host: build there, or give its version with --otp and its source with --source",
                 live.label
             ),
         }
     }
 
-    /// That whose `erl` is on the PATH, if one is.
-    pub fn on_path() -> Result<Option<Wanted>> {
+    /// The Erlang whose `erl` is on the PATH.
+    pub fn on_path() -> Result<Option<TargetErlang>> {
         match Installation::of_command(OsStr::new("erl"), search_path().as_deref()) {
-            Ok(installation) => Wanted::of(&installation).map(Some),
+            Ok(installation) => TargetErlang::of(&installation).map(Some),
             Err(beamtune_emulator::Error::NoErl) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// That of an installation or a release.
-    pub fn of(installation: &Installation) -> Result<Wanted> {
+    /// The Erlang of an installation or a release.
+    pub fn of(installation: &Installation) -> Result<TargetErlang> {
         let emulator = installation.emulator();
         let root = &installation.root;
-        Ok(Wanted {
+        Ok(TargetErlang {
             label: root.display().to_string(),
             program: Program::read(&emulator)?,
             otp: installation.otp.clone(),
@@ -79,41 +79,41 @@ impl Wanted {
             folder: Some(root.clone()),
             trusted: may_run(root).then(|| root.clone()),
             debian: debian_version_of(&emulator),
-            // A folder in a system of its own, as a chroot has it, is that system's.
+            // A folder within another system, such as a chroot, belongs to that system.
             os_release: root.ancestors().find_map(|folder| os_release(folder.to_str()?)),
         })
     }
 
-    fn of_vm(vm: &Vm, label: &str) -> Result<Wanted> {
+    fn of_vm(vm: &Vm, label: &str) -> Result<TargetErlang> {
         let pid = vm.identity.pid;
-        // What runs, whatever stands in its place by now; and no link of a container leads into our files.
+        // The running executable, even if its file was replaced. A link in a container must not lead to files of this host.
         let program = Program::read(Path::new(&format!("/proc/{pid}/exe")));
-        let program = program.with_context(|| format!("which emulator {label} runs cannot be read"))?;
+        let program = program.with_context(|| format!("cannot read the emulator of {label}"))?;
         let is_here = vm.root.as_deref() == Some("/");
         let executable = vm.executable.as_deref().filter(|_| is_here);
-        Ok(Wanted {
+        Ok(TargetErlang {
             label: label.to_owned(),
             program,
             otp: vm.installation.otp_version.clone(),
             root: vm.installation.root.clone(),
             folder: vm.installation.root.as_ref().filter(|_| is_here).map(PathBuf::from),
-            // Whoever may write there would have his code run by us.
+            // Anyone who can write there could have their code executed here.
             trusted: None,
             debian: executable.and_then(|file| debian_version_of(Path::new(file))),
             os_release: vm.root.as_deref().and_then(os_release),
         })
     }
 
-    /// Its versions, for people.
+    /// Its versions, for messages.
     pub fn version(&self) -> String {
         version(Some(&self.program.erts), self.otp.as_deref())
     }
 
-    /// That it is of the OTP that was asked for, where it tells which it is.
+    /// Fails if its OTP version is known and is not the given one.
     pub fn check_otp(&self, otp: Option<&str>) -> Result<()> {
         match (otp, &self.otp) {
             (Some(wanted), Some(found)) if wanted != found => bail!(
-                "{} is {}, but --otp asks for {wanted}: leave it out, or name the other installation",
+                "{} is {}, but --otp is {wanted}: leave --otp out, or name the other installation",
                 self.label,
                 self.version()
             ),
@@ -122,7 +122,7 @@ impl Wanted {
     }
 }
 
-/// Whether the code of an installation belongs to us or root, and nobody else may write it, as far as its own folders tell.
+/// True if the folders of an installation belong to this user or root, and only the owner may write to them.
 fn may_run(root: &Path) -> bool {
     const OTHERS_WRITE: u32 = 0o022;
     let ours = own_uid();
@@ -134,7 +134,7 @@ fn may_run(root: &Path) -> bool {
     })
 }
 
-/// Who we are: the owner of our own process.
+/// The user of this process.
 pub fn own_uid() -> Option<u32> {
     fs::metadata("/proc/self").ok().map(|found| found.uid())
 }
