@@ -20,6 +20,6 @@ pub mod record;
 pub mod redact;
 pub mod show;
 pub mod study;
-pub mod target;
+pub mod study_args;
 pub mod thresholds;
 pub mod tune;

@@ -1,15 +1,15 @@
-//! The binary `beamtune`: wires the parts together, one file per subcommand.
+//! The binary `beamtune`: wires the crates together, one file per subcommand.
 
 mod access;
 mod commands;
 mod files;
-mod inputs;
+mod flag_files;
 mod lab;
+mod local_vms;
 mod node_args;
+mod recorder;
 mod releases;
-mod subject;
-mod surroundings;
-mod take;
+mod target;
 mod terminal;
 mod thresholds;
 mod trial;
@@ -18,7 +18,20 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Finds out why an Erlang VM is busy, slow or large, and what to change.
+/// Printed for `beamtune` without arguments: the commands that most people need.
+const SHORT_HELP: &str = "\
+beamtune finds out why an Erlang VM is slow, busy or large
+
+  beamtune nodes                    List the BEAM VMs on this host
+  beamtune doctor NODE              Record a node for 10 s and report what is wrong
+  beamtune record NODE -o FILE      Record a node for later, until Ctrl-C
+
+NODE is a node name (rabbit@web1) or a process id.
+All commands: beamtune --help
+Options of a command: beamtune COMMAND --help
+";
+
+/// Find out why an Erlang VM is slow, busy or large, and what to change
 #[derive(Parser)]
 #[command(version, disable_help_subcommand = true, max_term_width = 100)]
 struct Cli {
@@ -57,6 +70,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if std::env::args_os().len() <= 1 {
+        terminal::complain(SHORT_HELP);
+        return ExitCode::from(terminal::CANNOT);
+    }
     let outcome = match Cli::parse().command {
         Command::Nodes(args) => commands::nodes::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
@@ -84,8 +101,74 @@ fn main() -> ExitCode {
     match outcome {
         Ok(status) => status,
         Err(error) => {
-            terminal::complain(&format!("beamtune: {error:#}\n"));
+            terminal::complain(&format!("beamtune: {}\n", describe(&error)));
             ExitCode::from(terminal::CANNOT)
         }
+    }
+}
+
+/// An error and its causes. A cause that the text before it already contains is left out.
+fn describe(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Longest short help, in columns.
+    const MAX_HELP_COLUMNS: usize = 72;
+    /// Commands whose help texts are still longer.
+    const LONGER_HELPS: [&str; 2] = ["doctor", "diagnose"];
+
+    #[test]
+    fn commands_of_the_short_help_are_accepted() {
+        let examples = SHORT_HELP.lines().filter_map(|line| line.strip_prefix("  beamtune "));
+        let mut names = Vec::new();
+        for example in examples {
+            let words = example.split("   ").next().unwrap_or_default().split(' ');
+            let parsed = Cli::try_parse_from(["beamtune"].into_iter().chain(words.clone()));
+            assert!(parsed.is_ok(), "{example}");
+            names.extend(words.take(1));
+        }
+        assert_eq!(names, ["nodes", "doctor", "record"]);
+        assert!(SHORT_HELP.lines().all(|line| line.len() <= 80));
+    }
+
+    #[test]
+    fn short_helps_fit_in_a_line() {
+        let mut commands = vec![Cli::command()];
+        while let Some(command) = commands.pop() {
+            let name = command.get_name().to_owned();
+            let helps = command.get_arguments().map(|arg| (arg.get_id().to_string(), arg.get_help()));
+            for (what, help) in helps.chain([("about".to_owned(), command.get_about())]) {
+                let help = help.map(ToString::to_string).unwrap_or_default();
+                assert!(help.chars().count() <= MAX_HELP_COLUMNS, "{name}, {what}: {help}");
+            }
+            let subcommands = command.get_subcommands();
+            commands.extend(subcommands.filter(|one| !LONGER_HELPS.contains(&one.get_name())).cloned());
+        }
+    }
+
+    #[test]
+    fn a_cause_is_printed_once() {
+        let cause = || anyhow!("connection refused");
+        assert_eq!(describe(&cause().context("cannot attach")), "cannot attach: connection refused");
+        assert_eq!(
+            describe(&cause().context("cannot attach: connection refused; start epmd")),
+            "cannot attach: connection refused; start epmd"
+        );
     }
 }
