@@ -1,4 +1,4 @@
-//! `beamtune args` as a whole: what is in effect, and files that are written.
+//! `beamtune args`: the flags in effect, and the files that it writes.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -7,11 +7,11 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use common::{Said, TestNode, all_otps, beamtune, folder, run};
+use common::{Output, TestNode, all_otps, beamtune, folder, run};
 
 const OLD: &str = "# Name\n-name shop@host\n\n# Limits\n+P 262144   # enough\n+sbwt short\n";
 
-fn args(folder: &Path, args: &[&str]) -> Said {
+fn args(folder: &Path, args: &[&str]) -> Output {
     run(beamtune().arg("args").args(args).current_dir(folder))
 }
 
@@ -21,21 +21,22 @@ fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
-/// Standard output of a run that ended well.
+/// Standard output of a run that must succeed.
 #[track_caller]
-fn told(said: &Said) -> &str {
-    assert_eq!(said.status, Some(0), "{}\n{}", said.stdout, said.stderr);
-    &said.stdout
+fn stdout_of(output: &Output) -> &str {
+    assert_eq!(output.status, Some(0), "{}\n{}", output.stdout, output.stderr);
+    &output.stdout
 }
 
 #[test]
-fn what_is_in_effect_is_shown_with_its_place() {
+fn flags_in_effect_are_shown_with_their_source() {
     let folder = folder();
     write(folder.path(), "vm.args", OLD);
     write(folder.path(), "prod.env", "ERL_FLAGS=+P 1048576\n");
-    let said = args(folder.path(), &["vm.args", "prod.env", "--otp", "25"]);
+    let output = args(folder.path(), &["vm.args", "prod.env", "--otp", "25"]);
     let row = |flag: &str| -> Vec<&str> {
-        let line = told(&said).lines().find(|line| line.split(' ').next() == Some(flag)).unwrap_or_default();
+        let line =
+            stdout_of(&output).lines().find(|line| line.split(' ').next() == Some(flag)).unwrap_or_default();
         line.split_whitespace().collect()
     };
     assert_eq!(row("+P"), ["+P", "1048576", "prod.env:1", "ERL_FLAGS", "262144", "(vm.args:5)"]);
@@ -47,10 +48,10 @@ fn what_is_in_effect_is_shown_with_its_place() {
 }
 
 #[test]
-fn a_new_file_keeps_comments_and_order_and_says_why() {
+fn new_file_keeps_comments_and_order_and_states_the_reason() {
     let folder = folder();
     write(folder.path(), "vm.args", OLD);
-    let said = args(
+    let output = args(
         folder.path(),
         &[
             "vm.args",
@@ -75,57 +76,57 @@ fn a_new_file_keeps_comments_and_order_and_says_why() {
 # +Q: finding BT001 on 2026-11-20
 +Q 65536
 ";
-    assert_eq!(told(&said), expect);
+    assert_eq!(stdout_of(&output), expect);
     assert_eq!(
         fs::read_to_string(folder.path().join("vm.args")).expect("text"),
         OLD,
-        "the old file is left alone"
+        "the old file is unchanged"
     );
-    let said = args(folder.path(), &["vm.args", "--set", "+sbwt none"]);
-    let comment = told(&said).lines().find(|line| line.starts_with("# +sbwt: ")).expect("a comment");
+    let output = args(folder.path(), &["vm.args", "--set", "+sbwt none"]);
+    let comment = stdout_of(&output).lines().find(|line| line.starts_with("# +sbwt: ")).expect("a comment");
     assert!(comment.len() > 20, "{comment}");
-    assert!(said.stdout.contains("Set on 20"), "{}", said.stdout);
+    assert!(output.stdout.contains("Set on 20"), "{}", output.stdout);
 }
 
 #[test]
-fn a_file_is_written_only_where_there_is_none() {
+fn existing_file_is_overwritten_only_with_force() {
     let folder = folder();
     let old = write(folder.path(), "vm.args", OLD);
     let new = folder.path().join("new.args");
-    told(&args(folder.path(), &["vm.args", "--set", "+sbwt none", "-o", "new.args"]));
+    stdout_of(&args(folder.path(), &["vm.args", "--set", "+sbwt none", "-o", "new.args"]));
     assert!(fs::read_to_string(&new).expect("text").contains("+sbwt none"));
     let before = fs::read(&new).expect("bytes");
     args(folder.path(), &["vm.args", "--set", "+sbwt long", "-o", "new.args"])
-        .assert_refused(&["exists already", "--force"]);
+        .assert_refused(&["exists", "--force"]);
     assert_eq!(fs::read(&new).expect("bytes"), before);
-    // Over the old file itself, through a link, with its permissions.
+    // Through a link, onto the input file itself: the link stays, and so do the permissions.
     fs::set_permissions(&old, fs::Permissions::from_mode(0o600)).expect("chmod");
     symlink("vm.args", folder.path().join("link.args")).expect("link");
-    told(&args(folder.path(), &["vm.args", "--set", "+sbwt none", "-o", "link.args", "--force"]));
+    stdout_of(&args(folder.path(), &["vm.args", "--set", "+sbwt none", "-o", "link.args", "--force"]));
     assert!(fs::symlink_metadata(folder.path().join("link.args")).expect("metadata").is_symlink());
     assert!(fs::read_to_string(&old).expect("text").contains("+sbwt none"));
     assert_eq!(fs::metadata(&old).expect("metadata").permissions().mode() & 0o7777, 0o600);
     args(folder.path(), &["vm.args", "--set", "+sbwt none", "-o", "no/such/folder/x.args"])
-        .assert_refused(&["is not written"]);
-    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 3, "something temporary is left");
+        .assert_refused(&["cannot write"]);
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 3, "a temporary file is left");
 }
 
 #[test]
-fn what_would_not_start_is_not_written() {
+fn flags_that_prevent_a_start_are_not_written() {
     let folder = folder();
     write(folder.path(), "vm.args", OLD);
-    let said = args(folder.path(), &["vm.args", "--set", "+P 12", "-o", "new.args"]);
-    said.assert_refused(&["nothing is written", "--force", "new.args:", "error BF"]);
+    let output = args(folder.path(), &["vm.args", "--set", "+P 12", "-o", "new.args"]);
+    output.assert_refused(&["nothing written", "--force", "new.args:", "error BF"]);
     assert!(!folder.path().join("new.args").exists());
-    told(&args(folder.path(), &["vm.args", "--set", "+P 12", "-o", "new.args", "--force"]));
+    stdout_of(&args(folder.path(), &["vm.args", "--set", "+P 12", "-o", "new.args", "--force"]));
     assert!(folder.path().join("new.args").exists());
-    // What only some releases have is fine for those.
+    // A flag that only some releases have is accepted for those.
     args(folder.path(), &["vm.args", "--set", "+zhft 5000"]).assert_refused(&["--otp"]);
-    told(&args(folder.path(), &["vm.args", "--set", "+zhft 5000", "--otp", "27"]));
+    stdout_of(&args(folder.path(), &["vm.args", "--set", "+zhft 5000", "--otp", "27"]));
 }
 
 #[test]
-fn what_is_asked_for_wrongly_is_told() {
+fn wrong_requests_are_refused_with_the_reason() {
     let folder = folder();
     write(folder.path(), "vm.args", OLD);
     let refused = |more: &[&str], words: &[&str]| {
@@ -136,15 +137,15 @@ fn what_is_asked_for_wrongly_is_told() {
     refused(&["--set", "-pa x"], &["edit the file by hand"]);
     refused(&["--unset", "+K"], &["is not in this file"]);
     refused(&["-o", "x.args"], &["--set"]);
-    refused(&["vm.args", "--set", "+sbwt none"], &["only one can be written"]);
+    refused(&["vm.args", "--set", "+sbwt none"], &["cannot write 2 files"]);
     refused(&["--why", "x"], &["--set"]);
     args(folder.path(), &["absent.args"]).assert_refused(&["absent.args"]);
 }
 
 #[test]
-fn bad_input_is_told_with_its_place_and_nothing_is_overwritten() {
+fn malformed_input_is_reported_with_its_position_and_nothing_is_overwritten() {
     let folder = folder();
-    let there = write(folder.path(), "there.args", "+P 262144\n");
+    let existing = write(folder.path(), "existing.args", "+P 262144\n");
     let long = vec![b'x'; 10 << 20];
     let bad: [(&str, &[u8], &str); 4] = [
         ("vm.args", b"\x7fELF\0", "vm.args:1:5: a NUL byte"),
@@ -155,15 +156,15 @@ fn bad_input_is_told_with_its_place_and_nothing_is_overwritten() {
     for (name, content, message) in bad {
         let path = write(folder.path(), name, content);
         args(folder.path(), &[name]).assert_refused(&[message]);
-        args(folder.path(), &[name, "--set", "+sbwt none", "-o", "there.args", "--force"])
+        args(folder.path(), &[name, "--set", "+sbwt none", "-o", "existing.args", "--force"])
             .assert_refused(&[message]);
         assert_eq!(fs::read(&path).expect("bytes"), content);
-        assert_eq!(fs::read_to_string(&there).expect("text"), "+P 262144\n");
+        assert_eq!(fs::read_to_string(&existing).expect("text"), "+P 262144\n");
     }
 }
 
 #[test]
-fn every_format_is_written_and_read_back() {
+fn every_format_can_be_written_and_read_back() {
     let folder = folder();
     write(folder.path(), "vm.args", "# Limits\n+P 262144\n-heart\n");
     let formats = [
@@ -177,11 +178,11 @@ fn every_format_is_written_and_read_back() {
         ("ejabberd", "ejabberdctl.cfg"),
     ];
     for (format, name) in formats {
-        let said = args(
+        let output = args(
             folder.path(),
             &["vm.args", "--as", format, "--set", "+sbwt none", "--why", "trial 7", "-o", name],
         );
-        assert_eq!(said.status, Some(0), "{format}: {}", said.stderr);
+        assert_eq!(output.status, Some(0), "{format}: {}", output.stderr);
         let new = fs::read_to_string(folder.path().join(name)).expect("text");
         assert!(new.contains("# Limits") && new.contains("# +sbwt: trial 7"), "{format}:\n{new}");
         let sheet = args(folder.path(), &[name, "--json"]).json();
@@ -199,7 +200,7 @@ fn every_format_is_written_and_read_back() {
 }
 
 #[test]
-fn of_several_nodes_in_a_file_one_has_to_be_chosen() {
+fn one_of_several_nodes_in_a_file_must_be_chosen() {
     let folder = folder();
     let text = "services:\n  a:\n    environment:\n      ERL_FLAGS: +P 1024\n  b:\n    environment:\n      ERL_FLAGS: +P 2048\n";
     write(folder.path(), "compose.yml", text);
@@ -207,13 +208,13 @@ fn of_several_nodes_in_a_file_one_has_to_be_chosen() {
     args(folder.path(), &["compose.yml"]).assert_refused(&["4:18, 7:18", "--node 1 to --node 2"]);
     args(folder.path(), &set).assert_refused(&["compose.yml: this file describes several nodes"]);
     args(folder.path(), &["compose.yml", "--node", "3"]).assert_refused(&["no node 3"]);
-    let said = args(folder.path(), &[&set[..], &["--node", "2"]].concat());
+    let output = args(folder.path(), &[&set[..], &["--node", "2"]].concat());
     let expect = text.replace("      ERL_FLAGS: +P 2048", "      # +P: more users\n      ERL_FLAGS: +P 4096");
-    assert_eq!(told(&said), expect);
+    assert_eq!(stdout_of(&output), expect);
 }
 
 #[test]
-fn standard_input_is_read_when_its_kind_is_said() {
+fn standard_input_is_read_if_its_type_is_given() {
     use std::io::Write;
     let mut command = beamtune();
     command.args(["args", "-", "--from", "env", "--set", "+sbwt none", "--why", "trial 7"]);
@@ -224,20 +225,20 @@ fn standard_input_is_read_when_its_kind_is_said() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "# +sbwt: trial 7\nERL_FLAGS=+P 262144 +sbwt none\n");
     let folder = folder();
     args(folder.path(), &["-"])
-        .assert_refused(&["stdin: what kind of file this is has to be said with --from"]);
+        .assert_refused(&["stdin: unknown type of standard input; name it with --from"]);
 }
 
 #[test]
-fn a_running_node_is_shown_and_written() {
+fn flags_of_a_running_node_are_shown_and_written() {
     for otp in all_otps() {
         let node = TestNode::start(&otp, &["+sbwt", "none", "+P", "5000"], "ok");
         let folder = folder();
-        let said = args(folder.path(), &[&node.pid().to_string()]);
-        let line = told(&said).lines().find(|line| line.starts_with("+sbwt ")).unwrap_or_default();
-        assert!(line.contains("none") && line.contains("command line"), "{}", said.stdout);
-        assert!(said.stdout.contains(&format!("defaults of OTP {}", otp.release)), "{}", said.stdout);
-        assert!(!said.stdout.contains(&node.cookie), "the cookie is shown");
-        let said = args(folder.path(), &[&node.name, "--set", "+P 262144", "--why", "more users"]);
-        assert_eq!(told(&said), "+sbwt none\n# +P: more users\n+P 262144\n");
+        let output = args(folder.path(), &[&node.pid().to_string()]);
+        let line = stdout_of(&output).lines().find(|line| line.starts_with("+sbwt ")).unwrap_or_default();
+        assert!(line.contains("none") && line.contains("command line"), "{}", output.stdout);
+        assert!(output.stdout.contains(&format!("defaults of OTP {}", otp.release)), "{}", output.stdout);
+        assert!(!output.stdout.contains(&node.cookie), "the cookie was printed");
+        let output = args(folder.path(), &[&node.name, "--set", "+P 262144", "--why", "more users"]);
+        assert_eq!(stdout_of(&output), "+sbwt none\n# +P: more users\n+P 262144\n");
     }
 }

@@ -1,4 +1,5 @@
-//! `diagnose` and `show` on files that are no recording, or only a part of one: clear words, and no finding that an intact one does not have.
+//! `diagnose` and `show` on files that are not recordings, or only part of one: a clear error, and no finding that the intact recording does
+//! not have.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod common;
@@ -7,21 +8,21 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Said, beamtune, folder, run};
+use common::{Output, beamtune, folder, run};
 
-/// The recording of a made-up node, sick.
-fn recorded(folder: &Path) -> PathBuf {
+/// The recording of a synthetic node, in its sick variant.
+fn record_sick_node(folder: &Path) -> PathBuf {
     let file = folder.join("sick.btr");
-    let said = run(beamtune().args(["lab", "synthetic", "poll-in-place-of-epoll"]).arg(&file));
-    assert_eq!(said.status, Some(0), "{}", said.stderr);
+    let output = run(beamtune().args(["lab", "synthetic", "poll-in-place-of-epoll"]).arg(&file));
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
     file
 }
 
-fn look(command: &str, file: &Path) -> Said {
+fn read(command: &str, file: &Path) -> Output {
     run(beamtune().arg(command).arg(file))
 }
 
-/// Codes of what is found in a file.
+/// Codes of the findings in a file.
 fn codes(file: &Path) -> BTreeSet<String> {
     let json = run(beamtune().args(["diagnose", "--json"]).arg(file)).json();
     let findings = json["findings"].as_array().expect("findings");
@@ -29,11 +30,11 @@ fn codes(file: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_with_what_it_is() {
+fn files_that_are_not_recordings_are_refused_with_the_reason() {
     let folder = folder();
-    let file = recorded(folder.path());
+    let file = record_sick_node(folder.path());
     let bytes = fs::read(&file).expect("read");
-    // The format stands in SQLite's header as the database's version, big-endian.
+    // The format is the database's user version in SQLite's header, big-endian.
     let mut newer = bytes.clone();
     newer[60..64].copy_from_slice(&99_u32.to_be_bytes());
     let cases: [(&str, &[u8], &str); 4] = [
@@ -50,29 +51,29 @@ fn what_is_no_recording_is_refused_with_what_it_is() {
         let path = folder.path().join(name);
         fs::write(&path, content).expect("written");
         for command in ["diagnose", "show"] {
-            let said = look(command, &path);
-            said.assert_refused(&[expect, name]);
-            assert!(said.stdout.is_empty(), "{name}: {}", said.stdout);
+            let output = read(command, &path);
+            output.assert_refused(&[expect, name]);
+            assert!(output.stdout.is_empty(), "{name}: {}", output.stdout);
         }
     }
 }
 
 #[test]
-fn a_recording_that_is_cut_off_has_no_finding_that_the_whole_one_has_not() {
+fn truncated_recording_has_no_finding_that_the_whole_one_lacks() {
     let folder = folder();
-    let file = recorded(folder.path());
+    let file = record_sick_node(folder.path());
     let whole = codes(&file);
     assert!(whole.contains("BT013"), "{whole:?}");
     let bytes = fs::read(&file).expect("read");
     let cut = folder.path().join("cut.btr");
     for part in 1..16 {
         fs::write(&cut, &bytes[..bytes.len() * part / 16]).expect("written");
-        let said = look("diagnose", &cut);
-        if said.status == Some(2) {
-            said.assert_refused(&["cut.btr"]);
+        let output = read("diagnose", &cut);
+        if output.status == Some(2) {
+            output.assert_refused(&["cut.btr"]);
         } else {
-            let more: Vec<String> = codes(&cut).difference(&whole).cloned().collect();
-            assert!(more.is_empty(), "{part}/16: {more:?}");
+            let extra: Vec<String> = codes(&cut).difference(&whole).cloned().collect();
+            assert!(extra.is_empty(), "{part}/16: {extra:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `beamtune compare` and `study` as a whole: trials of a real target, and what happens when something goes wrong.
+//! `beamtune compare` and `study`: trials of a real target, and what happens if something fails.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -9,53 +9,53 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use common::trials::{Target, Watched};
-use common::{PATIENCE, all_otps, beamtune, folder, otp, run, run_for, text, unique, wait_until};
+use common::trials::{BeamtuneProcess, Target};
+use common::{TIMEOUT, all_otps, beamtune, folder, otp, run, run_for, text, unique, wait_until};
 use serde_json::Value;
 
 #[test]
-fn a_study_that_is_stopped_or_killed_goes_on_and_leaves_no_process() {
+fn interrupted_or_killed_study_can_be_resumed_and_leaves_no_process() {
     let Some(otp) = otp(25) else { return };
     let target = Target::new(otp);
     let temporary = folder();
     let is_tidy = || fs::read_dir(temporary.path()).expect("the folder").next().is_none();
     let mut compare = target.compare(&target.start(), &["--b", "+sbwt none"]);
-    let mut first = Watched::start(compare.env("TMPDIR", temporary.path()));
+    let mut first = BeamtuneProcess::start(compare.env("TMPDIR", temporary.path()));
     first.expect_line("trial 1 ");
     wait_until("the second trial has begun", || target.processes() > 0);
     first.signal("INT");
-    let told = first.expect_line("stopped after 1 trials");
-    assert!(told.contains(&format!("beamtune study resume {}", text(&target.study))), "{told}");
+    let line = first.expect_line("stopped after 1 trials");
+    assert!(line.contains(&format!("beamtune study resume {}", text(&target.study))), "{line}");
     assert_eq!(first.child.wait().expect("ended").code(), Some(2));
-    assert_eq!(target.processes(), 0, "what was started is ended before beamtune ends");
-    assert!(is_tidy(), "its folders are removed");
+    assert_eq!(target.processes(), 0, "the target ends before beamtune does");
+    assert!(is_tidy(), "its temporary folders are removed");
 
     let resume = |words: &str| {
         let mut resume = beamtune();
         resume.args(["study", "resume"]).arg(&target.study).env("TMPDIR", temporary.path());
-        let mut again = Watched::start(&mut resume);
-        again.expect_line(words);
-        again
+        let mut resumed = BeamtuneProcess::start(&mut resume);
+        resumed.expect_line(words);
+        resumed
     };
     let mut second = resume("trial 2 ");
     wait_until("the third trial has begun", || target.processes() > 0);
-    // Another one may not add to it meanwhile, but look at it.
+    // Meanwhile another beamtune can read the study, but not add to it.
     let other = run(beamtune().args(["study", "resume"]).arg(&target.study));
     other.assert_refused(&["is in use by another beamtune"]);
     assert_eq!(target.trials(), 2);
     second.signal("KILL");
     second.child.wait().expect("ended");
-    wait_until("the guard has ended what was left", || target.processes() == 0);
-    wait_until("the guard has removed its folders", is_tidy);
-    assert_eq!(target.trials(), 2, "no trial is lost, and none is there in half");
+    wait_until("the guard has ended the target", || target.processes() == 0);
+    wait_until("the guard has removed the temporary folders", is_tidy);
+    assert_eq!(target.trials(), 2, "no trial is lost or incomplete");
 
     drop(resume("trial 3 "));
-    wait_until("the guard has ended what was left", || target.processes() == 0);
+    wait_until("the guard has ended the target", || target.processes() == 0);
     let recordings = target.folder.path().join("recordings");
-    let said =
+    let output =
         run(beamtune().args(["study", "export"]).arg(&target.study).arg("--recordings").arg(&recordings));
     let trials: Vec<Value> =
-        said.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        output.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(trials.len(), 3);
     for (number, trial) in trials.iter().enumerate() {
         assert_eq!(trial["order"]["phase"], "same");
@@ -66,55 +66,55 @@ fn a_study_that_is_stopped_or_killed_goes_on_and_leaves_no_process() {
         {
             assert!(measures[name].as_f64().is_some_and(|value| value > 0.0), "{name}: {trial:#}");
         }
-        // Seconds in which the generator was the limit have no times, and on a busy machine that may be all of them.
+        // Latencies of seconds in which the generator was the bottleneck are dropped; on a busy machine that may be all of them.
         match measures["p50"].as_f64() {
             Some(p50) => assert!(p50 > 0.0, "{trial:#}"),
             None => {
-                let reasons = trial["outcome"]["reasons"].as_array().expect("why it does not count");
+                let reasons = trial["outcome"]["reasons"].as_array().expect("reasons of an invalid trial");
                 assert!(reasons.iter().any(|reason| reason["kind"] == "generator_bound"), "{trial:#}");
             }
         }
         let rate = measures["throughput"].as_f64().expect("a number");
-        // What is only sent is no answer.
+        // A request without an answer does not count.
         assert!((150.0..250.0).contains(&rate), "{rate}");
         let recording = recordings.join(format!("{:03}-same.beamtune", number + 1));
-        let said = run(beamtune().arg("show").arg(&recording));
-        assert_eq!(said.status, Some(0), "{}", said.stderr);
+        let output = run(beamtune().arg("show").arg(&recording));
+        assert_eq!(output.status, Some(0), "{}", output.stderr);
     }
 }
 
-/// One trial on each release: flags reach the VM, and what it measures is there.
+/// One trial on each release.
 #[test]
 fn flags_reach_the_vms_of_all_releases() {
     let targets: Vec<Target> = all_otps().into_iter().map(Target::new).collect();
     for target in targets {
         let arm = ["--a", "+sbwt none +MBas aoffcbf", "--b", "+sbwt long"];
-        let mut running = Watched::start(&mut target.compare(&target.start(), &arm));
-        let line = running.expect_line("trial 1 ");
-        assert!(line.contains("cpu-per-request") || line.contains("does not count"), "{line}");
-        drop(running);
-        wait_until("all has ended", || target.processes() == 0);
-        let said = run(beamtune().args(["study", "export"]).arg(&target.study));
-        let trial: Value = serde_json::from_str(said.stdout.trim()).expect("one trial");
+        let mut process = BeamtuneProcess::start(&mut target.compare(&target.start(), &arm));
+        let line = process.expect_line("trial 1 ");
+        assert!(line.contains("cpu-per-request") || line.contains("invalid"), "{line}");
+        drop(process);
+        wait_until("the target has ended", || target.processes() == 0);
+        let output = run(beamtune().args(["study", "export"]).arg(&target.study));
+        let trial: Value = serde_json::from_str(output.stdout.trim()).expect("one trial");
         let measures = &trial["outcome"]["measures"];
         assert!(measures["reductions-per-request"].is_f64(), "OTP {}: {trial:#}", target.otp.release);
     }
 }
 
-/// What the answer says of a target that does not work.
+/// Runs a comparison of a target that does not work, and checks that the result contains `words`.
 fn fails(target: &Target, start: &str, more: &[&str], words: &[&str]) {
-    let said = run_for(&mut target.compare(start, more), 3 * PATIENCE);
-    assert_eq!(said.status, Some(1), "{}\n{}", said.stdout, said.stderr);
-    let told = said.stdout.replace("\n  ", " ");
+    let output = run_for(&mut target.compare(start, more), 3 * TIMEOUT);
+    assert_eq!(output.status, Some(1), "{}\n{}", output.stdout, output.stderr);
+    let stdout = output.stdout.replace("\n  ", " ");
     for word in words {
-        assert!(told.contains(word), "no {word:?} in {told}");
+        assert!(stdout.contains(word), "no {word:?} in {stdout}");
     }
-    assert_eq!(target.trials(), 2, "it was tried once more");
+    assert_eq!(target.trials(), 2, "it is tried twice");
     assert_eq!(target.processes(), 0);
 }
 
 #[test]
-fn a_target_that_does_not_start_is_told_with_its_own_words() {
+fn target_that_does_not_start_is_reported_with_its_output() {
     let Some(otp) = otp(25) else { return };
     let b = ["--b", "+sbwt none"];
     let target = || Target::new(otp.clone());
@@ -139,12 +139,12 @@ fn a_target_that_does_not_start_is_told_with_its_own_words() {
         &["A does not work: the target did not start"],
     );
     let one = target();
-    let deaf = format!("env -u ERL_ZFLAGS {}", one.start());
-    fails(&one, &deaf, &["--a", "+sbwt none", "--b", ""], &["+sbwt none did not reach the VM"]);
+    let without_flags = format!("env -u ERL_ZFLAGS {}", one.start());
+    fails(&one, &without_flags, &["--a", "+sbwt none", "--b", ""], &["+sbwt none did not reach the VM"]);
 }
 
 #[test]
-fn a_vm_that_ends_under_the_load_is_told() {
+fn vm_that_ends_under_load_is_reported() {
     let Some(otp) = otp(25) else { return };
     let target = Target::new(otp);
     let start =
@@ -153,16 +153,16 @@ fn a_vm_that_ends_under_the_load_is_told() {
 }
 
 #[test]
-fn what_is_wrong_with_the_question_is_told_before_anything_is_started() {
+fn wrong_options_are_refused_before_anything_is_started() {
     let Some(otp) = otp(25) else { return };
     let target = Target::new(otp);
     let refused = |start: &str, more: &[&str], words: &[&str]| {
         run(&mut target.compare(start, more)).assert_refused(words);
         assert!(!target.study.exists() || more.is_empty());
     };
-    refused("true", &["--b", "+sbwt none", "--pairs", "7"], &["--pairs 7 is too few", "8 are the least"]);
+    refused("true", &["--b", "+sbwt none", "--pairs", "7"], &["--pairs 7 is too few", "the minimum is 8"]);
     refused("true", &["--b", ""], &["A and B are the same"]);
-    refused("true", &["--b-env", "X"], &["no NAME=VALUE"]);
+    refused("true", &["--b-env", "X"], &["not NAME=VALUE"]);
     refused("true", &["--b", "+A 1", "--guard", "p99:-5%"], &["p99:+5%"]);
     refused("true", &["--b", "+A 1", "--objective", "speed"], &["cpu-per-request, "]);
     refused("true", &["--b", "+A 1", "--objective", "errors"], &["--guard errors:+0.1%"]);
@@ -175,13 +175,13 @@ fn what_is_wrong_with_the_question_is_told_before_anything_is_started() {
 
     let listener = TcpListener::bind(("127.0.0.1", target.port)).expect("the port");
     let taken = run(&mut target.compare("true", &["--b", "+sbwt none"]));
-    taken.assert_refused(&[&format!("something listens at 127.0.0.1:{} already", target.port)]);
+    taken.assert_refused(&[&format!("127.0.0.1:{} is in use", target.port)]);
     drop(listener);
     let exists = run(&mut target.compare("true", &["--b", "+sbwt none"]));
     exists.assert_refused(&["already exists", "beamtune study resume"]);
 }
 
-/// A guard of what a shell does.
+/// A guard of a shell script.
 fn guard(log: &Path, script: &str) -> Child {
     Command::new(beamtune().get_program())
         .args(["guard", "--log", &text(log), "--", "bash", "-c", script])
@@ -191,8 +191,8 @@ fn guard(log: &Path, script: &str) -> Child {
         .expect("started")
 }
 
-/// How many processes have this name.
-fn named(name: &str) -> usize {
+/// Number of processes whose command line begins with `name`.
+fn count_processes(name: &str) -> usize {
     let is_there = |path: &Path| {
         fs::read(path.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).starts_with(name))
     };
@@ -200,42 +200,44 @@ fn named(name: &str) -> usize {
     entries.filter_map(|entry| is_there(&entry.ok()?.path()).then_some(())).count()
 }
 
-/// A guard ends what has detached itself, too.
 #[test]
-fn a_guard_ends_what_has_detached_itself() {
+fn guard_ends_processes_that_have_detached_themselves() {
     let folder = folder();
     let name = unique("detached");
     let script = format!("setsid bash -c 'exec -a {name} sleep 300' & exit 0");
     let mut guard = guard(&folder.path().join("log"), &script);
-    let mut told = String::new();
-    BufReader::new(guard.stdout.take().expect("a pipe")).read_line(&mut told).expect("told");
-    assert!(told.starts_with("exited 0 after "), "{told}");
-    wait_until("it runs", || named(&name) == 1);
+    let mut line = String::new();
+    BufReader::new(guard.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    assert!(line.starts_with("exited 0 after "), "{line}");
+    wait_until("it runs", || count_processes(&name) == 1);
     drop(guard.stdin.take());
     guard.wait().expect("ended");
-    assert_eq!(named(&name), 0);
+    assert_eq!(count_processes(&name), 0);
 }
 
-/// Signals that are meant for all that is called beamtune, or for a whole unit, reach it, too.
+/// As with `pkill beamtune`, or when systemd ends a unit.
 #[test]
-fn a_guard_that_is_signalled_ends_what_it_guards() {
+fn guard_that_gets_a_signal_ends_its_processes() {
     for signal in ["INT", "TERM", "HUP"] {
         let folder = folder();
         let name = unique("guarded");
         let script = format!("setsid bash -c 'exec -a {name} sleep 300' & wait");
         let mut guard = guard(&folder.path().join("log"), &script);
-        wait_until("it runs", || named(&name) == 1);
+        wait_until("it runs", || count_processes(&name) == 1);
         let sent = Command::new("kill").args(["-s", signal, &guard.id().to_string()]).status();
         assert!(sent.expect("kill").success());
-        wait_until("what it guards has ended", || named(&name) == 0);
-        assert!(guard.try_wait().expect("looked at").is_none(), "{signal}: it waits for who has started it");
+        wait_until("its processes have ended", || count_processes(&name) == 0);
+        assert!(
+            guard.try_wait().expect("a status").is_none(),
+            "{signal}: it waits until its parent has closed its input"
+        );
         drop(guard.stdin.take());
         assert_eq!(guard.wait().expect("ended").code(), Some(0), "{signal}");
     }
 }
 
 #[test]
-fn what_cannot_be_tuned_is_told_before_anything_is_started() {
+fn tune_is_refused_with_too_little_time_or_wrong_files() {
     let folder = folder();
     let tune = |more: &[&str]| {
         let mut command = beamtune();
@@ -253,15 +255,15 @@ fn what_cannot_be_tuned_is_told_before_anything_is_started() {
         run(command.args(more).current_dir(folder.path()))
     };
     tune(&["--budget", "5m"]).assert_refused(&[
-        "too little to conclude anything",
-        "trials of some",
-        "are the least",
+        "is too short for any conclusion",
+        "trials of",
+        "the minimum is",
     ]);
     fs::write(folder.path().join("new.args"), "").expect("written");
-    tune(&["-o", "new.args"]).assert_refused(&["new.args exists already"]);
+    tune(&["-o", "new.args"]).assert_refused(&["new.args exists"]);
     tune(&["--vm-args", "old.args"]).assert_refused(&["cannot read old.args"]);
     let plan = tune(&["--plan", "--budget", "1h"]);
     assert_eq!(plan.status, Some(0), "{}", plan.stderr);
     assert!(plan.stdout.contains("12 of the target against itself"), "{}", plan.stdout);
-    assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "nothing but what we wrote");
+    assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "nothing but the file of this test");
 }

@@ -1,5 +1,5 @@
-//! `beamtune emulator`: what it says without a build, and what runs with an emulator that was built: by the user, or, if
-//! `BEAMTUNE_BUILD_EMULATOR` is set, by the test.
+//! `beamtune emulator`: its messages without a build, and programs that run with a built emulator. The build is the user's, or the test's own
+//! if `BEAMTUNE_BUILD_EMULATOR` is set.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -14,34 +14,34 @@ use std::time::Duration;
 use beamtune_emulator::Flavor;
 use beamtune_emulator::needs::{self, Need, Unpack};
 use common::{
-    PATIENCE, Running, Said, TestNode, all_otps, beamtune, folder, is_root, otp, run, run_for, text,
+    Output, Process, TIMEOUT, TestNode, all_otps, beamtune, folder, is_root, otp, run, run_for, text,
     wait_until,
 };
 use serde_json::Value;
 
-/// Set it to build for the Erlang of this machine, of Debian's source, and to run programs with it: some minutes, and 700 MB.
+/// If set, the tests build an emulator for this host's Erlang from Debian's source and run programs with it: some minutes, 700 MB.
 const BUILD: &str = "BEAMTUNE_BUILD_EMULATOR";
-/// A build takes 2 to 4 minutes on two quiet cores.
-const BUILD_PATIENCE: Duration = Duration::from_secs(1_800);
-/// What a VM says of itself.
-const ASK: &str = "io:put_chars(atom_to_list(erlang:system_info(build_type))), halt().";
+/// A build takes 2 to 4 minutes on two idle cores.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(1_800);
+/// Prints the VM's build type.
+const PRINT_BUILD_TYPE: &str = "io:put_chars(atom_to_list(erlang:system_info(build_type))), halt().";
 
-/// The subcommand, with a cache of its own.
+/// `beamtune emulator` with a cache of its own.
 fn emulator(cache: &Path) -> Command {
     let mut command = beamtune();
     command.arg("emulator").env("XDG_CACHE_HOME", cache);
     command
 }
 
-/// What a command says, that must end well.
+/// Runs a command that must succeed.
 #[track_caller]
-fn well(command: &mut Command) -> Said {
-    let said = run_for(command, 3 * PATIENCE);
-    assert_eq!(said.status, Some(0), "{}\n{}", said.stdout, said.stderr);
-    said
+fn succeed(command: &mut Command) -> Output {
+    let output = run_for(command, 3 * TIMEOUT);
+    assert_eq!(output.status, Some(0), "{}\n{}", output.stdout, output.stderr);
+    output
 }
 
-/// The folder of this machine's own Erlang.
+/// The folder of this host's own Erlang.
 fn erlang() -> Option<PathBuf> {
     otp(25)?.root.is_none().then_some(())?;
     let root = run(Command::new("erl").args(["-noshell", "-eval", "io:put_chars(code:root_dir()), halt()."]));
@@ -57,17 +57,17 @@ fn versions(erlang: &Path) -> (String, String) {
     (erts, otp.trim().to_owned())
 }
 
-/// Whether what a build needs is there; what is not has been said.
+/// Whether everything that a build needs is installed. Prints what is missing.
 fn can_build() -> bool {
     let checked = needs::check(&needs::needs(Flavor::Jit, Unpack::Nothing), Need::is_there);
     if let Err(error) = &checked {
-        eprintln!("skipped, because no emulator can be built here: {error}");
+        eprintln!("skipped, because no emulator can be built on this host: {error}");
     }
     checked.is_ok()
 }
 
-/// A folder that is like an installation or a release, with its emulator by another name of the same file.
-fn like(installation: &Path, into: &Path) {
+/// Creates a folder that looks like an installation or a release, with a copy of an installation's emulator.
+fn copy_emulator(installation: &Path, into: &Path) {
     let bin = format!("erts-{}/bin", versions(installation).0);
     fs::create_dir_all(into.join(&bin)).expect("folders");
     let beam = format!("{bin}/beam.smp");
@@ -78,25 +78,25 @@ fn like(installation: &Path, into: &Path) {
 }
 
 #[test]
-fn without_an_emulator_it_is_said_how_to_build_one() {
+fn missing_emulator_is_reported_with_the_command_that_builds_it() {
     let (Some(erlang), cache) = (erlang(), folder()) else { return };
-    let said = well(emulator(cache.path()).arg("list"));
-    assert!(said.stdout.contains("beamtune emulator build"), "{}", said.stdout);
-    let said = run(emulator(cache.path()).args(["run", "--no-kernel-poll", "--", "erl"]));
+    let output = succeed(emulator(cache.path()).arg("list"));
+    assert!(output.stdout.contains("beamtune emulator build"), "{}", output.stdout);
+    let output = run(emulator(cache.path()).args(["run", "--no-kernel-poll", "--", "erl"]));
     let words =
-        ["no lcnt emulator of ERTS", "jit", "without kernel poll", &text(&erlang), "--no-kernel-poll"];
-    said.assert_refused(&words);
+        ["there is no lcnt of ERTS", "jit", "without kernel poll", &text(&erlang), "--no-kernel-poll"];
+    output.assert_refused(&words);
     let release = folder();
-    like(&erlang, release.path());
+    copy_emulator(&erlang, release.path());
     run(emulator(cache.path()).args(["install", "--into", &text(release.path())]))
-        .assert_refused(&["no lcnt emulator of ERTS", &format!("--for {}", text(release.path()))]);
-    // Before somebody builds one in vain.
+        .assert_refused(&["there is no lcnt of ERTS", &format!("--for {}", text(release.path()))]);
+    // An emulator of the release's own type would replace its own. That is refused even before one is built.
     run(emulator(cache.path()).args(["install", "--type", "opt", "--into", &text(release.path())]))
         .assert_refused(&["the name of the release's own", "emulator run --type opt"]);
 }
 
 #[test]
-fn what_is_no_installation_is_refused() {
+fn folder_that_is_not_an_installation_is_refused() {
     let (cache, empty) = (folder(), folder());
     for args in [
         vec!["build".to_owned(), "--for".to_owned(), text(empty.path())],
@@ -107,11 +107,11 @@ fn what_is_no_installation_is_refused() {
     let mut alone = emulator(cache.path());
     alone.env("PATH", empty.path()).args(["run", "--", "mix"]);
     run(&mut alone).assert_refused(&["no erl is on the PATH", "--installation"]);
-    run(emulator(cache.path()).args(["build", "--otp", "25/../3"])).assert_refused(&["no version of OTP"]);
+    run(emulator(cache.path()).args(["build", "--otp", "25/../3"])).assert_refused(&["not an OTP version"]);
 }
 
 #[test]
-fn a_source_of_another_version_is_refused_before_anything_is_built() {
+fn source_of_another_version_is_refused_before_the_build() {
     let (Some(erlang), cache, source) = (erlang(), folder(), folder()) else { return };
     if !can_build() {
         return;
@@ -130,13 +130,13 @@ fn a_source_of_another_version_is_refused_before_anything_is_built() {
     let own = format!("ERTS {erts} (OTP {otp})");
     let tarball = format!("otp_src_{otp}.tar.gz");
     build().assert_refused(&["ERTS 15.2.7 (OTP 27.3.4.1)", &own, &tarball, "--for or --otp"]);
-    // Nothing is left.
-    let left = fs::read_dir(cache.path().join("beamtune/emulators")).expect("the cache").count();
-    assert_eq!(left, 0);
+    // No files remain.
+    let entries = fs::read_dir(cache.path().join("beamtune/emulators")).expect("the cache").count();
+    assert_eq!(entries, 0);
 }
 
 #[test]
-fn what_a_build_lacks_is_told_with_its_packages() {
+fn missing_build_tools_are_reported_with_their_packages() {
     let (Some(erlang), cache, bin) = (erlang(), folder(), folder()) else { return };
     for program in ["sh", "env"] {
         let found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(program));
@@ -155,18 +155,18 @@ fn what_a_build_lacks_is_told_with_its_packages() {
 }
 
 #[test]
-fn an_image_gets_the_emulator_of_a_node_that_runs_here() {
+fn dockerfile_builds_the_emulator_of_a_running_node() {
     for otp in all_otps() {
         let node = TestNode::start(&otp, &[], "ok");
         let cache = folder();
         let mut lines = emulator(cache.path());
         lines.args(["install", "--dockerfile", "--for", &node.pid().to_string()]);
-        let said = well(&mut lines);
+        let output = succeed(&mut lines);
         let (release, base) = match otp.release {
             23 => ("23.", "debian:bullseye"),
             25 => ("25.", "debian:bookworm"),
             27 => ("27.", "debian:trixie"),
-            // Of unstable there is no number.
+            // Unstable has no version number.
             _ => ("", "debian:"),
         };
         for part in [
@@ -177,14 +177,14 @@ fn an_image_gets_the_emulator_of_a_node_that_runs_here() {
             if otp.release == 23 { "-j$(nproc) lcnt && " } else { "-j$(nproc) lcnt FLAVOR=jit && " },
             "test \"$erts\" = ",
         ] {
-            assert!(said.stdout.contains(part), "OTP {}: no {part:?} in\n{}", otp.release, said.stdout);
+            assert!(output.stdout.contains(part), "OTP {}: no {part:?} in\n{}", otp.release, output.stdout);
         }
     }
     let cache = folder();
     let mut lines = emulator(cache.path());
     lines.args(["install", "--dockerfile", "--otp", "27.3.4.1", "--base", "alpine:3.22", "--into", "/app"]);
-    let said = well(&mut lines);
-    assert!(said.stdout.contains("apk add --no-cache gcc musl-dev "), "{}", said.stdout);
+    let output = succeed(&mut lines);
+    assert!(output.stdout.contains("apk add --no-cache gcc musl-dev "), "{}", output.stdout);
     let mut lines = emulator(cache.path());
     lines.args(["install", "--dockerfile", "--for", "/", "--base", "alpine:3.22"]);
     run(&mut lines).assert_refused(&["no folder erts-VERSION"]);
@@ -192,56 +192,56 @@ fn an_image_gets_the_emulator_of_a_node_that_runs_here() {
     run(lines.args(["install", "--dockerfile"])).assert_refused(&["--otp VERSION or --for TARGET"]);
 }
 
-/// One test, since it may have to build first.
+/// One test, since it may have to build the emulator first.
 #[test]
-fn everything_runs_with_an_emulator_that_was_built() {
+fn programs_and_releases_run_with_a_built_emulator() {
     let (Some(erlang), cache) = (erlang(), folder()) else { return };
     if std::env::var_os(BUILD).is_some_and(|value| !value.is_empty()) {
-        built(cache.path());
-    } else if !found(cache.path(), &erlang) {
+        build(cache.path());
+    } else if !link_users_build(cache.path(), &erlang) {
         eprintln!(
-            "skipped, because no emulator that counts locks was built for {}: beamtune emulator build makes one in some minutes, and so does \
+            "skipped, because no lcnt emulator was built for {}: `beamtune emulator build` builds one in some minutes, and so does \
              this test with {BUILD}=1",
             text(&erlang)
         );
         return;
     }
-    let again = well(emulator(cache.path()).arg("build"));
-    assert!(again.stdout.contains("is there already"), "{}", again.stdout);
-    // Also where nothing but the version of OTP is known.
+    let second = succeed(emulator(cache.path()).arg("build"));
+    assert!(second.stdout.contains("exists, built from"), "{}", second.stdout);
+    // Also if only the version of OTP is known.
     let mut alone = emulator(cache.path());
-    let again = well(alone.args(["build", "--otp", &versions(&erlang).1]).env("PATH", "/none"));
-    assert!(again.stdout.contains("is there already"), "{}", again.stdout);
-    an_ordinary_user_runs_it(cache.path());
-    commands_run_with_it(cache.path(), &erlang);
-    a_release_runs_with_it(cache.path(), &erlang);
-    it_is_installed_beside_the_releases_own(cache.path(), &erlang);
+    let second = succeed(alone.args(["build", "--otp", &versions(&erlang).1]).env("PATH", "/none"));
+    assert!(second.stdout.contains("exists, built from"), "{}", second.stdout);
+    run_as_ordinary_user(cache.path());
+    run_commands(cache.path(), &erlang);
+    run_release(cache.path(), &erlang);
+    install_into_release(cache.path(), &erlang);
 }
 
-/// Builds it.
-fn built(cache: &Path) {
-    let said = run_for(emulator(cache).arg("build"), BUILD_PATIENCE);
-    assert_eq!(said.status, Some(0), "{}\n{}", said.stdout, said.stderr);
-    eprintln!("{}", said.stdout);
-    let list = well(emulator(cache).args(["list", "--json"])).json();
+/// Builds an emulator into the cache.
+fn build(cache: &Path) {
+    let output = run_for(emulator(cache).arg("build"), BUILD_TIMEOUT);
+    assert_eq!(output.status, Some(0), "{}\n{}", output.stdout, output.stderr);
+    eprintln!("{}", output.stdout);
+    let list = succeed(emulator(cache).args(["list", "--json"])).json();
     let about = &list[0]["about"];
     assert_eq!((&about["type"], &about["flavor"]), (&Value::from("lcnt"), &Value::from("jit")), "{list:#}");
-    // Only that is left.
+    // The build leaves nothing else.
     assert_eq!(fs::read_dir(cache.join("beamtune/emulators")).expect("the cache").count(), 1);
 }
 
-/// Brings the one into the cache that the user has built, if there is one.
-fn found(cache: &Path, erlang: &Path) -> bool {
-    let list = well(beamtune().args(["emulator", "list", "--json"])).json();
+/// Links the user's build into the cache. Returns false if there is no build.
+fn link_users_build(cache: &Path, erlang: &Path) -> bool {
+    let list = succeed(beamtune().args(["emulator", "list", "--json"])).json();
     let erts = versions(erlang).0;
-    let is_usual = |about: &Value| {
+    let is_default = |about: &Value| {
         about["type"] == "lcnt"
             && about["erts"] == *erts
             && about["options"]["kernel_poll"] == true
             && about["options"]["extra_msacc"] == false
     };
-    let mut kept = list.as_array().expect("a list").iter().filter(|kept| is_usual(&kept["about"]));
-    let Some(file) = kept.next().and_then(|kept| kept["file"].as_str()) else { return false };
+    let mut builds = list.as_array().expect("a list").iter().filter(|build| is_default(&build["about"]));
+    let Some(file) = builds.next().and_then(|build| build["file"].as_str()) else { return false };
     let folder = Path::new(file).parent().expect("its folder");
     let emulators = cache.join("beamtune/emulators");
     fs::create_dir_all(&emulators).expect("folders");
@@ -249,48 +249,50 @@ fn found(cache: &Path, erlang: &Path) -> bool {
     true
 }
 
-fn commands_run_with_it(cache: &Path, erlang: &Path) {
-    let before = stamp(erlang);
+fn run_commands(cache: &Path, erlang: &Path) {
+    let before = fingerprint(erlang);
     let ways: &[&[&str]] = if is_root() { &[&[], &["--overlay"]] } else { &[&["--overlay"]] };
     for way in ways {
         let run = |command: &[&str]| {
             let mut run = emulator(cache);
             run.arg("run").args(*way).arg("--").args(command);
-            well(&mut run)
+            succeed(&mut run)
         };
-        let said = run(&["erl", "-noshell", "-eval", ASK]);
-        assert_eq!(said.stdout.trim(), "lcnt", "{way:?}: {}", said.stderr);
-        let said = run(&["sh", "-c", &format!("erl -noshell -eval '{ASK}'")]);
-        assert_eq!(said.stdout.trim(), "lcnt", "{way:?}: {}", said.stderr);
-        // A node that a node starts, and a script of Erlang's own kind.
+        let output = run(&["erl", "-noshell", "-eval", PRINT_BUILD_TYPE]);
+        assert_eq!(output.stdout.trim(), "lcnt", "{way:?}: {}", output.stderr);
+        let output = run(&["sh", "-c", &format!("erl -noshell -eval '{PRINT_BUILD_TYPE}'")]);
+        assert_eq!(output.stdout.trim(), "lcnt", "{way:?}: {}", output.stderr);
+        // A node started by another node, and an escript.
         let mut starter = emulator(cache);
         starter.arg("run").args(*way).args(["--", "erl", "-noshell", "-eval"]);
         starter.arg("io:put_chars(os:cmd(os:getenv(\"INNER\"))), halt().");
-        let said = well(starter.env("INNER", format!("erl -noshell -eval '{ASK}'")));
-        assert_eq!(said.stdout.trim(), "lcnt", "{way:?}: {}", said.stderr);
+        let output = succeed(starter.env("INNER", format!("erl -noshell -eval '{PRINT_BUILD_TYPE}'")));
+        assert_eq!(output.stdout.trim(), "lcnt", "{way:?}: {}", output.stderr);
         let script = folder();
         let file = script.path().join("ask");
-        fs::write(&file, format!("#!/usr/bin/env escript\nmain(_) -> {ASK}\n")).expect("written");
-        let said = run(&["escript", &text(&file)]);
-        assert_eq!(said.stdout.trim(), "lcnt", "{way:?}: {}", said.stderr);
+        fs::write(&file, format!("#!/usr/bin/env escript\nmain(_) -> {PRINT_BUILD_TYPE}\n"))
+            .expect("written");
+        let output = run(&["escript", &text(&file)]);
+        assert_eq!(output.stdout.trim(), "lcnt", "{way:?}: {}", output.stderr);
         let elixir = Command::new("elixir").arg("--version").output().is_ok_and(|it| it.status.success());
         if elixir {
-            let said = run(&["elixir", "-e", "IO.write(:erlang.system_info(:build_type))"]);
-            assert_eq!(said.stdout.trim(), "lcnt", "{way:?}: {}", said.stderr);
+            let output = run(&["elixir", "-e", "IO.write(:erlang.system_info(:build_type))"]);
+            assert_eq!(output.stdout.trim(), "lcnt", "{way:?}: {}", output.stderr);
         }
         // Its exit status is that of the command.
         let mut failing = emulator(cache);
         failing.arg("run").args(*way).args(["--", "erl", "-noshell", "-eval", "halt(7)."]);
         assert_eq!(common::run(&mut failing).status, Some(7), "{way:?}");
     }
-    assert_eq!(stamp(erlang), before, "the installation was changed");
-    let outside = run(Command::new("erl").args(["-noshell", "-eval", ASK]));
+    assert_eq!(fingerprint(erlang), before, "the installation was changed");
+    let outside = run(Command::new("erl").args(["-noshell", "-eval", PRINT_BUILD_TYPE]));
     assert_eq!(outside.stdout.trim(), "opt");
 }
 
-/// Who is not root, and has a cache of his own: by a mount in a user namespace where that is allowed, and by a folder of links.
-fn an_ordinary_user_runs_it(cache: &Path) {
-    // Who is none of root's runs all else of this file so.
+/// A user other than root, with a cache of their own: through a mount in a user namespace where that is allowed, and through a folder of
+/// symbolic links.
+fn run_as_ordinary_user(cache: &Path) {
+    // Another user than root runs the rest of this file in the same way.
     if !is_root() {
         return;
     }
@@ -299,8 +301,8 @@ fn an_ordinary_user_runs_it(cache: &Path) {
     fs::create_dir_all(&emulators).expect("folders");
     let mut copy = Command::new("cp");
     copy.args(["-rL", &text(&cache.join("beamtune/emulators/.")), &text(&emulators)]);
-    well(&mut copy);
-    well(Command::new("chown").args(["-R", "65534:65534", &text(home.path())]));
+    succeed(&mut copy);
+    succeed(Command::new("chown").args(["-R", "65534:65534", &text(home.path())]));
     let binary = beamtune().get_program().to_owned();
     let user = || {
         let mut user = Command::new("setpriv");
@@ -314,30 +316,35 @@ fn an_ordinary_user_runs_it(cache: &Path) {
     }
     for way in [&["run"] as &[&str], &["run", "--overlay"]] {
         let mut erl = user();
-        erl.arg(&binary).arg("emulator").args(way).args(["--", "erl", "-noshell", "-eval", ASK]);
-        let said = well(&mut erl);
-        assert_eq!(said.stdout.trim(), "lcnt", "{way:?}: {}", said.stderr);
+        erl.arg(&binary).arg("emulator").args(way).args(["--", "erl", "-noshell", "-eval", PRINT_BUILD_TYPE]);
+        let output = succeed(&mut erl);
+        assert_eq!(output.stdout.trim(), "lcnt", "{way:?}: {}", output.stderr);
     }
 }
 
-/// Names, contents and times of the programs of an installation.
-fn stamp(erlang: &Path) -> Vec<String> {
+/// Names, contents and modification times of an installation's programs.
+fn fingerprint(erlang: &Path) -> Vec<String> {
     let folders = [erlang.join("bin"), erlang.to_owned()];
     let erts = fs::read_dir(erlang).expect("a folder").flatten().map(|entry| entry.path().join("bin"));
-    let mut stamps = Vec::new();
+    let mut programs = Vec::new();
     for folder in folders.into_iter().chain(erts).filter(|folder| folder.is_dir()) {
         for entry in fs::read_dir(folder).expect("a folder").flatten() {
             let metadata = entry.metadata().expect("metadata");
             let mut content = DefaultHasher::new();
             fs::read(entry.path()).ok().hash(&mut content);
-            stamps.push(format!("{:?} {:x} {:?}", entry.path(), content.finish(), metadata.modified().ok()));
+            programs.push(format!(
+                "{:?} {:x} {:?}",
+                entry.path(),
+                content.finish(),
+                metadata.modified().ok()
+            ));
         }
     }
-    stamps.sort();
-    stamps
+    programs.sort();
+    programs
 }
 
-/// A release as mix makes one, as far as starting it goes: links to libraries, its own ERTS, a script that looks where it stands.
+/// A release as `mix release` starts it: its own ERTS, and a script that finds its own folder.
 fn release(erlang: &Path, into: &Path) {
     let copied = Command::new("cp").args(["-a", "--", &format!("{}/.", text(erlang)), &text(into)]).status();
     assert!(copied.expect("cp").success());
@@ -348,41 +355,42 @@ fn release(erlang: &Path, into: &Path) {
     fs::set_permissions(into.join("bin/shop"), fs::Permissions::from_mode(0o755)).expect("chmod");
 }
 
-fn a_release_runs_with_it(cache: &Path, erlang: &Path) {
+fn run_release(cache: &Path, erlang: &Path) {
     let folder = folder();
     release(erlang, folder.path());
     let shop = text(&folder.path().join("bin/shop"));
     let ways: &[&[&str]] = if is_root() { &[&[], &["--overlay"]] } else { &[&["--overlay"]] };
     for way in ways {
         let mut run = emulator(cache);
-        run.arg("run").args(*way).args(["--", &shop, "-eval", ASK]);
-        let said = well(&mut run);
-        assert_eq!(said.stdout.trim(), "lcnt", "{way:?}: {}", said.stderr);
+        run.arg("run").args(*way).args(["--", &shop, "-eval", PRINT_BUILD_TYPE]);
+        let output = succeed(&mut run);
+        assert_eq!(output.stdout.trim(), "lcnt", "{way:?}: {}", output.stderr);
     }
     let mut plain = Command::new(&shop);
-    assert_eq!(well(plain.args(["-eval", ASK])).stdout.trim(), "opt");
+    assert_eq!(succeed(plain.args(["-eval", PRINT_BUILD_TYPE])).stdout.trim(), "opt");
 }
 
-fn it_is_installed_beside_the_releases_own(cache: &Path, erlang: &Path) {
+fn install_into_release(cache: &Path, erlang: &Path) {
     let folder = folder();
     release(erlang, folder.path());
     let into = text(folder.path());
-    let said = well(emulator(cache).args(["install", "--into", &into]));
+    let output = succeed(emulator(cache).args(["install", "--into", &into]));
     assert!(
-        said.stdout.contains("ERL_AFLAGS=\"-emu_type lcnt\"") && said.stdout.contains("  rm "),
+        output.stdout.contains("ERL_AFLAGS=\"-emu_type lcnt\"") && output.stdout.contains("  rm "),
         "{}",
-        said.stdout
+        output.stdout
     );
     let shop = text(&folder.path().join("bin/shop"));
-    let with = well(Command::new(&shop).args(["-eval", ASK]).env("ERL_AFLAGS", "-emu_type lcnt"));
+    let with =
+        succeed(Command::new(&shop).args(["-eval", PRINT_BUILD_TYPE]).env("ERL_AFLAGS", "-emu_type lcnt"));
     assert_eq!(with.stdout.trim(), "lcnt");
-    assert_eq!(well(Command::new(&shop).args(["-eval", ASK])).stdout.trim(), "opt");
-    let again = well(emulator(cache).args(["install", "--into", &into]));
-    assert!(again.stdout.contains("was there already"), "{}", again.stdout);
+    assert_eq!(succeed(Command::new(&shop).args(["-eval", PRINT_BUILD_TYPE])).stdout.trim(), "opt");
+    let second = succeed(emulator(cache).args(["install", "--into", &into]));
+    assert!(second.stdout.contains("is installed already"), "{}", second.stdout);
 }
 
 #[test]
-fn ctrl_c_ends_a_build_and_leaves_nothing() {
+fn ctrl_c_ends_a_build_and_leaves_no_files() {
     let (Some(erlang), cache, source) = (erlang(), folder(), folder()) else { return };
     if !can_build() {
         return;
@@ -397,21 +405,21 @@ fn ctrl_c_ends_a_build_and_leaves_nothing() {
         .expect("written");
     let mut build = emulator(cache.path());
     build.args(["build", "--source", &text(source.path())]).stderr(std::process::Stdio::null());
-    let mut running = Running::start(&mut build);
-    let kept = cache.path().join("beamtune/emulators");
+    let mut process = Process::start(&mut build);
+    let emulators = cache.path().join("beamtune/emulators");
     let mut configure = None;
     wait_until("the first command runs", || {
-        let builds = fs::read_dir(&kept).into_iter().flatten().flatten();
+        let builds = fs::read_dir(&emulators).into_iter().flatten().flatten();
         let mut pids = builds.filter_map(|entry| {
             fs::read_to_string(entry.path().join("source/otp/make/pid")).ok()?.trim().parse::<u32>().ok()
         });
         configure = pids.next();
-        assert!(running.child.try_wait().expect("wait").is_none(), "it ended before");
+        assert!(process.child.try_wait().expect("wait").is_none(), "it ended before");
         configure.is_some()
     });
-    running.signal("INT");
-    assert_eq!(running.wait().code(), Some(2));
-    assert_eq!(fs::read_dir(&kept).expect("the cache").count(), 0);
-    let configure = configure.expect("its number");
-    wait_until("the command is gone", || !Path::new(&format!("/proc/{configure}")).exists());
+    process.signal("INT");
+    assert_eq!(process.wait().code(), Some(2));
+    assert_eq!(fs::read_dir(&emulators).expect("the cache").count(), 0);
+    let configure = configure.expect("a process id");
+    wait_until("the command has ended", || !Path::new(&format!("/proc/{configure}")).exists());
 }

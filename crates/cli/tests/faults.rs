@@ -1,4 +1,4 @@
-//! What goes wrong in the field, and what is said of it: each case names the next step, ends with 2, and does no harm.
+//! Failures in the field: each ends with status 2 and a message that names the next step, and does no harm.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -10,10 +10,10 @@ use std::process::Command;
 use beamtune_model::Tick;
 use beamtune_recording::Reader;
 use common::{
-    Running, TestNode, all_otps, beamtune, folder, on_all_otps, otp, run, text, unique, wait_until,
+    Process, TestNode, all_otps, beamtune, folder, on_all_otps, otp, run, text, unique, wait_until,
 };
 
-/// A doctor of two seconds.
+/// `beamtune doctor` for two seconds.
 fn doctor(target: &str) -> Command {
     let mut command = beamtune();
     command.args(["doctor", target, "--for", "2s"]);
@@ -21,95 +21,95 @@ fn doctor(target: &str) -> Command {
 }
 
 #[test]
-fn a_wrong_cookie_is_called_a_wrong_cookie() {
+fn wrong_cookie_is_reported_as_such() {
     on_all_otps(|otp| {
         let node = TestNode::start(otp, &[], "ok");
-        let said = run(doctor(&node.name).env("BEAMTUNE_COOKIE", "wrong"));
-        said.assert_refused(&["cookie", "BEAMTUNE_COOKIE"]);
-        assert!(!said.stderr.contains(&node.cookie));
+        let output = run(doctor(&node.name).env("BEAMTUNE_COOKIE", "wrong"));
+        output.assert_refused(&["cookie", "BEAMTUNE_COOKIE"]);
+        assert!(!output.stderr.contains(&node.cookie));
     });
 }
 
 #[test]
-fn a_node_that_is_not_there_is_told_with_those_that_are() {
+fn absent_node_is_reported_with_the_nodes_that_exist() {
     let Some(otp) = otp(25) else { return };
     let node = TestNode::start(&otp, &[], "ok");
     let alive = node.name.split('@').next().expect("a name");
-    let said = run(doctor("nobody_at_home@127.0.0.1").env("BEAMTUNE_COOKIE", "x"));
-    said.assert_refused(&["nobody_at_home", alive]);
+    let output = run(doctor("nobody_at_home@127.0.0.1").env("BEAMTUNE_COOKIE", "x"));
+    output.assert_refused(&["nobody_at_home", alive]);
 }
 
 #[test]
-fn a_frozen_node_is_told_from_an_absent_one() {
+fn frozen_node_is_distinguished_from_an_absent_one() {
     on_all_otps(|otp| {
         let node = TestNode::start(otp, &[], "ok");
-        node.running.signal("STOP");
-        let said = run(&mut doctor(&node.name));
-        node.running.signal("CONT");
-        // It was recorded from outside, and that it does not answer is a finding.
-        assert_eq!(said.status, Some(1), "{}\n{}", said.stdout, said.stderr);
+        node.process.signal("STOP");
+        let output = run(&mut doctor(&node.name));
+        node.process.signal("CONT");
+        // It was recorded through /proc only; that it does not answer is a finding.
+        assert_eq!(output.status, Some(1), "{}\n{}", output.stdout, output.stderr);
         assert!(
-            said.stderr.contains("sent nothing for") && said.stderr.contains("SIGSTOP"),
+            output.stderr.contains("said nothing for") && output.stderr.contains("SIGSTOP"),
             "{}",
-            said.stderr
+            output.stderr
         );
         assert!(
-            said.stdout.contains("BT065") && said.stdout.contains("likely stopped or hanging"),
+            output.stdout.contains("BT065") && output.stdout.contains("it is stopped, or hangs"),
             "{}",
-            said.stdout
+            output.stdout
         );
     });
 }
 
 #[test]
-fn without_epmd_a_named_node_on_another_host_cannot_be_found() {
+fn named_node_on_another_host_needs_epmd() {
     // Nothing listens on this port of the loopback network.
-    let said = run(doctor("app@127.0.0.9").env("ERL_EPMD_PORT", "4399").env("BEAMTUNE_COOKIE", "x"));
-    said.assert_refused(&["EPMD"]);
+    let output = run(doctor("app@127.0.0.9").env("ERL_EPMD_PORT", "4399").env("BEAMTUNE_COOKIE", "x"));
+    output.assert_refused(&["EPMD"]);
 }
 
 #[test]
-fn an_unreadable_cookie_file_is_named_with_its_cure() {
+fn unreadable_cookie_file_is_reported_with_the_fix() {
     let Some(otp) = otp(25) else { return };
     let node = TestNode::start(&otp, &[], "ok");
     let folder = folder();
-    let said = run(doctor(&node.name).arg("--cookie-file").arg(folder.path().join("missing")));
-    said.assert_refused(&["missing"]);
+    let output = run(doctor(&node.name).arg("--cookie-file").arg(folder.path().join("missing")));
+    output.assert_refused(&["missing"]);
     let path = folder.path().join("cookie");
     std::fs::write(&path, "cookie").expect("write");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).expect("chmod");
     if std::fs::read(&path).is_ok() {
-        // Root reads everything: ask as nobody, who also may not look into our folder.
+        // Root can read everything. Run as nobody, who cannot read our folder either.
         let exe = beamtune().get_program().to_owned();
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--clear-groups", "--"]).arg(exe);
         command.args(["doctor", &node.name, "--for", "2s", "--cookie-file"]).arg(&path);
-        let said = run(&mut command);
-        if said.stderr.contains("setpriv") {
-            eprintln!("skipped, because the binary cannot be run as nobody: {}", said.stderr);
+        let output = run(&mut command);
+        if output.stderr.contains("setpriv") {
+            eprintln!("skipped, because the binary cannot be run as nobody: {}", output.stderr);
             return;
         }
-        said.assert_refused(&["cookie", "ermission"]);
+        output.assert_refused(&["cookie", "ermission"]);
     } else {
         run(doctor(&node.name).arg("--cookie-file").arg(&path)).assert_refused(&["cookie", "ermission"]);
     }
 }
 
 #[test]
-fn two_vms_and_no_target_give_a_list_to_choose_from() {
+fn without_a_target_several_vms_are_listed() {
     let Some(otp) = otp(25) else { return };
     let (a, b) = (TestNode::start(&otp, &[], "ok"), TestNode::start(&otp, &[], "ok"));
-    let said = run(beamtune().args(["doctor", "--for", "2s"]));
-    said.assert_refused(&["say which one", &a.name, &b.name]);
+    let output = run(beamtune().args(["doctor", "--for", "2s"]));
+    output.assert_refused(&["name one", &a.name, &b.name]);
 }
 
 #[test]
-fn a_process_that_is_no_vm_is_refused() {
+fn process_that_is_not_a_vm_is_refused() {
     run(&mut doctor("1")).assert_refused(&["no BEAM VM", "beamtune nodes"]);
 }
 
 #[test]
-fn files_that_are_no_recordings_are_called_what_they_are() {
+fn files_that_are_not_recordings_are_refused() {
     let folder = folder();
     let path = folder.path().join("notes.txt");
     std::fs::write(&path, "these are notes\n").expect("write");
@@ -122,18 +122,18 @@ fn files_that_are_no_recordings_are_called_what_they_are() {
 }
 
 #[test]
-fn a_recording_that_exists_is_not_overwritten() {
+fn existing_recording_is_not_overwritten() {
     let Some(otp) = otp(25) else { return };
     let node = TestNode::start(&otp, &[], "ok");
     let folder = folder();
     let path = folder.path().join("a.beamtune");
     std::fs::write(&path, "precious").expect("write");
-    let said = run(doctor(&node.name).arg("-o").arg(&path));
-    said.assert_refused(&["exists already"]);
+    let output = run(doctor(&node.name).arg("-o").arg(&path));
+    output.assert_refused(&["exists already"]);
     assert_eq!(std::fs::read_to_string(&path).expect("read"), "precious");
 }
 
-/// Ticks of a recording that are such; none while the file is not there.
+/// Number of samples that satisfy a condition; 0 while there is no file.
 fn ticks(file: &Path, are: impl Fn(Tick) -> bool) -> usize {
     Reader::open(file).map_or(0, |reader| {
         reader.samples().filter(|sample| sample.as_ref().is_ok_and(|sample| are(sample.tick))).count()
@@ -141,31 +141,31 @@ fn ticks(file: &Path, are: impl Fn(Tick) -> bool) -> usize {
 }
 
 #[test]
-fn a_node_that_dies_leaves_a_gap_and_a_whole_recording() {
+fn node_that_dies_leaves_a_gap_and_a_complete_recording() {
     let Some(otp) = otp(25) else { return };
     let node = TestNode::start(&otp, &[], "ok");
     let folder = folder();
     let path = folder.path().join("dies.beamtune");
     let mut command = beamtune();
     command.args(["record", &node.name, "-o"]).arg(&path);
-    let mut recording = Running::start(&mut command);
+    let mut recording = Process::start(&mut command);
     wait_until("two samples of the VM", || ticks(&path, |tick| tick.vm.is_some()) >= 2);
     let without = || ticks(&path, |tick| tick.vm.is_none());
     let before = without();
-    node.running.signal("KILL");
-    wait_until("two without it", || without() >= before + 2);
+    node.process.signal("KILL");
+    wait_until("two samples without the VM", || without() >= before + 2);
     recording.signal("INT");
     let status = recording.wait();
     assert!(status.code().is_some(), "{status}");
-    let said = run(beamtune().args(["diagnose", "--json"]).arg(&path));
-    let answer = said.json();
+    let output = run(beamtune().args(["diagnose", "--json"]).arg(&path));
+    let answer = output.json();
     assert!(answer["period"]["vm_samples"].as_u64().is_some_and(|n| n >= 2), "{answer:#}");
     let gaps = answer["gaps"].as_array().expect("gaps");
     assert!(gaps.iter().any(|gap| gap["source"] == "vm"), "{gaps:#?}");
 }
 
 #[test]
-fn a_restarted_node_is_found_again_and_its_lives_are_kept_apart() {
+fn restarted_node_is_recorded_as_another_incarnation() {
     on_all_otps(|otp| {
         let node = TestNode::start(otp, &[], "ok");
         let (name, cookie) = (node.name.clone(), node.cookie.clone());
@@ -173,8 +173,9 @@ fn a_restarted_node_is_found_again_and_its_lives_are_kept_apart() {
         let path = folder.path().join("restart.beamtune");
         let mut command = beamtune();
         command.args(["record", &name, "-o"]).arg(&path).env("BEAMTUNE_COOKIE", &cookie);
-        let mut recording = Running::start(&mut command);
-        let samples = |life: u32| ticks(&path, |tick| tick.incarnation == life && tick.vm.is_some());
+        let mut recording = Process::start(&mut command);
+        let samples =
+            |incarnation: u32| ticks(&path, |tick| tick.incarnation == incarnation && tick.vm.is_some());
         wait_until("two samples", || samples(0) >= 2);
         drop(node);
         let mut command = otp.command("erl");
@@ -187,9 +188,9 @@ fn a_restarted_node_is_found_again_and_its_lives_are_kept_apart() {
             "-eval",
             "io:put_chars(\"ready\\n\").",
         ]);
-        let mut again = Running::start(&mut command);
-        again.expect_line("ready");
-        wait_until("two samples of the next life", || samples(1) >= 2);
+        let mut restarted = Process::start(&mut command);
+        restarted.expect_line("ready");
+        wait_until("two samples of the next incarnation", || samples(1) >= 2);
         recording.signal("INT");
         let status = recording.wait();
         assert!(status.success(), "{status}");
@@ -199,7 +200,7 @@ fn a_restarted_node_is_found_again_and_its_lives_are_kept_apart() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_what_was_written_stays_readable() {
+fn full_disk_is_reported_and_the_recording_stays_readable() {
     let Some(otp) = otp(25) else { return };
     let folder = folder();
     let mount =
@@ -219,48 +220,48 @@ fn a_full_disk_is_said_and_what_was_written_stays_readable() {
     let path = folder.path().join("full.beamtune");
     let mut command = beamtune();
     command.args(["record", &node.name, "--for", "60s", "--every", "100ms", "-o"]).arg(&path);
-    let said = run(&mut command);
-    said.assert_refused(&["disk is full"]);
+    let output = run(&mut command);
+    output.assert_refused(&["disk is full"]);
     let answer = run(beamtune().args(["diagnose", "--json"]).arg(&path)).json();
     assert!(answer["period"]["samples"].as_u64().is_some_and(|n| n >= 1), "{answer:#}");
 }
 
 #[test]
-fn a_vm_without_distribution_is_judged_from_the_host_alone() {
+fn vm_without_distribution_is_judged_by_the_host_alone() {
     let Some(otp) = otp(25) else { return };
     let mut command = otp.command("erl");
     command.args(["-noinput", "-eval", "io:put_chars(\"ready\\n\")."]);
-    let mut running = Running::start(&mut command);
-    running.expect_line("ready");
-    let said = run(beamtune().args(["doctor", &running.pid().to_string(), "--for", "3s", "--json"]));
-    let answer = said.json();
+    let mut process = Process::start(&mut command);
+    process.expect_line("ready");
+    let output = run(beamtune().args(["doctor", &process.pid().to_string(), "--for", "3s", "--json"]));
+    let answer = output.json();
     let findings = answer["findings"].as_array().expect("findings");
     let above: Vec<_> = findings.iter().filter(|finding| finding["level"] != "notice").collect();
-    assert_eq!(said.status, Some(if above.is_empty() { 0 } else { 1 }), "{}", said.stderr);
-    // Where others have the CPUs, that it does not get them is the truth.
+    assert_eq!(output.status, Some(if above.is_empty() { 0 } else { 1 }), "{}", output.stderr);
+    // If other processes use the CPUs, a VM that waits for one is a true finding.
     assert!(above.iter().all(|finding| finding["code"] == "BT004"), "{above:#?}");
     let not_judged = answer["not_judged"].as_array().expect("a list");
     assert!(not_judged.iter().any(|rule| rule["code"] == "BT006"), "{answer:#}");
     assert!(answer["healthy"].as_array().is_some_and(|list| list.iter().any(|rule| rule["code"] == "BT002")));
 }
 
-/// The node has its flags back and the agent is gone, whenever we are killed.
+/// At whatever moment it is killed, the node gets its flags back and the agent leaves.
 #[test]
-fn a_killed_doctor_leaves_nothing_on_the_node() {
+fn killed_doctor_leaves_nothing_on_the_node() {
     let kills: u32 = 50;
     on_all_otps(|otp| {
         let node = TestNode::start(otp, &[], "ok");
         let each = kills.div_ceil(all_otps().len() as u32);
         for turn in 0..each {
-            let mut doctor = Running::start(&mut doctor(&node.name));
-            // From before the connection to the middle of the sampling.
+            let mut doctor = Process::start(&mut doctor(&node.name));
+            // Some time between the start and the middle of sampling.
             std::thread::sleep(std::time::Duration::from_millis(u64::from(turn * 997 % 1500)));
             doctor.signal("KILL");
             doctor.wait();
         }
-        let clean = "lists:filter(fun({M, _}) -> lists:prefix(\"beamtune\", atom_to_list(M)) end, code:all_loaded()) \
+        let is_clean = "lists:filter(fun({M, _}) -> lists:prefix(\"beamtune\", atom_to_list(M)) end, code:all_loaded()) \
             =:= [] andalso lists:filter(fun(N) -> lists:prefix(\"beamtune\", atom_to_list(N)) end, registered()) =:= []";
-        wait_until("the agent is gone", || common::eval_in(&node, clean) == "true");
+        wait_until("the agent has left", || common::eval_in(&node, is_clean) == "true");
         assert_eq!(common::eval_in(&node, "erlang:system_flag(scheduler_wall_time, false)"), "false");
         assert_eq!(common::eval_in(&node, "erlang:system_flag(microstate_accounting, false)"), "false");
     });

@@ -1,70 +1,70 @@
-//! `beamtune flags`: pages, searches, and what an upgrade changes.
+//! `beamtune flags`: pages, searches, and the changes of an upgrade.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
 
-use common::{Said, beamtune, run};
+use common::{Output, beamtune, run};
 
-fn flags(args: &[&str]) -> Said {
+fn flags(args: &[&str]) -> Output {
     run(beamtune().arg("flags").args(args))
 }
 
-/// Standard output of a run that ended well.
+/// Standard output of a run that must succeed.
 #[track_caller]
-fn told(args: &[&str]) -> String {
-    let said = flags(args);
-    assert_eq!(said.status, Some(0), "{args:?}: {}", said.stderr);
-    assert!(!said.stdout.contains('\x1b'), "colours without a terminal");
-    said.stdout
+fn stdout_of(args: &[&str]) -> String {
+    let output = flags(args);
+    assert_eq!(output.status, Some(0), "{args:?}: {}", output.stderr);
+    assert!(!output.stdout.contains('\x1b'), "colours without a terminal");
+    output.stdout
 }
 
 #[test]
-fn a_flag_has_a_page_by_each_of_its_names() {
-    let page = told(&["+sbwt"]);
+fn page_of_a_flag_is_found_by_each_of_its_names() {
+    let page = stdout_of(&["+sbwt"]);
     assert!(page.starts_with("+sbwt  emulator flag\n"), "{page}");
     for name in [&["sbwt"][..], &["-sbwt"], &["+sbwt", "none"], &["+sbwtnone"]] {
-        assert!(told(name).starts_with(&page), "{name:?}");
+        assert!(stdout_of(name).starts_with(&page), "{name:?}");
     }
-    assert!(told(&["-heart"]).starts_with("-heart  flag of init"));
-    assert!(told(&["-kernel", "net_ticktime"]).contains("net_ticktime"));
-    let page = told(&["MBas"]);
+    assert!(stdout_of(&["-heart"]).starts_with("-heart  flag of init"));
+    assert!(stdout_of(&["-kernel", "net_ticktime"]).contains("net_ticktime"));
+    let page = stdout_of(&["MBas"]);
     assert!(page.starts_with("+MBas") && page.contains("binary_alloc"), "{page}");
-    assert!(told(&["db_tab"]).starts_with("db_tab  lock"));
+    assert!(stdout_of(&["db_tab"]).starts_with("db_tab  lock"));
 }
 
 #[test]
-fn several_flags_have_several_pages() {
-    let pages = told(&["+P", "+Q"]);
+fn several_flags_give_several_pages() {
+    let pages = stdout_of(&["+P", "+Q"]);
     assert!(pages.starts_with("+P  emulator flag") && pages.contains("\n+Q  emulator flag"), "{pages}");
 }
 
 #[test]
-fn words_lead_to_a_table() {
-    let table = told(&["busy", "wait"]);
+fn words_give_a_table_of_matches() {
+    let table = stdout_of(&["busy", "wait"]);
     assert!(table.lines().any(|line| line.starts_with("+sbwt ")), "{table}");
-    let table = told(&["fragmentation"]);
+    let table = stdout_of(&["fragmentation"]);
     assert!(table.lines().count() > 2, "{table}");
 }
 
 #[test]
-fn what_is_not_known_has_neighbours() {
+fn unknown_flag_gives_similar_ones() {
     flags(&["+sbtw"]).assert_refused(&["+sbtw", "similar", "+sbwt"]);
-    flags(&["qwertzuiop"]).assert_refused(&["beamtune flags lists everything"]);
+    flags(&["qwertzuiop"]).assert_refused(&["list all entries with: beamtune flags"]);
 }
 
 #[test]
-fn without_a_name_everything_is_listed() {
-    let list = told(&[]);
+fn all_entries_are_listed_without_a_name() {
+    let list = stdout_of(&[]);
     for part in ["emulator flags", "environment variables", "+sbwt", "ERL_FLAGS", "db_tab", "binary_alloc"] {
         assert!(list.contains(part), "no {part}");
     }
-    assert!(!told(&["--otp", "23"]).contains("\n+hmaxib "));
-    assert!(told(&["--otp", "27"]).contains("\n+hmaxib "));
+    assert!(!stdout_of(&["--otp", "23"]).contains("\n+hmaxib "));
+    assert!(stdout_of(&["--otp", "27"]).contains("\n+hmaxib "));
 }
 
 #[test]
-fn an_upgrade_is_told_with_the_worst_first() {
-    let text = told(&["--changed", "23..29"]);
+fn changes_of_an_upgrade_begin_with_the_most_severe() {
+    let text = stdout_of(&["--changed", "23..29"]);
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?} in\n{text}"));
     assert!(at("Removed") < at("Another default"), "{text}");
     assert!(text.contains("262144 → 1048576"), "{text}");
@@ -75,25 +75,25 @@ fn an_upgrade_is_told_with_the_worst_first() {
 }
 
 #[test]
-fn a_release_tells_what_holds_there() {
-    let page = told(&["+P", "--otp", "25"]);
+fn page_for_a_release_shows_what_holds_there() {
+    let page = stdout_of(&["+P", "--otp", "25"]);
     assert!(page.contains("in OTP 25") && page.contains("default 262144"), "{page}");
     assert_eq!(flags(&["+P", "--otp", "20"]).status, Some(2));
 }
 
 #[test]
-fn programs_get_the_same_as_json() {
+fn pages_and_lists_are_available_as_json() {
     let page = flags(&["+P", "--json"]).json();
     assert_eq!((&page[0]["name"], &page[0]["kind"]), (&"+P".into(), &"emulator flag".into()));
     assert_eq!(page[0]["rules"][0], "BT007");
     assert!(flags(&["--json"]).json().as_array().is_some_and(|list| list.len() > 200));
     assert!(flags(&["busy", "wait", "--json"]).json().as_array().is_some_and(|list| !list.is_empty()));
     let changes = flags(&["--changed", "26..27", "--json"]).json();
-    let of = changes["changes"]
+    let change = changes["changes"]
         .as_array()
         .expect("a list")
         .iter()
         .find(|change| change["id"] == "+P")
         .expect("+P");
-    assert_eq!((&of["what"], &of["to"]), (&"default".into(), &"1048576".into()));
+    assert_eq!((&change["what"], &change["to"]), (&"default".into(), &"1048576".into()));
 }

@@ -1,4 +1,4 @@
-//! `beamtune import`: from a text that lcnt has printed to what helps, and on to the commands that read recordings.
+//! `beamtune import`: from the output of lcnt and other tools to remedies, and to recordings that other commands read.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod common;
@@ -9,8 +9,8 @@ use std::process::Command;
 
 use common::{beamtune, folder, run};
 
-/// A table that all write: the counts are made up, the form is that of lcnt.
-const HOT: &str = "\
+/// A table that every process writes. The counts are invented, the format is lcnt's.
+const CONTENDED: &str = "\
 We saw this on web1 yesterday:
 Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:2:2] [ds:2:2:10] [lock-counting]
 1> lcnt:conflicts().
@@ -27,8 +27,8 @@ ok
 ok
 ";
 
-/// The same after a cure, with less of everything.
-const CURED: &str = "\
+/// The same after the fix.
+const FIXED: &str = "\
 Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:2:2] [ds:2:2:10] [lock-counting]
 1> lcnt:conflicts().
       lock   id  #tries  #collisions  collisions [%]  time [us]  duration [%]
@@ -38,44 +38,45 @@ Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:2:2] [ds:2:2:10] [lock-counti
 ok
 ";
 
-fn import(text: &str, folder: &Path, args: &[&str]) -> common::Said {
+fn import(text: &str, folder: &Path, args: &[&str]) -> common::Output {
     let path = folder.join("pasted.txt");
     fs::write(&path, text).expect("a file");
     run(beamtune().arg("import").arg(&path).args(args))
 }
 
 #[test]
-fn a_pasted_table_is_judged_and_what_is_no_table_is_named() {
+fn pasted_table_is_judged_and_other_text_is_listed_as_not_read() {
     let folder = folder();
-    let said = import(HOT, folder.path(), &[]);
-    assert_eq!(said.status, Some(1), "{}\n{}", said.stdout, said.stderr);
+    let output = import(CONTENDED, folder.path(), &[]);
+    assert_eq!(output.status, Some(1), "{}\n{}", output.stdout, output.stderr);
     for words in [
         "imported text · OTP 25",
         "2 schedulers online · what lcnt has printed",
         "Waits for lock db_tab of the table carts: 1.7 cores",
         "{write_concurrency, auto} for the table carts",
     ] {
-        assert!(said.stdout.contains(words), "no {words:?} in: {}", said.stdout);
+        assert!(output.stdout.contains(words), "no {words:?} in: {}", output.stdout);
     }
-    assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
-    let expect = "pasted.txt:1:1: not read: We saw this on web1 yesterday: (no known tool prints this)\n";
-    assert!(said.stderr.ends_with(expect), "{}", said.stderr);
-    let cured = import(CURED, folder.path(), &[]);
-    assert_eq!(cured.status, Some(0), "{}\n{}", cured.stdout, cured.stderr);
-    assert!(cured.stdout.contains("most contended lock: db_tab"), "{}", cured.stdout);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+    let expect =
+        "pasted.txt:1:1: not read: We saw this on web1 yesterday: (it is of no tool that is known here)\n";
+    assert!(output.stderr.ends_with(expect), "{}", output.stderr);
+    let fixed = import(FIXED, folder.path(), &[]);
+    assert_eq!(fixed.status, Some(0), "{}\n{}", fixed.stdout, fixed.stderr);
+    assert!(fixed.stdout.contains("no lock was waited for much: the most for db_tab"), "{}", fixed.stdout);
 }
 
 #[test]
-fn what_is_kept_is_read_by_the_commands_that_read_recordings() {
+fn recording_of_imported_text_is_read_by_other_commands() {
     let folder = folder();
     let (before, after) = (folder.path().join("before.beamtune"), folder.path().join("after.beamtune"));
-    for (text, kept) in [(HOT, &before), (CURED, &after)] {
-        let said = import(text, folder.path(), &["-o", &kept.display().to_string()]);
-        assert!(kept.exists(), "{}\n{}", said.stdout, said.stderr);
+    for (text, file) in [(CONTENDED, &before), (FIXED, &after)] {
+        let output = import(text, folder.path(), &["-o", &file.display().to_string()]);
+        assert!(file.exists(), "{}\n{}", output.stdout, output.stderr);
     }
-    let again = run(beamtune().arg("locks").arg(&before).args(["--by", "lock"]));
-    assert_eq!(again.status, Some(1), "{}", again.stderr);
-    assert!(again.stdout.contains("Waits for lock db_tab of the table carts"), "{}", again.stdout);
+    let locks = run(beamtune().arg("locks").arg(&before).args(["--by", "lock"]));
+    assert_eq!(locks.status, Some(1), "{}", locks.stderr);
+    assert!(locks.stdout.contains("threads wait for db_tab of the table carts"), "{}", locks.stdout);
     let diff = run(beamtune().arg("diff").args([&before, &after]));
     assert_eq!(diff.status, Some(0), "{}", diff.stderr);
     let row = diff.stdout.lines().find(|line| line.starts_with("db_tab")).expect("a row");
@@ -84,21 +85,21 @@ fn what_is_kept_is_read_by_the_commands_that_read_recordings() {
         ["db_tab", "175.00", "0.09", "-100", "%", "80.00", "0.08"]
     );
     assert!(!diff.stdout.contains("series"), "{}", diff.stdout);
-    let said = import(HOT, folder.path(), &["-o", &before.display().to_string()]);
-    said.assert_refused(&["before.beamtune"]);
+    let output = import(CONTENDED, folder.path(), &["-o", &before.display().to_string()]);
+    output.assert_refused(&["before.beamtune"]);
 }
 
 #[test]
-fn standard_input_is_read_and_json_is_that_of_locks() {
+fn standard_input_is_read_and_json_follows_the_schema_of_locks() {
     let folder = folder();
     let path = folder.path().join("text");
-    fs::write(&path, HOT).expect("a file");
+    fs::write(&path, CONTENDED).expect("a file");
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$0\" import --json < \"$1\""]).arg(beamtune().get_program()).arg(&path);
-    let said = run(&mut command);
-    assert_eq!(said.status, Some(1), "{}", said.stderr);
-    assert!(said.stderr.starts_with("standard input:1:1: not read:"), "{}", said.stderr);
-    let document = said.json();
+    let output = run(&mut command);
+    assert_eq!(output.status, Some(1), "{}", output.stderr);
+    assert!(output.stderr.starts_with("standard input:1:1: not read:"), "{}", output.stderr);
+    let document = output.json();
     let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/locks.schema.json");
     let schema = serde_json::from_str(&fs::read_to_string(schema).expect("the schema")).expect("JSON");
     let schema = jsonschema::validator_for(&schema).expect("a schema");
@@ -109,24 +110,24 @@ fn standard_input_is_read_and_json_is_that_of_locks() {
 }
 
 #[test]
-fn what_holds_no_table_is_refused_with_what_to_copy() {
+fn text_without_a_table_is_refused_with_the_command_to_copy() {
     let folder = folder();
     import("hello", folder.path(), &[])
-        .assert_refused(&["it contains no output of a known tool", "lcnt:conflicts()"]);
-    let heading = HOT.lines().skip(3).take(2).collect::<Vec<_>>().join("\n");
+        .assert_refused(&["no tool that is known here has printed any of it", "lcnt:conflicts()"]);
+    let heading = CONTENDED.lines().skip(3).take(2).collect::<Vec<_>>().join("\n");
     import(&heading, folder.path(), &[]).assert_refused(&["no row of it could be read"]);
-    run(beamtune().args(["import", "/nowhere/at/all"])).assert_refused(&["/nowhere/at/all cannot be read"]);
+    run(beamtune().args(["import", "/nowhere/at/all"])).assert_refused(&["cannot read /nowhere/at/all"]);
 }
 
 #[test]
-fn what_other_tools_have_printed_is_diagnosed_as_a_recording_is() {
+fn output_of_other_tools_is_diagnosed_like_a_recording() {
     let folder = folder();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../import/tests/fixtures/tools");
     let printed = |name: &str| fs::read_to_string(fixtures.join(name)).expect("a fixture");
     let text = printed("rabbitmq-status-otp25.txt") + &printed("rabbitmq-runtime_thread_stats-otp25.txt");
-    let kept = folder.path().join("kept.beamtune");
-    let said = import(&text, folder.path(), &["-o", &kept.display().to_string()]);
-    assert_eq!(said.status, Some(0), "{}\n{}", said.stdout, said.stderr);
+    let file = folder.path().join("imported.beamtune");
+    let output = import(&text, folder.path(), &["-o", &file.display().to_string()]);
+    assert_eq!(output.status, Some(0), "{}\n{}", output.stdout, output.stderr);
     for words in [
         "imported text · RabbitMQ 3.10.8 · OTP 25",
         "what rabbitmq-diagnostics, msacc have printed (sizes that RabbitMQ told are rounded to four digits)",
@@ -136,15 +137,15 @@ fn what_other_tools_have_printed_is_diagnosed_as_a_recording_is() {
         "next: beamtune doctor on the node",
         "copy what recon_alloc:fragmentation(current)",
     ] {
-        // The page wraps lines anywhere between words.
-        let unwrapped = said.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(unwrapped.contains(words), "no {words:?} in: {}", said.stdout);
+        // The page breaks lines between words.
+        let unwrapped = output.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(unwrapped.contains(words), "no {words:?} in: {}", output.stdout);
     }
-    assert!(said.stderr.contains("pasted.txt:1:1: not read: Status of node"), "{}", said.stderr);
-    let again = run(beamtune().arg("diagnose").arg(&kept));
-    assert_eq!((again.stdout, again.status), (said.stdout, said.status), "{}", again.stderr);
-    let said = import(&text, folder.path(), &["--json"]);
-    let document = said.json();
+    assert!(output.stderr.contains("pasted.txt:1:1: not read: Status of node"), "{}", output.stderr);
+    let diagnosed = run(beamtune().arg("diagnose").arg(&file));
+    assert_eq!((diagnosed.stdout, diagnosed.status), (output.stdout, output.status), "{}", diagnosed.stderr);
+    let output = import(&text, folder.path(), &["--json"]);
+    let document = output.json();
     let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/diagnosis.schema.json");
     let schema = serde_json::from_str(&fs::read_to_string(schema).expect("the schema")).expect("JSON");
     let schema = jsonschema::validator_for(&schema).expect("a schema");
@@ -153,16 +154,16 @@ fn what_other_tools_have_printed_is_diagnosed_as_a_recording_is() {
 }
 
 #[test]
-fn what_is_worth_a_look_in_text_alone_is_a_notice() {
+fn findings_from_text_alone_are_notices() {
     let folder = folder();
     let banner =
         "Erlang/OTP 25 [erts-13.1.5] [source] [64-bit] [smp:2:2] [ds:2:2:2] [async-threads:1] [jit:ns]\n\n";
     let check = |text: &str, status: i32, words: &str| {
-        let said = import(&format!("{banner}{text}"), folder.path(), &["-vv"]);
-        assert_eq!(said.status, Some(status), "{}\n{}", said.stdout, said.stderr);
-        assert!(said.stdout.contains(words), "no {words:?} in: {}\n{}", said.stdout, said.stderr);
+        let output = import(&format!("{banner}{text}"), folder.path(), &[]);
+        assert_eq!(output.status, Some(status), "{}\n{}", output.stdout, output.stderr);
+        assert!(output.stdout.contains(words), "no {words:?} in: {}\n{}", output.stdout, output.stderr);
     };
-    let spinning = "\
+    let busy_waiting = "\
 1> msacc:start(1000), msacc:print().
 Average thread real-time    : 1000000 us
 Accumulated system run-time : 1200000 us
@@ -190,8 +191,12 @@ dirty_io_sched    0.00%    0.00%    0.00%    0.00%    0.00%    0.00%  100.00%
      scheduler    0.00%    0.00%    8.00%    0.00%   52.00%    0.00%   40.00%
 ok
 ";
-    check(spinning, 0, "notice    Likely busy wait: msacc state other");
-    check(&spinning.replace("8.00%    0.00%   52.00%", "52.00%    0.00%    8.00%"), 0, "BT001 schedulers: ");
+    check(busy_waiting, 0, "notice    BT001 busy-waiting");
+    check(
+        &busy_waiting.replace("8.00%    0.00%   52.00%", "52.00%    0.00%    8.00%"),
+        0,
+        "BT001 the schedulers were awake for",
+    );
     let utilization = |cpu: &str| {
         format!(
             "1> scheduler:utilization(10).\n[{{total,0.5,\"50.0%\"}},\n {{weighted,0.5,\"50.0%\"}},\n {{normal,1,0.1,\"10.0%\"}},\n {{normal,2,0.1,\"10.0%\"}},\n {{cpu,3,{cpu},\"\"}},\n {{cpu,4,{cpu},\"\"}}]\n"

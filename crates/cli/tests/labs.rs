@@ -1,7 +1,7 @@
-//! Labs, sick and cured, on real VMs: what must be found is found, the culprit is named, and nothing else is.
+//! Labs in both variants on real VMs: the fault of the sick variant is found with its subject, and nothing else is.
 //!
-//! `beamtune lab evaluate` runs and judges them. Here those run that do not depend on a quiet machine, each on one release,
-//! a different one from lab to lab; `make labs` runs all labs on all releases, and software that others have written.
+//! `beamtune lab evaluate` runs and judges them. These tests run the labs that do not need a quiet machine, each on one release, a different
+//! one from lab to lab. `make labs` runs all labs on all releases, and third-party software.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
@@ -11,14 +11,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{PATIENCE, beamtune, folder, run_for};
+use common::{TIMEOUT, beamtune, folder, run_for};
 use serde_json::Value;
 
-/// Of those that do not depend on a quiet machine, some of each kind.
+/// Some labs of each kind that do not need a quiet machine.
 const LABS: &str = "atom-leak,dirty-io-saturated,dirty-io-saturated-and-port-leak,frozen-peer,healthy-idle,healthy-memory,large-heaps,\
                     nif-malloc-leak,port-leak,scattered-survivors,unread-messages";
 
-/// The evaluation of these labs, with its results in this file.
+/// `beamtune lab evaluate` of these labs, with its results in `rows`.
 fn evaluate(rows: &Path, more: &[&str]) -> Command {
     let mut command = beamtune();
     command.args(["lab", "evaluate", "--quick", "--robust", "--labs", LABS, "-o"]).arg(rows).args(more);
@@ -31,34 +31,38 @@ fn lines(rows: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn labs_are_found_sick_and_not_found_cured() {
+fn faults_are_found_in_sick_labs_and_not_in_healthy_ones() {
     if common::all_otps().is_empty() {
         return;
     }
     let folder = folder();
     let rows = folder.path().join("rows.jsonl");
-    let said = run_for(&mut evaluate(&rows, &[]), 20 * PATIENCE);
-    // With the master seed, by which a failure can be repeated, and what was skipped.
-    eprint!("{}{}", said.stderr, said.stdout);
-    assert_eq!(said.status, Some(0), "not all is right");
+    let output = run_for(&mut evaluate(&rows, &[]), 20 * TIMEOUT);
+    // The output has the master seed, which repeats a failure, and what was skipped.
+    eprint!("{}{}", output.stderr, output.stdout);
+    assert_eq!(output.status, Some(0), "a lab was judged wrongly");
     let first = lines(&rows);
-    let of = |setting: &str| first.iter().filter(|row| row["setting"] == setting).count();
-    assert!(of("sick") > 0 && of("healthy") > 0 && of("sick") == of("cured"), "{} runs", first.len());
+    let count = |setting: &str| first.iter().filter(|row| row["setting"] == setting).count();
+    assert!(
+        count("sick") > 0 && count("healthy") > 0 && count("sick") == count("cured"),
+        "{} runs",
+        first.len()
+    );
 
-    let said = run_for(&mut evaluate(&rows, &[]), PATIENCE);
-    assert_eq!(said.status, Some(2), "results are not overwritten unless that is asked for");
-    assert!(said.stderr.contains("--resume") && said.stderr.contains("--fresh"), "{}", said.stderr);
+    let output = run_for(&mut evaluate(&rows, &[]), TIMEOUT);
+    assert_eq!(output.status, Some(2), "results are not overwritten without --fresh");
+    assert!(output.stderr.contains("--resume") && output.stderr.contains("--fresh"), "{}", output.stderr);
 
-    // As if it had been ended before the last one was done, and while it was written.
+    // As if it had been killed while it wrote the last row.
     let mut kept = first[..first.len() - 1].iter().map(|row| format!("{row}\n")).collect::<String>();
     kept.push_str(r#"{"case":"#);
     fs::write(&rows, kept).expect("the file");
-    let said = run_for(&mut evaluate(&rows, &["--resume"]), 5 * PATIENCE);
-    assert!(said.stderr.contains("; 1 runs"), "{}", said.stderr);
-    let (again, last) = (lines(&rows), &first[first.len() - 1]);
-    assert_eq!(again.len(), first.len());
+    let output = run_for(&mut evaluate(&rows, &["--resume"]), 5 * TIMEOUT);
+    assert!(output.stderr.contains("; 1 runs"), "{}", output.stderr);
+    let (resumed, last) = (lines(&rows), &first[first.len() - 1]);
+    assert_eq!(resumed.len(), first.len());
     let is_last = |row: &&Value| {
         ["case", "release", "setting", "seed", "master"].iter().all(|key| row[key] == last[key])
     };
-    assert!(again.iter().any(|row| is_last(&row)), "it goes on with the same seeds: {again:#?}");
+    assert!(resumed.iter().any(|row| is_last(&row)), "other seeds after --resume: {resumed:#?}");
 }

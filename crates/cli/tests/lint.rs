@@ -1,4 +1,4 @@
-//! `beamtune lint` as a whole: what it reads, how it tells it, what it changes and what it leaves alone.
+//! `beamtune lint`: what it reads, what it prints, what it fixes and what it leaves unchanged.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -9,16 +9,16 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use common::{Said, TestNode, all_otps, beamtune, folder, run, text};
+use common::{Output, TestNode, all_otps, beamtune, folder, run, text};
 use serde_json::Value;
 
-/// Without any effect since OTP 21, and so taken away by `--fix`.
+/// Has had no effect since OTP 21; `--fix` removes it.
 const USELESS: &str = "# kernel poll\n+K true\n# limits\n+P 1048576\n";
 /// Refused by every release.
 const REFUSED: &str = "+P 12\n";
 const SOUND: &str = "+P 1048576\n";
 
-fn lint(folder: &Path, args: &[&str]) -> Said {
+fn lint(folder: &Path, args: &[&str]) -> Output {
     run(beamtune().arg("lint").args(args).current_dir(folder))
 }
 
@@ -34,14 +34,14 @@ fn corpus() -> PathBuf {
 }
 
 #[test]
-fn the_status_tells_what_was_found() {
+fn exit_status_depends_on_the_findings() {
     let folder = folder();
     write(folder.path(), "sound/vm.args", SOUND);
     write(folder.path(), "useless/vm.args", USELESS);
     write(folder.path(), "refused/vm.args", REFUSED);
     let check = |args: &[&str], status: i32| {
-        let said = lint(folder.path(), args);
-        assert_eq!(said.status, Some(status), "{args:?}\n{}\n{}", said.stdout, said.stderr);
+        let output = lint(folder.path(), args);
+        assert_eq!(output.status, Some(status), "{args:?}\n{}\n{}", output.stdout, output.stderr);
     };
     check(&["sound/vm.args"], 0);
     check(&["useless/vm.args"], 1);
@@ -58,23 +58,23 @@ fn the_status_tells_what_was_found() {
 }
 
 #[test]
-fn a_finding_is_shown_with_its_place() {
+fn finding_is_shown_with_its_position() {
     let folder = folder();
     write(folder.path(), "rel/vm.args", format!("# limits\n{REFUSED}"));
-    let said = lint(folder.path(), &["rel/vm.args"]);
-    let first = said.stdout.lines().next().unwrap_or_default();
-    assert!(first.starts_with("rel/vm.args:2:") && first.contains(": error BF"), "{}", said.stdout);
-    assert!(said.stdout.contains("2 | +P 12\n"), "{}", said.stdout);
-    let marks = said.stdout.lines().find(|line| line.contains('^')).expect("a mark");
+    let output = lint(folder.path(), &["rel/vm.args"]);
+    let first = output.stdout.lines().next().unwrap_or_default();
+    assert!(first.starts_with("rel/vm.args:2:") && first.contains(": error BF"), "{}", output.stdout);
+    assert!(output.stdout.contains("2 | +P 12\n"), "{}", output.stdout);
+    let marks = output.stdout.lines().find(|line| line.contains('^')).expect("a mark");
     assert!(marks.trim_start().trim_start_matches(['|', ' ', '^']).is_empty(), "{marks}");
-    let last = said.stdout.lines().last().unwrap_or_default();
+    let last = output.stdout.lines().last().unwrap_or_default();
     assert!(last.starts_with("1 error in 1 of 1 file, for OTP 23 to 29"), "{last}");
-    assert!(!said.stdout.contains('\x1b'), "colours without a terminal");
-    assert_eq!(said.stderr, "");
+    assert!(!output.stdout.contains('\x1b'), "colours without a terminal");
+    assert_eq!(output.stderr, "");
 }
 
 #[test]
-fn what_cannot_be_read_stops_nothing_else_and_is_left_alone() {
+fn unreadable_files_do_not_stop_the_others_and_are_not_changed() {
     let folder = folder();
     write(folder.path(), "good/vm.args", REFUSED);
     let long = [b"+P 5000\n".as_slice(), &vec![b'x'; 10 << 20]].concat();
@@ -90,26 +90,26 @@ fn what_cannot_be_read_stops_nothing_else_and_is_left_alone() {
             "tag/vm.args.src:2:4: `<%` belongs to another kind of template",
         ),
         ("tag/vm.args.eex", b"+K true\n+P <%= x\n", "tag/vm.args.eex:2:4: `<%` is never closed"),
-        ("kind/notes.txt", b"+K true\n", "kind/notes.txt: what kind of file this is"),
+        ("kind/notes.txt", b"+K true\n", "kind/notes.txt: unknown file type"),
     ];
     for (name, content, message) in bad {
         let path = write(folder.path(), name, content);
         for more in [&[][..], &["--fix"]] {
-            let said = lint(folder.path(), &[&[name, "good/vm.args"], more].concat());
-            said.assert_refused(&[message]);
-            assert!(said.stdout.contains("good/vm.args:1:"), "{}", said.stdout);
-            assert_eq!(fs::read(&path).expect("still there"), content, "{name}");
+            let output = lint(folder.path(), &[&[name, "good/vm.args"], more].concat());
+            output.assert_refused(&[message]);
+            assert!(output.stdout.contains("good/vm.args:1:"), "{}", output.stdout);
+            assert_eq!(fs::read(&path).expect("content"), content, "{name}");
         }
-        let said = lint(folder.path(), &[name, "good/vm.args", "--format", "json"]);
-        assert_eq!(said.json()["unread"][0]["file"], name);
-        assert_eq!(said.json()["findings"].as_array().map(Vec::len), Some(1), "{}", said.stdout);
+        let output = lint(folder.path(), &[name, "good/vm.args", "--format", "json"]);
+        assert_eq!(output.json()["unread"][0]["file"], name);
+        assert_eq!(output.json()["findings"].as_array().map(Vec::len), Some(1), "{}", output.stdout);
     }
-    lint(folder.path(), &["absent.args"]).assert_refused(&["absent.args: there is no such file or folder"]);
-    lint(folder.path(), &["/dev/zero"]).assert_refused(&["/dev/zero: it is no regular file"]);
+    lint(folder.path(), &["absent.args"]).assert_refused(&["absent.args: no such file or folder"]);
+    lint(folder.path(), &["/dev/zero"]).assert_refused(&["/dev/zero: not a regular file"]);
 }
 
 #[test]
-fn a_file_that_may_not_be_read_is_told() {
+fn file_without_read_permission_is_reported() {
     let folder = folder();
     symlink("nowhere", folder.path().join("vm.args")).expect("link");
     lint(folder.path(), &["vm.args"]).assert_refused(&["vm.args: No such file"]);
@@ -124,24 +124,24 @@ fn a_file_that_may_not_be_read_is_told() {
 }
 
 #[test]
-fn what_is_safe_is_fixed_and_everything_else_keeps_its_bytes() {
+fn safe_fixes_are_applied_and_all_other_bytes_stay() {
     let folder = folder();
     let path = write(folder.path(), "vm.args", USELESS);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("chmod");
-    let said = lint(folder.path(), &["vm.args", "--fix"]);
-    assert_eq!(said.status, Some(0), "{}\n{}", said.stdout, said.stderr);
-    assert!(said.stderr.starts_with("vm.args:2: BF"), "{}", said.stderr);
+    let output = lint(folder.path(), &["vm.args", "--fix"]);
+    assert_eq!(output.status, Some(0), "{}\n{}", output.stdout, output.stderr);
+    assert!(output.stderr.starts_with("vm.args:2: BF"), "{}", output.stderr);
     let fixed = fs::read_to_string(&path).expect("text");
     assert_eq!(fixed, "# kernel poll\n# limits\n+P 1048576\n");
     assert_eq!(fs::metadata(&path).expect("metadata").permissions().mode() & 0o7777, 0o640);
-    // There is nothing left to do.
+    // A second run changes nothing.
     let before = fs::metadata(&path).and_then(|metadata| metadata.modified()).expect("a time");
     assert_eq!(lint(folder.path(), &["vm.args", "--fix"]).stderr, "");
     assert_eq!(fs::metadata(&path).and_then(|metadata| metadata.modified()).expect("a time"), before);
-    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "something temporary is left");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "a temporary file is left");
 }
 
-/// Copies the corpus, without what is said about its files.
+/// Copies the corpus, without its `.expect` files.
 fn copy_of_corpus(to: &Path) {
     let mut folders = vec![corpus()];
     while let Some(folder) = folders.pop() {
@@ -161,33 +161,33 @@ fn copy_of_corpus(to: &Path) {
 }
 
 #[test]
-fn after_a_fix_nothing_is_left_to_fix_and_nothing_is_worse() {
+fn fixed_corpus_has_nothing_left_to_fix_and_no_new_errors() {
     let folder = folder();
     copy_of_corpus(folder.path());
     let before = lint(folder.path(), &[".", "--format", "json"]).json();
     let fixable = before["summary"]["fixable"].as_u64().expect("a number");
     assert!(fixable > 5, "{}", before["summary"]);
-    let said = lint(folder.path(), &[".", "--fix", "--format", "json"]);
-    let after = said.json();
+    let output = lint(folder.path(), &[".", "--fix", "--format", "json"]);
+    let after = output.json();
     assert_eq!(after["summary"]["fixable"], 0, "{}", after["summary"]);
     for kind in ["errors", "unread", "files"] {
         let of = |value: &Value| value["summary"][kind].as_u64().expect("a number");
         assert!(of(&after) <= of(&before), "{kind}: {} {}", before["summary"], after["summary"]);
     }
     assert_eq!(after["unread"], before["unread"]);
-    // What was not told to be fixed has every byte that it had.
-    let told: Vec<&str> = said.stderr.lines().filter_map(|line| line.split(':').next()).collect();
+    // A file changes if and only if a fix in it is reported.
+    let fixed: Vec<&str> = output.stderr.lines().filter_map(|line| line.split(':').next()).collect();
     for finding in before["findings"].as_array().expect("findings") {
         let name = finding["file"].as_str().expect("a name");
         let old = fs::read(corpus().join(name)).expect("bytes");
         let new = fs::read(folder.path().join(name)).expect("bytes");
-        assert_eq!(old != new, told.contains(&name), "{name}");
+        assert_eq!(old != new, fixed.contains(&name), "{name}");
     }
     assert_eq!(lint(folder.path(), &[".", "--format", "json"]).json(), after);
 }
 
 #[test]
-fn a_link_stays_one_and_what_it_leads_to_is_fixed() {
+fn file_behind_a_symbolic_link_is_fixed_and_the_link_stays() {
     let folder = folder();
     let path = write(folder.path(), "real/vm.args", USELESS);
     symlink("real/vm.args", folder.path().join("vm.args")).expect("link");
@@ -197,44 +197,44 @@ fn a_link_stays_one_and_what_it_leads_to_is_fixed() {
 }
 
 #[test]
-fn a_file_that_must_not_be_written_is_refused_as_a_whole() {
+fn file_that_must_not_be_written_is_not_fixed() {
     let folder = folder();
     let path = write(folder.path(), "vm.args", USELESS);
     fs::hard_link(&path, folder.path().join("other.args")).expect("link");
-    let said = lint(folder.path(), &["vm.args", "--fix"]);
-    said.assert_refused(&["vm.args: not fixed: it has 2 names"]);
-    assert!(said.stdout.contains("+K true"), "what is not fixed is still found: {}", said.stdout);
+    let output = lint(folder.path(), &["vm.args", "--fix"]);
+    output.assert_refused(&["vm.args: not fixed: it has 2 hard links"]);
+    assert!(output.stdout.contains("+K true"), "findings that were not fixed are missing: {}", output.stdout);
     fs::remove_file(folder.path().join("other.args")).expect("remove");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).expect("chmod");
-    lint(folder.path(), &["vm.args", "--fix"]).assert_refused(&["vm.args: not fixed: it is read-only"]);
+    lint(folder.path(), &["vm.args", "--fix"]).assert_refused(&["vm.args: not fixed: read-only"]);
     assert_eq!(fs::read_to_string(&path).expect("text"), USELESS);
 }
 
 #[test]
-fn standard_input_needs_to_be_told_what_it_is() {
-    let pipe = |args: &[&str], input: &str| -> Said {
+fn standard_input_needs_a_file_type() {
+    let pipe = |args: &[&str], input: &str| -> Output {
         let mut command = beamtune();
         command.arg("lint").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("start");
-        // One that refuses at once does not read.
+        // beamtune may refuse, and exit, before it reads.
         let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
-        let output = child.wait_with_output().expect("output");
-        Said {
-            status: output.status.code(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        let finished = child.wait_with_output().expect("output");
+        Output {
+            status: finished.status.code(),
+            stdout: String::from_utf8_lossy(&finished.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&finished.stderr).into_owned(),
         }
     };
-    let said = pipe(&["-", "--as", "vm.args"], REFUSED);
-    assert_eq!(said.status, Some(1), "{}", said.stderr);
-    assert!(said.stdout.starts_with("stdin:1:"), "{}", said.stdout);
+    let output = pipe(&["-", "--as", "vm.args"], REFUSED);
+    assert_eq!(output.status, Some(1), "{}", output.stderr);
+    assert!(output.stdout.starts_with("stdin:1:"), "{}", output.stdout);
     pipe(&["-"], REFUSED).assert_refused(&["--as"]);
     pipe(&["-", "--as", "vm.args", "--fix"], USELESS).assert_refused(&["standard input"]);
     pipe(&["-", "--as", "env"], "ERL_FLAGS='+P").assert_refused(&["stdin:1:11: this ' is never closed"]);
 }
 
 #[test]
-fn files_of_one_node_are_judged_together_when_that_is_asked_for() {
+fn files_of_one_node_are_judged_together_with_the_option_for_it() {
     let folder = folder();
     write(folder.path(), "vm.args", "+P 1048576\n");
     write(folder.path(), ".env", "ERL_FLAGS=+P 262144\n");
@@ -250,34 +250,34 @@ fn files_of_one_node_are_judged_together_when_that_is_asked_for() {
 }
 
 #[test]
-fn the_releases_asked_for_are_those_that_count() {
+fn only_the_requested_releases_are_judged() {
     let folder = folder();
     write(folder.path(), "vm.args", "+hmaxib true\n");
     let status = |otp: &str| lint(folder.path(), &["vm.args", "--otp", otp]).status;
     assert_eq!(status("27"), Some(0));
     assert_eq!(status("25"), Some(1));
     assert_eq!(status("25..27"), Some(1));
-    let said = lint(folder.path(), &["vm.args", "--otp", "25,27", "--format", "json"]);
-    assert_eq!(said.json()["releases"], serde_json::json!([25, 27]));
-    assert_eq!(said.json()["findings"][0]["releases"], serde_json::json!([25]));
+    let output = lint(folder.path(), &["vm.args", "--otp", "25,27", "--format", "json"]);
+    assert_eq!(output.json()["releases"], serde_json::json!([25, 27]));
+    assert_eq!(output.json()["findings"][0]["releases"], serde_json::json!([25]));
 }
 
 #[test]
-fn json_of_the_whole_corpus_fits_the_schema() {
+fn json_of_the_whole_corpus_follows_the_schema() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lint-output.schema.json");
     let schema = serde_json::from_str(&fs::read_to_string(path).expect("the schema")).expect("JSON");
     let schema = jsonschema::validator_for(&schema).expect("a schema");
     let files = folder();
     copy_of_corpus(files.path());
-    let said = run(beamtune().args(["lint", "--format", "json"]).arg(files.path()));
-    let value = said.json();
+    let output = run(beamtune().args(["lint", "--format", "json"]).arg(files.path()));
+    let value = output.json();
     let errors: Vec<_> =
         schema.iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path())).collect();
     assert!(errors.is_empty(), "{errors:#?}");
     let findings = value["findings"].as_array().expect("findings");
     assert!(findings.len() > 50, "{}", findings.len());
     assert!(value["summary"]["files"].as_u64().is_some_and(|files| files > 30), "{}", value["summary"]);
-    // Every place lies in its file.
+    // Every position is within its file.
     for finding in findings {
         let file = fs::read_to_string(finding["file"].as_str().expect("a path")).expect("its text");
         let number = |key: &str| finding[key].as_u64().map(|number| number as usize).expect("a number");
@@ -292,8 +292,8 @@ fn json_of_the_whole_corpus_fits_the_schema() {
 fn sarif_of_the_whole_corpus_is_complete() {
     let files = folder();
     copy_of_corpus(files.path());
-    let said = run(beamtune().args(["lint", "--format", "sarif"]).arg(files.path()));
-    let log = said.json();
+    let output = run(beamtune().args(["lint", "--format", "sarif"]).arg(files.path()));
+    let log = output.json();
     assert_eq!(log["version"], "2.1.0");
     let run = &log["runs"][0];
     let rules = run["tool"]["driver"]["rules"].as_array().expect("rules");
@@ -322,12 +322,12 @@ fn sarif_of_the_whole_corpus_is_complete() {
             );
         }
     }
-    assert!(results.iter().any(|result| result["fixes"].is_array()), "no fix in all of the corpus");
-    // A path below the working folder stays relative, as code hosts want it.
+    assert!(results.iter().any(|result| result["fixes"].is_array()), "no fix in the whole corpus");
+    // A path below the working directory stays relative, as GitHub and others need it.
     let folder = folder();
     write(folder.path(), "a b/vm.args", REFUSED);
-    let said = lint(folder.path(), &["./a b/vm.args", "absent/x.args", "--format", "sarif"]);
-    let log: Value = said.json();
+    let output = lint(folder.path(), &["./a b/vm.args", "absent/x.args", "--format", "sarif"]);
+    let log: Value = output.json();
     let place = &log["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
     assert_eq!(place["artifactLocation"]["uri"], "a%20b/vm.args");
     let invocation = &log["runs"][0]["invocations"][0];
@@ -336,12 +336,12 @@ fn sarif_of_the_whole_corpus_is_complete() {
 }
 
 #[test]
-fn annotations_are_one_line_each_and_hold_no_command_of_the_file() {
+fn annotations_have_one_line_and_contain_no_command_from_the_file() {
     let folder = folder();
     write(folder.path(), "a,b:c/vm.args", "'+P\n::error::x' 5\n+P 12\n");
-    let said = lint(folder.path(), &["a,b:c/vm.args", "--format", "github"]);
-    assert!(!said.stdout.is_empty());
-    for line in said.stdout.lines() {
+    let output = lint(folder.path(), &["a,b:c/vm.args", "--format", "github"]);
+    assert!(!output.stdout.is_empty());
+    for line in output.stdout.lines() {
         let (head, message) =
             line.strip_prefix("::").and_then(|rest| rest.split_once("::")).expect("a command");
         let (command, properties) = head.split_once(' ').expect("properties");
@@ -349,51 +349,51 @@ fn annotations_are_one_line_each_and_hold_no_command_of_the_file() {
         assert!(properties.starts_with("file=a%2Cb%3Ac/vm.args,line="), "{line}");
         assert!(!message.is_empty(), "{line}");
     }
-    assert!(said.stdout.lines().any(|line| line.contains("line=3,endLine=3,col=")), "{}", said.stdout);
+    assert!(output.stdout.lines().any(|line| line.contains("line=3,endLine=3,col=")), "{}", output.stdout);
 }
 
 #[test]
-fn a_file_that_is_named_twice_is_linted_once() {
+fn file_named_twice_is_linted_once() {
     let folder = folder();
     write(folder.path(), "rel/vm.args", REFUSED);
     symlink("rel/vm.args", folder.path().join("vm.args")).expect("link");
-    let said = lint(folder.path(), &["rel/vm.args", "./rel/vm.args", "rel", "vm.args", "--format", "json"]);
-    assert_eq!(said.json()["summary"]["files"], 1);
+    let output = lint(folder.path(), &["rel/vm.args", "./rel/vm.args", "rel", "vm.args", "--format", "json"]);
+    assert_eq!(output.json()["summary"]["files"], 1);
 }
 
 #[test]
-fn a_running_node_is_linted_for_its_own_release() {
+fn running_node_is_linted_for_its_own_release() {
     for otp in all_otps() {
         let flags = ["+K", "true", "+P", "5000", "-kernel", "dist_auto_connect", "always"];
         let node = TestNode::start(&otp, &flags, "ok");
         for target in [node.name.clone(), node.pid().to_string()] {
-            let said = run(beamtune().args(["lint", &target, "--format", "json"]));
-            let value = said.json();
+            let output = run(beamtune().args(["lint", &target, "--format", "json"]));
+            let value = output.json();
             assert_eq!(value["releases"], serde_json::json!([otp.release]), "{value:#}");
             let findings = value["findings"].as_array().expect("findings");
             let is_of_k = |finding: &Value| finding["flag"].as_str().is_some_and(|flag| flag.contains('K'));
             assert!(findings.iter().any(is_of_k), "{value:#}");
-            // Of init's arguments, this one is wrong, and no other.
+            // Of init's arguments, only this one is wrong.
             let is_of_emulator = |finding: &&Value| matches!(finding["flag"].as_str(), Some("-K" | "-P"));
             let of_init: Vec<&Value> = findings.iter().filter(|finding| !is_of_emulator(finding)).collect();
             assert!(
-                matches!(of_init[..], [told] if told["flag"] == "-kernel dist_auto_connect" && told["code"] == "BF003"),
+                matches!(of_init[..], [finding] if finding["flag"] == "-kernel dist_auto_connect" && finding["code"] == "BF003"),
                 "{value:#}"
             );
-            assert_eq!(said.status, Some(1));
-            assert!(!said.stdout.contains(&node.cookie), "the cookie is shown");
+            assert_eq!(output.status, Some(1));
+            assert!(!output.stdout.contains(&node.cookie), "the cookie is shown");
         }
     }
 }
 
 #[test]
-fn a_path_is_text_even_if_it_is_odd() {
+fn control_characters_in_a_path_are_escaped() {
     let folder = folder();
     let path = write(folder.path(), "\u{1b}[31m/vm.args", REFUSED);
-    let said = lint(folder.path(), &[&text(path.strip_prefix(folder.path()).expect("below"))]);
+    let output = lint(folder.path(), &[&text(path.strip_prefix(folder.path()).expect("below"))]);
     assert!(
-        !said.stdout.contains('\x1b') && said.stdout.contains("\\u{1b}[31m/vm.args:1:"),
+        !output.stdout.contains('\x1b') && output.stdout.contains("\\u{1b}[31m/vm.args:1:"),
         "{}",
-        said.stdout
+        output.stdout
     );
 }

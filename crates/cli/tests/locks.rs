@@ -1,9 +1,8 @@
-//! `beamtune locks` on real VMs: what waits is told from what does not, by name, and everything is as before.
+//! `beamtune locks` on real VMs: contention is reported with its place, its absence is reported too, and the node is left as it was.
 //!
-//! `BEAMTUNE_LOCKS_REPORT=FILE` looks at all workloads on all releases, with three seeds (or `BEAMTUNE_LOCKS_SEEDS`), and writes a line for
-//! each look: `make locks`.
-//! Emulators that count locks are those that `BEAMTUNE_LCNT_25` and so on name: a program that is started for `erl`, as the release's root
-//! has it.
+//! With `BEAMTUNE_LOCKS_REPORT=FILE`, all workloads run on all releases with three seeds (or `BEAMTUNE_LOCKS_SEEDS`), and a line of each
+//! result is written to the file: `make locks`.
+//! `BEAMTUNE_LCNT_25` and so on name lcnt emulators: the path of an `erl` below the release's root.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -12,17 +11,17 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use common::{
-    Otp, PATIENCE, RELEASES, Running, Said, TestNode, all_otps, beamtune, copy_program, eval_in, folder,
+    Otp, Output, Process, RELEASES, TIMEOUT, TestNode, all_otps, beamtune, copy_program, eval_in, folder,
     is_root, loops, otp, run, run_for, text, unique, wait_up_to,
 };
 use serde_json::Value;
 
-/// More schedulers than the machine may have cores.
+/// More schedulers than the host may have cores.
 const FOUR: &[&str] = &["+S", "4:4"];
 const TWO: &[&str] = &["+S", "2:2"];
-/// A machine that is busy with other things may show a VM that hardly runs; more looks than one are for that.
-const LOOKS: usize = 4;
-/// Categories that are counted by default, as the VM names them.
+/// Attempts of a measurement. On a busy machine a VM may hardly run during one of them.
+const MAX_ATTEMPTS: usize = 4;
+/// The lock categories that are counted by default, as the VM names them.
 const COUNTED: &str = "[allocator,db,distribution,generic,io,scheduler]";
 
 fn locks(target: &str, args: &[&str]) -> Command {
@@ -31,26 +30,26 @@ fn locks(target: &str, args: &[&str]) -> Command {
     command
 }
 
-/// What it says of a node; findings or none.
+/// The JSON page of a node.
 #[track_caller]
 fn page(node: &TestNode, args: &[&str]) -> Value {
-    let said = run_for(
+    let output = run_for(
         locks(&node.name, &[args, &["--json"]].concat()).env("BEAMTUNE_COOKIE", &node.cookie),
-        4 * PATIENCE,
+        4 * TIMEOUT,
     );
-    assert!(matches!(said.status, Some(0 | 1)), "{:?}: {}", said.status, said.stderr);
-    said.json()
+    assert!(matches!(output.status, Some(0 | 1)), "{:?}: {}", output.status, output.stderr);
+    output.json()
 }
 
-/// Whether its threads wait.
+/// The answer: whether there is lock contention.
 fn answer(page: &Value) -> &str {
-    page["look"]["threads_wait"].as_str().unwrap_or("no look")
+    page["look"]["threads_wait"].as_str().unwrap_or("no answer")
 }
 
-/// Looks until it says so, some times at most; what it is to say may depend on what it could see.
+/// Measures until the answer is the expected one, which may depend on what could be measured.
 #[track_caller]
 fn expect(node: &TestNode, args: &[&str], expected: impl Fn(&Value) -> &'static str) -> Value {
-    for left in (0..LOOKS).rev() {
+    for left in (0..MAX_ATTEMPTS).rev() {
         let page = page(node, args);
         if answer(&page) == expected(&page) {
             return page;
@@ -58,15 +57,15 @@ fn expect(node: &TestNode, args: &[&str], expected: impl Fn(&Value) -> &'static 
         eprintln!("{} instead of {}: {:#}", answer(&page), expected(&page), page["look"]);
         assert!(left > 0, "OTP {}: {page:#}", node.otp.release);
     }
-    unreachable!("the last look says so or fails")
+    unreachable!("the last attempt returns or fails")
 }
 
-/// Of the findings of a page, that of contended locks.
+/// The finding of contended locks.
 fn contended(page: &Value) -> Option<&Value> {
     page["findings"].as_array().expect("findings").iter().find(|finding| finding["code"] == "BT033")
 }
 
-/// What a VM that is not stripped of its symbols is told by.
+/// Whether the page can name operations: the VM has its symbols, and the test runs as root.
 fn shows_operations(page: &Value) -> bool {
     let means = page["look"]["means"].to_string();
     if means.contains("without the symbols") {
@@ -76,17 +75,17 @@ fn shows_operations(page: &Value) -> bool {
     is_root()
 }
 
-/// Where threads wait does not show of a VM that is stripped; and if its schedulers fight for a lock while others have its CPUs, it may have
-/// no time to say how long they had work.
-fn is_known(page: &Value) -> bool {
+/// Whether the answer is not "not sure". Stack samples do not show contention of a stripped VM. If its schedulers contend for a lock while
+/// other processes use its CPUs, a VM may not have time to report scheduler utilization.
+fn is_conclusive(page: &Value) -> bool {
     shows_operations(page) || page["period"]["vm_samples"].as_i64().is_some_and(|samples| samples > 1)
 }
 
 #[test]
-fn a_hot_table_is_contended_and_the_operation_is_named_without_a_restart() {
+fn contended_table_is_found_and_its_operation_named_without_a_restart() {
     for otp in all_otps() {
-        let node = loops::node(&otp, "erl", FOUR, &loops::hot("hot"));
-        let page = expect(&node, &["--for", "4s"], |page| match is_known(page) {
+        let node = loops::node(&otp, "erl", FOUR, &loops::contended("hot"));
+        let page = expect(&node, &["--for", "4s"], |page| match is_conclusive(page) {
             true => "yes",
             false => "not sure",
         });
@@ -96,16 +95,16 @@ fn a_hot_table_is_contended_and_the_operation_is_named_without_a_restart() {
         let finding = contended(&page).unwrap_or_else(|| panic!("{page:#}"));
         assert_eq!(finding["subject"]["name"], "ets:update_counter/3", "{page:#}");
         assert!(finding["remedies"].to_string().contains("write_concurrency"), "{finding:#}");
-        // What it has cost is told; on a machine that others use it may not be possible to say how long one sample takes.
+        // The cost is reported. If others use the host, the time per sample may not be measurable.
         let means = page["look"]["means"].to_string();
-        let is_priced = means.contains("CPU time") || means.contains("whose cost could not be measured");
-        assert!(means.contains("watching took ") && is_priced, "{means}");
+        let has_cost = means.contains("CPU time") || means.contains("at an unknown cost");
+        assert!(means.contains("stack samples and ") && has_cost, "{means}");
     }
 }
 
 #[test]
-fn nodes_without_contention_are_cleared() {
-    let quiet = [loops::IDLE, loops::COMPUTE, loops::TALK, &loops::cured("cured")];
+fn nodes_without_contention_are_reported_as_such() {
+    let quiet = [loops::IDLE, loops::COMPUTE, loops::TALK, &loops::healthy("unused")];
     for (index, eval) in quiet.iter().enumerate() {
         let Some(otp) = otp(RELEASES[index % RELEASES.len()]) else { continue };
         let node = loops::node(&otp, "erl", TWO, eval);
@@ -119,51 +118,51 @@ fn nodes_without_contention_are_cleared() {
 }
 
 #[test]
-fn what_was_seen_is_in_the_recording_and_reads_the_same() {
+fn result_is_recorded_and_read_back_unchanged() {
     let Some(otp) = otp(25) else { return };
-    let node = loops::node(&otp, "erl", FOUR, &loops::hot("kept"));
+    let node = loops::node(&otp, "erl", FOUR, &loops::contended("kept"));
     let folder = folder();
     let file = text(&folder.path().join("locks.beamtune"));
     let page = page(&node, &["--for", "3s", "-o", &file]);
     drop(node);
-    let again = run(&mut locks(&file, &["--json"])).json();
+    let recorded = run(&mut locks(&file, &["--json"])).json();
     for part in ["waits", "findings", "watched_seconds"] {
-        assert_eq!(page[part], again[part], "{part}");
+        assert_eq!(page[part], recorded[part], "{part}");
     }
-    assert_eq!(answer(&page), answer(&again), "{:#}\n{:#}", page["look"], again["look"]);
+    assert_eq!(answer(&page), answer(&recorded), "{:#}\n{:#}", page["look"], recorded["look"]);
 }
 
 #[test]
-fn ctrl_c_ends_a_look_with_what_was_seen() {
+fn ctrl_c_ends_a_measurement_with_the_result_so_far() {
     let Some(otp) = otp(25) else { return };
     let node = loops::node(&otp, "erl", TWO, loops::ASK);
     let folder = folder();
     let file = folder.path().join("locks.beamtune");
     let mut command = locks(&node.name, &["--for", "10m", "--json", "-o", &text(&file)]);
     command.env("BEAMTUNE_COOKIE", &node.cookie).stderr(Stdio::null());
-    let mut running = Running::start(&mut command);
-    // The look begins with the recording.
-    wait_up_to(PATIENCE, "a recording", || file.exists());
-    running.signal("INT");
-    let status = running.wait();
+    let mut process = Process::start(&mut command);
+    // Sampling begins with the recording.
+    wait_up_to(TIMEOUT, "a recording", || file.exists());
+    process.signal("INT");
+    let status = process.wait();
     assert!(matches!(status.code(), Some(0 | 1)), "{status:?}");
-    let lines: Vec<String> = running.lines.take().expect("output").iter().collect();
+    let lines: Vec<String> = process.lines.take().expect("output").iter().collect();
     let page: Value = serde_json::from_str(&lines.join("\n")).expect("a page");
     assert!(page["look"]["seconds"].as_f64().is_some_and(|seconds| seconds < 60.0), "{page:#}");
 }
 
-/// Held by those that need the cores while they count: the lab of dirty collections leaves little to a VM beside it.
+/// Held by tests that need the cores while locks are counted: the dirty-collections lab leaves little CPU time for another VM.
 static CORES: Mutex<()> = Mutex::new(());
 
-/// Releases with an emulator that counts locks, and the programs that start them.
-fn counting() -> Vec<(Otp, String)> {
+/// The releases with an lcnt emulator, and the programs that start them.
+fn lcnt_otps() -> Vec<(Otp, String)> {
     let named = |otp: Otp| {
         let name = format!("BEAMTUNE_LCNT_{}", otp.release);
         match std::env::var(&name) {
             Ok(program) if !program.is_empty() => Some((otp, program)),
             _ => {
                 eprintln!(
-                    "skipped for OTP {}, because {name} names no erl whose emulator counts locks",
+                    "skipped for OTP {}, because {name} names no erl with an lcnt emulator",
                     otp.release
                 );
                 None
@@ -173,7 +172,7 @@ fn counting() -> Vec<(Otp, String)> {
     all_otps().into_iter().filter_map(named).collect()
 }
 
-/// Share of the duration that was waited for a class of locks, in percent.
+/// Time that was waited for a lock class, in percent of the duration.
 fn share(page: &Value, class: &str) -> f64 {
     let classes = page["classes"].as_array().expect("classes");
     let line = classes.iter().find(|line| line["class"] == class);
@@ -181,11 +180,11 @@ fn share(page: &Value, class: &str) -> f64 {
 }
 
 #[test]
-fn where_locks_are_counted_the_table_is_named_and_its_cure_shows() {
+fn lock_counting_names_the_table_and_shows_the_effect_of_the_fix() {
     let _alone = CORES.lock().unwrap_or_else(PoisonError::into_inner);
-    for (otp, program) in counting() {
+    for (otp, program) in lcnt_otps() {
         let table = unique("hot");
-        let sick = loops::node(&otp, &program, TWO, &loops::hot(&table));
+        let sick = loops::node(&otp, &program, TWO, &loops::contended(&table));
         let before = page(&sick, &["--for", "3s"]);
         assert_eq!(answer(&before), "yes", "{:#}", before["look"]);
         let finding = contended(&before).unwrap_or_else(|| panic!("{before:#}"));
@@ -197,20 +196,20 @@ fn where_locks_are_counted_the_table_is_named_and_its_cure_shows() {
         let remains = &before["remains"][0];
         assert!(remains["without"].as_str().is_some_and(|without| without.contains(&table)), "{remains:#}");
         drop(sick);
-        let node = loops::node(&otp, &program, TWO, &loops::cured(&table));
+        let node = loops::node(&otp, &program, TWO, &loops::healthy(&table));
         let after = page(&node, &["--for", "3s"]);
-        let (sick, cured) = (share(&before, "db_tab"), share(&after, "db_tab"));
-        eprintln!("OTP {}: {sick:.1} % of the duration, cured {cured:.2} %", otp.release);
-        assert!(cured < sick / 10.0, "{cured} of {sick}");
+        let (sick, healthy) = (share(&before, "db_tab"), share(&after, "db_tab"));
+        eprintln!("OTP {}: {sick:.1} % of the duration, healthy {healthy:.2} %", otp.release);
+        assert!(healthy < sick / 10.0, "{healthy} of {sick}");
         assert_eq!((answer(&after), contended(&after)), ("no", None), "{after:#}");
     }
 }
 
 #[test]
-fn where_locks_are_counted_the_allocator_of_dirty_schedulers_is_named_and_its_cure_shows() {
+fn lock_counting_names_the_allocator_of_dirty_schedulers_and_shows_the_effect_of_the_fix() {
     let _alone = CORES.lock().unwrap_or_else(PoisonError::into_inner);
-    for (otp, program) in counting() {
-        // The flag that cures it is of 24.2.
+    for (otp, program) in lcnt_otps() {
+        // The flag of the fix exists since 24.2.
         if otp.root.is_some() || otp.release < 25 {
             eprintln!(
                 "skipped for OTP {}, because the lab starts an erl of this host, of 25 or later",
@@ -218,30 +217,30 @@ fn where_locks_are_counted_the_allocator_of_dirty_schedulers_is_named_and_its_cu
             );
             continue;
         }
-        let look = |cured: bool| {
+        let measure = |is_cured: bool| {
             let mut command = beamtune();
             command.args(["lab", "run", "dirty-collections", "--for", "100s", "--erl", &program]);
-            let mut running = Running::start(command.args(cured.then_some("--cured")));
-            let node = node_of(&running.expect_line("lab ready "));
-            let said = run_for(&mut locks(&node, &["--for", "3s", "--json"]), 4 * PATIENCE);
-            running.signal("INT");
-            running.wait();
-            assert!(matches!(said.status, Some(0 | 1)), "{:?}: {}", said.status, said.stderr);
-            said.json()
+            let mut process = Process::start(command.args(is_cured.then_some("--cured")));
+            let node = node_of(&process.expect_line("lab ready "));
+            let output = run_for(&mut locks(&node, &["--for", "3s", "--json"]), 4 * TIMEOUT);
+            process.signal("INT");
+            process.wait();
+            assert!(matches!(output.status, Some(0 | 1)), "{:?}: {}", output.status, output.stderr);
+            output.json()
         };
-        let (before, after) = (look(false), look(true));
+        let (before, after) = (measure(false), measure(true));
         let finding = contended(&before).unwrap_or_else(|| panic!("{before:#}"));
         assert_eq!(finding["subject"]["name"], "alcu_allocator of eheap_alloc", "{finding:#}");
         assert!(finding["remedies"].to_string().contains("+Mdai max"), "{finding:#}");
-        let (sick, cured) = (share(&before, "alcu_allocator"), share(&after, "alcu_allocator"));
-        eprintln!("OTP {}: {sick:.1} % of the duration, cured {cured:.2} %", otp.release);
-        assert!(cured < sick / 2.0, "{cured} of {sick}");
+        let (sick, healthy) = (share(&before, "alcu_allocator"), share(&after, "alcu_allocator"));
+        eprintln!("OTP {}: {sick:.1} % of the duration, healthy {healthy:.2} %", otp.release);
+        assert!(healthy < sick / 2.0, "{healthy} of {sick}");
     }
 }
 
 #[test]
-fn ctrl_c_while_locks_are_counted_leaves_the_node_as_it_was() {
-    for (otp, program) in counting() {
+fn ctrl_c_during_lock_counting_restores_the_nodes_settings() {
+    for (otp, program) in lcnt_otps() {
         let node = loops::node(&otp, &program, TWO, loops::ASK);
         let mask = || eval_in(&node, "lists:sort(erts_debug:lcnt_control(mask))");
         let before = eval_in(
@@ -250,16 +249,16 @@ fn ctrl_c_while_locks_are_counted_leaves_the_node_as_it_was() {
         );
         let mut command = locks(&node.name, &["--for", "10m"]);
         command.env("BEAMTUNE_COOKIE", &node.cookie).stderr(Stdio::null());
-        let mut running = Running::start(&mut command);
-        wait_up_to(PATIENCE, "locks are counted", || mask() == COUNTED);
-        running.signal("INT");
-        assert_eq!(running.wait().code(), Some(130));
-        wait_up_to(PATIENCE, "what was counted before is counted again", || mask() == before);
+        let mut process = Process::start(&mut command);
+        wait_up_to(TIMEOUT, "locks are counted", || mask() == COUNTED);
+        process.signal("INT");
+        assert_eq!(process.wait().code(), Some(130));
+        wait_up_to(TIMEOUT, "the lock categories are restored", || mask() == before);
     }
 }
 
 #[test]
-fn what_cannot_be_looked_at_says_what_to_do() {
+fn wrong_arguments_are_refused_with_advice() {
     let refused =
         |target: &str, args: &[&str], words: &[&str]| run(&mut locks(target, args)).assert_refused(words);
     let node = std::process::id().to_string();
@@ -272,7 +271,7 @@ fn what_cannot_be_looked_at_says_what_to_do() {
 }
 
 #[test]
-fn a_recording_in_which_nobody_looked_says_how_to_look() {
+fn recording_without_lock_samples_says_how_to_get_them() {
     let Some(otp) = otp(25) else { return };
     let node = loops::node(&otp, "erl", TWO, loops::IDLE);
     let folder = folder();
@@ -281,19 +280,19 @@ fn a_recording_in_which_nobody_looked_says_how_to_look() {
         .args(["record", &node.name, "--for", "2s", "-o", &file])
         .env("BEAMTUNE_COOKIE", &node.cookie));
     assert_eq!(recorded.status, Some(0), "{}", recorded.stderr);
-    let said = run(&mut locks(&file, &[]));
-    assert_eq!(said.status, Some(0), "{}", said.stderr);
-    // Lines are broken anywhere.
-    let words = said.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("lock waits were neither counted nor sampled"), "{words}");
+    let output = run(&mut locks(&file, &[]));
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
+    // The page breaks lines between words.
+    let words = output.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("nobody has watched what threads wait for"), "{words}");
     assert!(words.contains("beamtune locks TARGET"), "{words}");
     run(&mut locks(&node.name, &["--from", "-1m"]))
-        .assert_refused(&["--from and --to take a part of a recording", "--for"]);
-    run(&mut locks(&file, &["-o", "/tmp/other"])).assert_refused(&["is a recording already", "leave out -o"]);
+        .assert_refused(&["--from and --to select a part of a recording", "--for"]);
+    run(&mut locks(&file, &["-o", "/tmp/other"])).assert_refused(&["is a recording", "leave out -o"]);
 }
 
-/// beamtune where the processes of this host are not seen, as it is with a node on another one.
-fn elsewhere(node: &TestNode, args: &[&str]) -> Said {
+/// beamtune in a PID namespace where it does not see the processes of this host, as with a node on another host.
+fn elsewhere(node: &TestNode, args: &[&str]) -> Output {
     let mut command = Command::new("unshare");
     command
         .args(["-p", "-m", "--fork", "--kill-child", "--mount-proc"])
@@ -303,7 +302,7 @@ fn elsewhere(node: &TestNode, args: &[&str]) -> Said {
 }
 
 #[test]
-fn a_node_on_another_host_has_its_locks_counted_or_is_looked_at_there() {
+fn locks_of_a_node_on_another_host_are_counted_or_sampled_there() {
     if !is_root() {
         eprintln!("skipped, because hiding the processes of this host needs root");
         return;
@@ -316,22 +315,22 @@ fn a_node_on_another_host_has_its_locks_counted_or_is_looked_at_there() {
             "--type lcnt",
         ]);
     }
-    if let Some((otp, program)) = counting().first() {
-        let node = loops::node(otp, program, TWO, &loops::hot("far"));
+    if let Some((otp, program)) = lcnt_otps().first() {
+        let node = loops::node(otp, program, TWO, &loops::contended("far"));
         let page = elsewhere(&node, &["--for", "2s", "--json"]).json();
         assert!(share(&page, "db_tab") > 10.0, "{page:#}");
     }
 }
 
 #[test]
-fn who_may_not_watch_threads_is_told_what_is_needed() {
+fn user_who_may_not_sample_threads_is_told_what_is_needed() {
     if !is_root() {
         eprintln!("skipped, because becoming another user needs root");
         return;
     }
     let Some(otp) = otp(25) else { return };
     let node = loops::node(&otp, "erl", TWO, loops::COMPUTE);
-    // Where others may read it.
+    // A folder that others can read.
     let folder = tempfile::tempdir_in("/var/tmp").expect("a folder");
     let binary = folder.path().join("beamtune");
     copy_program(beamtune().get_program(), &binary);
@@ -343,45 +342,45 @@ fn who_may_not_watch_threads_is_told_what_is_needed() {
         .args(["locks", &node.name, "--for", "2s"])
         .env("BEAMTUNE_COOKIE", &node.cookie)
         .env("HOME", folder.path());
-    let said = run(&mut nobody);
-    assert!(matches!(said.status, Some(0 | 1)), "{:?}: {}", said.status, said.stderr);
-    for words in ["what threads wait for was not seen", "run beamtune as root"] {
-        assert!(said.stdout.contains(words), "no {words:?} in {}\n{}", said.stdout, said.stderr);
+    let output = run(&mut nobody);
+    assert!(matches!(output.status, Some(0 | 1)), "{:?}: {}", output.status, output.stderr);
+    for words in ["cannot sample lock waits", "run beamtune as root"] {
+        assert!(output.stdout.contains(words), "no {words:?} in {}\n{}", output.stdout, output.stderr);
     }
-    assert!(!said.stdout.contains("wait for each other: yes"), "{}", said.stdout);
+    assert!(!output.stdout.contains("wait for each other: yes"), "{}", output.stdout);
 }
 
-/// A node of which it is known whether its threads wait.
+/// A node with a known answer.
 struct Case {
     what: &'static str,
     schedulers: &'static [&'static str],
     seed: u32,
-    /// Empty where that is not known beforehand.
+    /// Empty if the answer is unknown.
     expected: &'static str,
-    _running: Running,
+    _running: Process,
     node: String,
     cookie: Option<String>,
 }
 
-/// The node's name, of the line with which a lab says that it is ready.
+/// The node's name, from the line with which a lab reports that it is ready.
 fn node_of(ready: &str) -> String {
     ready.split(' ').find_map(|word| word.strip_prefix("node=")).expect("a node").to_owned()
 }
 
-/// The lab of the contended table, with as many schedulers as asked for.
-fn lab(otp: &Otp, schedulers: &'static [&'static str], cured: bool, seed: u32) -> Case {
+/// The lab of the contended table, with these schedulers.
+fn lab(otp: &Otp, schedulers: &'static [&'static str], is_cured: bool, seed: u32) -> Case {
     let mut command = beamtune();
     command.args(["lab", "run", "lock-contention", "--seed", &seed.to_string(), "--for", "150s"]);
-    command.args(cured.then_some("--cured"));
+    command.args(is_cured.then_some("--cured"));
     if let Some(root) = &otp.root {
         command.arg("--otp-root").arg(root);
     }
-    // Behind the lab's own flags, so that these count.
-    let mut running = Running::start(command.env("ERL_ZFLAGS", schedulers.join(" ")));
-    let ready = running.expect_line("lab ready ");
+    // After the lab's own flags, so that these take effect.
+    let mut process = Process::start(command.env("ERL_ZFLAGS", schedulers.join(" ")));
+    let ready = process.expect_line("lab ready ");
     let node = node_of(&ready);
-    let (what, expected) = if cured { ("table, cured", "no") } else { ("table", "yes") };
-    Case { what, schedulers, seed, expected, _running: running, node, cookie: None }
+    let (what, expected) = if is_cured { ("table, cured", "no") } else { ("table", "yes") };
+    Case { what, schedulers, seed, expected, _running: process, node, cookie: None }
 }
 
 fn looping(
@@ -391,18 +390,18 @@ fn looping(
     eval: &str,
     expected: &'static str,
 ) -> Case {
-    let TestNode { running, name, cookie, .. } = loops::node(otp, "erl", schedulers, eval);
-    Case { what, schedulers, seed: 0, expected, _running: running, node: name, cookie: Some(cookie) }
+    let TestNode { process, name, cookie, .. } = loops::node(otp, "erl", schedulers, eval);
+    Case { what, schedulers, seed: 0, expected, _running: process, node: name, cookie: Some(cookie) }
 }
 
 impl Case {
-    /// A line of the table, and whether it was told right.
-    fn look(&self, otp: &Otp) -> (String, bool) {
+    /// Measures. Returns a line of the table, and whether the answer is right.
+    fn measure(&self, otp: &Otp) -> (String, bool) {
         let mut command = locks(&self.node, &["--json"]);
         command.envs(self.cookie.iter().map(|cookie| ("BEAMTUNE_COOKIE", cookie)));
-        let said = run_for(&mut command, 2 * PATIENCE);
-        assert!(matches!(said.status, Some(0 | 1)), "{:?}: {}", said.status, said.stderr);
-        let page = said.json();
+        let output = run_for(&mut command, 2 * TIMEOUT);
+        assert!(matches!(output.status, Some(0 | 1)), "{:?}: {}", output.status, output.stderr);
+        let page = output.json();
         let means: Vec<&str> =
             page["look"]["means"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let share = means
@@ -436,7 +435,7 @@ impl Case {
 }
 
 #[test]
-fn each_workload_is_told_apart_on_all_releases() {
+fn each_workload_gets_the_right_answer_on_all_releases() {
     let Some(report) = std::env::var_os("BEAMTUNE_LOCKS_REPORT") else {
         eprintln!("skipped, because it takes half an hour: make locks");
         return;
@@ -444,11 +443,11 @@ fn each_workload_is_told_apart_on_all_releases() {
     let seeds = std::env::var("BEAMTUNE_LOCKS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(3);
     let mut lines = Vec::new();
     for otp in all_otps() {
-        let mut look = |case: Case| lines.push(case.look(&otp));
+        let mut measure = |case: Case| lines.push(case.measure(&otp));
         for schedulers in [FOUR, TWO] {
             for seed in 1..=seeds {
-                look(lab(&otp, schedulers, false, seed));
-                look(lab(&otp, schedulers, true, seed));
+                measure(lab(&otp, schedulers, false, seed));
+                measure(lab(&otp, schedulers, true, seed));
             }
             for (what, eval, expected) in [
                 ("idle", loops::IDLE, "no"),
@@ -456,7 +455,7 @@ fn each_workload_is_told_apart_on_all_releases() {
                 ("works and sends messages", loops::TALK, "no"),
                 ("only sends messages", loops::PLAY, ""),
             ] {
-                look(looping(&otp, schedulers, what, eval, expected));
+                measure(looping(&otp, schedulers, what, eval, expected));
             }
         }
     }

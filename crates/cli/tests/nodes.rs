@@ -13,7 +13,7 @@ fn row(pid: u32) -> Value {
 }
 
 #[test]
-fn every_release_is_seen_with_its_name_and_version() {
+fn nodes_of_every_release_are_listed_with_name_and_version() {
     for otp in all_otps() {
         let node = TestNode::start(&otp, &[], "ok");
         let row = row(node.pid());
@@ -26,19 +26,19 @@ fn every_release_is_seen_with_its_name_and_version() {
 }
 
 #[test]
-fn a_vm_without_distribution_is_seen_and_told_from_a_node() {
+fn vm_without_distribution_is_listed_as_not_attachable() {
     let Some(otp) = otp(25) else { return };
     let mut command = otp.command("erl");
     command.args(["-noinput", "-eval", "io:put_chars(\"ready\\n\")."]);
-    let mut running = common::Running::start(&mut command);
-    running.expect_line("ready");
-    let row = row(running.pid());
+    let mut process = common::Process::start(&mut command);
+    process.expect_line("ready");
+    let row = row(process.pid());
     assert_eq!((&row["node"], &row["attachable"]), (&Value::Null, &Value::Bool(false)));
     assert!(row["why_not"].as_str().is_some_and(|why| why.contains("-sname or -name")), "{row:#}");
 }
 
 #[test]
-fn a_short_name_is_shown_with_its_host() {
+fn short_name_is_shown_with_its_host() {
     let Some(otp) = otp(25) else { return };
     let alive = unique("short");
     let node = TestNode::named(&otp, &["-sname", &alive], &alive, &[], "ok");
@@ -47,12 +47,12 @@ fn a_short_name_is_shown_with_its_host() {
 }
 
 #[test]
-fn the_table_names_each_vm_once() {
+fn table_names_each_vm_once() {
     let Some(otp) = otp(25) else { return };
     let node = TestNode::start(&otp, &[], "ok");
-    let said = run(beamtune().arg("nodes"));
-    assert_eq!(said.status, Some(0), "{}", said.stderr);
-    assert_eq!(said.stdout.matches(&node.name).count(), 1, "{}", said.stdout);
-    assert!(!said.stdout.contains(&node.cookie), "the cookie is shown");
-    assert!(!said.stdout.contains('\x1b'), "colours without a terminal");
+    let output = run(beamtune().arg("nodes"));
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
+    assert_eq!(output.stdout.matches(&node.name).count(), 1, "{}", output.stdout);
+    assert!(!output.stdout.contains(&node.cookie), "the cookie is shown");
+    assert!(!output.stdout.contains('\x1b'), "colours without a terminal");
 }

@@ -1,5 +1,5 @@
-//! Nodes on another host, as far as one machine can have another one: a container with addresses of its own, and beamtune in
-//! a namespace of process ids from which the container's processes are not seen.
+//! Nodes on another host, as far as one machine can simulate it: a container with addresses of its own, and beamtune in a PID namespace that
+//! does not show the container's processes.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -15,20 +15,20 @@ use std::time::{Duration, Instant};
 
 use beamtune_model::metrics::ROUND_TRIP;
 use beamtune_recording::Reader;
-use common::containers::{Container, can_contain};
-use common::{Otp, PATIENCE, Said, all_otps, beamtune, folder, on_all_otps, run, unique};
+use common::containers::{Container, can_create_namespaces};
+use common::{Otp, Output, TIMEOUT, all_otps, beamtune, folder, on_all_otps, run, unique};
 
 const COOKIE: &str = "other_hosts";
 
-/// A node there. Its name has a host in it that nothing resolves to where it runs.
+/// A node in a container. The host in its name does not resolve to the container.
 fn node(otp: &Otp, name: &str, args: &[&str]) -> Container {
     let own = ["-name", name, "-setcookie", COOKIE, "-kernel", "inet_dist_listen_min", "9100"];
     let own = [&own[..], &["inet_dist_listen_max", "9100"], args].concat();
     Container::run(otp, &["-n", "-m", "-u", "-p"], &[], name, &own)
 }
 
-/// beamtune where that node's process is not seen, with these lines in /etc/hosts.
-fn elsewhere(hosts: &str, folder: &Path, args: &[&str]) -> Said {
+/// Runs beamtune where the node's process is not visible, with these lines in /etc/hosts.
+fn elsewhere(hosts: &str, folder: &Path, args: &[&str]) -> Output {
     let file = folder.join("hosts");
     let own = fs::read_to_string("/etc/hosts").unwrap_or_default();
     fs::write(&file, format!("{hosts}\n{own}")).expect("written");
@@ -39,11 +39,11 @@ fn elsewhere(hosts: &str, folder: &Path, args: &[&str]) -> Said {
     run(&mut command)
 }
 
-fn assert_attached(said: &Said, node: &Container) {
-    assert!(matches!(said.status, Some(0 | 1)), "{:?}: {}", said.status, said.stderr);
-    let answer = said.json();
+fn assert_attached(output: &Output, node: &Container) {
+    assert!(matches!(output.status, Some(0 | 1)), "{:?}: {}", output.status, output.stderr);
+    let answer = output.json();
     assert_eq!(answer["node"]["name"], node.name.as_str());
-    // What its host knows is read there, through the agent.
+    // The other host's data come through the agent.
     for samples in ["vm_samples", "host_samples"] {
         assert!(answer["period"][samples].as_i64().is_some_and(|samples| samples > 0), "{answer:#}");
     }
@@ -54,41 +54,41 @@ fn doctor(target: &str) -> [&str; 5] {
 }
 
 #[test]
-fn a_node_on_another_host_is_reached_by_each_of_its_names() {
-    if !can_contain() {
+fn node_on_another_host_is_reached_by_each_of_its_names() {
+    if !can_create_namespaces() {
         return;
     }
     on_all_otps(|otp| {
         let folder = folder();
         let (alive, host) = (unique("far"), "far.example.test");
         let node = node(otp, &format!("{alive}@{host}"), &[]);
-        let [v4, v6] = node.join();
-        // At the first address is EPMD only: the node listens at the other one.
+        let [v4, v6] = node.connect();
+        // Only EPMD listens at the first address; the node listens at the other one.
         let hosts = format!("{v6} {host}\n{v4} {host}");
         assert_attached(&elsewhere(&hosts, folder.path(), &doctor(&node.name)), &node);
         for target in [format!("{host}:9100"), format!("{v4}:9100")] {
             assert_attached(&elsewhere(&hosts, folder.path(), &doctor(&target)), &node);
         }
-        let said = elsewhere(&hosts, folder.path(), &doctor(&format!("[{v6}]:9100")));
-        said.assert_refused(&[&format!("[{v6}]:9100 cannot be reached"), "refused"]);
-        let said = elsewhere("", folder.path(), &doctor(&node.name));
-        said.assert_refused(&["cannot resolve host far.example.test"]);
-        // Another node's name, and the EPMD there.
-        let said = elsewhere(&hosts, folder.path(), &doctor(&format!("nobody@{host}")));
-        said.assert_refused(&["knows no node \"nobody\"", &alive]);
+        let output = elsewhere(&hosts, folder.path(), &doctor(&format!("[{v6}]:9100")));
+        output.assert_refused(&[&format!("[{v6}]:9100 cannot be reached"), "refused"]);
+        let output = elsewhere("", folder.path(), &doctor(&node.name));
+        output.assert_refused(&["the host far.example.test is not known here"]);
+        // A name that is not registered with the other host's EPMD.
+        let output = elsewhere(&hosts, folder.path(), &doctor(&format!("nobody@{host}")));
+        output.assert_refused(&["knows no node \"nobody\"", &alive]);
     });
 }
 
 #[test]
-fn a_host_with_only_an_ipv6_address_is_reached() {
-    if !can_contain() {
+fn host_with_only_an_ipv6_address_is_reached() {
+    if !can_create_namespaces() {
         return;
     }
     on_all_otps(|otp| {
         let folder = folder();
         let host = "far6.example.test";
         let node = node(otp, &format!("{}@{host}", unique("far")), &["-proto_dist", "inet6_tcp"]);
-        let [_, v6] = node.join();
+        let [_, v6] = node.connect();
         let hosts = format!("{v6} {host}");
         assert_attached(&elsewhere(&hosts, folder.path(), &doctor(&node.name)), &node);
         assert_attached(&elsewhere(&hosts, folder.path(), &doctor(&format!("{host}:9100"))), &node);
@@ -96,37 +96,37 @@ fn a_host_with_only_an_ipv6_address_is_reached() {
     });
 }
 
-/// Hands on what comes to a port of its own, each byte after this time, in both directions. It ends with the process.
-fn delayed(to: SocketAddr, delay: Duration) -> u16 {
+/// Starts a proxy that delays each byte, in both directions. Returns its port. It ends with this process.
+fn start_delaying_proxy(to: SocketAddr, delay: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its number").port();
     thread::spawn(move || {
-        for near in listener.incoming().flatten() {
-            let far = TcpStream::connect(to).expect("the node");
-            let both = |stream: &TcpStream| stream.try_clone().expect("a second one");
-            for (from, to) in [(both(&near), both(&far)), (far, near)] {
+        for client in listener.incoming().flatten() {
+            let node = TcpStream::connect(to).expect("the node");
+            let clone = |stream: &TcpStream| stream.try_clone().expect("a second one");
+            for (from, to) in [(clone(&client), clone(&node)), (node, client)] {
                 from.set_nodelay(true).and_then(|()| to.set_nodelay(true)).expect("at once");
-                hand_on(from, to, delay);
+                forward(from, to, delay);
             }
         }
     });
     port
 }
 
-fn hand_on(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
-    let (sender, pieces) = mpsc::channel::<(Instant, Vec<u8>)>();
+fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+    let (sender, chunks) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::spawn(move || {
-        let mut piece = [0; 65_536];
-        while let Ok(length @ 1..) = from.read(&mut piece) {
-            if sender.send((Instant::now() + delay, piece[..length].to_vec())).is_err() {
+        let mut chunk = [0; 65_536];
+        while let Ok(length @ 1..) = from.read(&mut chunk) {
+            if sender.send((Instant::now() + delay, chunk[..length].to_vec())).is_err() {
                 break;
             }
         }
     });
     thread::spawn(move || {
-        for (due, piece) in pieces {
+        for (due, chunk) in chunks {
             thread::sleep(due.saturating_duration_since(Instant::now()));
-            if to.write_all(&piece).is_err() {
+            if to.write_all(&chunk).is_err() {
                 break;
             }
         }
@@ -135,25 +135,25 @@ fn hand_on(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
 }
 
 #[test]
-fn over_a_link_that_delays_there_is_a_sample_each_second_all_the_same() {
-    if !can_contain() {
+fn delayed_connection_gives_a_sample_each_second() {
+    if !can_create_namespaces() {
         return;
     }
     const DELAY: Duration = Duration::from_millis(50);
     for otp in all_otps() {
         let folder = folder();
         let node = node(&otp, &format!("{}@127.0.0.1", unique("slow")), &[]);
-        let [v4, _] = node.join();
-        let port = delayed(format!("{v4}:9100").parse().expect("an address"), DELAY);
-        let deadline = Instant::now() + PATIENCE;
+        let [v4, _] = node.connect();
+        let port = start_delaying_proxy(format!("{v4}:9100").parse().expect("an address"), DELAY);
+        let deadline = Instant::now() + TIMEOUT;
         let (reader, samples) = loop {
             let file = folder.path().join(format!("{}.btr", unique("slow")));
-            let (target, output) = (format!("127.0.0.1:{port}"), file.display().to_string());
-            let said = elsewhere("", folder.path(), &["record", &target, "--for", "5s", "-o", &output]);
-            assert_eq!(said.status, Some(0), "{}", said.stderr);
+            let (target, path) = (format!("127.0.0.1:{port}"), file.display().to_string());
+            let output = elsewhere("", folder.path(), &["record", &target, "--for", "5s", "-o", &path]);
+            assert_eq!(output.status, Some(0), "{}", output.stderr);
             let reader = Reader::open(&file).expect("a recording");
             let samples: Vec<_> = reader.samples().map(|sample| sample.expect("readable")).collect();
-            // A machine that is busy with other things leaves out a tick now and then; a link that takes too long does each time.
+            // A busy machine misses a tick now and then; a connection that is too slow misses one each time.
             let mut gaps = samples.iter().flat_map(|sample| &sample.gaps);
             if !gaps.any(|gap| gap.source == "recorder") || Instant::now() > deadline {
                 break (reader, samples);
@@ -161,11 +161,11 @@ fn over_a_link_that_delays_there_is_a_sample_each_second_all_the_same() {
         };
         let of_vm = samples.iter().filter(|sample| sample.tick.vm.is_some()).count();
         assert!(of_vm >= 5, "OTP {}: {of_vm} samples in 5 s", otp.release);
-        for two in samples.windows(2) {
-            let apart_ms = (two[1].tick.t - two[0].tick.t) / 1_000_000;
+        for pair in samples.windows(2) {
+            let apart_ms = (pair[1].tick.t - pair[0].tick.t) / 1_000_000;
             assert!((900..1_100).contains(&apart_ms), "OTP {}: {apart_ms} ms apart", otp.release);
         }
-        // The delay is in the round trip, or it was not there.
+        // The delay shows in the round-trip times, so it took effect.
         let series = reader.series().expect("series");
         let round_trip = series.find(ROUND_TRIP.group, "", ROUND_TRIP.name).expect("round trips");
         let of_round_trip = |(id, value): &(_, i64)| (*id == round_trip).then_some(*value);

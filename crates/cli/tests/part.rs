@@ -1,4 +1,4 @@
-//! `--from` and `--to`: a part of a recording by the wall clock.
+//! `--from` and `--to`: a part of a recording, by wall-clock time.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod common;
@@ -8,13 +8,13 @@ use std::path::Path;
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Event, Incarnation, SampleBuilder, SeriesTable, Span, Tick, metrics};
 use beamtune_recording::{Existing, Writer};
-use common::{Said, beamtune, folder, run};
+use common::{Output, beamtune, folder, run};
 
 /// 2026-11-20T00:00:00Z.
 const MIDNIGHT: i64 = 1_795_132_800;
 
-/// A sample a minute from midnight on, for five hours; at three the VM was started again.
-fn recorded(path: &Path) {
+/// Records one sample per minute for five hours, beginning at midnight; the VM is restarted at three.
+fn record_night(path: &Path) {
     let mut table = SeriesTable::default();
     let mut writer = Writer::create(path, Existing::Refuse).expect("created");
     writer.set_wall_at_zero(MIDNIGHT * SECOND_NS).expect("stored");
@@ -46,47 +46,52 @@ fn recorded(path: &Path) {
     writer.finish().expect("finished");
 }
 
-fn look(command: &str, file: &Path, part: &[&str]) -> Said {
+fn run_part(command: &str, file: &Path, part: &[&str]) -> Output {
     run(beamtune().env("TZ", "UTC-1").arg(command).arg(file).args(part))
 }
 
 #[test]
-fn a_part_is_named_by_local_times_and_judged_alone() {
+fn part_is_selected_by_local_time_and_judged_alone() {
     let folder = folder();
     let file = folder.path().join("night.btr");
-    recorded(&file);
+    record_night(&file);
     for command in ["diagnose", "show"] {
-        // One hour east of Greenwich, the recording is from 1:00 to 6:00.
-        let said = look(command, &file, &["--from", "02:50", "--to", "03:10"]);
+        // In this time zone, one hour east of UTC, the recording is from 1:00 to 6:00.
+        let output = run_part(command, &file, &["--from", "02:50", "--to", "03:10"]);
         assert!(
-            said.stdout.starts_with("from 2026-11-20 02:50:00 to 03:10:00 (+01:00)\n"),
+            output.stdout.starts_with("from 2026-11-20 02:50:00 to 03:10:00 (+01:00)\n"),
             "{}\n{}",
-            said.stdout,
-            said.stderr
+            output.stdout,
+            output.stderr
         );
-        assert!(said.stdout.contains("20 min") || said.stdout.contains("1200 s"), "{}", said.stdout);
-        let same = look(command, &file, &["--from", "2026-11-20T01:50:00Z", "--to", "2026-11-20T03:10"]);
-        assert_eq!(same.stdout, said.stdout);
+        assert!(output.stdout.contains("20 min") || output.stdout.contains("1200 s"), "{}", output.stdout);
+        let same = run_part(command, &file, &["--from", "2026-11-20T01:50:00Z", "--to", "2026-11-20T03:10"]);
+        assert_eq!(same.stdout, output.stdout);
     }
-    let said = look("diagnose", &file, &["--from", "02:50", "--to", "03:10"]);
-    assert!(said.stdout.contains("\n2026-11-20 02:55:00  trigger: run_queue 41 of 8\n"), "{}", said.stdout);
-    let said = look("diagnose", &file, &["--from", "-20m"]);
-    assert!(!said.stdout.contains("trigger"), "{}", said.stdout);
-    assert!(said.stdout.starts_with("from 2026-11-20 05:40:00 to 06:00:00"), "{}", said.stdout);
-    let json = look("diagnose", &file, &["--from", "-20m", "--json"]).json();
+    let output = run_part("diagnose", &file, &["--from", "02:50", "--to", "03:10"]);
+    assert!(
+        output.stdout.contains("\n2026-11-20 02:55:00  trigger: run_queue 41 of 8\n"),
+        "{}",
+        output.stdout
+    );
+    let output = run_part("diagnose", &file, &["--from", "-20m"]);
+    assert!(!output.stdout.contains("trigger"), "{}", output.stdout);
+    assert!(output.stdout.starts_with("from 2026-11-20 05:40:00 to 06:00:00"), "{}", output.stdout);
+    let json = run_part("diagnose", &file, &["--from", "-20m", "--json"]).json();
     assert_eq!(json["period"]["seconds"], 1_200.0, "{json:#}");
 }
 
 #[test]
-fn what_was_not_recorded_is_refused_with_what_was() {
+fn part_that_was_not_recorded_is_refused_with_the_recorded_period() {
     let folder = folder();
     let file = folder.path().join("night.btr");
-    recorded(&file);
+    record_night(&file);
     let covers = "night.btr covers from 2026-11-20 01:00:00 to 06:00:00 (+01:00)";
-    let check = |part: &[&str], words: &str| look("diagnose", &file, part).assert_refused(&[words, covers]);
-    check(&["--from", "2026-11-21T02:50"], "nothing was recorded then");
-    check(&["--from", "23:00", "--to", "23:10"], "nothing was recorded then");
+    let check =
+        |part: &[&str], words: &str| run_part("diagnose", &file, part).assert_refused(&[words, covers]);
+    check(&["--from", "2026-11-21T02:50"], "nothing was recorded at that time");
+    check(&["--from", "23:00", "--to", "23:10"], "nothing was recorded at that time");
     check(&["--from", "-10m", "--to", "-20m"], "--from is not before --to");
-    check(&["--from", "02:50:10", "--to", "02:50:20"], "no sample was taken from 2026-11-20 02:50:10");
-    look("diagnose", &file, &["--from", "teatime"]).assert_refused(&["write 02:50"]);
+    check(&["--from", "02:50:10", "--to", "02:50:20"], "no sample from 2026-11-20 02:50:10");
+    run_part("diagnose", &file, &["--from", "teatime"]).assert_refused(&["write 02:50"]);
 }

@@ -1,4 +1,4 @@
-//! Threads of real VMs, watched from outside: what they wait for is told by name, and what is no wait for a lock is not taken for one.
+//! Sampling the threads of real VMs: a wait for a lock is found with its operation, and other waits are not taken for one.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -12,18 +12,18 @@ use beamtune_profile::{ProfileError, threads};
 use beamtune_recording::{Stop, SystemClock};
 use common::{Otp, all_otps, loops, wait_up_to};
 
-/// Samples in a second.
+/// Samples per second.
 const RATE: u32 = 1_000;
-/// With two schedulers.
+/// Two schedulers.
 const TWO: &[&str] = &["+S", "2:2"];
 
-/// Watches it for so long; `None`: it has been said why that cannot be.
-fn watch(otp: &Otp, pid: u32, length: Duration) -> Option<Seen> {
+/// Samples a VM's threads. `None` if that is not possible; prints why.
+fn sample(otp: &Otp, pid: u32, length: Duration) -> Option<Seen> {
     let (tree, clock) = (LocalTree::default(), SystemClock::new(Stop::default()));
-    let look = || threads::look(&tree, pid, &clock).expect("the threads of a VM of ours");
-    let before = look();
+    let read_threads = || threads::look(&tree, pid, &clock).expect("the threads of a VM of ours");
+    let before = read_threads();
     std::thread::sleep(Duration::from_millis(300));
-    let change = threads::between(&before, &look());
+    let change = threads::between(&before, &read_threads());
     let mut watch = match Watch::open(&tree, pid, &change, RATE) {
         Ok(watch) => watch,
         Err(error @ (ProfileError::Denied { .. } | ProfileError::NoSymbols { .. })) => {
@@ -41,22 +41,23 @@ fn watch(otp: &Otp, pid: u32, length: Duration) -> Option<Seen> {
     Some(watch.finish(clock.now() - begin, None))
 }
 
-/// Waits of schedulers for an operation.
-fn of<'a>(seen: &'a Seen, operation: &str) -> Vec<&'a WaitRow> {
-    let is =
+/// The waits of schedulers in an operation.
+fn waits_in<'a>(seen: &'a Seen, operation: &str) -> Vec<&'a WaitRow> {
+    let matches =
         |row: &&WaitRow| row.thread == "scheduler" && row.stack.first().is_some_and(|name| name == operation);
-    seen.found.rows.iter().filter(is).collect()
+    seen.found.rows.iter().filter(matches).collect()
 }
 
 #[test]
-fn the_operation_that_waits_for_a_tables_lock_is_named() {
+fn operation_that_waits_for_a_tables_lock_is_named() {
     for otp in all_otps() {
-        let node = loops::node(&otp, "erl", TWO, &loops::hot("hot"));
+        let node = loops::node(&otp, "erl", TWO, &loops::contended("hot"));
         let mut last = None;
-        // On a machine that is busy with other things the VM may hardly run for a while.
-        wait_up_to(3 * common::PATIENCE, "a wait for the table's lock", || {
-            let Some(seen) = watch(&otp, node.pid(), Duration::from_secs(2)) else { return true };
-            let is_found = of(&seen, "ets_update_counter_3").iter().any(|row| row.seen > 0 && row.waited > 0);
+        // On a busy machine the VM may hardly run for a while.
+        wait_up_to(3 * common::TIMEOUT, "a wait for the table's lock", || {
+            let Some(seen) = sample(&otp, node.pid(), Duration::from_secs(2)) else { return true };
+            let is_found =
+                waits_in(&seen, "ets_update_counter_3").iter().any(|row| row.seen > 0 && row.waited > 0);
             eprintln!("OTP {}: {seen:#?}", otp.release);
             last = Some(seen);
             is_found
@@ -71,14 +72,14 @@ fn the_operation_that_waits_for_a_tables_lock_is_named() {
 }
 
 #[test]
-fn schedulers_that_compute_or_have_no_work_wait_for_no_lock() {
+fn schedulers_without_contention_wait_for_no_lock() {
     for otp in all_otps() {
         for eval in [loops::COMPUTE, loops::ASK] {
             let node = loops::node(&otp, "erl", TWO, eval);
             let length = Duration::from_secs(2);
-            let Some(seen) = watch(&otp, node.pid(), length) else { continue };
+            let Some(seen) = sample(&otp, node.pid(), length) else { continue };
             let waited: i64 = seen.found.rows.iter().map(|row| row.waited).sum();
-            // Locks are taken all the time, and now and then one is not free: a hundredth of the time of two schedulers.
+            // Locks are taken all the time and are not always free: up to 1 % of the time of two schedulers.
             let bound = i64::try_from(2 * length.as_nanos() / 100).expect("some seconds");
             assert!(waited <= bound, "OTP {}, {eval}: {seen:#?}", otp.release);
         }

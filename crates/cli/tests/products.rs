@@ -1,5 +1,5 @@
-//! What others build on Erlang is shown as its users know it: Elixir's processes by module and label, ejabberd by name.
-//! (RabbitMQ has a file of its own.)
+//! Products built on Erlang are shown as their users know them: Elixir's processes by module and label, ejabberd by name. (RabbitMQ has
+//! rabbitmq.rs.)
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Otp, PATIENCE, Running, beamtune, folder, free_port, otp, run, text, unique};
+use common::{Otp, Process, TIMEOUT, beamtune, folder, free_port, otp, run, text, unique};
 use serde_json::Value;
 
-/// Two servers, one of them registered, that are sent some 900 items a second each and handle 50; the senders end
-/// after some minutes. `LABEL` is replaced.
+/// Two servers, one of them registered. Each is sent about 900 items a second and handles 50. The senders end after some minutes. `LABEL` is
+/// replaced.
 const SHOP: &str = r#"
 defmodule Shop.Server do
   defmacro __using__(_) do
@@ -41,7 +41,7 @@ Stream.repeatedly(fn -> Process.sleep(50) end) |> Enum.find(fn _ -> long?.(cart)
 IO.puts("ready")
 "#;
 
-/// What the doctor says of the shop, in one line; `None` if that release has no Elixir, which has been said then.
+/// The output of `beamtune doctor` for the shop, in one line. `None` if the release has no Elixir; prints that the test is skipped.
 fn doctor_of_the_shop(otp: &Otp, naming: &[&str], label: &str) -> Option<String> {
     if !otp.command("elixir").arg("--version").output().is_ok_and(|output| output.status.success()) {
         eprintln!("skipped, because OTP {} has no Elixir (scripts/install.sh test; make otp)", otp.release);
@@ -55,49 +55,49 @@ fn doctor_of_the_shop(otp: &Otp, naming: &[&str], label: &str) -> Option<String>
         "-e",
         &SHOP.replace("LABEL", label),
     ]);
-    let mut node = Running::start(&mut command);
+    let mut node = Process::start(&mut command);
     node.expect_line("ready");
-    let said = run(beamtune().args(["doctor", &node.pid().to_string(), "--for", "12s"]));
-    assert_eq!(said.status, Some(1), "{}\n{}", said.stdout, said.stderr);
-    // Sentences are broken into lines where they are long.
-    Some(said.stdout.split_whitespace().collect::<Vec<_>>().join(" "))
+    let output = run(beamtune().args(["doctor", &node.pid().to_string(), "--for", "12s"]));
+    assert_eq!(output.status, Some(1), "{}\n{}", output.stdout, output.stderr);
+    // Long sentences are broken into lines.
+    Some(output.stdout.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 #[test]
-fn elixir_processes_are_shown_by_their_modules_as_elixir_writes_them() {
+fn elixir_processes_are_shown_with_modules_in_elixir_syntax() {
     let Some(otp) = otp(25) else { return };
     let alive = unique("shop");
-    let Some(said) = doctor_of_the_shop(&otp, &["--sname", &alive], ":ok") else { return };
-    assert!(said.starts_with(&format!("{alive}@")), "{said}");
-    assert!(said.contains("· elixir ·"), "{said}");
+    let Some(output) = doctor_of_the_shop(&otp, &["--sname", &alive], ":ok") else { return };
+    assert!(output.starts_with(&format!("{alive}@")), "{output}");
+    assert!(output.contains("· elixir ·"), "{output}");
     for part in [
         "the message queue of Shop.Cart.init/1 (<",
         "the message queue of Shop.Till (<",
         "started with Shop.Cart.init/1",
         "where it was Process.sleep/1",
     ] {
-        assert!(said.contains(part), "no {part:?} in: {said}");
+        assert!(output.contains(part), "no {part:?} in: {output}");
     }
-    assert!(!said.contains("Elixir."), "{said}");
+    assert!(!output.contains("Elixir."), "{output}");
 }
 
 #[test]
-fn the_label_of_an_elixir_process_is_its_title() {
+fn label_of_an_elixir_process_is_its_title() {
     for release in [27, 29] {
         let Some(otp) = otp(release) else { continue };
         let name = format!("{}@127.0.0.1", unique("shop"));
         let label = r#"Process.set_label("queue of customer 17")"#;
-        let Some(said) = doctor_of_the_shop(&otp, &["--name", &name], label) else { continue };
-        // A registered name says more than a label.
+        let Some(output) = doctor_of_the_shop(&otp, &["--name", &name], label) else { continue };
+        // A registered name takes precedence over a label.
         for part in ["the message queue of queue of customer 17 (<", "the message queue of Shop.Till (<"] {
-            assert!(said.contains(part), "OTP {release}: no {part:?} in: {said}");
+            assert!(output.contains(part), "OTP {release}: no {part:?} in: {output}");
         }
-        assert!(!said.contains("Elixir."), "OTP {release}: {said}");
+        assert!(!output.contains("Elixir."), "OTP {release}: {output}");
     }
 }
 
 #[test]
-fn ejabberd_is_known_by_its_name_and_can_be_attached_to() {
+fn ejabberd_is_shown_by_name_and_can_be_attached_to() {
     let Some((libraries, versions)) = ejabberd() else {
         eprintln!("skipped, because ejabberd is not installed (scripts/install.sh test)");
         return;
@@ -109,8 +109,8 @@ fn ejabberd_is_known_by_its_name_and_can_be_attached_to() {
         "hosts: [localhost]\nlisten:\n  - {{port: {port}, ip: \"127.0.0.1\", module: ejabberd_c2s}}\nacme: {{auto: false}}\n"
     );
     fs::write(path("ejabberd.yml"), config).expect("the configuration");
-    // What `ejabberdctl foreground` runs, without its change of user and its settings in /etc. The cookie is made by
-    // the node itself, in its home.
+    // The command of `ejabberdctl foreground`, without its change of user and its settings in /etc. The node itself creates the cookie, in its
+    // home.
     let mut command = Command::new("erl");
     command.args(["-sname", &format!("{}@localhost", unique("ejabberd")), "-noinput"]);
     command.args(["-mnesia", "dir", &format!("{:?}", path("spool")), "-s", "ejabberd"]);
@@ -122,10 +122,10 @@ fn ejabberd_is_known_by_its_name_and_can_be_attached_to() {
         .env("EJABBERD_LOG_PATH", path("ejabberd.log"))
         .env("ERL_CRASH_DUMP_BYTES", "0")
         .stderr(Stdio::null());
-    let mut node = Running::start(&mut command);
+    let mut node = Process::start(&mut command);
 
     let log = || fs::read_to_string(path("ejabberd.log")).unwrap_or_default();
-    let deadline = Instant::now() + 3 * PATIENCE;
+    let deadline = Instant::now() + 3 * TIMEOUT;
     while !log().contains("is started in the node") {
         if node.child.try_wait().expect("wait").is_some() || Instant::now() > deadline {
             let log = log();
@@ -147,11 +147,11 @@ fn ejabberd_is_known_by_its_name_and_can_be_attached_to() {
     assert!(is_named(&row["runs"]) && row["attachable"] == true, "{versions:?}, but {row:#}");
     let answer = run(beamtune().args(["doctor", &node.pid().to_string(), "--for", "3s", "--json"])).json();
     assert!(is_named(&answer["node"]["product"]), "{versions:?}, but {}", answer["node"]);
-    // Only from within the node can its message queues be seen.
+    // Message queues can be read only inside the node.
     assert!(answer["healthy"].to_string().contains("BT006"), "{answer:#}");
 }
 
-/// The folder of ejabberd's libraries, and the versions by which Debian names those of ejabberd itself.
+/// The folder of ejabberd's libraries, and the versions of ejabberd that Debian's folder names contain.
 fn ejabberd() -> Option<(PathBuf, Vec<String>)> {
     fs::read_dir("/usr/lib").ok()?.filter_map(|entry| Some(entry.ok()?.path())).find_map(|folder| {
         let names =

@@ -1,8 +1,8 @@
-//! RabbitMQ from Debian, idle and under a moderate load: the doctor knows it by its name, and finds nothing above
+//! RabbitMQ from Debian, idle and under a moderate load: `beamtune doctor` shows its name, and finds nothing above
 //! "notice". The load comes once from RabbitMQ's own Erlang client (scripts/rabbitmq/rabbit_load.erl), once from PerfTest.
 //!
-//! Each test has a broker of its own, one at a time, because they would disturb each other. What was found is
-//! printed: `cargo test -p beamtune --test rabbitmq -- --nocapture`.
+//! Each test has its own broker. They run one at a time, since they would disturb each other. The findings are printed:
+//! `cargo test -p beamtune --test rabbitmq -- --nocapture`.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -15,16 +15,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, beamtune, folder, run, run_for, text, unique, wait_until, wait_up_to};
+use common::{TIMEOUT, beamtune, folder, run, run_for, text, unique, wait_until, wait_up_to};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A moderate load: it leaves most of two CPUs idle (the broker takes 0.2 to 0.35 cores, the load some 0.2), and the
-/// consumers keep up.
+/// A moderate load: it leaves most of two CPUs idle (the broker uses 0.2 to 0.35 cores, the load about 0.2), and the consumers keep up.
 struct Load {
     queues: u32,
     publishers: u32,
-    /// Messages a second of all publishers together.
+    /// Messages per second of all publishers together.
     rate: u32,
     bytes: u32,
     consumers: u32,
@@ -32,31 +31,30 @@ struct Load {
 
 const LOAD: Load = Load { queues: 4, publishers: 4, rate: 2_000, bytes: 1_000, consumers: 8 };
 
-/// Nobody takes these away.
-const PILING_UP: Load = Load { queues: 2, publishers: 4, rate: 40_000, bytes: 200, consumers: 0 };
-/// Until so many are queued.
-const QUEUED: f64 = 1_000_000.0;
-/// What of the broker's resident memory may stay unexplained then.
-const UNEXPLAINED: f64 = 0.03;
+/// A load without consumers.
+const UNCONSUMED_LOAD: Load = Load { queues: 2, publishers: 4, rate: 40_000, bytes: 200, consumers: 0 };
+/// Messages that are queued before the measurement.
+const MIN_QUEUED: f64 = 1_000_000.0;
+/// The share of the broker's resident memory that may stay unexplained then.
+const MAX_UNEXPLAINED: f64 = 0.03;
 
-/// Longest time that a load runs, should nobody end it.
+/// The load ends after this time if nothing ends it before.
 const LOAD_SECONDS: u32 = 900;
 
-/// What the load must reach, and its consumers must handle, as a share of the rate that was asked for.
-const KEEPS_UP: f64 = 0.9;
+/// The rate that the load must reach and its consumers must handle, as a share of the requested rate.
+const MIN_RATE_SHARE: f64 = 0.9;
 
-/// More than this used by programs that are neither broker nor load, in cores: then waiting for a CPU is their fault.
-const QUIET_CORES: f64 = 0.3;
+/// CPU use of processes other than broker and load above which they explain why the broker waits for a CPU.
+const MAX_OTHER_CORES: f64 = 0.3;
 
-/// More than this given to other guests by the hypervisor, in cores: then that it steals is true. BT004 speaks from 0.05 on, in a part of
-/// the time that is counted here.
-const QUIET_STOLEN_CORES: f64 = 0.04;
+/// Steal above which BT004 is a true finding. BT004 reports it from 0.05 cores on, in a part of the time that is measured here.
+const MAX_STOLEN_CORES: f64 = 0.04;
 
-/// Recordings that are tried before a machine is called not quiet.
-const ATTEMPTS: u32 = 4;
+/// Attempts before the machine counts as too busy.
+const MAX_ATTEMPTS: u32 = 4;
 
 #[test]
-fn an_idle_broker_has_no_finding_above_notice() {
+fn idle_broker_has_no_finding_above_notice() {
     let Some(broker) = Broker::start(None) else { return };
     let rows = run(beamtune().args(["nodes", "--json"])).json();
     let row = rows.as_array().into_iter().flatten().find(|row| row["pid"] == broker.pid).expect("its row");
@@ -65,51 +63,51 @@ fn an_idle_broker_has_no_finding_above_notice() {
 }
 
 #[test]
-fn a_broker_that_its_erlang_client_loads_moderately_has_no_finding_above_notice() {
-    // A millisecond for each message is what a quick consumer takes.
+fn broker_under_moderate_load_of_its_erlang_client_has_no_finding_above_notice() {
+    // A fast consumer takes a millisecond per message.
     let Some(broker) = Broker::start(Some(1)) else { return };
     let load = Traffic { pid: broker.load_pid.expect("a load"), log: broker.folder.path().join("load") };
     assert_no_finding_above_notice(&broker, Some(&load));
 }
 
 #[test]
-fn a_broker_that_perftest_loads_moderately_has_no_finding_above_notice() {
+fn broker_under_moderate_load_of_perftest_has_no_finding_above_notice() {
     let Some(jars) = perftest() else { return };
     let Some(broker) = Broker::start(None) else { return };
     let log = broker.folder.path().join("perftest");
-    let running = PerfTest::start(&jars, broker.port, &log);
-    let load = Traffic { pid: running.0.id(), log };
+    let process = PerfTest::start(&jars, broker.port, &log);
+    let load = Traffic { pid: process.0.id(), log };
     assert_no_finding_above_notice(&broker, Some(&load));
 }
 
 #[test]
 fn the_memory_of_a_broker_with_a_million_messages_is_explained() {
-    let Some(broker) = Broker::start_with(Some((&PILING_UP, 0))) else { return };
+    let Some(broker) = Broker::start_with(Some((&UNCONSUMED_LOAD, 0))) else { return };
     let load = Traffic { pid: broker.load_pid.expect("a load"), log: broker.folder.path().join("load") };
-    wait_up_to(8 * PATIENCE, "a million messages to be sent", || {
-        load.rates().iter().map(|(sent, _)| sent).sum::<f64>() >= QUEUED
+    wait_up_to(8 * TIMEOUT, "a million messages to be sent", || {
+        load.rates().iter().map(|(sent, _)| sent).sum::<f64>() >= MIN_QUEUED
     });
     kill(load.pid);
-    // What has come is still to be put into queues.
+    // Messages that have arrived are still being put into queues.
     let mut before = cpu_ticks(broker.pid);
-    wait_up_to(4 * PATIENCE, "the broker to have nothing to do", || {
+    wait_up_to(4 * TIMEOUT, "the broker to be idle", || {
         std::thread::sleep(Duration::from_secs(1));
         let now = cpu_ticks(broker.pid);
-        now - std::mem::replace(&mut before, now) < IDLE_TICKS
+        now - std::mem::replace(&mut before, now) < MAX_IDLE_TICKS
     });
-    let said = run_for(beamtune().args(["memory", &broker.pid.to_string(), "--json"]), 2 * PATIENCE);
-    let page = said.json();
+    let output = run_for(beamtune().args(["memory", &broker.pid.to_string(), "--json"]), 2 * TIMEOUT);
+    let page = output.json();
     let number = |key: &str| page[key].as_f64().unwrap_or_else(|| panic!("no {key}: {page:#}"));
     let (resident, unexplained) = (number("resident_bytes"), number("unexplained_bytes"));
     eprintln!(
-        "{:.0} MB resident, {:.2} MB not explained ({:.2} %), found out in {:.0} ms",
+        "{:.0} MB resident, {:.2} MB unexplained ({:.2} %), measured in {:.0} ms",
         resident / 1e6,
         unexplained / 1e6,
         100.0 * unexplained / resident,
         1e3 * number("looking_seconds")
     );
-    assert!(resident > 500e6, "there are no million messages in {resident} bytes");
-    assert!(unexplained.abs() <= UNEXPLAINED * resident, "{page:#}");
+    assert!(resident > 500e6, "{resident} bytes cannot hold a million messages");
+    assert!(unexplained.abs() <= MAX_UNEXPLAINED * resident, "{page:#}");
     let carriers: f64 = page["allocators"]
         .as_array()
         .into_iter()
@@ -128,14 +126,14 @@ fn the_memory_of_a_broker_with_a_million_messages_is_explained() {
         .sum();
     assert!(
         (found / carriers - 1.0).abs() < 0.05,
-        "{found} bytes of carriers were found, the VM counts {carriers}"
+        "{found} bytes of carriers found, the VM counts {carriers}"
     );
 }
 
-/// A broker that does nothing takes less in a second: a tenth of a core, at 100 ticks a second.
-const IDLE_TICKS: u64 = 10;
+/// An idle broker uses less CPU time per second: 0.1 cores, at 100 ticks a second.
+const MAX_IDLE_TICKS: u64 = 10;
 
-/// CPU time of a process so far, in clock ticks: utime and stime of its stat.
+/// CPU time of a process so far, in clock ticks: utime and stime of proc_pid_stat(5).
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the broker runs");
     let fields = stat.rsplit(") ").next().expect("fields").split(' ').skip(11).take(2);
@@ -146,31 +144,31 @@ fn kill(pid: u32) {
     let _ = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status();
 }
 
-/// The doctor's answer about a broker, and what else used the machine meanwhile.
+/// Diagnoses a broker, and measures what else used the host's CPUs meanwhile.
 fn assert_no_finding_above_notice(broker: &Broker, load: Option<&Traffic>) {
-    for attempt in 1..=ATTEMPTS {
+    for attempt in 1..=MAX_ATTEMPTS {
         if let Some(load) = load {
-            load.wait_until_it_flows();
+            load.wait_for_full_rate();
         }
         let ours: Vec<u32> = [Some(broker.pid), load.map(|load| load.pid)].into_iter().flatten().collect();
         let (seen, before) = (load.map_or(0, |load| load.rates().len()), Cpu::read(&ours));
         let mut doctor = beamtune();
         doctor.args(["doctor", &broker.pid.to_string(), "--for", "12s", "--json"]);
-        let said = run_for(&mut doctor, 2 * PATIENCE);
+        let output = run_for(&mut doctor, 2 * TIMEOUT);
         let after = Cpu::read(&ours);
         let (others, stolen) = (after.others_since(&before), after.stolen_since(&before));
-        let answer = said.json();
+        let answer = output.json();
 
         if let Some(load) = load {
             load.assert_kept_up(seen);
         }
         assert_eq!(answer["node"]["product"], broker.product.as_str());
         let above = above_notice(&answer);
-        assert_eq!(said.status, Some(if above.is_empty() { 0 } else { 1 }), "{}", said.stderr);
+        assert_eq!(output.status, Some(if above.is_empty() { 0 } else { 1 }), "{}", output.stderr);
         let machine = format!("others used {others:.2} cores, {stolen:.2} cores were stolen");
         eprintln!("attempt {attempt}, {machine}: {}", summaries(&answer));
-        // Where others have the CPUs, that the broker waits for one is the truth.
-        let is_busy = others > QUIET_CORES || stolen > QUIET_STOLEN_CORES;
+        // If other processes use the CPUs, a broker that waits for one is a true finding.
+        let is_busy = others > MAX_OTHER_CORES || stolen > MAX_STOLEN_CORES;
         let (excused, faults): (Vec<&Value>, Vec<&Value>) =
             above.into_iter().partition(|finding| finding["code"] == "BT004" && is_busy);
         assert!(faults.is_empty(), "{machine}; found: {faults:#?}");
@@ -179,8 +177,8 @@ fn assert_no_finding_above_notice(broker: &Broker, load: Option<&Traffic>) {
         }
     }
     eprintln!(
-        "skipped in part, because others used more than {QUIET_CORES} cores, or the hypervisor took more than \
-         {QUIET_STOLEN_CORES}, each time: only that there is nothing but BT004 was seen"
+        "skipped in part, because other processes used more than {MAX_OTHER_CORES} cores, or the hypervisor took more than \
+         {MAX_STOLEN_CORES}, in each attempt: checked only that there is no finding but BT004"
     );
 }
 
@@ -189,7 +187,7 @@ fn above_notice(answer: &Value) -> Vec<&Value> {
     findings.iter().filter(|finding| finding["level"] != "notice").collect()
 }
 
-/// All findings, for whoever reads the output of the test.
+/// All findings, for the test's output.
 fn summaries(answer: &Value) -> String {
     let findings = answer["findings"].as_array().expect("findings").iter();
     let lines: Vec<_> = findings
@@ -206,15 +204,15 @@ fn summaries(answer: &Value) -> String {
     if lines.is_empty() { "nothing found".to_owned() } else { lines.concat() }
 }
 
-/// One broker at a time; who holds this has the machine for itself as far as this file goes.
+/// One broker at a time: the holder is the only test of this file that runs.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A broker of the test's own: name, port, data and cookie are its own, and it ends with the session that started it.
+/// A broker with its own name, port, data and cookie. It ends with the session that started it.
 struct Broker {
     pid: u32,
     load_pid: Option<u32>,
     port: u16,
-    /// What it must be called.
+    /// The name that beamtune must show.
     product: String,
     folder: TempDir,
     session: Child,
@@ -222,13 +220,13 @@ struct Broker {
 }
 
 impl Broker {
-    /// Starts one, with the load of the Erlang client if a time of its consumers per message is given; or says why the
-    /// test is skipped.
+    /// Starts one, with the load of the Erlang client if its consumers' time per message is given. `None` if RabbitMQ is not installed; prints
+    /// that the test is skipped.
     fn start(work_ms: Option<u32>) -> Option<Broker> {
         Broker::start_with(work_ms.map(|work_ms| (&LOAD, work_ms)))
     }
 
-    /// The same with any load of the Erlang client.
+    /// The same with a given load.
     fn start_with(load: Option<(&Load, u32)>) -> Option<Broker> {
         let Some(product) = installed() else {
             eprintln!("skipped, because RabbitMQ is not installed (scripts/install.sh test)");
@@ -255,9 +253,9 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // The session ends load and broker when its input ends.
+        // The session ends load and broker at the end of its input.
         drop(self.session.stdin.take());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while matches!(self.session.try_wait(), Ok(None)) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -278,7 +276,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What the installed RabbitMQ is to be called: Debian names its folder by the version.
+/// The name of the installed RabbitMQ. Debian's folder name contains the version.
 fn installed() -> Option<String> {
     fs::metadata("/usr/lib/rabbitmq/bin/rabbitmq-server").ok()?;
     let folders = fs::read_dir("/usr/lib/rabbitmq/lib").ok()?;
@@ -287,54 +285,54 @@ fn installed() -> Option<String> {
     Some(format!("RabbitMQ {version}"))
 }
 
-/// A port for AMQP; the one above it is for the broker's distribution. Both are below those that the kernel gives to whoever asks for any.
+/// A port for AMQP; the port above it is for the broker's distribution. Both are below the kernel's ephemeral ports.
 fn free_port() -> u16 {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let first = 10_000 + (std::process::id() % 10_000) as u16;
     (first..first + 2_000).find(|&port| is_free(port) && is_free(port + 1)).expect("a free port")
 }
 
-/// A load that runs, and the file in which it says each second what it does.
+/// A running load, and the file to which it writes its rates each second.
 struct Traffic {
     pid: u32,
     log: PathBuf,
 }
 
 impl Traffic {
-    /// Messages sent and received in each second so far: `… sent: 2000 msg/s, received: 1990 msg/s …`.
+    /// Messages sent and received per second so far, from `… sent: 2000 msg/s, received: 1990 msg/s …`.
     fn rates(&self) -> Vec<(f64, f64)> {
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
         let number = |line: &str, word: &str| -> Option<f64> {
             line.split_once(word)?.1.trim_start().split(' ').next()?.parse().ok()
         };
-        said.lines().filter_map(|line| Some((number(line, "sent:")?, number(line, "received:")?))).collect()
+        log.lines().filter_map(|line| Some((number(line, "sent:")?, number(line, "received:")?))).collect()
     }
 
-    /// Waits for five seconds in a row at full rate: connections are there, and a JVM has warmed up.
-    fn wait_until_it_flows(&self) {
-        wait_until("the load flows", || {
+    /// Waits for five seconds in a row at full rate: connections exist, and the JVM has warmed up.
+    fn wait_for_full_rate(&self) {
+        wait_until("the load has reached its rate", || {
             let rates = self.rates();
             rates.len() >= 5
                 && rates
                     .iter()
                     .rev()
                     .take(5)
-                    .all(|(_, received)| *received >= KEEPS_UP * f64::from(LOAD.rate))
+                    .all(|(_, received)| *received >= MIN_RATE_SHARE * f64::from(LOAD.rate))
         });
     }
 
-    /// That since its line `first` the load was what it should be.
+    /// Asserts that the mean rates since line `first` of the log are high enough.
     fn assert_kept_up(&self, first: usize) {
         let rates = self.rates();
         let rates = &rates[first..];
         let mean = |of: fn(&(f64, f64)) -> f64| rates.iter().map(of).sum::<f64>() / rates.len() as f64;
-        let (sent, received, least) = (mean(|r| r.0), mean(|r| r.1), KEEPS_UP * f64::from(LOAD.rate));
+        let (sent, received, min) = (mean(|r| r.0), mean(|r| r.1), MIN_RATE_SHARE * f64::from(LOAD.rate));
         eprintln!("sent {sent:.0} and received {received:.0} messages a second");
-        assert!(sent >= least && received >= least, "{rates:?}");
+        assert!(sent >= min && received >= min, "{rates:?}");
     }
 }
 
-/// PerfTest, killed when it goes out of scope.
+/// PerfTest, killed when dropped.
 struct PerfTest(Child);
 
 impl PerfTest {
@@ -342,7 +340,7 @@ impl PerfTest {
         let Load { queues, publishers, rate, bytes, consumers } = LOAD;
         let output = File::create(log).expect("a log");
         let mut command = Command::new("java");
-        // A small heap and a simple collector: the JVM is not what is to be looked at.
+        // A small heap and a simple garbage collector, so that the JVM disturbs little.
         command.args([
             "-XX:+UseSerialGC",
             "-Xmx256m",
@@ -363,7 +361,7 @@ impl PerfTest {
             ("--queue-pattern-to", queues),
             ("--producers", publishers),
             ("--consumers", consumers),
-            // Of each of them.
+            // Rate of each producer.
             ("--rate", rate / publishers),
             ("--size", bytes),
             ("--time", LOAD_SECONDS),
@@ -382,25 +380,25 @@ impl Drop for PerfTest {
     }
 }
 
-/// The folder with PerfTest and what it needs, fetched once; or it has been said why the test is skipped.
+/// The folder with PerfTest and its dependencies, downloaded once. `None` if that failed; prints that the test is skipped.
 fn perftest() -> Option<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/perftest.sh");
-    let said = run_for(&mut Command::new(script), 10 * PATIENCE);
-    if said.status != Some(0) {
-        eprintln!("skipped, because {}", said.stderr.trim());
+    let output = run_for(&mut Command::new(script), 10 * TIMEOUT);
+    if output.status != Some(0) {
+        eprintln!("skipped, because {}", output.stderr.trim());
         return None;
     }
-    Some(PathBuf::from(said.stdout.trim()))
+    Some(PathBuf::from(output.stdout.trim()))
 }
 
-/// CPU time since the machine started, in the kernel's ticks.
+/// CPU time since the host's boot, in clock ticks.
 struct Cpu {
     cpus: f64,
     all: f64,
     busy: f64,
-    /// What the hypervisor gave to other guests while a CPU was wanted here; part of `busy`.
+    /// Steal; part of `busy`.
     stolen: f64,
-    /// Of our processes.
+    /// Of the processes of the test.
     ours: f64,
 }
 
@@ -409,13 +407,13 @@ impl Cpu {
         let stat = fs::read_to_string("/proc/stat").expect("/proc/stat");
         let numbers =
             |line: &str| -> Vec<f64> { line.split_whitespace().filter_map(|n| n.parse().ok()).collect() };
-        // user, nice, system, idle, iowait, irq, softirq, steal; guests' time is in user already: proc_stat(5).
+        // user, nice, system, idle, iowait, irq, softirq, steal; guest time is part of user: proc_stat(5).
         let total: Vec<f64> = numbers(stat.lines().next().expect("a line")).into_iter().take(8).collect();
         let all: f64 = total.iter().sum();
         let cpus = stat.lines().skip(1).filter(|line| line.starts_with("cpu")).count() as f64;
         let of = |pid: &u32| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process lives");
-            // utime and stime are the 14th and 15th field; the 2nd may hold spaces, and ends with the last bracket.
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+            // utime and stime are fields 14 and 15. Field 2 may contain spaces and ends with the last bracket.
             let rest = stat.rsplit(')').next().expect("fields").split_whitespace();
             rest.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
         };
@@ -423,12 +421,12 @@ impl Cpu {
         Cpu { cpus, all, busy: all - total[3] - total[4], stolen: total[7], ours }
     }
 
-    /// Cores that the hypervisor has given to other guests since.
+    /// Steal since then, in cores.
     fn stolen_since(&self, before: &Cpu) -> f64 {
         (self.stolen - before.stolen) * self.cpus / (self.all - before.all)
     }
 
-    /// Cores that programs other than ours, and other guests, have used since.
+    /// Cores used since then by other processes and other guests.
     fn others_since(&self, before: &Cpu) -> f64 {
         let others = (self.busy - before.busy) - (self.ours - before.ours);
         (others * self.cpus / (self.all - before.all)).max(0.0)

@@ -1,4 +1,4 @@
-//! `beamtune record --keep`: the last hours of nodes, through the ends of everything that takes part.
+//! `beamtune record --keep`: the last hours of nodes, across restarts of node and recorder.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 mod common;
@@ -8,20 +8,20 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use beamtune_recording::Reader;
-use common::group::Group;
-use common::{Otp, Running, TestNode, beamtune, folder, on_all_otps, otp, run, text, unique, wait_until};
+use common::group::ControlGroup;
+use common::{Otp, Process, TestNode, beamtune, folder, on_all_otps, otp, run, text, unique, wait_until};
 
-/// The node's cookie, so that the next one of its name has the same.
+/// The same for all nodes of a name, so that a restarted node can be attached to.
 const COOKIE: &str = "ring_cookie";
 
 fn node(otp: &Otp, name: &str) -> TestNode {
-    TestNode::trusting(otp, COOKIE, &["-name", name], name, &[], "ok")
+    TestNode::with_cookie(otp, COOKIE, &["-name", name], name, &[], "ok")
 }
 
-fn recorder(targets: &[&str], output: &Path) -> Running {
+fn recorder(targets: &[&str], path: &Path) -> Process {
     let mut command = beamtune();
     command.env("BEAMTUNE_COOKIE", COOKIE).args(["record", "--keep", "1h", "--max-size", "20MB"]);
-    Running::start(command.args(targets).arg("-o").arg(output))
+    Process::start(command.args(targets).arg("-o").arg(path))
 }
 
 fn samples(file: &Path) -> usize {
@@ -31,13 +31,13 @@ fn samples(file: &Path) -> usize {
 }
 
 #[test]
-fn a_ring_outlives_its_recorder_and_its_node() {
+fn ring_continues_after_restarts_of_recorder_and_node() {
     on_all_otps(|otp| {
         let folder = folder();
         let name = format!("{}@127.0.0.1", unique("ring"));
         let file = folder.path().join(format!("{name}.btr"));
         let first = node(otp, &name);
-        // One that is not there does not keep the other from being recorded.
+        // An absent node does not prevent the recording of the other one.
         let targets = ["nobody_at_home@127.0.0.1", &name];
         let killed = recorder(&targets, folder.path());
         wait_until("three samples", || samples(&file) >= 3);
@@ -45,15 +45,16 @@ fn a_ring_outlives_its_recorder_and_its_node() {
         drop(killed);
         let before = samples(&file);
 
-        let mut again = recorder(&targets, folder.path());
+        let mut second_recorder = recorder(&targets, folder.path());
         wait_until("more samples of the same node", || samples(&file) >= before + 3);
-        let lives = || Reader::open(&file).and_then(|reader| reader.lives()).map_or(0, |lives| lives.len());
-        assert_eq!(lives(), 1, "OTP {}: the node is the same", otp.release);
+        let incarnations =
+            || Reader::open(&file).and_then(|reader| reader.lives()).map_or(0, |list| list.len());
+        assert_eq!(incarnations(), 1, "OTP {}: the node was not restarted", otp.release);
         drop(first);
         let second = node(otp, &name);
-        wait_until("samples of the node's next life", || lives() == 2);
-        again.signal("INT");
-        assert_eq!(again.wait().code(), Some(0));
+        wait_until("samples of the next incarnation", || incarnations() == 2);
+        second_recorder.signal("INT");
+        assert_eq!(second_recorder.wait().code(), Some(0));
         drop(second);
 
         let reader = Reader::open(&file).expect("opened");
@@ -61,13 +62,13 @@ fn a_ring_outlives_its_recorder_and_its_node() {
         let gaps: Vec<_> = reader.samples().flat_map(|sample| sample.expect("readable").gaps).collect();
         let pauses = gaps.iter().filter(|gap| gap.reason.contains("beamtune did not run")).count();
         assert_eq!(pauses, 1, "OTP {}: {gaps:#?}", otp.release);
-        let said = run(beamtune().arg("diagnose").arg(&file));
-        assert!(said.stdout.contains(&name), "{}\n{}", said.stdout, said.stderr);
+        let output = run(beamtune().arg("diagnose").arg(&file));
+        assert!(output.stdout.contains(&name), "{}\n{}", output.stdout, output.stderr);
     });
 }
 
 #[test]
-fn a_node_that_starts_later_is_waited_for() {
+fn node_that_starts_later_is_waited_for() {
     let Some(otp) = otp(25) else { return };
     let folder = folder();
     let name = format!("{}@127.0.0.1", unique("later"));
@@ -81,9 +82,9 @@ fn a_node_that_starts_later_is_waited_for() {
 }
 
 #[test]
-fn where_threads_are_short_as_many_nodes_are_recorded_as_there_are_threads() {
-    let (Some(otp), Some(group)) = (otp(25), Group::new(&unique("ring"))) else { return };
-    // One for signals, and the first.
+fn nodes_are_recorded_up_to_the_number_of_available_threads() {
+    let (Some(otp), Some(group)) = (otp(25), ControlGroup::new(&unique("ring"))) else { return };
+    // One thread for signals, one for the first node.
     group.limit(2);
     let folder = folder();
     let name = format!("{}@127.0.0.1", unique("ring"));
@@ -91,49 +92,49 @@ fn where_threads_are_short_as_many_nodes_are_recorded_as_there_are_threads() {
     let mut command = beamtune();
     command.args(["record", "--keep", "1h", &name, "other@127.0.0.1", "-o"]).arg(folder.path());
     let mut command = group.command(&command);
-    let mut recording = Running::start(command.env("BEAMTUNE_COOKIE", COOKIE).stderr(Stdio::piped()));
+    let mut recording = Process::start(command.env("BEAMTUNE_COOKIE", COOKIE).stderr(Stdio::piped()));
     wait_until("a sample", || samples(&folder.path().join(format!("{name}.btr"))) >= 1);
     recording.signal("INT");
     assert_eq!(recording.wait().code(), Some(2));
-    let mut said = String::new();
+    let mut output = String::new();
     let mut stderr = recording.child.stderr.take().expect("a pipe");
-    stderr.read_to_string(&mut said).expect("text");
-    assert!(said.contains("other@127.0.0.1: is not recorded, since no thread can be started"), "{said}");
+    stderr.read_to_string(&mut output).expect("text");
+    assert!(output.contains("other@127.0.0.1: not recorded: no thread can be started"), "{output}");
 }
 
 #[test]
-fn a_file_of_something_else_is_refused() {
+fn file_with_another_content_is_refused() {
     let Some(otp) = otp(25) else { return };
     let folder = folder();
     let file = folder.path().join("doctor.btr");
     let name = format!("{}@127.0.0.1", unique("ring"));
     let node = node(&otp, &name);
     run(beamtune().env("BEAMTUNE_COOKIE", COOKIE).args(["doctor", &name, "--for", "1s", "-o"]).arg(&file));
-    let said = run(beamtune()
+    let output = run(beamtune()
         .env("BEAMTUNE_COOKIE", COOKIE)
         .args(["record", "--keep", "1h", &name, "-o"])
         .arg(&file));
-    said.assert_refused(&["doctor.btr cannot be continued", "choose another file with -o"]);
+    output.assert_refused(&["doctor.btr cannot be continued", "choose another file with -o"]);
     run(beamtune().args(["record", &name, "other", "-o"]).arg(&file)).assert_refused(&["--keep"]);
     drop(node);
 }
 
 #[test]
-fn the_unit_for_systemd_runs_the_same_command_and_is_valid() {
-    let said = run(beamtune().args(["record", "--systemd", "--keep", "6h", "shop@web1", "rabbit@web1"]));
-    assert_eq!(said.status, Some(0), "{}", said.stderr);
-    let exec = said.stdout.lines().find(|line| line.starts_with("ExecStart=")).expect("a command");
+fn systemd_unit_runs_the_same_command_and_is_valid() {
+    let output = run(beamtune().args(["record", "--systemd", "--keep", "6h", "shop@web1", "rabbit@web1"]));
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
+    let exec = output.stdout.lines().find(|line| line.starts_with("ExecStart=")).expect("a command");
     let tail =
         "record --keep 21600s --max-size 500000000 --every 1s -o %S/beamtune/ -- shop@web1 rabbit@web1";
     assert!(exec.ends_with(tail), "{exec}");
-    // It runs in another folder than this.
+    // The unit runs in another folder, so relative paths become absolute.
     let secure =
         run(beamtune().args(["record", "--systemd", "--keep", "6h", "--tls-ca", "ca.pem", "shop@web1"]));
     let authority = std::path::absolute("ca.pem").expect("a path");
     assert!(secure.stdout.contains(&format!("--tls-ca {}", text(&authority))), "{}", secure.stdout);
     let folder = folder();
     let unit = folder.path().join("beamtune.service");
-    std::fs::write(&unit, &said.stdout).expect("written");
+    std::fs::write(&unit, &output.stdout).expect("written");
     let tool = std::env::var("SYSTEMD_ANALYZE").unwrap_or_else(|_| "systemd-analyze".to_owned());
     if Command::new(&tool).arg("--version").output().is_err() {
         eprintln!("skipped, because there is no systemd-analyze (SYSTEMD_ANALYZE names one)");

@@ -1,4 +1,4 @@
-//! `--thresholds FILE` and `beamtune thresholds`, on a recording.
+//! `--thresholds FILE` and `beamtune thresholds`.
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 mod common;
@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 
 use common::{beamtune, folder, run};
 
-/// A node that spends most of its work on garbage collection.
+/// A recording of a node that spends most of its CPU time on garbage collection.
 fn recording() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings/gc-share.beamtune")
 }
 
 #[test]
-fn changed_thresholds_change_the_diagnosis_which_says_so() {
+fn changed_thresholds_change_the_diagnosis_and_are_reported() {
     let folder = folder();
     let file = folder.path().join("my.toml");
-    let judge = |format: &[&str]| {
+    let diagnose = |format: &[&str]| {
         run(beamtune().arg("diagnose").arg(recording()).arg("--thresholds").arg(&file).args(format))
     };
     let level = |format: &[&str]| {
-        let said = run(beamtune().arg("diagnose").arg(recording()).arg("--json").args(format));
-        let document = said.json();
+        let output = run(beamtune().arg("diagnose").arg(recording()).arg("--json").args(format));
+        let document = output.json();
         let found = document["findings"].as_array().expect("findings").clone();
         found.into_iter().find(|found| found["code"] == "BT011").map(|found| found["level"].clone())
     };
@@ -30,11 +30,11 @@ fn changed_thresholds_change_the_diagnosis_which_says_so() {
 
     fs::write(&file, "[gc-share]\ngc_share = { notice = 0.6, warning = 0.7, critical = 0.8 }\n")
         .expect("written");
-    let said = judge(&[]);
+    let output = diagnose(&[]);
     let line = format!("1 threshold changed by {}", file.display());
-    assert!(said.stdout.lines().any(|out| out == line), "{}", said.stdout);
-    let said = judge(&["--json"]);
-    let document = said.json();
+    assert!(output.stdout.lines().any(|out| out == line), "{}", output.stdout);
+    let output = diagnose(&["--json"]);
+    let document = output.json();
     assert_eq!(document["thresholds"]["changed"], serde_json::json!(["gc-share.gc_share"]));
     let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/diagnosis.schema.json");
     let schema = serde_json::from_str(&fs::read_to_string(schema).expect("the schema")).expect("JSON");
@@ -45,18 +45,18 @@ fn changed_thresholds_change_the_diagnosis_which_says_so() {
 }
 
 #[test]
-fn a_file_that_is_wrong_is_refused_before_anything_is_read() {
+fn wrong_thresholds_file_is_refused_before_the_recording_is_read() {
     let folder = folder();
     let file = folder.path().join("my.toml");
     fs::write(&file, "[gc-share]\ngc_shar = { notice = 0.2 }\n").expect("written");
-    let said = run(beamtune().arg("diagnose").arg("no-such-file").arg("--thresholds").arg(&file));
-    assert_eq!(said.status, Some(2), "{}", said.stderr);
+    let output = run(beamtune().arg("diagnose").arg("no-such-file").arg("--thresholds").arg(&file));
+    assert_eq!(output.status, Some(2), "{}", output.stderr);
     let message = format!("{}:2: no threshold \"gc_shar\"; did you mean gc_share?", file.display());
-    assert!(said.stderr.contains(&message), "{}", said.stderr);
+    assert!(output.stderr.contains(&message), "{}", output.stderr);
 }
 
 #[test]
-fn the_list_of_all_thresholds_is_such_a_file() {
+fn list_of_all_thresholds_is_a_valid_thresholds_file() {
     let folder = folder();
     let file = folder.path().join("all.toml");
     let all = run(beamtune().arg("thresholds"));

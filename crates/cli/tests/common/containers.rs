@@ -1,53 +1,52 @@
-//! VMs in namespaces of their own, as a container has them: network, process ids, mounts, host name, control groups.
+//! Nodes in namespaces of their own, as a container has them: network, process ids, mounts, host name, control groups.
 
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::network::Cable;
-use super::{Otp, Running, run, wait_until};
+use super::network::VethPair;
+use super::{Otp, Process, run, wait_until};
 
-/// Runs as process 1 of a container: `ROOT COMMAND…`.
+/// The script of the container's process 1. Its arguments are `ROOT COMMAND…`.
 const ENTER: &str = "set -e; ip link set lo up; mount -t proc proc \"${1%/}/proc\"; root=$1; shift; \
                      if [ \"$root\" = / ]; then exec \"$@\"; fi; exec chroot \"$root\" \"$@\"";
 
-/// True if namespaces can be made here; else it has been said that the test is skipped.
-pub fn can_contain() -> bool {
-    let said = run(Command::new("unshare").args(["-n", "-m", "-u", "-p", "-C", "--fork", "ip", "link"]));
-    if said.status != Some(0) {
-        eprintln!("skipped, because no namespaces can be made here (root can): {}", said.stderr);
+/// Whether namespaces can be created on this host. Prints why the test is skipped if not.
+pub fn can_create_namespaces() -> bool {
+    let output = run(Command::new("unshare").args(["-n", "-m", "-u", "-p", "-C", "--fork", "ip", "link"]));
+    if output.status != Some(0) {
+        eprintln!("skipped, because no namespaces can be created here (needs root): {}", output.stderr);
     }
-    said.status == Some(0)
+    output.status == Some(0)
 }
 
-/// A node in a container; dropping it ends all of its processes, and with them its namespaces go.
+/// A node in a container. Dropping it ends all processes in it, and so its namespaces.
 pub struct Container {
-    running: Running,
-    /// The VM's process id here; in the container it is 1.
+    process: Process,
+    /// The VM's process id on the host; inside the container it is 1.
     pub pid: u32,
     pub name: String,
 }
 
 impl Container {
-    /// Starts a node in a container whose host is called `box`. `unshare` says of which namespaces it is made, `before`
-    /// stands before the VM's command.
+    /// Starts a node in a container whose host name is `box`. `unshare` are the options of unshare(1), `before` is a prefix of the VM's command.
     pub fn run(otp: &Otp, unshare: &[&str], before: &[&str], name: &str, args: &[&str]) -> Container {
         let mut command = Command::new("unshare");
         command.args(unshare).args(["--fork", "--kill-child", "sh", "-c", ENTER, "sh"]);
         command.arg(otp.root.as_deref().unwrap_or(Path::new("/"))).args(before).arg("erl").args(args);
         command.args(["-noinput", "-eval", "io:put_chars(\"ready\\n\")."]).env("HOSTNAME", "box");
-        let mut running = Running::start(&mut command);
-        running.expect_line("ready");
-        let pid = child_of(running.pid());
-        Container { running, pid, name: name.to_owned() }
+        let mut process = Process::start(&mut command);
+        process.expect_line("ready");
+        let pid = child_of(process.pid());
+        Container { process, pid, name: name.to_owned() }
     }
 
-    /// Joins it to this network. It gets an IPv4 and an IPv6 address, which are given back.
-    pub fn join(&self) -> [String; 2] {
-        let cable = Cable::to(&format!("/proc/{}/ns/net", self.pid)).expect("a cable");
-        let v6 = cable.add_v6().expect("an IPv6 address");
-        [cable.address, v6]
+    /// Connects it to the host's network. Returns its IPv4 and its IPv6 address.
+    pub fn connect(&self) -> [String; 2] {
+        let veth = VethPair::connect(&format!("/proc/{}/ns/net", self.pid)).expect("a veth pair");
+        let v6 = veth.add_v6().expect("an IPv6 address");
+        [veth.address, v6]
     }
 
     pub fn pid_text(&self) -> String {
@@ -57,11 +56,11 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // It is the first process of its namespace, so the kernel ends all others there. With unshare alone it would only end
-        // if it had not become another user since.
+        // The kernel ends all other processes of a PID namespace with its first one. `unshare --kill-child` alone does not work once that
+        // one has changed its user.
         let _ = run(Command::new("kill").args(["-s", "KILL", &self.pid_text()]));
-        let _ = self.running.child.kill();
-        let _ = self.running.child.wait();
+        let _ = self.process.child.kill();
+        let _ = self.process.child.wait();
         let folder = PathBuf::from(format!("/proc/{}", self.pid));
         wait_until("the container has ended", || !folder.exists());
     }

@@ -1,4 +1,4 @@
-//! Control groups of the tests' own, with a name and a limit of processes.
+//! Control groups for tests, with a name and a limit of processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,32 +6,34 @@ use std::process::Command;
 
 use super::wait_until;
 
-/// A control group of the controller that counts processes and threads; dropping it removes it, once nothing is in it.
-pub struct Group(PathBuf);
+/// A control group of the pids controller. Dropping it waits until it is empty and removes it.
+pub struct ControlGroup(PathBuf);
 
-impl Group {
-    /// `None` if none can be made here, and then that has been said.
-    pub fn new(name: &str) -> Option<Group> {
-        let made = root().ok_or_else(|| "the controller \"pids\" is not there".to_owned()).and_then(|root| {
+impl ControlGroup {
+    /// `None` if none can be created here; prints why the test is skipped.
+    pub fn new(name: &str) -> Option<ControlGroup> {
+        let created = root().ok_or_else(|| "there is no pids controller".to_owned()).and_then(|root| {
             let path = root.join(name);
-            fs::create_dir(&path).map(|()| Group(path)).map_err(|error| error.to_string())
+            fs::create_dir(&path).map(|()| ControlGroup(path)).map_err(|error| error.to_string())
         });
-        made.inspect_err(|why| eprintln!("skipped, because no control group can be made here: {why}")).ok()
+        created
+            .inspect_err(|why| eprintln!("skipped, because no control group can be created here: {why}"))
+            .ok()
     }
 
-    /// What a command must be run by to be in it.
-    pub fn by(&self) -> [String; 4] {
-        // 0 is whoever writes it: in a container of its own it does not know how it is called outside.
+    /// The command prefix that moves a process into it.
+    pub fn prefix(&self) -> [String; 4] {
+        // 0 stands for the writing process, which in a PID namespace does not know its id outside.
         let enter = format!("echo 0 > '{}' && exec \"$@\"", self.0.join("cgroup.procs").display());
         ["sh".to_owned(), "-c".to_owned(), enter, "sh".to_owned()]
     }
 
-    /// A command in it.
-    pub fn command(&self, of: &Command) -> Command {
-        let [first, rest @ ..] = self.by();
+    /// A copy of a command that runs in this group.
+    pub fn command(&self, original: &Command) -> Command {
+        let [first, rest @ ..] = self.prefix();
         let mut command = Command::new(first);
-        command.args(rest).arg(of.get_program()).args(of.get_args());
-        of.get_envs().for_each(|(name, value)| {
+        command.args(rest).arg(original.get_program()).args(original.get_args());
+        original.get_envs().for_each(|(name, value)| {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
@@ -40,26 +42,26 @@ impl Group {
         command
     }
 
-    /// Allows so many processes and threads.
-    pub fn limit(&self, most: u32) {
-        fs::write(self.0.join("pids.max"), most.to_string()).expect("a limit");
+    /// Sets the maximum number of processes and threads.
+    pub fn limit(&self, max: u32) {
+        fs::write(self.0.join("pids.max"), max.to_string()).expect("a limit");
     }
 }
 
-impl Drop for Group {
+impl Drop for ControlGroup {
     fn drop(&mut self) {
-        // Whoever was in it may still be ending.
+        // Its processes may still be ending.
         wait_until("the control group is empty", || fs::remove_dir(&self.0).is_ok() || !self.0.exists());
     }
 }
 
-/// The controller's root, in version 1 or 2.
+/// The root of the pids controller, in cgroup version 1 or 2.
 fn root() -> Option<PathBuf> {
-    let first = Path::new("/sys/fs/cgroup/pids");
-    if first.join("cgroup.procs").exists() {
-        return Some(first.to_owned());
+    let v1 = Path::new("/sys/fs/cgroup/pids");
+    if v1.join("cgroup.procs").exists() {
+        return Some(v1.to_owned());
     }
-    let second = Path::new("/sys/fs/cgroup");
-    let controllers = fs::read_to_string(second.join("cgroup.subtree_control")).ok()?;
-    controllers.split_whitespace().any(|name| name == "pids").then(|| second.to_owned())
+    let v2 = Path::new("/sys/fs/cgroup");
+    let controllers = fs::read_to_string(v2.join("cgroup.subtree_control")).ok()?;
+    controllers.split_whitespace().any(|name| name == "pids").then(|| v2.to_owned())
 }

@@ -1,8 +1,8 @@
-//! VMs that do one thing, over and over: fight for a table, compute, send messages, or wait.
+//! Nodes whose processes do one thing in a loop: contend for a table, compute, send messages, or sleep.
 
-use super::{Otp, Running, TestNode, unique};
+use super::{Otp, Process, TestNode, unique};
 
-/// A module with loops, so that they are compiled.
+/// A module, so that the loops are compiled.
 const LOOPS: &[&str] = &[
     "-module(loops).",
     "-export([count/2, add/2, compute/1, ask/1, play/1, talk/1, answer/0]).",
@@ -18,26 +18,26 @@ const LOOPS: &[&str] = &[
 
 /// Processes that compute.
 pub const COMPUTE: &str = "[spawn(loops, compute, [N]) || N <- lists:seq(1, 8)]";
-/// Processes that sleep a thousandth of a second, again and again.
+/// Processes that sleep 1 ms in a loop.
 pub const ASK: &str = "[spawn(loops, ask, [N]) || N <- lists:seq(1, 100)]";
-/// Pairs of processes that send each other a message, and work between two of them.
+/// Pairs of processes that exchange a message and compute before the next one.
 pub const TALK: &str = "[spawn(loops, talk, [spawn(loops, answer, [])]) || _ <- lists:seq(1, 16)]";
-/// The same without work: they fight for their schedulers' run queues, for 0 to 30 % of the time (lock counting on OTP 25 said so).
+/// The same without computing. They contend for their schedulers' run queues for 0 to 30 % of the time (measured with lock counting on OTP 25).
 pub const PLAY: &str = "[spawn(loops, play, [spawn(loops, answer, [])]) || _ <- lists:seq(1, 16)]";
 /// Nothing.
 pub const IDLE: &str = "ok";
 
-/// Processes that count in four rows of a table without `write_concurrency`, which fight for its lock.
-pub fn hot(table: &str) -> String {
+/// Processes that count in four objects of a table without `write_concurrency`, and so contend for its lock.
+pub fn contended(table: &str) -> String {
     counting(table, "loops, count, [T, N rem 4 + 1]")
 }
 
-/// The same table, which nobody uses, since all count in an array of `counters`.
-pub fn cured(table: &str) -> String {
+/// The same table, unused: the processes count in `counters` instead.
+pub fn healthy(table: &str) -> String {
     counting(table, "loops, add, [C, N rem 4 + 1]")
 }
 
-/// The table lives as long as its owner.
+/// A process owns the table and keeps it alive.
 fn counting(table: &str, loops: &str) -> String {
     format!(
         "spawn(fun() -> T = ets:new({table}, [public, named_table]), [ets:insert(T, {{K, 0}}) || K <- [1, 2, 3, 4]], \
@@ -45,7 +45,7 @@ fn counting(table: &str, loops: &str) -> String {
     )
 }
 
-/// A node of a release that evaluates this once the loops are there. `program` is started for `erl`, as the release's root has it.
+/// A node that has loaded the loops and evaluates `eval`. `program` is the path of `erl` below the release's root.
 pub fn node(otp: &Otp, program: &str, args: &[&str], eval: &str) -> TestNode {
     let forms: Vec<String> = LOOPS.iter().map(|line| format!("{line:?}")).collect();
     let eval = format!(
@@ -58,7 +58,7 @@ pub fn node(otp: &Otp, program: &str, args: &[&str], eval: &str) -> TestNode {
     let cookie = unique("cookie");
     let mut command = otp.command(program);
     command.args(args).args(["-name", &name, "-setcookie", &cookie, "-noinput", "-eval", &eval]);
-    let mut running = Running::start(&mut command);
-    running.expect_line("ready");
-    TestNode { running, name, cookie, otp: otp.clone() }
+    let mut process = Process::start(&mut command);
+    process.expect_line("ready");
+    TestNode { process, name, cookie, otp: otp.clone() }
 }

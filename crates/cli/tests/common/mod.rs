@@ -1,10 +1,10 @@
-//! What the tests of the binary have in common: real VMs that always die, the binary itself, and waiting for conditions.
+//! Shared by the tests of the binary: nodes that always end with their test, the binary itself, and waiting for conditions.
 #![allow(
     dead_code,
     clippy::expect_used,
     clippy::panic,
     clippy::print_stderr,
-    reason = "each test file uses its part"
+    reason = "no test file uses all of it"
 )]
 
 pub mod containers;
@@ -33,29 +33,29 @@ pub fn is_root() -> bool {
     run(Command::new("id").arg("-u")).stdout.trim() == "0"
 }
 
-/// Longest time that anything may take that happens at once on a quiet machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for anything that takes a moment on a quiet machine.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The binary under test: the static one that `make test` has built, or cargo's own.
 pub fn beamtune() -> Command {
     let path = std::env::var_os("BEAMTUNE").map(PathBuf::from);
     let mut command = Command::new(path.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_beamtune"))));
-    // What a developer has set must not leak into the tests.
+    // The developer's environment must not affect the tests.
     for name in ["BEAMTUNE_COOKIE", "NO_COLOR", "ERL_EPMD_PORT", "ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS"] {
         command.env_remove(name);
     }
     command
 }
 
-/// An Erlang release on this machine.
+/// An Erlang release on this host.
 #[derive(Debug, Clone)]
 pub struct Otp {
     pub release: u32,
-    /// Folder of the chroot; `None` for the machine's own Erlang.
+    /// Folder of the chroot; `None` for the host's own Erlang.
     pub root: Option<PathBuf>,
 }
 
-/// The Erlang of a release, or `None`, and then it has been said that the test is skipped.
+/// The Erlang of a release. `None` if it is not installed; prints that the test is skipped.
 pub fn otp(release: u32) -> Option<Otp> {
     static OWN: std::sync::OnceLock<Option<u32>> = std::sync::OnceLock::new();
     let own = *OWN.get_or_init(|| {
@@ -84,7 +84,7 @@ pub fn all_otps() -> Vec<Otp> {
     RELEASES.into_iter().filter_map(otp).collect()
 }
 
-/// Does the same on all installed releases at once: for tests that wait for most of their time.
+/// Runs a test on all installed releases in parallel: for tests that mostly wait.
 pub fn on_all_otps(test: impl Fn(&Otp) + Sync) {
     let test = &test;
     std::thread::scope(|scope| {
@@ -95,7 +95,7 @@ pub fn on_all_otps(test: impl Fn(&Otp) + Sync) {
 }
 
 impl Otp {
-    /// A command of this release's system.
+    /// A command in the file system of this release.
     pub fn command(&self, program: &str) -> Command {
         match &self.root {
             Some(root) => {
@@ -108,21 +108,21 @@ impl Otp {
     }
 }
 
-/// A name that no other test on this machine uses.
+/// A name that no other test on this host uses.
 pub fn unique(prefix: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{prefix}_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Below these ports rabbitmq.rs has its own, and from the end of them on; above that the kernel gives them to whoever asks for any.
+/// The ports of rabbitmq.rs are below this range, the kernel's ephemeral ports above it.
 const PORTS: std::ops::Range<u32> = 22_100..29_900;
-/// How far the ports of one process of tests are from those of the next: more than any asks for.
-const PORTS_EACH: u32 = 101;
+/// Distance between the first ports of two test processes, by process id: more than any of them uses.
+const PORTS_PER_PROCESS: u32 = 101;
 
-/// A port at which nothing listens, and that nobody else is given until it is used.
+/// A port at which nothing listens and that no other test is given.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(PORTS_EACH) % PORTS.len() as u32;
+    let first = std::process::id().wrapping_mul(PORTS_PER_PROCESS) % PORTS.len() as u32;
     let is_free = |port: &u16| TcpListener::bind(("0.0.0.0", *port)).is_ok();
     let port = |_| {
         let next = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u32;
@@ -131,28 +131,28 @@ pub fn free_port() -> u16 {
     PORTS.map(port).find(is_free).expect("a free port")
 }
 
-/// Copies a program that is to be run. A process of its own does: while we have a file open for writing, so has for a moment whatever
-/// other threads start, and then it cannot be run.
+/// Copies an executable in a child process. If this process had the copy open for writing, so would children that other threads start
+/// meanwhile, until their exec; as long as any process has, executing the file fails (ETXTBSY).
 pub fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
-    let said = run(Command::new("cp").arg(from).arg(to));
-    assert_eq!(said.status, Some(0), "{}", said.stderr);
+    let output = run(Command::new("cp").arg(from).arg(to));
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
 }
 
-/// A child that is killed and waited for when it goes out of scope.
-pub struct Running {
+/// A child process that is killed and reaped when it goes out of scope.
+pub struct Process {
     pub child: Child,
     pub lines: Option<Receiver<String>>,
     pub seen: Vec<String>,
 }
 
-impl Running {
-    /// Starts a command; its output can be waited for line by line.
-    pub fn start(command: &mut Command) -> Running {
-        Running::spoken_to(command.stdin(Stdio::null()))
+impl Process {
+    /// Starts a command without standard input. Lines of its output can be waited for.
+    pub fn start(command: &mut Command) -> Process {
+        Process::start_with_stdin(command.stdin(Stdio::null()))
     }
 
-    /// The same with the standard input that the command has.
-    pub fn spoken_to(command: &mut Command) -> Running {
+    /// The same with the command's own standard input.
+    pub fn start_with_stdin(command: &mut Command) -> Process {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("start a process");
         let stdout = child.stdout.take().expect("a pipe");
         let (sender, lines) = channel();
@@ -164,16 +164,16 @@ impl Running {
                 }
             }
         });
-        Running { child, lines: Some(lines), seen: Vec::new() }
+        Process { child, lines: Some(lines), seen: Vec::new() }
     }
 
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for a line that begins so, and gives the rest of it.
+    /// Waits for a line with this prefix and returns the rest of it.
     pub fn expect_line(&mut self, prefix: &str) -> String {
-        let deadline = Instant::now() + 3 * PATIENCE;
+        let deadline = Instant::now() + 3 * TIMEOUT;
         let lines = self.lines.as_ref().expect("output");
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -184,20 +184,20 @@ impl Running {
                         return rest.to_owned();
                     }
                 }
-                Err(error) => panic!("no line {prefix:?} ({error}); seen: {:#?}", self.seen),
+                Err(error) => panic!("no line {prefix:?} ({error}); read: {:#?}", self.seen),
             }
         }
     }
 
-    /// Sends a signal by its name: `KILL`, `STOP`, `INT` …
+    /// Sends a signal by name: `KILL`, `STOP`, `INT` …
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args(["-s", name, &self.pid().to_string()]).status();
         assert!(status.expect("kill").success());
     }
 
-    /// Waits for the end.
+    /// Waits for its end.
     pub fn wait(&mut self) -> std::process::ExitStatus {
-        let deadline = Instant::now() + 3 * PATIENCE;
+        let deadline = Instant::now() + 3 * TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().expect("wait") {
                 return status;
@@ -208,17 +208,17 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for Process {
     fn drop(&mut self) {
-        // A stopped process is killed all the same; one that has ended has nothing to be killed.
+        // SIGKILL ends a stopped process, too; after the process's end it does nothing.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A node with a shell of ours in it: what is written to its standard input is not read, so it only does what it was started with.
+/// A node without a shell that does only what it was started with.
 pub struct TestNode {
-    pub running: Running,
+    pub process: Process,
     /// Full name.
     pub name: String,
     pub cookie: String,
@@ -232,13 +232,13 @@ impl TestNode {
         TestNode::named(otp, &["-name", &name], &name, args, eval)
     }
 
-    /// A node named by the given flags.
+    /// A node whose name is set by the flags `naming`.
     pub fn named(otp: &Otp, naming: &[&str], name: &str, args: &[&str], eval: &str) -> TestNode {
-        TestNode::trusting(otp, &unique("cookie"), naming, name, args, eval)
+        TestNode::with_cookie(otp, &unique("cookie"), naming, name, args, eval)
     }
 
-    /// The same with a cookie that others of its name have, too. It has it before it can be found.
-    pub fn trusting(
+    /// The same with a given cookie.
+    pub fn with_cookie(
         otp: &Otp,
         cookie: &str,
         naming: &[&str],
@@ -249,30 +249,30 @@ impl TestNode {
         let eval = format!("{eval}, io:put_chars(\"ready\\n\").");
         let mut command = otp.command("erl");
         command.args(args).args(naming).args(["-setcookie", cookie, "-noinput", "-eval", &eval]);
-        let mut running = Running::start(&mut command);
-        running.expect_line("ready");
-        TestNode { running, name: name.to_owned(), cookie: cookie.to_owned(), otp: otp.clone() }
+        let mut process = Process::start(&mut command);
+        process.expect_line("ready");
+        TestNode { process, name: name.to_owned(), cookie: cookie.to_owned(), otp: otp.clone() }
     }
 
     pub fn pid(&self) -> u32 {
-        self.running.pid()
+        self.process.pid()
     }
 }
 
-/// What a finished command said.
-pub struct Said {
+/// Exit status and output of a finished command.
+pub struct Output {
     pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-/// Runs a command to its end, within bounds.
-pub fn run(command: &mut Command) -> Said {
-    run_for(command, 3 * PATIENCE)
+/// Runs a command to its end, with a timeout.
+pub fn run(command: &mut Command) -> Output {
+    run_for(command, 3 * TIMEOUT)
 }
 
-/// The same with a limit of its own.
-pub fn run_for(command: &mut Command, limit: Duration) -> Said {
+/// The same with a given timeout.
+pub fn run_for(command: &mut Command, timeout: Duration) -> Output {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start");
     let read = |pipe: Option<Box<dyn Read + Send>>| {
@@ -286,7 +286,7 @@ pub fn run_for(command: &mut Command, limit: Duration) -> Said {
     };
     let stdout = read(child.stdout.take().map(|pipe| Box::new(pipe) as _));
     let stderr = read(child.stderr.take().map(|pipe| Box::new(pipe) as _));
-    let deadline = Instant::now() + limit;
+    let deadline = Instant::now() + timeout;
     let status = loop {
         if let Some(status) = child.try_wait().expect("wait") {
             break status;
@@ -294,18 +294,18 @@ pub fn run_for(command: &mut Command, limit: Duration) -> Said {
         if Instant::now() > deadline {
             let _ = child.kill();
             let _ = child.wait();
-            panic!("still running after {limit:?}: {command:?}");
+            panic!("still running after {timeout:?}: {command:?}");
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    Said {
+    Output {
         status: status.code(),
         stdout: stdout.join().expect("stdout"),
         stderr: stderr.join().expect("stderr"),
     }
 }
 
-impl Said {
+impl Output {
     /// The JSON on standard output.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| {
@@ -313,7 +313,7 @@ impl Said {
         })
     }
 
-    /// That it could not do its work, said so in words of which these are some, and did not panic.
+    /// Asserts that it failed with status 2, without a panic, and that its error contains all of `words`.
     #[track_caller]
     pub fn assert_refused(&self, words: &[&str]) {
         assert_eq!(self.status, Some(2), "{}\n{}", self.stdout, self.stderr);
@@ -324,27 +324,27 @@ impl Said {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 #[track_caller]
 pub fn wait_until(what: &str, holds: impl FnMut() -> bool) {
-    wait_up_to(PATIENCE, what, holds);
+    wait_up_to(TIMEOUT, what, holds);
 }
 
-/// The same for what takes longer than most.
+/// The same with a given timeout.
 #[track_caller]
-pub fn wait_up_to(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + patience;
+pub fn wait_up_to(timeout: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + timeout;
     while !holds() {
-        assert!(Instant::now() < deadline, "did not happen in {patience:?}: {what}");
+        assert!(Instant::now() < deadline, "did not happen in {timeout:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// How often a test reads what may move before it gives up.
-const READINGS: usize = 20;
+/// How often a test reads a changing value before it fails.
+const MAX_READINGS: usize = 20;
 
-/// Reads something of a node that may move, between two readings of a gauge that are the same. Yields the gauge and what was read;
-/// fails with the last change of the gauge if it never holds still.
+/// Reads a value of a node between two equal readings of a gauge. Returns the gauge and the value. Fails with the last change of the gauge if
+/// no two readings are equal.
 #[track_caller]
 pub fn read_while_steady<G: Debug, T>(
     what: &str,
@@ -354,7 +354,7 @@ pub fn read_while_steady<G: Debug, T>(
 ) -> (G, T) {
     let mut before = gauge();
     let mut change = String::new();
-    for _ in 0..READINGS {
+    for _ in 0..MAX_READINGS {
         let value = read();
         let after = gauge();
         if is_same(&before, &after) {
@@ -364,11 +364,11 @@ pub fn read_while_steady<G: Debug, T>(
         eprintln!("{what}: {change}");
         before = after;
     }
-    panic!("{what} did not hold still in {READINGS} readings; the last change: {change}");
+    panic!("{what} changed in each of {MAX_READINGS} readings, last {change}");
 }
 
-/// The same, until what was read agrees with the gauge: a node at rest still takes a carrier for a moment, which a gauge that is the same before
-/// and after does not see. What counts wrongly never agrees.
+/// Repeats that until the value agrees with the gauge. An idle node sometimes has one more carrier for a moment, which equal gauges before and
+/// after do not show. A value that is counted wrongly never agrees.
 #[track_caller]
 pub fn read_until_agreed<G: Debug, T>(
     what: &str,
@@ -378,7 +378,7 @@ pub fn read_until_agreed<G: Debug, T>(
     differ: impl Fn(&G, &T) -> Option<String>,
 ) -> (G, T) {
     let mut difference = String::new();
-    for _ in 0..READINGS {
+    for _ in 0..MAX_READINGS {
         let (steady, value) = read_while_steady(what, &mut gauge, &is_same, &mut read);
         match differ(&steady, &value) {
             None => return (steady, value),
@@ -388,35 +388,35 @@ pub fn read_until_agreed<G: Debug, T>(
             }
         }
     }
-    panic!("{what} did not agree in {READINGS} readings; the last difference: {difference}");
+    panic!("{what} did not agree in {MAX_READINGS} readings, last difference {difference}");
 }
 
-/// Evaluates Erlang in a node from a second, short-lived one, and gives what `io_lib:format("~p")` makes of it.
+/// Evaluates Erlang in a node from a second, short-lived node. Returns the value as `io_lib:format("~0p")` prints it.
 pub fn eval_in(node: &TestNode, expression: &str) -> String {
-    let asker = format!("{}@127.0.0.1", unique("asker"));
+    let caller = format!("{}@127.0.0.1", unique("caller"));
     let eval = format!(
         "{{ok, Tokens, _}} = erl_scan:string({expression:?} ++ \".\"), {{ok, Forms}} = erl_parse:parse_exprs(Tokens), \
          {{value, Value, _}} = rpc:call('{}', erl_eval, exprs, [Forms, []]), io:format(\"~0p\", [Value]), halt().",
         node.name
     );
     let naming = if node.name.ends_with("@127.0.0.1") {
-        ["-name", &asker]
+        ["-name", &caller]
     } else {
-        ["-sname", asker.split('@').next().expect("a name")]
+        ["-sname", caller.split('@').next().expect("a name")]
     };
     let mut command = Command::new("erl");
     command.args(naming).args(["-hidden", "-setcookie", &node.cookie, "-noinput", "-eval", &eval]);
-    let said = run(&mut command);
-    assert_eq!(said.status, Some(0), "{}\n{}", said.stdout, said.stderr);
-    said.stdout
+    let output = run(&mut command);
+    assert_eq!(output.status, Some(0), "{}\n{}", output.stdout, output.stderr);
+    output.stdout
 }
 
-/// A folder of the test's own, removed at its end.
+/// A temporary folder, removed when dropped.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-/// Text of a path.
+/// A path as text.
 pub fn text(path: &Path) -> String {
     path.display().to_string()
 }

@@ -1,49 +1,52 @@
-//! Networks of the tests' own: network namespaces, alone or joined to ours by a cable.
+//! Network namespaces for tests, alone or connected to the host's network by a veth pair.
 
 use std::process::Command;
 
 use super::{run, unique};
 
-/// Of the addresses for tests of networks, 198.18.0.0/15 (RFC 2544), each cable has four.
-const CABLES: u32 = 1 << 15;
+/// Each pair uses four addresses of 198.18.0.0/15, which is reserved for tests of networks (RFC 2544).
+const MAX_PAIRS: u32 = 1 << 15;
 
-/// A network namespace with nothing in it but the loopback interface; dropping it ends all that runs in it.
+/// A network namespace with only the loopback interface. Dropping it ends all processes in it.
 pub struct Network(String);
 
 impl Network {
-    /// `None` if none can be made here, and then that has been said.
+    /// `None` if none can be created here; prints why the test is skipped.
     pub fn new() -> Option<Network> {
         let name = unique("bt");
-        let made = ip(&["netns", "add", &name]).map(|()| Network(name));
-        let made = made.and_then(|network| {
+        let created = ip(&["netns", "add", &name]).map(|()| Network(name));
+        let created = created.and_then(|network| {
             ip(&["-n", &network.0, "link", "set", "lo", "up"])?;
             Ok(network)
         });
-        made.inspect_err(|why| eprintln!("skipped, because no network can be made here: {why}")).ok()
+        created
+            .inspect_err(|why| eprintln!("skipped, because no network namespace can be created here: {why}"))
+            .ok()
     }
 
-    /// One with a cable to ours.
-    pub fn joined() -> Option<(Network, Cable)> {
+    /// The same with a veth pair to the host's network.
+    pub fn connected() -> Option<(Network, VethPair)> {
         let network = Network::new()?;
-        let cable = Cable::to(&network.door());
-        let cable = cable.inspect_err(|why| eprintln!("skipped, because no cable can be made here: {why}"));
-        Some((network, cable.ok()?))
+        let veth = VethPair::connect(&network.path());
+        let veth =
+            veth.inspect_err(|why| eprintln!("skipped, because no veth pair can be created here: {why}"));
+        Some((network, veth.ok()?))
     }
 
-    /// What a command must be run by to be inside, with mounts of its own.
-    pub fn by(&self) -> [&str; 4] {
+    /// The command prefix that runs a command inside, in a mount namespace of its own.
+    pub fn prefix(&self) -> [&str; 4] {
         ["ip", "netns", "exec", &self.0]
     }
 
-    /// The file by which it is entered.
-    pub fn door(&self) -> String {
+    /// The file of the namespace (setns(2)).
+    pub fn path(&self) -> String {
         format!("/run/netns/{}", self.0)
     }
 }
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // EPMD stays when its nodes go.
+        // EPMD outlives its nodes.
         let pids = run(Command::new("ip").args(["netns", "pids", &self.0])).stdout;
         for pid in pids.split_whitespace() {
             let _ = run(Command::new("kill").args(["-s", "KILL", pid]));
@@ -52,42 +55,43 @@ impl Drop for Network {
     }
 }
 
-/// A pair of virtual interfaces, one here and one in another network namespace; it goes when that does.
-pub struct Cable {
-    /// The number of the cable, which no other one on this machine has.
+/// A pair of virtual interfaces, one here and one in another network namespace. It is removed with that namespace.
+pub struct VethPair {
+    /// Unique on this host.
     number: u32,
-    /// What its end here is called.
-    here: String,
-    door: String,
+    /// Name of the interface at this end.
+    local: String,
+    /// File of the other end's namespace.
+    namespace: String,
     /// The IPv4 address at the other end.
     pub address: String,
 }
 
-/// What its end in the other namespace is called.
-const THERE: &str = "node";
+/// Name of the interface at the other end.
+const PEER: &str = "node";
 
-impl Cable {
-    /// To the network namespace of this file.
-    pub fn to(door: &str) -> Result<Cable, String> {
-        let (number, here) = Cable::first_free(door)?;
-        let cable = Cable { number, here, door: door.to_owned(), address: v4(number, 2) };
-        ip(&["address", "add", &format!("{}/30", v4(number, 1)), "dev", &cable.here])?;
-        ip(&["link", "set", &cable.here, "up"])?;
-        cable.set_address("add")?;
-        cable.set_link("up")?;
-        Ok(cable)
+impl VethPair {
+    /// Connects the host's network with the namespace of this file.
+    pub fn connect(namespace: &str) -> Result<VethPair, String> {
+        let (number, local) = VethPair::create(namespace)?;
+        let veth = VethPair { number, local, namespace: namespace.to_owned(), address: v4(number, 2) };
+        ip(&["address", "add", &format!("{}/30", v4(number, 1)), "dev", &veth.local])?;
+        ip(&["link", "set", &veth.local, "up"])?;
+        veth.set_address("add")?;
+        veth.set_link("up")?;
+        Ok(veth)
     }
 
-    /// The name of the interface here holds its number, and no other can be made with that name: whoever else makes cables at the same
-    /// time takes the next one.
-    fn first_free(door: &str) -> Result<(u32, String), String> {
+    /// Creates the interfaces with the first free number. The local name contains the number, and the kernel refuses a name that exists, so
+    /// concurrent tests get different ones.
+    fn create(namespace: &str) -> Result<(u32, String), String> {
         let mut taken = String::new();
-        for tried in 0..CABLES {
-            let number = (std::process::id() + tried) % CABLES;
-            let here = format!("bt{number}");
-            let pair = ["link", "add", &here, "type", "veth", "peer", "name", THERE, "netns", door];
+        for attempt in 0..MAX_PAIRS {
+            let number = (std::process::id() + attempt) % MAX_PAIRS;
+            let local = format!("bt{number}");
+            let pair = ["link", "add", &local, "type", "veth", "peer", "name", PEER, "netns", namespace];
             match ip(&pair) {
-                Ok(()) => return Ok((number, here)),
+                Ok(()) => return Ok((number, local)),
                 Err(why) if why.contains("File exists") => taken = why,
                 Err(why) => return Err(why),
             }
@@ -95,28 +99,29 @@ impl Cable {
         Err(taken)
     }
 
-    /// Draws it at the other end (`down`), or puts it in again (`up`).
+    /// Sets the interface at the other end `down` or `up`.
     pub fn set_link(&self, state: &str) -> Result<(), String> {
-        self.there(&["link", "set", THERE, state])
+        self.ip_at_peer(&["link", "set", PEER, state])
     }
 
-    /// Takes the address at the other end away (`del`), or gives it back (`add`).
+    /// Removes the address at the other end (`del`), or adds it again (`add`).
     pub fn set_address(&self, change: &str) -> Result<(), String> {
-        self.there(&["address", change, &format!("{}/30", self.address), "dev", THERE])
+        self.ip_at_peer(&["address", change, &format!("{}/30", self.address), "dev", PEER])
     }
 
-    /// Adds IPv6 addresses at both ends, and gives that at the other one.
+    /// Adds IPv6 addresses at both ends. Returns the address of the other end.
     pub fn add_v6(&self) -> Result<String, String> {
-        // From the networks for use within a site (RFC 4193).
+        // A unique local address (RFC 4193).
         let address = |side: u32| format!("fdbe:a0::{:x}:{side}", self.number);
-        // Without the second in which the kernel asks who else has it.
-        ip(&["address", "add", &format!("{}/112", address(1)), "dev", &self.here, "nodad"])?;
-        self.there(&["address", "add", &format!("{}/112", address(2)), "dev", THERE, "nodad"])?;
+        // `nodad`: without the second of duplicate address detection.
+        ip(&["address", "add", &format!("{}/112", address(1)), "dev", &self.local, "nodad"])?;
+        self.ip_at_peer(&["address", "add", &format!("{}/112", address(2)), "dev", PEER, "nodad"])?;
         Ok(address(2))
     }
 
-    fn there(&self, words: &[&str]) -> Result<(), String> {
-        done(Command::new("nsenter").arg(format!("--net={}", self.door)).arg("ip").args(words))
+    /// Runs `ip` in the other namespace.
+    fn ip_at_peer(&self, args: &[&str]) -> Result<(), String> {
+        succeed(Command::new("nsenter").arg(format!("--net={}", self.namespace)).arg("ip").args(args))
     }
 }
 
@@ -125,11 +130,11 @@ fn v4(number: u32, side: u32) -> String {
     format!("198.{}.{}.{}", 18 + (last >> 16), last >> 8 & 255, last & 255)
 }
 
-fn ip(words: &[&str]) -> Result<(), String> {
-    done(Command::new("ip").args(words))
+fn ip(args: &[&str]) -> Result<(), String> {
+    succeed(Command::new("ip").args(args))
 }
 
-fn done(command: &mut Command) -> Result<(), String> {
-    let said = run(command);
-    if said.status == Some(0) { Ok(()) } else { Err(format!("{command:?}: {}", said.stderr.trim())) }
+fn succeed(command: &mut Command) -> Result<(), String> {
+    let output = run(command);
+    if output.status == Some(0) { Ok(()) } else { Err(format!("{command:?}: {}", output.stderr.trim())) }
 }

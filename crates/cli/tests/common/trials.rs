@@ -1,4 +1,4 @@
-//! Targets that are started for trials, and runs of beamtune whose lines are waited for.
+//! Targets for trials, and beamtune processes whose messages are waited for.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,13 +7,13 @@ use std::process::{Child, Command, Stdio};
 
 use super::{Otp, beamtune, folder, free_port, run, text, unique};
 
-/// A server that gives back each line.
+/// A server that echoes lines.
 const ECHO: &str = "{ok,L}=gen_tcp:listen(PORT,[binary,{active,false},{packet,line},{reuseaddr,true}]), \
     F=fun F()-> {ok,S}=gen_tcp:accept(L), P=spawn(fun()-> receive go-> \
     G=fun G()-> case gen_tcp:recv(S,0) of {ok,D}-> gen_tcp:send(S,D), G(); _-> ok end end, G() end end), \
     ok=gen_tcp:controlling_process(S,P), P!go, F() end, F().";
 
-/// A target of a test: what it listens on and how it is told from all other processes.
+/// A target. Its processes are known by its unique node name.
 pub struct Target {
     pub port: u16,
     pub name: String,
@@ -40,7 +40,7 @@ impl Target {
         format!("{erl} -noinput -name {0}@127.0.0.1 -setcookie {0} -eval '{echo}'", self.name)
     }
 
-    /// The command with the shortest trials that there are.
+    /// The command, with the shortest trials that are allowed.
     pub fn compare(&self, start: &str, more: &[&str]) -> Command {
         let mut command = beamtune();
         command.args(["compare", "--start", start, "--ready", &format!("tcp:{}", self.port)]);
@@ -57,34 +57,34 @@ impl Target {
         command
     }
 
-    /// Its processes.
+    /// Number of its VMs.
     pub fn processes(&self) -> usize {
         let is_it = |entry: std::io::Result<fs::DirEntry>| {
             let line = fs::read(entry.ok()?.path().join("cmdline")).ok()?;
             let line = String::from_utf8_lossy(&line);
-            // Its VMs alone: command lines of shells and of beamtune name it as well.
+            // Only VMs: the command lines of shells and of beamtune contain the name, too.
             (line.contains("beam.smp") && line.contains(&self.name)).then_some(())
         };
         fs::read_dir("/proc").expect("/proc").filter_map(is_it).count()
     }
 
     pub fn trials(&self) -> usize {
-        let said = run(beamtune().args(["study", "show", "--json"]).arg(&self.study));
-        said.json()["trials"].as_u64().expect("a number") as usize
+        let output = run(beamtune().args(["study", "show", "--json"]).arg(&self.study));
+        output.json()["trials"].as_u64().expect("a number") as usize
     }
 }
 
-/// A run of beamtune whose lines on standard error are waited for.
-pub struct Watched {
+/// A beamtune process whose lines on standard error are waited for.
+pub struct BeamtuneProcess {
     pub child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
 }
 
-impl Watched {
-    pub fn start(command: &mut Command) -> Watched {
+impl BeamtuneProcess {
+    pub fn start(command: &mut Command) -> BeamtuneProcess {
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started");
         let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-        Watched { child, lines }
+        BeamtuneProcess { child, lines }
     }
 
     pub fn expect_line(&mut self, words: &str) -> String {
@@ -104,7 +104,7 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for BeamtuneProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

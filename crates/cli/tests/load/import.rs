@@ -1,10 +1,10 @@
-//! Results of other generators, and our own that were kept: read, shown, merged.
+//! Results of other load generators, and kept results of `beamtune load`: read, shown, merged.
 
 use std::path::{Path, PathBuf};
 
 use beamtune_model::load::LoadResult;
 
-use crate::common::{Said, beamtune, folder, run, text};
+use crate::common::{Output, beamtune, folder, run, text};
 use crate::servers::http;
 use crate::{clean, load, result_of, step};
 
@@ -12,12 +12,12 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/load/import").join(name)
 }
 
-fn import(files: &[&Path], options: &[&str]) -> Said {
+fn import(files: &[&Path], options: &[&str]) -> Output {
     run(beamtune().args(["load", "import"]).args(files).args(options))
 }
 
 #[test]
-fn results_of_every_tool_are_read_and_fit_the_schema() {
+fn results_of_every_tool_are_read_and_follow_the_schema() {
     let files = [
         ("k6/out.json", "k6"),
         ("k6/summary-export.json", "k6"),
@@ -40,7 +40,7 @@ fn results_of_every_tool_are_read_and_fit_the_schema() {
 }
 
 #[test]
-fn the_status_says_whether_there_were_errors() {
+fn exit_status_depends_on_errors() {
     assert_eq!(import(&[&fixture("oha/requests.json")], &[]).status, Some(0));
     let refused = import(&[&fixture("oha/refused.json")], &[]);
     assert_eq!(refused.status, Some(1));
@@ -48,17 +48,17 @@ fn the_status_says_whether_there_were_errors() {
 }
 
 #[test]
-fn a_tool_can_be_named_where_its_text_does_not_tell() {
+fn tool_can_be_named_if_the_text_is_ambiguous() {
     let file = fixture("wrk/no-latency.txt");
     let result = result_of(&import(&[&file], &["--tool", "wrk2", "--json"]));
     assert_eq!(result.tool, "wrk2");
     import(&[&file], &["--tool", "oha"]).assert_refused(&["no-latency.txt: a result of wrk, not of oha"]);
     let unknown = import(&[&file], &["--tool", "ab"]);
-    assert!(unknown.stderr.contains("no tool \"ab\"; there are beamtune, k6, "), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("unknown tool \"ab\"; known are beamtune, k6, "), "{}", unknown.stderr);
 }
 
 #[test]
-fn what_cannot_be_read_or_merged_is_said() {
+fn unreadable_or_unmergeable_results_are_refused() {
     let folder = folder();
     let file = folder.path().join("notes.txt");
     import(&[&file], &[]).assert_refused(&["cannot read", "notes.txt"]);
@@ -69,8 +69,8 @@ fn what_cannot_be_read_or_merged_is_said() {
     import(&[&one, &one], &[]).assert_refused(&["percentiles cannot be merged"]);
 }
 
-/// A load of a hundred requests a second, whose result is kept.
-fn kept(file: &Path, url: &str, options: &[&str]) -> LoadResult {
+/// Runs a load of 100 requests per second and keeps its result in `file`.
+fn run_and_keep(file: &Path, url: &str, options: &[&str]) -> LoadResult {
     let usual = ["--rate", "100", "--even", "--connections", "5", "--for", "1s", "--output"];
     let result = clean(beamtune().arg("load").arg(url).args(usual).arg(file).arg("--json").args(options));
     assert_eq!(result.done(), 100);
@@ -78,22 +78,22 @@ fn kept(file: &Path, url: &str, options: &[&str]) -> LoadResult {
 }
 
 #[test]
-fn kept_results_are_shown_again_and_added_up_by_their_histograms() {
+fn kept_results_are_shown_again_and_merged_by_their_histograms() {
     let (server, folder) = (http(|| {}), folder());
     let url = format!("http://{}/", server.address);
     let (one, other) = (folder.path().join("one.json"), folder.path().join("other.json"));
-    let mut first = kept(&one, &url, &[]);
-    // A time of day of which a hasty reader loses the last digit.
+    let mut first = run_and_keep(&one, &url, &[]);
+    // A time whose last digit is lost if it is parsed imprecisely.
     first.began_unix_s = Some(1_795_253_567.000_002_1);
     std::fs::write(&one, serde_json::to_vec(&first).expect("JSON")).expect("written");
-    kept(&other, &url, &["--seed", "2"]);
-    let said = import(&[&one], &["--json"]);
-    assert!(said.stdout.contains("1795253567.0000021"), "{}", said.stdout);
-    assert_eq!(result_of(&said), first);
+    run_and_keep(&other, &url, &["--seed", "2"]);
+    let output = import(&[&one], &["--json"]);
+    assert!(output.stdout.contains("1795253567.0000021"), "{}", output.stdout);
+    assert_eq!(result_of(&output), first);
 
     let out = folder.path().join("both.json");
-    let said = import(&[&one, &other], &["--output", &text(&out)]);
-    assert!(said.stdout.contains("200 done, 0 errors"), "{}", said.stdout);
+    let output = import(&[&one, &other], &["--output", &text(&out)]);
+    assert!(output.stdout.contains("200 done, 0 errors"), "{}", output.stdout);
     let both: LoadResult = serde_json::from_slice(&std::fs::read(&out).expect("a file")).expect("a result");
     let service = step(&both, "GET /").service.as_ref().expect("times");
     let of_first = step(&first, "GET /").service.as_ref().expect("times");
@@ -105,10 +105,10 @@ fn kept_results_are_shown_again_and_added_up_by_their_histograms() {
 }
 
 #[test]
-fn a_kept_result_that_was_changed_is_refused_with_its_place() {
+fn altered_result_is_refused_with_the_position() {
     let (server, folder) = (http(|| {}), folder());
     let file = folder.path().join("result.json");
-    let result = kept(&file, &format!("http://{}/", server.address), &[]);
+    let result = run_and_keep(&file, &format!("http://{}/", server.address), &[]);
     let refused = |pointer: &str, value: serde_json::Value, words: &[&str]| {
         let mut changed = serde_json::to_value(&result).expect("JSON");
         *changed.pointer_mut(pointer).expect("a value") = value;
@@ -126,10 +126,10 @@ fn a_kept_result_that_was_changed_is_refused_with_its_place() {
 }
 
 #[test]
-fn histograms_of_each_second_are_kept_as_a_log() {
+fn histograms_of_each_second_are_written_to_a_log() {
     let (server, folder) = (http(|| {}), folder());
     let file = folder.path().join("log.hlog");
-    let result = kept(
+    let result = run_and_keep(
         &folder.path().join("result.json"),
         &format!("http://{}/", server.address),
         &["--histograms", &text(&file)],
@@ -138,7 +138,7 @@ fn histograms_of_each_second_are_kept_as_a_log() {
     let began = format!("#[StartTime: {:.3} (seconds since epoch)]", result.began_unix_s.expect("a time"));
     assert!(log.contains(&began), "{log}");
     let lines: Vec<_> = log.lines().filter(|line| line.starts_with("Tag=GET%20/.response,")).collect();
-    // The second of the load, and what came behind it if it did.
+    // The second of the load, and one for late answers, if any.
     assert!((1..=2).contains(&lines.len()) && lines.iter().all(|line| line.contains(",1.000,")), "{log}");
     assert!(log.contains("\nTag=own_lag,"), "{log}");
 

@@ -1,4 +1,4 @@
-//! `beamtune load` from its command line to its result, against real targets: nginx, mosquitto, and small servers of our own.
+//! `beamtune load` from its command line to its result, with real targets: nginx, mosquitto, and small servers of the tests.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 #[path = "../common/mod.rs"]
@@ -17,40 +17,40 @@ use std::path::Path;
 use std::process::Command;
 
 use beamtune_model::load::{LoadResult, LoadStep};
-use common::{Running, Said, beamtune, run};
+use common::{Output, Process, beamtune, run};
 
-/// A load whose result is read.
+/// `beamtune load` with JSON output.
 fn load(args: &[&str]) -> Command {
     let mut command = beamtune();
     command.arg("load").args(args).arg("--json");
     command
 }
 
-/// The result of a load that could be put on, whether or not all went well.
+/// The result of a load that ran, with or without errors.
 #[track_caller]
-fn result_of(said: &Said) -> LoadResult {
-    assert!(matches!(said.status, Some(0 | 1)), "{:?}\n{}", said.status, said.stderr);
+fn result_of(output: &Output) -> LoadResult {
+    assert!(matches!(output.status, Some(0 | 1)), "{:?}\n{}", output.status, output.stderr);
     let schema: serde_json::Value =
         serde_json::from_str(include_str!("../../../../docs/load-result.schema.json")).expect("a schema");
-    let result = said.json();
+    let result = output.json();
     let faults: Vec<String> = jsonschema::validator_for(&schema)
         .expect("a schema of JSON")
         .iter_errors(&result)
         .map(|fault| format!("{}: {fault}", fault.instance_path()))
         .collect();
     assert!(faults.is_empty(), "{faults:#?}");
-    serde_json::from_value(result).unwrap_or_else(|error| panic!("{error}\n{}", said.stdout))
+    serde_json::from_value(result).unwrap_or_else(|error| panic!("{error}\n{}", output.stdout))
 }
 
-/// The result of a load that was started and ends now.
+/// Waits for the end of a load and returns its result.
 #[track_caller]
-fn ended(mut running: Running) -> LoadResult {
-    let status = running.wait().code();
-    let lines: Vec<String> = running.lines.take().expect("output").iter().collect();
-    result_of(&Said { status, stdout: lines.join("\n"), stderr: String::new() })
+fn wait_for_result(mut process: Process) -> LoadResult {
+    let status = process.wait().code();
+    let lines: Vec<String> = process.lines.take().expect("output").iter().collect();
+    result_of(&Output { status, stdout: lines.join("\n"), stderr: String::new() })
 }
 
-/// The result of a load in which nothing may go wrong.
+/// The result of a load that must have no errors.
 #[track_caller]
 fn clean(command: &mut Command) -> LoadResult {
     let result = result_of(&run(command));
@@ -65,12 +65,12 @@ fn step<'r>(result: &'r LoadResult, name: &str) -> &'r LoadStep {
     result.steps.iter().find(|step| step.name == name).unwrap_or_else(|| panic!("no {name:?} in {names:?}"))
 }
 
-/// Arrivals of the whole run.
-fn asked(result: &LoadResult) -> u64 {
+/// Number of requests that were due in the whole run.
+fn arrivals(result: &LoadResult) -> u64 {
     result.seconds.iter().map(|second| second.asked.unwrap_or(0)).sum()
 }
 
-/// An example of fixtures/load, changed so that it fits a test, in a folder with what it names.
+/// Copies an example of fixtures/load to a folder, with changes that adapt it to a test. Returns its path.
 #[track_caller]
 fn example(folder: &Path, name: &str, changes: &[(&str, &str)]) -> String {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/load");

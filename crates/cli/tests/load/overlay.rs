@@ -1,4 +1,4 @@
-//! A load's result over a recording, second by second.
+//! `beamtune show --load`: a load's result and a recording, second by second.
 
 use std::path::Path;
 
@@ -6,13 +6,14 @@ use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Incarnation, SampleBuilder, SeriesTable, Span, Tick, metrics};
 use beamtune_recording::{Existing, Writer};
 
-use crate::common::{Said, beamtune, folder, run};
+use crate::common::{Output, beamtune, folder, run};
 
 /// 2026-11-20T00:00:00Z.
 const MIDNIGHT_S: i64 = 1_795_132_800;
 
-/// A sample a second for a minute, half a second after each of the wall clock's. In the tenth, twice as much is done.
-fn recorded(file: &Path) {
+/// Records one sample per second for a minute, each half a second after a full second of the wall clock. CPU time and queue length are higher
+/// in second 10.
+fn record_minute(file: &Path) {
     let mut table = SeriesTable::default();
     let mut writer = Writer::create(file, Existing::Refuse).expect("created");
     let wall0 = MIDNIGHT_S * SECOND_NS + SECOND_NS / 2;
@@ -39,8 +40,8 @@ fn recorded(file: &Path) {
     writer.finish().expect("finished");
 }
 
-/// Three seconds of a load, the first of which began nine and a half seconds past midnight.
-fn loaded(file: &Path, began_s: Option<f64>) {
+/// Writes the result of a load of three seconds that began 9.5 s after midnight.
+fn write_load_result(file: &Path, began_s: Option<f64>) {
     let second = |number: i64, p99_ns: u64, bound: Option<&str>| {
         serde_json::json!({"second": number, "asked": 100, "done": 99, "errors": 1, "connected": 5, "waiting": 0,
             "p50_ns": 1_000_000, "p99_ns": p99_ns, "cores": 0.1, "bound": bound})
@@ -56,34 +57,34 @@ fn loaded(file: &Path, began_s: Option<f64>) {
     std::fs::write(file, result.to_string()).expect("written");
 }
 
-fn show(file: &Path, load: &Path, part: &[&str]) -> Said {
+fn show(file: &Path, load: &Path, part: &[&str]) -> Output {
     run(beamtune().env("TZ", "UTC-1").arg("show").arg(file).arg("--load").arg(load).args(part))
 }
 
 #[test]
-fn each_second_of_a_load_stands_beside_what_the_node_did_in_it() {
+fn each_second_of_a_load_is_shown_with_the_nodes_values() {
     let folder = folder();
     let (file, load) = (folder.path().join("night.btr"), folder.path().join("load.json"));
-    recorded(&file);
-    loaded(&load, Some(MIDNIGHT_S as f64 + 9.5));
-    let said = show(&file, &load, &[]);
-    assert_eq!(said.status, Some(0), "{}", said.stderr);
-    let of = |time: &str| -> Vec<String> {
-        let line = said
+    record_minute(&file);
+    write_load_result(&load, Some(MIDNIGHT_S as f64 + 9.5));
+    let output = show(&file, &load, &[]);
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
+    let cells = |time: &str| -> Vec<String> {
+        let line = output
             .stdout
             .lines()
             .find(|line| line.starts_with(time))
-            .unwrap_or_else(|| panic!("{}", said.stdout));
+            .unwrap_or_else(|| panic!("{}", output.stdout));
         line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
     };
-    assert_eq!(of("01:00:09"), ["01:00:09", "100", "99", "1", "1 ms", "2 ms", "1.00", "42"]);
-    assert_eq!(of("01:00:10"), ["01:00:10", "100", "99", "1", "1 ms", "250 ms", "0.50", "42"]);
+    assert_eq!(cells("01:00:09"), ["01:00:09", "100", "99", "1", "1 ms", "2 ms", "1.00", "42"]);
+    assert_eq!(cells("01:00:10"), ["01:00:10", "100", "99", "1", "1 ms", "250 ms", "0.50", "42"]);
     assert_eq!(
-        of("01:00:11"),
+        cells("01:00:11"),
         ["01:00:11", "100", "99", "1", "1 ms", "2 ms", "0.50", "3", "generator-bound: late"]
     );
     for words in ["2026-11-20 (+01:00)", "Generator-bound in 1 of 3 seconds", "run queue is the longest"] {
-        assert!(said.stdout.contains(words), "{words}: {}", said.stdout);
+        assert!(output.stdout.contains(words), "{words}: {}", output.stdout);
     }
     let part = show(&file, &load, &["--from", "01:00:10", "--to", "01:00:10"]);
     assert!(part.stdout.contains("\n01:00:10  "), "{}{}", part.stdout, part.stderr);
@@ -91,14 +92,14 @@ fn each_second_of_a_load_stands_beside_what_the_node_did_in_it() {
 }
 
 #[test]
-fn a_load_that_does_not_meet_the_recording_is_refused_with_both_times() {
+fn load_outside_the_recording_is_refused_with_both_times() {
     let folder = folder();
     let (file, load) = (folder.path().join("night.btr"), folder.path().join("load.json"));
-    recorded(&file);
-    loaded(&load, Some(MIDNIGHT_S as f64 + 3600.0));
+    record_minute(&file);
+    write_load_result(&load, Some(MIDNIGHT_S as f64 + 3600.0));
     let times = ["from 2026-11-20 02:00:00 to 2026-11-20 02:00:03", "from 2026-11-20 01:00:00 to 01:00:59"];
     show(&file, &load, &[]).assert_refused(&times);
-    loaded(&load, None);
-    show(&file, &load, &[]).assert_refused(&["load.json does not say when its load began"]);
+    write_load_result(&load, None);
+    show(&file, &load, &[]).assert_refused(&["load.json does not contain the time at which the load began"]);
     show(&file, &file, &[]).assert_refused(&["night.btr: not recognised"]);
 }

@@ -1,11 +1,11 @@
-//! Every protocol: the examples of fixtures/load, made smaller, and the quick forms.
+//! Every protocol: the examples of fixtures/load at a smaller scale, and URLs on the command line.
 
 use crate::common::folder;
 use crate::servers::{chat, lines, mosquitto, nginx};
-use crate::{asked, clean, example, load, step};
+use crate::{arrivals, clean, example, load, step};
 
 #[test]
-fn the_examples_of_http_run() {
+fn http_examples_run() {
     let Some(nginx) = nginx(1) else { return };
     let folder = folder();
     let port = format!("127.0.0.1:{}", nginx.port);
@@ -29,13 +29,13 @@ fn the_examples_of_http_run() {
     ];
     let result = clean(&mut load(&[&example(folder.path(), "http-open.toml", &open)]));
     let order = step(&result, "order");
-    assert_eq!((order.done, order.received_bytes), (asked(&result), Some(asked(&result) * 9)));
-    // 300 a second for two seconds and half of that for the ramp; 5 sigma of Poisson's.
+    assert_eq!((order.done, order.received_bytes), (arrivals(&result), Some(arrivals(&result) * 9)));
+    // 300 per second for two seconds, and half of that during the ramp; the interval is 5 standard deviations of a Poisson distribution.
     assert!((540..810).contains(&order.done), "{}", order.done);
 }
 
 #[test]
-fn the_example_of_websocket_runs() {
+fn websocket_example_runs() {
     let (chat, folder) = (chat(), folder());
     let changes = [
         ("127.0.0.1:4000", &*chat.address.to_string()),
@@ -53,18 +53,18 @@ fn the_example_of_websocket_runs() {
 }
 
 #[test]
-fn the_example_of_lines_runs() {
+fn line_example_runs() {
     let (lines, folder) = (lines(), folder());
     let changes = [("127.0.0.1:7000", &*lines.address.to_string()), ("for = \"20s\"", "for = \"2s\"")];
     let result = clean(&mut load(&[&example(folder.path(), "raw-line.toml", &changes)]));
     let done = |name| step(&result, name).done;
-    assert_eq!((asked(&result), done("command"), done("answer")), (100, 100, 100));
-    // Each over a connection of its own; the first ones are made before the start.
+    assert_eq!((arrivals(&result), done("command"), done("answer")), (100, 100, 100));
+    // One connection per command; the first ones are opened before the start.
     assert!((100..=110).contains(&done("dial")), "{}", done("dial"));
 }
 
 #[test]
-fn the_example_of_mqtt_runs_with_and_without_tls_side_by_side() {
+fn mqtt_example_runs_with_and_without_tls() {
     let Some(broker) = mosquitto() else { return };
     let changes = [
         ("mqtt://127.0.0.1", &*format!("mqtt://127.0.0.1:{}", broker.port)),
@@ -87,7 +87,7 @@ fn the_example_of_mqtt_runs_with_and_without_tls_side_by_side() {
 }
 
 #[test]
-fn a_url_is_enough_for_every_protocol() {
+fn url_is_enough_for_every_protocol() {
     let (chat, lines) = (chat(), lines());
     let mut targets =
         vec![(format!("ws://{}/", chat.address), "expect"), (format!("tcp://{}", lines.address), "expect")];
@@ -99,34 +99,34 @@ fn a_url_is_enough_for_every_protocol() {
     for (url, name) in targets {
         let options = ["--rate", "200", "--even", "--connections", "10", "--for", "1s"];
         let result = clean(&mut load(&[&[url.as_str()][..], &options].concat()));
-        assert_eq!((step(&result, name).done, asked(&result)), (200, 200), "{url}");
-        assert_eq!(result.done(), 200, "{url}: what is only sent is no answer");
+        assert_eq!((step(&result, name).done, arrivals(&result)), (200, 200), "{url}");
+        assert_eq!(result.done(), 200, "{url}: a request without an answer must not count");
         assert_eq!((result.unfinished, result.is_interrupted), (0, false), "{url}");
         assert!(step(&result, name).response.as_ref().is_some_and(|times| times.max_ns.is_some()), "{url}");
     }
 }
 
 #[test]
-fn idle_devices_of_mqtt_connect_and_stay() {
+fn idle_mqtt_devices_connect_and_stay() {
     let Some(broker) = mosquitto() else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port);
     let result = clean(&mut load(&[&url, "--devices", "500", "--idle", "--for", "2s"]));
     assert_eq!((step(&result, "connect").done, result.done()), (500, 0));
-    // They come within two and a half seconds, and stay for two.
+    // They connect within 2.5 s and stay for 2 s.
     let last = result.seconds.iter().rev().find(|second| second.second < 4).expect("a second");
     assert_eq!(last.connected, Some(500), "{:?}", result.seconds);
 }
 
 #[test]
-fn what_a_url_stands_for_can_be_kept_as_a_file() {
+fn scenario_of_a_url_can_be_written_to_a_file() {
     let (lines, folder) = (lines(), folder());
     let url = format!("tcp://{}", lines.address);
     let mut command = crate::common::beamtune();
     let options = ["--rate", "100", "--even", "--connections", "5", "--for", "1s", "--seed", "3"];
-    let said = crate::common::run(command.args(["load", &url, "--print-scenario"]).args(options));
-    assert_eq!(said.status, Some(0), "{}", said.stderr);
+    let output = crate::common::run(command.args(["load", &url, "--print-scenario"]).args(options));
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
     let file = folder.path().join("kept.toml");
-    std::fs::write(&file, &said.stdout).expect("written");
+    std::fs::write(&file, &output.stdout).expect("written");
     let result = clean(&mut load(&[&crate::common::text(&file)]));
     assert_eq!((step(&result, "expect").done, result.seed), (100, Some(3)));
 }

@@ -1,4 +1,4 @@
-//! TLS below every protocol, with a certificate that vouches for itself.
+//! TLS with every protocol, with a self-signed certificate.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::common::{beamtune, folder, run, text};
 use crate::servers::{Server, certificate, chat, expired_certificate, mosquitto, nginx, tls_lines};
 use crate::{clean, load, step};
 
-/// A scenario of a server with TLS, in the folder of its certificate; `options` are those of its devices.
+/// Writes a scenario of a TLS server to the folder of its certificate. `options` are options of its devices.
 fn scenario(folder: &Path, target: &str, options: &str, steps: &str) -> String {
     let words = format!(
         "[load]\nturns = 20\n[devices.d]\ncount = 5\ntarget = \"{target}\"\n{options}\nsteps = [{steps}]\n"
@@ -16,8 +16,8 @@ fn scenario(folder: &Path, target: &str, options: &str, steps: &str) -> String {
     text(&file)
 }
 
-/// That `steps` are done a hundred times if the certificate is named, and refused with words about it otherwise. In the
-/// target, `HOST` stands for the host.
+/// Asserts that `steps` are done 100 times if the certificate is trusted, and refused with a reason if not. `HOST` in the target is replaced
+/// by the host.
 fn check(folder: &Path, target: &str, options: &str, steps: &str, counted: &str) {
     let scenario =
         |host, tls| scenario(folder, &target.replace("HOST", host), &format!("{options}\n{tls}"), steps);
@@ -29,7 +29,7 @@ fn check(folder: &Path, target: &str, options: &str, steps: &str, counted: &str)
     let refused = |host, tls, words: &[&str]| {
         run(beamtune().args(["load", &scenario(host, tls)])).assert_refused(words);
     };
-    let untrusted = ["no TLS with", "its certificate has an unknown issuer", "tls = { ca = \"FILE.pem\" }"];
+    let untrusted = ["TLS handshake with", "vouches for its certificate", "tls = { ca = \"FILE.pem\" }"];
     refused("localhost", "", &untrusted);
     refused("127.0.0.1", named, &["its certificate is for", "localhost", "not for 127.0.0.1", "server_name"]);
 }
@@ -69,28 +69,30 @@ fn frames_over_tls_are_verified() {
 }
 
 #[test]
-fn a_target_without_tls_is_said_to_be_one() {
+fn target_without_tls_is_reported_as_such() {
     let Some(nginx) = nginx(1) else { return };
     let url = format!("https://localhost:{}/", nginx.port);
     run(beamtune().args(["load", &url, "--for", "1s"])).assert_refused(&["does not speak TLS there"]);
 }
 
 #[test]
-fn a_certificate_that_has_expired_is_refused() {
+fn expired_certificate_is_refused() {
     let folder = folder();
     expired_certificate(folder.path());
     let lines = tls_lines(folder.path());
     let target = format!("tls://localhost:{}", lines.address.port());
     let scenario =
         scenario(folder.path(), &target, "tls = { ca = \"ca.pem\" }", "{ send = \"GET 1\" }, \"expect\"");
-    run(beamtune().args(["load", &scenario])).assert_refused(&["no TLS with", "its certificate has expired"]);
+    run(beamtune().args(["load", &scenario]))
+        .assert_refused(&["TLS handshake with", "its certificate has expired"]);
 }
 
 #[test]
-fn a_target_that_does_not_agree_upon_tls_in_time_is_said_before_the_start() {
+fn target_that_does_not_complete_the_tls_handshake_is_reported_before_the_start() {
     let silent = Server::start(|mut stream, _| {
         let _ = std::io::Read::read_to_end(&mut stream, &mut Vec::new());
     });
     let url = format!("https://{}/", silent.address);
-    run(beamtune().args(["load", &url])).assert_refused(&["no TLS with", "it does not answer in time"]);
+    run(beamtune().args(["load", &url]))
+        .assert_refused(&["TLS handshake with", "it does not answer in time"]);
 }

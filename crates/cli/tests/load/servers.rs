@@ -1,4 +1,4 @@
-//! Targets of loads. They end with the test that started them.
+//! Targets of loads. Each ends with the test that started it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,19 +15,19 @@ use tempfile::TempDir;
 use tungstenite::Message;
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 
-use crate::common::{Running, folder, free_port, run, wait_until};
+use crate::common::{Process, folder, free_port, run, wait_until};
 
-/// A certificate that vouches for itself, as `openssl req -x509` makes it: `cert.pem` and `key.pem`.
+/// Creates a self-signed certificate: `cert.pem` and `key.pem`.
 pub fn certificate(folder: &Path) {
     let mut command = Command::new("openssl");
     command.current_dir(folder).args(["req", "-x509", "-nodes", "-days", "2", "-newkey", "ec"]);
     command.args(["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=localhost"]);
     command.args(["-addext", "subjectAltName=DNS:localhost,DNS:broker"]);
-    let said = run(command.args(["-keyout", "key.pem", "-out", "cert.pem"]));
-    assert_eq!(said.status, Some(0), "{}", said.stderr);
+    let output = run(command.args(["-keyout", "key.pem", "-out", "cert.pem"]));
+    assert_eq!(output.status, Some(0), "{}", output.stderr);
 }
 
-/// A certificate of 2020 in `cert.pem` and `key.pem`, and in `ca.pem` who vouches for it.
+/// Creates a certificate that expired in 2020, `cert.pem` and `key.pem`, and its issuer's, `ca.pem`.
 pub fn expired_certificate(folder: &Path) {
     let configuration = "[ca]\ndefault_ca = own\n[own]\ndatabase = index\nnew_certs_dir = .\nrand_serial = yes\n\
         default_md = sha256\npolicy = any\nx509_extensions = names\n[any]\ncommonName = supplied\n\
@@ -35,8 +35,8 @@ pub fn expired_certificate(folder: &Path) {
     std::fs::write(folder.join("configuration"), configuration).expect("written");
     std::fs::write(folder.join("index"), "").expect("written");
     let openssl = |arguments: &str| {
-        let said = run(Command::new("openssl").current_dir(folder).args(arguments.split(' ')));
-        assert_eq!(said.status, Some(0), "{}", said.stderr);
+        let output = run(Command::new("openssl").current_dir(folder).args(arguments.split(' ')));
+        assert_eq!(output.status, Some(0), "{}", output.stderr);
     };
     let key = "-nodes -newkey ec -pkeyopt ec_paramgen_curve:P-256";
     openssl(&format!("req -x509 {key} -subj /CN=authority -keyout ca-key.pem -out ca.pem"));
@@ -47,23 +47,23 @@ pub fn expired_certificate(folder: &Path) {
     ));
 }
 
-/// A server that was installed with a package.
+/// A server from a package.
 pub struct Daemon {
-    pub running: Running,
-    /// Where it listens, and where it does with TLS.
+    pub process: Process,
+    /// Its ports without and with TLS.
     pub port: u16,
     pub tls_port: u16,
-    /// With its certificate.
+    /// Contains its certificate.
     pub folder: TempDir,
 }
 
-/// The program, or `None`, and then it has been said that the test is skipped.
+/// The program if it is installed. Prints that the test is skipped if not.
 fn installed(program: &str) -> Option<&str> {
-    let is_there = Path::new(program).exists();
-    if !is_there {
+    let is_installed = Path::new(program).exists();
+    if !is_installed {
         eprintln!("skipped, because {program} is not installed (scripts/install.sh test)");
     }
-    is_there.then_some(program)
+    is_installed.then_some(program)
 }
 
 impl Daemon {
@@ -73,14 +73,14 @@ impl Daemon {
         certificate(folder.path());
         let (port, tls_port) = (free_port(), free_port());
         let mut command = configure(folder.path(), port, tls_port);
-        let running = Running::start(command.stderr(Stdio::null()));
+        let process = Process::start(command.stderr(Stdio::null()));
         wait_until("a server listens", || TcpStream::connect(("127.0.0.1", tls_port)).is_ok());
-        Some(Self { running, port, tls_port, folder })
+        Some(Self { process, port, tls_port, folder })
     }
 }
 
-/// nginx in one process, so that one signal stops all of it: every path is answered by JSON with an `id`, `/large` by 100 kB; `/socket` is
-/// handed on to that port. It tells of each request in the file `served`.
+/// nginx in one process, so that one signal stops all of it. Every path returns JSON with an `id`, `/large` returns 100 kB, and `/socket` is
+/// forwarded to `socket_port`. It logs each request to the file `served`.
 pub fn nginx(socket_port: u16) -> Option<Daemon> {
     Daemon::start("/usr/sbin/nginx", |folder, port, tls_port| {
         let path = folder.display();
@@ -105,7 +105,7 @@ pub fn nginx(socket_port: u16) -> Option<Daemon> {
     })
 }
 
-/// mosquitto that lets everybody in.
+/// mosquitto without authentication.
 pub fn mosquitto() -> Option<Daemon> {
     Daemon::start("/usr/sbin/mosquitto", |folder, port, tls_port| {
         let path = folder.display();
@@ -120,11 +120,11 @@ pub fn mosquitto() -> Option<Daemon> {
     })
 }
 
-/// A server of the test's own with a thread for each connection.
+/// A server with a thread for each connection.
 pub struct Server {
     pub address: SocketAddr,
-    /// Messages that came.
-    pub heard: Arc<AtomicU64>,
+    /// Messages received.
+    pub received: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -132,8 +132,8 @@ impl Server {
     pub fn start(serve: impl Fn(TcpStream, &AtomicU64) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
-        let (heard, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (serve, counter, over) = (Arc::new(serve), Arc::clone(&heard), Arc::clone(&is_over));
+        let (received, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (serve, counter, over) = (Arc::new(serve), Arc::clone(&received), Arc::clone(&is_over));
         thread::spawn(move || {
             for stream in listener.incoming() {
                 if over.load(Ordering::SeqCst) {
@@ -146,7 +146,7 @@ impl Server {
                 }
             }
         });
-        Self { address, heard, is_over }
+        Self { address, received, is_over }
     }
 }
 
@@ -157,12 +157,12 @@ impl Drop for Server {
     }
 }
 
-/// Answers lines: `GET 7` by `OK 7`, others by themselves.
+/// Answers lines: `GET 7` with `OK 7`, other lines unchanged.
 pub fn lines() -> Server {
     Server::start(answer_lines)
 }
 
-/// The same over TLS, with the certificate of that folder.
+/// The same over TLS, with the certificate in this folder.
 pub fn tls_lines(folder: &Path) -> Server {
     let chain = vec![CertificateDer::from_pem_file(folder.join("cert.pem")).expect("a certificate")];
     let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).expect("a key");
@@ -170,17 +170,17 @@ pub fn tls_lines(folder: &Path) -> Server {
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.expect("versions").with_no_client_auth().with_single_cert(chain, key);
     let config = Arc::new(config.expect("a certificate with its key"));
-    Server::start(move |stream, heard| {
+    Server::start(move |stream, received| {
         let connection = ServerConnection::new(Arc::clone(&config)).expect("a connection");
-        answer_lines(StreamOwned::new(connection, stream), heard);
+        answer_lines(StreamOwned::new(connection, stream), received);
     })
 }
 
-fn answer_lines<S: Read + Write>(stream: S, heard: &AtomicU64) {
+fn answer_lines<S: Read + Write>(stream: S, received: &AtomicU64) {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     while stream.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
-        heard.fetch_add(1, Ordering::Relaxed);
+        received.fetch_add(1, Ordering::Relaxed);
         if stream.get_mut().write_all(line.replace("GET", "OK").as_bytes()).is_err() {
             return;
         }
@@ -188,13 +188,13 @@ fn answer_lines<S: Read + Write>(stream: S, heard: &AtomicU64) {
     }
 }
 
-/// Answers requests of HTTP without bodies, each when `pause` returns.
+/// Answers HTTP requests without a body as soon as `pause` returns.
 pub fn http(pause: impl Fn() + Send + Sync + 'static) -> Server {
-    Server::start(move |mut stream, heard| {
+    Server::start(move |mut stream, received| {
         let Ok(input) = stream.try_clone() else { return };
         for line in BufReader::new(input).lines().map_while(Result::ok) {
             if line.is_empty() {
-                heard.fetch_add(1, Ordering::Relaxed);
+                received.fetch_add(1, Ordering::Relaxed);
                 pause();
                 if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
                     return;
@@ -204,9 +204,9 @@ pub fn http(pause: impl Fn() + Send + Sync + 'static) -> Server {
     })
 }
 
-/// A room: says that one has joined, and to each what they said; what is in no such words comes back as it is.
+/// A chat room: answers `join` with `joined` and `say` with `said`, and echoes other messages.
 pub fn chat() -> Server {
-    Server::start(|stream, heard| {
+    Server::start(|stream, received| {
         // The signature is the library's.
         #[allow(clippy::result_large_err)]
         let choose = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
@@ -218,11 +218,11 @@ pub fn chat() -> Server {
         };
         let Ok(mut socket) = tungstenite::accept_hdr(stream, choose) else { return };
         while let Ok(message) = socket.read() {
-            heard.fetch_add(1, Ordering::Relaxed);
-            let Message::Text(said) = message else { continue };
-            let said =
-                said.as_str().replace("\"join\"", "\"joined\"").replace("\"say\"", "\"by\": 1, \"said\"");
-            if socket.send(Message::text(said)).is_err() {
+            received.fetch_add(1, Ordering::Relaxed);
+            let Message::Text(text) = message else { continue };
+            let answer =
+                text.as_str().replace("\"join\"", "\"joined\"").replace("\"say\"", "\"by\": 1, \"said\"");
+            if socket.send(Message::text(answer)).is_err() {
                 return;
             }
         }

@@ -1,4 +1,4 @@
-//! The numbers of allocators are those that the VM's own tools tell, where these are right; and where they are not, ours are.
+//! The numbers of allocators agree with the VM's own tools; where those are wrong, ours are right.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,24 +8,24 @@ use serde_json::Value;
 use super::common::{all_otps, eval_in, folder, read_until_agreed, run, text};
 use super::{STEADY, TestNode, all_sets, allocator, bytes, page, sum};
 
-/// Two readings of an idle node differ by what reading takes: the agent (2.0 to 2.9 MB at 10,000 processes, agent/README.md), and the heap of
-/// the process that asks. The second one comes on top, and its first heap has a carrier of its own.
+/// Two readings of an idle node differ by the memory that reading takes: the agent (2.0 to 2.9 MB at 10,000 processes, agent/README.md), and the
+/// heap of the caller. The second reading comes on top, and the first heap has its own carrier.
 const READING_BYTES: f64 = 4e6;
-/// Blocks count as steady if two readings differ by less: a connection to the node takes some.
+/// Blocks are steady if two readings differ by less. A connection to the node takes some.
 const STEADY_BYTES: f64 = 1e6;
 
-/// The first of these that differ: what, ours and theirs.
-fn difference(numbers: impl IntoIterator<Item = (String, f64, f64)>) -> Option<String> {
+/// The first pair of numbers that differ, as text: name, ours, theirs.
+fn first_difference(numbers: impl IntoIterator<Item = (String, f64, f64)>) -> Option<String> {
     let mut numbers = numbers.into_iter();
     let (what, ours, theirs) =
         numbers.find(|(_, ours, theirs)| (ours - theirs).abs() > READING_BYTES.max(0.01 * theirs))?;
     Some(format!("{what}: {ours} against {theirs}"))
 }
 
-/// Names with the bytes of carriers and of blocks.
+/// Names of allocators, with the bytes of carriers and of blocks.
 type Sizes = Vec<(String, f64, f64)>;
 
-/// Whether carriers are the same, since one that comes or goes is larger than [`READING_BYTES`], and blocks nearly so.
+/// Whether carriers are unchanged (one carrier is larger than [`READING_BYTES`]) and blocks nearly so.
 fn are_steady(before: &Sizes, after: &Sizes) -> bool {
     let is_steady = |((name, carriers, blocks), (same, others, other_blocks)): (&_, &_)| {
         name == same && carriers == others && f64::abs(blocks - other_blocks) < STEADY_BYTES
@@ -34,7 +34,7 @@ fn are_steady(before: &Sizes, after: &Sizes) -> bool {
 }
 
 #[test]
-fn instrument_counts_the_same_carriers_and_blocks() {
+fn carriers_and_blocks_agree_with_instrument() {
     for otp in all_otps() {
         let node = TestNode::start(&otp, &[], STEADY);
         // [{Allocator, InPool, TotalSize, UnscannedSize, [{Type, Count, Size}], FreeBlocks}]
@@ -42,10 +42,10 @@ fn instrument_counts_the_same_carriers_and_blocks() {
              [{A, lists:sum([T || {B, _, T, _, _, _} <- Carriers, B =:= A]), \
                lists:sum([S || {B, _, _, _, Types, _} <- Carriers, B =:= A, {_, _, S} <- Types])} \
               || A <- [binary_alloc, ets_alloc, fix_alloc]] end";
-        let tell = || triples(&eval_in(&node, question));
-        // Blocks that another scheduler has allocated are freed when that one wakes, and their carriers with them.
+        let read_theirs = || triples(&eval_in(&node, question));
+        // Blocks that another scheduler allocated are freed when it wakes, and their carriers with them.
         let differ = |theirs: &Sizes, page: &Value| {
-            difference(theirs.iter().flat_map(|(name, carriers, blocks)| {
+            first_difference(theirs.iter().flat_map(|(name, carriers, blocks)| {
                 let ours = allocator(page, name);
                 let what = format!("{name} of OTP {}", otp.release);
                 [
@@ -54,13 +54,13 @@ fn instrument_counts_the_same_carriers_and_blocks() {
                 ]
             }))
         };
-        read_until_agreed("carriers and blocks", tell, are_steady, || page(&node, &[]), differ);
+        read_until_agreed("carriers and blocks", read_theirs, are_steady, || page(&node, &[]), differ);
     }
 }
 
 /// `[{name,1,2},…]`
 fn triples(text: &str) -> Sizes {
-    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("{text:?} is no number"));
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"));
     let rows = text.trim().trim_matches(['[', ']']).split("},");
     rows.map(|row| {
         let fields: Vec<&str> = row.trim_matches(['{', '}']).split(',').collect();
@@ -70,7 +70,7 @@ fn triples(text: &str) -> Sizes {
     .collect()
 }
 
-/// recon, which RabbitMQ brings, in a folder that the release sees; `None` if there is none that it can load.
+/// recon from RabbitMQ's package, in a folder that the release can read. `None` if it is not installed.
 fn recon(root: Option<&PathBuf>) -> Option<(tempfile::TempDir, String)> {
     let listed =
         run(Command::new("sh").args(["-c", "ls -d /usr/lib/rabbitmq/lib/*/plugins/recon-*/ebin | head -1"]));
@@ -89,9 +89,9 @@ fn recon(root: Option<&PathBuf>) -> Option<(tempfile::TempDir, String)> {
 }
 
 #[test]
-fn recon_counts_the_same_but_for_the_allocator_that_it_leaves_out() {
+fn totals_agree_with_recon_except_for_literals() {
     for otp in all_otps() {
-        // Debian has compiled it with OTP 25, and 23 does not load that.
+        // Debian compiled it with OTP 25; 23 cannot load that.
         if otp.release < 25 {
             eprintln!("skipped, because OTP {} does not load Debian's recon", otp.release);
             continue;
@@ -103,33 +103,33 @@ fn recon_counts_the_same_but_for_the_allocator_that_it_leaves_out() {
         let node = TestNode::start(&otp, &["-pa", &path], STEADY);
         let question = "[{all, recon_alloc:memory(allocated), recon_alloc:memory(used)}, \
               {binary, proplists:get_value(binary_alloc, recon_alloc:memory(allocated_types)), 0}]";
-        let tell = || triples(&eval_in(&node, question));
-        // Whoever is asked for the first time loads code.
-        tell();
+        let read_theirs = || triples(&eval_in(&node, question));
+        // The first call loads code.
+        read_theirs();
         let release = otp.release;
         let differ = |theirs: &Sizes, page: &Value| {
             let literal = allocator(page, "literal_alloc");
             let ours = |field: &str| sum(page, field) - bytes(&literal["multiblock"][field]);
             let binaries = all_sets(allocator(page, "binary_alloc"), "carriers_bytes");
-            difference([
+            first_difference([
                 (format!("carriers by recon on OTP {release}"), ours("carriers_bytes"), theirs[0].1),
                 (format!("blocks by recon on OTP {release}"), ours("blocks_bytes"), theirs[0].2),
                 (format!("carriers of binaries by recon on OTP {release}"), binaries, theirs[1].1),
             ])
         };
         let (_, page) =
-            read_until_agreed("carriers and blocks", tell, are_steady, || page(&node, &[]), differ);
+            read_until_agreed("carriers and blocks", read_theirs, are_steady, || page(&node, &[]), differ);
         assert!(bytes(&allocator(&page, "literal_alloc")["multiblock"]["carriers_bytes"]) > 0.0);
     }
 }
 
-/// Tools that read `mbcs` alone see a node of which most is in the pool as small and full.
+/// Tools that read only `mbcs` take a node with most carriers in the pool for small and full.
 #[test]
-fn carriers_in_the_pool_are_not_left_out() {
+fn carriers_in_the_pool_are_counted() {
     for otp in all_otps() {
-        // With the highest limit, carriers go to the pool as soon as there are holes.
+        // At the highest limit, carriers go to the pool as soon as they have holes.
         let node = TestNode::start(&otp, &["+S", "2:2", "+MBacul", "100"], STEADY);
-        let tell = || -> f64 {
+        let read_theirs = || -> f64 {
             let theirs = eval_in(
                 &node,
                 "lists:sum([element(2, lists:keyfind(carriers_size, 1, Pool)) || \
@@ -137,34 +137,36 @@ fn carriers_in_the_pool_are_not_left_out() {
             );
             theirs.trim().parse().expect("a number")
         };
-        // Whoever reads may fetch a carrier from the pool, and one is larger than what readings differ by.
+        // Reading may fetch a carrier from the pool, which is more than the tolerance.
         let differ = |theirs: &f64, page: &Value| {
             let pool = bytes(&allocator(page, "binary_alloc")["pool"]["carriers_bytes"]);
-            difference([(format!("the pool on OTP {}", otp.release), pool, *theirs)])
+            first_difference([(format!("the pool on OTP {}", otp.release), pool, *theirs)])
         };
-        let (theirs, _) = read_until_agreed("the pool", tell, f64::eq, || page(&node, &[]), differ);
+        let (theirs, _) = read_until_agreed("the pool", read_theirs, f64::eq, || page(&node, &[]), differ);
         assert!(theirs > 20e6, "OTP {}: the pool holds {theirs}", otp.release);
     }
 }
 
 #[test]
-fn the_kinds_of_memory_add_up_to_what_the_vm_tells() {
+fn kinds_of_memory_add_up_to_erlang_memory() {
     for otp in all_otps() {
         let node = TestNode::start(&otp, &[], STEADY);
-        let tell = || -> f64 { eval_in(&node, "erlang:memory(total)").trim().parse().expect("a number") };
+        let read_theirs =
+            || -> f64 { eval_in(&node, "erlang:memory(total)").trim().parse().expect("a number") };
         let is_same = |before: &f64, after: &f64| (before - after).abs() < READING_BYTES;
         let all_kinds = |page: &Value| -> f64 {
             page["kinds"].as_array().expect("kinds").iter().map(|row| bytes(&row["bytes"])).sum()
         };
-        let differ =
-            |theirs: &f64, page: &Value| difference([("all kinds".to_owned(), all_kinds(page), *theirs)]);
+        let differ = |theirs: &f64, page: &Value| {
+            first_difference([("all kinds".to_owned(), all_kinds(page), *theirs)])
+        };
         let (theirs, page) =
-            read_until_agreed("erlang:memory(total)", tell, is_same, || page(&node, &[]), differ);
+            read_until_agreed("erlang:memory(total)", read_theirs, is_same, || page(&node, &[]), differ);
         let kinds = page["kinds"].as_array().expect("kinds");
         let of = |kind: &str| {
             kinds.iter().find(|row| row["kind"] == kind).map_or(f64::NAN, |row| bytes(&row["bytes"]))
         };
-        // All of it lies in blocks, but for scratch memory; what the JIT has made does not.
+        // All memory kinds are in blocks, except scratch memory. Code that the JIT generated is not.
         let temporary = bytes(&allocator(&page, "temp_alloc")["multiblock"]["blocks_bytes"]);
         let blocks = sum(&page, "blocks_bytes") - temporary;
         assert!(

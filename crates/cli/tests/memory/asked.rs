@@ -1,57 +1,57 @@
-//! What is read only for those who ask, and what is found in the pages.
+//! Items that are read only on request, and memory explained by the content of pages.
 
 use serde_json::Value;
 
 use super::common::{TestNode, all_otps, beamtune, eval_in, is_root, read_until_agreed, run};
 use super::{STEADY, bytes, page, sum};
 
-/// The bytes of all carriers.
+/// Bytes of all carriers.
 const CARRIERS: &str = "lists:sum([element(2, lists:keyfind(carriers_size, 1, Values)) || \
     A <- erlang:system_info(alloc_util_allocators), Instances <- [erlang:system_info({allocator_sizes, A})], \
     is_list(Instances), {instance, _, Sets} <- Instances, {Set, Values} <- Sets, \
     lists:member(Set, [mbcs, mbcs_pool, sbcs])])";
-/// The heaps of the agent and of whoever asks come and go.
-const MOVES_BYTES: f64 = 3e6;
+/// The heaps of the agent and of the caller change by this much.
+const TOLERANCE_BYTES: f64 = 3e6;
 
 #[test]
-fn carriers_and_code_are_told_to_those_who_ask_and_the_cost_first() {
+fn carriers_and_code_are_shown_on_request_with_a_warning_of_the_cost() {
     for otp in all_otps() {
         let node = TestNode::start(&otp, &[], STEADY);
-        let said = |more: &[&str]| {
-            let said = run(beamtune()
+        let memory = |more: &[&str]| {
+            let output = run(beamtune()
                 .args(["memory", &node.name, "--for", "1s"])
                 .args(more)
                 .env("BEAMTUNE_COOKIE", &node.cookie));
-            assert!(matches!(said.status, Some(0 | 1)), "{}", said.stderr);
-            said
+            assert!(matches!(output.status, Some(0 | 1)), "{}", output.stderr);
+            output
         };
-        let without = said(&[]);
+        let without = memory(&[]);
         let heading = |line: &str| line.contains("largest hole") || line.starts_with("code of ");
         assert!(!without.stdout.lines().any(heading), "{}", without.stdout);
-        let with = said(&["--carriers", "--code"]);
-        assert!(with.stderr.contains("holds a scheduler for at most"), "{}", with.stderr);
+        let with = memory(&["--carriers", "--code"]);
+        assert!(with.stderr.contains("blocking a scheduler for at most"), "{}", with.stderr);
         let line = |begin: &str, also: &str| {
             with.stdout.lines().any(|line| line.starts_with(begin) && line.contains(also))
         };
         assert!(line("binary_alloc", "multiblock") && line("ets_alloc", "multiblock"), "{}", with.stdout);
-        assert!(line("system", "binary"), "who has allocated what: {}", with.stdout);
+        assert!(line("system", "binary"), "types of allocations are missing: {}", with.stdout);
         assert!(line("stdlib", "B") && line("kernel", "B"), "{}", with.stdout);
         assert!(with.stdout.contains("persistent terms take"), "{}", with.stdout);
     }
 }
 
 #[test]
-fn resident_memory_is_explained_page_by_page() {
+fn resident_memory_is_explained_by_the_content_of_pages() {
     if !is_root() {
-        eprintln!("skipped, because only root may look at the pages of other processes everywhere");
+        eprintln!("skipped, because only root may read the pages of other processes on every host");
         return;
     }
     for otp in all_otps() {
         let node = TestNode::start(&otp, &[], STEADY);
-        // The operating system and the VM are read one after the other.
-        let tell = || -> f64 { eval_in(&node, CARRIERS).trim().parse().expect("a number") };
-        let is_same = |before: &f64, after: &f64| (before - after).abs() < MOVES_BYTES;
-        // What the operating system finds mapped for carriers, and what the VM has in them.
+        // Host and VM are not read at the same moment.
+        let read_carriers = || -> f64 { eval_in(&node, CARRIERS).trim().parse().expect("a number") };
+        let is_same = |before: &f64, after: &f64| (before - after).abs() < TOLERANCE_BYTES;
+        // Mappings that the host finds to be carriers, and the VM's own count.
         let carriers = |page: &Value| -> (f64, f64) {
             let contents = page["contents"].as_array().expect("contents").iter();
             let found = contents
@@ -61,10 +61,10 @@ fn resident_memory_is_explained_page_by_page() {
         };
         let differ = |_: &f64, page: &Value| {
             let (found, counted) = carriers(page);
-            let differs = (found - counted).abs() >= MOVES_BYTES;
+            let differs = (found - counted).abs() >= TOLERANCE_BYTES;
             differs.then(|| format!("carriers of OTP {}: found {found}, counted {counted}", otp.release))
         };
-        let (_, page) = read_until_agreed("carriers", tell, is_same, || page(&node, &[]), differ);
+        let (_, page) = read_until_agreed("carriers", read_carriers, is_same, || page(&node, &[]), differ);
         let (resident, unexplained) = (bytes(&page["resident_bytes"]), bytes(&page["unexplained_bytes"]));
         assert!(resident > 60e6, "{page:#}");
         assert!(

@@ -1,14 +1,14 @@
-//! Who holds binaries, what a collection of one process gives back, and what one of all would.
+//! Holders of binaries, the effect of a garbage collection of one process, and the estimate for all processes.
 
 use std::time::Instant;
 
 use serde_json::Value;
 
-use super::common::{PATIENCE, TestNode, all_otps, beamtune, eval_in, folder, run};
-use super::{bytes, page, said};
+use super::common::{TIMEOUT, TestNode, all_otps, beamtune, eval_in, folder, run};
+use super::{bytes, memory, page};
 
-/// `keeper` has parts of 200 bytes of 80 binaries of 1 MB each, of which nobody else knows; `dropper` has dropped 60 such ones, and
-/// does nothing since.
+/// `keeper` holds sub-binaries of 200 bytes of 80 binaries of 1 MB that no other process holds. `dropper` has dropped 60 such binaries and has
+/// been idle since.
 const KEEPER_AND_DROPPER: &str = "Self = self(),
     spawn(fun() ->
         register(keeper, self()),
@@ -23,7 +23,7 @@ const KEEPER_AND_DROPPER: &str = "Self = self(),
     end),
     receive made -> receive made -> ok end end";
 
-/// 4,000 processes that have had lists of different lengths, and each tenth of them a binary, and do nothing since.
+/// 4,000 idle processes that have had lists of different lengths, and every tenth a binary.
 const IDLE: &str = "Self = self(),
     [spawn(fun() ->
          put(sum, lists:sum(lists:seq(1, 10 + rand:uniform(2000)))),
@@ -37,29 +37,30 @@ fn rows<'p>(page: &'p Value, key: &str) -> &'p [Value] {
 }
 
 #[test]
-fn who_keeps_binaries_alive_is_named_and_a_collection_gives_back_what_was_dropped() {
+fn holders_of_binaries_are_named_and_collecting_one_frees_what_it_dropped() {
     for otp in all_otps() {
         let node = TestNode::start(&otp, &[], KEEPER_AND_DROPPER);
-        let told = page(&node, &["--holders"]);
-        let keeper = rows(&told, "holders").iter().find(|row| row["name"] == "keeper").expect("the keeper");
+        let memory_page = page(&node, &["--holders"]);
+        let keeper =
+            rows(&memory_page, "holders").iter().find(|row| row["name"] == "keeper").expect("the keeper");
         assert_eq!(
             (&keeper["skipped"], &keeper["binaries"], &keeper["alone"]),
             (&Value::Null, &80.into(), &80.into())
         );
         assert!(bytes(&keeper["alone_bytes"]) >= 80e6 && bytes(&keeper["heap_bytes"]) < 1e6, "{keeper}");
-        assert!(bytes(&told["held_bytes"]) >= 140e6, "{}", told["held_bytes"]);
-        let found = rows(&told, "findings").iter().filter(|finding| finding["code"] == "BT026");
+        assert!(bytes(&memory_page["held_bytes"]) >= 140e6, "{}", memory_page["held_bytes"]);
+        let found = rows(&memory_page, "findings").iter().filter(|finding| finding["code"] == "BT026");
         let subjects: Vec<_> = found.filter_map(|finding| finding["subject"]["name"].as_str()).collect();
         assert!(subjects.contains(&"keeper"), "OTP {}: {subjects:?}", otp.release);
 
-        let one = |name: &str| {
-            let deadline = Instant::now() + PATIENCE;
+        let collect = |name: &str| {
+            let deadline = Instant::now() + TIMEOUT;
             loop {
                 let page = page(&node, &["--for", "1s", "--collect", name]);
                 let collections = rows(&page, "collections");
                 assert!(collections.len() <= 1, "{page:#}");
-                // Beside the other tests, the node may not answer in time, or somebody may have to wait too long: then it ends before it
-                // has begun.
+                // On a busy machine the node may answer late, or other processes may have to wait too long; then collecting ends before it
+                // begins.
                 if let [row] = collections {
                     assert_eq!((&row["how"], &row["processes"]), (&"named".into(), &1.into()));
                     if row["stopped"] == "done" {
@@ -70,24 +71,24 @@ fn who_keeps_binaries_alive_is_named_and_a_collection_gives_back_what_was_droppe
                 assert!(Instant::now() < deadline, "OTP {}: {page:#}", otp.release);
             }
         };
-        let binary =
+        let freed =
             |row: &Value| bytes(&row["node_binary_before_bytes"]) - bytes(&row["node_binary_after_bytes"]);
-        let kept = one("keeper");
-        assert!(kept["collected"] == 1 && binary(&kept).abs() < 2e6, "OTP {}: {kept}", otp.release);
+        let keeper = collect("keeper");
+        assert!(keeper["collected"] == 1 && freed(&keeper).abs() < 2e6, "OTP {}: {keeper}", otp.release);
         let pid = eval_in(&node, "list_to_binary(pid_to_list(whereis(dropper)))");
         let pid = pid.trim_matches(|letter| "<\">".contains(letter));
-        let dropped = one(&format!("<{pid}>"));
-        assert!(dropped["collected"] == 1 && binary(&dropped) > 55e6, "OTP {}: {dropped}", otp.release);
-        let nobody = said(&node, &["--for", "1s", "--collect", "no_such_process"]);
+        let dropper = collect(&format!("<{pid}>"));
+        assert!(dropper["collected"] == 1 && freed(&dropper) > 55e6, "OTP {}: {dropper}", otp.release);
+        let nobody = memory(&node, &["--for", "1s", "--collect", "no_such_process"]);
         assert!(nobody.stdout.contains("the node has no such process"), "{}", nobody.stdout);
     }
 }
 
 #[test]
-fn what_a_collection_of_all_would_return_is_estimated_within_its_interval() {
+fn estimate_for_all_processes_has_the_true_value_in_its_interval() {
     for otp in all_otps() {
-        // Beside the other tests, somebody may have to wait too long: then it ends, as it should.
-        let deadline = Instant::now() + 3 * PATIENCE;
+        // On a busy machine other processes may have to wait too long; then collecting ends early, as it should.
+        let deadline = Instant::now() + 3 * TIMEOUT;
         let (node, row, returns) = loop {
             let node = TestNode::start(&otp, &[], IDLE);
             let page = page(&node, &["--for", "1s", "--what-if", "collect"]);
@@ -95,16 +96,16 @@ fn what_a_collection_of_all_would_return_is_estimated_within_its_interval() {
             if row["stopped"] == "done" {
                 break (node, row.clone(), page["returns"].clone());
             }
-            assert!(Instant::now() < deadline, "each collection was stopped, the last so: {row}");
+            assert!(Instant::now() < deadline, "every attempt was stopped, last: {row}");
         };
         assert!(bytes(&row["processes"]) > 4_000.0 && row["collected"] == 1_000, "{row}");
-        // What the others return.
+        // What collecting all other processes frees.
         let rest = eval_in(
             &node,
             "Memory = fun() -> [N || {_, N} <- erlang:memory([processes, binary])] end,
              Before = Memory(),
              [garbage_collect(P) || P <- processes(), P =/= self()],
-             %% What another scheduler has allocated is freed by that one, and later. Our own heap grows meanwhile.
+             %% Memory that another scheduler allocated is freed later, by that scheduler. The caller's heap grows meanwhile.
              Settled = fun Settled(0, Was) -> exit({does_not_settle, Was});
                            Settled(Left, [Heaps, Binaries]) ->
                                receive after 100 -> ok end,
@@ -125,30 +126,37 @@ fn what_a_collection_of_all_would_return_is_estimated_within_its_interval() {
             let at = |when: &str| bytes(&row[format!("node_{node_kind}_{when}_bytes")]);
             let truth = at("before") - at("after") + rest;
             let end = |key: &str| bytes(&returns[kind][key]);
-            let (low, told, high) = (end("low_bytes"), end("bytes"), end("high_bytes"));
-            eprintln!("OTP {}: {kind}: told {told:.0} ({low:.0} to {high:.0}), true {truth:.0}", otp.release);
-            // Others on the node allocate meanwhile, and the agent does.
+            let (low, estimate, high) = (end("low_bytes"), end("bytes"), end("high_bytes"));
+            eprintln!(
+                "OTP {}: {kind}: estimated {estimate:.0} ({low:.0} to {high:.0}), true {truth:.0}",
+                otp.release
+            );
+            // Other processes and the agent allocate meanwhile.
             let slack = 0.03 * truth + 1e6;
             assert!(
                 low <= truth + slack && truth - slack <= high,
                 "OTP {}: {kind}: {returns} of {truth}",
                 otp.release
             );
-            assert!((told - truth).abs() < 0.3 * truth, "OTP {}: {kind}: {told} of {truth}", otp.release);
+            assert!(
+                (estimate - truth).abs() < 0.3 * truth,
+                "OTP {}: {kind}: {estimate} of {truth}",
+                otp.release
+            );
         }
     }
 }
 
 #[test]
-fn a_recording_collects_nothing_and_the_cost_is_said_first() {
+fn recording_cannot_be_collected_and_the_cost_is_printed_first() {
     let Some(otp) = all_otps().pop() else { return };
     let node = TestNode::start(&otp, &[], "ok");
     let folder = folder();
     let file = folder.path().join("memory.btr");
     let path = file.to_str().expect("a path");
-    let live = said(&node, &["--for", "1s", "--holders", "--what-if", "collect", "-o", path]);
-    assert!(live.stderr.contains("collecting the garbage of at most 1000 processes"), "{}", live.stderr);
-    assert!(live.stderr.contains("which binaries they refer to"), "{}", live.stderr);
+    let live = memory(&node, &["--for", "1s", "--holders", "--what-if", "collect", "-o", path]);
+    assert!(live.stderr.contains("collecting up to 1000 processes"), "{}", live.stderr);
+    assert!(live.stderr.contains("listing the binaries of up to"), "{}", live.stderr);
     let again = run(beamtune().args(["memory", path]));
     assert!(
         again.stdout.contains("Collected were") && again.stdout.contains("who holds binaries"),

@@ -9,14 +9,14 @@ mod asked;
 mod collect;
 mod trouble;
 
-use common::{Said, TestNode, beamtune, run};
+use common::{Output, TestNode, beamtune, run};
 use serde_json::Value;
 
 /// The page of a node, as JSON.
 #[track_caller]
 fn page(node: &TestNode, more: &[&str]) -> Value {
-    let said = said(node, &[more, &["--json"]].concat());
-    let page = said.json();
+    let output = memory(node, &[more, &["--json"]].concat());
+    let page = output.json();
     let schema: Value =
         serde_json::from_str(include_str!("../../../../docs/schema/memory.schema.json")).expect("a schema");
     let faults: Vec<String> = jsonschema::validator_for(&schema)
@@ -28,25 +28,25 @@ fn page(node: &TestNode, more: &[&str]) -> Value {
     page
 }
 
-/// What is printed of a node.
+/// The output of `beamtune memory` for a node.
 #[track_caller]
-fn said(node: &TestNode, more: &[&str]) -> Said {
-    let said = run(beamtune().args(["memory", &node.name]).args(more).env("BEAMTUNE_COOKIE", &node.cookie));
-    assert!(matches!(said.status, Some(0 | 1)), "{}\n{}", said.stdout, said.stderr);
-    said
+fn memory(node: &TestNode, more: &[&str]) -> Output {
+    let output = run(beamtune().args(["memory", &node.name]).args(more).env("BEAMTUNE_COOKIE", &node.cookie));
+    assert!(matches!(output.status, Some(0 | 1)), "{}\n{}", output.stdout, output.stderr);
+    output
 }
 
-/// An allocator of a page; `null` if it is not there.
+/// An allocator of a page; `null` if it is missing.
 fn allocator<'p>(page: &'p Value, name: &str) -> &'p Value {
     let all = page["allocators"].as_array().expect("allocators");
     all.iter().find(|allocator| allocator["name"] == name).unwrap_or(&Value::Null)
 }
 
 fn bytes(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
-/// Holds memory of all kinds that stays as it is: binaries with holes between them, a table, heaps.
+/// Holds a constant amount of memory of all kinds: binaries with holes between them, a table, heaps.
 const STEADY: &str = "Hold = fun() ->
         All = [binary:copy(<<1>>, 100 + rand:uniform(4000)) || _ <- lists:seq(1, 60000)],
         Table = ets:new(steady, [public]),
@@ -64,12 +64,12 @@ const STEADY: &str = "Hold = fun() ->
     end,
     Wait()";
 
-/// Bytes of all sets of an allocator.
+/// Bytes of one field, summed over the sets of an allocator.
 fn all_sets(allocator: &Value, field: &str) -> f64 {
     ["multiblock", "pool", "single_block"].iter().map(|set| bytes(&allocator[set][field])).sum()
 }
 
-/// The same of all allocators.
+/// The same, summed over all allocators.
 fn sum(page: &Value, field: &str) -> f64 {
     let all = page["allocators"].as_array().expect("allocators");
     all.iter().map(|allocator| all_sets(allocator, field)).sum()

@@ -1,27 +1,27 @@
-//! The disk is full, or may not be written to.
+//! The disk is full or read-only.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{Running, folder, otp, run, text, wait_until};
-use crate::figures::{count, short, tell};
-use crate::node::{How, Node};
+use crate::common::{Process, folder, otp, run, text, wait_until};
+use crate::figures::{add_figure, count, short};
+use crate::node::{Node, NodeOptions};
 use crate::recordings::{samples, vm_samples};
 
-/// A file system of a given size; unmounted with the test.
-struct Small {
+/// A file system of limited size. It is unmounted when dropped.
+struct SmallDisk {
     folder: tempfile::TempDir,
 }
 
-impl Small {
-    fn new(size: &str) -> Option<Small> {
+impl SmallDisk {
+    fn new(size: &str) -> Option<SmallDisk> {
         let folder = folder();
         let option = format!("size={size}");
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", &option, "tmpfs"]).arg(folder.path()).status();
         if mounted.is_ok_and(|status| status.success()) {
-            return Some(Small { folder });
+            return Some(SmallDisk { folder });
         }
         eprintln!("skipped, because a small file system cannot be mounted here (needs root)");
         None
@@ -37,13 +37,13 @@ impl Small {
         assert!(status.expect("mount").success());
     }
 
-    /// Takes all that is left of it.
+    /// Uses up the free space.
     fn fill(&self) {
         let _ = std::fs::write(self.path().join("filler"), vec![1; 64 << 20]);
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallDisk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
@@ -52,10 +52,10 @@ impl Drop for Small {
 const CASE: &str = "the disk is full";
 
 #[test]
-fn a_disk_that_is_full_or_read_only_from_the_beginning_is_told_and_the_node_left() {
+fn disk_that_is_full_or_read_only_at_the_start_is_reported_and_the_node_left() {
     let Some(otp) = otp(25) else { return };
-    let Some(disk) = Small::new("1m") else { return };
-    let mut node = Node::visited(&otp, &How::default());
+    let Some(disk) = SmallDisk::new("1m") else { return };
+    let mut node = Node::visited(&otp, &NodeOptions::default());
     let before = node.settled_footprint();
     let mut check = |what: &str, words: &[&str], file: &str| {
         for ring in [false, true] {
@@ -65,22 +65,22 @@ fn a_disk_that_is_full_or_read_only_from_the_beginning_is_told_and_the_node_left
                 command.args(["--keep", "1h", "--max-size", "10MB"]);
             }
             let begin = Instant::now();
-            let said = run(&mut command);
-            said.assert_refused(words);
+            let output = run(&mut command);
+            output.assert_refused(words);
             let kind = if ring { "`record --keep`" } else { "`record`" };
-            let told = said.stderr.replace(&text(disk.path()), "/disk").replace(&node.name, "NODE");
-            let told = told.trim().replace('\n', " / ");
-            tell(
+            let message = output.stderr.replace(&text(disk.path()), "/disk").replace(&node.name, "NODE");
+            let message = message.trim().replace('\n', " / ");
+            add_figure(
                 CASE,
                 &format!("{what}: {kind}"),
                 25,
-                format!("status 2 after {}: {told}", short(begin.elapsed())),
+                format!("status 2 after {}: {message}", short(begin.elapsed())),
             );
             node.clean_again(&before, Instant::now());
         }
     };
     disk.fill();
-    check("from the beginning", &["disk is full"], "full.btr");
+    check("full from the start", &["disk is full"], "full.btr");
     std::fs::remove_file(disk.path().join("filler")).expect("removed");
     disk.remount("ro");
     check("file system is read-only", &["read-only.btr: read-only"], "read-only.btr");
@@ -89,15 +89,15 @@ fn a_disk_that_is_full_or_read_only_from_the_beginning_is_told_and_the_node_left
 }
 
 #[test]
-fn a_recording_that_fills_the_disk_ends_with_a_message_and_a_ring_goes_on() {
+fn recording_ends_with_a_message_and_a_ring_continues_when_the_disk_becomes_full() {
     let Some(otp) = otp(25) else { return };
-    let Some(disk) = Small::new("2m") else { return };
-    let mut node = Node::visited(&otp, &How::default());
+    let Some(disk) = SmallDisk::new("2m") else { return };
+    let mut node = Node::visited(&otp, &NodeOptions::default());
     let before = node.settled_footprint();
     let file = disk.path().join("plain.btr");
     let mut command = node.beamtune("record");
     command.args(["--every", "100ms", "-o"]).arg(&file);
-    let mut recorder = Running::start(command.stderr(std::process::Stdio::piped()));
+    let mut recorder = Process::start(command.stderr(std::process::Stdio::piped()));
     wait_until("ten samples", || vm_samples(&file) >= 10);
     disk.fill();
     let begin = Instant::now();
@@ -106,7 +106,7 @@ fn a_recording_that_fills_the_disk_ends_with_a_message_and_a_ring_goes_on() {
     let plain = begin.elapsed();
     let kept = samples(&file);
     assert!(kept >= 10, "{kept}");
-    tell(
+    add_figure(
         CASE,
         "becomes full while `record` runs",
         25,
@@ -119,7 +119,7 @@ fn a_recording_that_fills_the_disk_ends_with_a_message_and_a_ring_goes_on() {
     let file = disk.path().join("ring.btr");
     let mut command = node.beamtune("record");
     command.args(["--every", "100ms", "--keep", "1h", "--max-size", "10MB", "-o"]).arg(&file);
-    let mut ring = Running::start(&mut command);
+    let mut ring = Process::start(&mut command);
     wait_until("ten samples", || vm_samples(&file) >= 10);
     disk.fill();
     std::thread::sleep(Duration::from_secs(count(30, 13)));
@@ -128,17 +128,17 @@ fn a_recording_that_fills_the_disk_ends_with_a_message_and_a_ring_goes_on() {
     assert!(full >= 10, "{full}");
     std::fs::remove_file(disk.path().join("filler")).expect("removed");
     let begin = Instant::now();
-    wait_until("more samples once there is room", || vm_samples(&file) > full);
+    wait_until("more samples once there is free space", || vm_samples(&file) > full);
     let back = begin.elapsed();
     ring.signal("INT");
     assert_eq!(ring.wait().code(), Some(0));
     samples(&file);
     node.clean_again(&before, Instant::now());
     node.assert_silent();
-    tell(
+    add_figure(
         CASE,
         "becomes full while `record --keep` runs",
         25,
-        format!("{full} samples readable meanwhile; goes on {} after there is room", short(back)),
+        format!("{full} samples readable meanwhile; continues {} after space is freed", short(back)),
     );
 }

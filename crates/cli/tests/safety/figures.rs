@@ -1,7 +1,7 @@
-//! How much is done, and where the figures go.
+//! The counts of the tests, and their figures.
 //!
-//! `make safety` names a file in `BEAMTUNE_SAFETY`. Then each case runs at its full count, and adds its figures to that
-//! file: a line of `case TAB what TAB release TAB value` each, from which xtask makes the tables of docs/safety.md.
+//! `make safety` sets `BEAMTUNE_SAFETY` to a file. Then each test runs with its full count and appends its figures to the file, as lines of
+//! `case TAB what TAB release TAB value`. xtask turns them into the tables of docs/safety.md.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -13,22 +13,22 @@ fn file() -> Option<PathBuf> {
     std::env::var_os("BEAMTUNE_SAFETY").map(PathBuf::from)
 }
 
-/// How often something is done: in `make safety`, else.
+/// A count for `make safety`, and one for other runs.
 pub fn count<T>(full: T, short: T) -> T {
     if file().is_some() { full } else { short }
 }
 
-/// Notes a figure.
-pub fn tell(case: &str, what: &str, release: u32, value: impl Display) {
+/// Prints a figure, and appends it to the file if there is one.
+pub fn add_figure(case: &str, what: &str, release: u32, value: impl Display) {
     eprintln!("{case}, OTP {release}: {what}: {value}");
     if let Some(file) = file() {
         let mut file = OpenOptions::new().create(true).append(true).open(file).expect("BEAMTUNE_SAFETY");
-        // One write: several tests add to it.
+        // A single write, since several tests append to the file.
         file.write_all(format!("{case}\t{what}\t{release}\t{value}\n").as_bytes()).expect("written");
     }
 }
 
-/// The shortest, the middle and the longest of some times.
+/// The median and the maximum of some times.
 pub fn spread(mut times: Vec<Duration>) -> String {
     times.sort();
     match times.as_slice() {

@@ -1,7 +1,7 @@
-//! What beamtune does to a node, at most, and that nothing hangs: docs/safety.md, whose figures these tests measure.
+//! The limits of beamtune's effects on a node, and that nothing hangs. These tests measure the figures of docs/safety.md.
 //!
-//! They run twice: in `make test` with small counts, and in `make safety` with those that the page shows
-//! ([`figures::count`]). What they assert is the same, but that times are bounded closely only where nothing else runs: in `make safety`.
+//! They run with small counts in `make test`, and with those of the page in `make safety` ([`figures::count`]). The assertions are the same,
+//! except that times have tight bounds only in `make safety`, where nothing else runs.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 #[path = "../common/mod.rs"]

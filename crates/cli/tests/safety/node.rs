@@ -1,5 +1,5 @@
-//! A node that is asked over its standard input, since a connection for that would be one of those that are counted; and
-//! what is to be the same before and after.
+//! A node that evaluates expressions from its standard input, since a connection for that would itself be counted; and the state that must be
+//! the same before and after.
 
 use std::io::Write;
 use std::process::{ChildStdin, Command, Stdio};
@@ -12,9 +12,9 @@ use beamtune_attach::session::Session;
 use beamtune_attach::source::Access;
 use beamtune_attach::{AttachError, Network, Settings};
 
-use crate::common::{Otp, PATIENCE, Running, beamtune, unique};
+use crate::common::{Otp, Process, TIMEOUT, beamtune, unique};
 
-/// Evaluates each line that comes, and answers with a line `= VALUE`; ends with its input, so with us.
+/// Evaluates each line and prints `= VALUE`. Ends with its input, and so with the test.
 const ANSWER: &str = r#"
     spawn(fun() ->
         (fun Loop() ->
@@ -30,15 +30,15 @@ const ANSWER: &str = r#"
         end)()
     end), io:put_chars("ready\n")."#;
 
-/// What may grow. The memory is `erlang:memory(total)` after a collection of all processes.
+/// Counts of everything that may grow. Memory is `erlang:memory(total)` after a garbage collection of all processes.
 const COUNTS: &str = "begin [erlang:garbage_collect(P) || P <- processes()], \
     {erlang:system_info(atom_count), erlang:system_info(process_count), erlang:system_info(port_count), \
      erlang:system_info(ets_count), length(registered()), length(erlang:loaded()), length(code:all_loaded()), \
      length([M || M <- erlang:loaded(), erlang:check_old_code(M)]), length(nodes(connected)), \
      erlang:memory(total)} end.";
 
-/// What is switched on. The VM does not tell whether microstate accounting is on, and asking by switching would change
-/// it; but only when it is on, time is counted.
+/// Everything that can be switched on. Whether microstate accounting is on cannot be read, and switching it to find out would change it; but
+/// its counters only grow while it is on.
 const SWITCHES: &str = "begin \
     Sum = fun() -> lists:sum([N || #{counters := C} <- erlang:statistics(microstate_accounting), N <- maps:values(C)]) end, \
     Before = Sum(), receive after 2 -> ok end, \
@@ -48,12 +48,12 @@ const SWITCHES: &str = "begin \
     #{accounting => Sum() > Before, wall_time => erlang:statistics(scheduler_wall_time) =/= undefined, \
       monitor => erlang:system_monitor(), traced => Traced, sessions => Sessions} end.";
 
-/// What is as it was so long before has settled.
-const SETTLES_WITHIN: Duration = Duration::from_millis(50);
+/// A state that is unchanged for this long is settled.
+const SETTLE_TIME: Duration = Duration::from_millis(50);
 
-/// A node.
+/// A node of a test.
 pub struct Node {
-    pub running: Running,
+    pub process: Process,
     input: ChildStdin,
     pub name: String,
     pub cookie: String,
@@ -61,22 +61,22 @@ pub struct Node {
     pub epmd_port: u16,
 }
 
-/// How a node is started, beyond the usual.
+/// Options of a node.
 #[derive(Default, Clone)]
-pub struct How<'a> {
-    /// Its full name; one of its own on the loopback interface if empty.
+pub struct NodeOptions<'a> {
+    /// Full name; if empty, a unique one on the loopback interface.
     pub name: String,
-    /// Its cookie, if another VM has the same.
+    /// Cookie; if empty, a unique one.
     pub cookie: String,
-    /// More arguments.
+    /// More arguments of `erl`.
     pub args: &'a [&'a str],
-    /// What the command is run by: `ip netns exec NAME`.
-    pub by: &'a [&'a str],
-    /// Another EPMD than the usual.
+    /// Prefix of the command: `ip netns exec NAME`.
+    pub prefix: &'a [&'a str],
+    /// Port of another EPMD than the default one.
     pub epmd_port: Option<u16>,
 }
 
-/// What a node has of what may grow.
+/// A node's counts of everything that may grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     pub atoms: i64,
@@ -84,7 +84,7 @@ pub struct Counts {
     pub ports: i64,
     pub tables: i64,
     pub registered: i64,
-    /// As the VM counts: with modules that the code server does not know.
+    /// The VM's count, including modules that the code server does not know.
     pub modules: i64,
     /// `code:all_loaded/0`
     pub known_modules: i64,
@@ -94,7 +94,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Without what may differ by design: atoms (the names), memory (never the same twice).
+    /// Without what differs by design: atoms (beamtune's names) and memory.
     pub fn exact(self) -> Counts {
         Counts { atoms: 0, memory_bytes: 0, ..self }
     }
@@ -102,31 +102,31 @@ impl Counts {
 
 impl Node {
     pub fn start(otp: &Otp) -> Node {
-        Node::start_so(otp, &How::default())
+        Node::start_with(otp, &NodeOptions::default())
     }
 
-    pub fn start_so(otp: &Otp, how: &How<'_>) -> Node {
+    pub fn start_with(otp: &Otp, options: &NodeOptions<'_>) -> Node {
         let or = |given: &String, other: String| if given.is_empty() { other } else { given.clone() };
-        let name = or(&how.name, format!("{}@127.0.0.1", unique("safe")));
-        let cookie = or(&how.cookie, unique("cookie"));
+        let name = or(&options.name, format!("{}@127.0.0.1", unique("safe")));
+        let cookie = or(&options.cookie, unique("cookie"));
         let erl = otp.command("erl");
-        // What the VM itself writes goes to the same place as its log.
+        // The VM's own messages and its log go to the same place.
         let mut command = Command::new("sh");
         command
             .args(["-c", "exec \"$@\" 2>&1", "sh"])
-            .args(how.by)
+            .args(options.prefix)
             .arg(erl.get_program())
             .args(erl.get_args());
-        command.args(how.args).args(["-name", &name, "-setcookie", &cookie, "-noshell", "-eval", ANSWER]);
-        if let Some(port) = how.epmd_port {
+        command.args(options.args).args(["-name", &name, "-setcookie", &cookie, "-noshell", "-eval", ANSWER]);
+        if let Some(port) = options.epmd_port {
             command.env("ERL_EPMD_PORT", port.to_string()).args(["-start_epmd", "false"]);
         }
-        let mut running = Running::spoken_to(command.stdin(Stdio::piped()));
-        let input = running.child.stdin.take().expect("a pipe");
-        running.expect_line("ready");
-        let epmd_port = how.epmd_port.unwrap_or(4369);
-        let mut node = Node { running, input, name, cookie, otp: otp.clone(), epmd_port };
-        // What asking itself loads and makes is there from now on.
+        let mut process = Process::start_with_stdin(command.stdin(Stdio::piped()));
+        let input = process.child.stdin.take().expect("a pipe");
+        process.expect_line("ready");
+        let epmd_port = options.epmd_port.unwrap_or(4369);
+        let mut node = Node { process, input, name, cookie, otp: otp.clone(), epmd_port };
+        // The first calls load modules and create atoms that stay.
         node.ask("code:ensure_loaded(trace).");
         for _ in 0..2 {
             node.counts();
@@ -135,9 +135,9 @@ impl Node {
         node
     }
 
-    /// The same after a first visit: what of OTP's own modules that needs is loaded from then on.
-    pub fn visited(otp: &Otp, how: &How<'_>) -> Node {
-        let mut node = Node::start_so(otp, how);
+    /// The same after one visit, which loads OTP modules.
+    pub fn visited(otp: &Otp, options: &NodeOptions<'_>) -> Node {
+        let mut node = Node::start_with(otp, options);
         visit(&node.access()).expect("attached");
         node.settled_footprint();
         node
@@ -145,7 +145,7 @@ impl Node {
 
     pub fn ask(&mut self, line: &str) -> String {
         writeln!(self.input, "{}", line.replace('\n', " ")).expect("the node reads");
-        self.running.expect_line("= ")
+        self.process.expect_line("= ")
     }
 
     pub fn counts(&mut self) -> Counts {
@@ -168,14 +168,14 @@ impl Node {
         }
     }
 
-    /// The atoms that have come since there were so many, by their numbers in the node's table (external tag 75). Asked without the
-    /// syntax of binaries: to evaluate that, the node would load a module with atoms of its own.
+    /// Atoms created since the node had `count` of them, by their index in the atom table (external tag 75). The expression avoids bit syntax: to
+    /// evaluate that, the node would load a module with its own atoms.
     pub fn atoms_since(&mut self, count: i64) -> Vec<String> {
-        let told = self.ask(&format!(
+        let answer = self.ask(&format!(
             "[binary_to_term(list_to_binary([131, 75, N bsr 16, (N bsr 8) band 255, N band 255])) \
               || N <- lists:seq({count}, erlang:system_info(atom_count) - 1)]."
         ));
-        let words = told.trim_matches(['[', ']']).split(',').filter(|word| !word.is_empty());
+        let words = answer.trim_matches(['[', ']']).split(',').filter(|word| !word.is_empty());
         words.map(|word| word.trim_matches('\'').to_owned()).collect()
     }
 
@@ -183,24 +183,24 @@ impl Node {
         self.ask(SWITCHES)
     }
 
-    /// Whether an agent is there, of whatever version.
+    /// Whether an agent of any version is loaded.
     pub fn has_agent(&mut self) -> bool {
         let ours = "[M || M <- erlang:loaded() ++ registered(), lists:prefix(\"beamtune_agent\", atom_to_list(M))] =/= [].";
         self.ask(ours) == "true"
     }
 
-    /// What of it is to be as it was, whatever has happened.
+    /// The state that must be the same before and after.
     pub fn footprint(&mut self) -> (Counts, String) {
         (self.counts().exact(), self.switches())
     }
 
-    /// The same once whoever was there last has gone. A connection's process ends a little after the connection.
+    /// The same after the last client has gone. A connection's process ends a little after the connection.
     #[track_caller]
     pub fn settled_footprint(&mut self) -> (Counts, String) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let before = self.footprint();
-            std::thread::sleep(SETTLES_WITHIN);
+            std::thread::sleep(SETTLE_TIME);
             if before.0.connections == 0 && before == self.footprint() {
                 return before;
             }
@@ -208,7 +208,7 @@ impl Node {
         }
     }
 
-    /// Waits until all is as it was, and says how long that took since `since`.
+    /// Waits until everything is as before. Returns the time since `since`.
     #[track_caller]
     pub fn clean_again(&mut self, before: &(Counts, String), since: Instant) -> Duration {
         loop {
@@ -216,14 +216,14 @@ impl Node {
             if now == *before && !self.has_agent() {
                 return since.elapsed();
             }
-            assert!(since.elapsed() < 2 * PATIENCE, "{}: {now:#?}, not {before:#?}", self.name);
+            assert!(since.elapsed() < 2 * TIMEOUT, "{}: {now:#?}, not {before:#?}", self.name);
         }
     }
 
-    /// Lines that the node has printed by itself.
+    /// Lines that the node has printed on its own.
     pub fn log(&mut self) -> Vec<String> {
         self.ask("ok.");
-        self.running.seen.iter().filter(|line| !line.starts_with("= ") && *line != "ready").cloned().collect()
+        self.process.seen.iter().filter(|line| !line.starts_with("= ") && *line != "ready").cloned().collect()
     }
 
     #[track_caller]
@@ -231,7 +231,7 @@ impl Node {
         assert_eq!(self.log(), [""; 0], "OTP {}", self.otp.release);
     }
 
-    /// How a client gets in.
+    /// How a client attaches.
     pub fn access(&self) -> Access {
         Access {
             route: Route {
@@ -250,7 +250,7 @@ impl Node {
         }
     }
 
-    /// A subcommand of beamtune on it.
+    /// A beamtune subcommand with this node as target.
     pub fn beamtune(&self, subcommand: &str) -> Command {
         let mut command = beamtune();
         command.args([subcommand, &self.name]).env("BEAMTUNE_COOKIE", &self.cookie);
@@ -265,16 +265,16 @@ pub fn attach(access: &Access) -> Result<Session, AttachError> {
     Session::start(access.connect()?, access.terms)
 }
 
-/// Attaches, takes one sample, and leaves.
+/// Attaches, takes one sample, and detaches.
 pub fn visit(access: &Access) -> Result<(), AttachError> {
     let mut session = attach(access)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     session.request(1, &[Item::Facts, Item::Procs(20), Item::Events], &[])?;
     session.collect(1, deadline)?;
     session.leave(deadline)
 }
 
-/// The first line of an error, without what is different each time.
+/// The name of an error's variant.
 pub fn kind(error: &AttachError) -> String {
     let text = format!("{error:?}");
     text.split([' ', '{', '(']).next().unwrap_or_default().to_owned()

@@ -1,11 +1,11 @@
-%% Makes a beamtune of another version out of this one: the agent's module bears another name of the same length, in the
-%% prebuilt beams (which are gzipped; the room that is left is filled by the header's extra field, RFC 1952) and beside.
-%% Run as: escript other_version.erl BINARY AGENT-FOLDER OUTPUT
+%% Turns a copy of beamtune into another version: it renames the agent's module to a name of the same length, in the prebuilt
+%% .beam files and elsewhere in the binary. The .beam files are gzipped; the header's extra field (RFC 1952) fills the unused bytes.
+%% Usage: escript other_version.erl BINARY AGENT-FOLDER OUTPUT
 main([Path, Prebuilt, Output]) ->
     {ok, Binary} = file:read_file(Path),
     {ok, Line} = file:read_file(filename:join(Prebuilt, "name")),
     Name = string:trim(Line),
-    %% Letters that stand before them already, so that it takes less room than the digits.
+    %% A word that occurs in the name already, so that it compresses better than the digits.
     Kept = byte_size(Name) - 8,
     Other = <<(binary:part(Name, 0, Kept))/binary, "beamtune">>,
     Beams = filelib:wildcard(filename:join(Prebuilt, "*.beam")),

@@ -1,16 +1,16 @@
-//! What a recording holds, while it is written and after.
+//! Reading a recording while it is written, and after.
 
 use std::path::Path;
 
 use beamtune_recording::Reader;
 
-/// Samples in which the VM was read; all of the file must be readable.
+/// Number of samples with data of the VM. Panics if the file cannot be read to its end.
 pub fn samples(file: &Path) -> usize {
     let reader = Reader::open(file).expect("the recording opens");
     reader.samples().filter(|sample| sample.as_ref().expect("a readable sample").tick.vm.is_some()).count()
 }
 
-/// Samples in which the VM was read, of a file that may not be there yet.
+/// Number of samples with data of the VM; 0 while there is no file.
 pub fn vm_samples(file: &Path) -> usize {
     Reader::open(file).map_or(0, |reader| {
         reader.samples().filter(|sample| sample.as_ref().is_ok_and(|sample| sample.tick.vm.is_some())).count()

@@ -1,26 +1,26 @@
-//! Others on the same node: other beamtunes, of the same and of another version, and other tools. Whoever comes or leaves
-//! first, what the others use stays, and nothing stays that nobody uses.
+//! Other tools on the same node: other beamtunes, of the same and of another version, and tools by others. Whichever leaves first, what the
+//! others use stays, and nothing unused stays.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::common::{Otp, Running, all_otps, beamtune, folder, otp, run, text, unique, wait_until};
-use crate::figures::{count, tell};
-use crate::node::{How, Node};
+use crate::common::{Otp, Process, all_otps, beamtune, folder, otp, run, text, unique, wait_until};
+use crate::figures::{add_figure, count};
+use crate::node::{Node, NodeOptions};
 use crate::recordings::vm_samples;
 
-/// A process of the node's own that calls the same function again and again.
+/// A process of the node that calls the same function in a loop.
 const TRACED: &str = "register(safety_traced, spawn(fun() -> (fun Loop() -> lists:seq(1, 3), timer:sleep(10), Loop() end)() end))";
 
-/// One who counts what is traced.
+/// A process that counts trace messages.
 const TRACER: &str = "register(safety_tracer, spawn(fun() -> (fun Loop(N) -> receive {count, From} -> From ! {counted, N}, \
     Loop(N); _ -> Loop(N + 1) end end)(0) end))";
-const TRACE_COMES: &str = "begin Count = fun() -> safety_tracer ! {count, self()}, receive {counted, N} -> N end end, \
+const TRACE_ARRIVES: &str = "begin Count = fun() -> safety_tracer ! {count, self()}, receive {counted, N} -> N end end, \
     Before = Count(), \
     Grows = fun Grows(0) -> false; Grows(Left) -> timer:sleep(20), Count() > Before orelse Grows(Left - 1) end, Grows(500) end.";
 
-/// Somebody on the node who does the same again and again, and counts.
+/// A process on the node that evaluates `what` in a loop and counts the rounds.
 fn busy(what: &str) -> String {
     format!(
         "begin ets:new(safety_rounds, [named_table, public]), ets:insert(safety_rounds, {{n, 0}}), \
@@ -28,45 +28,45 @@ fn busy(what: &str) -> String {
          end."
     )
 }
-const BUSY_GOES_ON: &str = "begin Count = fun() -> [{n, N}] = ets:lookup(safety_rounds, n), N end, Before = Count(), \
+const BUSY_CONTINUES: &str = "begin Count = fun() -> [{n, N}] = ets:lookup(safety_rounds, n), N end, Before = Count(), \
     Grows = fun Grows(0) -> false; Grows(Left) -> timer:sleep(20), Count() > Before orelse Grows(Left - 1) end, Grows(500) end.";
-const BUSY_ENDS: &str = "begin R = monitor(process, safety_busy), exit(whereis(safety_busy), kill), \
+const END_BUSY: &str = "begin R = monitor(process, safety_busy), exit(whereis(safety_busy), kill), \
     receive {'DOWN', R, _, _, _} -> ets:delete(safety_rounds) end end.";
 
-/// Somebody else: how he comes, whether he has what he wants, and how he leaves.
-struct Foreigner<'a> {
+/// Another tool: how it starts, whether it works, and how it ends.
+struct OtherTool<'a> {
     name: &'a str,
-    comes: Box<dyn FnMut(&mut Node) + 'a>,
-    is_well: Box<dyn FnMut(&mut Node) -> bool + 'a>,
-    leaves: Box<dyn FnMut(&mut Node) + 'a>,
-    /// He may come after beamtune, too.
-    may_come_later: bool,
+    start: Box<dyn FnMut(&mut Node) + 'a>,
+    works: Box<dyn FnMut(&mut Node) -> bool + 'a>,
+    end: Box<dyn FnMut(&mut Node) + 'a>,
+    /// Whether it may also start after beamtune.
+    may_start_later: bool,
 }
 
-impl<'a> Foreigner<'a> {
-    /// One who is nothing but expressions on the node.
-    fn of(name: &'a str, comes: String, is_well: &'a str, leaves: &'a str) -> Foreigner<'a> {
+impl<'a> OtherTool<'a> {
+    /// A tool that consists of expressions on the node.
+    fn new(name: &'a str, start: String, works: &'a str, end: &'a str) -> OtherTool<'a> {
         let line = |text: &str| if text.ends_with('.') { text.to_owned() } else { format!("{text}.") };
-        let (comes, leaves) = (line(&comes), line(leaves));
+        let (start, end) = (line(&start), line(end));
         let ask = |line: String| {
             move |node: &mut Node| {
                 let answer = node.ask(&line);
                 assert!(!answer.starts_with("{failed,"), "{line}: {answer}");
             }
         };
-        Foreigner {
+        OtherTool {
             name,
-            comes: Box::new(ask(comes)),
-            is_well: Box::new(move |node| node.ask(is_well) == "true"),
-            leaves: Box::new(ask(leaves)),
-            may_come_later: true,
+            start: Box::new(ask(start)),
+            works: Box::new(move |node| node.ask(works) == "true"),
+            end: Box::new(ask(end)),
+            may_start_later: true,
         }
     }
 }
 
-/// A beamtune at work.
+/// A beamtune that records a node.
 struct Recorder {
-    running: Running,
+    process: Process,
     file: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -78,89 +78,89 @@ impl Recorder {
 
     fn of_version(node: &Node, binary: &Path) -> Recorder {
         let folder = folder();
-        let file = folder.path().join("beside.btr");
+        let file = folder.path().join("other.btr");
         let mut command = Command::new(binary);
         command.args(["record", &node.name, "--every", "200ms", "-o"]).arg(&file);
         let command = command.env("BEAMTUNE_COOKIE", &node.cookie).stderr(Stdio::null());
-        let mut recorder = Recorder { running: Running::start(command), file, _folder: folder };
-        recorder.goes_on();
+        let mut recorder = Recorder { process: Process::start(command), file, _folder: folder };
+        recorder.expect_samples();
         recorder
     }
 
-    fn goes_on(&mut self) {
+    fn expect_samples(&mut self) {
         let before = vm_samples(&self.file);
         wait_until("samples", || vm_samples(&self.file) >= before + 3);
     }
 
-    fn leave(mut self) {
-        self.running.signal("INT");
-        assert_eq!(self.running.wait().code(), Some(0));
+    fn interrupt(mut self) {
+        self.process.signal("INT");
+        assert_eq!(self.process.wait().code(), Some(0));
     }
 }
 
-fn beside(node: &mut Node, who: &mut Foreigner<'_>) {
+fn check_both_work(node: &mut Node, tool: &mut OtherTool<'_>) {
     let of = node.otp.release;
-    // What he loads and makes for the first time is not ours.
-    (who.comes)(node);
-    wait_until(who.name, || (who.is_well)(node));
-    (who.leaves)(node);
+    // What it loads and creates the first time is not due to beamtune.
+    (tool.start)(node);
+    wait_until(tool.name, || (tool.works)(node));
+    (tool.end)(node);
     let before = node.settled_footprint();
 
-    // beamtune leaves first.
-    (who.comes)(node);
-    let with_him = node.switches();
+    // beamtune ends first.
+    (tool.start)(node);
+    let with_tool = node.switches();
     let mut recorder = Recorder::start(node);
-    assert!((who.is_well)(node), "OTP {of}: {} beside beamtune", who.name);
-    recorder.goes_on();
-    recorder.leave();
-    assert_eq!(node.switches(), with_him, "OTP {of}: {} has what he had", who.name);
-    assert!((who.is_well)(node), "OTP {of}: {} after beamtune", who.name);
-    (who.leaves)(node);
+    assert!((tool.works)(node), "OTP {of}: {} together with beamtune", tool.name);
+    recorder.expect_samples();
+    recorder.interrupt();
+    assert_eq!(node.switches(), with_tool, "OTP {of}: {} keeps its settings", tool.name);
+    assert!((tool.works)(node), "OTP {of}: {} after beamtune", tool.name);
+    (tool.end)(node);
     node.clean_again(&before, Instant::now());
 
-    // He leaves first.
-    (who.comes)(node);
+    // The tool ends first.
+    (tool.start)(node);
     let mut recorder = Recorder::start(node);
-    (who.leaves)(node);
-    recorder.goes_on();
-    recorder.leave();
+    (tool.end)(node);
+    recorder.expect_samples();
+    recorder.interrupt();
     node.clean_again(&before, Instant::now());
 
-    // He comes while beamtune is there.
-    if who.may_come_later {
+    // The tool starts while beamtune is attached.
+    if tool.may_start_later {
         let mut recorder = Recorder::start(node);
-        (who.comes)(node);
-        assert!((who.is_well)(node), "OTP {of}: {} comes beside beamtune", who.name);
-        recorder.goes_on();
-        recorder.leave();
-        assert!((who.is_well)(node), "OTP {of}: {} stays", who.name);
-        (who.leaves)(node);
+        (tool.start)(node);
+        assert!((tool.works)(node), "OTP {of}: {} started after beamtune", tool.name);
+        recorder.expect_samples();
+        recorder.interrupt();
+        assert!((tool.works)(node), "OTP {of}: {} after beamtune", tool.name);
+        (tool.end)(node);
         node.clean_again(&before, Instant::now());
     }
     node.assert_silent();
-    tell("others on the node", who.name, of, "keeps what he has, and the node is as before");
+    add_figure("other tools on the node", tool.name, of, "still works; the node is as before");
 }
 
-/// In short runs on one release only, where the others would take long.
+/// The releases; in short runs only two.
 fn otps() -> Vec<Otp> {
     all_otps().into_iter().filter(|otp| count(true, [25, 29].contains(&otp.release))).collect()
 }
 
 #[test]
-fn who_measures_or_watches_or_traces_keeps_what_he_has() {
+fn tools_that_measure_or_trace_keep_working() {
     for otp in otps() {
-        let mut node = Node::visited(&otp, &How::default());
-        let mut foreigners = vec![
-            Foreigner::of(
+        let mut node = Node::visited(&otp, &NodeOptions::default());
+        let mut tools = vec![
+            OtherTool::new(
                 "a user of scheduler_wall_time",
                 "register(safety_swt, spawn(fun() -> erlang:system_flag(scheduler_wall_time, true), receive stop -> ok end end))".into(),
                 "erlang:statistics(scheduler_wall_time) =/= undefined.",
                 "begin R = monitor(process, safety_swt), safety_swt ! stop, receive {'DOWN', R, _, _, _} -> ok end end",
             ),
-            Foreigner {
-                // Known limit: who switches it on in one of our windows finds it off afterwards.
-                may_come_later: false,
-                ..Foreigner::of(
+            OtherTool {
+                // Known limit: a user that switches it on during one of the agent's windows finds it off afterwards.
+                may_start_later: false,
+                ..OtherTool::new(
                     "a user of microstate_accounting",
                     "erlang:system_flag(microstate_accounting, true)".into(),
                     "begin Sum = fun() -> lists:sum([N || #{counters := C} <- erlang:statistics(microstate_accounting), \
@@ -168,22 +168,22 @@ fn who_measures_or_watches_or_traces_keeps_what_he_has() {
                     "erlang:system_flag(microstate_accounting, false)",
                 )
             },
-            Foreigner::of(
-                "an owner of the system_monitor",
+            OtherTool::new(
+                "a user of system_monitor",
                 "begin register(safety_owner, spawn(fun() -> receive stop -> ok end end)), \
                  erlang:system_monitor(whereis(safety_owner), [{long_gc, 500}, busy_port]) end".into(),
                 "erlang:system_monitor() =:= {whereis(safety_owner), [{long_gc, 500}, busy_port]} \
                  orelse erlang:system_monitor() =:= {whereis(safety_owner), [busy_port, {long_gc, 500}]}.",
                 "begin R = monitor(process, safety_owner), safety_owner ! stop, receive {'DOWN', R, _, _, _} -> ok end end",
             ),
-            Foreigner::of(
+            OtherTool::new(
                 "a tracer (dbg)",
                 format!(
                     "begin {TRACED}, {TRACER}, \
                      dbg:tracer(process, {{fun(M, S) -> (catch safety_tracer ! M), S end, ok}}), \
                      dbg:p(whereis(safety_traced), [call]), dbg:tp(lists, seq, 2, []) end"
                 ),
-                TRACE_COMES,
+                TRACE_ARRIVES,
                 "begin case erlang:function_exported(dbg, stop_clear, 0) of true -> apply(dbg, stop_clear, []); \
                  false -> dbg:stop() end, \
                  [begin R = monitor(process, P), exit(whereis(P), kill), receive {'DOWN', R, _, _, _} -> ok end end \
@@ -191,25 +191,25 @@ fn who_measures_or_watches_or_traces_keeps_what_he_has() {
             ),
         ];
         if otp.release >= 27 {
-            foreigners.push(Foreigner::of(
+            tools.push(OtherTool::new(
                 "a trace session",
                 format!(
                     "begin {TRACED}, {TRACER}, S = trace:session_create(safety, whereis(safety_tracer), []), put(session, S), \
                      trace:process(S, whereis(safety_traced), true, [call]), trace:function(S, {{lists, seq, 2}}, true, [local]) end"
                 ),
-                TRACE_COMES,
+                TRACE_ARRIVES,
                 "begin trace:session_destroy(get(session)), erase(session), \
                  [begin R = monitor(process, P), exit(whereis(P), kill), receive {'DOWN', R, _, _, _} -> ok end end \
                   || P <- [safety_traced, safety_tracer]] end",
             ));
         }
-        for foreigner in &mut foreigners {
-            beside(&mut node, foreigner);
+        for tool in &mut tools {
+            check_both_work(&mut node, tool);
         }
     }
 }
 
-/// A folder of compiled modules, copied to where a release's own system sees it.
+/// A copy of a folder of compiled modules, where a release can read it.
 fn modules_for(otp: &Otp, ebin: &Path) -> (tempfile::TempDir, String) {
     let root = otp.root.clone().unwrap_or_else(|| PathBuf::from("/"));
     let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
@@ -220,36 +220,36 @@ fn modules_for(otp: &Otp, ebin: &Path) -> (tempfile::TempDir, String) {
     (folder, text(&seen))
 }
 
-/// The first folder that a pattern of the shell names.
+/// The first folder that matches a shell pattern.
 fn found(pattern: &str) -> Option<PathBuf> {
     let listed = run(Command::new("sh").args(["-c", &format!("ls -d {pattern} | head -1")])).stdout;
     Some(PathBuf::from(listed.trim())).filter(|path| path.is_dir())
 }
 
 #[test]
-fn recon_works_beside_beamtune() {
+fn recon_works_together_with_beamtune() {
     let Some(ebin) = found("/usr/lib/rabbitmq/lib/*/plugins/recon-*/ebin") else {
         eprintln!("skipped, because there is no recon (RabbitMQ brings it: scripts/install.sh test)");
         return;
     };
     for otp in otps() {
-        // Debian has compiled it with OTP 25: 23 does not load that, and 29 only a part of it.
+        // Debian compiled it with OTP 25: 23 cannot load it, and 29 only a part of it.
         if ![25, 27].contains(&otp.release) {
             eprintln!("skipped, because OTP {} does not load this recon", otp.release);
             continue;
         }
-        let mut node = Node::visited(&otp, &How::default());
+        let mut node = Node::visited(&otp, &NodeOptions::default());
         let (_folder, path) = modules_for(&otp, &ebin);
         node.ask(&format!("code:add_patha({path:?})."));
         let calls = "recon:scheduler_usage(100), recon:proc_count(memory, 5), recon:proc_window(reductions, 5, 50), \
             recon_alloc:memory(used), recon:bin_leak(3)";
-        let mut foreigner = Foreigner::of("recon", busy(calls), BUSY_GOES_ON, BUSY_ENDS);
-        beside(&mut node, &mut foreigner);
+        let mut tool = OtherTool::new("recon", busy(calls), BUSY_CONTINUES, END_BUSY);
+        check_both_work(&mut node, &mut tool);
     }
 }
 
 #[test]
-fn the_dashboard_of_phoenix_works_beside_beamtune() {
+fn phoenix_live_dashboard_works_together_with_beamtune() {
     let Some(source) = std::env::var_os("LIVE_DASHBOARD") else {
         eprintln!("skipped, because LIVE_DASHBOARD names no system_info.ex of phoenix_live_dashboard");
         return;
@@ -259,17 +259,22 @@ fn the_dashboard_of_phoenix_works_beside_beamtune() {
         let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
         let seen = text(&Path::new("/").join(folder.path().strip_prefix(&root).expect("below")));
         std::fs::copy(&source, folder.path().join("system_info.ex")).expect("copied");
-        let said = run(otp.command("elixirc").args(["-o", &seen, &format!("{seen}/system_info.ex")]));
-        if said.status != Some(0) {
+        let output = run(otp.command("elixirc").args(["-o", &seen, &format!("{seen}/system_info.ex")]));
+        if output.status != Some(0) {
             eprintln!(
                 "skipped, because the Elixir of OTP {} does not compile it: {}",
-                otp.release, said.stderr
+                otp.release, output.stderr
             );
-            tell("others on the node", "Phoenix LiveDashboard", otp.release, "not tried: does not compile");
+            add_figure(
+                "other tools on the node",
+                "Phoenix LiveDashboard",
+                otp.release,
+                "not tried: does not compile",
+            );
             continue;
         }
         let elixir = run(otp.command("elixir").args(["-e", "IO.puts(:code.lib_dir(:elixir))"])).stdout;
-        let mut node = Node::visited(&otp, &How::default());
+        let mut node = Node::visited(&otp, &NodeOptions::default());
         node.ask(&format!("code:add_pathsa([{seen:?}, {:?}]).", format!("{}/ebin", elixir.trim())));
         node.ask("application:ensure_all_started(elixir).");
         let module = "'Elixir.Phoenix.LiveDashboard.SystemInfo'";
@@ -278,20 +283,20 @@ fn the_dashboard_of_phoenix_works_beside_beamtune() {
              {module}:ets_callback(<<>>, memory, desc, 50), {module}:ports_callback(<<>>, input, desc, 50), \
              {module}:memory_allocators_callback(#{{}}), timer:sleep(50)"
         );
-        let mut foreigner = Foreigner::of("Phoenix LiveDashboard", busy(&calls), BUSY_GOES_ON, BUSY_ENDS);
-        beside(&mut node, &mut foreigner);
+        let mut tool = OtherTool::new("Phoenix LiveDashboard", busy(&calls), BUSY_CONTINUES, END_BUSY);
+        check_both_work(&mut node, &mut tool);
     }
 }
 
-/// Where etop's modules are: `None` if it cannot be had. Debian's package is unpacked rather than installed: it wants 270 MB
-/// of a graphical system that etop does not use.
+/// The folder of etop's modules; `None` if it is not available. Debian's package is unpacked instead of installed, since it depends on 270 MB of
+/// graphics that etop does not use.
 fn observer(folder: &Path) -> Option<PathBuf> {
     let eval = "io:format(\"~s\", [code:which(etop)]), halt().";
     let which = run(Command::new("erl").args(["-noshell", "-eval", eval])).stdout;
     if which != "non_existing" {
         return Path::new(&which).parent().map(Path::to_owned);
     }
-    // `make test` fetches nothing while it runs.
+    // `make test` downloads nothing.
     if !count(true, false) {
         return None;
     }
@@ -301,47 +306,47 @@ fn observer(folder: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn etop_works_beside_beamtune() {
+fn etop_works_together_with_beamtune() {
     let folder = folder();
     let (Some(_), Some(observer)) = (otp(25), observer(folder.path())) else {
         eprintln!("skipped, because there is no etop here (make safety fetches it)");
         return;
     };
     for otp in otps() {
-        let mut node = Node::visited(&otp, &How::default());
-        let watching = std::cell::RefCell::new(None::<Running>);
-        let comes = |node: &mut Node| {
+        let mut node = Node::visited(&otp, &NodeOptions::default());
+        let watching = std::cell::RefCell::new(None::<Process>);
+        let start = |node: &mut Node| {
             let name = format!("{}@127.0.0.1", unique("etop"));
             let options = "{output, text}, {interval, 1}, {lines, 5}, {tracing, off}";
             let eval = format!("spawn(fun() -> etop:start([{{node, '{}'}}, {options}]) end).", node.name);
             let mut command = Command::new("erl");
             command.args(["-noinput", "-hidden", "-name", &name, "-setcookie", &node.cookie, "-pa"]);
             command.arg(&observer).args(["-eval", &eval]);
-            let mut etop = Running::start(&mut command);
+            let mut etop = Process::start(&mut command);
             etop.expect_line(" Load:");
             watching.replace(Some(etop));
         };
-        let is_well = |_: &mut Node| {
+        let works = |_: &mut Node| {
             watching.borrow_mut().as_mut().expect("etop runs").expect_line(" Load:");
             true
         };
-        let leaves = |node: &mut Node| {
+        let end = |node: &mut Node| {
             watching.replace(None);
-            wait_until("etop is gone", || node.counts().connections == 0 || node.has_agent());
+            wait_until("etop has ended", || node.counts().connections == 0 || node.has_agent());
         };
-        let mut foreigner = Foreigner {
+        let mut tool = OtherTool {
             name: "etop (observer_backend)",
-            comes: Box::new(comes),
-            is_well: Box::new(is_well),
-            leaves: Box::new(leaves),
-            may_come_later: true,
+            start: Box::new(start),
+            works: Box::new(works),
+            end: Box::new(end),
+            may_start_later: true,
         };
-        beside(&mut node, &mut foreigner);
+        check_both_work(&mut node, &mut tool);
     }
 }
 
 #[test]
-fn two_beamtunes_do_not_disturb_each_other_whichever_leaves_first() {
+fn two_beamtunes_do_not_disturb_each_other() {
     let folder = folder();
     let other = folder.path().join("beamtune-other");
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -353,7 +358,7 @@ fn two_beamtunes_do_not_disturb_each_other_whichever_leaves_first() {
     assert_eq!(made.status, Some(0), "{}{}", made.stdout, made.stderr);
     let this = PathBuf::from(beamtune().get_program());
     for otp in otps() {
-        let mut node = Node::visited(&otp, &How::default());
+        let mut node = Node::visited(&otp, &NodeOptions::default());
         let agents =
             "length([M || M <- erlang:loaded(), lists:prefix(\"beamtune_agent\", atom_to_list(M))]).";
         let before = node.settled_footprint();
@@ -365,24 +370,24 @@ fn two_beamtunes_do_not_disturb_each_other_whichever_leaves_first() {
                 let mut first = Recorder::start(&node);
                 let second = Recorder::of_version(&node, second);
                 assert_eq!(node.ask(agents), loaded, "OTP {}: two {what}", otp.release);
-                first.goes_on();
-                let (leaves, mut stays) = if turn % 2 == 0 { (first, second) } else { (second, first) };
+                first.expect_samples();
+                let (leaving, mut staying) = if turn % 2 == 0 { (first, second) } else { (second, first) };
                 if turn % 4 < 2 {
-                    leaves.leave();
+                    leaving.interrupt();
                 } else {
-                    drop(leaves);
+                    drop(leaving);
                 }
-                stays.goes_on();
+                staying.expect_samples();
                 wait_until("one agent is left", || node.ask(agents) == "1");
                 assert_eq!(node.ask("erlang:statistics(scheduler_wall_time) =/= undefined."), "true");
-                stays.leave();
+                staying.interrupt();
                 node.clean_again(&before, Instant::now());
             }
-            tell(
-                "others on the node",
-                &format!("a second beamtune {what}, first or second leaving first, by Ctrl-C or killed"),
+            add_figure(
+                "other tools on the node",
+                &format!("a second beamtune {what}; either one leaves first, by Ctrl-C or SIGKILL"),
                 otp.release,
-                format!("{} times, the other goes on, the node is as before", 2 * turns),
+                format!("{} times: the other continues, the node is as before", 2 * turns),
             );
         }
         node.assert_silent();
