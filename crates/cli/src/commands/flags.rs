@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use beamtune_flags::{OtpVersion, is_init_flag};
 use beamtune_report::flags::{self, Topic};
 
-use crate::releases::{parse_release, parse_span};
+use crate::releases::{parse_release, parse_upgrade};
 use crate::terminal;
 
 /// Rows of a search result.

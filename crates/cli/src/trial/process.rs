@@ -55,8 +55,6 @@ pub struct GuardedCommand {
     exits: Receiver<String>,
     exit: Option<CommandExit>,
     /// Its standard output and standard error; may be one file.
-    ended: Option<Ending>,
-    /// What it has printed, and what it has said; both may be one.
     logs: Vec<PathBuf>,
 }
 
