@@ -22,9 +22,9 @@ use clap::{Parser, Subcommand};
 const SHORT_HELP: &str = "\
 beamtune finds out why an Erlang VM is slow, busy or large
 
-  beamtune nodes                    List the BEAM VMs on this host
-  beamtune doctor NODE              Record a node for 10 s and report what is wrong
-  beamtune record NODE -o FILE      Record a node for later, until Ctrl-C
+  beamtune nodes                 List the BEAM VMs on this host
+  beamtune doctor NODE           Record a node for 10 s and report what is wrong
+  beamtune record NODE -o FILE   Record a node for later, until Ctrl-C
 
 NODE is a node name (rabbit@web1) or a process id.
 All commands: beamtune --help

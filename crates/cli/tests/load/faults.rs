@@ -12,7 +12,7 @@ use beamtune_model::load::LoadSecond;
 use crate::common::network::Network;
 use crate::common::{Process, beamtune, folder, free_port, run, text, wait_until};
 use crate::servers::{Server, http, nginx};
-use crate::{arrivals, ended, load, result_of, step};
+use crate::{arrivals, load, result_of, step, wait_for_result};
 
 #[test]
 fn unreachable_target_is_reported_before_the_start() {
@@ -176,7 +176,7 @@ fn target_that_goes_away_is_reported_and_the_load_continues_to_its_end() {
     wait_until("requests are served", is_served);
     nginx.process.signal("KILL");
     nginx.process.wait();
-    let result = ended(process);
+    let result = wait_for_result(process);
     let kinds: Vec<&str> =
         result.steps.iter().flat_map(|step| step.errors.keys().map(String::as_str)).collect();
     assert!(step(&result, "GET /").done > 0 && kinds.contains(&"refused"), "{kinds:?}");
@@ -222,7 +222,7 @@ fn target_that_vanishes_from_the_network_is_reported_and_does_not_prolong_the_lo
     let process = Process::start(&mut load(&[&text(&file)]));
     server.expect_line("served");
     veth.set_link("down").expect("down");
-    let result = ended(process);
+    let result = wait_for_result(process);
     // Four seconds, and the time for unfinished requests.
     assert!(result.seconds.iter().all(|second| second.second <= 5), "{:?}", result.seconds);
     let step = step(&result, "GET /");

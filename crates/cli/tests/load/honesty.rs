@@ -9,7 +9,7 @@ use beamtune_model::load::LoadResult;
 
 use crate::common::{Process, folder, text, wait_until};
 use crate::servers::{http, nginx};
-use crate::{arrivals, ended, load, step};
+use crate::{arrivals, load, step, wait_for_result};
 
 /// 200 requests per second for five seconds, with `freeze` in the middle.
 fn run_with_freeze(url: &str, is_begun: impl FnMut() -> bool, freeze: impl FnOnce(&Process)) -> LoadResult {
@@ -17,7 +17,7 @@ fn run_with_freeze(url: &str, is_begun: impl FnMut() -> bool, freeze: impl FnOnc
         Process::start(&mut load(&[url, "--rate", "200", "--even", "--connections", "50", "--for", "5s"]));
     wait_until("the load has begun", is_begun);
     freeze(&generator);
-    ended(generator)
+    wait_for_result(generator)
 }
 
 fn freeze_for_a_second(process: &Process) {
@@ -73,7 +73,7 @@ fn requests_due_while_the_generator_was_frozen_are_sent_or_counted_as_unfinished
         // Past the end of the load's two seconds.
         sleep(Duration::from_millis(2500));
         generator.signal("CONT");
-        let result = ended(generator);
+        let result = wait_for_result(generator);
         let done = step(&result, "GET /").done;
         assert_eq!(
             (arrivals(&result), done + result.unfinished, result.errors()),
