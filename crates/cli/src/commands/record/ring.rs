@@ -127,7 +127,7 @@ fn record_target(args: &Args, target: &str, ring: Ring, files: &Files<'_>, stop:
             }
             Err(RecordError::Permanent(error)) => return Err(error),
             Err(RecordError::Temporary(error) | RecordError::Unanswered(_, error)) => {
-                let text = format!("searched for every {} s: {error:#}", SEARCH_INTERVAL.as_secs());
+                let text = format!("retrying every {} s: {error:#}", SEARCH_INTERVAL.as_secs());
                 if let Some(line) = messages.line(Some(&text)) {
                     log(target, &line);
                 }
