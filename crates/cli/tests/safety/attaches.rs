@@ -162,7 +162,7 @@ fn whole_command_leaves_a_node_unchanged_each_time() {
 }
 
 #[test]
-fn hundred_clients_at_once_are_accepted_or_told_to_wait() {
+fn hundred_clients_at_once_are_accepted_or_refused() {
     for otp in all_otps() {
         let clients = count(100, 20);
         let mut node = Node::visited(&otp, &NodeOptions::default());
