@@ -344,7 +344,7 @@ mod tests {
         check("notes.txt", b"+P 1", "notes.txt: unknown file type");
         let long = [b"+P 1\n".as_slice(), &vec![b'x'; 10 << 20], b"\n"].concat();
         check("vm.args", &long, "vm.args:2:1: a line of 10485760 bytes");
-        check("vm.args", &vec![b'\n'; MAX_BYTES + 1], "vm.args: more than 33554432 bytes");
+        check("vm.args", &vec![b'\n'; MAX_BYTES + 1], "vm.args: the file has more than 33554432 bytes");
         let line = render(&file(&root.path().join("absent.args"), None, "--as").expect_err("absent"));
         assert!(line.contains("No such file"), "{line}");
     }

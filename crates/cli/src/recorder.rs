@@ -42,7 +42,6 @@ const SLOW: Duration = Duration::from_secs(3);
 const LAST_SAMPLE: Duration = Duration::from_secs(5);
 
 /// What to record, and where.
-
 /// What is to be recorded, and where.
 #[derive(Clone)]
 pub struct RecordOptions<'a> {

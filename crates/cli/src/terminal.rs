@@ -52,7 +52,7 @@ pub fn style() -> Style {
 /// How much a diagnosis says.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct VerbosityArgs {
-    /// Show all evidence and remedies (-v), and each check with its numbers (-vv)
+    /// Show all evidence and remedies; -vv also each check
     #[arg(short, long = "verbose", action = clap::ArgAction::Count)]
     verbose: u8,
 }

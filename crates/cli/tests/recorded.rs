@@ -1,4 +1,4 @@
-//! Diagnosis of recordings of labs by earlier versions (`fixtures/recordings`).
+//! Diagnosis of recordings that earlier versions made on labs (`fixtures/recordings`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -26,7 +26,7 @@ fn diagnose(path: &Path) -> Diagnosis {
     beamtune_rules::diagnose(&Arc::new(period))
 }
 
-/// The findings without their text.
+/// What a diagnosis comes to, without a word of its text.
 fn skeleton(diagnosis: &Diagnosis) -> Vec<(Code, Level, Option<Code>)> {
     let findings = diagnosis.findings();
     findings
@@ -53,7 +53,7 @@ fn without_prose(finding: &mut Finding) {
 }
 
 #[test]
-fn rewording_changes_no_level_order_or_relation() {
+fn rewording_changes_no_level_no_order_and_no_relation() {
     let mut related = 0;
     for (name, path) in recordings() {
         let diagnosis = diagnose(&path);
@@ -67,27 +67,45 @@ fn rewording_changes_no_level_order_or_relation() {
         assert_eq!(skeleton(&reworded), skeleton(&diagnosis), "{name}");
         related += skeleton(&diagnosis).iter().filter(|(.., follows)| follows.is_some()).count();
     }
-    assert!(related >= 3, "only {related} relations in all recordings: too few to judge rewording");
+    assert!(related >= 3, "only {related} relations in all recordings: they say nothing of rewording");
 }
 
-/// Contradictions between findings of one page, by codes and subjects. A reader believes each finding separately.
+#[test]
+fn a_page_fits_on_one_screen() {
+    for (name, path) in recordings() {
+        let period = Arc::new(Reader::open(&path).unwrap().period(&Selection::default()).unwrap());
+        let diagnosis = beamtune_rules::diagnose(&period);
+        let is_healthy = diagnosis.worst().is_none_or(|worst| worst == Level::Notice);
+        let most = if is_healthy { MAX_HEALTHY_LINES } else { MAX_LINES };
+        for width in [80, 100] {
+            let style = Style { width, ..Style::PLAIN };
+            let view = View { style, command: Some("beamtune doctor shop@web1"), ..View::PLAIN };
+            let page = render(&period, &diagnosis, &view);
+            let lines = page.lines().count();
+            assert!(lines <= most, "{name}: {lines} lines\n{page}");
+            assert!(page.lines().all(|line| line.chars().count() <= width), "{name}\n{page}");
+        }
+    }
+}
+
+/// What one page must not say at once, by codes and subjects: whoever reads it takes each finding at its word.
 fn contradictions(diagnosis: &Diagnosis) -> Vec<String> {
     let findings = diagnosis.findings();
     let mut found = Vec::new();
     let pid = |finding: &Finding| finding.subject.as_ref().and_then(Subject::pid).map(str::to_owned);
     for one in &findings {
-        // A process that is always busy does not wait for an answer.
+        // Busy all the time, and waiting for an answer.
         let waits =
             |other: &&&Finding| other.code.0 == "BT053" && pid(other).is_some() && pid(other) == pid(one);
         if one.code.0 == "BT005" && findings.iter().any(|other| waits(&other)) {
-            found.push(format!("{} is busy and waits", one.summary));
+            found.push(format!("{} is busy, and waits", one.title));
         }
         if let Some(follows) = &one.follows
             && !findings.iter().any(|other| other.code == follows.code)
         {
-            found.push(format!("{} follows from {}, which is not a finding", one.code, follows.code));
+            found.push(format!("{} follows from {}, which was not found", one.code, follows.code));
         }
-        // A share above 1.
+        // Nothing is more than all of it.
         let is_whole = |evidence: &&beamtune_model::Evidence| {
             evidence.unit == Unit::Ratio
                 && evidence.what.contains("share of")
@@ -96,7 +114,7 @@ fn contradictions(diagnosis: &Diagnosis) -> Vec<String> {
         };
         found
             .extend(one.evidence.iter().find(is_whole).map(|evidence| format!("{}: {evidence:?}", one.code)));
-        // Two values for one flag, neither of them a consequence of the other.
+        // The same setting with two values, neither of which is the consequence of the other.
         for other in findings.iter().filter(|other| other.code != one.code && pid(other) == pid(one)) {
             let are_apart = one.follows.is_none() && other.follows.is_none();
             for (mine, theirs) in

@@ -249,10 +249,7 @@ Emulator flags at their default
             |text: &str| text.split(' ').filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
         assert!(squeezed(&text).starts_with(&squeezed(expect)), "{text}");
         assert!(!text.contains("secret"), "{text}");
-        assert!(
-            text.contains("compose.yml:4 RABBITMQ_CTL_ERL_ARGS: for a command-line tool"),
-            "{text}"
-        );
+        assert!(text.contains("compose.yml:4 RABBITMQ_CTL_ERL_ARGS: for a command-line tool"), "{text}");
         let json: serde_json::Value = serde_json::from_str(&json(&sheet)).expect("JSON");
         assert_eq!(json["emulator"][0]["instead_of"][0]["from"], "rel/vm.args:4");
     }

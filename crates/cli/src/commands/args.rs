@@ -369,11 +369,11 @@ mod tests {
                 "{flag}: {summary}"
             );
         };
-        check("+MBas", "How a free block is looked for");
+        check("+MBas", "Strategy for finding a free block");
         check("-heart", "Starts the program heart");
         check("-kernel net_ticktime", "A node that is silent");
         // These begin with the same letters as +e, +c, +n and +V.
-        check("-emu_flavor", "Chooses the emulator");
+        check("-emu_flavor", "Selects the emulator");
         for flag in ["-connect_all", "-noshell", "-version"] {
             check(flag, "");
         }

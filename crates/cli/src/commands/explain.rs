@@ -13,7 +13,7 @@ use crate::terminal;
 static RULES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../docs/rules");
 static LINTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../docs/lint");
 
-/// Show what a rule means, how it judges and what to do, with a node's numbers if one is given
+/// Explain a rule or lint, with a node's numbers if one is given
 #[derive(clap::Args)]
 pub struct Args {
     /// Code or name of a rule or lint: BT008, ports-near-limit, BF001

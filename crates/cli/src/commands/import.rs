@@ -42,6 +42,8 @@ pub struct Args {
     output: Option<PathBuf>,
     #[command(flatten)]
     thresholds: ThresholdArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
     /// Print JSON (docs/schema/diagnosis.schema.json)
     ///
     /// For tables of lcnt alone: docs/schema/locks.schema.json.
@@ -79,7 +81,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let has_single = period.locks.iter().any(|row| row.id.is_some());
     let views: Vec<View> =
         [Some(By::Class), has_single.then_some(By::Lock)].into_iter().flatten().map(View::new).collect();
-    Ok(locks::print_views(&period, None, &views, args.json))
+    Ok(locks::print_views(&period, None, &views, &args.verbosity.view(None), args.json))
 }
 
 fn is_standard_input(path: &Path) -> bool {
@@ -261,8 +263,9 @@ ok
             assert!(matches!(outcome, Some(Outcome::Healthy(_))), "{code}: {outcome:?}");
         }
         // Without the JIT, no machine code is resident twice.
-        assert!(found(&small.replace(" [jit:ns]", ""), "BT025").summary.contains("outside"));
-        assert!(found(&small, "BT007").summary.contains("260000"));
+        assert!(found(&small.replace(" [jit:ns]", ""), "BT025").title.contains("outside"));
+        let processes = found(&small, "BT007");
+        assert!(processes.detail.contains("260,000 of 262,144 processes"), "{}", processes.detail);
     }
 
     /// All instances together: 900 MB in carriers, 90 MB in blocks.

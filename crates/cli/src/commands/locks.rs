@@ -26,7 +26,7 @@ use super::diagnose::{PartArgs, read_part};
 use crate::access::AccessArgs;
 use crate::recorder::{self, RecordError, RecordOptions, WaitObserver};
 use crate::target::{AccessError, LiveTarget, ResolvedTarget};
-use crate::terminal;
+use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
 /// Longest time for the estimate of the cost of counting.
@@ -295,11 +295,17 @@ fn record(
 
 /// Prints the page according to the options, and returns the exit status.
 fn print_page(period: &Arc<Period>, look: Option<&Look>, args: &Args) -> ExitCode {
-    print_views(period, look, &args.views(), args.json)
+    print_views(period, look, &args.views(), &args.verbosity.view(None), args.json)
 }
 
 /// Prints the page, and returns the exit status.
-pub fn print_views(period: &Arc<Period>, look: Option<&Look>, views: &[View], as_json: bool) -> ExitCode {
+pub fn print_views(
+    period: &Arc<Period>,
+    look: Option<&Look>,
+    views: &[View],
+    page_view: &diagnosis::View<'_>,
+    as_json: bool,
+) -> ExitCode {
     let verdicts = beamtune_rules::diagnose_locks(period);
     let contenders = contention::contenders(period);
     let things = contention::things(period, &contenders);
@@ -310,7 +316,7 @@ pub fn print_views(period: &Arc<Period>, look: Option<&Look>, views: &[View], as
     let page = Page { look, views, remains: &remains, verdicts: &verdicts };
     let text = match as_json {
         true => locks::json(period, &page),
-        false => locks::render(period, &page, view),
+        false => locks::render(period, &page, page_view),
     };
     terminal::print(&text);
     terminal::status(&verdicts)

@@ -17,7 +17,7 @@ use super::diagnose::{PartArgs, read_part};
 use crate::access::AccessArgs;
 use crate::recorder::{RecordOptions, record_node};
 use crate::target::ResolvedTarget;
-use crate::terminal;
+use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
 
 /// Time for reading the memory map; the user waits for it. 12 GB take less than a second on an idle host.
@@ -133,7 +133,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             if let Some(part) = read.part.filter(|_| !args.json) {
                 terminal::print(&format!("{part}\n"));
             }
-            return Ok(print_page(&args.thresholds.apply(read.period), args.json));
+            return Ok(print_page(&args.thresholds.apply(read.period), args));
         }
         ResolvedTarget::Live(_) if !args.part.is_all() => {
             bail!("--from and --to select a part of a recording; for a running node, use --for")
@@ -149,11 +149,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         ..RecordOptions::of(Duration::from_secs(1), Some(args.length))
     };
     let (reader, _) = record_node(*live, &options)?;
-    Ok(print_page(&args.thresholds.apply(reader.period(&Selection::default())?), args.json))
+    Ok(print_page(&args.thresholds.apply(reader.period(&Selection::default())?), args))
 }
 
 /// Prints the page, and returns the exit status.
-fn print_page(period: &Arc<Period>, as_json: bool) -> ExitCode {
+fn print_page(period: &Arc<Period>, args: &Args) -> ExitCode {
     let verdicts = beamtune_rules::diagnose_memory(period);
     let movements = beamtune_rules::watch::movements(period);
     let returns = beamtune_rules::returns::returns(period);
