@@ -41,7 +41,6 @@ const SLOW: Duration = Duration::from_secs(3);
 /// Time reserved for the last sample of a slow node and for detaching, beyond the length of the recording.
 const LAST_SAMPLE: Duration = Duration::from_secs(5);
 
-/// What to record, and where.
 /// What is to be recorded, and where.
 #[derive(Clone)]
 pub struct RecordOptions<'a> {
