@@ -172,20 +172,18 @@ fn brief_findings(period: &Period, findings: &[&Finding], view: &View<'_>) -> St
     let mut out = String::new();
     let mut shown = 0;
     for (index, one) in own.iter().enumerate() {
-        let is_notice = one.level == Level::Notice;
-        let lines = match (index, is_notice) {
-            (0, false) => FIRST_LINES,
-            (_, false) => FURTHER_LINES,
-            (_, true) => 1,
-        };
         let is_consequence =
             |other: &&Finding| !is_advised(other, findings) && root(other, findings).code == one.code;
         let consequences: Vec<&Finding> = findings.iter().copied().filter(is_consequence).collect();
         let is_first_of_code = own.iter().take(index).all(|before| before.code != one.code);
         let consequences: &[&Finding] = if is_first_of_code { &consequences } else { &[] };
-        let text = match is_notice {
-            true => finding::line(one, view.style),
-            false => finding::brief(period, one, consequences, lines, view),
+        // A notice takes one line, unless it is the best lead that there is.
+        let is_lead = index == 0 && !(one.remedies.is_empty() && consequences.is_empty());
+        let is_notice = one.level == Level::Notice && !is_lead;
+        let text = match index {
+            _ if is_notice => finding::line(one, view.style),
+            0 => finding::brief(period, one, consequences, FIRST_LINES, view),
+            _ => finding::brief(period, one, consequences, FURTHER_LINES, view),
         };
         // A blank line separates blocks; notices follow each other.
         let is_next_block = own.get(index + 1).is_none_or(|next| !is_notice || next.level != Level::Notice);

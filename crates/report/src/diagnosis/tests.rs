@@ -182,6 +182,15 @@ fn notices_take_a_line_each() {
     let notices: Vec<&str> = page.lines().filter(|line| line.starts_with("notice")).collect();
     assert_eq!(notices.len(), 2, "{page}");
     assert!(notices.iter().all(|line| line.chars().count() == 100), "{page}");
+    // The first one is a lead, if it says what to do.
+    let lead = Finding { severity: 10.0, level: Level::Notice, ..queue() };
+    let page = render(
+        &Period::default(),
+        &found(vec![lead, notice("BT014", "Port table has 1 M entries")]),
+        &View::PLAIN,
+    );
+    assert!(page.contains("   fix    use calls in place of casts\n"), "{page}");
+    assert!(page.contains("\n\nnotice    Port table"), "{page}");
 }
 
 #[test]
