@@ -84,12 +84,12 @@ fn missing_emulator_is_reported_with_the_command_that_builds_it() {
     assert!(output.stdout.contains("beamtune emulator build"), "{}", output.stdout);
     let output = run(emulator(cache.path()).args(["run", "--no-kernel-poll", "--", "erl"]));
     let words =
-        ["there is no lcnt of ERTS", "jit", "without kernel poll", &text(&erlang), "--no-kernel-poll"];
+        ["no lcnt emulator of ERTS", "jit", "without kernel poll", &text(&erlang), "--no-kernel-poll"];
     output.assert_refused(&words);
     let release = folder();
     copy_emulator(&erlang, release.path());
     run(emulator(cache.path()).args(["install", "--into", &text(release.path())]))
-        .assert_refused(&["there is no lcnt of ERTS", &format!("--for {}", text(release.path()))]);
+        .assert_refused(&["no lcnt emulator of ERTS", &format!("--for {}", text(release.path()))]);
     // An emulator of the release's own type would replace its own. That is refused even before one is built.
     run(emulator(cache.path()).args(["install", "--type", "opt", "--into", &text(release.path())]))
         .assert_refused(&["the name of the release's own", "emulator run --type opt"]);

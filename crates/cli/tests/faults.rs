@@ -49,7 +49,7 @@ fn frozen_node_is_distinguished_from_an_absent_one() {
         // It was recorded through /proc only; that it does not answer is a finding.
         assert_eq!(output.status, Some(1), "{}\n{}", output.stdout, output.stderr);
         assert!(
-            output.stderr.contains("said nothing for") && output.stderr.contains("SIGSTOP"),
+            output.stderr.contains("sent nothing for") && output.stderr.contains("SIGSTOP"),
             "{}",
             output.stderr
         );

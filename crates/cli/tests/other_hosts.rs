@@ -72,7 +72,7 @@ fn node_on_another_host_is_reached_by_each_of_its_names() {
         let output = elsewhere(&hosts, folder.path(), &doctor(&format!("[{v6}]:9100")));
         output.assert_refused(&[&format!("[{v6}]:9100 cannot be reached"), "refused"]);
         let output = elsewhere("", folder.path(), &doctor(&node.name));
-        output.assert_refused(&["the host far.example.test is not known here"]);
+        output.assert_refused(&["cannot resolve host far.example.test"]);
         // A name that is not registered with the other host's EPMD.
         let output = elsewhere(&hosts, folder.path(), &doctor(&format!("nobody@{host}")));
         output.assert_refused(&["knows no node \"nobody\"", &alive]);

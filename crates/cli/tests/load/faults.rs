@@ -132,7 +132,7 @@ fn misbehaving_targets_give_different_errors_and_do_not_prolong_the_load() {
     const LONG_TIMEOUT_MS: u64 = 10_000;
     const MEDIUM_TIMEOUT_MS: u64 = 2_000;
     let closes = |mut stream: TcpStream, _: &AtomicU64| read(&mut stream, ALL);
-    assert_eq!(only_error(LONG_TIMEOUT_MS, closes), "closed: closed before it answered");
+    assert_eq!(only_error(LONG_TIMEOUT_MS, closes), "closed: closed before the answer");
     let resets = |mut stream: TcpStream, _: &AtomicU64| {
         read(&mut stream, 1);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhel");
@@ -149,7 +149,7 @@ fn misbehaving_targets_give_different_errors_and_do_not_prolong_the_load() {
             sleep(Duration::from_millis(20));
         }
     };
-    assert_eq!(only_error(MEDIUM_TIMEOUT_MS, drips), "timeout: the answer did not end in time");
+    assert_eq!(only_error(MEDIUM_TIMEOUT_MS, drips), "timeout: the answer was not complete in time");
     let never_ends = |mut stream: TcpStream, _: &AtomicU64| {
         read(&mut stream, ALL);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -157,13 +157,13 @@ fn misbehaving_targets_give_different_errors_and_do_not_prolong_the_load() {
             sleep(Duration::from_micros(100));
         }
     };
-    assert_eq!(only_error(MEDIUM_TIMEOUT_MS, never_ends), "timeout: the answer did not end in time");
+    assert_eq!(only_error(MEDIUM_TIMEOUT_MS, never_ends), "timeout: the answer was not complete in time");
     let speaks_otherwise = |mut stream: TcpStream, _: &AtomicU64| {
         read(&mut stream, ALL);
         let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
         read(&mut stream, ALL);
     };
-    assert_eq!(only_error(LONG_TIMEOUT_MS, speaks_otherwise), "protocol: no HTTP/1 reply");
+    assert_eq!(only_error(LONG_TIMEOUT_MS, speaks_otherwise), "protocol: not an HTTP/1 reply");
 }
 
 #[test]
