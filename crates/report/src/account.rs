@@ -61,7 +61,7 @@ pub fn bar(account: &CpuAccount, style: Style) -> String {
     }
     let cores = if account.cores == 1.0 { "core" } else { "cores" };
     let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
-    let line = format!("{total:.2} of {} {cores} used{parts}", text::decimal(account.cores));
+    let line = format!("{total:.2} of {} {cores} used by the VM{parts}", text::decimal(account.cores));
     let indent = BAR_CELLS + 7;
     let room = style.width.saturating_sub(indent).max(30);
     let mut out = format!("CPU  {bar}  {}\n", text::wrap(&line, room, &" ".repeat(indent)));
@@ -166,8 +166,8 @@ mod tests {
             ],
         );
         let expect = "\
-CPU  ████░░░░░░░░░░░░░░░░  0.41 of 2 cores used: 0.21 Erlang code, 0.15 busy wait, 0.03 ports and
-                           drivers, 0.02 other
+CPU  ████░░░░░░░░░░░░░░░░  0.41 of 2 cores used by the VM: 0.21 Erlang code, 0.15 busy wait, 0.03
+                           ports and drivers, 0.02 other
                            1.29 unused: no runnable process, 0.30 unused: schedulers blocked (locks,
                            native code)
 ";

@@ -13,6 +13,8 @@ const CODE_COLUMNS: usize = 7;
 /// Lines of a title, and of a detail in the first finding.
 const TITLE_LINES: usize = 2;
 const DETAIL_LINES: usize = 3;
+/// Lines of the best remedy in the first finding.
+const FIX_LINES: usize = 3;
 
 /// Products whose scripts start the VM, by the beginning of their names, and the variable from which they take its flags.
 /// Sources: rabbitmq-env.conf(5), ejabberdctl.cfg.
@@ -44,9 +46,11 @@ pub(super) fn brief(
         }
     }
     let remedy = finding.remedies.first();
-    let fix = remedy.map(|remedy| labelled("fix", &change(period, remedy), 2, style)).unwrap_or_default();
-    let causes = causes(consequences, style);
-    let used = title.len() + fix.len() + causes.len();
+    let fix_lines = if is_first { FIX_LINES } else { FIX_LINES - 1 };
+    let fix =
+        remedy.map(|remedy| labelled("fix", &change(period, remedy), fix_lines, style)).unwrap_or_default();
+    let effects = effects(consequences, style);
+    let used = title.len() + fix.len() + effects.len();
     let mut end: Vec<String> = Vec::new();
     if is_first {
         end.extend(remedy.map(|remedy| labelled("proof", &remedy.prove, 1, style)).unwrap_or_default());
@@ -57,20 +61,27 @@ pub(super) fn brief(
     for line in text::lines(&text::sentence(&finding.detail), body_width(style), detail_lines) {
         out.push_str(&format!("{:INDENT$}{line}\n", ""));
     }
-    for line in causes.into_iter().chain(fix).chain(end) {
+    for line in effects.into_iter().chain(fix).chain(end) {
         out.push_str(&line);
     }
     out
 }
 
-/// What follows from a finding, in one line.
-fn causes(consequences: &[&Finding], style: Style) -> Vec<String> {
-    let titles: Vec<String> =
-        consequences.iter().map(|one| format!("{} ({})", one.title, one.code)).collect();
-    match titles.is_empty() {
-        true => Vec::new(),
-        false => labelled("causes", &titles.join("; "), 1, style),
+/// What follows from a finding, in one line: as many titles as fit, and how many do not.
+fn effects(consequences: &[&Finding], style: Style) -> Vec<String> {
+    let mut words = String::new();
+    for (index, one) in consequences.iter().enumerate() {
+        let separator = if index == 0 { "" } else { "; " };
+        let next = format!("{separator}{} ({})", text::sentence(&one.title), one.code);
+        let rest = consequences.len() - index - 1;
+        let more = if rest == 0 { String::new() } else { format!("; {rest} more") };
+        if index > 0 && words.chars().count() + next.chars().count() + more.len() > body_width(style) {
+            words.push_str(&format!("; {} more", rest + 1));
+            break;
+        }
+        words.push_str(&next);
     }
+    labelled("effect", &words, 1, style)
 }
 
 /// A line with a label before it, and those that continue it.

@@ -137,7 +137,7 @@ fn what_follows_from_a_finding_is_a_line_of_it_unless_it_is_worse() {
         ..Finding::bare(Code("BT011"), severity)
     };
     let page = render(&Period::default(), &found(vec![queue(), symptom(30.0)]), &View::PLAIN);
-    assert!(page.contains("   causes GC takes 57 % of the work (BT011)\n"), "{page}");
+    assert!(page.contains("   effect GC takes 57 % of the work (BT011)\n"), "{page}");
     assert!(!page.contains("WARNING"), "{page}");
     let cause = Finding { severity: 30.0, level: Level::Warning, ..queue() };
     let page = render(&Period::default(), &found(vec![cause, symptom(80.0)]), &View::PLAIN);
