@@ -146,7 +146,7 @@ fn missing_build_tools_are_reported_with_their_packages() {
     let mut build = emulator(cache.path());
     build.args(["build", "--source", "debian", "--for", &text(&erlang)]).env("PATH", bin.path());
     run(&mut build).assert_refused(&[
-        "this is missing: a C compiler, ",
+        "without a C compiler, ",
         "apt-get install gcc libc6-dev make perl libncurses-dev zlib1g-dev linux-libc-dev g++",
         "dpkg-dev",
         "dnf install gcc glibc-devel",

@@ -114,7 +114,7 @@ fn files_that_are_not_recordings_are_refused() {
     let path = folder.path().join("notes.txt");
     std::fs::write(&path, "these are notes\n").expect("write");
     for command in ["diagnose", "show"] {
-        run(beamtune().arg(command).arg(&path)).assert_refused(&["no recording", "notes.txt"]);
+        run(beamtune().arg(command).arg(&path)).assert_refused(&["not a recording", "notes.txt"]);
     }
     run(beamtune().args(["diagnose", &text(&folder.path().join("absent"))])).assert_refused(&["absent"]);
     std::fs::write(&path, "").expect("write");
@@ -129,7 +129,7 @@ fn existing_recording_is_not_overwritten() {
     let path = folder.path().join("a.beamtune");
     std::fs::write(&path, "precious").expect("write");
     let output = run(doctor(&node.name).arg("-o").arg(&path));
-    output.assert_refused(&["exists already"]);
+    output.assert_refused(&["already exists"]);
     assert_eq!(std::fs::read_to_string(&path).expect("read"), "precious");
 }
 

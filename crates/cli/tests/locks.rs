@@ -280,7 +280,7 @@ fn recording_without_lock_samples_says_how_to_get_them() {
         .args(["record", &node.name, "--for", "2s", "-o", &file])
         .env("BEAMTUNE_COOKIE", &node.cookie));
     assert_eq!(recorded.status, Some(0), "{}", recorded.stderr);
-    let output = run(&mut locks(&file, &[]));
+    let output = run(&mut locks(&file, &["-vv"]));
     assert_eq!(output.status, Some(0), "{}", output.stderr);
     // The page breaks lines between words.
     let words = output.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
