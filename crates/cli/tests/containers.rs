@@ -400,8 +400,13 @@ fn user_who_may_not_enter_a_container_is_told_what_to_do() {
         return;
     }
     let nsenter = format!("nsenter -t {} -n beamtune", container.pid);
-    let words =
-        ["is in another network namespace", "not permitted", "as root", &nsenter, "docker run --network container:"];
+    let words = [
+        "is in another network namespace",
+        "not permitted",
+        "as root",
+        &nsenter,
+        "docker run --network container:",
+    ];
     output.assert_refused(&words);
     let rows = as_nobody(&["nodes", "--json"]).json();
     let row = rows.as_array().into_iter().flatten().find(|row| row["pid"] == container.pid).cloned();

@@ -143,7 +143,11 @@ fn show_all(file: &Path) {
 #[test]
 fn synthetic_node_is_accepted_as_a_node() {
     let output = judge(agent(|to, seq, items| usual_answer(to, seq, items, |_, value| value)));
-    assert!(output.stdout.starts_with("n@h.i · RabbitMQ 3.10.8 · OTP 25 · 2 schedulers"), "{}", output.stdout);
+    assert!(
+        output.stdout.starts_with("n@h.i · RabbitMQ 3.10.8 · OTP 25 · 2 schedulers"),
+        "{}",
+        output.stdout
+    );
     assert!(output.stdout.contains("49,000"), "{}", output.stdout);
     assert!(!output.stdout.contains("malformed"), "{}", output.stdout);
 }

@@ -58,8 +58,7 @@ fn pasted_table_is_judged_and_other_text_is_listed_as_not_read() {
         assert!(output.stdout.contains(words), "no {words:?} in: {}", output.stdout);
     }
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
-    let expect =
-        "pasted.txt:1:1: not read: We saw this on web1 yesterday: (no known tool prints this)\n";
+    let expect = "pasted.txt:1:1: not read: We saw this on web1 yesterday: (no known tool prints this)\n";
     assert!(output.stderr.ends_with(expect), "{}", output.stderr);
     let fixed = import(FIXED, folder.path(), &["-vv"]);
     assert_eq!(fixed.status, Some(0), "{}\n{}", fixed.stdout, fixed.stderr);

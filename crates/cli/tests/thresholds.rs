@@ -60,11 +60,7 @@ fn list_of_all_thresholds_is_a_valid_thresholds_file() {
     let folder = folder();
     let file = folder.path().join("all.toml");
     let all = run(beamtune().arg("thresholds"));
-    assert!(
-        all.stdout.contains("\n[gc-share]\n# BT011: GC, share of the schedulers' work\n"),
-        "{}",
-        all.stdout
-    );
+    assert!(all.stdout.contains("\n[gc-share]\n# BT011: GC, share of scheduler work\n"), "{}", all.stdout);
     fs::write(&file, all.stdout.replace("[gc-share]", "[gc-share] # mine")).expect("written");
     let again = run(beamtune().arg("thresholds").arg(&file));
     assert_eq!(again.stdout, all.stdout);
