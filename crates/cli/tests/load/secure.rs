@@ -29,7 +29,8 @@ fn check(folder: &Path, target: &str, options: &str, steps: &str, counted: &str)
     let refused = |host, tls, words: &[&str]| {
         run(beamtune().args(["load", &scenario(host, tls)])).assert_refused(words);
     };
-    let untrusted = ["TLS handshake with", "its certificate has an unknown issuer", "tls = { ca = \"FILE.pem\" }"];
+    let untrusted =
+        ["TLS handshake with", "its certificate has an unknown issuer", "tls = { ca = \"FILE.pem\" }"];
     refused("localhost", "", &untrusted);
     refused("127.0.0.1", named, &["its certificate is for", "localhost", "not for 127.0.0.1", "server_name"]);
 }

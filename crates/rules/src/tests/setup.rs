@@ -587,7 +587,7 @@ fn a_flag_in_effect_that_is_a_trap_is_told_with_where_it_comes_from() {
     let pool = flags(&["-MBas", "aobf", "-sbwt", "none"], &[]);
     let found = finding(&pool, "BT064");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("+MBas")));
-    assert!(found.title.starts_with("`+MBas aobf` switches off that carriers move"), "{}", found.title);
+    assert!(found.title.starts_with("`+MBas aobf` disables the migration of carriers"), "{}", found.title);
     assert_eq!(entries(&found), ["+M<S>as"]);
     let by = |node: &Node| evidence(&finding(node, "BT064"), "set in").and_then(|by| by.text.clone());
     assert!(by(&pool).is_some_and(|by| by.contains("vm.args")), "{:?}", by(&pool));
