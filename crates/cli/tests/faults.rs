@@ -54,7 +54,7 @@ fn frozen_node_is_distinguished_from_an_absent_one() {
             output.stderr
         );
         assert!(
-            output.stdout.contains("BT065") && output.stdout.contains("it is stopped, or hangs"),
+            output.stdout.contains("BT065") && output.stdout.contains("stopped or hanging"),
             "{}",
             output.stdout
         );
