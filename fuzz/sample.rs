@@ -78,7 +78,7 @@ pub(crate) fn judge(period: &Period) {
     for verbosity in [Verbosity::Brief, Verbosity::Evidence, Verbosity::Checks] {
         let view = diagnosis::View {
             verbosity,
-            command: Some("beamtune doctor shop@web1"),
+            invocation: Some(diagnosis::Invocation { command: "doctor", target: "shop@web1" }),
             ..diagnosis::View::PLAIN
         };
         assert_harmless(&diagnosis::render(period, &verdict, &view));

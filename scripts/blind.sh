@@ -26,7 +26,7 @@ for case in "$@"; do
         "$beamtune" record "$node" --for 10s -o "$output/$case.beamtune" >/dev/null 2>>"$output/$case.err" || true
         "$beamtune" diagnose "$output/$case.beamtune" >"$output/$case.txt" 2>>"$output/$case.err" || true
         "$beamtune" diagnose "$output/$case.beamtune" --json >"$output/$case.json" 2>>"$output/$case.err" || true
-        echo "$case $node $(sed -n 's/^\(CRITICAL\|WARNING\|notice\) *\(BT[0-9]*\).*/\1 \2/p' "$output/$case.txt" | head -4 | tr '\n' ';')"
+        echo "$case $node $(sed -n 's/^\(CRITICAL\|WARNING\|notice\) .* \(BT[0-9]*\)$/\1 \2/p' "$output/$case.txt" | head -4 | tr '\n' ';')"
     else
         echo "$case was not ready"
     fi

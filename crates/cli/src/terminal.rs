@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use beamtune_model::{Diagnosis, Level};
 use beamtune_report::Style;
-use beamtune_report::diagnosis::{Verbosity, View};
+use beamtune_report::diagnosis::{Invocation, Verbosity, View};
 use beamtune_report::text::{ascii, escape};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -58,9 +58,9 @@ pub struct VerbosityArgs {
 }
 
 impl VerbosityArgs {
-    /// The view of a page that `command` shows.
-    pub fn view<'c>(&self, command: Option<&'c str>) -> View<'c> {
-        View { style: style(), verbosity: Verbosity::of(self.verbose), command }
+    /// The view of a page. With its invocation it says what to type next.
+    pub fn view<'c>(&self, invocation: Option<Invocation<'c>>) -> View<'c> {
+        View { style: style(), verbosity: Verbosity::of(self.verbose), invocation }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use beamtune_model::{Code, Diagnosis, Finding, Level, Outcome, Subject, Unit};
 use beamtune_recording::{Reader, Selection};
 use beamtune_report::Style;
-use beamtune_report::diagnosis::{MAX_HEALTHY_LINES, MAX_LINES, View, render};
+use beamtune_report::diagnosis::{Invocation, MAX_HEALTHY_LINES, MAX_LINES, View, render};
 use beamtune_rules::relations;
 
 /// By file name.
@@ -79,7 +79,11 @@ fn a_page_fits_on_one_screen() {
         let most = if is_healthy { MAX_HEALTHY_LINES } else { MAX_LINES };
         for width in [80, 100] {
             let style = Style { width, ..Style::PLAIN };
-            let view = View { style, command: Some("beamtune doctor shop@web1"), ..View::PLAIN };
+            let view = View {
+                style,
+                invocation: Some(Invocation { command: "doctor", target: "shop@web1" }),
+                ..View::PLAIN
+            };
             let page = render(&period, &diagnosis, &view);
             let lines = page.lines().count();
             assert!(lines <= most, "{name}: {lines} lines\n{page}");

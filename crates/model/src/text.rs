@@ -1,4 +1,4 @@
-//! Characters of untrusted text that must not reach a terminal.
+//! Text for people: numbers, sizes, and characters of untrusted text that must not reach a terminal.
 
 /// Whether a character could mislead a terminal or a reader: control characters, among them C0 and C1 escapes;
 /// bidirectional marks and overrides, which make `gpj.exe` read as `exe.jpg`; invisible characters, which make two names
@@ -23,9 +23,62 @@ pub fn is_hidden(character: char) -> bool {
         )
 }
 
+/// A whole number with separators between thousands: `1,817`.
+pub fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut out = String::from(if value < 0.0 && digits != "0" { "-" } else { "" });
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Bytes in powers of 1000, with three digits: `998 B`, `14.0 MB`, `1.23 GB`.
+pub fn bytes(value: f64) -> String {
+    if value.abs() < 1_000.0 {
+        return format!("{value:.0} B");
+    }
+    let mut scaled = value / 1e3;
+    let mut unit = "kB";
+    for larger in ["MB", "GB", "TB"] {
+        if scaled.abs() < 999.5 {
+            break;
+        }
+        (scaled, unit) = (scaled / 1e3, larger);
+    }
+    match scaled.abs() {
+        value if value < 9.995 => format!("{scaled:.2} {unit}"),
+        value if value < 99.95 => format!("{scaled:.1} {unit}"),
+        _ => format!("{scaled:.0} {unit}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::is_hidden;
+    use super::*;
+
+    #[test]
+    fn thousands_are_separated() {
+        assert_eq!(
+            [grouped(1_817.0), grouped(134_217_727.0), grouped(-1_234.0)],
+            ["1,817", "134,217,727", "-1,234"]
+        );
+        assert_eq!(grouped(-0.2), "0");
+    }
+
+    #[test]
+    fn bytes_have_three_digits() {
+        let check = |value, expect: &str| assert_eq!(bytes(value), expect);
+        check(998.0, "998 B");
+        check(32_768.0, "32.8 kB");
+        check(200_000.0, "200 kB");
+        check(14e6, "14.0 MB");
+        check(1.234e9, "1.23 GB");
+        check(999_900.0, "1.00 MB");
+    }
 
     #[test]
     fn control_and_invisible_characters_are_hidden_and_all_scripts_are_shown() {

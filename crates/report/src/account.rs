@@ -49,13 +49,11 @@ pub fn bar(account: &CpuAccount, style: Style) -> String {
         if account.cores > 0.0 { (total / account.cores * BAR_CELLS as f64).round() as usize } else { 0 };
     let filled = filled.min(BAR_CELLS);
     let bar = format!("{}{}", "█".repeat(filled), "░".repeat(BAR_CELLS - filled));
-    let mut parts: Vec<String> = largest(&used, SMALL * account.cores)
-        .iter()
-        .take(MAX_NAMED)
-        .map(|share| format!("{:.2} {}", share.cores, words(share.what)))
-        .collect();
-    let named: f64 =
-        largest(&used, SMALL * account.cores).iter().take(MAX_NAMED).map(|share| share.cores).sum();
+    let mut named = largest(&used, SMALL * account.cores);
+    named.truncate(MAX_NAMED);
+    let mut parts: Vec<String> =
+        named.iter().map(|share| format!("{:.2} {}", share.cores, words(share.what))).collect();
+    let named: f64 = named.iter().map(|share| share.cores).sum();
     if total - named >= 0.005 && !parts.is_empty() {
         parts.push(format!("{:.2} other", total - named));
     }

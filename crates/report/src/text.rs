@@ -1,6 +1,7 @@
 //! Words, numbers and colours for a terminal.
 
-use beamtune_model::text::is_hidden;
+pub use beamtune_model::text::bytes;
+use beamtune_model::text::{grouped, is_hidden};
 use beamtune_model::{Level, Unit};
 
 /// Longest name that is shown whole; what names itself longer is cut.
@@ -152,27 +153,6 @@ pub fn share(share: Option<f64>) -> String {
     share.map_or(String::new(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// Bytes in powers of 1000, three digits.
-pub fn bytes(value: f64) -> String {
-    let mut scaled = value;
-    for unit in ["B", "kB", "MB", "GB"] {
-        if scaled.abs() < 1_000.0 {
-            return if unit == "B" { format!("{scaled:.0} B") } else { format!("{} {unit}", digits(scaled)) };
-        }
-        scaled /= 1_000.0;
-    }
-    format!("{} TB", digits(scaled))
-}
-
-/// Three significant digits for numbers below 1000.
-fn digits(value: f64) -> String {
-    match value.abs() {
-        v if v < 10.0 => format!("{value:.2}"),
-        v if v < 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
-}
-
 /// A number with separators between thousands; small ones keep decimals.
 pub fn decimal(value: f64) -> String {
     if !value.is_finite() {
@@ -181,15 +161,7 @@ pub fn decimal(value: f64) -> String {
     if value.abs() < 100.0 && value.fract() != 0.0 {
         return if value.abs() < 1.0 { format!("{value:.2}") } else { format!("{value:.1}") };
     }
-    let whole = format!("{:.0}", value.abs());
-    let mut out = String::new();
-    for (index, digit) in whole.chars().enumerate() {
-        if index > 0 && (whole.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    if value < 0.0 { format!("-{out}") } else { out }
+    grouped(value)
 }
 
 /// A length of time: `350 µs`, `40 s`, `12 min`, `3.5 h`, `2.1 days`.

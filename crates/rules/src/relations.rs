@@ -26,10 +26,9 @@ const MIN_LEVEL: Level = Level::Warning;
 fn explains(cause: &Finding, effect: &Finding) -> bool {
     let is_where_only = |finding: &Finding| finding.has(&Signal::WhereOnly);
     let as_notice = crate::rule(cause.code.0).is_some_and(|rule| rule.explains_as_notice);
-    match cause.level >= MIN_LEVEL || is_where_only(effect) {
-        true => true,
-        false => as_notice && !(is_where_only(cause) && effect.level >= MIN_LEVEL),
-    }
+    cause.level >= MIN_LEVEL
+        || is_where_only(effect)
+        || as_notice && (effect.level < MIN_LEVEL || !is_where_only(cause))
 }
 
 /// Causes that claim at least this share of what a symptom claims explain it (judgement: more than half).

@@ -2,6 +2,8 @@
 
 use beamtune_model::Subject;
 use beamtune_model::rows::CHILD_OF;
+pub(crate) use beamtune_model::text::bytes;
+use beamtune_model::text::grouped;
 use beamtune_stats::Trend;
 
 /// A number with two decimals below 1, one below 10, and separators between thousands: `0.15`, `7.2`, `1,817`.
@@ -9,15 +11,7 @@ pub(crate) fn number(value: f64) -> String {
     if value.fract() != 0.0 && value.abs() < 9.95 {
         return if value.abs() < 0.995 { format!("{value:.2}") } else { format!("{value:.1}") };
     }
-    let digits = format!("{:.0}", value.abs());
-    let mut out = String::from(if value < 0.0 && digits != "0" { "-" } else { "" });
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    grouped(value)
 }
 
 /// A rate without its unit: as a number, but with a decimal below 10 in any case: `0.25`, `7.0`, `1,817`.
@@ -32,26 +26,6 @@ pub(crate) fn rate(value: f64) -> String {
 /// CPU in cores, without the unit: `0.15`, `1.2`, `12.0`.
 pub(crate) fn cores(value: f64) -> String {
     if value < 0.995 { format!("{value:.2}") } else { format!("{value:.1}") }
-}
-
-/// Bytes in powers of 1000, with three digits: `998 B`, `14.0 MB`, `1.23 GB`.
-pub(crate) fn bytes(value: f64) -> String {
-    if value.abs() < 1_000.0 {
-        return format!("{value:.0} B");
-    }
-    let mut scaled = value / 1e3;
-    let mut unit = "kB";
-    for larger in ["MB", "GB", "TB"] {
-        if scaled.abs() < 999.5 {
-            break;
-        }
-        (scaled, unit) = (scaled / 1e3, larger);
-    }
-    match scaled.abs() {
-        value if value < 9.995 => format!("{scaled:.2} {unit}"),
-        value if value < 99.95 => format!("{scaled:.1} {unit}"),
-        _ => format!("{scaled:.0} {unit}"),
-    }
 }
 
 /// A number with its noun: `1 process`, `2 processes`.
@@ -108,17 +82,6 @@ mod tests {
         assert_eq!(rate(15.02), "15");
         assert_eq!(cores(0.152), "0.15");
         assert_eq!(cores(1.19), "1.2");
-    }
-
-    #[test]
-    fn bytes_have_three_digits() {
-        let check = |value, expect: &str| assert_eq!(bytes(value), expect);
-        check(998.0, "998 B");
-        check(32_768.0, "32.8 kB");
-        check(200_000.0, "200 kB");
-        check(14e6, "14.0 MB");
-        check(1.234e9, "1.23 GB");
-        check(999_900.0, "1.00 MB");
     }
 
     #[test]

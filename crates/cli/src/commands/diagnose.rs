@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use beamtune_model::Period;
 use beamtune_recording::{Reader, Selection};
-use beamtune_report::diagnosis::{self, View};
+use beamtune_report::diagnosis::{self, Invocation, View};
 use beamtune_report::json;
 pub use part::{PartArgs, stamp};
 
@@ -38,8 +38,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !args.json {
         part.iter().chain(&triggers).for_each(|line| terminal::print(&format!("{line}\n")));
     }
-    let command = format!("beamtune diagnose {}", args.file.display());
-    let view = args.verbosity.view(Some(&command));
+    let target = args.file.display().to_string();
+    let view = args.verbosity.view(Some(Invocation { command: "diagnose", target: &target }));
     Ok(judge(&args.thresholds.apply(period), &view, args.json))
 }
 

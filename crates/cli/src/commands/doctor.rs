@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use beamtune_model::Period;
 use beamtune_recording::{End, Selection};
+use beamtune_report::diagnosis::Invocation;
 
 use super::diagnose::{judge, read};
 use crate::access::AccessArgs;
@@ -106,9 +107,10 @@ impl RecordedArgs {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let Recorded { period, target } = args.recorded.record(args.output.as_deref())?;
     // Of what was recorded now, everything is in the file.
-    let command = match &args.output {
-        Some(file) => format!("beamtune diagnose {}", file.display()),
-        None => format!("beamtune doctor {target}"),
+    let file = args.output.as_ref().map(|file| file.display().to_string());
+    let invocation = match &file {
+        Some(file) => Invocation { command: "diagnose", target: file },
+        None => Invocation { command: "doctor", target: &target },
     };
-    Ok(judge(&period, &args.verbosity.view(Some(&command)), args.json))
+    Ok(judge(&period, &args.verbosity.view(Some(invocation)), args.json))
 }

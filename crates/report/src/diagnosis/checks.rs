@@ -23,22 +23,17 @@ pub(super) fn render(diagnosis: &Diagnosis, view: &View<'_>) -> String {
         })
         .collect();
     let not_judged = not_judged(diagnosis);
-    let latent = diagnosis.latent();
-    match view.verbosity {
-        Verbosity::Checks => {
-            let latent: String = latent.into_iter().map(|finding| defects(finding, view.style)).collect();
-            format!("{latent}{}", all(&passed, &not_judged, view.style))
-        }
-        Verbosity::Evidence => {
-            let latent: String = latent.into_iter().map(|finding| defects(finding, view.style)).collect();
-            format!("{latent}{}", counts(passed.len(), &not_judged, usize::MAX, view.style))
-        }
-        Verbosity::Brief => {
-            let latent: String =
-                latent.into_iter().map(|finding| brief_defects(finding, view.style)).collect();
-            format!("{latent}{}", counts(passed.len(), &not_judged, BRIEF_LINES, view.style))
-        }
-    }
+    let known_defects = |finding: &Finding| match view.is_brief() {
+        true => brief_defects(finding, view.style),
+        false => defects(finding, view.style),
+    };
+    let latent: String = diagnosis.latent().into_iter().map(known_defects).collect();
+    let checks = match view.verbosity {
+        Verbosity::Checks => all(&passed, &not_judged, view.style),
+        Verbosity::Evidence => counts(passed.len(), &not_judged, usize::MAX, view.style),
+        Verbosity::Brief => counts(passed.len(), &not_judged, BRIEF_LINES, view.style),
+    };
+    format!("{latent}{checks}")
 }
 
 /// Rules that had no data, by what to do to have them judged.

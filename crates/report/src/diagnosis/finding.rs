@@ -37,14 +37,7 @@ pub(super) fn brief(
 ) -> String {
     let style = view.style;
     let is_first = max_lines > super::FURTHER_LINES;
-    let title = text::lines(&text::sentence(&finding.title), title_width(style), TITLE_LINES);
-    let mut out = String::new();
-    for (index, line) in title.iter().enumerate() {
-        match index {
-            0 => out.push_str(&first_line(finding, line, style)),
-            _ => out.push_str(&format!("{:INDENT$}{}\n", "", style.bold(line))),
-        }
-    }
+    let title = title(finding, TITLE_LINES, style);
     let remedy = finding.remedies.first();
     let fix_lines = if is_first { FIX_LINES } else { FIX_LINES - 1 };
     let fix =
@@ -54,17 +47,28 @@ pub(super) fn brief(
     let mut end: Vec<String> = Vec::new();
     if is_first {
         end.extend(remedy.map(|remedy| labelled("proof", &remedy.prove, 1, style)).unwrap_or_default());
-        let more = view.target().map(|target| format!("beamtune explain {} {target}", finding.code));
+        let more = view.invocation.map(|of| format!("beamtune explain {} {}", finding.code, of.target));
         end.extend(more.map(|more| labelled("more", &more, 1, style)).unwrap_or_default());
     }
     let detail_lines = DETAIL_LINES.min(max_lines.saturating_sub(used + end.len()));
-    for line in text::lines(&text::sentence(&finding.detail), body_width(style), detail_lines) {
-        out.push_str(&format!("{:INDENT$}{line}\n", ""));
-    }
-    for line in effects.into_iter().chain(fix).chain(end) {
-        out.push_str(&line);
-    }
-    out
+    let detail = detail(finding, detail_lines, style);
+    [title, detail, effects, fix, end].concat().concat()
+}
+
+/// The title, with level and code on its first line.
+fn title(finding: &Finding, max_lines: usize, style: Style) -> Vec<String> {
+    let lines = text::lines(&text::sentence(&finding.title), title_width(style), max_lines);
+    let line = |(index, line): (usize, &String)| match index {
+        0 => first_line(finding, line, style),
+        _ => format!("{:INDENT$}{}\n", "", style.bold(line)),
+    };
+    lines.iter().enumerate().map(line).collect()
+}
+
+/// The numbers and names behind the title.
+fn detail(finding: &Finding, max_lines: usize, style: Style) -> Vec<String> {
+    let lines = text::lines(&text::sentence(&finding.detail), body_width(style), max_lines);
+    lines.into_iter().map(|line| format!("{:INDENT$}{line}\n", "")).collect()
 }
 
 /// What follows from a finding, in one line: as many titles as fit, and how many do not.
@@ -132,39 +136,22 @@ fn change(period: &Period, remedy: &Remedy) -> String {
 
 /// With all evidence; `is_advised` also with remedies.
 pub(super) fn full(period: &Period, finding: &Finding, is_advised: bool, style: Style) -> String {
-    let body = body_width(style);
-    let mut out = String::new();
-    for (index, line) in
-        text::lines(&text::sentence(&finding.title), title_width(style), usize::MAX).iter().enumerate()
-    {
-        match index {
-            0 => out.push_str(&first_line(finding, line, style)),
-            _ => out.push_str(&format!("{:INDENT$}{}\n", "", style.bold(line))),
-        }
-    }
-    for line in text::lines(&text::sentence(&finding.detail), body, usize::MAX) {
-        out.push_str(&format!("{:INDENT$}{line}\n", ""));
-    }
+    let mut out = [title(finding, usize::MAX, style), detail(finding, usize::MAX, style)].concat();
     let facts = [
         Some(finding.rule.to_owned()),
         Some(finding.confidence.text().to_owned()),
         finding.claim.map(|claim| cost(claim.cost)),
     ];
     let facts: Vec<String> = facts.into_iter().flatten().collect();
-    out.push_str(&format!("{:INDENT$}{}\n", "", style.dim(&facts.join(" · "))));
-    let mut add = |label: &str, words: &str| {
-        labelled(label, words, usize::MAX, style).iter().for_each(|line| out.push_str(line));
-    };
+    out.push(format!("{:INDENT$}{}\n", "", style.dim(&facts.join(" · "))));
     if let Some(Follows { code, rule, why }) = &finding.follows {
-        add("after", &format!("{code} {rule}: {why}"));
+        out.extend(labelled("after", &format!("{code} {rule}: {why}"), usize::MAX, style));
     }
-    out.push_str(&evidence(&finding.evidence, style));
-    let mut add = |label: &str, words: &str| {
-        labelled(label, words, usize::MAX, style).iter().for_each(|line| out.push_str(line));
-    };
+    out.push(evidence(&finding.evidence, style));
+    let mut add = |label: &str, words: &str| out.extend(labelled(label, words, usize::MAX, style));
     finding.against.iter().for_each(|against| add("but", against));
     if !is_advised {
-        return out;
+        return out.concat();
     }
     if !finding.confirm.is_empty() {
         add("check", finding.confirm);
@@ -186,7 +173,7 @@ pub(super) fn full(period: &Period, finding: &Finding, is_advised: bool, style: 
         }
         add("proof", &remedy.prove);
     }
-    out
+    out.concat()
 }
 
 /// A table: what was measured, and its value with the threshold.

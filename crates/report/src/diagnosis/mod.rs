@@ -56,21 +56,26 @@ pub struct View<'a> {
     pub style: Style,
     /// How much.
     pub verbosity: Verbosity,
-    /// The command that shows this page, without options: `beamtune doctor shop@web1`. With it the page says what to type next.
-    pub command: Option<&'a str>,
+    /// With it, the page says what to type next.
+    pub invocation: Option<Invocation<'a>>,
+}
+
+/// What shows this page: `beamtune doctor shop@web1`.
+#[derive(Debug, Clone, Copy)]
+pub struct Invocation<'a> {
+    /// `doctor` or `diagnose`.
+    pub command: &'a str,
+    /// A node or a recording.
+    pub target: &'a str,
 }
 
 impl View<'_> {
     /// One screen without colours, and without what to type next.
-    pub const PLAIN: View<'static> = View { style: Style::PLAIN, verbosity: Verbosity::Brief, command: None };
+    pub const PLAIN: View<'static> =
+        View { style: Style::PLAIN, verbosity: Verbosity::Brief, invocation: None };
 
     fn is_brief(&self) -> bool {
         self.verbosity == Verbosity::Brief
-    }
-
-    /// What the command was pointed at: its last word.
-    fn target(&self) -> Option<&str> {
-        self.command.and_then(|command| command.split_once(' ')?.1.split_once(' ')).map(|(_, target)| target)
     }
 }
 
@@ -110,18 +115,14 @@ pub fn verdicts(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> Stri
 /// What one rule says of a node, with all evidence.
 pub fn of_rule(period: &Period, diagnosis: &Diagnosis, code: &str, style: Style) -> String {
     let verdict = diagnosis.verdicts.iter().find(|verdict| verdict.code.0 == code);
+    let line = |words: String| format!("{}\n", text::wrap(&words, style.width, "  "));
     let said = match verdict.map(|verdict| &verdict.outcome) {
         Some(Outcome::Found(found)) => {
             found.iter().map(|one| finding::full(period, one, true, style)).collect()
         }
-        Some(Outcome::Healthy(sentence)) => {
-            let words = format!("{code} passed: {}", text::sentence(sentence));
-            format!("{}\n", text::wrap(&words, style.width, "  "))
-        }
+        Some(Outcome::Healthy(sentence)) => line(format!("{code} passed: {}", text::sentence(sentence))),
         Some(Outcome::NotJudged { reason, next }) => {
-            let words =
-                format!("{code} not judged: {}; next: {}", text::sentence(reason), text::sentence(next));
-            format!("{}\n", text::wrap(&words, style.width, "  "))
+            line(format!("{code} not judged: {}; next: {}", text::sentence(reason), text::sentence(next)))
         }
         None => format!("{code} was not asked\n"),
     };
@@ -204,13 +205,13 @@ fn brief_findings(period: &Period, findings: &[&Finding], view: &View<'_>) -> St
 
 /// What to type for more.
 fn next(view: &View<'_>) -> String {
-    let Some(command) = view.command else { return String::new() };
+    let Some(Invocation { command, target }) = view.invocation else { return String::new() };
     let (option, what) = match view.verbosity {
         Verbosity::Brief => (" -v", "all evidence and remedies"),
         Verbosity::Evidence => (" -vv", "every check with its numbers"),
         Verbosity::Checks => return String::new(),
     };
-    let command = text::clean_words(&format!("{command}{option}"));
+    let command = text::clean_words(&format!("beamtune {command} {target}{option}"));
     // A line that wraps could not be copied.
     let fits = format!("Next: {command}    {what}").chars().count() <= view.style.width;
     let what = if fits { format!("    {what}") } else { String::new() };

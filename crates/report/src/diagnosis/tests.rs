@@ -53,7 +53,8 @@ fn found(findings: Vec<Finding>) -> Diagnosis {
     Diagnosis { verdicts, cpu: None }
 }
 
-const COMMAND: View<'_> = View { command: Some("beamtune doctor shop@web1"), ..View::PLAIN };
+const COMMAND: View<'_> =
+    View { invocation: Some(Invocation { command: "doctor", target: "shop@web1" }), ..View::PLAIN };
 
 #[test]
 fn a_brief_page_has_title_numbers_fix_and_what_to_type_next() {
