@@ -2,6 +2,7 @@
 //! (Real nodes are judged in the binary's own tests.)
 
 mod account;
+mod binaries;
 mod broker;
 mod chains;
 mod code;
@@ -9,10 +10,13 @@ mod cpu;
 mod crashes;
 mod died;
 mod disturbed;
+mod external_waits;
 mod heaps;
 mod host;
 mod hot_code;
+mod large_messages;
 mod limits;
+mod links;
 mod listen;
 mod locks;
 mod memory;
@@ -23,6 +27,7 @@ mod priorities;
 mod processes;
 mod programs;
 mod setup;
+mod spawns;
 mod staying;
 mod tables;
 mod traces;

@@ -1,9 +1,9 @@
 //! The function that the CPU time goes into, and waits outside of the node.
 
-use beamtune_model::{Confidence, Finding, Level, Outcome, Period, Signal, SpawnRow, WorkSample};
+use beamtune_model::{Finding, Level, Outcome, Period, Signal, SpawnRow, WorkSample};
 
-use super::node::{Busy, Node, node, stand};
-use super::{Read, assert_healthy, entries, finding, outcome, row};
+use super::node::{Busy, Node, node};
+use super::{Read, entries, outcome, row};
 
 fn sample(kind: &str, looks: i64, collects: bool, stack: &str) -> WorkSample {
     WorkSample {
@@ -26,7 +26,7 @@ fn with(node: &Node, samples: &[WorkSample]) -> Period {
     period
 }
 
-fn found(period: &Period, code: &str) -> Option<Finding> {
+pub(super) fn found(period: &Period, code: &str) -> Option<Finding> {
     match outcome(period, code) {
         Outcome::Found(findings) => findings.into_iter().next(),
         _ => None,
@@ -435,205 +435,6 @@ fn garbage_that_is_made_there_follows_and_is_of_those_that_run_it() {
 }
 
 #[test]
-fn many_that_wait_for_a_name_server_are_found() {
-    let resolving = |count| {
-        let stack = [
-            "prim_inet:recvfrom0/3",
-            "inet_res:do_udp_recv/7",
-            "inet:gethostbyname_tm/4",
-            "gen_tcp:connect/4",
-            "fetch:page/1",
-        ];
-        node().with(|n| (n.processes, n.stands) = ((100, 100), vec![stand(count, &stack, &[])]))
-    };
-    let sick = finding(&resolving(40), "BT074");
-    assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("fetch:page/1")));
-    assert!(sick.title.contains("name resolution"), "{}", sick.title);
-    assert_healthy(&resolving(1), "BT074");
-    // Who receives is in no such step.
-    let receiving = node().with(|n| n.stands = vec![stand(80, &["prim_inet:recv0/3", "web:serve/1"], &[])]);
-    assert_healthy(&receiving, "BT074");
-    let connecting = node().with(|n| {
-        n.stands = vec![stand(80, &["prim_inet:connect0/6", "gen_tcp:connect/4", "web:ask/1"], &[])];
-    });
-    assert_eq!(finding(&connecting, "BT074").level, Level::Notice);
-}
-
-#[test]
-fn those_who_wait_and_pile_up_are_what_leaks() {
-    let shakes = ["gen:do_call/4", "ssl_gen_statem:call/2", "ssl_gen_statem:handshake/2", "gate:welcome/1"];
-    let silent = |processes, count| {
-        node().with(|n| {
-            let stands = vec![stand(count, &shakes, &[]), stand(100 - count, &["gen_server:loop/7"], &[])];
-            (n.processes, n.ports, n.stands) = (processes, (100, 5), stands);
-            n.facts.push((beamtune_model::facts::NOFILE_SOFT, "1024".to_owned()));
-        })
-    };
-    let leak = silent((400, 20), 80).period();
-    let shaking = found(&leak, "BT074").expect("handshakes");
-    assert_eq!((shaking.level, shaking.subject_text().as_deref()), (Level::Warning, Some("gate:welcome/1")));
-    assert!(shaking.detail.contains("they pile up"), "{}", shaking.detail);
-    assert!(shaking.remedies[0].change.contains("time-out"), "{}", shaking.remedies[0].change);
-    for effect in ["BT007", "BT008"] {
-        let follows = found(&leak, effect).expect(effect).follows.map(|of| of.code.0);
-        assert_eq!(follows, Some("BT074"), "{effect}");
-    }
-    // They are few of all, or their number stays.
-    let few = silent((400, 20), 8).period();
-    assert_eq!(found(&few, "BT074").expect("handshakes").level, Level::Notice);
-    assert!(found(&few, "BT008").expect("ports").follows.is_none());
-    assert_eq!(finding(&silent((400, 0), 80), "BT074").level, Level::Notice);
-}
-
-#[test]
-fn a_process_of_otp_that_is_often_held_up_by_a_name_server_is_named() {
-    let resolves = |name: &str, stack: &str| {
-        node().with(|n| {
-            n.busiest = vec![Busy {
-                reductions: 1_000,
-                stood: stack.split_whitespace().map(str::to_owned).collect(),
-                row: row(|row| {
-                    row.name = Some(name.to_owned());
-                    row.stack.clear();
-                }),
-                ..Busy::default()
-            }];
-            n.stands = vec![stand(80, &["gen_server:loop/7"], &[])];
-        })
-    };
-    let dns = "prim_inet:recvfrom0/3 inet_res:do_udp_recv/7 inet:getaddr_tm/3 inet_tcp_dist:select/1 net_kernel:handle_info/2";
-    let sick = finding(&resolves("net_kernel", dns), "BT074");
-    assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("net_kernel (<0.77.0>)")));
-    assert!(sick.detail.contains("connections to other nodes wait"), "{}", sick.detail);
-    // Whose name nobody knows may resolve all day; and net_kernel may wait for something else.
-    assert_healthy(&resolves("crawler", dns), "BT074");
-    assert_healthy(&resolves("net_kernel", "gen:do_call/4 net_kernel:handle_info/2"), "BT074");
-    // Where the one that asks the operating system stands when it has nothing to do.
-    assert_healthy(&resolves("inet_gethost_native", "inet_gethost_native:main_loop/1"), "BT074");
-}
-
-#[test]
-fn who_waits_for_an_answer_by_http_waits_for_none_of_the_processes_that_it_monitors() {
-    let waits = |by: &str| {
-        let stack: Vec<&str> =
-            std::iter::once("httpc:handle_answer/3").chain(by.split_whitespace()).collect();
-        node().with(|n| {
-            n.processes = (100, 0);
-            n.stands = vec![stand(40, &stack, &[("<0.99.0>", 40)])];
-        })
-    };
-    let asks = waits("rabbit_auth_backend_http:http_req/2 rabbit_access_control:check_access/5");
-    let found = finding(&asks, "BT074");
-    assert_eq!(found.level, Level::Warning);
-    assert!(found.remedies[0].change.contains("rabbitmq_auth_backend_cache"), "{:?}", found.remedies);
-    assert_healthy(&asks, "BT053");
-    let found = finding(&waits("shop:rates/1 shop:handle_call/3"), "BT074");
-    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("shop:rates/1")));
-}
-
-#[test]
-fn a_process_that_waits_outside_while_messages_queue_is_named() {
-    let courier = |stack: &str, queue: (i64, i64)| {
-        let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
-        node().with(|n| {
-            n.busiest = vec![Busy {
-                reductions: 1_000,
-                queue,
-                runnable_of_10: 1,
-                stood: stack,
-                row: row(|row| {
-                    row.name = Some("courier".to_owned());
-                    row.stack.clear();
-                    row.status = Some("waiting".to_owned());
-                }),
-                ..Busy::default()
-            }];
-            n.stands = vec![stand(80, &["gen_server:loop/7"], &[])];
-        })
-    };
-    let dns = "prim_inet:recvfrom0/3 inet_res:do_udp_recv/7 gen_tcp:connect/4 mail:send/1 gen_server:try_dispatch/4";
-    let sick = finding(&courier(dns, (5, 20)), "BT074");
-    assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("courier (<0.77.0>)")));
-    assert!(
-        sick.title.starts_with("courier waits for name resolution (DNS), ")
-            && sick.title.ends_with(" queued"),
-        "{}",
-        sick.title
-    );
-    assert_eq!(entries(&sick), ["code.more_in_flight", "code.more_in_flight"]);
-    // A peer that answers slowly: a notice, unless the queue grows.
-    let recv = "prim_inet:recv0/3 shop_db:ask/1 gen_server:try_dispatch/4";
-    assert_eq!(finding(&courier(recv, (40, 0)), "BT074").level, Level::Notice);
-    assert_eq!(finding(&courier(recv, (40, 9)), "BT074").level, Level::Warning);
-    // It keeps up; it is elsewhere; it runs; it takes whatever comes.
-    assert_healthy(&courier(dns, (3, 0)), "BT074");
-    assert_healthy(&courier("gen:do_call/4 mail:send/1", (5, 20)), "BT074");
-    assert_healthy(&courier(dns, (5, 20)).with(|n| n.busiest[0].runnable_of_10 = 9), "BT074");
-    // Where it was not among the busiest, one closer look tells.
-    let looked = courier("", (5, 20)).with(|n| {
-        n.busiest[0].row.stack = dns.split_whitespace().map(str::to_owned).collect();
-    });
-    let mut period = looked.period();
-    for process in &mut period.processes {
-        process.ran.clear();
-    }
-    let guess = found(&period, "BT074").expect("a guess");
-    assert_eq!((guess.level, guess.confidence), (Level::Notice, Confidence::Guess));
-}
-
-#[test]
-fn who_waits_for_its_clients_next_request_is_told_from_who_waits_for_an_answer() {
-    // Reads in such a place, was started so, has so many messages and more in each second; and so many others stand in some place.
-    let reader = |stack: &str, started: &str, queue: (i64, i64), others: (i64, &str)| {
-        let list = |stack: &str| stack.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        node().with(|n| {
-            n.processes = (400, 0);
-            n.busiest = vec![Busy {
-                reductions: 1_000,
-                queue,
-                stood: list(stack),
-                row: row(|row| {
-                    row.initial_call = Some(started.to_owned());
-                    row.stack.clear();
-                    row.status = Some("waiting".to_owned());
-                }),
-                ..Busy::default()
-            }];
-            let other = others.1.split_whitespace().collect::<Vec<_>>();
-            n.stands = vec![stand(100 - others.0, &["gen_server:loop/7"], &[]), stand(others.0, &other, &[])];
-        })
-    };
-    let serve = "prim_inet:recv0/3 race:serve/1 proc_lib:init_p_do_apply/3";
-    let call = "prim_inet:recv0/3 race:ask/1 race:handle_call/3 gen_server:try_handle_call/4 gen_server:handle_msg/6";
-    let own = "race:init/1";
-    let healthy = |stack: &str, started: &str, queue, others| {
-        let node = reader(stack, started, queue, others);
-        assert_healthy(&node, "BT074");
-        let idle = finding(&node, "BT015").title;
-        assert!(!idle.contains("messages queued"), "{stack}: {idle}");
-    };
-    // One of many connections; of a server that is known; one that has accepted itself.
-    healthy(serve, own, (18, 0), (50, serve));
-    healthy(serve, own, (400, 9), (50, serve));
-    healthy(serve, "ranch_echo:init/1", (400, 9), (0, serve));
-    let accepts = "prim_inet:accept0/3 inet_tcp:accept/1 race:acceptor/1";
-    healthy("prim_inet:recv0/3 race:serve/1 race:acceptor/1", own, (400, 9), (8, accepts));
-    let continues = "prim_inet:recv0/3 race:serve/1 race:handle_continue/2 gen_server:try_handle_continue/3 gen_server:loop/5";
-    healthy(continues, own, (18, 0), (50, continues));
-    let level = |stack: &str, queue, others| finding(&reader(stack, own, queue, others), "BT074").level;
-    // In the midst of a message, or below a client: there are as many of these as workers.
-    assert_eq!(level(call, (18, 0), (50, call)), Level::Notice);
-    assert_eq!(level(call, (18, 9), (50, call)), Level::Warning);
-    let client = "prim_inet:recv0/3 epgsql_sock:recv/1 race:serve/1";
-    assert_eq!(level(client, (18, 9), (50, client)), Level::Warning);
-    // A single one that reads in a loop of its own may be either.
-    assert_healthy(&reader(serve, own, (18, 0), (2, serve)), "BT074");
-    let either = finding(&reader(serve, own, (18, 9), (2, serve)), "BT074");
-    assert_eq!((either.level, either.confidence), (Level::Notice, Confidence::Guess));
-    assert!(either.against.iter().any(|against| against.starts_with("a server that waits")), "{either:#?}");
-}
-
-#[test]
 fn processes_that_hibernate_for_each_message_are_told_and_what_follows() {
     let sick = busy().with(|n| n.gc = 0.5);
     let samples = [
@@ -714,23 +515,4 @@ fn what_a_library_waits_for_is_its_own_work() {
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
     assert!(code.title.ends_with("goes into TLS (ssl, public_key, crypto)"), "{}", code.title);
     assert!(code.detail.contains("called by prices:ask/1"), "{}", code.detail);
-}
-
-#[test]
-fn processes_that_all_wait_for_an_answer_on_silent_connections_are_named() {
-    let reads = "prim_inet:recv0/3 smtp:expect/2 sender:handle_info/2 gen_server:try_handle_info/3";
-    let waits = |stack: &str, silent: i64| {
-        let stack: Vec<&str> = stack.split_whitespace().collect();
-        node().with(|n| {
-            (n.processes, n.stands) = ((20, 0), vec![stand(40, &stack, &[])]);
-            n.series.push((&beamtune_model::metrics::TCP_SILENT, "to 192.0.2.7:25", silent, 0));
-        })
-    };
-    let found = finding(&waits(reads, 8), "BT074");
-    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("smtp:expect/2")));
-    assert!(found.detail.contains("8 connections to 192.0.2.7:25"), "{}", found.detail);
-    assert_eq!(entries(&found), ["code.read_timeout"]);
-    // Others answer; and a server's connections wait for the next request in their own loop.
-    assert_healthy(&waits(reads, 2), "BT074");
-    assert_healthy(&waits("prim_inet:recv0/3 web:serve/1 proc_lib:init_p/3", 8), "BT074");
 }

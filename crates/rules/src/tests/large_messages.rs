@@ -1,0 +1,178 @@
+//! Rules on large messages: what waits, what comes, and servers that copy their answers.
+
+use beamtune_model::{Level, MessageRow, Outcome};
+
+use super::links::{beside, linked};
+use super::node::{Busy, Node, node, stand};
+use super::{Read, assert_healthy, diagnose, entries, finding, held, outcome, row};
+
+/// A node with this garbage per second, in MB, and these processes.
+fn garbage(megabytes: i64, busiest: Vec<Busy>) -> Node {
+    node().with(|n| (n.reclaimed_words, n.busiest) = (megabytes * 125_000, busiest))
+}
+
+/// A process whose heap has so many bytes in fragments, and so many besides.
+fn fragments(pid: &'static str, fragments: i64, blocks: i64, queue: i64) -> Busy {
+    let mut busy = beside(pid, 88 * queue, queue, "on_heap");
+    busy.row.memory_bytes = fragments + blocks;
+    busy.row.total_bytes = Some(fragments + blocks + 776 + 88 * queue);
+    busy.row.fragment_bytes = Some(fragments);
+    busy
+}
+
+#[test]
+fn large_messages_that_wait_are_found() {
+    let found = finding(&garbage(400, vec![fragments("<0.81.0>", 800_000, 2_000, 4)]), "BT055");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("<0.81.0>")));
+    assert_eq!(entries(&found), ["code.smaller_messages", "code.shared_terms"]);
+    assert_eq!(found.title, "Messages of 200 kB to <0.81.0> cost up to 0.20 cores");
+    // Off the heap they are weighed to the byte, but for what may be links.
+    let off_heap = garbage(400, vec![beside("<0.81.0>", 4 * 200_088, 4, "off_heap")]);
+    let off_heap = finding(
+        &linked(1_100, 100).with(|n| *n = Node { allocators: n.allocators.clone(), ..off_heap }),
+        "BT055",
+    );
+    assert!(off_heap.title.contains("of 184 kB to"), "{}", off_heap.title);
+    // So much waits that the memory is worth a warning.
+    let many = finding(&garbage(1, vec![fragments("<0.81.0>", 300_000_000, 2_000_000, 1_000)]), "BT055");
+    assert_eq!((many.level, entries(&many).len()), (Level::Warning, 3));
+}
+
+/// A node with this garbage per second, in MB, and these arriving messages.
+fn seen_to_come(megabytes: i64, rows: &[(Option<&str>, i64, i64)]) -> Node {
+    let row = |&(pid, messages, bytes): &(Option<&str>, i64, i64)| MessageRow {
+        pid: pid.map(str::to_owned),
+        messages,
+        bytes,
+        us: 10_000,
+        active: 60,
+        sampled: 60,
+        ..MessageRow::default()
+    };
+    let session = || vec![fragments("<0.81.0>", 0, 700_000, 0)];
+    garbage(megabytes, session()).with(|n| n.messages = rows.iter().map(row).collect())
+}
+
+#[test]
+fn answers_of_a_server_that_all_wait_for_follow_from_that() {
+    let rows = [(None, 6, 2_400_000), (Some("<0.81.0>"), 6, 2_400_000)];
+    let cache = |serves: &'static str| {
+        seen_to_come(400, &rows).with(|n| {
+            n.busiest[0].row.stack = vec!["prim_inet:recv0/3".to_owned(), "shop_conn:serve/1".to_owned()];
+            n.busiest.push(Busy {
+                pid: "<0.99.0>",
+                reductions: 900_000,
+                queue: (30, 0),
+                runnable_of_10: 10,
+                row: row(|r| r.name = Some("shop_cache".to_owned())),
+                ..Busy::default()
+            });
+            (n.active, n.processes) = (0.7, (400, 0));
+            n.stands = vec![
+                stand(60, &["gen_server:loop/7"], &[]),
+                stand(30, &["gen:do_call/4", "shop_cache:get/1", serves], &[("<0.99.0>", 30)]),
+                held("<0.99.0>", "running", &[]),
+            ];
+        })
+    };
+    let told = |serves| {
+        let diagnosis = diagnose(&cache(serves).period());
+        let found = diagnosis
+            .findings()
+            .into_iter()
+            .find(|finding| finding.code.0 == "BT055")
+            .cloned()
+            .expect("found");
+        (
+            found.follows.map(|cause| cause.code.0),
+            found.detail.contains("likely answers of shop_cache (<0.99.0>)"),
+        )
+    };
+    assert_eq!(told("shop_conn:serve/1"), (Some("BT005"), true));
+    // Those who wait are of another kind.
+    assert_eq!(told("shop_report:run/1"), (None, false));
+}
+
+#[test]
+fn large_messages_that_come_are_found_though_none_waits() {
+    let rows = [
+        (None, 12, 1_200),
+        (None, 6, 2_400_000),
+        (Some("<0.81.0>"), 4, 1_600_000),
+        (Some("<0.99.0>"), 2, 800_000),
+    ];
+    let found = finding(&seen_to_come(400, &rows), "BT055");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("<0.81.0>")));
+    assert_eq!(found.title, "Messages of 400 kB to <0.81.0> cost up to 0.20 cores");
+    assert!(found.detail.starts_with("and to 1 more"), "{}", found.detail);
+    let sent = found.evidence.iter().find(|evidence| evidence.what.contains("at least"));
+    assert!(sent.and_then(|sent| sent.value).is_some_and(|bytes| bytes > 200e6), "{:?}", found.evidence);
+    // Nearly all of so much garbage is something else, most likely.
+    assert_eq!(finding(&seen_to_come(20_000, &rows), "BT055").level, Level::Notice);
+    assert_healthy(&seen_to_come(10, &rows), "BT055");
+    // One that was handed over.
+    assert_healthy(&seen_to_come(400, &[(None, 1, 400_000), (Some("<0.81.0>"), 1, 400_000)]), "BT055");
+    // Many small ones weigh more.
+    let mixed = [(None, 400_000, 40_000_000), (None, 6, 2_400_000), (Some("<0.81.0>"), 6, 2_400_000)];
+    assert_eq!(finding(&seen_to_come(800, &mixed), "BT055").level, Level::Notice);
+    assert_healthy(&seen_to_come(400, &[(None, 12, 1_200), (Some("<0.81.0>"), 12, 1_200)]), "BT055");
+}
+
+#[test]
+fn a_server_that_copies_its_answers_is_named_and_explains_its_queue() {
+    let replies = "erlang:bif_return_trap/2 gen:reply/2 gen_server:handle_msg/6";
+    let server = |stack: &str| Busy {
+        pid: "<0.70.0>",
+        reductions: 500_000,
+        queue: (20, 0),
+        runnable_of_10: 10,
+        row: row(|row| {
+            row.name = Some("catalogue".to_owned());
+            row.stack = stack.split_whitespace().map(str::to_owned).collect();
+            row.fragment_bytes = Some(0);
+        }),
+        ..Busy::default()
+    };
+    let rows = [(None, 6, 2_400_000), (Some("<0.81.0>"), 6, 2_400_000)];
+    let sick = seen_to_come(40, &rows).with(|n| {
+        n.total_reductions = 1_000_000;
+        n.busiest.push(server(replies));
+    });
+    let copies = finding(&sick, "BT055");
+    assert_eq!(copies.subject_text().as_deref(), Some("catalogue (<0.70.0>)"));
+    assert!(copies.title.contains("100 % of its time copying its answers"), "{}", copies.title);
+    assert_eq!(finding(&sick, "BT005").follows.map(|of| of.code.0), Some("BT055"));
+    // Nobody has weighed what it sends.
+    let alone = node().with(|n| n.busiest = vec![server(replies)]);
+    let found = finding(&alone, "BT055");
+    assert_eq!(found.subject_text().as_deref(), Some("catalogue (<0.70.0>)"));
+    // It does other work.
+    assert_healthy(
+        &node().with(|n| n.busiest = vec![server("shop:price/2 gen_server:handle_msg/6")]),
+        "BT055",
+    );
+}
+
+#[test]
+fn what_may_be_no_large_message_is_not_told_as_one() {
+    // Those to others are small.
+    let small = |pid| fragments(pid, 2_000, 1_000, 4);
+    let large = || fragments("<0.81.0>", 800_000, 2_000, 4);
+    let mut mixed = vec![large(), small("<0.82.0>"), small("<0.83.0>"), small("<0.84.0>")];
+    assert_eq!(finding(&garbage(400, mixed.clone()), "BT055").level, Level::Warning);
+    assert_eq!(finding(&garbage(200, mixed.clone()), "BT055").level, Level::Notice);
+    assert_healthy(&garbage(400, mixed.split_off(1)), "BT055");
+    // Copying that is not worth a change.
+    assert_healthy(&garbage(10, vec![large()]), "BT055");
+    // Messages that were taken from a large heap's fragments, and monitors of a server off the heap.
+    assert_healthy(&garbage(400, vec![fragments("<0.81.0>", 800_000, 900_000, 1)]), "BT055");
+    let server = linked(500_000, 200).with(|n| {
+        (n.reclaimed_words, n.busiest) = (50_000_000, vec![beside("<0.81.0>", 400_000 * 64, 3, "off_heap")]);
+    });
+    assert_healthy(&server, "BT055");
+    // Nobody has weighed what waits.
+    let mut untold = large();
+    (untold.row.fragment_bytes, untold.row.total_bytes) = (None, None);
+    let outcome = outcome(&garbage(400, vec![untold]).period(), "BT055");
+    assert!(matches!(outcome, Outcome::NotJudged { .. }), "{outcome:?}");
+}

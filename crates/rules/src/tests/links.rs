@@ -1,0 +1,118 @@
+//! Rules on links, monitors and timers.
+
+use beamtune_model::{Level, facts, metrics};
+
+use super::node::{Allocates, Busy, Node, node};
+use super::{Read, assert_healthy, entries, finding, row};
+
+/// A node with so many blocks of links, monitors and timers, for so many processes.
+pub(super) fn linked(blocks: i64, processes: i64) -> Node {
+    node().with(|n| {
+        let blocks = [100, 128 * blocks, blocks, 120 * blocks];
+        n.allocators[1] =
+            Allocates { name: "fix_alloc", mbcs: blocks, peak: (blocks[1], blocks[3]), ..Allocates::small() };
+        n.processes = (processes, 0);
+    })
+}
+
+#[test]
+fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
+    let found = finding(&linked(500_000, 200), "BT043");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.demonitor"]));
+    assert_eq!(found.subject, None, "nobody was asked");
+    assert!(found.against[0].starts_with("above 300,000 the agent does not ask"), "{:?}", found.against);
+    assert!(found.against[1].starts_with("they hardly grow"), "{:?}", found.against);
+    let few = finding(&linked(90_000, 200), "BT043");
+    assert_eq!(few.level, Level::Notice);
+    assert!(few.against[0].starts_with("no sampled process is known"), "{:?}", few.against);
+    // Many processes have many.
+    assert_healthy(&linked(500_000, 100_000), "BT043");
+    assert_healthy(&linked(10_000, 200), "BT043");
+    // One for each message that waits is none.
+    let queued = linked(500_000, 200).with(|n| n.queued = 495_000);
+    assert_healthy(&queued, "BT043");
+    let grows = finding(&linked(90_000, 200).with(|n| n.block_growth = 2_000), "BT043");
+    assert_eq!((grows.level, grows.against.len()), (Level::Warning, 1));
+    assert!(grows.detail.starts_with("+2,000/s; "), "{}", grows.detail);
+    // Few, and ever more of them, while there are no more processes.
+    let leak = linked(10_000, 200).with(|n| n.block_growth = 200);
+    let found = finding(&leak, "BT043");
+    assert_eq!(found.level, Level::Notice);
+    assert_eq!(found.title, "Links, monitors and timers grow by 200/s");
+    assert_healthy(&leak.clone().with(|n| n.processes = (200, 20)), "BT043");
+    assert_healthy(&leak.with(|n| n.block_growth = 20), "BT043");
+}
+
+#[test]
+fn what_there_is_so_much_of_is_told_where_that_was_recorded() {
+    let with = |monitors: i64, links: i64, timers: i64| {
+        let server = beside("<0.81.0>", 500_000 * 64, 0, "on_heap");
+        linked(500_000, 200).with(|n| {
+            n.busiest = vec![server];
+            n.fixed = vec![("monitor", monitors), ("link", links), ("bif_timer", timers), ("proc", 1 << 30)];
+        })
+    };
+    let check = |node: &Node, title: &str, subject: Option<&str>, change: &str| {
+        let found = finding(node, "BT043");
+        assert_eq!(found.title, title);
+        assert_eq!(found.subject_text().as_deref(), subject, "{title}");
+        assert!(found.remedies[0].change.starts_with(change), "{}", found.remedies[0].change);
+    };
+    check(&with(60_000_000, 0, 1_000_000), "<0.81.0> has 500,000 monitors", Some("<0.81.0>"), "demonitor");
+    check(&with(1_000_000, 48_000_000, 0), "<0.81.0> has 500,000 links", Some("<0.81.0>"), "unlink");
+    check(
+        &with(30_000_000, 0, 30_000_000),
+        "<0.81.0> has 500,000 links and monitors",
+        Some("<0.81.0>"),
+        "demonitor",
+    );
+    // Timers are charged to nobody.
+    let timers = with(1_000_000, 0, 75_000_000);
+    check(&timers, "501,234 timers for 200 processes", None, "erlang:cancel_timer");
+    assert!(finding(&timers, "BT043").against[0].starts_with("timers are not charged to a process"));
+    // Who does most of the work is most likely who starts them.
+    let works = |reductions| timers.clone().with(|n| n.busiest[0].reductions = reductions);
+    let total = timers.period().stat(&metrics::SCAN_REDUCTIONS, "").expect("reductions").delta;
+    let per_s = total / timers.period().seconds() as i64;
+    assert_eq!(finding(&works(2 * per_s / 3), "BT043").subject_text().as_deref(), Some("<0.81.0>"));
+    assert_eq!(finding(&works(per_s / 3), "BT043").subject, None);
+    assert_healthy(&with(1_000_000, 0, 1_000_000), "BT043");
+    // So few monitors that somebody could be asked for.
+    let asked = with(20_000_000, 0, 20_000_000).with(|n| n.busiest.clear());
+    assert!(finding(&asked, "BT043").against[0].starts_with("no sampled process is known"));
+    let many = with(60_000_000, 0, 1_000_000).with(|n| n.busiest.clear());
+    assert!(finding(&many, "BT043").against[0].starts_with("above 300,000 the agent does not ask"));
+}
+
+/// A process with so many bytes beside its heap, and messages in its queue.
+pub(super) fn beside(pid: &'static str, bytes: i64, queue: i64, data: &str) -> Busy {
+    let row = row(|row| {
+        (row.memory_bytes, row.total_bytes) = (20_000, Some(20_000 + 776 + bytes));
+        (row.fragment_bytes, row.queue) = (Some(0), queue);
+        row.message_queue_data = Some(data.to_owned());
+    });
+    Busy { pid, queue: (queue, 0), row, ..Busy::default() }
+}
+
+#[test]
+fn who_has_most_of_the_monitors_is_named() {
+    let of = |all: Vec<Busy>| linked(500_000, 200).with(|n| n.busiest = all);
+    let server = || beside("<0.81.0>", 500_000 * 64, 0, "on_heap");
+    let client = || beside("<0.82.0>", 10_000 * 64, 0, "on_heap");
+    let named = finding(&of(vec![client(), server()]), "BT043");
+    assert_eq!((named.subject_text().as_deref(), named.against.len()), (Some("<0.81.0>"), 1));
+    assert!(named.title.contains("<0.81.0> has 500,000 links and monitors"), "{}", named.title);
+    assert!(!format!("{:?}", named.evidence).contains("<0.82.0>"), "each client has a few");
+    // Those of 27 are larger.
+    let later = of(vec![server()]).with(|n| n.facts = vec![(facts::OTP_RELEASE, "27".to_owned())]);
+    assert!(finding(&later, "BT043").title.contains("has 444,444 links"));
+    // Messages on the heap have nothing but their heads beside it; those off the heap cannot be told from monitors.
+    let waiting = |data| of(vec![beside("<0.81.0>", 500_000 * 64, 100_000, data)]);
+    let less = finding(&waiting("on_heap"), "BT043");
+    assert!(less.title.contains("has 362,500 links"), "{}", less.title);
+    assert_eq!(finding(&waiting("off_heap"), "BT043").subject, None);
+    // What an older beamtune has recorded.
+    let mut untold = server();
+    untold.row.total_bytes = None;
+    assert_eq!(finding(&of(vec![untold]), "BT043").subject, None);
+}

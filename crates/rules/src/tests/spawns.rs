@@ -1,0 +1,96 @@
+//! Rules on processes that start and end at a high rate.
+
+use beamtune_model::{Level, SpawnRow};
+
+use super::node::{Busy, Happens, Node, node};
+use super::{Read, assert_healthy, entries, finding, row};
+
+fn storm() -> Node {
+    node().with(|n| {
+        n.spawned = 100_000;
+        n.total_reductions = 20_000_000;
+        n.busiest = vec![Busy {
+            reductions: 9_000_000,
+            row: row(|r| r.name = Some("mapper".to_owned())),
+            ..Busy::default()
+        }];
+    })
+}
+
+fn seen(count: i64, of: i64) -> Vec<SpawnRow> {
+    vec![SpawnRow {
+        what: "process".to_owned(),
+        kind: "shop:item/1".to_owned(),
+        maker: Some("shop".to_owned()),
+        count,
+        of,
+        ..SpawnRow::default()
+    }]
+}
+
+#[test]
+fn a_spawn_storm_is_found() {
+    let found = finding(&storm(), "BT039");
+    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.fewer_processes"]));
+    assert!(
+        found.evidence.iter().any(|e| e.text.as_ref().is_some_and(|t| t.starts_with("mapper"))),
+        "{found:#?}"
+    );
+    assert_eq!(found.subject, None, "nobody has seen them");
+    assert_eq!(finding(&storm().with(|n| n.spawned = 270_000), "BT039").level, Level::Critical);
+    // A few that were seen by chance say nothing of the others.
+    let alive = storm().with(|n| n.seen_alive = 20_000);
+    assert_eq!(finding(&alive.clone().with(|n| n.spawns = seen(1, 1)), "BT039").subject, None);
+    assert_eq!(finding(&alive.clone().with(|n| n.spawns = seen(15, 40)), "BT039").subject, None);
+    assert_eq!(finding(&storm().with(|n| n.spawns = seen(30, 40)), "BT039").subject, None);
+    let named = finding(&alive.with(|n| n.spawns = seen(30, 40)), "BT039");
+    assert_eq!(named.subject_text().as_deref(), Some("shop:item/1 made by shop"));
+    assert!(named.detail.contains("started by shop"), "{}", named.detail);
+    // Each of them does much besides.
+    let large = finding(&storm().with(|n| n.total_reductions = 200_000_000), "BT039");
+    assert!(large.against.iter().any(|against| against.contains("do much work")), "{:?}", large.against);
+    // A node that does hardly anything.
+    let idle = storm().with(|n| (n.spawned, n.active) = (10_000, 0.02));
+    assert_eq!(finding(&idle, "BT039").level, Level::Notice);
+    assert_healthy(&storm().with(|n| n.spawned = 5_000), "BT039");
+    // Slots that are passed over are no processes.
+    let full = storm().with(|n| n.processes = (250_000, 0));
+    assert_healthy(&full, "BT039");
+}
+
+#[test]
+fn new_processes_with_large_arguments_are_found_with_who_starts_them() {
+    let given = |bytes: i64, count: i64| SpawnRow {
+        what: "given".to_owned(),
+        kind: "Elixir.Shop.Mail:send/1".to_owned(),
+        maker: Some("Elixir.Shop.Cart".to_owned()),
+        count,
+        of: 40,
+        bytes: Some(bytes * count),
+        ..SpawnRow::default()
+    };
+    let with = |bytes: i64, count: i64| {
+        node().with(|n| {
+            (n.spawned, n.seen_alive) = (40, 40);
+            n.spawns = seen(40, 40);
+            n.spawns.push(given(bytes, count));
+        })
+    };
+    let found = finding(&with(14_000_000, 30), "BT082");
+    assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("Elixir.Shop.Cart")));
+    assert_eq!(found.title, "Elixir.Shop.Cart copies 14.0 MB to each new process");
+    assert_eq!(entries(&found), ["code.small_closures"]);
+    // Long slices of the process that copies follow.
+    let slow = with(14_000_000, 30).with(|n| {
+        n.events = vec![Happens {
+            kind: "long_schedule",
+            milliseconds: 300,
+            subject: "Elixir.Shop.Cart (<0.9.0>)",
+            from: 1,
+        }];
+    });
+    assert_eq!(finding(&slow, "BT016").follows.map(|of| of.code.0), Some("BT082"));
+    // Small.
+    assert_healthy(&with(40_000, 30), "BT082");
+    assert_healthy(&node(), "BT082");
+}
