@@ -48,7 +48,7 @@ pub struct Args {
     /// Continue: skip runs whose results are in the file
     #[arg(long, conflicts_with_all = ["fresh", "seed"])]
     resume: bool,
-    /// Run everything, and replace results in the file
+    /// Replace the results in the file; with --labs, only those of these labs
     #[arg(long)]
     fresh: bool,
     /// File for results, a line of JSON per run
@@ -83,7 +83,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let planned: Vec<Run> = jobs.iter().map(|job| job.run.clone()).collect();
     let is_planned = |run: &Run| planned.iter().any(|other| is_same(other, run));
     let is_kept = |row: &&Row| {
-        let stays = if args.resume { row.error.is_none() } else { !is_planned(&row.run) };
+        // A run of all labs replaces everything: results of another seed are of other releases.
+        let stays =
+            if args.resume { row.error.is_none() } else { !args.labs.is_empty() && !is_planned(&row.run) };
         // A case that was renamed or removed cannot be judged any more.
         stays && is_known(&row.run.case, &labs, &cases)
     };
