@@ -28,7 +28,7 @@ impl Span {
 }
 
 /// Times of a sample. VM and host are read concurrently; their times overlap but are never equal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tick {
     /// The scheduled instant; strictly increasing within a recording.
     pub t: Nanos,
@@ -106,7 +106,7 @@ pub struct Snapshot {
 }
 
 /// All data read at one tick.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample {
     /// Time, and number of the incarnation.
     pub tick: Tick,
@@ -163,33 +163,7 @@ pub struct Sample {
 impl Sample {
     /// An empty sample for a tick.
     pub fn new(tick: Tick) -> Self {
-        Sample {
-            tick,
-            incarnation: None,
-            facts: Vec::new(),
-            readings: Vec::new(),
-            busiest: Vec::new(),
-            processes: Vec::new(),
-            tables: Vec::new(),
-            ports: Vec::new(),
-            spawns: Vec::new(),
-            exits: Vec::new(),
-            stands: Vec::new(),
-            messages: Vec::new(),
-            ran: Vec::new(),
-            carriers: Vec::new(),
-            allocations: Vec::new(),
-            code: Vec::new(),
-            holders: Vec::new(),
-            collections: Vec::new(),
-            collected: Vec::new(),
-            lock_sessions: Vec::new(),
-            locks: Vec::new(),
-            waits: Vec::new(),
-            snapshots: Vec::new(),
-            events: Vec::new(),
-            gaps: Vec::new(),
-        }
+        Sample { tick, ..Sample::default() }
     }
 }
 

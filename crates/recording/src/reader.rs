@@ -25,8 +25,8 @@ pub(crate) use resume::{Leftover, read_leftover};
 pub use samples::Samples;
 
 use crate::error::Error;
-use crate::rows::{FactRow, Texts};
-use crate::schema::{self, meta};
+use crate::rows::{FactRow, Record, Texts};
+use crate::schema::{self, AbsentColumn, meta};
 
 /// `source` of gaps that concern everything.
 const RECORDING: &str = "recording";
@@ -38,10 +38,10 @@ pub struct Reader {
     path: PathBuf,
     texts: Texts,
     missing_bytes: Option<u64>,
-    /// Tables that older versions did not create and that this file has.
-    later_tables: Vec<&'static str>,
+    /// Names of its tables.
+    tables: Vec<String>,
     /// Columns that older versions did not create and that this file lacks.
-    absent_columns: Vec<&'static schema::Column>,
+    absent_columns: Vec<AbsentColumn>,
 }
 
 /// One incarnation of the node, as far as it was recorded.
@@ -80,9 +80,9 @@ impl Reader {
 
     fn new(connection: Connection, path: PathBuf, missing_bytes: Option<u64>) -> Self {
         connection.set_prepared_statement_cache_capacity(64);
-        let later_tables = open::later_tables(&connection);
+        let tables = open::tables(&connection).unwrap_or_default();
         let absent_columns = schema::absent_columns(&connection);
-        Reader { connection, path, texts: Texts::default(), missing_bytes, later_tables, absent_columns }
+        Reader { connection, path, texts: Texts::default(), missing_bytes, tables, absent_columns }
     }
 
     /// The file; `:memory:` if there is none.
@@ -240,27 +240,14 @@ struct Cursors {
     hot: i64,
     /// The last id plus one.
     incarnation: i64,
-    fact: i64,
-    process: i64,
-    table: i64,
-    port: i64,
-    spawn: i64,
-    stand: i64,
-    message: i64,
-    ran: i64,
-    exit: i64,
-    carrier: i64,
-    allocation: i64,
-    code: i64,
-    holder: i64,
-    collection: i64,
-    collected: i64,
-    lock_session: i64,
-    lock: i64,
-    wait: i64,
-    snapshot: i64,
-    event: i64,
-    gap: i64,
+    /// By table.
+    rows: HashMap<&'static str, i64>,
+}
+
+impl Cursors {
+    fn of<R: Record>(&mut self) -> &mut i64 {
+        self.rows.entry(R::TABLE).or_default()
+    }
 }
 
 /// Maps series ids of a file to those of a table. The two differ only if the file is damaged or holds groups or units unknown to

@@ -2,6 +2,8 @@
 
 use rusqlite::Connection;
 
+use crate::rows;
+
 /// `application_id` of the file: `btun`. It is at offset 68, where the command `file` finds it.
 pub const APPLICATION_ID: i64 = 0x6274_756e;
 
@@ -9,92 +11,53 @@ pub const APPLICATION_ID: i64 = 0x6274_756e;
 /// keys do not count, since readers ignore what they do not know.
 pub const FORMAT: i64 = 1;
 
-/// All tables except those of a ring.
-pub(crate) const SCHEMA: &str = include_str!("schema.sql");
+/// The tables that are not of rows, which [`crate::rows`] declares.
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// Their names.
+const TABLES: &[&str] = &["meta", "incarnation", "series", "tick", "chunk", "hot", "text"];
+
+/// Gaps are prolonged by their source and begin.
+const INDEX: &str = "CREATE INDEX gap_source ON gap(source, t0);";
 
 /// The additional table of a ring.
 pub(crate) const RING_SCHEMA: &str = "CREATE TABLE clock(t INTEGER PRIMARY KEY, wall INTEGER NOT NULL)";
 
 /// Names of the tables that exist in all files.
-pub(crate) const TABLES: &[&str] = &[
-    "meta",
-    "incarnation",
-    "fact",
-    "series",
-    "tick",
-    "chunk",
-    "hot",
-    "text",
-    "process",
-    "ets",
-    "port",
-    "spawn",
-    "snapshot",
-    "event",
-    "gap",
-];
-
-/// Tables that older versions did not create. A reader treats them as empty; a writer that continues such a file adds them.
-pub(crate) const LATER_TABLES: &[&str] = &[
-    "stand",
-    "message",
-    "ran",
-    "exit",
-    "carrier",
-    "allocation",
-    "code",
-    "holder",
-    "collection",
-    "collected",
-    "lock_session",
-    "lock",
-    "lock_wait",
-];
-
-/// A column that was added to a table later.
-#[derive(Debug)]
-pub(crate) struct Column {
-    pub(crate) table: &'static str,
-    pub(crate) name: &'static str,
+pub(crate) fn required_tables() -> impl Iterator<Item = &'static str> {
+    let of_rows = rows::tables().into_iter().filter(|table| !table.is_later).map(|table| table.name);
+    TABLES.iter().copied().chain(of_rows)
 }
 
-/// All are nullable integers.
-const LATER_COLUMNS: &[Column] = &[
-    Column { table: "process", name: "total_bytes" },
-    Column { table: "process", name: "fragment_bytes" },
-    Column { table: "process", name: "stack_text" },
-    Column { table: "process", name: "priority_text" },
-    Column { table: "spawn", name: "bytes" },
-    Column { table: "stand", name: "kind_text" },
-    Column { table: "ran", name: "waits" },
-    Column { table: "ran", name: "kind_text" },
-    Column { table: "ran", name: "collects" },
-];
+/// A column that a file lacks, because an older version created it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AbsentColumn {
+    pub(crate) table: &'static str,
+    pub(crate) name: &'static str,
+    sql: &'static str,
+}
 
-/// Columns missing in a file, because an older version created it.
-pub(crate) fn absent_columns(connection: &Connection) -> Vec<&'static Column> {
-    let is_there = |column: &Column| {
-        // Nothing is executed: a statement with an unknown column cannot be prepared.
-        connection.prepare(&format!("SELECT {} FROM {}", column.name, column.table)).is_ok()
+pub(crate) fn absent_columns(connection: &Connection) -> Vec<AbsentColumn> {
+    let later = rows::tables().into_iter().flat_map(|table| {
+        let later = table.columns.into_iter().filter(|column| column.is_later);
+        later.map(move |column| AbsentColumn { table: table.name, name: column.name, sql: column.sql })
+    });
+    // Nothing is executed: a statement with an unknown column cannot be prepared.
+    let is_absent = |column: &AbsentColumn| {
+        connection.prepare(&format!("SELECT {} FROM {}", column.name, column.table)).is_err()
     };
-    LATER_COLUMNS.iter().filter(|column| !is_there(column)).collect()
+    later.filter(is_absent).collect()
 }
 
 /// Adds the tables and columns that are missing in a file of an older version.
 pub(crate) fn add_missing(connection: &Connection) -> rusqlite::Result<()> {
-    for name in LATER_TABLES {
-        let is_missing = connection
-            .prepare("SELECT 1 FROM sqlite_schema WHERE name = ?1")
-            .and_then(|mut known| known.exists([name]).map(|known| !known))?;
-        let begin = SCHEMA.find(&format!("CREATE TABLE {name}("));
-        if let (true, Some(statement)) = (is_missing, begin.and_then(|begin| SCHEMA.get(begin..)))
-            && let Some((statement, _)) = statement.split_once(';')
-        {
-            connection.execute_batch(statement)?;
+    for table in rows::tables().iter().filter(|table| table.is_later) {
+        if !connection.table_exists(None, table.name)? {
+            connection.execute_batch(&table.sql())?;
         }
     }
-    for Column { table, name } in absent_columns(connection) {
-        connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN {name} INTEGER"))?;
+    for AbsentColumn { table, name, sql } in absent_columns(connection) {
+        connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN {name} {sql}"))?;
     }
     Ok(())
 }
@@ -126,6 +89,10 @@ pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", FORMAT)?;
     transaction.execute_batch(SCHEMA)?;
+    for table in rows::tables() {
+        transaction.execute_batch(&table.sql())?;
+    }
+    transaction.execute_batch(INDEX)?;
     let mut meta = transaction.prepare("INSERT INTO meta(key, value) VALUES (?1, ?2)")?;
     meta.execute((meta::WRITTEN_BY, concat!("beamtune ", env!("CARGO_PKG_VERSION"))))?;
     drop(meta);
@@ -140,9 +107,10 @@ mod tests {
     fn list_of_tables_matches_the_schema() {
         let connection = Connection::open_in_memory().expect("sqlite");
         create(&connection).expect("created");
+        let later: Vec<_> = rows::tables().into_iter().filter(|table| table.is_later).collect();
         let mut found: Vec<String> = definitions(&connection).into_iter().map(|(name, _)| name).collect();
-        found.retain(|name| !LATER_TABLES.contains(&name.as_str()));
-        assert_eq!(found, TABLES);
+        found.retain(|name| !later.iter().any(|table| table.name == name));
+        assert_eq!(found, required_tables().collect::<Vec<_>>());
         assert_eq!(APPLICATION_ID.to_be_bytes()[4..], *b"btun");
     }
 
@@ -159,19 +127,24 @@ mod tests {
         let connection = Connection::open_in_memory().expect("sqlite");
         create(&connection).expect("created");
         let mut new = definitions(&connection);
-        for Column { table, name } in LATER_COLUMNS {
-            connection.execute_batch(&format!("ALTER TABLE {table} DROP COLUMN {name}")).expect("dropped");
-        }
+        let drop_columns = || {
+            for table in rows::tables() {
+                for column in table.columns.iter().filter(|column| column.is_later) {
+                    let sql = format!("ALTER TABLE {} DROP COLUMN {}", table.name, column.name);
+                    connection.execute_batch(&sql).expect("dropped");
+                }
+            }
+            absent_columns(&connection).len()
+        };
+        let dropped = drop_columns();
+        assert!(dropped > 0);
         add_missing(&connection).expect("added");
-        assert_eq!(definitions(&connection), new);
-        for Column { table, name } in LATER_COLUMNS {
-            connection.execute_batch(&format!("ALTER TABLE {table} DROP COLUMN {name}")).expect("dropped");
+        assert_eq!(definitions(&connection), new, "columns added later come last, and may be null");
+        drop_columns();
+        for table in rows::tables().iter().filter(|table| table.is_later) {
+            connection.execute_batch(&format!("DROP TABLE {}", table.name)).expect("dropped");
         }
-        for name in LATER_TABLES {
-            assert!(new.iter().any(|(found, _)| found == name), "{name}");
-            connection.execute_batch(&format!("DROP TABLE {name}")).expect("dropped");
-        }
-        assert_eq!(absent_columns(&connection).len(), LATER_COLUMNS.len());
+        assert_eq!(absent_columns(&connection).len(), dropped);
         for _ in 0..2 {
             add_missing(&connection).expect("added");
             let mut old = definitions(&connection);

@@ -29,7 +29,7 @@ use crate::codec::busiest;
 use crate::codec::column::Encoder;
 use crate::error::Error;
 use crate::reader::{self, Leftover, Past, Reader};
-use crate::rows::{self, FactRow, TextIds};
+use crate::rows::{self, FactRow, SampleRow, TextIds, for_each_row_type};
 use crate::schema::{BUSIEST, RING_SCHEMA, meta};
 use ring::Bounds;
 use segment::{Blob, Segment};
@@ -396,26 +396,8 @@ impl Writer {
             .collect();
         let texts = &mut self.texts;
         rows::insert(&transaction, texts, t, &facts)?;
-        rows::insert(&transaction, texts, t, &sample.processes)?;
-        rows::insert(&transaction, texts, t, &sample.tables)?;
-        rows::insert(&transaction, texts, t, &sample.ports)?;
-        rows::insert(&transaction, texts, t, &sample.spawns)?;
-        rows::insert(&transaction, texts, t, &sample.stands)?;
-        rows::insert(&transaction, texts, t, &sample.messages)?;
-        rows::insert(&transaction, texts, t, &sample.ran)?;
-        rows::insert(&transaction, texts, t, &sample.exits)?;
-        rows::insert(&transaction, texts, t, &sample.carriers)?;
-        rows::insert(&transaction, texts, t, &sample.allocations)?;
-        rows::insert(&transaction, texts, t, &sample.code)?;
-        rows::insert(&transaction, texts, t, &sample.holders)?;
-        rows::insert(&transaction, texts, t, &sample.collections)?;
-        rows::insert(&transaction, texts, t, &sample.collected)?;
-        rows::insert(&transaction, texts, t, &sample.lock_sessions)?;
-        rows::insert(&transaction, texts, t, &sample.locks)?;
-        rows::insert(&transaction, texts, t, &sample.waits)?;
         rows::insert(&transaction, texts, t, &sample.snapshots)?;
-        rows::insert(&transaction, texts, t, &sample.events)?;
-        rows::insert(&transaction, texts, t, &sample.gaps)?;
+        for_each_row_type!(R => rows::insert(&transaction, texts, t, R::of(sample))?);
         prolong(&transaction, &self.prolonged_gaps)?;
         for (t, wall) in &self.clock {
             transaction

@@ -240,7 +240,7 @@ fn a_garbled_row_costs_only_itself() {
         .filter(|gap| gap.kind == TroubleKind::Garbled)
         .map(|gap| gap.reason.trim_start_matches("the recording is damaged here: "))
         .collect();
-    let rows = ["process", "ets", "snapshot", "gap"]
+    let rows = ["snapshot", "process", "ets", "gap"]
         .map(|table| format!("rows of the table {table} cannot be read"));
     assert_eq!(damage, [vec!["ticks cannot be read".to_owned()], rows.to_vec()].concat());
 

@@ -175,6 +175,63 @@ proptest! {
     }
 }
 
+/// Replaces all strings in a text, which may be JSON.
+fn hidden(text: &str, by: &str) -> String {
+    fn hide(value: &mut serde_json::Value, by: &str) {
+        match value {
+            serde_json::Value::Array(list) => list.iter_mut().for_each(|value| hide(value, by)),
+            serde_json::Value::String(text) => *text = by.to_owned(),
+            _ => {}
+        }
+    }
+    match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(mut list @ serde_json::Value::Array(_)) => {
+            hide(&mut list, by);
+            list.to_string()
+        }
+        _ => by.to_owned(),
+    }
+}
+
+#[test]
+fn texts_of_all_columns_are_replaced() {
+    let directory = tempfile::tempdir().expect("directory");
+    let (from, to) = (directory.path().join("a.btr"), directory.path().join("b.btr"));
+    common::recorded(&from, 60);
+    let connection = rusqlite::Connection::open(&from).expect("opened");
+    connection.execute("INSERT INTO text(id, string) VALUES (1000, 'hidden')", []).expect("inserted");
+    let sql = r"SELECT tables.name, columns.name, columns.type = 'TEXT'
+        FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns
+        WHERE tables.type = 'table' AND (columns.type = 'TEXT' OR columns.name LIKE '%\_text' ESCAPE '\')
+        AND tables.name NOT IN ('meta', 'series', 'chunk', 'hot') AND (tables.name, columns.name) <> ('gap', 'kind')";
+    let columns: Vec<(String, String, bool)> = {
+        let mut columns = connection.prepare(sql).expect("prepared");
+        let columns = columns.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+        columns.expect("listed").collect::<Result<_, _>>().expect("listed")
+    };
+    assert!(columns.len() > 80, "{columns:?}");
+    for (table, column, is_text) in columns {
+        let by = if is_text { "'hidden'" } else { "1000" };
+        let sql = format!("UPDATE {table} SET {column} = {by} WHERE {column} IS NULL");
+        connection.execute(&sql, []).expect("updated");
+        if is_text {
+            let mut rows =
+                connection.prepare(&format!("SELECT rowid, {column} FROM {table}")).expect("prepared");
+            let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("listed");
+            let rows: Vec<(i64, String)> = rows.collect::<Result<_, _>>().expect("rows");
+            for (id, text) in rows {
+                let sql = format!("UPDATE {table} SET {column} = ?2 WHERE rowid = ?1");
+                connection.execute(&sql, (id, hidden(&text, &format!("hidden{id}")))).expect("updated");
+            }
+        }
+    }
+    connection.close().expect("closed");
+    redact(&Reader::open(&from).expect("opened"), &to, Redaction { modules: true }).expect("copied");
+    for text in content(&to) {
+        assert!(!text.contains("hidden"), "{text}");
+    }
+}
+
 #[test]
 fn numbers_stay_and_equal_texts_stay_equal() {
     let directory = tempfile::tempdir().expect("directory");

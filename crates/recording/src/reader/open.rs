@@ -146,7 +146,7 @@ fn check_format(path: &Path, connection: &Connection) -> Result<(), Error> {
         return Err(Error::NewerFormat { path: path.to_owned(), found, by });
     }
     let tables = tables(connection).map_err(at)?;
-    match schema::TABLES.iter().find(|name| !tables.iter().any(|table| table == **name)) {
+    match schema::required_tables().find(|name| !tables.iter().any(|table| table == name)) {
         Some(name) => {
             let reason = format!("the table {name} is missing");
             Err(Error::Damaged { path: path.to_owned(), reason })
@@ -156,17 +156,9 @@ fn check_format(path: &Path, connection: &Connection) -> Result<(), Error> {
 }
 
 /// Names of all tables. Views and virtual tables are excluded, since those of a hostile file might never end.
-fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+pub(super) fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'";
     connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
-}
-
-/// The tables that older versions did not create and that this file has.
-pub(super) fn later_tables(connection: &Connection) -> Vec<&'static str> {
-    let found = tables(connection).unwrap_or_default();
-    let mut later = schema::LATER_TABLES.to_vec();
-    later.retain(|name| found.iter().any(|table| table == name));
-    later
 }
 
 /// Handles a file that SQLite rejects: identifies its kind, or opens what is left of it.

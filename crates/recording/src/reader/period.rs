@@ -6,7 +6,7 @@ use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
 
 use beamtune_model::window::Point;
-use beamtune_model::{Gap, Group, Nanos, Period, PeriodBuilder, ProcessTick, Readings, Seen, SeriesId, Tick};
+use beamtune_model::{Group, Nanos, Period, PeriodBuilder, ProcessTick, Readings, Seen, SeriesId, Tick};
 
 use super::parts::{Content, Decoder, Segment, Sink};
 use super::{Cursors, Life, RECORDING, Reader, SeriesMap, lost, scan};
@@ -15,7 +15,7 @@ use crate::codec::chunk::Chunk;
 use crate::codec::column::Column;
 use crate::codec::packed::Packed;
 use crate::error::Error;
-use crate::rows::Record;
+use crate::rows::{SampleRow, for_each_row_type};
 
 /// Number of chunks that are read together: forty minutes. The builder looks up a series by name once per batch, and a chunk has
 /// only thirty readings of an allocator counter.
@@ -397,44 +397,16 @@ impl PeriodReader<'_> {
 
     /// Adds rows of the typed tables up to a tick.
     fn rows(&mut self, until: Nanos) -> Result<(), Error> {
-        let mut cursors = std::mem::take(&mut self.cursors);
-        let (since, begin) = (self.since, self.begin);
-        self.records(&mut cursors.process, until, |tick, _| tick >= begin, PeriodBuilder::process)?;
-        self.records(&mut cursors.table, until, |tick, _| tick >= begin, PeriodBuilder::table)?;
-        self.records(&mut cursors.port, until, |tick, _| tick >= begin, PeriodBuilder::port)?;
-        self.records(&mut cursors.spawn, until, |tick, _| tick >= begin, PeriodBuilder::spawn)?;
-        self.records(&mut cursors.stand, until, |tick, _| tick >= begin, PeriodBuilder::stand)?;
-        self.records(&mut cursors.message, until, |tick, _| tick >= begin, PeriodBuilder::message)?;
-        self.records(&mut cursors.ran, until, |tick, _| tick >= begin, PeriodBuilder::ran)?;
-        self.records(&mut cursors.exit, until, |tick, _| tick >= begin, PeriodBuilder::exit)?;
-        self.records(&mut cursors.carrier, until, |tick, _| tick >= begin, PeriodBuilder::carriers)?;
-        self.records(&mut cursors.allocation, until, |tick, _| tick >= begin, PeriodBuilder::allocations)?;
-        self.records(&mut cursors.code, until, |tick, _| tick >= begin, PeriodBuilder::code)?;
-        self.records(&mut cursors.holder, until, |tick, _| tick >= begin, PeriodBuilder::holder)?;
-        self.records(&mut cursors.collection, until, |tick, _| tick >= begin, PeriodBuilder::collection)?;
-        self.records(&mut cursors.collected, until, |tick, _| tick >= begin, PeriodBuilder::collected)?;
-        self.records(&mut cursors.lock_session, until, |tick, _| tick >= begin, PeriodBuilder::lock_session)?;
-        self.records(&mut cursors.lock, until, |tick, _| tick >= begin, PeriodBuilder::lock)?;
-        self.records(&mut cursors.wait, until, |tick, _| tick >= begin, PeriodBuilder::wait)?;
-        self.records(&mut cursors.event, until, |tick, _| tick >= begin, PeriodBuilder::event)?;
-        // An earlier gap that reaches into the period also explains missing data.
-        let reaches_in = |tick, gap: &Gap| tick >= begin || tick >= since && gap.end >= begin;
-        self.records(&mut cursors.gap, until, reaches_in, PeriodBuilder::gap)?;
-        self.cursors = cursors;
+        for_each_row_type!(R => self.records::<R>(until)?);
         Ok(())
     }
 
-    fn records<R: Record>(
-        &mut self,
-        cursor: &mut i64,
-        until: Nanos,
-        is_wanted: impl Fn(Nanos, &R) -> bool,
-        add: fn(&mut PeriodBuilder, R),
-    ) -> Result<(), Error> {
-        let builder = &mut self.builder;
-        let damaged = self.reader.records(cursor, until, |tick, row| {
-            if is_wanted(tick, &row) {
-                add(builder, row);
+    fn records<R: SampleRow>(&mut self, until: Nanos) -> Result<(), Error> {
+        let (since, begin, builder) = (self.since, self.begin, &mut self.builder);
+        let damaged = self.reader.records(self.cursors.of::<R>(), until, |tick, row: R| {
+            // An earlier gap that reaches into the period also explains missing data.
+            if tick >= begin || tick >= since && row.holds_at(begin) {
+                R::add_to_period(builder, row);
             }
         })?;
         self.note(damaged, RECORDING, &format!("rows of the table {} cannot be read", R::TABLE));

@@ -2,16 +2,12 @@
 
 use std::collections::VecDeque;
 
-use beamtune_model::{
-    AllocationRow, CarrierRow, CodeRow, CollectRow, CollectionRow, Event, ExitRow, Gap, Group, HolderRow,
-    LockRow, LockSession, MessageRow, Nanos, PortRow, ProcessRow, ProcessTick, RanRow, Sample, SeriesTable,
-    Snapshot, SpawnRow, StandRow, TableRow, WaitRow,
-};
+use beamtune_model::{Gap, Group, Nanos, ProcessTick, Sample, SeriesTable, Snapshot};
 
 use super::parts::{Decoder, Segment, Sink};
 use super::{Cursors, RECORDING, Reader, SeriesMap, lost, scan};
 use crate::error::Error;
-use crate::rows::{FactRow, Record};
+use crate::rows::{FactRow, Record, SampleRow, for_each_row_type};
 
 /// Maximum number of ticks without readings per batch.
 const BATCH_TICKS: usize = 4_096;
@@ -31,7 +27,6 @@ pub struct Samples<'a> {
     last: Nanos,
     chunks: VecDeque<Segment>,
     decoder: Decoder,
-    /// The last id read from each table.
     cursors: Cursors,
     /// Damage to report with the next sample.
     gaps: Vec<Gap>,
@@ -159,45 +154,13 @@ impl Samples<'_> {
                 sample.incarnation = Some(incarnation);
             }
         })?;
-        self.records(&mut cursors.fact, &mut samples, |sample, fact: FactRow| {
+        self.records(&mut cursors, &mut samples, |sample, fact: FactRow| {
             sample.facts.push((fact.key, fact.value));
         })?;
-        self.records(&mut cursors.process, &mut samples, |sample, row: ProcessRow| {
-            sample.processes.push(row);
+        self.records(&mut cursors, &mut samples, |sample, snapshot: Snapshot| {
+            sample.snapshots.push(snapshot);
         })?;
-        self.records(&mut cursors.table, &mut samples, |sample, row: TableRow| sample.tables.push(row))?;
-        self.records(&mut cursors.port, &mut samples, |sample, row: PortRow| sample.ports.push(row))?;
-        self.records(&mut cursors.spawn, &mut samples, |sample, row: SpawnRow| sample.spawns.push(row))?;
-        self.records(&mut cursors.stand, &mut samples, |sample, row: StandRow| sample.stands.push(row))?;
-        self.records(&mut cursors.message, &mut samples, |sample, row: MessageRow| {
-            sample.messages.push(row);
-        })?;
-        self.records(&mut cursors.ran, &mut samples, |sample, row: RanRow| sample.ran.push(row))?;
-        self.records(&mut cursors.exit, &mut samples, |sample, row: ExitRow| sample.exits.push(row))?;
-        self.records(&mut cursors.carrier, &mut samples, |sample, row: CarrierRow| {
-            sample.carriers.push(row);
-        })?;
-        self.records(&mut cursors.allocation, &mut samples, |sample, row: AllocationRow| {
-            sample.allocations.push(row);
-        })?;
-        self.records(&mut cursors.code, &mut samples, |sample, row: CodeRow| sample.code.push(row))?;
-        self.records(&mut cursors.holder, &mut samples, |sample, row: HolderRow| sample.holders.push(row))?;
-        self.records(&mut cursors.collection, &mut samples, |sample, row: CollectionRow| {
-            sample.collections.push(row);
-        })?;
-        self.records(&mut cursors.collected, &mut samples, |sample, row: CollectRow| {
-            sample.collected.push(row);
-        })?;
-        self.records(&mut cursors.lock_session, &mut samples, |sample, row: LockSession| {
-            sample.lock_sessions.push(row);
-        })?;
-        self.records(&mut cursors.lock, &mut samples, |sample, row: LockRow| sample.locks.push(row))?;
-        self.records(&mut cursors.wait, &mut samples, |sample, row: WaitRow| sample.waits.push(row))?;
-        self.records(&mut cursors.snapshot, &mut samples, |sample, row: Snapshot| {
-            sample.snapshots.push(row);
-        })?;
-        self.records(&mut cursors.event, &mut samples, |sample, row: Event| sample.events.push(row))?;
-        self.records(&mut cursors.gap, &mut samples, |sample, row: Gap| sample.gaps.push(row))?;
+        for_each_row_type!(R => self.records(&mut cursors, &mut samples, R::add_to_sample)?);
         self.cursors = cursors;
         if let Some(sample) = samples.first_mut() {
             sample.gaps.append(&mut self.gaps);
@@ -209,12 +172,12 @@ impl Samples<'_> {
     /// Adds the rows of a table to their samples.
     fn records<R: Record>(
         &mut self,
-        cursor: &mut i64,
+        cursors: &mut Cursors,
         samples: &mut [Sample],
         add: fn(&mut Sample, R),
     ) -> Result<(), Error> {
         let first = self.first.unwrap_or(0);
-        let damaged = self.reader.records(cursor, self.last, |tick, row: R| {
+        let damaged = self.reader.records(cursors.of::<R>(), self.last, |tick, row: R| {
             let still_applies = row.holds_at(first);
             if let Some(sample) = self.place(samples, tick, still_applies) {
                 add(sample, row);

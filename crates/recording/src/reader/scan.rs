@@ -8,7 +8,6 @@ use rusqlite::{ErrorCode, Row};
 use super::Reader;
 use crate::error::{Error, code};
 use crate::rows::{self, Record};
-use crate::schema::LATER_TABLES;
 
 /// Continue with the next row.
 pub(super) const MORE: rusqlite::Result<ControlFlow<()>> = Ok(ControlFlow::Continue(()));
@@ -86,11 +85,11 @@ impl Reader {
         end: Nanos,
         mut each: impl FnMut(Nanos, R),
     ) -> Result<bool, Error> {
-        if LATER_TABLES.contains(&R::TABLE) && !self.later_tables.contains(&R::TABLE) {
+        if R::IS_LATER && !self.tables.iter().any(|table| table == R::TABLE) {
             return Ok(false);
         }
-        let lacks = |table: &str, column: &str| {
-            self.absent_columns.iter().any(|absent| (absent.table, absent.name) == (table, column))
+        let lacks = |column: &str| {
+            self.absent_columns.iter().any(|absent| (absent.table, absent.name) == (R::TABLE, column))
         };
         self.scan(&rows::select::<R>(lacks), *cursor, 1, |row| {
             let (id, tick) = (row.get(0)?, row.get(1)?);

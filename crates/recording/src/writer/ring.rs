@@ -256,7 +256,7 @@ fn drop_before(connection: &Connection, edge: Nanos) -> rusqlite::Result<bool> {
         "DELETE FROM chunk WHERE id < coalesce((SELECT id FROM chunk WHERE t1 >= ?1 ORDER BY id LIMIT 1), \
          (SELECT max(id) FROM chunk))",
     )?;
-    for table in rows::BY_TICK {
+    for table in rows::tables_by_tick() {
         // From the first row up to the first one that stays: rows are ordered by tick.
         remove(&format!(
             "DELETE FROM {table} WHERE id < coalesce((SELECT id FROM {table} WHERE tick >= ?1 ORDER BY id LIMIT 1), \
