@@ -11,6 +11,7 @@ use beamtune_model::FileAsk;
 use crate::etf::{Document, Pid, Term, TermError, Value};
 use crate::explicit::Explicit;
 use crate::message::Spawn;
+pub use crate::sample::Item;
 
 /// The protocol version of this client.
 pub const PROTOCOL: i64 = 1;
@@ -66,108 +67,6 @@ pub(crate) fn injection(otp_release: u32, client: &Pid, terms: Terms) -> Spawn<'
     }
 }
 
-/// An item that the agent can read. Numbers are sizes of top lists, or of random samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Item {
-    /// Properties that hold until the VM ends.
-    Facts,
-    /// Microstate accounting.
-    Msacc,
-    /// Scheduler wall time.
-    SchedulerWallTime,
-    /// Run queue lengths.
-    RunQueues,
-    /// Counters of the whole VM.
-    Statistics,
-    /// `erlang:memory/0`.
-    Memory,
-    /// Numbers of processes, ports, atoms and tables.
-    Counts,
-    /// Poll sets.
-    CheckIo,
-    /// Scan of all processes: reductions and queue lengths, with the top processes by each.
-    Procs(u32),
-    /// Details of the top processes.
-    Processes(u32),
-    /// ETS tables.
-    Ets(u32),
-    /// Ports.
-    Ports(u32),
-    /// System monitor events.
-    Events,
-    /// Distribution connections.
-    Dist,
-    /// Active traces.
-    Traces,
-    /// Allocators.
-    Allocators,
-    /// Which processes start new ones.
-    Spawns,
-    /// Common prefixes of the newest atoms.
-    Atoms,
-    /// Call stacks of waiting processes: a random sample of this size, and the blocking processes.
-    Stands(u32),
-    /// Samples the call stacks of the busiest processes; reported by `Processes`.
-    Ran,
-    /// Samples the messages that some active processes receive; reported by `Messages`.
-    Weigh,
-    /// Exit reasons of processes since the last report.
-    Crashes,
-    /// Sizes of messages that `Weigh` has sampled since the last report.
-    Messages,
-    /// Sizes of growing tables.
-    TableGrowth,
-    /// RabbitMQ's own totals.
-    Broker,
-    /// RabbitMQ's top queues and clients.
-    BrokerClients,
-}
-
-impl Item {
-    /// The item's name in the protocol.
-    pub fn name(self) -> &'static str {
-        match self {
-            Item::Facts => "facts",
-            Item::Msacc => "msacc",
-            Item::SchedulerWallTime => "scheduler_wall_time",
-            Item::RunQueues => "run_queues",
-            Item::Statistics => "statistics",
-            Item::Memory => "memory",
-            Item::Counts => "counts",
-            Item::CheckIo => "check_io",
-            Item::Procs(_) => "procs",
-            Item::Events => "events",
-            Item::Processes(_) => "processes",
-            Item::Ets(_) => "ets",
-            Item::Ports(_) => "ports",
-            Item::Dist => "dist",
-            Item::Traces => "traces",
-            Item::Allocators => "allocators",
-            Item::Spawns => "spawns",
-            Item::Atoms => "atoms",
-            Item::Stands(_) => "stands",
-            Item::Ran => "ran",
-            Item::Crashes => "crashes",
-            Item::TableGrowth => "table_growth",
-            Item::Weigh => "weigh",
-            Item::Messages => "messages",
-            Item::Broker => "broker",
-            Item::BrokerClients => "broker_clients",
-        }
-    }
-
-    fn to_value(self) -> Value<'static> {
-        let name = Value::atom(self.name());
-        let (key, count) = match self {
-            Item::Procs(top) | Item::Processes(top) | Item::Ets(top) | Item::Ports(top) => ("top", top),
-            Item::Stands(sample) => ("sample", sample),
-            _ => return name,
-        };
-        let parameters = Value::Map(vec![(Value::atom(key), Value::from(u64::from(count)))]);
-        Value::tuple([name, parameters])
-    }
-}
-
 /// The item that reads files of the node's host.
 pub(crate) fn host_item(files: &[FileAsk]) -> Value<'static> {
     let text = |text: &String| Value::binary(text.clone().into_bytes());
@@ -189,7 +88,7 @@ pub(crate) fn host_item(files: &[FileAsk]) -> Value<'static> {
 pub(crate) fn sample_request(
     client: &Pid,
     seq: u64,
-    items: &[Item],
+    items: &[&Item],
     files: &[FileAsk],
     explicit: &[Explicit],
     item_timeout: Duration,

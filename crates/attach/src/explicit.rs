@@ -9,9 +9,6 @@ use crate::agent::milliseconds;
 use crate::etf::{Term, TermError, Value};
 use crate::sample::locks::refusal;
 
-/// Their names in the protocol.
-pub(crate) const NAMES: &[&str] = &["carriers", "allocations", "code_memory", "holders", "collect", "locks"];
-
 /// Time limits that the agent accepts for an item.
 const ITEM_LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(600);
 
@@ -401,6 +398,7 @@ impl SkippedCarriers {
 mod tests {
     use super::*;
     use crate::etf::{Document, Limits};
+    use crate::sample::{ITEMS, When};
 
     /// An item's name and its sorted parameters.
     fn name_and_parameters(item: Term<'_>) -> (String, Vec<String>) {
@@ -430,7 +428,8 @@ mod tests {
         let [_, _, _, items, _] = fixture.root().tuple_of().unwrap();
         let expect: Vec<_> = items.list().unwrap().map(name_and_parameters).collect();
         let names: Vec<_> = expect.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, NAMES);
+        let on_request = ITEMS.iter().filter(|item| item.when == When::OnRequest);
+        assert_eq!(names, on_request.map(|item| item.name).collect::<Vec<_>>());
         for (what, expect) in asked.into_iter().zip(expect) {
             let value = Explicit::new(what).to_value();
             let document = Document::decode(value.to_bytes().unwrap(), 0, Limits::default()).unwrap();

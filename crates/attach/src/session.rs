@@ -122,7 +122,7 @@ impl Session {
 
     /// Requests a sample, without waiting for it. `seq` identifies the answer and must be unique in the session; `files` are files
     /// of the node's host to read. The agent refuses a request while it works on another.
-    pub fn request(&mut self, seq: u64, items: &[Item], files: &[FileAsk]) -> Result<(), AttachError> {
+    pub fn request(&mut self, seq: u64, items: &[&Item], files: &[FileAsk]) -> Result<(), AttachError> {
         self.request_with(seq, items, files, &[])
     }
 
@@ -130,7 +130,7 @@ impl Session {
     pub fn request_with(
         &mut self,
         seq: u64,
-        items: &[Item],
+        items: &[&Item],
         files: &[FileAsk],
         explicit: &[Explicit],
     ) -> Result<(), AttachError> {

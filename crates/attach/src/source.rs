@@ -17,53 +17,14 @@ use crate::connection::{Connection, Settings};
 use crate::cookie::Found;
 use crate::error::{AttachError, printable};
 use crate::etf::{Term, TermError};
-use crate::explicit::{Collect, Explicit, Locks, LocksCost, NAMES, Walk, WalkCost, What, Whom};
+use crate::explicit::{Collect, Explicit, Locks, LocksCost, Walk, WalkCost, What, Whom};
 use crate::handshake::Expected;
 use crate::locate::{Located, Route};
-use crate::sample::{Decoder, Identity, Offset, files, identity};
+use crate::sample::{Decoder, ITEMS, Identity, Offset, When, files, identity};
 use crate::session::{ITEM_TIMEOUT, Session, VmClock};
 use crate::target::Target;
 use crate::tls::Tls;
 use crate::wall::{Trip, WallClock};
-
-/// Items of every sample. The run queues come first, before the agent's own processes, which are counted in them, have work.
-const EVERY_SAMPLE: &[Item] = &[
-    Item::RunQueues,
-    Item::Msacc,
-    Item::SchedulerWallTime,
-    Item::Statistics,
-    Item::Memory,
-    Item::Counts,
-    Item::CheckIo,
-    Item::Procs(20),
-    Item::Events,
-    // The busiest processes of `Procs`.
-    Item::Ran,
-    // New processes found by `Procs`.
-    Item::Broker,
-    Item::Crashes,
-    // Tables found by `Ets`.
-    Item::TableGrowth,
-    // Last, because it pauses between its readings.
-    Item::Weigh,
-];
-
-/// Additional items of a detailed sample.
-const DETAIL_ITEMS: &[Item] = &[
-    // Finds queues whose processes `Processes` then names.
-    Item::BrokerClients,
-    // Before `Processes`, which also covers blocking processes and those that receive the largest messages.
-    Item::Stands(200),
-    Item::Messages,
-    Item::Traces,
-    Item::Processes(20),
-    Item::Ets(20),
-    Item::Ports(20),
-    Item::Dist,
-    Item::Allocators,
-    Item::Spawns,
-    Item::Atoms,
-];
 
 /// Pause between two searches for a lost node.
 const SEARCH_PAUSE: Duration = Duration::from_millis(500);
@@ -337,9 +298,13 @@ impl NodeSource {
             return Err(self.lost(self.search_error.as_deref().unwrap_or("reconnecting")));
         };
         let offset = *self.offset.get_or_insert_with(|| first_offset(session.clock(), clock));
-        // Decoding other items depends on the facts, and some facts can change while the VM runs.
-        let facts: &[Item] = if ask.detail || !self.has_facts { &[Item::Facts] } else { &[] };
-        let items = [facts, EVERY_SAMPLE, if ask.detail { DETAIL_ITEMS } else { &[] }].concat();
+        let is_due = |item: &&Item| match item.when {
+            When::First => ask.detail || !self.has_facts,
+            When::Always => true,
+            When::Detail => ask.detail,
+            When::Files | When::OnRequest => false,
+        };
+        let items: Vec<&Item> = ITEMS.iter().filter(is_due).collect();
         let files = self.files.as_ref().map_or_else(Vec::new, |board| board.ask(ask.detail));
         let sent = clock.now();
         let explicit: &[Explicit] = if ask.detail { &self.explicit } else { &[] };
@@ -496,8 +461,9 @@ impl Source for NodeSource {
 /// When the agent began the first explicit item.
 fn explicit_begin_ns(answer: &Answer) -> Option<i64> {
     let mut readings = answer.readings().ok()?;
+    let is_explicit = |name| Item::named(name).is_some_and(|item| item.when == When::OnRequest);
     readings.find_map(|reading| {
-        reading.ok().filter(|reading| NAMES.contains(&reading.item)).map(|reading| reading.begin_ns)
+        reading.ok().filter(|reading| is_explicit(reading.item)).map(|reading| reading.begin_ns)
     })
 }
 

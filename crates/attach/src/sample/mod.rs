@@ -14,6 +14,7 @@ mod events;
 mod facts;
 pub(crate) mod files;
 mod holders;
+mod items;
 pub(crate) mod locks;
 mod messages;
 mod processes;
@@ -28,43 +29,8 @@ use beamtune_model::{Event, Gap, SampleBuilder, Span, TroubleKind, metrics};
 use crate::agent::{Answer, Reading, Status};
 use crate::error::printable;
 use crate::etf::{Kind, Term, TermError};
-
-/// Items that can be decoded.
-const ITEMS: &[&str] = &[
-    "facts",
-    "msacc",
-    "scheduler_wall_time",
-    "run_queues",
-    "statistics",
-    "memory",
-    "counts",
-    "check_io",
-    "procs",
-    "events",
-    "host",
-    "processes",
-    "spawns",
-    "atoms",
-    "stands",
-    "ran",
-    "crashes",
-    "weigh",
-    "messages",
-    "broker",
-    "broker_clients",
-    "ets",
-    "table_growth",
-    "ports",
-    "dist",
-    "traces",
-    "allocators",
-    "carriers",
-    "allocations",
-    "code_memory",
-    "holders",
-    "collect",
-    "locks",
-];
+pub use items::Item;
+pub(crate) use items::{ITEMS, When};
 
 /// Maximum number of entities read from one list of an answer. 128 schedulers have some 1,500 allocator instances; a
 /// longer list does not come from an honest node.
@@ -99,6 +65,22 @@ struct VmFacts {
     dirty_cpu_schedulers: i64,
     word_bytes: i64,
     perf_counter_hz: i64,
+}
+
+/// The value of an item.
+#[derive(Debug, Clone, Copy)]
+struct Read<'a> {
+    value: Term<'a>,
+    /// When it was read, on the recorder's clock.
+    span: Span,
+    clock: Translation,
+}
+
+impl Read<'_> {
+    /// The instant assigned to the value.
+    fn t(&self) -> Nanos {
+        self.span.middle()
+    }
 }
 
 /// Identifies one incarnation of a node.
@@ -183,9 +165,7 @@ impl Decoder {
         for reading in answer.readings()?.take(ITEMS.len()) {
             let reading = reading?;
             // We inject the agent ourselves, so no honest node sends other items.
-            if !ITEMS.contains(&reading.item) {
-                continue;
-            }
+            let Some(item) = Item::named(reading.item) else { continue };
             let begin = clock.to_recorder(reading.begin_ns);
             let read_ns = reading.cost_us.max(0).saturating_mul(NS_PER_US);
             let end = clock.to_recorder(reading.begin_ns.saturating_add(read_ns));
@@ -200,7 +180,7 @@ impl Decoder {
             out.metric(&metrics::AGENT_COST, reading.item, *total);
             let trouble = match reading.status {
                 Status::Done(value) => {
-                    let added = self.item(reading.item, value, Span { begin, end }, clock, out);
+                    let added = (item.decode)(self, Read { value, span: Span { begin, end }, clock }, out);
                     added.err().map(|error| (TroubleKind::Garbled, error.to_string()))
                 }
                 // Reported once, since it cannot change.
@@ -232,55 +212,6 @@ impl Decoder {
             }
         }
         self.cost(answer.cost()?, sum_ns, out)
-    }
-
-    /// Adds one item, which was read during `span` on the recorder's clock.
-    fn item(
-        &mut self,
-        item: &str,
-        value: Term<'_>,
-        span: Span,
-        clock: Translation,
-        out: &mut SampleBuilder<'_>,
-    ) -> Result<(), TermError> {
-        let t = span.middle();
-        match item {
-            "facts" => self.facts(value, out),
-            "msacc" => counters::msacc(value, self.vm(value)?, out),
-            "scheduler_wall_time" => counters::scheduler_wall_time(value, self.vm(value)?, out),
-            "run_queues" => counters::run_queues(value, out),
-            "statistics" => counters::statistics(value, out),
-            "memory" => counters::memory(value, out),
-            "counts" => counters::counts(value, out),
-            "check_io" => counters::check_io(value, out),
-            "procs" => self.scans.procs(value, t, out),
-            "events" => self.events.add(value, span, clock, out),
-            "processes" => processes::details(value, t, self.vm(value)?, out),
-            "spawns" => processes::spawns(value, t, out),
-            "atoms" => tables::atoms(value, t, out),
-            "stands" => call_stacks::waiting(value, t, out),
-            "crashes" => processes::exits(value, t, out),
-            "messages" => messages::messages(value, t, out),
-            "broker" => broker::totals(value, out),
-            "broker_clients" => broker::clients(value, &mut self.names, out),
-            "ets" => tables::ets(value, t, out),
-            "table_growth" => tables::growth(value, t, out),
-            "ports" => tables::ports(value, t, out),
-            "dist" => tables::dist(value, t, out),
-            "traces" => counters::traces(value, out),
-            "allocators" => allocators::allocators(value, out),
-            "carriers" => carriers::carriers(value, t, out),
-            "allocations" => carriers::allocations(value, t, out),
-            "code_memory" => code::code(value, t, out),
-            "holders" => holders::holders(value, t, out),
-            "collect" => holders::collection(value, t, out),
-            "locks" => locks::locks(value, span, clock, out),
-            // Their results come with `processes` and `messages`.
-            "ran" | "weigh" => Ok(()),
-            // Decoded by `files`, for the source of the host.
-            "host" => Ok(()),
-            _ => Ok(()),
-        }
     }
 
     fn vm(&self, item: Term<'_>) -> Result<VmFacts, TermError> {

@@ -647,7 +647,7 @@ proptest! {
         cost in anything(),
     ) {
         let items: Vec<_> =
-            ITEMS.iter().zip(values.iter()).map(|(name, value)| item(name, "ok", value.clone())).collect();
+            ITEMS.iter().zip(values.iter()).map(|(it, value)| item(it.name, "ok", value.clone())).collect();
         let mut recording = Recording::default();
         let _ = recording.add_raw(answer(items.clone(), cost.clone()));
         let _ = recording.add_raw(answer(items, cost));

@@ -26,10 +26,14 @@ fn connect(port: u16, settings: Settings) -> Result<Connection, AttachError> {
     Connection::open(&located, &found(COOKIE), None, settings)
 }
 
+fn named(item: &str) -> &'static Item {
+    Item::named(item).expect("an item")
+}
+
 /// Connects, injects the agent, requests a sample and leaves.
 fn visit(port: u16, settings: Settings) -> Result<Answer, AttachError> {
     let mut session = Session::start(connect(port, settings)?, Terms::default())?;
-    session.request(1, &[Item::Facts, Item::Memory], &[])?;
+    session.request(1, &["facts", "memory"].map(named), &[])?;
     let answer = session.collect(1, soon())?;
     session.leave(soon())?;
     Ok(answer)
@@ -186,7 +190,7 @@ fn flooded(flood: impl Fn(&beamtune_attach::etf::Pid, &mut TcpStream) + Send + '
     let limits = Limits { bytes: 1 << 20, ..Limits::default() };
     let connection = connect(server.port, Settings { limits, ..Settings::default() }).unwrap();
     let mut session = Session::start(connection, Terms::default()).unwrap();
-    session.request(1, &[Item::Memory], &[]).unwrap();
+    session.request(1, &[named("memory")], &[]).unwrap();
     let error = session.collect(1, Instant::now() + Duration::from_millis(300)).unwrap_err();
     // Again, and leaving as well. If a call ignored its deadline, it would run until the flood ends, and with it the connection.
     let again = session.collect(1, Instant::now() + Duration::from_millis(100)).unwrap_err();

@@ -269,7 +269,8 @@ pub fn attach(access: &Access) -> Result<Session, AttachError> {
 pub fn visit(access: &Access) -> Result<(), AttachError> {
     let mut session = attach(access)?;
     let deadline = Instant::now() + TIMEOUT;
-    session.request(1, &[Item::Facts, Item::Procs(20), Item::Events], &[])?;
+    let items = ["facts", "procs", "events"].map(|name| Item::named(name).expect("an item"));
+    session.request(1, &items, &[])?;
     session.collect(1, deadline)?;
     session.leave(deadline)
 }
