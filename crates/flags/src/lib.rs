@@ -38,7 +38,7 @@ pub use entry::{
 };
 pub use environment::{in_effect, parse_with_environment};
 pub use init_flags::is_init_flag;
-pub use locks::{LOOKED_AT, LockClass, LockKind, LockKindSince, lock_class, lock_classes};
+pub use locks::{Alternative, LOOKED_AT, LockClass, LockKind, LockKindSince, lock_class, lock_classes};
 pub use msacc::{Microstate, ThreadType, microstate, microstates, thread_types};
 pub use takes::{
     AboveMax, Altered, BelowMin, Fatal, Form, HostDependent, Integer, Machine, OtherValues, Question, Reads,

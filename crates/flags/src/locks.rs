@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use serde::Deserialize;
 
+use crate::OtpVersion;
 use crate::catalog::broken;
 
 const DATA: &str = include_str!("../data/locks.toml");
@@ -32,13 +33,80 @@ pub struct LockClass {
     pub protects: String,
     /// What usually causes contention.
     pub contended_by: String,
-    /// What helps.
-    pub remedy: String,
+    /// The class whose alternatives help here too, before its own. It refers to no further class.
+    pub remedy_as: Option<String>,
+    /// What helps, best first; empty if nothing is known, or if nothing has to be done.
+    #[serde(default)]
+    pub remedy: Vec<Alternative>,
     /// Settings that may help, as ids of their entries.
     #[serde(default)]
     pub settings: Vec<String>,
     /// Where it is created: a file below `erts/emulator`.
     pub source: String,
+}
+
+/// Something that helps against contention of a class.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(from = "AlternativeData")]
+pub struct Alternative {
+    /// What to do, a part of a sentence.
+    pub text: String,
+    /// The first version that has it; absent: all have it.
+    pub since: Option<OtpVersion>,
+    /// What to do in older versions; absent: nothing.
+    pub older: Option<String>,
+    /// The first version in which it no longer helps.
+    pub removed_in: Option<OtpVersion>,
+    /// The setting that it changes, by the id of its entry: it is left out if a node has it already.
+    pub setting: Option<String>,
+    /// The value of this flag.
+    pub value: Option<String>,
+}
+
+/// In the data, an alternative without conditions is its text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum AlternativeData {
+    Text(String),
+    Fields(AlternativeFields),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AlternativeFields {
+    text: String,
+    since: Option<OtpVersion>,
+    older: Option<String>,
+    removed_in: Option<OtpVersion>,
+    setting: Option<String>,
+    value: Option<String>,
+}
+
+impl From<AlternativeData> for Alternative {
+    fn from(data: AlternativeData) -> Self {
+        match data {
+            AlternativeData::Text(text) => {
+                Alternative { text, since: None, older: None, removed_in: None, setting: None, value: None }
+            }
+            AlternativeData::Fields(AlternativeFields { text, since, older, removed_in, setting, value }) => {
+                Alternative { text, since, older, removed_in, setting, value }
+            }
+        }
+    }
+}
+
+impl Alternative {
+    /// What to do in a version, or in an unknown one; `None` if the version lacks it.
+    pub fn text_in(&self, otp: Option<&OtpVersion>) -> Option<&str> {
+        let Some(otp) = otp else { return Some(&self.text) };
+        if self.removed_in.as_ref().is_some_and(|removed_in| otp >= removed_in) {
+            return None;
+        }
+        match &self.since {
+            Some(since) if otp < since => self.older.as_deref(),
+            _ => Some(&self.text),
+        }
+    }
 }
 
 /// The releases whose source was searched for locks.
@@ -76,6 +144,14 @@ impl LockClass {
         let after = LOOKED_AT.iter().find(|looked_at| **looked_at >= release)?;
         let (before, after) = (self.seen_in.contains(before), self.seen_in.contains(after));
         (before == after).then_some(before)
+    }
+
+    /// What helps, as a sentence: `As for port_lock; several sockets.`
+    pub fn remedy_text(&self) -> String {
+        let other = self.remedy_as.as_ref().map(|other| format!("As for {other}"));
+        let parts: Vec<String> =
+            other.into_iter().chain(self.remedy.iter().map(|one| one.text.clone())).collect();
+        if parts.is_empty() { "None.".to_owned() } else { format!("{}.", parts.join("; ")) }
     }
 
     /// The kind of lock in this release.
@@ -117,8 +193,17 @@ mod tests {
         for class in lock_classes() {
             let name = &class.name;
             assert!(seen.insert(name.as_str()), "duplicate class {name}");
-            for text in [&class.protects, &class.contended_by, &class.remedy] {
+            for text in [&class.protects, &class.contended_by, &class.remedy_text()] {
                 assert!(text.ends_with('.') && text.trim() == text, "{name}: {text:?}");
+            }
+            for alternative in &class.remedy {
+                assert!(!alternative.text.ends_with('.'), "{name}: {:?}", alternative.text);
+                let setting = alternative.setting.as_deref();
+                assert!(setting.is_none_or(|id| entry(id).is_some()), "{name}: no entry {setting:?}");
+            }
+            if let Some(other) = &class.remedy_as {
+                let other = lock_class(other).expect("a class");
+                assert!(other.remedy_as.is_none() && !other.remedy.is_empty(), "{name}: {}", other.name);
             }
             assert!(!class.instances.is_empty() && !class.source.is_empty(), "{name}");
             assert!(
@@ -155,6 +240,25 @@ mod tests {
         assert_eq!(lock_class("db_tab").map(|class| class.category.as_str()), Some("db"));
         assert_eq!(lock_class("esock.r[17]").map(|class| class.name.as_str()), Some("esock.r"));
         assert!(lock_class("my_library_lock").is_none());
+    }
+
+    #[test]
+    fn alternatives_depend_on_the_version() {
+        let texts = |name: &str, otp: Option<&str>| {
+            let otp = otp.and_then(OtpVersion::parse);
+            let class = lock_class(name).expect(name);
+            class.remedy.iter().filter_map(|one| one.text_in(otp.as_ref())).collect::<Vec<_>>().join("; ")
+        };
+        assert!(texts("db_tab", Some("24.3")).starts_with("write_concurrency true; "));
+        assert!(texts("db_tab", Some("25.0")).starts_with("write_concurrency true or auto"));
+        assert!(texts("db_tab", None).starts_with("write_concurrency true or auto"));
+        assert!(!texts("process_table", Some("27.3")).contains("iterator"));
+        assert!(!texts("meta_name_tab", Some("29.0")).contains("ets:whereis"));
+        assert_eq!(
+            lock_class("port_sched_lock").map(LockClass::remedy_text).as_deref(),
+            Some("As for port_lock.")
+        );
+        assert_eq!(lock_class("async_init_mtx").map(LockClass::remedy_text).as_deref(), Some("None."));
     }
 
     #[test]

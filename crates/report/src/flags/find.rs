@@ -99,7 +99,10 @@ impl Topic {
                 texts.extend(entry.fatal.iter().map(|fatal| fatal.why.as_str()));
                 texts
             }
-            Topic::Lock(class) => vec![&class.contended_by, &class.remedy, &class.category],
+            Topic::Lock(class) => {
+                let remedy = class.remedy.iter().map(|alternative| alternative.text.as_str());
+                [class.contended_by.as_str(), &class.category].into_iter().chain(remedy).collect()
+            }
             Topic::State(state) => vec![&state.high, &state.next],
             Topic::Thread(thread) => vec![&thread.high, &thread.next],
             Topic::Allocator(allocator) => vec![&allocator.counted_in],

@@ -157,7 +157,7 @@ fn lock(class: &LockClass, otp: Option<u32>) -> Value {
         "instances": class.instances,
         "only_in": class.only_in,
         "contended_by": class.contended_by,
-        "remedy": class.remedy,
+        "remedy": class.remedy_text(),
         "settings": class.settings,
         "seen_in": class.seen_in,
         "source": class.source,

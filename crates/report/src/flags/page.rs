@@ -127,7 +127,7 @@ impl Page {
         self.row("instances", &class.instances);
         self.row("only in", class.only_in.as_deref().unwrap_or_default());
         self.row("contended", &class.contended_by);
-        self.row("remedy", &class.remedy);
+        self.row("remedy", &class.remedy_text());
         self.row("settings", &class.settings.join(", "));
         let seen: Vec<String> = class.seen_in.iter().map(u32::to_string).collect();
         self.row("seen in", &format!("OTP {} ({})", seen.join(", "), class.source));

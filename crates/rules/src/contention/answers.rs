@@ -1,14 +1,11 @@
 //! What helps against contention of a class of locks on this node: for its release, its flags, and this table or process.
 
-use beamtune_flags::{LockClass, OtpVersion, entry, lock_class};
+use beamtune_flags::{Alternative, LockClass, OtpVersion, entry, lock_class};
 use beamtune_model::{Period, ProcessRow, Remedy, facts};
 
 use super::entities::{Entity, What};
 use crate::remedy;
 use crate::view::{self, Flag};
-
-/// `As for X.` refers to another class, which refers to no further one.
-const AS_FOR: &str = "As for ";
 
 /// What is known of a class of locks.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,7 +24,7 @@ pub struct Answer {
 pub fn answer(period: &Period, class: &str, entity: Option<&Entity>) -> Answer {
     let Some(known) = lock_class(class) else { return Answer::default() };
     let at = version(period);
-    let referred = referred(known);
+    let referred = known.remedy_as.as_deref().and_then(lock_class);
     let mut ids: Vec<&str> = known.settings.iter().map(String::as_str).collect();
     for id in referred.iter().flat_map(|other| &other.settings) {
         if !ids.contains(&id.as_str()) {
@@ -37,8 +34,8 @@ pub fn answer(period: &Period, class: &str, entity: Option<&Entity>) -> Answer {
     let remedies = ids.into_iter().filter_map(|id| remedy_of(period, &known.name, id, entity, at.as_ref()));
     Answer {
         protects: Some(known.protects.clone()),
-        cause: Some(resolved(known, &known.contended_by, |other| &other.contended_by)),
-        advice: advice(period, known, entity, at.as_ref()),
+        cause: Some(known.contended_by.clone()),
+        advice: advice(period, known, referred, entity, at.as_ref()),
         remedies: remedies.collect(),
     }
 }
@@ -49,38 +46,20 @@ fn version(period: &Period) -> Option<OtpVersion> {
     version.or_else(|| period.facts.otp_release().map(OtpVersion::from))
 }
 
-/// The class that `As for X.` in a remedy refers to.
-fn referred(known: &LockClass) -> Option<&'static LockClass> {
-    let name = known.remedy.strip_prefix(AS_FOR)?;
-    lock_class(&name[..name.find(['.', ';']).unwrap_or(name.len())])
-}
-
-/// A sentence, or that of the class that it refers to: `As export_tab.`
-fn resolved(known: &LockClass, text: &str, of: fn(&LockClass) -> &String) -> String {
-    let other = text.strip_prefix("As ").and_then(|name| lock_class(name.strip_suffix('.')?));
-    other.filter(|other| other.name != known.name).map_or_else(|| text.to_owned(), |other| of(other).clone())
-}
-
-/// What usually helps, without parts that the version does not support or that the node has already.
+/// What usually helps, without what the version lacks, or the node has already.
 fn advice(
     period: &Period,
     known: &LockClass,
+    referred: Option<&LockClass>,
     entity: Option<&Entity>,
     at: Option<&OtpVersion>,
 ) -> Option<String> {
-    if known.name == "meta_name_tab" && at.is_some_and(|at| *at >= OtpVersion::from(29)) {
-        return Some("Named tables that are made and deleted less often.".to_owned());
-    }
-    let mut parts: Vec<String> = Vec::new();
-    let mut settings = known.settings.clone();
-    if let Some(other) = referred(known) {
-        parts.extend(split(&other.remedy));
-        settings.extend(other.settings.iter().cloned());
-    }
-    parts.extend(split(&known.remedy).filter(|part| !part.starts_with(AS_FOR)));
-    parts.retain(|part| !is_done(period, &known.name, entity, at, part));
-    let left: Vec<String> = parts.into_iter().filter_map(|part| valid(&part, &settings, at)).collect();
-    let text = left.join("; ");
+    let alternatives = referred.iter().flat_map(|other| &other.remedy).chain(&known.remedy);
+    let texts: Vec<&str> = alternatives
+        .filter(|one| !is_left_out(period, &known.name, entity, at, one))
+        .filter_map(|one| one.text_in(at))
+        .collect();
+    let text = texts.join("; ");
     // Code and flags keep their case.
     let is_word = text.split(' ').next().is_some_and(|word| !word.contains(['_', ':', '{', '+']));
     let mut letters = text.chars();
@@ -91,19 +70,25 @@ fn advice(
     })
 }
 
-/// Whether the node, the table or the process has a part of a remedy already, or would not be helped by it.
-fn is_done(
+/// Whether an alternative is left out: the version lacks its setting, the node, the table or the process has it already, or it would not help.
+fn is_left_out(
     period: &Period,
     class: &str,
     entity: Option<&Entity>,
     at: Option<&OtpVersion>,
-    part: &str,
+    alternative: &Alternative,
 ) -> bool {
-    let mut words = part.split(' ');
-    let (first, second) = (words.next().unwrap_or_default(), words.next());
-    match first {
+    let Some(setting) = alternative.setting.as_deref() else { return false };
+    let lacks = |at: &OtpVersion| entry(setting).is_some_and(|entry| !entry.works_in(at.clone()));
+    if at.is_some_and(lacks) {
+        return true;
+    }
+    match setting {
         "+Mdai" => why_more_instances(period, entity).is_none(),
-        flag if flag.starts_with('+') => {
+        "ets.write_concurrency" => wanted_write_concurrency(class, entity, at).is_none(),
+        "ets.read_concurrency" => option(entity, "read_concurrency").is_some(),
+        "process.message_queue_data" => is_off_heap(period, entity),
+        flag => {
             let set = view::emulator_flag(&period.facts, flag);
             let default = || entry(flag)?.default_value_in(at?.clone());
             let now = match &set {
@@ -111,12 +96,8 @@ fn is_done(
                 Flag::Default => default(),
                 Flag::Unknown => None,
             };
-            second.is_some() && now == second
+            alternative.value.is_some() && now == alternative.value.as_deref()
         }
-        "write_concurrency" => wanted_write_concurrency(class, entity, at).is_none(),
-        "read_concurrency" => option(entity, "read_concurrency").is_some(),
-        "message_queue_data" => is_off_heap(period, entity),
-        _ => false,
     }
 }
 
@@ -172,52 +153,6 @@ fn is_off_heap(period: &Period, entity: Option<&Entity>) -> bool {
         let mut rows = period.processes.iter().filter_map(|process| process.row.as_ref());
         rows.find(is_it).is_some_and(|row| row.message_queue_data.as_deref() == Some("off_heap"))
     })
-}
-
-/// The parts of a remedy; empty if there is no remedy.
-fn split(remedy: &str) -> impl Iterator<Item = String> {
-    let parts = remedy.trim_end_matches('.').split("; ").map(str::to_owned);
-    let is_none = |part: &String| {
-        let part = part.to_lowercase();
-        part == "none"
-            || part.starts_with("none:")
-            || part == "usually none"
-            || part.starts_with("nothing known")
-    };
-    parts.filter(move |part| !is_none(part))
-}
-
-/// A part of a remedy as far as the version supports it; `None` if it does not. Versions are written `(25.0 and later)` or `since 25.0`.
-fn valid(part: &str, settings: &[String], at: Option<&OtpVersion>) -> Option<String> {
-    let Some(at) = at else { return Some(part.to_owned()) };
-    let mut part = part.to_owned();
-    if let Some(end) = part.find(" and later)")
-        && let Some(begin) = part[..end].rfind('(')
-        && let Some(since) = OtpVersion::parse(&part[begin + 1..end])
-        && *at < since
-    {
-        // `true or auto (25.0 and later)`: all versions have the first.
-        let or = part[..begin].rfind(" or ")?;
-        part.replace_range(or..end + " and later)".len(), "");
-    }
-    if let Some(begin) = part.find("since ") {
-        let number = &part[begin + "since ".len()..];
-        let end = number.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(number.len());
-        if OtpVersion::parse(number[..end].trim_end_matches('.')).is_some_and(|since| *at < since) {
-            return None;
-        }
-    }
-    let works = |id: &str| entry(id).is_none_or(|entry| entry.works_in(at.clone()));
-    let first = part.split(' ').next().unwrap_or_default();
-    if first.starts_with(['+', '-']) && !works(first) {
-        return None;
-    }
-    // Parentheses name the setting: `several sockets (reuseport_lb)`.
-    for id in settings.iter().filter(|id| !works(id)) {
-        let word = id.rsplit('.').next().unwrap_or(id);
-        part = part.replace(&format!(" ({word})"), "");
-    }
-    Some(part)
 }
 
 /// A setting as a remedy; `None` if the node's release lacks it, it is set already, or it does not help here.
