@@ -8,6 +8,9 @@ use rusqlite::ErrorCode;
 
 use crate::schema::FORMAT;
 
+/// What a file is that is no SQLite database, and which command reads it.
+pub(crate) const NOT_SQLITE: &str = "is not an SQLite database; beamtune import reads text and crash dumps";
+
 /// Why a recording cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -24,7 +27,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The file is not a recording.
-    #[error("not a recording: {} {what}", .path.display())]
+    #[error("{} is not a recording: it {what}", .path.display())]
     NotARecording {
         /// The file.
         path: PathBuf,
@@ -148,9 +151,7 @@ impl Error {
         match code(&source) {
             Some(ErrorCode::DiskFull) => Error::DiskFull { path },
             Some(ErrorCode::DatabaseCorrupt) => Error::Damaged { path, reason: source.to_string() },
-            Some(ErrorCode::NotADatabase) => {
-                Error::NotARecording { path, what: "is not an SQLite database".to_owned() }
-            }
+            Some(ErrorCode::NotADatabase) => Error::NotARecording { path, what: NOT_SQLITE.to_owned() },
             _ => Error::Sqlite { path, source },
         }
     }

@@ -47,6 +47,9 @@ fn read_all(path: &Path) -> Result<Vec<Sample>, Error> {
     samples
 }
 
+const NOT_SQLITE: &str =
+    "FILE is not a recording: it is not an SQLite database; beamtune import reads text and crash dumps";
+
 #[test]
 fn other_files_are_identified() {
     let directory = tempfile::tempdir().expect("directory");
@@ -55,11 +58,10 @@ fn other_files_are_identified() {
         fs::write(&path, content).expect("written");
         assert_eq!(message(&path), expect);
     };
-    check(b"", "not a recording: FILE is empty");
-    check(b"Erlang crash dump, and so on, for many lines", "not a recording: FILE is not an SQLite database");
-    check(&[0; 10_000], "not a recording: FILE is not an SQLite database");
-    let beginning =
-        "not a recording: FILE is only the beginning of an SQLite database: copy it again from its origin";
+    check(b"", "FILE is not a recording: it is empty");
+    check(b"Erlang crash dump, and so on, for many lines", NOT_SQLITE);
+    check(&[0; 10_000], NOT_SQLITE);
+    let beginning = "FILE is not a recording: it is only the beginning of an SQLite database: copy it again from its origin";
     check(b"SQLite form", beginning);
     check(b"SQLite format 3\0\x10\0\x01\x01", beginning);
 
@@ -67,9 +69,9 @@ fn other_files_are_identified() {
     assert!(message(&path).starts_with("FILE: No such file"), "{}", message(&path));
     assert!(message(directory.path()).ends_with("is not a regular file"), "{}", message(directory.path()));
     change(&path, "CREATE TABLE bookmarks(url)");
-    assert_eq!(message(&path), "not a recording: FILE is an SQLite database of another application");
+    assert_eq!(message(&path), "FILE is not a recording: it is an SQLite database of another application");
     change(&path, "PRAGMA journal_mode = WAL");
-    assert_eq!(message(&path), "not a recording: FILE is an SQLite database of another application");
+    assert_eq!(message(&path), "FILE is not a recording: it is an SQLite database of another application");
 }
 
 #[test]

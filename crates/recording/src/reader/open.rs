@@ -9,7 +9,7 @@ use std::time::Duration;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::error::{Error, code};
+use crate::error::{Error, NOT_SQLITE, code};
 use crate::schema::{self, APPLICATION_ID, FORMAT, meta};
 use crate::writer::sidecar_path;
 
@@ -204,7 +204,7 @@ fn other_kind(header: &[u8]) -> &'static str {
     if header.starts_with(&MAGIC[..header.len().min(MAGIC.len())]) {
         "is only the beginning of an SQLite database: copy it again from its origin"
     } else {
-        "is not an SQLite database"
+        NOT_SQLITE
     }
 }
 
