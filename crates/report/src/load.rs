@@ -1,4 +1,4 @@
-//! The result of a load as text: first whether it can be trusted, then what was done, then how long it took.
+//! The result of a load: what makes it doubtful, how much was done, and the times.
 
 use std::fmt::Write;
 
@@ -7,9 +7,9 @@ use beamtune_model::load::{Asked, Latency, LoadResult, LoadStep};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Percentiles that are shown.
+/// Percentiles in the table.
 const SHOWN: [&str; 4] = ["p50", "p90", "p99", "p99.9"];
-/// Reasons of bound seconds that are shown.
+/// Bound seconds that are listed with their reasons.
 const REASONS: usize = 3;
 
 /// The whole text.
@@ -41,7 +41,7 @@ fn trust(result: &LoadResult, style: Style) -> String {
     if generator.bound_seconds > 0 {
         let (bound, judged) = (generator.bound_seconds, generator.judged_seconds);
         let head = format!(
-            "Generator-bound in {bound} of {judged} seconds: the limit was beamtune or this machine, not the target."
+            "Generator-bound in {bound} of {judged} seconds: beamtune or this machine was the limit, not the target."
         );
         let _ = writeln!(out, "{}", style.bold(&head));
         let seconds =
@@ -52,11 +52,11 @@ fn trust(result: &LoadResult, style: Style) -> String {
         if bound as usize > REASONS {
             let _ = writeln!(out, "  and {} more", bound as usize - REASONS);
         }
-        let advice = "Ask for less, use more --threads, or another machine than the target's.";
+        let advice = "Lower --rate, raise --threads, or run beamtune on another machine than the target.";
         let _ = writeln!(out, "  {advice}");
     }
     if result.is_interrupted {
-        let _ = writeln!(out, "Interrupted: this is what came until then.");
+        let _ = writeln!(out, "Interrupted: the results until then.");
     }
     out
 }
@@ -74,7 +74,7 @@ fn title(result: &LoadResult) -> String {
     if targets.is_empty() { what } else { format!("{targets}: {what}") }
 }
 
-/// How much was done, and how much of what was asked.
+/// How much was done, and how much was requested.
 fn sums(result: &LoadResult) -> String {
     let (done, errors) = (result.done(), result.errors());
     let mut out = format!("{} done, {} errors", count(done), count(errors));
@@ -102,7 +102,7 @@ fn sums(result: &LoadResult) -> String {
         let _ = write!(out, "; up to {} connections", count(connected));
     }
     if result.unfinished > 0 {
-        let _ = write!(out, "; {} were still under way at the end", count(result.unfinished));
+        let _ = write!(out, "; {} unfinished", count(result.unfinished));
     }
     out.push('\n');
     out
@@ -114,7 +114,7 @@ fn traffic(result: &LoadResult) -> String {
     let (sent, received) = (traffic.sent_bytes as f64, traffic.received_bytes as f64);
     let mut out = format!("{} sent, {} received", text::bytes(sent), text::bytes(received));
     if traffic.reconnects > 0 {
-        let _ = write!(out, "; {} times the target had closed a connection", count(traffic.reconnects));
+        let _ = write!(out, "; {} connections closed by the target", count(traffic.reconnects));
     }
     out.push('\n');
     out
@@ -165,8 +165,7 @@ fn kinds(step: &LoadStep) -> Vec<(&'static str, &Latency)> {
 }
 
 fn errors(result: &LoadResult, style: Style) -> String {
-    let mut table =
-        Table::new(&[("errors", Left), ("", Left), ("count", Right), ("the first one said", Left)]);
+    let mut table = Table::new(&[("errors", Left), ("", Left), ("count", Right), ("first message", Left)]);
     for step in &result.steps {
         for (kind, errors) in &step.errors {
             table.row([
@@ -268,7 +267,7 @@ mod tests {
         assert_eq!(traffic(&result), "");
         result.traffic =
             Some(Traffic { sent_bytes: 900, received_bytes: 1_500_000, messages: 0, reconnects: 7 });
-        let expected = "900 B sent, 1.50 MB received; 7 times the target had closed a connection\n";
+        let expected = "900 B sent, 1.50 MB received; 7 connections closed by the target\n";
         assert_eq!(traffic(&result), expected);
         result.seconds.iter_mut().for_each(|second| (second.asked, second.connected) = (Some(10), Some(7)));
         assert_eq!(sums(&result), "0 done, 0 errors; 10 a second; up to 7 connections\n");

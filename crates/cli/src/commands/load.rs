@@ -76,7 +76,7 @@ pub struct Args {
     /// Print the result as JSON (docs/load-result.schema.json)
     #[arg(long)]
     json: bool,
-    /// Write the result as JSON to this file, too
+    /// Write the result as JSON to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Write an HdrHistogram log with a histogram per second
