@@ -82,14 +82,20 @@ pub fn render(a: &Period, b: &Period, style: Style) -> String {
         style.bold(&text::clean(node_title(b))),
         extent(b),
     );
-    let mut facts = Table::new(&[("fact", Left), ("A", Left), ("B", Left)]);
+    let mut different = Vec::new();
     let keys: std::collections::BTreeSet<&str> =
         a.facts.iter().chain(b.facts.iter()).map(|(key, _)| key).collect();
     for key in keys {
-        let (left, right) = (a.facts.get(key).unwrap_or("–"), b.facts.get(key).unwrap_or("–"));
-        if left != right && !ALWAYS_DIFFERENT.contains(&key) {
-            facts.row([text::clean(key), text::clean(left), text::clean(right)]);
+        if a.facts.get(key) != b.facts.get(key) && !ALWAYS_DIFFERENT.contains(&key) {
+            different.push((text::clean(key), fact(a, b, key), fact(b, a, key)));
         }
+    }
+    let mut facts = Table::new(&[("fact", Left), ("A", Left), ("B", Left)]);
+    let key_width = different.iter().map(|(key, ..)| key.chars().count()).max().unwrap_or(0);
+    let room = style.width.saturating_sub(key_width + 4) / 2;
+    for (key, left, right) in different {
+        let cut = |value: &str| text::lines(value, room, 1).pop().unwrap_or_default();
+        facts.row([key, cut(&left), cut(&right)]);
     }
     let mut sections = vec![facts.render(style)];
     // What was imported has none; that nothing differs then says nothing.
@@ -101,6 +107,17 @@ pub fn render(a: &Period, b: &Period, style: Style) -> String {
         out.push_str(&format!("\n{section}"));
     }
     out
+}
+
+/// The value of a fact, of a list only the elements that the other period lacks.
+fn fact(period: &Period, other: &Period, key: &str) -> String {
+    let value = match (period.facts.list(key), other.facts.list(key)) {
+        (Some(list), Some(others)) => {
+            list.into_iter().filter(|one| !others.contains(one)).collect::<Vec<_>>().join(" ")
+        }
+        _ => period.facts.get(key).unwrap_or_default().to_owned(),
+    };
+    if value.is_empty() { "–".to_owned() } else { text::clean_words(&value) }
 }
 
 /// What differs of the series that both have.
@@ -139,7 +156,7 @@ fn series(a: &Period, b: &Period, style: Style) -> String {
         if shown.len() > ROWS {
             out.push_str(&format!("and {} more\n", shown.len() - ROWS));
         }
-        out.push_str("Two recordings show a difference, not its cause: that takes trials in random order.\n");
+        out.push_str("A difference does not show its cause: beamtune compare runs trials in random order.\n");
     }
     out
 }
@@ -188,6 +205,25 @@ mod tests {
         assert_eq!(ratio(&changes, "vm.garbage_collections"), Some(3.0));
         assert_eq!(ratio(&changes, "vm.process_count"), Some(2.0));
         assert_eq!(changes[0].name, "vm.garbage_collections", "the largest change comes first");
+    }
+
+    #[test]
+    fn lists_show_what_the_other_lacks_and_long_values_are_cut() {
+        let with = |args: &str, model: &str| {
+            let mut period = period(1_000, 50, 7);
+            period.facts.set(beamtune_model::facts::EMU_ARGS, args);
+            period.facts.set("cpu_model", model);
+            period
+        };
+        let (a, b) = (with(r#"["beam","-S","2:2"]"#, &"x".repeat(90)), with(r#"["beam"]"#, "y"));
+        let text = render(&a, &b, Style { width: 60, ..Style::PLAIN });
+        let line = |key: &str| text.lines().find(|line| line.starts_with(key)).unwrap_or_default();
+        assert_eq!(
+            line("emu_args").split_whitespace().collect::<Vec<_>>(),
+            ["emu_args", "-S", "2:2", "–"],
+            "{text}"
+        );
+        assert!(line("cpu_model").chars().count() <= 60 && line("cpu_model").contains("x…"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Tables in plain text.
 
-use crate::text::Style;
+use crate::text::{self, Style};
 
 /// Where a column's cells stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +10,9 @@ pub enum Align {
     /// Numbers.
     Right,
 }
+
+/// The last column is at least this wide, in columns of the terminal, even if the line is then longer than the terminal (judgement).
+const MIN_WRAPPED_WIDTH: usize = 24;
 
 /// A table whose columns are as wide as their widest cell.
 #[derive(Debug, Clone)]
@@ -44,32 +47,72 @@ impl Table {
         if self.rows.is_empty() {
             return String::new();
         }
-        let width = |index: usize| {
-            let cells = self.rows.iter().map(|row| row[index].chars().count());
-            cells.chain([self.columns[index].0.chars().count()]).max().unwrap_or(0)
-        };
-        let widths: Vec<_> = (0..self.columns.len()).map(width).collect();
-        let line = |cells: &[String]| {
-            let mut out = String::new();
-            for (index, cell) in cells.iter().enumerate() {
-                let pad = " ".repeat(widths[index] - cell.chars().count());
-                match self.columns[index].1 {
-                    Align::Left => out.extend([cell.as_str(), &pad]),
-                    Align::Right => out.extend([&pad, cell.as_str()]),
-                }
-                out.push_str("  ");
-            }
-            out.trim_end().to_owned()
-        };
         let headings: Vec<_> = self.columns.iter().map(|(name, _)| name.clone()).collect();
-        let mut out = style.dim(&line(&headings));
-        out.push('\n');
-        for row in &self.rows {
-            out.push_str(&line(row));
-            out.push('\n');
-        }
-        out
+        let line = self.line(&headings, &self.widths(), usize::MAX);
+        format!("{}\n{}", style.dim(line.trim_end()), self.body(style))
     }
+
+    /// The first rows, and how many more `-v` shows.
+    pub fn first(mut self, max_rows: usize, style: Style) -> String {
+        let more = self.rows.len().saturating_sub(max_rows);
+        self.rows.truncate(max_rows);
+        let text = self.render(style);
+        if more == 0 { text } else { format!("{text}{}", style.dim(&format!("{more} more: -v\n"))) }
+    }
+
+    /// The rows alone, each line ended. Text in the last column wraps to the style's width.
+    pub fn body(&self, style: Style) -> String {
+        let widths = self.widths();
+        self.rows.iter().map(|row| self.line(row, &widths, style.width)).collect()
+    }
+
+    fn line(&self, cells: &[String], widths: &[usize], width: usize) -> String {
+        let mut out = String::new();
+        let mut column = 0;
+        for (index, cell) in cells.iter().enumerate() {
+            let (cell_width, align) = (widths[index], self.columns[index].1);
+            let is_last = index + 1 == cells.len();
+            if is_last && align == Align::Left {
+                let room = width.saturating_sub(column).max(MIN_WRAPPED_WIDTH);
+                // Text that fits keeps its spaces, as a histogram has them.
+                match cell.chars().count() <= room {
+                    true => out.push_str(cell),
+                    false => out.push_str(&text::wrap(cell, room, &" ".repeat(column))),
+                }
+                continue;
+            }
+            let pad = " ".repeat(cell_width - cell.chars().count());
+            match align {
+                Align::Left => out.extend([cell.as_str(), &pad]),
+                Align::Right => out.extend([&pad, cell.as_str()]),
+            }
+            out.push_str("  ");
+            column += cell_width + 2;
+        }
+        format!("{}\n", out.trim_end())
+    }
+
+    /// Widths of the columns, without what separates them.
+    fn widths(&self) -> Vec<usize> {
+        let cells = |index: usize| self.rows.iter().map(move |row| row[index].chars().count());
+        let width = |(index, (name, _)): (usize, &(String, Align))| {
+            cells(index).chain([name.chars().count()]).max().unwrap_or(0)
+        };
+        self.columns.iter().enumerate().map(width).collect()
+    }
+}
+
+/// As many items as fit into a line, at least the first one. It is cut if it is longer than the line.
+pub fn fitting(items: &[String], width: usize) -> String {
+    let mut out = String::new();
+    for item in items {
+        let separator = if out.is_empty() { "" } else { ", " };
+        if !out.is_empty() && out.chars().count() + separator.len() + item.chars().count() > width {
+            break;
+        }
+        out.extend([separator, item]);
+    }
+    text::lines(&out, width, 1).pop().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -82,5 +125,24 @@ mod tests {
         table.row(["a".to_owned(), "1,000".to_owned()]);
         table.row(["longer".to_owned()]);
         assert_eq!(table.render(Style::PLAIN), "name        n\na       1,000\nlonger\n");
+        assert_eq!(table.body(Style::PLAIN), "a       1,000\nlonger\n");
+        assert_eq!(table.first(1, Style::PLAIN), "name      n\na     1,000\n1 more: -v\n");
+    }
+
+    #[test]
+    fn text_in_the_last_column_wraps_to_the_terminal() {
+        let mut table = Table::new(&[("n", Align::Right), ("why", Align::Left)]);
+        table.row(["12".to_owned(), "a scheduler that waits for its run queue".to_owned()]);
+        let style = Style { width: 34, ..Style::PLAIN };
+        assert_eq!(table.render(style), " n  why\n12  a scheduler that waits for its\n    run queue\n");
+    }
+
+    #[test]
+    fn items_that_do_not_fit_are_left_out_whole() {
+        let items = ["carts 12 MB", "users 3 MB", "a"].map(str::to_owned);
+        assert_eq!(fitting(&items, 23), "carts 12 MB, users 3 MB");
+        assert_eq!(fitting(&items, 22), "carts 12 MB");
+        assert_eq!(fitting(&items, 8), "carts 1…");
+        assert_eq!(fitting(&[], 8), "");
     }
 }

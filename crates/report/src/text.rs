@@ -225,6 +225,8 @@ pub fn ascii(text: &str) -> String {
             '·' | '–' | '−' => out.push('-'),
             '…' => out.push_str("..."),
             '→' => out.push_str("->"),
+            '←' => out.push_str("<-"),
+            '▁'..='▇' => out.push('|'),
             '×' => out.push('x'),
             'µ' => out.push('u'),
             '≤' => out.push_str("<="),

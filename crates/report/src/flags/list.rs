@@ -80,8 +80,8 @@ pub fn hits(hits: &[Hit], most: usize, style: Style) -> String {
 
 /// The table with its lines cut to the width; the last column is text that is told whole elsewhere.
 fn rows(table: &Table, style: Style) -> String {
-    // The heading may be painted; only what is plain can be cut.
-    let text = table.render(Style { colour: false, ..style });
+    // The heading may be painted; only what is plain can be cut. Rows are cut, not wrapped.
+    let text = table.render(Style { colour: false, width: usize::MAX });
     let mut out = String::new();
     for (index, line) in text.lines().enumerate() {
         let line = short(line, style.width);
