@@ -1,26 +1,31 @@
-//! Memory: from what is resident to what the VM uses it for, as a waterfall.
+//! Memory: from what is resident to what the VM uses it for.
 //!
 //! Three columns that must not be mixed: what is resident (pages, counted), what is mapped (address space), and what is in
-//! use (blocks, as the VM or malloc counts them). A line is missing rather than made up where one was not measured.
+//! use (blocks, as the VM or malloc counts them). What was not measured has no row.
 
 mod collected;
 mod json;
 mod movements;
 mod owners;
+mod uses;
 mod walked;
 mod waterfall;
 
 use beamtune_model::memory::{Bridge, Movement, Returns, allocators};
 use beamtune_model::{Diagnosis, Group, Period};
 
-use crate::diagnosis::{self, View};
+use crate::diagnosis::{self, Verbosity, View};
 use crate::text::{self, Style};
 
 pub use json::render as json;
 pub use owners::{Kind, Owner, kinds};
 
-/// The page of `beamtune memory`: the bridge, what the VM uses it for, what was asked for by name, how memory has moved, and what is
-/// wrong with it. `returns` is what follows from the last sample of collections.
+/// Rows of a table in a brief page, which `-v` shows in full.
+const MAX_BRIEF_ROWS: usize = 12;
+
+/// The page of `beamtune memory`: what resident memory is used for, what was requested by option, how memory moved, and what is wrong with
+/// it. `returns` is the estimate from the last sample of collections. `-v` adds all parts with what is resident, mapped and in use; `-vv`
+/// the kernel's mappings, and how the numbers were measured.
 pub fn render(
     period: &Period,
     movements: &[Movement],
@@ -30,17 +35,26 @@ pub fn render(
 ) -> String {
     let style = view.style;
     let bridge = Bridge::of(period);
+    let allocators = allocators(period);
+    let is_brief = view.verbosity == Verbosity::Brief;
+    let max_rows = if is_brief { MAX_BRIEF_ROWS } else { usize::MAX };
+    let mut sections = vec![uses::render(period, &bridge, &allocators, style)];
+    if is_brief {
+        sections.push(owners::missing(period, style));
+        sections.push(movements::brief(period, movements, style));
+    } else {
+        sections.push(waterfall::render(&bridge, &allocators, style));
+        sections.push(owners::render(period, style));
+        sections.push(movements::render(period, movements, style));
+    }
+    if view.verbosity == Verbosity::Checks {
+        sections.push(waterfall::mappings(&bridge, style));
+        sections.push(waterfall::sources(period, &bridge, &allocators, style));
+    }
+    sections.push(walked::render(period, max_rows, style));
+    sections.push(collected::render(period, returns, max_rows, style));
     let mut out = diagnosis::heading(period, style);
-    out.push('\n');
     out.push_str(&headline(period, &bridge, style));
-    let sections = [
-        waterfall::render(period, &bridge, &allocators(period), style),
-        waterfall::mappings(&bridge, style),
-        owners::render(period, style),
-        walked::render(period, style),
-        collected::render(period, returns, style),
-        movements::render(period, movements, style),
-    ];
     for section in sections.iter().filter(|section| !section.is_empty()) {
         out.push('\n');
         out.push_str(section);
@@ -58,35 +72,36 @@ fn who(name: &str, pid: &str) -> String {
     }
 }
 
-/// One sentence: how much, and how much of it is explained.
+/// How much is resident, and how much of it is not explained.
 fn headline(period: &Period, bridge: &Bridge, style: Style) -> String {
     let Some(resident) = bridge.resident else {
         let missing = period.missing_group(Group::HostProcess, "resident memory");
-        return text::wrap(
-            &format!(
-                "Resident memory is not known: {}. {}.\n",
-                text::sentence(&missing.why),
-                next(&missing.next)
-            ),
-            style.width,
-            "",
+        let words = format!(
+            "Resident memory is not known: {}. {}.\n",
+            text::sentence(&missing.why),
+            next(&missing.next)
         );
+        return text::wrap(&words, style.width, "");
     };
-    let size = style.bold(&text::bytes(resident as f64));
+    let size = style.bold(&format!("{} resident", text::bytes(resident as f64)));
+    let swapped = bridge.total(|mapping| mapping.swap);
+    let swapped = match swapped > 0 {
+        true => format!("; {} more swapped out", text::bytes(swapped as f64)),
+        false => String::new(),
+    };
     match bridge.unexplained() {
+        Some(unexplained) if unexplained <= 0 => format!("{size}, all explained{swapped}\n"),
         Some(unexplained) => {
-            let share = 1.0 - unexplained as f64 / resident.max(1) as f64;
-            format!(
-                "{size} resident; {} of it explained, {} not.\n",
-                text::share(Some(share.clamp(0.0, 1.0))),
-                text::bytes(unexplained.max(0) as f64)
-            )
+            format!("{size}, all but {} explained{swapped}\n", text::bytes(unexplained as f64))
         }
         None => {
-            let missing = period.missing_group(Group::HostContent, "what stands in its pages");
-            let why = text::sentence(&missing.why);
-            let said = format!("What stands in its pages was not looked at: {why}. {}.", next(&missing.next));
-            format!("{size} resident. {}\n", text::wrap(&said, style.width, ""))
+            let missing = period.missing_group(Group::HostContent, "the contents of its pages");
+            let words = format!(
+                "Its pages were not read: {}. {}.",
+                text::sentence(&missing.why),
+                next(&missing.next)
+            );
+            format!("{size}{swapped}\n{}\n", text::wrap(&words, style.width, ""))
         }
     }
 }

@@ -9,8 +9,8 @@ use beamtune_model::{
     CollectRow, CollectionRow, Diagnosis, Facts, Gap, HolderRow, Metric, Period, PeriodBuilder, ProcessRow,
     Rank, Series, TableRow, Tick, TroubleKind, metrics,
 };
-use beamtune_report::diagnosis::View;
-use beamtune_report::memory;
+use beamtune_report::diagnosis::{Verbosity, View};
+use beamtune_report::{Style, memory};
 
 const MB: i64 = 1_000_000;
 
@@ -111,8 +111,14 @@ fn node() -> Made {
     made
 }
 
+/// The page without `-v`.
 fn page(period: &Period) -> String {
     memory::render(period, &[], None, &Diagnosis::default(), &View::PLAIN)
+}
+
+/// The page with `-v`, or with `-vv`.
+fn verbose_page(period: &Period, verbosity: Verbosity) -> String {
+    memory::render(period, &[], None, &Diagnosis::default(), &View { verbosity, ..View::PLAIN })
 }
 
 fn line<'a>(page: &'a str, begin: &str) -> &'a str {
@@ -167,25 +173,103 @@ fn carriers_in_the_pool_are_counted_as_used_badly() {
 }
 
 #[test]
-fn the_page_tells_resident_mapped_and_used_apart() {
+fn page_names_the_largest_use_first_and_its_owners() {
+    let mut made = node();
+    made.gauge(&metrics::PROCESS_COUNT, "", 1_205);
+    let process = |name: &str, rank, memory_bytes, binary_bytes| ProcessRow {
+        pid: format!("<0.{memory_bytes}.0>"),
+        name: Some(name.to_owned()),
+        ranks: vec![rank],
+        memory_bytes,
+        binary_bytes,
+        ..ProcessRow::default()
+    };
+    made.0.process(process("ws_hub", Rank::Binary, MB, Some(280 * MB)));
+    made.0.process(process("order_server", Rank::Memory, 40 * MB, None));
+    made.0.table(TableRow {
+        name: "sessions".to_owned(),
+        owner: "<0.7.0>".to_owned(),
+        owner_name: Some("session_store".to_owned()),
+        memory_bytes: MB,
+        ..TableRow::default()
+    });
+    let page = page(&made.finish());
+    let expect = "\
+VM without a name · 0 µs
+1.00 GB resident, all but 30.0 MB explained
+
+free, kept by the VM   339 MB  34 %  binary_alloc 295 MB (51 % used), segment cache 40.0 MB
+binaries               305 MB  30 %  ws_hub 280 MB
+outside allocators     230 MB  23 %  something_new 104 MB, malloc 100 MB, emulator 20.0 MB
+process heaps         96.0 MB  10 %  order_server 40.0 MB, 1,204 others 56.0 MB
+not explained         30.0 MB   3 %
+
+Nothing found.
+";
+    assert_eq!(page, expect, "{page}");
+}
+
+#[test]
+fn page_fits_a_screen_of_80_columns() {
+    let style = Style { width: 80, ..Style::PLAIN };
+    let period = asked().finish();
+    let page = memory::render(
+        &period,
+        &[moved()],
+        Some(returned()),
+        &Diagnosis::default(),
+        &View { style, ..View::PLAIN },
+    );
+    assert!(page.lines().count() <= 60, "{page}");
+    assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
+}
+
+#[test]
+fn uses_of_memory_add_up_to_what_is_resident() {
     let page = page(&node().finish());
-    assert!(page.contains("1.00 GB resident; 97.0 % of it explained, 30.0 MB not."), "{page}");
+    let rows = page.lines().skip(3).take_while(|line| !line.is_empty());
+    let sizes = rows.map(|line| {
+        let words: Vec<_> = line.split("  ").filter(|word| !word.trim().is_empty()).collect();
+        words[1].trim().trim_end_matches(" MB").parse::<f64>().expect("a size in MB")
+    });
+    assert!((sizes.sum::<f64>() - 1_000.0).abs() < 1.0, "{page}");
+}
+
+#[test]
+fn without_the_vm_all_of_a_carrier_counts_as_used() {
+    let mut made = Made::new();
+    made.mapping(mapping::ANONYMOUS, 100, 60);
+    made.content(&content::carriers("ets_alloc", content::MBCS), 2, 50, 40);
+    made.content(content::MALLOC_HEAP, 1, 30, 20);
+    let page = page(&made.finish());
+    assert_eq!(words(&page, "ETS tables"), "ETS tables 40.0 MB 67 %", "{page}");
+    assert!(page.contains("60.0 MB resident, all explained"), "{page}");
+    assert!(!page.contains("free, kept"), "{page}");
+}
+
+#[test]
+fn parts_have_resident_mapped_and_used_columns() {
+    let page = verbose_page(&node().finish(), Verbosity::Checks);
     let expect = [
-        ("carriers of the VM", "700 MB 70.0 % 850 MB 401 MB 47.2 % 34 carriers"),
-        ("binary_alloc", "600 MB 60.0 % 750 MB 305 MB 40.7 % 30 carriers"),
-        ("multiblock, in the pool", "200 MB 20.0 % 250 MB 5.00 MB 2.0 % 10 carriers"),
-        ("free segments", "40.0 MB 4.0 % 40.0 MB 9 segments"),
-        ("malloc: first arena", "80.0 MB 8.0 % 100 MB 20.0 MB 20.0 %"),
-        ("stacks: dirty io scheduler", "6.00 MB 0.6 % 40.0 MB 10 threads"),
+        ("all carriers", "34 700 MB 70.0 % 850 MB 401 MB 47.2 %"),
+        ("binary_alloc  ", "30 600 MB 60.0 % 750 MB 305 MB 40.7 %"),
+        ("multiblock, pool", "10 200 MB 20.0 % 250 MB 5.00 MB 2.0 %"),
+        ("segment cache", "9 40.0 MB 4.0 % 40.0 MB"),
+        ("malloc: main arena", "80.0 MB 8.0 % 100 MB 20.0 MB 20.0 %"),
+        ("stacks: dirty io scheduler", "10 6.00 MB 0.6 % 40.0 MB"),
         ("something_new", "104 MB 10.4 % 104 MB"),
-        ("not explained", "30.0 MB 3.0 % 90.0 MB"),
+        ("not explained   ", "30.0 MB 3.0 % 90.0 MB"),
     ];
+    let (_, parts) = page.split_once("part ").expect("a table");
     for (begin, end) in expect {
-        let words: Vec<_> = line(&page, begin).split_whitespace().collect();
-        assert!(words.join(" ").ends_with(end), "{begin}: {end}\n{page}");
+        assert!(words(parts, begin).ends_with(end), "{begin}: {end}\n{page}");
     }
-    assert!(page.contains("The VM counts 850 MB of carriers; 100.0 % of them were found"), "{page}");
-    assert!(page.contains("12.0 MB are given back already (MADV_FREE)"), "{page}");
+    assert!(page.contains("The VM reports carriers of 850 MB; 100.0 % of them were found"), "{page}");
+    assert!(page.contains("12.0 MB are freed (MADV_FREE)"), "{page}");
+    assert!(
+        !verbose_page(&node().finish(), Verbosity::Evidence).contains("MADV_FREE"),
+        "sources are for -vv"
+    );
 }
 
 #[test]
@@ -205,9 +289,9 @@ fn kinds_of_memory_name_their_owners() {
         memory_bytes: MB,
         ..TableRow::default()
     });
-    let page = page(&made.finish());
+    let page = verbose_page(&made.finish(), Verbosity::Evidence);
     assert!(line(&page, "binary ").ends_with("300 MB  hoarder <0.99.0> 280 MB"), "{page}");
-    assert!(line(&page, "ets").ends_with("2.00 MB  sessions <0.7.0> 1.00 MB"), "{page}");
+    assert!(line(&page, "ets ").ends_with("2.00 MB  sessions <0.7.0> 1.00 MB"), "{page}");
     assert!(line(&page, "other  ").ends_with("2.00 MB"), "305 - 300 - 1 - 2: {page}");
     assert!(line(&page, "processes ").ends_with("96.0 MB"), "the hoarder is large in binaries only: {page}");
 }
@@ -227,7 +311,7 @@ fn what_was_not_measured_is_said_and_not_made_up() {
     assert_eq!(Bridge::of(&period).explained(), None);
     let page = page(&period);
     assert!(
-        page.contains("500 MB resident. What stands in its pages was not looked at: its memory may be"),
+        page.contains("500 MB resident\nIts pages were not read: its memory may be read by root only."),
         "{page}"
     );
     assert!(!page.contains("not explained"), "{page}");
@@ -256,20 +340,30 @@ fn moved() -> Movement {
 }
 
 #[test]
-fn what_has_moved_is_told_with_its_steps_and_days() {
+fn growth_has_its_interval_and_with_v_its_steps_and_days() {
     let mut made = node();
     made.0.tick(&Tick { t: 3_600_000_000_000, incarnation: 0, vm: None, host: None, late: 0 });
     let period = made.finish();
-    let page = memory::render(&period, &[moved()], None, &Diagnosis::default(), &View::PLAIN);
+    let render = |movements: &[Movement], verbosity| {
+        let view = View { verbosity, style: Style { width: 200, ..Style::PLAIN }, ..View::PLAIN };
+        memory::render(&period, movements, None, &Diagnosis::default(), &view)
+    };
+    let brief = render(&[moved()], Verbosity::Brief);
+    assert_eq!(
+        words(&brief, "binary  "),
+        "binary +50.0 MB/h [+48.0 MB, +52.0 MB] 10.0 MB to 60.0 MB in 60 min",
+        "{brief}"
+    );
+    let page = render(&[moved()], Verbosity::Evidence);
     let at = page.lines().position(|line| line.starts_with("over 60 min")).expect("a table");
     let words: Vec<_> = page.lines().nth(at + 1).expect("a row").split_whitespace().collect();
     assert_eq!(
         words.join(" "),
         "binary 10.0 MB 60.0 MB +50.0 MB +48.0 MB to +52.0 MB from 11.0 MB to 58.0 MB after 10 min, with code_loaded x; \
-         each day 5.00 MB up and down, most at 09:00 UTC"
+         daily cycle of 5.00 MB, peak at 09:00 UTC"
     );
-    let still = memory::render(&period, &[], None, &Diagnosis::default(), &View::PLAIN);
-    assert!(still.contains("nothing has grown"), "{still}");
+    assert!(render(&[], Verbosity::Brief).contains("No growth in 60 min."));
+    assert!(render(&[], Verbosity::Evidence).contains("No growth or change of level in 60 min."));
 }
 
 #[test]
@@ -357,44 +451,44 @@ fn words(page: &str, begin: &str) -> String {
 fn holders_are_named_with_what_they_hold_alone() {
     let page = memory::render(&asked().finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
     assert_eq!(words(&page, "cache"), "cache <0.7.0> 12 11 70.0 MB 60.0 MB 3.00 kB");
-    assert_eq!(words(&page, "<0.8.0>"), "<0.8.0> it does not answer 0 B");
-    assert!(page.contains("together 11 binaries of 70.0 MB, each counted once"), "{page}");
+    assert_eq!(words(&page, "<0.8.0>"), "<0.8.0> no answer 0 B");
+    assert!(page.contains("11 binaries of 70.0 MB together, each counted once"), "{page}");
 }
 
 #[test]
-fn an_estimate_is_told_as_such_with_what_was_done_for_it() {
+fn estimate_of_a_gc_has_its_interval_and_its_cost() {
     let page = memory::render(&asked().finish(), &[], Some(returned()), &Diagnosis::default(), &View::PLAIN);
-    assert!(page.contains("a collection of all would return, estimated"), "{page}");
+    assert!(page.contains("a GC of all processes would free"), "{page}");
     assert_eq!(words(&page, "heaps "), "heaps 400 MB 300 MB 500 MB");
     let text = page.split_whitespace().collect::<Vec<_>>().join(" ");
     for sentence in [
-        "Collected were 640 of 30,000 processes, the largest and some chosen by chance: their heaps went from 90.0 MB to 20.0 MB",
-        "the memory of all processes went from 900 MB to 830 MB",
-        "the longest batch 3 ms; others had to wait for a scheduler for at most 52 ms.",
-        "2 were left out, because their heaps are too large",
-        "It was stopped, because others had to wait too long.",
+        "GC of 640 of 30,000 processes, the largest and a random sample: heaps from 90.0 MB to 20.0 MB",
+        "memory of all processes went from 900 MB to 830 MB",
+        "the longest batch 3 ms; other processes waited for a scheduler for up to 52 ms.",
+        "2 left out: heap too large",
+        "Stopped: other processes waited too long.",
     ] {
         assert!(text.contains(sentence), "{sentence}: {page}");
     }
     assert_eq!(words(&page, "worker:init/1"), "worker:init/1 <0.9.0> 7.00 MB 8.00 MB 1.00 MB 0 B 0 B");
     let without = memory::render(&asked().finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
     let text = without.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("cannot be estimated: too few have been collected"), "{without}");
+    assert!(text.contains("cannot be estimated: too few were collected"), "{without}");
     let nobody = memory::render(&node().finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
-    assert!(!nobody.contains("ollected"), "{nobody}");
+    assert!(!nobody.contains("GC of") && !nobody.contains("collected"), "{nobody}");
 }
 
 #[test]
-fn a_process_that_is_not_there_was_not_collected() {
+fn process_that_does_not_exist_is_reported() {
     let mut made = node();
     let none = CollectionRow { how: "named".to_owned(), processes: 1, ..CollectionRow::default() };
     made.0.collection(none);
     let page = memory::render(&made.finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
-    assert!(page.contains("Nothing was collected: the node has no such process."), "{page}");
+    assert!(page.contains("Nothing collected: the node has no such process."), "{page}");
 }
 
 #[test]
-fn what_was_asked_for_and_not_answered_is_said() {
+fn option_without_an_answer_is_reported() {
     let mut made = node();
     for source in ["vm.collect", "vm.ports"] {
         let reason = format!("{source} took too long");
@@ -402,9 +496,6 @@ fn what_was_asked_for_and_not_answered_is_said() {
         made.0.gap(gap);
     }
     let page = memory::render(&made.finish(), &[], None, &Diagnosis::default(), &View::PLAIN);
-    assert!(
-        page.contains("What a collection gives back: not known, because vm.collect took too long."),
-        "{page}"
-    );
+    assert!(page.contains("What a GC frees: unknown, because vm.collect took too long."), "{page}");
     assert!(!page.contains("vm.ports"), "{page}");
 }

@@ -31,6 +31,8 @@ const MAX_COLLECTED_PROCESSES: u32 = 1_000;
 
 /// Show what a node's memory is used for, and how to free it
 ///
+/// The largest use comes first, with its owners. -v shows all parts with what is resident, mapped and in use; -vv also how they were measured.
+///
 /// Reading the page map of the process takes root or the node's user. Without that, and for a node on another host, the VM's own
 /// numbers are shown next to those of the operating system.
 ///
@@ -54,7 +56,7 @@ pub struct Args {
     output: Option<PathBuf>,
     /// Walk the carriers: their number, sizes and utilization
     ///
-    /// Shows also the free space between blocks. The cost to the node is printed before.
+    /// With the free space between blocks. The cost to the node is printed first.
     #[arg(long)]
     carriers: bool,
     /// Show the size of code by application, and of persistent terms
@@ -62,16 +64,16 @@ pub struct Args {
     /// The VM is blocked for 0.25 ms per thousand modules.
     #[arg(long)]
     code: bool,
-    /// Show the binaries of the processes that refer to the most
+    /// Show which processes refer to the most binaries
     ///
     /// Their number, sizes, and those that no other process refers to. Each process builds a list of its references: 0.1 to 0.3 s for a
     /// million, usually microseconds.
     #[arg(long)]
     holders: bool,
-    /// CHANGES THE NODE: collect one process, and show what that frees
+    /// CHANGES THE NODE: GC one process, and show what that frees
     #[arg(long, value_name = "PID|NAME")]
     collect: Option<String>,
-    /// CHANGES THE NODE: collect a sample, and estimate the effect on all
+    /// CHANGES THE NODE: GC a sample, and estimate the effect on all
     ///
     /// Collects the largest processes and a random sample, at most 1,000, in small batches with pauses. Ends when a process waits for
     /// more than 50 ms.

@@ -159,7 +159,7 @@ fn recording_cannot_be_collected_and_the_cost_is_printed_first() {
     assert!(live.stderr.contains("listing the binaries of up to"), "{}", live.stderr);
     let again = run(beamtune().args(["memory", path]));
     assert!(
-        again.stdout.contains("Collected were") && again.stdout.contains("who holds binaries"),
+        again.stdout.contains("GC of ") && again.stdout.contains("refers to binaries"),
         "{}",
         again.stdout
     );

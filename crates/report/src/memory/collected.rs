@@ -1,4 +1,4 @@
-//! Who holds binaries, and what collections of garbage have given back: what was asked for by name.
+//! Measured by option: which processes refer to binaries, and what garbage collections free.
 
 use beamtune_model::memory::{Estimate, Returns};
 use beamtune_model::{CollectionRow, Period, metrics};
@@ -6,42 +6,36 @@ use beamtune_model::{CollectionRow, Period, metrics};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Lines of each table.
-const MOST: usize = 20;
-
-/// Of processes that gave back much, since those are mostly alike.
-const MOST_COLLECTED: usize = 10;
-
 /// Less than this of what a process refers to is next to nothing.
 const LITTLE: f64 = 0.05;
 
-pub fn render(period: &Period, returns: Option<Returns>, style: Style) -> String {
+pub fn render(period: &Period, returns: Option<Returns>, max_rows: usize, style: Style) -> String {
     let sections = [
-        holders(period, style),
+        holders(period, max_rows, style),
         estimate(period, returns, style),
-        collections(period, style),
+        collections(period, max_rows, style),
         unanswered(period, style),
     ];
     sections.iter().filter(|section| !section.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
-fn holders(period: &Period, style: Style) -> String {
+fn holders(period: &Period, max_rows: usize, style: Style) -> String {
     let mut table = Table::new(&[
-        ("who holds binaries", Left),
+        ("refers to binaries", Left),
         ("references", Right),
         ("binaries", Right),
         ("size", Right),
-        ("held by nobody else", Right),
-        ("its heap", Right),
+        ("held alone", Right),
+        ("heap", Right),
     ]);
-    for row in period.holders.iter().take(MOST) {
+    for row in &period.holders {
         let told = |cell: String| if row.skipped.is_some() { String::new() } else { cell };
         let size = match row.skipped.as_deref() {
             None => text::bytes(row.bytes as f64),
-            Some("gone") => "it has ended".to_owned(),
-            Some("no_answer") => "it does not answer".to_owned(),
-            Some("many") => "too many to list".to_owned(),
-            Some("limit") => "no time was left".to_owned(),
+            Some("gone") => "exited".to_owned(),
+            Some("no_answer") => "no answer".to_owned(),
+            Some("many") => "too many".to_owned(),
+            Some("limit") => "out of time".to_owned(),
             Some("refused") => "refused".to_owned(),
             Some(other) => text::sentence(other),
         };
@@ -54,11 +48,11 @@ fn holders(period: &Period, style: Style) -> String {
             text::bytes(row.heap_bytes as f64),
         ]);
     }
-    let mut out = table.render(style);
+    let mut out = table.first(max_rows, style);
     let last = |metric| period.stat(metric, "").ok().map(|stat| stat.last.value as f64);
     if let Some((count, bytes)) = last(&metrics::HELD_BINARIES).zip(last(&metrics::HELD_BINARIES_SIZE)) {
         out.push_str(&format!(
-            "together {} binaries of {}, each counted once\n",
+            "{} binaries of {} together, each counted once\n",
             text::decimal(count),
             text::bytes(bytes)
         ));
@@ -70,14 +64,14 @@ fn estimate(period: &Period, returns: Option<Returns>, style: Style) -> String {
     let Some(row) = period.sampled() else { return String::new() };
     let Some(returns) = returns else {
         let said = format!(
-            "What a collection of all {} processes would return cannot be estimated: too few have been collected.\n",
+            "What a GC of all {} processes would free cannot be estimated: too few were collected.\n",
             text::decimal(row.processes as f64)
         );
         return text::wrap(&said, style.width, "");
     };
     let mut table = Table::new(&[
-        ("a collection of all would return, estimated", Left),
-        ("about", Right),
+        ("a GC of all processes would free", Left),
+        ("estimate", Right),
         ("at least", Right),
         ("at most", Right),
     ]);
@@ -86,25 +80,25 @@ fn estimate(period: &Period, returns: Option<Returns>, style: Style) -> String {
     }
     let mut out = table.render(style);
     let said =
-        "It goes back to the VM's allocators, and to the operating system as far as carriers become empty.\n";
+        "It is freed to the VM's allocators, and to the operating system as far as carriers become empty.\n";
     out.push_str(&text::wrap(said, style.width, ""));
     out
 }
 
-fn collections(period: &Period, style: Style) -> String {
+fn collections(period: &Period, max_rows: usize, style: Style) -> String {
     let mut out = String::new();
-    for row in period.collections.iter().take(MOST) {
+    for row in &period.collections {
         out.push_str(&text::wrap(&format!("{}\n", sentences(row).join(" ")), style.width, ""));
     }
     let mut table = Table::new(&[
         ("collected", Left),
-        ("gave back", Right),
+        ("freed", Right),
         ("heap before", Right),
         ("after", Right),
         ("binaries before", Right),
         ("after", Right),
     ]);
-    for row in period.collected.iter().take(MOST_COLLECTED) {
+    for row in &period.collected {
         table.row([
             super::who(row.title().unwrap_or(&row.pid), &row.pid),
             text::bytes(row.freed() as f64),
@@ -114,7 +108,7 @@ fn collections(period: &Period, style: Style) -> String {
             text::bytes(row.binary_after as f64),
         ]);
     }
-    out.push_str(&table.render(style));
+    out.push_str(&table.first(max_rows, style));
     out
 }
 
@@ -123,8 +117,8 @@ const ASKED: [(&str, &str); 5] = [
     ("vm.carriers", "Carriers"),
     ("vm.allocations", "Tagged blocks"),
     ("vm.code_memory", "Code by application"),
-    ("vm.holders", "Holders of binaries"),
-    ("vm.collect", "What a collection gives back"),
+    ("vm.holders", "References to binaries"),
+    ("vm.collect", "What a GC frees"),
 ];
 
 /// Nobody asks for these but by name, so no answer is worth a line.
@@ -132,7 +126,7 @@ fn unanswered(period: &Period, style: Style) -> String {
     let mut out = String::new();
     for (source, what) in ASKED {
         if let Some(gap) = period.gaps.iter().find(|gap| gap.source == source) {
-            let said = format!("{what}: not known, because {}.\n", text::sentence(&gap.reason));
+            let said = format!("{what}: unknown, because {}.\n", text::sentence(&gap.reason));
             out.push_str(&text::wrap(&said, style.width, ""));
         }
     }
@@ -143,20 +137,20 @@ fn sentences(row: &CollectionRow) -> Vec<String> {
     let number = |count: i64| text::decimal(count as f64);
     let size = |bytes: i64| text::bytes(bytes as f64);
     if row.how == "named" && row.chosen == 0 {
-        return vec!["Nothing was collected: the node has no such process.".to_owned()];
+        return vec!["Nothing collected: the node has no such process.".to_owned()];
     }
     let whose = match row.how.as_str() {
         "named" => {
-            format!("{} of {} processes that were named", number(row.collected), number(row.processes))
+            format!("{} of {} named processes", number(row.collected), number(row.processes))
         }
         _ => format!(
-            "{} of {} processes, the largest and some chosen by chance",
+            "{} of {} processes, the largest and a random sample",
             number(row.collected),
             number(row.processes)
         ),
     };
     let mut said = vec![format!(
-        "Collected were {whose}: their heaps went from {} to {}, and the binaries that they refer to from {} to {}.",
+        "GC of {whose}: heaps from {} to {}, binaries that they refer to from {} to {}.",
         size(row.heap_before),
         size(row.heap_after),
         size(row.binary_before),
@@ -165,7 +159,7 @@ fn sentences(row: &CollectionRow) -> Vec<String> {
     let before = row.heap_before.saturating_add(row.binary_before) as f64;
     let after = row.heap_after.saturating_add(row.binary_after) as f64;
     if row.how == "named" && row.collected > 0 && before - after < LITTLE * before {
-        said.push("So next to nothing of that was garbage.".to_owned());
+        said.push("Almost none of that was garbage.".to_owned());
     }
     if let (Some(processes), Some(processes_after), Some(binary), Some(binary_after)) = (
         row.memory_processes_before,
@@ -174,7 +168,7 @@ fn sentences(row: &CollectionRow) -> Vec<String> {
         row.memory_binary_after,
     ) {
         said.push(format!(
-            "Meanwhile the memory of all processes went from {} to {}, that of all binaries from {} to {}.",
+            "Meanwhile, memory of all processes went from {} to {}, of all binaries from {} to {}.",
             size(processes),
             size(processes_after),
             size(binary),
@@ -182,13 +176,13 @@ fn sentences(row: &CollectionRow) -> Vec<String> {
         ));
     }
     said.push(format!(
-        "That took {}, the longest batch {}; others had to wait for a scheduler for at most {}.",
+        "It took {}, the longest batch {}; other processes waited for a scheduler for up to {}.",
         time(row.took),
         time(row.longest),
         time(row.late)
     ));
     for (count, why) in [
-        (row.large, "were left out, because their heaps are too large to be collected beside others"),
+        (row.large, "left out: heap too large"),
         (row.no_answer, "did not answer in time"),
         (row.gone, "had ended"),
     ] {
@@ -198,15 +192,12 @@ fn sentences(row: &CollectionRow) -> Vec<String> {
     }
     match row.stopped.as_str() {
         "done" => {}
-        "limit" => said.push("It was stopped: its time was over.".to_owned()),
-        "latency" => said.push("It was stopped, because others had to wait too long.".to_owned()),
+        "limit" => said.push("Stopped: out of time.".to_owned()),
+        "latency" => said.push("Stopped: other processes waited too long.".to_owned()),
         "queue" => {
-            said.push(format!(
-                "It was stopped, because {} processes stood in the run queues.",
-                number(row.queue)
-            ));
+            said.push(format!("Stopped: {} processes were in the run queues.", number(row.queue)));
         }
-        other => said.push(format!("It was stopped: {}.", text::sentence(other))),
+        other => said.push(format!("Stopped: {}.", text::sentence(other))),
     }
     said
 }

@@ -1,4 +1,4 @@
-//! Memory over time, a line for each kind that has moved.
+//! Memory over time, a line for each kind that moved.
 
 use beamtune_model::memory::Movement;
 use beamtune_model::{Nanos, Period};
@@ -6,12 +6,42 @@ use beamtune_model::{Nanos, Period};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Recordings shorter than this show what a node does, not where it goes.
+/// Shorter recordings show no trend (judgement).
 const LONG_ENOUGH_S: f64 = 60.0;
 
-/// Lines that are shown.
-const MOST: usize = 16;
+/// Movements of a brief page.
+const MAX_BRIEF: usize = 4;
 
+/// What grows or shrinks, a line each.
+pub fn brief(period: &Period, movements: &[Movement], style: Style) -> String {
+    if period.seconds() < LONG_ENOUGH_S {
+        return String::new();
+    }
+    let over = text::seconds(period.seconds());
+    let mut table = Table::new(&[("", Left), ("", Right), ("", Left)]);
+    let sure = movements.iter().filter(|movement| movement.is_sure);
+    for (movement, (slope, low, high)) in
+        sure.filter_map(|movement| Some((movement, movement.per_hour?))).take(MAX_BRIEF)
+    {
+        let from = format!("{} to {} in {over}", text::bytes(movement.first), text::bytes(movement.last));
+        table.row([
+            text::clean(&movement.what),
+            format!("{}/h", signed(slope)),
+            format!("[{}, {}]  {from}", signed(low), signed(high)),
+        ]);
+    }
+    match table.is_empty() {
+        true => format!("No growth in {over}.\n"),
+        false => table.body(style),
+    }
+}
+
+fn signed(bytes: f64) -> String {
+    let sign = if bytes > 0.0 { "+" } else { "" };
+    format!("{sign}{}", text::bytes(bytes))
+}
+
+/// All that moved, with changes of level and daily cycles.
 pub fn render(period: &Period, movements: &[Movement], style: Style) -> String {
     if period.seconds() < LONG_ENOUGH_S {
         return String::new();
@@ -27,12 +57,8 @@ pub fn render(period: &Period, movements: &[Movement], style: Style) -> String {
     ]);
     let moved =
         |movement: &&Movement| movement.is_sure || movement.step.is_some() || movement.daily.is_some();
-    for movement in movements.iter().filter(moved).take(MOST) {
+    for movement in movements.iter().filter(moved) {
         let sure = movement.per_hour.filter(|_| movement.is_sure);
-        let signed = |bytes: f64| {
-            let sign = if bytes > 0.0 { "+" } else { "" };
-            format!("{sign}{}", text::bytes(bytes))
-        };
         table.row([
             text::clean(&movement.what),
             text::bytes(movement.first),
@@ -43,10 +69,7 @@ pub fn render(period: &Period, movements: &[Movement], style: Style) -> String {
         ]);
     }
     if table.is_empty() {
-        return format!(
-            "Over {} nothing has grown, or changed its level.\n",
-            text::seconds(period.seconds())
-        );
+        return format!("No growth or change of level in {}.\n", text::seconds(period.seconds()));
     }
     table.render(style)
 }
@@ -65,7 +88,7 @@ fn notes(period: &Period, movement: &Movement) -> Vec<String> {
     }
     if let Some(daily) = movement.daily {
         notes.push(format!(
-            "each day {} up and down, most at {:02}:00 UTC",
+            "daily cycle of {}, peak at {:02}:00 UTC",
             text::bytes(daily.swing),
             daily.peak_hour
         ));

@@ -1,12 +1,12 @@
-//! Who uses it: the kinds of `erlang:memory/0`, each with its largest owners.
+//! The kinds of `erlang:memory/0`, each with its largest owners.
 
 use beamtune_model::{Group, Period, Rank, metrics};
 
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Owners that are named for each kind.
-const MOST_OWNERS: usize = 3;
+/// Named owners of a kind.
+const MAX_OWNERS: usize = 3;
 
 /// A kind of memory, as the VM counts it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,9 +87,9 @@ fn of_processes(
 }
 
 pub fn render(period: &Period, style: Style) -> String {
-    let mut table = Table::new(&[("what the VM uses", Left), ("size", Right), ("largest owners", Left)]);
+    let mut table = Table::new(&[("erlang:memory()", Left), ("size", Right), ("largest owners", Left)]);
     for kind in kinds(period) {
-        let shown = kind.owners.iter().take(MOST_OWNERS).map(|owner| {
+        let shown = kind.owners.iter().take(MAX_OWNERS).map(|owner| {
             format!("{} {}", super::who(&owner.name, &owner.pid), text::bytes(owner.bytes as f64))
         });
         table.row([
@@ -102,16 +102,15 @@ pub fn render(period: &Period, style: Style) -> String {
     if let Some(total) = total {
         table.row(["total".to_owned(), text::bytes(total.last.value as f64), String::new()]);
     }
-    if table.is_empty() && period.vm_ticks > 0 {
-        let missing = period.missing_group(Group::Memory, "erlang:memory()");
-        return format!(
-            "{}\n",
-            text::wrap(
-                &format!("{} is not known: {}", missing.what, text::sentence(&missing.why)),
-                style.width,
-                ""
-            )
-        );
+    if table.is_empty() { missing(period, style) } else { table.render(style) }
+}
+
+/// Why there are no kinds; empty if there are some, or if the VM was not asked.
+pub fn missing(period: &Period, style: Style) -> String {
+    if period.vm_ticks == 0 || !kinds(period).is_empty() {
+        return String::new();
     }
-    table.render(style)
+    let missing = period.missing_group(Group::Memory, "erlang:memory()");
+    let words = format!("{} is not known: {}", missing.what, text::sentence(&missing.why));
+    format!("{}\n", text::wrap(&words, style.width, ""))
 }

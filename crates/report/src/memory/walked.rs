@@ -1,27 +1,29 @@
-//! What was asked for by name: carriers by size and use, tagged blocks, code by application.
+//! Measured by option: carriers by size and utilization, tagged blocks, code by application.
 
 use beamtune_model::{CarrierRow, Metric, Period, metrics};
 
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Lines of each table.
-const MOST: usize = 24;
+/// Classes of carrier utilization: the last tenth of each, and its title.
+const CLASSES: [(i64, &str); 4] = [(0, "<10 %"), (4, "<50 %"), (8, "<90 %"), (10, "90+ %")];
 
-/// How far carriers are used, in tenths: the last of each class, and its title.
-const CLASSES: [(i64, &str); 4] = [(0, "below 10 %"), (4, "to 50 %"), (8, "to 90 %"), (10, "fuller")];
-
-pub fn render(period: &Period, style: Style) -> String {
-    let sections = [carriers(period, style), allocations(period, style), code(period, style)];
+pub fn render(period: &Period, max_rows: usize, style: Style) -> String {
+    let sections = [
+        carriers(period, max_rows, style),
+        allocations(period, max_rows, style),
+        code(period, max_rows, style),
+    ];
     sections.iter().filter(|section| !section.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
-fn carriers(period: &Period, style: Style) -> String {
-    let mut columns = vec![("carriers", Left), ("", Left), ("of", Right), ("number", Right), ("size", Right)];
+fn carriers(period: &Period, max_rows: usize, style: Style) -> String {
+    let mut columns =
+        vec![("carriers", Left), ("", Left), ("size from", Right), ("count", Right), ("total", Right)];
     columns.extend(CLASSES.iter().map(|(_, title)| (*title, Right)));
-    columns.extend([("blocks", Right), ("largest hole, at least", Right)]);
+    columns.extend([("blocks", Right), ("largest hole", Right)]);
     let mut table = Table::new(&columns);
-    // Rows of the same allocator, set and size stand in one line, whatever their use.
+    // One row for an allocator, a set and a size, whatever the utilization.
     let mut lines: Vec<(&CarrierRow, Vec<&CarrierRow>)> = Vec::new();
     for row in period.carriers.iter().filter(|row| row.skipped.is_none()) {
         let key = |row: &CarrierRow| (row.allocator.clone(), row.in_pool, row.single, row.size_log2);
@@ -31,7 +33,7 @@ fn carriers(period: &Period, style: Style) -> String {
         }
     }
     lines.sort_by_key(|(_, rows)| std::cmp::Reverse(sum(rows, |row| row.bytes)));
-    for (first, rows) in lines.iter().take(MOST) {
+    for (first, rows) in &lines {
         let set = match (first.single, first.in_pool) {
             (true, _) => "single-block",
             (false, true) => "in the pool",
@@ -41,7 +43,7 @@ fn carriers(period: &Period, style: Style) -> String {
         let mut cells = vec![
             text::clean(&first.allocator),
             set.to_owned(),
-            size.map_or(String::new(), |bytes| format!("{} and more", text::bytes(bytes as f64))),
+            size.map_or(String::new(), |bytes| text::bytes(bytes as f64)),
             text::decimal(sum(rows, |row| row.carriers) as f64),
             text::bytes(sum(rows, |row| row.bytes) as f64),
         ];
@@ -64,19 +66,19 @@ fn carriers(period: &Period, style: Style) -> String {
         cells.push(hole.map_or(String::new(), |bytes| text::bytes(bytes as f64)));
         table.row(cells);
     }
-    let mut out = table.render(style);
+    let mut out = table.first(max_rows, style);
     for row in period.carriers.iter().take(1_000).filter(|row| row.skipped.is_some()) {
         let why = match row.skipped.as_deref().unwrap_or_default() {
-            "limit" => "the time did not suffice",
-            "pool" => "walking them would leave the VM's own counts wrong (before OTP 27.1)",
-            "many" => "there are too many",
-            "no_answer" => "their thread did not answer in time",
-            "refused" => "the VM did not do it",
-            "rows" => "too unlike the others to be told one by one",
+            "limit" => "out of time",
+            "pool" => "a walk would corrupt the VM's counts (before OTP 27.1)",
+            "many" => "too many",
+            "no_answer" => "no answer in time",
+            "refused" => "refused by the VM",
+            "rows" => "too many different ones",
             other => other,
         };
         out.push_str(&format!(
-            "{} carriers of {} ({}) are left out: {}\n",
+            "{} carriers of {} ({}) left out: {}\n",
             text::decimal(row.carriers as f64),
             text::clean(&row.allocator),
             text::bytes(row.bytes as f64),
@@ -90,9 +92,10 @@ fn sum(rows: &[&CarrierRow], of: impl Fn(&CarrierRow) -> i64) -> i64 {
     rows.iter().fold(0, |sum, row| sum.saturating_add(of(row)))
 }
 
-fn allocations(period: &Period, style: Style) -> String {
-    let mut table = Table::new(&[("allocated by", Left), ("for", Left), ("blocks", Right), ("about", Right)]);
-    for row in period.allocations.iter().filter(|row| row.skipped.is_none()).take(MOST) {
+fn allocations(period: &Period, max_rows: usize, style: Style) -> String {
+    let mut table =
+        Table::new(&[("allocated by", Left), ("type", Left), ("blocks", Right), ("size, estimated", Right)]);
+    for row in period.allocations.iter().filter(|row| row.skipped.is_none()) {
         table.row([
             text::clean(&row.origin),
             text::clean(&row.kind),
@@ -100,13 +103,13 @@ fn allocations(period: &Period, style: Style) -> String {
             text::bytes(row.bytes as f64),
         ]);
     }
-    table.render(style)
+    table.first(max_rows, style)
 }
 
-fn code(period: &Period, style: Style) -> String {
+fn code(period: &Period, max_rows: usize, style: Style) -> String {
     let mut table =
         Table::new(&[("code of", Left), ("modules", Right), ("size", Right), ("old code", Right)]);
-    for row in period.code.iter().take(MOST) {
+    for row in &period.code {
         table.row([
             text::clean(row.application.as_deref().unwrap_or("no application")),
             text::decimal(row.modules as f64),
@@ -114,7 +117,7 @@ fn code(period: &Period, style: Style) -> String {
             if row.old_bytes > 0 { text::bytes(row.old_bytes as f64) } else { String::new() },
         ]);
     }
-    let mut out = table.render(style);
+    let mut out = table.first(max_rows, style);
     let last = |metric: &Metric| period.stat(metric, "").ok().map(|stat| stat.last.value as f64);
     if let Some((count, bytes)) = last(&metrics::PERSISTENT_TERMS).zip(last(&metrics::PERSISTENT_TERMS_SIZE))
     {

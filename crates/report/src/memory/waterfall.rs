@@ -1,4 +1,4 @@
-//! The waterfall itself, and the kernel's view beside it.
+//! All parts of resident memory, and the kernel's mappings.
 
 use std::collections::BTreeMap;
 
@@ -51,62 +51,61 @@ fn plus(a: Option<i64>, b: Option<i64>) -> Option<i64> {
     }
 }
 
-/// What is resident, what it is, how much of that is in use.
-pub fn render(period: &Period, bridge: &Bridge, allocators: &[Allocator], style: Style) -> String {
+/// All parts of resident memory: how much is mapped, and how much of that is in use.
+pub fn render(bridge: &Bridge, allocators: &[Allocator], style: Style) -> String {
     let mut table = Table::new(&[
-        ("what it is", Left),
+        ("part", Left),
+        ("count", Right),
         ("resident", Right),
         ("share", Right),
         ("mapped", Right),
         ("in use", Right),
-        ("of mapped", Right),
-        ("", Left),
+        ("used", Right),
     ]);
     let whole = bridge.resident.filter(|whole| *whole > 0);
-    let mut row = |depth: usize, line: &Line, note: &str| {
+    let mut row = |depth: usize, line: &Line| {
         let share = line.resident.zip(whole).map(|(part, whole)| part as f64 / whole as f64);
         let used = line.in_use.filter(|_| line.mapped > 0).map(|used| used as f64 / line.mapped as f64);
         table.row([
             format!("{}{}", "  ".repeat(depth), line.name),
+            if line.count > 1 { text::decimal(line.count as f64) } else { String::new() },
             line.resident.map_or(String::new(), |bytes| text::bytes(bytes as f64)),
             text::share(share),
             if line.mapped > 0 { text::bytes(line.mapped as f64) } else { String::new() },
             line.in_use.map_or(String::new(), |bytes| text::bytes(bytes as f64)),
             text::share(used),
-            note.to_owned(),
         ]);
     };
     let (all, single) = carriers(bridge, allocators);
     let worth = (whole.unwrap_or(all.weight()) as f64 * WORTH_A_LINE) as i64;
-    row(0, &all, &counted(all.count, "carrier"));
+    row(0, &all);
     let mut small = Line { name: "other allocators".to_owned(), ..Line::default() };
     for (allocator, sets) in &single {
         if allocator.weight() < worth {
             small.add(allocator);
             continue;
         }
-        row(1, allocator, &counted(allocator.count, "carrier"));
+        row(1, allocator);
         // One alone would say the same again.
         for set in sets.iter().filter(|set| sets.len() > 1 && set.weight() >= worth) {
-            row(2, set, &counted(set.count, "carrier"));
+            row(2, set);
         }
     }
     if small.count > 0 {
-        row(1, &small, &counted(small.count, "carrier"));
+        row(1, &small);
     }
-    let mut rest = Line { name: "everything else known".to_owned(), ..Line::default() };
+    let mut rest = Line { name: "other parts".to_owned(), ..Line::default() };
     for part in bridge.parts.iter().filter(|part| content::as_carriers(&part.entity).is_none()) {
-        let (name, note) = described(part);
-        let line = Line::of(&name, part);
+        let line = Line::of(&described(part), part);
         if line.weight() < worth || line.resident == Some(0) {
             rest.add(&line);
         } else {
-            row(0, &line, &note);
+            row(0, &line);
         }
     }
     if rest.weight() > 0 {
-        // It is of many kinds: their use does not add up to anything.
-        row(0, &Line { in_use: None, ..rest }, "");
+        // Parts of different kinds: neither their number nor their use means anything.
+        row(0, &Line { in_use: None, count: 0, ..rest });
     }
     if let Some(unexplained) = bridge.unexplained() {
         let unknown = bridge.unknown.as_ref().map_or(0, |unknown| unknown.resident);
@@ -120,29 +119,23 @@ pub fn render(period: &Period, bridge: &Bridge, allocators: &[Allocator], style:
         // The kernel's sums and the pages are read one after the other.
         let moved = unexplained.saturating_sub(unknown);
         if moved.saturating_abs() > worth {
-            row(0, &line("not explained: pages of no known kind", unknown), "");
-            row(0, &line("not explained: has come or gone meanwhile", moved), "");
+            row(0, &line("not explained", unknown));
+            row(0, &line("changed while reading", moved));
         } else {
-            row(0, &line("not explained", unexplained.max(0)), "");
+            row(0, &line("not explained", unexplained.max(0)));
         }
     }
     if let Some(resident) = bridge.resident {
         let mapped = bridge.total(|mapping| mapping.size);
-        row(0, &Line { name: "all".to_owned(), resident: Some(resident), mapped, ..Line::default() }, "");
+        row(0, &Line { name: "all".to_owned(), resident: Some(resident), mapped, ..Line::default() });
     }
-    let mut out = table.render(style);
-    for note in notes(period, bridge, allocators) {
-        out.push_str(&format!("{}\n", style.dim(&text::wrap(&note, style.width, "  "))));
-    }
-    out
+    table.render(style)
 }
 
-fn counted(count: i64, what: &str) -> String {
-    match count {
-        0 => String::new(),
-        1 => format!("1 {what}"),
-        _ => format!("{} {what}s", text::decimal(count as f64)),
-    }
+/// How the numbers were measured, and why columns differ.
+pub fn sources(period: &Period, bridge: &Bridge, allocators: &[Allocator], style: Style) -> String {
+    let line = |note: String| format!("{}\n", style.dim(&text::wrap(&note, style.width, "  ")));
+    notes(period, bridge, allocators).into_iter().map(line).collect()
 }
 
 /// All carriers, and each allocator's with its sets. What is resident and mapped is from the pages, where they were looked at, and
@@ -158,12 +151,12 @@ fn carriers(bridge: &Bridge, allocators: &[Allocator]) -> (Line, Vec<(Line, Vec<
     let mut names: Vec<&str> = allocators.iter().map(|allocator| allocator.name.as_str()).collect();
     names.extend(found.keys().filter(|name| !allocators.iter().any(|allocator| allocator.name == **name)));
     let mut lines = Vec::new();
-    let mut all = Line { name: "carriers of the VM's allocators".to_owned(), ..Line::default() };
+    let mut all = Line { name: "all carriers".to_owned(), ..Line::default() };
     for name in names {
         let told = allocators.iter().find(|allocator| allocator.name == name);
         let sets = [
             (content::MBCS, "multiblock", told.map(|allocator| allocator.mbcs)),
-            (content::POOL, "multiblock, in the pool", told.map(|allocator| allocator.pool)),
+            (content::POOL, "multiblock, pool", told.map(|allocator| allocator.pool)),
             (content::SBCS, "single-block", told.map(|allocator| allocator.sbcs)),
         ];
         let mut of_allocator = Line { name: text::clean(name), ..Line::default() };
@@ -200,62 +193,60 @@ fn one_set(title: &str, part: Option<&Part>, told: Option<Carriers>, looked: boo
     line
 }
 
-/// What a part is called, and what is to be known of it.
-fn described(part: &Part) -> (String, String) {
+/// What a part is called.
+fn described(part: &Part) -> String {
     let (kind, of) = part.entity.split_once('/').unwrap_or((&part.entity, ""));
-    let text = match part.entity.as_str() {
-        content::MSEG_CACHE => ("free segments, kept for carriers", counted(part.count, "segment")),
-        content::SUPER_CARRIER => ("super carrier, in no carrier", String::new()),
-        content::LITERAL_AREA => ("literal area, in no carrier", String::new()),
-        content::JIT => ("machine code of the JIT", String::new()),
-        content::EMULATOR => ("emulator (program file and static data)", String::new()),
-        content::LIBRARIES => ("shared libraries", String::new()),
-        content::FILES => ("mapped files", String::new()),
-        content::SHARED => ("shared memory", String::new()),
-        content::KERNEL => ("the kernel's own pages", String::new()),
-        content::MALLOC_HEAP => ("malloc: first arena", String::new()),
-        content::MALLOC_ARENAS => ("malloc: arenas of threads", counted(part.count, "heap")),
-        content::MALLOC_MAPPED => ("malloc: large chunks", counted(part.count, "chunk")),
-        _ if kind == content::STACKS => {
-            return (format!("stacks: {}", text::clean(of).replace('_', " ")), counted(part.count, "thread"));
-        }
-        other => return (text::clean(other), String::new()),
-    };
-    (text.0.to_owned(), text.1)
+    match part.entity.as_str() {
+        content::MSEG_CACHE => "segment cache".to_owned(),
+        content::SUPER_CARRIER => "super carrier, unused".to_owned(),
+        content::LITERAL_AREA => "literal area, unused".to_owned(),
+        content::JIT => "JIT code".to_owned(),
+        content::EMULATOR => "emulator".to_owned(),
+        content::LIBRARIES => "shared libraries".to_owned(),
+        content::FILES => "mapped files".to_owned(),
+        content::SHARED => "shared memory".to_owned(),
+        content::KERNEL => "kernel pages".to_owned(),
+        content::MALLOC_HEAP => "malloc: main arena".to_owned(),
+        content::MALLOC_ARENAS => "malloc: other arenas".to_owned(),
+        content::MALLOC_MAPPED => "malloc: large chunks".to_owned(),
+        _ if kind == content::STACKS => format!("stacks: {}", text::clean(of).replace('_', " ")),
+        other => text::clean(other),
+    }
 }
 
 /// What explains differences between the columns.
 fn notes(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = vec![
+        "Resident: pages, counted (/proc/PID/pagemap). Mapped: address space. In use: blocks (system_info({allocator, A}))."
+            .to_owned(),
+    ];
     let looked = bridge.explained().is_some();
     let told: i64 = allocators.iter().fold(0, |sum, allocator| sum.saturating_add(allocator.all().size));
     let found = bridge.parts_of(content::CARRIERS).fold(0, |sum: i64, part| sum.saturating_add(part.size));
     if looked && told > 0 {
         let share = found as f64 / told as f64;
         notes.push(format!(
-            "The VM counts {} of carriers; {} of them were found.",
+            "The VM reports carriers of {}; {} of them were found in its pages.",
             text::bytes(told as f64),
             text::share(Some(share))
         ));
     } else if looked {
-        notes.push(
-            "What the VM itself counts is not known, so the column of what is in use is empty.".to_owned(),
-        );
+        notes.push("What is in use is unknown, since the VM was not asked.".to_owned());
     } else if told > 0 {
         notes.push(
-            "Mapped and in use as the VM counts them; how much of it is resident is not known.".to_owned(),
+            "Mapped and in use as the VM reports them; how much of it is resident is unknown.".to_owned(),
         );
     }
     let lazy = bridge.total(|mapping| mapping.lazy_free);
     if lazy > 0 {
         notes.push(format!(
-            "{} are given back already (MADV_FREE): resident until the kernel wants them.",
+            "{} are freed (MADV_FREE), and resident until the kernel reclaims them.",
             text::bytes(lazy as f64)
         ));
     }
     let huge = bridge.total(|mapping| mapping.huge_pages);
     if huge > 0 {
-        notes.push(format!("{} stand in transparent huge pages.", text::bytes(huge as f64)));
+        notes.push(format!("{} are in transparent huge pages.", text::bytes(huge as f64)));
     }
     let swapped = bridge.total(|mapping| mapping.swap);
     if swapped > 0 {
@@ -264,13 +255,13 @@ fn notes(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<Stri
     let foreign = allocators.iter().fold(0, |sum: i64, allocator| sum.saturating_add(allocator.foreign));
     if foreign > 0 {
         notes.push(format!(
-            "{} of the blocks lie in carriers of another allocator (OTP 22 and 23 share one pool).",
+            "{} of the blocks are in carriers of another allocator (OTP 22 and 23 share one pool).",
             text::bytes(foreign as f64)
         ));
     }
     if let Some(cost) = period.find(Group::HostContent, "", metrics::CONTENT_COST.name) {
         notes.push(format!(
-            "Finding this out took {}, outside of the VM.",
+            "Reading the pages took {}, outside of the VM.",
             text::seconds(cost.last.value as f64 / 1e9)
         ));
     }
@@ -281,25 +272,25 @@ fn notes(period: &Period, bridge: &Bridge, allocators: &[Allocator]) -> Vec<Stri
 pub fn mappings(bridge: &Bridge, style: Style) -> String {
     let mut table = Table::new(&[
         ("mappings", Left),
+        ("count", Right),
         ("resident", Right),
-        ("proportional", Right),
+        ("PSS", Right),
         ("swapped", Right),
-        ("lazily free", Right),
+        ("MADV_FREE", Right),
         ("huge pages", Right),
         ("mapped", Right),
-        ("", Left),
     ]);
     let size = |bytes: i64| if bytes == 0 { String::new() } else { text::bytes(bytes as f64) };
     for mapping in bridge.mappings.iter().filter(|mapping| mapping.resident > 0 || mapping.swap > 0) {
         table.row([
             text::clean(&mapping.kind),
+            text::decimal(mapping.count as f64),
             size(mapping.resident),
             size(mapping.pss),
             size(mapping.swap),
             size(mapping.lazy_free),
             size(mapping.huge_pages),
             size(mapping.size),
-            counted(mapping.count, "mapping"),
         ]);
     }
     table.render(style)
