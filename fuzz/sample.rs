@@ -90,7 +90,7 @@ pub(crate) fn judge(period: &Period) {
         assert_harmless(&show::render(period, view, Style::PLAIN));
     }
     let views = [By::Class, By::Lock, By::Place].map(locks::View::all);
-    let page = Page { look: None, views: &views, remains: &[], verdicts: &verdict };
+    let page = Page { look: None, contended: &[], views: &views, remains: &[], verdicts: &verdict };
     assert_harmless(&locks::render(period, &page, &diagnosis::View::PLAIN));
     assert_harmless(&locks::json(period, &page));
     assert_harmless(&diff::render(period, period, Style::PLAIN));

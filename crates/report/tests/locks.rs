@@ -2,9 +2,9 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 use beamtune_model::{Diagnosis, LockRow, LockSession, Period, WaitRow};
-use beamtune_report::diagnosis;
+use beamtune_report::diagnosis::{self, Verbosity};
 use beamtune_report::locks::{
-    Answer, Blocked, By, Filter, Look, Page, Remains, Sort, View, json, lines, render,
+    Answer, Blocked, By, Contended, Filter, Look, Page, Remains, Sort, View, WaitShare, json, lines, render,
 };
 use beamtune_report::{Style, locks};
 
@@ -80,9 +80,14 @@ fn remains() -> Vec<Remains> {
 }
 
 fn page(period: &Period, views: &[View], look: Option<&Look>) -> String {
-    let page = Page { look, views, remains: &remains(), verdicts: &Diagnosis::default() };
+    let page = Page { look, contended: &[], views, remains: &remains(), verdicts: &Diagnosis::default() };
     let style = Style { width: 200, ..Style::PLAIN };
-    render(period, &page, &diagnosis::View { style, ..diagnosis::View::PLAIN })
+    render(period, &page, &verbose(style))
+}
+
+/// With `-v`.
+fn verbose(style: Style) -> diagnosis::View<'static> {
+    diagnosis::View { style, verbosity: Verbosity::Evidence, invocation: None }
 }
 
 #[test]
@@ -104,19 +109,21 @@ fn counts_are_those_that_lock_counting_prints() {
 }
 
 #[test]
-fn a_page_tells_what_was_counted_and_what_would_remain() {
+fn page_with_v_has_all_counts_and_what_would_remain() {
     let views = [View::new(By::Class), View::new(By::Lock), View::new(By::Place)];
     let expect = "\
 VM without a name · 0 µs
 
-Locks were counted for 10.000 s: 588 locks, of which 4 are told one by one. Categories: db, scheduler. The node did 12,345,678 reductions meanwhile. Collecting the counts took 70.0 kB in it.
-Note: somebody else has begun to count anew
+Threads waited for locks 52 % of the duration, all threads together (10 s counted).
+Somebody else has begun to count anew
+
+Locks were counted for 10.000 s: 588 locks, 4 of them listed one by one. Categories: db, scheduler. 12,345,678 reductions meanwhile. Collecting the counts took 70.0 kB of the node's memory.
 
 Locks by class
 lock          locks        tries  collisions  collisions %  waited µs  duration %
 db_hash_slot     64   13,510,419     113,487        0.8400  4,940,488     49.4043
 run_queue        18  126,707,580   1,178,423        0.9300    293,917      2.9391
-1 left out by the filter
+1 filtered out
 
 Locks by lock
 lock          which                  locks   tries  collisions  collisions %  waited µs  duration %  waits by length, doubling: 1 ns … 0.5 s
@@ -127,13 +134,13 @@ run_queue     4                          1  20,000         100        0.5000    
 Locks by place in the source
 lock          place                         tries  collisions  collisions %  waited µs  duration %  waits by length, doubling: 1 ns … 0.5 s
 db_hash_slot  beam/erl_db_hash.c:400   13,000,000     110,000        0.8462  4,900,000     48.9994
-run_queue     not told                126,707,580   1,178,423        0.9300    293,917      2.9391
-db_hash_slot  not told                    510,419       3,487        0.6832     40,488      0.4049         ▂    █
-1 left out by the filter
+run_queue     unknown                 126,707,580   1,178,423        0.9300    293,917      2.9391
+db_hash_slot  unknown                     510,419       3,487        0.6832     40,488      0.4049         ▂    █
+1 filtered out
 
-What would remain, at least
-  without db_hash_slot of the table carts: 17.3 % of the duration waited, most of it for other db_hash_slot (14.4 % of the duration)
-  also without other db_hash_slot: nothing else is waited for
+What would remain (a lower bound)
+  without db_hash_slot of the table carts: 17.3 % of the duration, most of it for other db_hash_slot (14.4 % of the duration)
+  also without other db_hash_slot: no other wait
 
 Nothing found.
 ";
@@ -142,7 +149,7 @@ Nothing found.
 }
 
 #[test]
-fn what_is_hardly_waited_for_is_not_told_one_by_one() {
+fn short_waits_are_not_listed() {
     let left = |without: &str, waited| Remains {
         without: without.to_owned(),
         waited,
@@ -150,10 +157,10 @@ fn what_is_hardly_waited_for_is_not_told_one_by_one() {
     };
     let remains = [left("a", 20 * MS), left("b", 3 * MS), left("c", 2 * MS)];
     let verdicts = Diagnosis::default();
-    let page = Page { look: None, views: &[], remains: &remains, verdicts: &verdicts };
-    let text = render(&counted(), &page, &diagnosis::View::PLAIN);
-    assert!(text.contains("without a: 0.2 % of the duration waited"), "{text}");
-    assert!(text.contains("also without b: hardly anything else is waited for\n"), "{text}");
+    let page = Page { look: None, contended: &[], views: &[], remains: &remains, verdicts: &verdicts };
+    let text = render(&counted(), &page, &verbose(Style::PLAIN));
+    assert!(text.contains("without a: 0.2 % of the duration, most of it for x"), "{text}");
+    assert!(text.contains("also without b: almost no wait\n"), "{text}");
     assert!(!text.contains("without c"), "{text}");
 }
 
@@ -201,13 +208,21 @@ fn single_locks_of_one_name_stay_apart_where_that_can_be_told() {
     let class = &lines(&period, &View::all(By::Class))[0];
     assert_eq!((class.tries, class.locks, class.is_whole), (90, 2, false));
     let page = page(&period, &[View::new(By::Class)], None);
-    assert!(page.contains("≥ 2") && page.contains("the class as a whole is not known"), "{page}");
+    assert!(page.contains("≥ 2") && page.contains("the whole class is unknown"), "{page}");
 }
 
 fn look() -> Look {
     Look {
         answer: Answer::Yes,
         length: 5_000 * MS,
+        share: Some(WaitShare {
+            share: 0.163,
+            interval: Some((0.121, 0.204)),
+            is_lower_bound: false,
+            is_counted: false,
+            length: 4_000 * MS,
+        }),
+        remarks: Vec::new(),
         kinds: vec![
             Blocked {
                 kind: "scheduler".to_owned(),
@@ -248,47 +263,122 @@ fn seen() -> Period {
     period
 }
 
-#[test]
-fn a_stock_vm_is_told_by_its_threads() {
-    let page = Page {
-        look: Some(&look()),
-        views: &[View::new(By::Class)],
-        remains: &[],
-        verdicts: &Diagnosis::default(),
+fn contended() -> Vec<Contended> {
+    let row = |lock: &str, object: &str, share, operation: &str| Contended {
+        lock: lock.to_owned(),
+        object: object.to_owned(),
+        share,
+        operation: operation.to_owned(),
     };
+    vec![
+        row("db_hash_slot", "table carts", 0.75, "beam/erl_db_hash.c:400"),
+        row("run_queue", "run queue of scheduler 2", 0.2449, ""),
+        row("", "", 0.0051, "enif_send"),
+    ]
+}
+
+#[test]
+fn brief_page_answers_first_and_names_locks_and_what_would_remain() {
+    let (look, contended, verdicts) = (look(), contended(), Diagnosis::default());
+    let page =
+        Page { look: Some(&look), contended: &contended, views: &[], remains: &[], verdicts: &verdicts };
+    let style = Style { width: 80, ..Style::PLAIN };
+    let text = render(&seen(), &page, &diagnosis::View { style, ..diagnosis::View::PLAIN });
     let expect = "\
 VM without a name · 0 µs
 
-Threads wait for each other: yes. (looked for 5.0 s)
-threads                  awake  of that blocked  sleeps/s  wait, by time  because
-scheduler            4  99.0 %           87.1 %    18,500  yes            87.1 % of the awake time was blocked
-dirty cpu scheduler  4                                     not sure       the VM was not asked
-Waits that sleep were counted by a probe.
+Lock contention: yes. Schedulers waited for locks 16 % [12, 20] of their busy
+time (4.0 s sampled).
 
-Where threads waited for locks
-threads    how     seen  waited  of the look %  in (called by)
-scheduler  sleep  1,200   9.0 s          180.0  ets_update_counter_3 ← a ← b ← c
-scheduler  sleep  1,200    3 ms            0.1  no stack
-
-Nothing found.
+lock          belongs to                share of waits  operation
+db_hash_slot  table carts                         75 %  beam/erl_db_hash.c:400
+run_queue     run queue of scheduler 2            24 %
+Without the first: at least 4.1 % of their busy time, most of it for run_queue
+run queue of scheduler 2.
 ";
-    let text = render(
-        &seen(),
-        &page,
-        &diagnosis::View { style: Style { width: 120, ..Style::PLAIN }, ..diagnosis::View::PLAIN },
-    );
     assert_eq!(text, expect, "{text}");
 }
 
 #[test]
-fn a_look_that_saw_no_waits_is_told() {
+fn brief_page_without_contention_is_one_sentence() {
+    let contended = contended();
+    let look = Look {
+        answer: Answer::No,
+        share: Some(WaitShare {
+            share: 0.011,
+            interval: Some((0.009, 0.0135)),
+            ..look().share.expect("a share")
+        }),
+        ..look()
+    };
+    let verdicts = Diagnosis::default();
+    let page =
+        Page { look: Some(&look), contended: &contended, views: &[], remains: &[], verdicts: &verdicts };
+    let text = render(&seen(), &page, &diagnosis::View::PLAIN);
+    let (_, answer) = text.split_once("\n\n").expect("a heading");
+    let expect = "Lock contention: no. Schedulers waited for locks 1.1 % [0.9, 1.4] of their busy time (4.0 s\nsampled).\n";
+    assert_eq!(answer, expect, "{text}");
+}
+
+#[test]
+fn unknown_answer_has_its_reason_and_the_remarks() {
+    let look = Look {
+        answer: Answer::NotSure,
+        share: None,
+        remarks: vec!["cannot sample lock waits: run beamtune as root".to_owned()],
+        ..look()
+    };
+    let verdicts = Diagnosis::default();
+    let page = Page { look: Some(&look), contended: &[], views: &[], remains: &[], verdicts: &verdicts };
+    let text = render(&Period::default(), &page, &diagnosis::View::PLAIN);
+    assert!(
+        text.contains("Lock contention: not sure. 4 dirty cpu scheduler threads: the VM was not asked.\n"),
+        "{text}"
+    );
+    assert!(text.contains("\nCannot sample lock waits: run beamtune as root\n"), "{text}");
+}
+
+#[test]
+fn page_with_v_has_the_times_of_threads_and_their_stacks() {
+    let (look, verdicts) = (look(), Diagnosis::default());
+    let page = Page {
+        look: Some(&look),
+        contended: &[],
+        views: &[View::new(By::Class)],
+        remains: &[],
+        verdicts: &verdicts,
+    };
+    let expect = "\
+VM without a name · 0 µs
+
+Lock contention: yes. Schedulers waited for locks 16 % [12, 20] of their busy time (4.0 s sampled).
+
+threads                  awake  blocked  sleeps/s  wait      because
+scheduler            4  99.0 %   87.1 %    18,500  yes       87.1 % of the awake time was blocked
+dirty cpu scheduler  4                             not sure  the VM was not asked
+Waits that sleep were counted by a probe.
+
+Sampled lock waits
+threads    how    samples  waited  % of time  function, callers
+scheduler  sleep    1,200   9.0 s      180.0  ets_update_counter_3 ← a ← b ← c
+scheduler  sleep    1,200    3 ms        0.1  no stack
+
+Nothing found.
+";
+    let text = render(&seen(), &page, &verbose(Style { width: 120, ..Style::PLAIN }));
+    assert_eq!(text, expect, "{text}");
+}
+
+#[test]
+fn sampling_without_waits_is_reported_with_its_length() {
     let mut period = Period::default();
     let verdicts = Diagnosis::default();
-    let page = Page { look: None, views: &[], remains: &[], verdicts: &verdicts };
-    assert!(!render(&period, &page, &diagnosis::View::PLAIN).contains("waited"));
+    let page = Page { look: None, contended: &[], views: &[], remains: &[], verdicts: &verdicts };
+    let view = verbose(Style::PLAIN);
+    assert!(!render(&period, &page, &view).contains("waits"));
     period.facts.set(beamtune_model::facts::LOCKS_WATCHED, "8000000000");
-    let text = render(&period, &page, &diagnosis::View::PLAIN);
-    assert!(text.contains("Where threads waited for locks: nowhere, in 8.0 s of watching\n"), "{text}");
+    let text = render(&period, &page, &view);
+    assert!(text.contains("Sampled lock waits: none in 8.0 s\n"), "{text}");
 }
 
 #[test]
@@ -297,7 +387,7 @@ fn json_fits_its_schema_and_has_the_same_numbers() {
     let schema = std::fs::read_to_string(path).expect("the schema");
     let schema = jsonschema::validator_for(&serde_json::from_str(&schema).expect("JSON")).expect("a schema");
     let (look, remains, verdicts) = (look(), remains(), Diagnosis::default());
-    let full = Page { look: Some(&look), views: &[], remains: &remains, verdicts: &verdicts };
+    let full = Page { look: Some(&look), contended: &[], views: &[], remains: &remains, verdicts: &verdicts };
     let empty = Page { look: None, remains: &[], ..full };
     for (period, page) in [(Period::default(), empty), (counted(), full), (seen(), full)] {
         let text = json(&period, &page);

@@ -11,6 +11,7 @@ use beamtune_import::crash_dump::BEGINNING_BYTES;
 use beamtune_import::{MAX_BYTES, Reading};
 use beamtune_model::SeriesTable;
 use beamtune_recording::{Existing, Reader, Selection, Writer};
+use beamtune_report::diagnosis::Verbosity;
 use beamtune_report::locks::{By, View};
 
 use super::{diagnose, locks};
@@ -78,10 +79,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !is_of_locks_alone {
         return Ok(diagnose::judge(&period, &args.verbosity.view(None), args.json));
     }
+    let view = args.verbosity.view(None);
     let has_single = period.locks.iter().any(|row| row.id.is_some());
-    let views: Vec<View> =
-        [Some(By::Class), has_single.then_some(By::Lock)].into_iter().flatten().map(View::new).collect();
-    Ok(locks::print_views(&period, None, &views, &args.verbosity.view(None), args.json))
+    let by = [Some(By::Class), has_single.then_some(By::Lock)].into_iter().flatten();
+    let is_verbose = view.verbosity != Verbosity::Brief;
+    let views: Vec<View> = by.filter(|_| is_verbose).map(View::new).collect();
+    Ok(locks::print_views(&period, None, &views, &view, args.json))
 }
 
 fn is_standard_input(path: &Path) -> bool {

@@ -16,7 +16,7 @@ use beamtune_attach::explicit::{Explicit, Locks, LocksCost, What};
 use beamtune_attach::source::NodeSource;
 use beamtune_model::Period;
 use beamtune_recording::{Existing, Plan, Reader, Selection, Stop, Writer};
-use beamtune_report::diagnosis;
+use beamtune_report::diagnosis::{self, Verbosity};
 use beamtune_report::locks::{self, By, Filter, Look, Page, Remains, Sort, View};
 use beamtune_report::text;
 use beamtune_rules::contention;
@@ -57,14 +57,14 @@ pub struct Args {
     /// Time to sample or to count
     #[arg(long = "for", value_name = "TIME", value_parser = terminal::parse_duration, default_value = "10s")]
     length: Duration,
-    /// Count locks of processes, too
+    /// Count the locks of processes as well
     ///
-    /// The memory that this takes is printed before.
+    /// The memory that this takes is printed first.
     #[arg(long)]
     process: bool,
-    /// Show also the counts by lock or by place in the emulator's source
+    /// Show the counts by lock, or by place in the emulator's source
     ///
-    /// With a histogram of wait times.
+    /// With a histogram of wait times. -v shows the counts by class of locks.
     #[arg(long, value_enum, value_name = "BY")]
     by: Vec<ByArg>,
     /// Sort by time, tries, collisions, ratio or name
@@ -79,16 +79,16 @@ pub struct Args {
     /// Show only locks whose name or owner contains this text
     #[arg(long, value_name = "TEXT")]
     name: Option<String>,
-    /// Rows of each table
+    /// Maximum number of rows in a table
     #[arg(long, value_name = "N", default_value = "20")]
     top: usize,
-    /// Show also locks without contention
+    /// Include locks without contention
     #[arg(long)]
     all: bool,
-    /// Read the times of threads only, without stacks or probes
+    /// Read only the times of threads, without stacks or probes
     #[arg(long)]
     no_probes: bool,
-    /// Largest number of stack samples per second, for all threads
+    /// Maximum number of stack samples per second, for all threads
     #[arg(long, value_name = "N", default_value_t = probes::DEFAULT_RATE_PER_S, value_parser = clap::value_parser!(u32).range(10..=10_000))]
     rate: u32,
     /// Print JSON (docs/schema/locks.schema.json)
@@ -184,10 +184,17 @@ impl Args {
         };
         let has_filter = self.name.is_some() || !self.classes.is_empty();
         let is_requested = |by| self.by.contains(&by) || (by == ByArg::Lock && has_filter);
-        let more = [(ByArg::Lock, By::Lock), (ByArg::Place, By::Place)];
-        let more = more.into_iter().filter(|(arg, _)| is_requested(*arg)).map(|(_, by)| view(by));
+        let by: Vec<By> = [(ByArg::Lock, By::Lock), (ByArg::Place, By::Place)]
+            .into_iter()
+            .filter_map(|(arg, by)| is_requested(arg).then_some(by))
+            .collect();
+        // A brief page has only the tables that were requested.
+        let is_brief = self.verbosity.view(None).verbosity == Verbosity::Brief;
+        if is_brief && by.is_empty() && !self.all {
+            return Vec::new();
+        }
         // A filter by class or name is a question about single locks.
-        std::iter::once(view(By::Class)).chain(more).collect()
+        std::iter::once(By::Class).chain(by).map(view).collect()
     }
 }
 
@@ -313,7 +320,8 @@ pub fn print_views(
         .into_iter()
         .map(|left| Remains { without: left.without, waited: left.waited, next: left.next })
         .collect();
-    let page = Page { look, views, remains: &remains, verdicts: &verdicts };
+    let contended = summary::contended(period, &contenders, &things);
+    let page = Page { look, contended: &contended, views, remains: &remains, verdicts: &verdicts };
     let text = match as_json {
         true => locks::json(period, &page),
         false => locks::render(period, &page, page_view),

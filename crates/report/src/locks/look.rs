@@ -1,23 +1,23 @@
-//! Whether threads of a VM wait for each other, as far as that is seen from outside.
+//! Whether there is lock contention, and how threads spent their time.
 
 use beamtune_model::Nanos;
 
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Whether they do.
+/// Whether there is lock contention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// They do.
+    /// There is.
     Yes,
-    /// They do not.
+    /// There is none.
     No,
-    /// It cannot be told.
+    /// Unknown.
     NotSure,
 }
 
 impl Answer {
-    /// As it stands in JSON.
+    /// As in JSON.
     pub fn text(self) -> &'static str {
         match self {
             Answer::Yes => "yes",
@@ -32,51 +32,61 @@ impl Answer {
 pub struct Blocked {
     /// The kind: `scheduler`, `dirty_cpu_scheduler` …
     pub kind: String,
-    /// How many threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Which part of the time they were not asleep for lack of work; `None` where that is not known.
+    /// Share of the time in which they were not asleep for lack of work; `None` if unknown.
     pub awake_share: Option<f64>,
-    /// Which part of that they were blocked: neither on a CPU nor waiting for one; `None` where that is not known.
+    /// Share of that in which they were blocked: neither on a CPU nor runnable; `None` if unknown.
     pub blocked_share: Option<f64>,
-    /// How often one of them slept in a second of being awake; `None` where that is not known.
+    /// Sleeps of one thread per second of being awake; `None` if unknown.
     pub sleeps_per_second: Option<f64>,
-    /// Whether they wait.
+    /// Whether they are blocked.
     pub answer: Answer,
-    /// What the answer is drawn from, as a sentence without a full stop.
+    /// The reason for the answer, a sentence without a full stop.
     pub why: String,
 }
 
-/// A look at a running VM.
+/// How long threads waited for locks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WaitShare {
+    /// Of the schedulers' time if counted, of their busy time if sampled; 0 to 1.
+    pub share: f64,
+    /// Its 95 % interval, from the number of samples; `None` of counts.
+    pub interval: Option<(f64, f64)>,
+    /// Whether waits were missed.
+    pub is_lower_bound: bool,
+    /// Counted by the VM, or sampled.
+    pub is_counted: bool,
+    /// How long waits were counted or sampled.
+    pub length: Nanos,
+}
+
+/// What is known of the waits of a VM.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
-    /// Whether its threads wait for each other.
+    /// Whether there is lock contention.
     pub answer: Answer,
-    /// How long the look was.
+    /// How long the VM was sampled.
     pub length: Nanos,
+    /// Lock waits; `None` if they were neither counted nor sampled.
+    pub share: Option<WaitShare>,
     /// By kinds of threads.
     pub kinds: Vec<Blocked>,
-    /// What was done for it beyond reading what is counted anyway, and what was left out and why; a sentence each.
+    /// What is missing or inexact, a sentence each.
+    pub remarks: Vec<String>,
+    /// How the answer was found: shares, remarks and cost, a sentence each.
     pub means: Vec<String>,
 }
 
+/// The times of threads, and how they were measured.
 pub(super) fn render(look: &Look, style: Style) -> String {
-    let says = match look.answer {
-        Answer::Yes => "Threads wait for each other: yes.",
-        Answer::No => "Threads wait for each other: no.",
-        Answer::NotSure => "Threads wait for each other: not sure.",
-    };
-    let mut out = format!(
-        "{} {}\n",
-        style.bold(says),
-        style.dim(&format!("(looked for {})", text::seconds(look.length as f64 / 1e9)))
-    );
     let mut table = Table::new(&[
         ("threads", Left),
         ("", Right),
         ("awake", Right),
-        ("of that blocked", Right),
+        ("blocked", Right),
         ("sleeps/s", Right),
-        ("wait, by time", Left),
+        ("wait", Left),
         ("because", Left),
     ]);
     for kind in &look.kinds {
@@ -90,9 +100,9 @@ pub(super) fn render(look: &Look, style: Style) -> String {
             text::sentence(&kind.why),
         ]);
     }
-    out.push_str(&table.render(style));
-    for said in &look.means {
-        out.push_str(&text::wrap(&format!("{}\n", text::sentence(said)), style.width, ""));
+    let mut out = table.render(style);
+    for line in &look.means {
+        out.push_str(&text::wrap(&format!("{}\n", text::sentence(line)), style.width, ""));
     }
     out
 }

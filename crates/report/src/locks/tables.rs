@@ -1,4 +1,4 @@
-//! Tables of counts, and of what threads were seen waiting in.
+//! Tables of lock counts, and of sampled waits.
 
 use beamtune_model::units::seconds;
 use beamtune_model::{Nanos, Period};
@@ -8,12 +8,12 @@ use super::lines::{By, Line, View, lines};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Waits that are shown.
-const MOST_WAITS: usize = 15;
-/// Functions of a stack that are shown, the innermost ones.
-const MOST_FUNCTIONS: usize = 4;
+/// Rows of sampled waits.
+const MAX_WAITS: usize = 15;
+/// Functions of a stack, the innermost ones.
+const MAX_FUNCTIONS: usize = 4;
 
-/// What was counted, and what is missing.
+/// What was counted.
 pub fn session(period: &Period, style: Style) -> String {
     let Some(session) = &period.lock_session else { return String::new() };
     let number = |count: i64| text::decimal(count as f64);
@@ -21,29 +21,24 @@ pub fn session(period: &Period, style: Style) -> String {
         Some(length) => format!("Locks were counted for {:.3} s", seconds(length)),
         None => "Locks were counted".to_owned(),
     };
-    let mut said = vec![format!(
-        "{counted}: {} locks, of which {} are told one by one.",
+    let mut words = vec![format!(
+        "{counted}: {} locks, {} of them listed one by one.",
         number(session.locks),
         number(session.told)
     )];
     if !session.categories.is_empty() {
-        said.push(format!("Categories: {}.", session.categories.join(", ")));
+        words.push(format!("Categories: {}.", session.categories.join(", ")));
     }
     if let Some(reductions) = session.reductions {
-        said.push(format!("The node did {} reductions meanwhile.", number(reductions)));
+        words.push(format!("{} reductions meanwhile.", number(reductions)));
     }
     if let Some(cost) = session.cost_bytes {
-        said.push(format!("Collecting the counts took {} in it.", text::bytes(cost as f64)));
+        words.push(format!("Collecting the counts took {} of the node's memory.", text::bytes(cost as f64)));
     }
-    let mut out = format!("{}\n", text::wrap(&text::sentence(&said.join(" ")), style.width, ""));
-    if !session.remark.is_empty() {
-        let remark = format!("Note: {}", text::sentence(&session.remark));
-        out.push_str(&format!("{}\n", text::wrap(&remark, style.width, "      ")));
-    }
-    out
+    format!("{}\n", text::wrap(&text::sentence(&words.join(" ")), style.width, ""))
 }
 
-/// Counts, as a view wants them. What was counted and is not shown is said.
+/// The counts of a view, and how many rows it leaves out.
 pub fn counted(period: &Period, view: &View, style: Style) -> String {
     if period.lock_session.is_none() && period.locks.is_empty() {
         return String::new();
@@ -57,7 +52,7 @@ pub fn counted(period: &Period, view: &View, style: Style) -> String {
     let all = lines(period, &View { most: usize::MAX, ..view.clone() }).len();
     let known = lines(period, &View::all(view.by)).len();
     if shown.is_empty() {
-        let why = if known == 0 { "nothing was told" } else { "nothing that passes the filter" };
+        let why = if known == 0 { "none" } else { "none passes the filter" };
         return format!("{} {why}\n", style.bold(&format!("Locks {heading}:")));
     }
     let mut table = Table::new(&columns(view));
@@ -69,13 +64,12 @@ pub fn counted(period: &Period, view: &View, style: Style) -> String {
     let (more, filtered) = (all - shown.len(), known - all);
     if more > 0 || filtered > 0 {
         let more = (more > 0).then(|| format!("{} more", text::decimal(more as f64)));
-        let filtered =
-            (filtered > 0).then(|| format!("{} left out by the filter", text::decimal(filtered as f64)));
+        let filtered = (filtered > 0).then(|| format!("{} filtered out", text::decimal(filtered as f64)));
         let rest: Vec<_> = more.into_iter().chain(filtered).collect();
         out.push_str(&format!("{}\n", style.dim(&rest.join(", "))));
     }
     if shown.iter().any(|line| !line.is_whole) {
-        out.push_str(&style.dim("≥ of the single locks that were told; the class as a whole is not known\n"));
+        out.push_str(&style.dim("≥ of the listed locks; the whole class is unknown\n"));
     }
     out
 }
@@ -109,7 +103,7 @@ fn cells(line: &Line, view: &View, length: Option<Nanos>) -> Vec<String> {
         By::Lock => cells.extend([which(line), locks]),
         By::Place => cells.push(match &line.place {
             Some((file, line)) => format!("{}:{line}", text::clean(file)),
-            None => "not told".to_owned(),
+            None => "unknown".to_owned(),
         }),
     }
     cells.extend([
@@ -134,7 +128,7 @@ fn which(line: &Line) -> String {
     }
 }
 
-/// A histogram: a mark for each doubling, higher where more waits are that long. The least mark stands for any wait at all.
+/// A histogram: a mark for each doubling, higher for more waits of that length. The lowest mark is at least one wait.
 pub fn bars(histogram: &[i64]) -> String {
     const MARKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = histogram.iter().copied().max().unwrap_or(0);
@@ -148,31 +142,29 @@ pub fn bars(histogram: &[i64]) -> String {
     histogram.iter().map(mark).collect::<String>().trim_end().to_owned()
 }
 
-/// What threads were seen waiting in, on a VM that does not count.
+/// Sampled waits of a VM that does not count locks.
 pub fn waits(period: &Period, style: Style) -> String {
     let length = period.watched().unwrap_or(0);
     if period.waits.is_empty() {
         return match length {
             0 => String::new(),
-            length => format!(
-                "{} nowhere, in {} of watching\n",
-                style.bold("Where threads waited for locks:"),
-                text::seconds(seconds(length))
-            ),
+            length => {
+                format!("{} none in {}\n", style.bold("Sampled lock waits:"), text::seconds(seconds(length)))
+            }
         };
     }
     let mut table = Table::new(&[
         ("threads", Left),
         ("how", Left),
-        ("seen", Right),
+        ("samples", Right),
         ("waited", Right),
-        ("of the look %", Right),
-        ("in (called by)", Left),
+        ("% of time", Right),
+        ("function, callers", Left),
     ]);
-    for row in period.waits.iter().take(MOST_WAITS) {
+    for row in period.waits.iter().take(MAX_WAITS) {
         let share = (length > 0).then(|| row.waited as f64 / length as f64 * 100.0);
         let stack: Vec<_> =
-            row.stack.iter().take(MOST_FUNCTIONS).map(|function| text::clean(function)).collect();
+            row.stack.iter().take(MAX_FUNCTIONS).map(|function| text::clean(function)).collect();
         table.row([
             text::clean(&row.thread.replace('_', " ")),
             text::clean(&row.how),
@@ -182,9 +174,9 @@ pub fn waits(period: &Period, style: Style) -> String {
             if stack.is_empty() { "no stack".to_owned() } else { stack.join(" ← ") },
         ]);
     }
-    let mut out = format!("{}\n{}", style.bold("Where threads waited for locks"), table.render(style));
-    if period.waits.len() > MOST_WAITS {
-        out.push_str(&format!("{}\n", style.dim(&format!("{} more", period.waits.len() - MOST_WAITS))));
+    let mut out = format!("{}\n{}", style.bold("Sampled lock waits"), table.render(style));
+    if period.waits.len() > MAX_WAITS {
+        out.push_str(&format!("{}\n", style.dim(&format!("{} more", period.waits.len() - MAX_WAITS))));
     }
     out
 }

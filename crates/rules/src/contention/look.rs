@@ -28,6 +28,9 @@ const MIN_SLEEPS_PER_S: f64 = 50.0;
 /// If the schedulers together ran for less, their share of waits means nothing.
 const MIN_BUSY: Nanos = SECOND_NS / 100;
 
+/// Half the width of a 95 % interval of a normal variable, in standard deviations.
+const NORMAL_95: f64 = 1.96;
+
 /// What is known of the waits of a VM's threads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
@@ -48,6 +51,8 @@ pub struct Look {
 pub struct Waited {
     /// As a share of their busy time, 0–1.
     pub share: f64,
+    /// Number of samples in which a scheduler waited.
+    pub samples: i64,
     /// Whether the waits are negligible and the node is idle.
     pub is_nothing: bool,
     /// How threads were sampled.
@@ -108,6 +113,13 @@ impl Waited {
         answer.filter(|answer| *answer != Answer::No || !self.watched.is_least)
     }
 
+    /// The 95 % interval of the share: the number of samples is a Poisson variable. It holds the error of sampling alone. `None` without
+    /// samples.
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        let relative = (self.samples > 0).then(|| NORMAL_95 / (self.samples as f64).sqrt())?;
+        Some(((self.share * (1.0 - relative)).max(0.0), (self.share * (1.0 + relative)).min(1.0)))
+    }
+
     /// For display.
     pub fn sentence(&self) -> String {
         format!(
@@ -128,6 +140,8 @@ fn waited(kinds: &[Blocked], waits: &[WaitRow], watched: Watched) -> Option<Wait
         let rows = waits.iter().filter(|row| matches(row));
         rows.fold(0_i64, |sum, row| sum.saturating_add(row.waited)) as f64 / watched.length as f64
     };
+    let of_schedulers = waits.iter().filter(|row| is_scheduler(&row.thread));
+    let samples = of_schedulers.fold(0_i64, |sum, row| sum.saturating_add(row.seen));
     let slept = |times: &Times| sum(&|row| row.thread == times.kind && row.how == how::SLEEP);
     let threads = |times: &Times, time: Nanos| time as f64 / times.length.max(1) as f64;
     let (mut waiting, mut busy, mut wanted) = (sum(&|row| is_scheduler(&row.thread)), 0.0, 0.0);
@@ -149,6 +163,7 @@ fn waited(kinds: &[Blocked], waits: &[WaitRow], watched: Watched) -> Option<Wait
     }
     (busy * watched.length as f64 > MIN_BUSY as f64).then(|| Waited {
         share: (waiting / busy).min(1.0),
+        samples,
         is_nothing: waiting < MAX_NEGLIGIBLE_CORES && wanted < MAX_IDLE_CORES,
         watched,
     })
@@ -303,6 +318,20 @@ mod tests {
         let text = look.seen.unwrap().sentence();
         assert!(text.contains(" 33 %"), "{text}");
         assert_eq!(look.answer, Answer::Yes);
+    }
+
+    #[test]
+    fn interval_of_the_share_narrows_with_the_number_of_samples() {
+        let seen = |samples| Waited {
+            share: 0.2,
+            samples,
+            is_nothing: false,
+            watched: Watched { length: SECOND_NS, is_least: false },
+        };
+        assert_eq!(seen(0).interval(), None);
+        let (low, high) = seen(100).interval().unwrap();
+        assert!((low - 0.1608).abs() < 1e-9 && (high - 0.2392).abs() < 1e-9, "{low} {high}");
+        assert_eq!(seen(1).interval().unwrap().0, 0.0);
     }
 
     #[test]

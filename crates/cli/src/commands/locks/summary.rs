@@ -1,29 +1,74 @@
 //! The summary at the head of the page of `beamtune locks`, from `rules::contention::look`.
 
-use beamtune_model::Period;
 use beamtune_model::cpu::kind;
-use beamtune_report::locks::{self, Answer};
+use beamtune_model::{Nanos, Period};
+use beamtune_report::locks::{self, Answer, Contended, WaitShare};
 use beamtune_rules::contention::blocked::{self, Blocked};
 use beamtune_rules::contention::look::{self, Look, Watched};
+use beamtune_rules::contention::{self, Contender, Operation, Thing};
 
 use super::probes::{self, ProbeResult};
 use crate::recorder;
 
 /// From a recording; `None` if it holds neither the times of threads nor lock counts.
 pub fn from_period(period: &Period) -> Option<locks::Look> {
-    look::of_period(period).map(|look| summarize(look, Vec::new()))
+    let length = contention::length(period);
+    look::of_period(period).map(|look| summarize(look, length, Vec::new(), None))
 }
 
 /// From probes of a running VM.
 pub fn from_probes(result: &ProbeResult) -> locks::Look {
-    let mut remarks = result.remarks.clone();
-    if !result.length.is_zero() {
-        remarks.push(probes::cost_sentence(&result.cost, result.length));
-    }
+    let cost = (!result.length.is_zero()).then(|| probes::cost_sentence(&result.cost, result.length));
     let watched = watched(result);
     let observed = result.blocked.iter().map(|judged| judged.times.length).max().unwrap_or(watched.length);
     let length = observed.max(watched.length);
-    summarize(look::of_waits(result.blocked.clone(), &result.waits, watched, length), remarks)
+    let look = look::of_waits(result.blocked.clone(), &result.waits, watched, length);
+    summarize(look, None, result.remarks.clone(), cost)
+}
+
+/// What threads waited for: counted locks by owner, or sampled operations; the longest wait first.
+pub fn contended(period: &Period, contenders: &[Contender], things: &[Thing]) -> Vec<Contended> {
+    if things.is_empty() {
+        return sampled(period);
+    }
+    let all = things.iter().fold(0_i64, |sum, thing| sum.saturating_add(thing.waited));
+    let row = |thing: &Thing| {
+        let contender = contenders.iter().find(|contender| contender.class == thing.class);
+        let entity = contender.and_then(|contender| match &thing.id {
+            Some(id) => contender.entities.iter().find(|entity| entity.id == *id),
+            // Locks that share a load have no remedy of their own: the most contended one is an example.
+            None => contender.entities.first().filter(|entity| !entity.what.is_apart()),
+        });
+        let place = entity.and_then(|entity| entity.place.as_ref());
+        let place = place.or(contender.and_then(|contender| contender.place.as_ref()));
+        let title = entity.map_or("", |entity| entity.title.as_str());
+        Contended {
+            lock: thing.class.clone(),
+            object: title.strip_prefix("the ").unwrap_or(title).to_owned(),
+            share: thing.waited as f64 / all.max(1) as f64,
+            operation: place.map_or_else(String::new, |(file, line, _)| format!("{file}:{line}")),
+        }
+    };
+    things.iter().map(row).collect()
+}
+
+fn sampled(period: &Period) -> Vec<Contended> {
+    let operations = contention::operations(period);
+    let all = operations.iter().fold(0_i64, |sum, one| sum.saturating_add(one.waited));
+    let row = |one: &Operation| {
+        // The built-in function, and the function of the emulator in which it waited.
+        let inner = one.stack.first().filter(|inner| one.name.as_ref().is_some_and(|name| name != *inner));
+        Contended {
+            lock: one.class.unwrap_or_default().to_owned(),
+            object: String::new(),
+            share: one.waited as f64 / all.max(1) as f64,
+            operation: match inner {
+                Some(inner) => format!("{} ({inner})", one.title()),
+                None => one.title().to_owned(),
+            },
+        }
+    };
+    operations.iter().map(row).collect()
 }
 
 /// True if the waits may be written to a recording.
@@ -36,17 +81,38 @@ fn watched(result: &ProbeResult) -> Watched {
     Watched { length: recorder::nanos(result.length), is_least: result.is_lower_bound }
 }
 
-/// Puts the results before the remarks.
-fn summarize(look: Look, remarks: Vec<String>) -> locks::Look {
+/// Puts the results before the remarks. `counted_length` is how long locks were counted.
+fn summarize(
+    look: Look,
+    counted_length: Option<Nanos>,
+    remarks: Vec<String>,
+    cost: Option<String>,
+) -> locks::Look {
     let counted = look.counted.map(|share| {
         format!("threads waited for counted locks during {:.0} % of the schedulers' time", share * 100.0)
+    });
+    let counted_share = look.counted.zip(counted_length).map(|(share, length)| WaitShare {
+        share,
+        interval: None,
+        is_lower_bound: false,
+        is_counted: true,
+        length,
+    });
+    let sampled_share = look.seen.map(|seen| WaitShare {
+        share: seen.share,
+        interval: seen.interval(),
+        is_lower_bound: seen.watched.is_least,
+        is_counted: false,
+        length: seen.watched.length,
     });
     let seen = look.seen.map(|seen| seen.sentence());
     locks::Look {
         answer: answer(look.answer),
         length: look.length,
+        share: counted_share.or(sampled_share),
         kinds: look.kinds.iter().map(kind_summary).collect(),
-        means: counted.into_iter().chain(seen).chain(remarks).collect(),
+        means: counted.into_iter().chain(seen).chain(remarks.iter().cloned()).chain(cost).collect(),
+        remarks,
     }
 }
 
