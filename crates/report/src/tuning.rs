@@ -1,121 +1,175 @@
-//! What a search for a setting has found out, as text: the setting first, then each of its parts, then how it was found.
+//! The result of a search for flags: the setting with its proof, a row for each of its parts, and what was tried. With `-v` all candidates and
+//! trials.
 
 use beamtune_model::study::{
     Ending, Finalist, Knob, Learnt, Part, Pays, Quantity, Trial, TrialOutcome, Tuning, TuningVerdict,
 };
 
-use crate::study::{change, guards, percent, value};
-use crate::table::{Align::*, Table};
+use crate::diagnosis::{Verbosity, View};
+use crate::study::{Circumstances, change, guards, label, percent, value};
+use crate::table::{Align::*, Table, fitting};
 use crate::text::{self, Style};
 
-/// Trials of the search that are shown, the best first.
-const MOST_SHOWN: usize = 12;
-/// Below this probability that all guards are kept, a level is said to break one.
+/// Below this probability that all guards are kept, a level may break one.
 const UNLIKELY: f64 = 0.5;
 
 /// The whole text.
-pub fn render(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Style) -> String {
-    let mut out = format!("{}\n\n", style.bold(&text::wrap(&headline(tuning, verdict), style.width, "  ")));
-    if let Some(gain) = verdict.gain.as_ref().filter(|_| verdict.ending == Some(Ending::Found)) {
-        out.push_str(&guards(&gain.guards, style));
-        out.push('\n');
+pub fn render(
+    tuning: &Tuning,
+    verdict: &TuningVerdict,
+    trials: &[Trial],
+    run: Circumstances<'_>,
+    view: &View<'_>,
+) -> String {
+    let style = view.style;
+    let heading = format!(
+        "{} · {} trials in {} · {}",
+        label(&tuning.objective),
+        trials.len(),
+        text::seconds(run.took_s),
+        text::clean_words(run.load)
+    );
+    let mut sections = vec![
+        style.bold(&text::wrap(&heading, style.width, "  ")) + "\n",
+        format!("{}{}", answer(tuning, verdict, style), parts(tuning, verdict, style)),
+        summary(tuning, verdict, trials, style),
+    ];
+    if view.verbosity > Verbosity::Brief {
+        sections.extend([
+            finalists(tuning, verdict, style),
+            learnt(tuning, verdict, style),
+            tried(tuning, verdict, trials, style),
+        ]);
     }
-    let parts = parts(tuning, verdict, style);
-    if !parts.is_empty() {
-        out.push_str(&parts);
-        out.push('\n');
-    }
-    let finalists = finalists(tuning, verdict, style);
-    if !finalists.is_empty() {
-        out.push_str(&finalists);
-        out.push('\n');
-    }
-    let learnt = learnt(tuning, verdict, style);
-    if !learnt.is_empty() {
-        out.push_str(&learnt);
-        out.push('\n');
-    }
-    out.push_str(&tried(tuning, verdict, trials, style));
-    out
+    sections.retain(|section| !section.is_empty());
+    sections.join("\n")
 }
 
-/// The answer in one sentence.
-fn headline(tuning: &Tuning, verdict: &TuningVerdict) -> String {
-    let what = Quantity::find(&tuning.objective).map_or("", |quantity| quantity.what).trim_end_matches('.');
+/// The setting and its proof, or why there is none.
+fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
+    let wrapped = |words: &str| format!("{}\n", text::wrap(words, style.width, "  "));
+    let none = |words: &str| style.bold(text::wrap(words, style.width, "  ").as_str()) + "\n";
     let winner = verdict.winner.and_then(|winner| verdict.finalists.get(winner));
     match &verdict.ending {
-        None => "Not decided yet: beamtune study resume goes on.".to_owned(),
+        None => none("Not decided yet: continue with beamtune study resume FILE."),
         Some(Ending::Found) if verdict.flags.is_empty() => {
-            "No flag at all: no part of what was found pays by itself.".to_owned()
+            none("No flag: no part of the best setting helps alone.")
         }
         Some(Ending::Found) => {
-            let flags = text::clean_words(&verdict.flags.join(" "));
-            match &verdict.gain {
-                Some(gain) => format!(
-                    "{flags}\n{what}: {}, from {} pairs of fresh trials{}. Another {} pairs should find {} to {}.",
-                    change(gain.ratio),
-                    gain.pairs,
-                    if gain.has_chosen_it { ", which have chosen it, so it may be a little less" } else { "" },
-                    gain.again_pairs,
-                    percent(gain.again.low),
-                    percent(gain.again.high)
-                ),
-                None => {
-                    let gain = winner.and_then(|winner| winner.ratio).map(change).unwrap_or_default();
+            let flags =
+                style.bold(&text::wrap(&text::clean_words(&verdict.flags.join(" ")), style.width, "  "));
+            let proof = match &verdict.gain {
+                Some(gain) => {
+                    let guards = guards(&gain.guards);
+                    let guards = if guards.is_empty() { guards } else { format!("; {guards}") };
+                    let bias = match gain.has_chosen_it {
+                        true => ", which also selected it, so it may be a little less",
+                        false => "",
+                    };
                     format!(
-                        "{flags}\n{what}: with what was left out {gain}; without it, neither that nor the guards were tried."
+                        "{} {} in {} pairs of new trials{bias}{guards}. {} pairs more should find {} to {}.",
+                        label(&tuning.objective),
+                        change(gain.ratio),
+                        gain.pairs,
+                        gain.again_pairs,
+                        percent(gain.again.low),
+                        percent(gain.again.high)
                     )
                 }
-            }
+                None => format!(
+                    "{} {} with the parts that were removed; the rest was not tried without them, nor were the guards.",
+                    label(&tuning.objective),
+                    winner.and_then(|winner| winner.ratio).map(change).unwrap_or_default()
+                ),
+            };
+            format!("{flags}\n{}", wrapped(&proof))
         }
-        Some(Ending::NothingBetter) => {
-            "No setting that was tried is believed to be better than the target as it is.".to_owned()
-        }
+        Some(Ending::NothingBetter) => none("No tried setting is better than the target as it is."),
         Some(Ending::NotConfirmed) => {
-            "What looked better in the search is not shown to be on fresh trials, or breaks a guard: nothing is advised.".to_owned()
+            none("No flag: no candidate was better in new trials with its guards kept.")
         }
-        Some(Ending::MethodFindsWhatIsNot) => {
-            "The target differs from itself: this machine, or the target, changes while it is measured. Nothing is concluded.".to_owned()
-        }
-        Some(Ending::TooManyInvalid) => "Too many trials do not count. Nothing is concluded.".to_owned(),
-        Some(Ending::Fails { why }) => format!("The target does not work as it is: {}", text::clean_words(why)),
+        Some(Ending::MethodFindsWhatIsNot) => none(
+            "No verdict: the target differs from itself, so the machine or the target changes meanwhile.",
+        ),
+        Some(Ending::TooManyInvalid) => none("No verdict: too many invalid trials."),
+        Some(Ending::Fails { why }) => none(&format!("The target does not work: {}", text::clean_words(why))),
         Some(Ending::TooFewTrials { least }) => {
-            format!("Too little time to conclude anything: {least} trials are the least.")
+            none(&format!("No verdict: too few trials. At least {least} are needed; raise --budget."))
         }
     }
 }
 
+/// The lines of vm.args, each with its proof.
 fn parts(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
-    let mut table = Table::new(&[("part", Left), ("flags", Left), ("with it", Left), ("", Left)]);
+    let mut table = Table::new(&[("", Left), ("", Right), ("", Left)]);
     for Part { knob, level, ratio, pays } in &verdict.parts {
         let Some(of) = tuning.knobs.get(*knob) else { continue };
-        let says = match pays {
-            Pays::Yes => "pays",
-            Pays::No => "does not pay: left out",
-            Pays::Unknown => "undecided: kept",
+        let words = match pays {
+            Pays::Yes => "better",
+            Pays::No => "no difference, left out",
+            Pays::Unknown => "no difference shown, kept",
         };
-        let told = ratio.map_or_else(|| "not tried by itself".to_owned(), change);
-        table.row([text::clean(&of.name), text::clean_words(&of.level(*level)), told, says.to_owned()]);
+        let proof = ratio.map_or_else(|| "not tried alone".to_owned(), change);
+        table.row([format!("  {}", text::clean_words(&of.level(*level))), proof, words.to_owned()]);
     }
-    if table.is_empty() { String::new() } else { table.render(style) }
+    table.body(style)
+}
+
+/// What was tried, a line for each result.
+fn summary(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Style) -> String {
+    let more = is_more_better(tuning);
+    let is_in_result = |learnt: &&Learnt| verdict.point.get(learnt.knob) == Some(&learnt.level);
+    let mut table = Table::new(&[("", Left), ("", Left)]);
+    for result in
+        [Found::Better, Found::Unknown, Found::Worse, Found::BreaksGuard, Found::Fails, Found::Fatal]
+    {
+        let of_result =
+            verdict.levels.iter().filter(|learnt| !is_in_result(learnt) && found(learnt, more) == result);
+        let flags: Vec<String> = of_result
+            .filter_map(|learnt| Some(text::clean_words(&tuning.knobs.get(learnt.knob)?.level(learnt.level))))
+            .collect();
+        if !flags.is_empty() {
+            let room = style.width.saturating_sub(RESULT_WIDTH);
+            let names = fitting(&flags, room);
+            let shown = names.split(", ").count();
+            let rest = if shown < flags.len() {
+                format!(" and {} more", flags.len() - shown)
+            } else {
+                String::new()
+            };
+            table.row([result.text().to_owned(), format!("{names}{rest}")]);
+        }
+    }
+    let failed = trials.iter().filter(|trial| matches!(trial.outcome, TrialOutcome::Failed { .. })).count();
+    let failed = match failed {
+        0 => String::new(),
+        1 => "The target failed in 1 trial.\n".to_owned(),
+        failed => format!("The target failed in {failed} trials.\n"),
+    };
+    match table.is_empty() {
+        true => failed,
+        false => format!(
+            "Tried besides, each flag alone (estimates of the search):\n{}{failed}",
+            table.body(style)
+        ),
+    }
 }
 
 fn finalists(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     let mut table =
-        Table::new(&[("confirmed on fresh trials", Left), (tuning.objective.as_str(), Left), ("", Left)]);
+        Table::new(&[("candidate in new trials", Left), (tuning.objective.as_str(), Right), ("", Left)]);
     for Finalist { point, ratio, is_better, broken, .. } in &verdict.finalists {
-        let says = match (is_better, broken.as_slice()) {
+        let words = match (is_better, broken.as_slice()) {
             (true, []) => "better".to_owned(),
-            (true, broken) => format!("breaks the guard of {}", text::clean_words(&broken.join(", "))),
-            (false, _) => "not shown to be better".to_owned(),
+            (true, broken) => format!("breaks a guard: {}", text::clean_words(&broken.join(", "))),
+            (false, _) => "no difference shown".to_owned(),
         };
-        let told = ratio.map(change).unwrap_or_default();
-        table.row([setting(&tuning.knobs, point), told, says]);
+        table.row([setting(&tuning.knobs, point), ratio.map(change).unwrap_or_default(), words]);
     }
-    if table.is_empty() { String::new() } else { table.render(style) }
+    table.render(style)
 }
 
-/// What the search has learnt of each level, the best first.
+/// What the search found of each level, the best first.
 fn learnt(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     let more = is_more_better(tuning);
     let mut rows: Vec<&Learnt> = verdict.levels.iter().collect();
@@ -126,9 +180,9 @@ fn learnt(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     };
     rows.sort_by(|a, b| worth(a).total_cmp(&worth(b)));
     let mut table = Table::new(&[
-        ("what the search has learnt of each flag alone", Left),
+        ("flag alone, estimated", Left),
         ("trials", Right),
-        (tuning.objective.as_str(), Left),
+        (tuning.objective.as_str(), Right),
         ("", Left),
     ]);
     for learnt in rows {
@@ -137,30 +191,52 @@ fn learnt(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
             text::clean_words(&knob.level(learnt.level)),
             learnt.trials.to_string(),
             learnt.effect.map(change).unwrap_or_default(),
-            says(learnt, more).to_owned(),
+            found(learnt, more).text().to_owned(),
         ]);
     }
-    if table.is_empty() { String::new() } else { table.render(style) }
+    table.render(style)
 }
 
-/// What follows from what was learnt of a level.
-fn says(learnt: &Learnt, more_is_better: bool) -> &'static str {
+/// What the search found of a level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Better,
+    Worse,
+    Unknown,
+    BreaksGuard,
+    Fails,
+    Fatal,
+}
+
+/// Columns for a result, with what separates it from the flags and how many more there are.
+const RESULT_WIDTH: usize = 40;
+
+impl Found {
+    fn text(self) -> &'static str {
+        match self {
+            Found::Better => "better",
+            Found::Worse => "worse",
+            Found::Unknown => "no difference shown",
+            Found::BreaksGuard => "may break a guard",
+            Found::Fails => "the target fails",
+            Found::Fatal => "the VM does not start",
+        }
+    }
+}
+
+fn found(learnt: &Learnt, more_is_better: bool) -> Found {
     let Some(ratio) = learnt.effect else {
-        return if learnt.is_fatal {
-            "never tried: a VM does not start with it"
-        } else {
-            "the target does not work with it"
-        };
+        return if learnt.is_fatal { Found::Fatal } else { Found::Fails };
     };
     let (is_better, is_worse) = match more_is_better {
         true => (ratio.low > 1.0, ratio.high < 1.0),
         false => (ratio.high < 1.0, ratio.low > 1.0),
     };
     match () {
-        () if is_worse => "worse",
-        () if learnt.within_guards < UNLIKELY => "may break a guard",
-        () if is_better => "better",
-        () => "no effect that can be told",
+        () if is_worse => Found::Worse,
+        () if learnt.within_guards < UNLIKELY => Found::BreaksGuard,
+        () if is_better => Found::Better,
+        () => Found::Unknown,
     }
 }
 
@@ -168,28 +244,21 @@ fn is_more_better(tuning: &Tuning) -> bool {
     Quantity::find(&tuning.objective).is_some_and(|quantity| quantity.more_is_better)
 }
 
-/// All that was tried, the best first.
+/// All trials, the best first.
 fn tried(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Style) -> String {
     let mut rows: Vec<(f64, [String; 5])> = Vec::new();
-    let mut failed = 0;
     for (at, trial) in trials.iter().enumerate() {
-        match &trial.outcome {
-            TrialOutcome::Valid { measures } => {
-                let Some(found) = measures.get(&tuning.objective) else { continue };
-                let told =
-                    |name: &str| measures.get(name).map_or_else(String::new, |found| value(name, found));
-                let row = [
-                    setting(&tuning.knobs, &trial.order.point),
-                    told(&tuning.objective),
-                    told("p99"),
-                    told("rss"),
-                    if verdict.front.contains(&at) { "front".to_owned() } else { String::new() },
-                ];
-                rows.push((if is_more_better(tuning) { -found } else { found }, row));
-            }
-            TrialOutcome::Failed { .. } => failed += 1,
-            TrialOutcome::Invalid { .. } => {}
-        }
+        let TrialOutcome::Valid { measures } = &trial.outcome else { continue };
+        let Some(measured) = measures.get(&tuning.objective) else { continue };
+        let cell = |name: &str| measures.get(name).map_or_else(String::new, |found| value(name, found));
+        let row = [
+            setting(&tuning.knobs, &trial.order.point),
+            cell(&tuning.objective),
+            cell("p99"),
+            cell("rss"),
+            if verdict.front.contains(&at) { "front".to_owned() } else { String::new() },
+        ];
+        rows.push((if is_more_better(tuning) { -measured } else { measured }, row));
     }
     rows.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut table = Table::new(&[
@@ -199,39 +268,144 @@ fn tried(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: Styl
         ("rss", Right),
         ("", Left),
     ]);
-    let all = rows.len();
-    let shown = |(place, (_, row)): &(usize, (f64, [String; 5]))| *place < MOST_SHOWN || row[4] == "front";
-    let rows: Vec<_> = rows.into_iter().enumerate().filter(shown).collect();
-    let left = all - rows.len();
-    rows.into_iter().for_each(|(_, (_, row))| table.row(row));
-    let mut out = if table.is_empty() { String::new() } else { table.render(style) };
-    if left > 0 {
-        out.push_str(&format!("and {left} more (beamtune study export)\n"));
-    }
+    rows.into_iter().for_each(|(_, row)| table.row(row));
+    let mut out = table.render(style);
     if !verdict.front.is_empty() {
-        let note = "Single trials decide nothing: the best of many looks better than it is. front: no other trial of the search is better in CPU, p99 and memory at once.";
+        let note = "Single trials decide nothing: the best of many looks better than it is. front: no other trial is better in CPU, p99 and memory at once.";
         out.push_str(&text::wrap(note, style.width, ""));
         out.push('\n');
-    }
-    if failed > 0 {
-        out.push_str(&format!("{failed} trials in which the target did not work\n"));
     }
     out
 }
 
-/// What a point sets, for people.
+/// The flags of a point.
 fn setting(knobs: &[Knob], point: &[usize]) -> String {
     let set = knobs.iter().zip(point).filter(|(_, level)| **level > 0);
     let flags: Vec<String> = set.map(|(knob, level)| knob.level(*level)).collect();
     if flags.is_empty() { "as it is".to_owned() } else { text::clean_words(&flags.join(" ")) }
 }
 
-/// What is written above a flag of the winner in its file.
+/// The comment on a flag in the new vm.args.
 pub fn comment(part: &Part, knob: &Knob, objective: &str, circumstances: &str) -> String {
-    let told = match (part.ratio, part.pays) {
+    let proof = match (part.ratio, part.pays) {
         (Some(ratio), Pays::Yes) => format!("{objective} {}", change(ratio)),
         (Some(ratio), _) => format!("{objective} {}, undecided", change(ratio)),
-        (None, _) => "its own effect was not tried".to_owned(),
+        (None, _) => "not tried alone".to_owned(),
     };
-    format!("{}: {told}; {circumstances}", knob.name)
+    format!("{}: {proof}; {circumstances}", knob.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use beamtune_model::study::{Gain, GuardVerdict, Margin, Ratio};
+
+    use super::*;
+
+    fn ratio(estimate: f64, low: f64, high: f64) -> Ratio {
+        Ratio { estimate, low, high, confidence: 0.95 }
+    }
+
+    fn tuning() -> Tuning {
+        let knob = |name: &str, levels: &[&str]| Knob {
+            name: name.to_owned(),
+            levels: [""]
+                .iter()
+                .chain(levels)
+                .map(|text| text.split_whitespace().map(str::to_owned).collect())
+                .collect(),
+            ordered: false,
+        };
+        Tuning {
+            seed: 1,
+            objective: "cpu-per-request".to_owned(),
+            guards: Vec::new(),
+            knobs: vec![
+                knob("busy wait", &["+sbwt none +sbwtdcpu none"]),
+                knob("full sweeps", &["-env ERL_FULLSWEEP_AFTER 5"]),
+                knob("schedulers", &["+S 1:1", "+S 4:4"]),
+            ],
+            advice: Vec::new(),
+            fatal: Vec::new(),
+            trials: 64,
+        }
+    }
+
+    fn learnt(knob: usize, level: usize, effect: Option<Ratio>) -> Learnt {
+        Learnt { knob, level, trials: 4, failed: 0, effect, within_guards: 0.9, is_fatal: false }
+    }
+
+    fn verdict() -> TuningVerdict {
+        let guard = |quantity: &str| GuardVerdict {
+            margin: Margin { quantity: quantity.to_owned(), most: 0.1 },
+            verdict: "kept",
+        };
+        TuningVerdict {
+            ending: Some(Ending::Found),
+            parts: vec![
+                Part { knob: 0, level: 1, ratio: Some(ratio(0.6, 0.5, 0.7)), pays: Pays::Yes },
+                Part { knob: 1, level: 1, ratio: Some(ratio(0.97, 0.92, 1.02)), pays: Pays::Unknown },
+            ],
+            point: vec![1, 1, 0],
+            flags: "+sbwt none +sbwtdcpu none -env ERL_FULLSWEEP_AFTER 5"
+                .split(' ')
+                .map(str::to_owned)
+                .collect(),
+            gain: Some(Gain {
+                ratio: ratio(0.58, 0.53, 0.64),
+                pairs: 12,
+                has_chosen_it: false,
+                again: ratio(0.58, 0.5, 0.67),
+                again_pairs: 8,
+                guards: vec![guard("p99"), guard("rss")],
+            }),
+            levels: vec![
+                learnt(0, 1, Some(ratio(0.6, 0.5, 0.7))),
+                learnt(2, 1, Some(ratio(1.3, 1.2, 1.4))),
+                learnt(2, 2, None),
+            ],
+            ..TuningVerdict::default()
+        }
+    }
+
+    fn page(verdict: &TuningVerdict, verbosity: Verbosity) -> String {
+        let run = Circumstances { load: "load http://x/", took_s: 2_700.0 };
+        render(&tuning(), verdict, &[], run, &View { verbosity, ..View::PLAIN })
+    }
+
+    #[test]
+    fn page_has_the_flags_each_with_its_proof_and_what_was_tried() {
+        let expect = "\
+CPU per request · 0 trials in 45 min · load http://x/
+
++sbwt none +sbwtdcpu none -env ERL_FULLSWEEP_AFTER 5
+CPU per request -42 % [-47, -36] in 12 pairs of new trials; p99: guard +10 % kept, RSS: guard +10 %
+  kept. 8 pairs more should find -50 % to -33 %.
+  +sbwt none +sbwtdcpu none      -40 % [-50, -30]  better
+  -env ERL_FULLSWEEP_AFTER 5  -3.0 % [-8.0, +2.0]  no difference shown, kept
+
+Tried besides, each flag alone (estimates of the search):
+worse             +S 1:1
+the target fails  +S 4:4
+";
+        let text = page(&verdict(), Verbosity::Brief);
+        assert_eq!(text, expect, "{text}");
+        let verbose = page(&verdict(), Verbosity::Evidence);
+        assert!(verbose.contains("flag alone, estimated"), "{verbose}");
+    }
+
+    #[test]
+    fn search_without_a_result_says_why() {
+        let check = |ending: Option<Ending>, expect: &str| {
+            let text = page(&TuningVerdict { ending, ..TuningVerdict::default() }, Verbosity::Brief);
+            assert!(text.contains(expect), "{expect:?} is not in\n{text}");
+        };
+        check(None, "Not decided yet");
+        check(Some(Ending::Found), "No flag: no part");
+        check(Some(Ending::NothingBetter), "No tried setting is better");
+        check(Some(Ending::NotConfirmed), "No flag: no candidate");
+        check(Some(Ending::MethodFindsWhatIsNot), "differs from itself");
+        check(Some(Ending::TooManyInvalid), "too many invalid trials");
+        check(Some(Ending::Fails { why: "no port".to_owned() }), "The target does not work: no port");
+        check(Some(Ending::TooFewTrials { least: 40 }), "At least 40 are needed");
+    }
 }

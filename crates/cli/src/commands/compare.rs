@@ -34,10 +34,10 @@ pub struct Args {
     target: TargetArgs,
     #[command(flatten)]
     study: StudyArgs,
-    /// Largest number of pairs of A and B: 8, 12, 18 or 30
+    /// Maximum number of pairs of A and B: 8, 12, 18 or 30
     #[arg(long, value_name = "N", default_value_t = 30)]
     pairs: usize,
-    /// Pairs of A with itself
+    /// Number of pairs of A against itself
     #[arg(long, value_name = "N", default_value_t = LEAST_SAME_PAIRS as u64, value_parser = clap::value_parser!(u64).range(LEAST_SAME_PAIRS as u64..=100))]
     same_pairs: u64,
 }
@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let file = args.study.study.clone().unwrap_or_else(|| study::default_file("compare"));
     let study = StudyDescription { asked: StudyQuestion::Compare(question), setup };
-    study::begin(&file, &study, &plan, &args.study.access, args.study.json)
+    study::begin(&file, &study, &plan, &args.study.access, args.study.result)
 }
 
 /// The plan, for the user; `None` if too few pairs are allowed for any conclusion.

@@ -8,12 +8,13 @@ use beamtune_model::study::{
     self as quantities, Answer, Order, Phase, QUANTITIES, Question, StudyStore, Trial, TrialOutcome,
 };
 use beamtune_recording::Stop;
+use beamtune_report::study::Circumstances;
 use beamtune_store::Study;
 use beamtune_trial::compare;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::study_args::minutes;
+use super::study_args::{ResultArgs, minutes};
 use super::tune::{self, TargetKnobs, TuneGoal};
 use crate::access::AccessArgs;
 use crate::trial::{Load, Setup};
@@ -92,18 +93,16 @@ pub enum Args {
         /// File of the study
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        result: ResultArgs,
     },
     /// Resume a study that was interrupted
     Resume {
         /// File of the study
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Print the result as JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        result: ResultArgs,
         #[command(flatten)]
         access: AccessArgs,
     },
@@ -121,14 +120,14 @@ pub enum Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match args {
-        Args::Show { file, json } => {
+        Args::Show { file, result } => {
             let study = Study::read(file)?;
-            print_results(&description(&study)?, &study, &study.trials()?, *json)
+            print_results(&description(&study)?, &study, &study.trials()?, *result)
         }
-        Args::Resume { file, json, access } => {
+        Args::Resume { file, result, access } => {
             let study = Study::resume(file)?;
             let description = description(&study)?;
-            run_trials(study, &description, access, *json)
+            run_trials(study, &description, access, *result)
         }
         Args::Export { file, recordings } => {
             let study = Study::read(file)?;
@@ -154,12 +153,12 @@ pub fn begin(
     description: &StudyDescription,
     plan: &str,
     access: &AccessArgs,
-    json: bool,
+    result: ResultArgs,
 ) -> Result<ExitCode> {
     let text = serde_json::to_string(description).context("cannot write the question as JSON")?;
     let study = Study::create(file, &text)?;
     terminal::complain(&format!("{plan}study: {}\n", file.display()));
-    run_trials(study, description, access, json)
+    run_trials(study, description, access, result)
 }
 
 /// Runs trials until the question is answered, and prints the results.
@@ -167,7 +166,7 @@ fn run_trials(
     mut study: Study,
     description: &StudyDescription,
     access: &AccessArgs,
-    json: bool,
+    result: ResultArgs,
 ) -> Result<ExitCode> {
     let mut trials = study.trials()?;
     let mut knobs = None;
@@ -187,7 +186,7 @@ fn run_trials(
         trials.push(done.trial);
         terminal::complain(&line(description, &trials));
     }
-    print_results(description, &study, &trials, json)
+    print_results(description, &study, &trials, result)
 }
 
 /// Fails if a trial did not measure the quantity that decides: no study would end. An invalid trial shows that, too, unless it was
@@ -270,27 +269,54 @@ fn print_results(
     description: &StudyDescription,
     study: &Study,
     trials: &[Trial],
-    is_json: bool,
+    result: ResultArgs,
 ) -> Result<ExitCode> {
     match &description.asked {
-        StudyQuestion::Compare(question) => print_comparison(question, &description.setup, trials, is_json),
-        StudyQuestion::Tune(goal) => tune::print_results(goal, &description.setup, study, trials, is_json),
+        StudyQuestion::Compare(question) => print_comparison(question, &description.setup, trials, result),
+        StudyQuestion::Tune(goal) => tune::print_results(goal, &description.setup, study, trials, result),
     }
 }
 
-fn print_comparison(question: &Question, setup: &Setup, trials: &[Trial], is_json: bool) -> Result<ExitCode> {
+fn print_comparison(
+    question: &Question,
+    setup: &Setup,
+    trials: &[Trial],
+    result: ResultArgs,
+) -> Result<ExitCode> {
     let verdict = compare::judge(question, trials);
-    if is_json {
+    if result.json {
         print_json(
             &json!({ "question": question, "setup": setup, "trials": trials.len(), "verdict": verdict }),
         )?;
     } else {
-        terminal::print(&beamtune_report::study::render(question, &verdict, terminal::style()));
+        let load = load_words(setup);
+        let run = circumstances(&load, trials);
+        terminal::print(&beamtune_report::study::render(question, &verdict, run, &result.view()));
     }
     Ok(match verdict.answer {
         Answer::Better | Answer::Same => ExitCode::SUCCESS,
         _ => ExitCode::from(terminal::FOUND),
     })
+}
+
+/// Longest name of a load, in characters; a command can be long.
+const LOAD_NAME_CHARS: usize = 60;
+
+/// The load in one line: `load http://127.0.0.1:8080/`.
+pub fn load_words(setup: &Setup) -> String {
+    if let Load::Job { .. } = setup.load {
+        return "the job itself".to_owned();
+    }
+    let name = setup.load.name().split_whitespace().collect::<Vec<_>>().join(" ");
+    match name.char_indices().nth(LOAD_NAME_CHARS) {
+        Some((end, _)) => format!("load {} …", &name[..end]),
+        None => format!("load {name}"),
+    }
+}
+
+/// How the trials were run.
+pub fn circumstances<'a>(load: &'a str, trials: &[Trial]) -> Circumstances<'a> {
+    Circumstances { load, took_s: trials.iter().map(|trial| trial.took_s).sum() }
 }
 
 /// Prints a value as JSON.

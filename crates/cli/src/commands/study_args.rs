@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use beamtune_host::cpus;
 use beamtune_load::scenario::Quick;
 use beamtune_model::study::{ERRORS, Margin, QUANTITIES, Quantity};
+use beamtune_report::diagnosis::{Verbosity, View};
 
 use super::load::ScenarioText;
 use crate::access::AccessArgs;
@@ -122,11 +123,28 @@ pub struct StudyArgs {
     /// Print what would be done and how long it takes, and exit
     #[arg(long)]
     pub plan: bool,
+    #[command(flatten)]
+    pub result: ResultArgs,
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// How the result of a study is printed.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct ResultArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    #[command(flatten)]
-    pub access: AccessArgs,
+    /// Show all measured quantities, candidates and trials
+    #[arg(short, long = "verbose", action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+impl ResultArgs {
+    /// The view of the page.
+    pub fn view(self) -> View<'static> {
+        View { style: terminal::style(), verbosity: Verbosity::of(self.verbose), invocation: None }
+    }
 }
 
 /// A guarded quantity; `None` guards nothing.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::study::{self, StudyDescription, StudyQuestion};
-use super::study_args::{StudyArgs, TargetArgs, guards, minutes, pins, trial_s};
+use super::study_args::{ResultArgs, StudyArgs, TargetArgs, guards, minutes, pins, trial_s};
 use crate::terminal;
 use crate::trial::Setup;
 
@@ -159,7 +159,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         &StudyDescription { asked: StudyQuestion::Tune(goal), setup },
         &plan,
         &args.study.access,
-        args.study.json,
+        args.study.result,
     )
 }
 
@@ -219,39 +219,29 @@ pub fn print_results(
     setup: &Setup,
     study: &Study,
     trials: &[Trial],
-    is_json: bool,
+    result: ResultArgs,
 ) -> Result<ExitCode> {
     let knobs = target_knobs(goal, study, trials)?;
     let tuning = goal.tuning(trials, knobs.as_ref());
     let verdict = tune::judge(&tuning, trials);
     let is_found = verdict.ending == Some(Ending::Found) && !verdict.flags.is_empty();
-    if is_json {
+    if result.json {
         study::print_json(
             &json!({ "tuning": tuning, "setup": setup, "trials": trials.len(), "verdict": verdict }),
         )?;
     } else {
-        terminal::print(&beamtune_report::tuning::render(&tuning, &verdict, trials, terminal::style()));
+        let load = study::load_words(setup);
+        let run = study::circumstances(&load, trials);
+        terminal::print(&beamtune_report::tuning::render(&tuning, &verdict, trials, run, &result.view()));
     }
     if is_found {
         let otp = knobs.map_or_else(String::new, |knobs| format!("OTP {}, ", knobs.otp));
-        let circumstances = format!("{otp}load {}, {}", load_name(setup), last_day(trials)?);
+        let circumstances = format!("{otp}{}, {}", study::load_words(setup), last_day(trials)?);
         let text = vm_args(goal, &circumstances, &tuning, &verdict)?;
         write_new(&goal.output, &text)?;
         terminal::complain(&format!("wrote {}\n", goal.output.display()));
     }
     Ok(if is_found { ExitCode::SUCCESS } else { ExitCode::from(terminal::FOUND) })
-}
-
-/// Longest name of a load in a comment; a command can be long.
-const LOAD_NAME_CHARS: usize = 60;
-
-/// The name of the load, in one line.
-fn load_name(setup: &Setup) -> String {
-    let name = setup.load.name().split_whitespace().collect::<Vec<_>>().join(" ");
-    match name.char_indices().nth(LOAD_NAME_CHARS) {
-        Some((end, _)) => format!("{} …", &name[..end]),
-        None => name,
-    }
 }
 
 /// The day of the last trial, so that the file is the same whenever it is written.
@@ -342,7 +332,7 @@ mod tests {
             );
             input = with_flags(input, &part, &knob.levels[1], &comment).expect("written");
         }
-        let proof = "cpu-per-request -40 % [-50 %, -30 %]";
+        let proof = "cpu-per-request -40 % [-50, -30]";
         for line in [
             "-name shop@host",
             &format!("# busy wait: {proof}; load http://x/, 2026-11-21"),
