@@ -35,9 +35,27 @@ pub(crate) fn counted(value: f64, one: &str, several: &str) -> String {
     format!("{number} {noun}")
 }
 
-/// What a title calls a subject: its name; its pid only where it has no name.
+/// What a title calls a subject: its name; its pid only where it has no name. A process without a registered name is named by what it was
+/// started with, as a person would say it: by its callback module, or by its parent.
 pub(crate) fn name(subject: &Subject) -> String {
-    subject.names().last().copied().unwrap_or_default().to_owned()
+    let name = subject.names().last().copied().unwrap_or_default();
+    match (subject, name.strip_prefix(CHILD_OF)) {
+        (Subject::Process { .. }, Some(parent)) => format!("process started by {parent}"),
+        (Subject::Process { .. } | Subject::ProcessKind { .. }, None) => {
+            callback_module(name).unwrap_or(name).to_owned()
+        }
+        _ => name.to_owned(),
+    }
+}
+
+/// The callback module in the initial call of a behaviour's process: `shop_cart` of `shop_cart:init/1` and of `supervisor:shop_cart/1`.
+fn callback_module(initial_call: &str) -> Option<&str> {
+    let (module, function) = initial_call.rsplit_once(':')?;
+    match function.strip_suffix("/1")? {
+        "init" => Some(module),
+        callback if module == "supervisor" => Some(callback),
+        _ => None,
+    }
 }
 
 /// The pid of a process that a title calls by its name; empty where the title has the pid already.
@@ -50,12 +68,13 @@ pub(crate) fn pause(seconds: f64) -> String {
     if seconds < 0.9995 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
 }
 
-/// What a title calls processes of a kind: `shop_cart:init/1 processes`, `children of shop_sup`, `shop_worker_*`.
+/// What a title calls processes of a kind: `shop_cart processes`, `processes started by shop_sup`, `shop_worker_*`.
 pub(crate) fn processes(kind: &str) -> String {
-    match kind.strip_prefix(CHILD_OF) {
-        Some(parent) => format!("children of {parent}"),
-        None if kind.contains(':') && kind.contains('/') => format!("{kind} processes"),
-        None => kind.to_owned(),
+    match (kind.strip_prefix(CHILD_OF), callback_module(kind)) {
+        (Some(parent), _) => format!("processes started by {parent}"),
+        (None, Some(module)) => format!("{module} processes"),
+        (None, None) if kind.contains(':') && kind.contains('/') => format!("{kind} processes"),
+        (None, None) => kind.to_owned(),
     }
 }
 
@@ -103,9 +122,21 @@ mod tests {
     }
 
     #[test]
+    fn a_process_without_a_registered_name_is_called_by_its_module_or_its_parent() {
+        let called = |title: &str| name(&Subject::process(title));
+        assert_eq!(called("Elixir.Shop.Cart:init/1 (<0.9.0>)"), "Elixir.Shop.Cart");
+        assert_eq!(called("supervisor:shop_sup/1 (<0.9.0>)"), "shop_sup");
+        assert_eq!(called("child of shop:feed/1 (<0.9.0>)"), "process started by shop:feed/1");
+        assert_eq!(called("shop:feed/1 (<0.9.0>)"), "shop:feed/1");
+        assert_eq!(name(&Subject::kind("shop_cart:init/1")), "shop_cart");
+        assert_eq!(name(&Subject::Function { name: "shop_cart:init/1".to_owned() }), "shop_cart:init/1");
+    }
+
+    #[test]
     fn processes_of_a_kind_are_called_by_what_started_them() {
-        assert_eq!(processes("shop_cart:init/1"), "shop_cart:init/1 processes");
-        assert_eq!(processes("child of shop_sup"), "children of shop_sup");
+        assert_eq!(processes("shop_cart:init/1"), "shop_cart processes");
+        assert_eq!(processes("shop_cart:pay/2"), "shop_cart:pay/2 processes");
+        assert_eq!(processes("child of shop_sup"), "processes started by shop_sup");
         assert_eq!(processes("shop_worker_*"), "shop_worker_*");
     }
 

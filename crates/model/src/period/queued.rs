@@ -1,6 +1,6 @@
 //! Bytes in message queues, estimated from the memory of the receiver.
 
-use crate::rows::ProcessRow;
+use crate::rows::{CHILD_OF, ProcessRow};
 use crate::units::Nanos;
 
 /// Message queue of a process at a detailed reading. Messages are never read; the memory in which they are stored bounds their size.
@@ -57,7 +57,7 @@ impl ProcessReadings {
     }
 
     /// Adds the next reading.
-    pub fn add(&mut self, row: ProcessRow) {
+    pub fn add(&mut self, mut row: ProcessRow) {
         if let (Some(mail), Some(after)) = (&mut self.mail, heap_bytes(&row))
             && mail.t == self.last.t
         {
@@ -71,8 +71,16 @@ impl ProcessReadings {
         if bytes(&mail) > bytes(&self.mail) {
             self.mail = mail;
         }
+        // The initial call never changes, but is no longer read once the heap is large.
+        if !is_initial_call(&row) && is_initial_call(&self.last) {
+            row.initial_call = self.last.initial_call.take();
+        }
         self.last = row;
     }
+}
+
+fn is_initial_call(row: &ProcessRow) -> bool {
+    row.initial_call.as_deref().is_some_and(|call| !call.starts_with(CHILD_OF))
 }
 
 #[cfg(test)]
@@ -128,6 +136,24 @@ mod tests {
             Some((69_000, 9)),
             "the largest counts"
         );
+    }
+
+    #[test]
+    fn an_initial_call_that_was_read_is_kept() {
+        let with = |call: Option<&str>| ProcessRow {
+            initial_call: call.map(str::to_owned),
+            ..reading((1, 0, 9, 0))
+        };
+        let mut all = ProcessReadings::new(with(Some("child of shop_sup")));
+        for (next, expect) in [
+            (None, None),
+            (Some("shop_cart:init/1"), Some("shop_cart:init/1")),
+            (Some("child of shop_sup"), Some("shop_cart:init/1")),
+            (None, Some("shop_cart:init/1")),
+        ] {
+            all.add(with(next));
+            assert_eq!(all.last.initial_call.as_deref(), expect, "{next:?}");
+        }
     }
 
     #[test]

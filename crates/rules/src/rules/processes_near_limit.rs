@@ -104,7 +104,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 
 const MAY_BE_LOAD: &str = "a node that just got more users or work grows too, until all work has its processes: see whether it goes on";
 
-/// `match:init/1`, `children of match_sup`.
+/// `match`, `processes started by match_sup`.
 fn kind_text(kind: &str) -> String {
     let text = text::processes(kind);
     text.strip_suffix(" processes").map_or(text.clone(), str::to_owned)

@@ -37,7 +37,7 @@ fn matches() -> Node {
 fn processes_that_are_left_behind_are_reported_with_their_current_function() {
     let found = finding(&matches(), "BT007");
     assert_eq!(found.level, Level::Warning);
-    assert!(found.title.starts_with("Likely process leak: match:init/1 +9"), "{}", found.title);
+    assert!(found.title.starts_with("Likely process leak: match +9"), "{}", found.title);
     assert!(found.title.contains("/s, limit in "), "{}", found.title);
     for text in [
         "590 of 262,144 processes, +9",
