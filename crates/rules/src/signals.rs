@@ -28,6 +28,7 @@ pub(crate) mod process_memory;
 pub(crate) mod products;
 pub(crate) mod program_locks;
 pub(crate) mod programs;
+pub(crate) mod queue_wait;
 pub(crate) mod requests;
 pub(crate) mod searches;
 pub(crate) mod stack;

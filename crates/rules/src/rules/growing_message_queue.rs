@@ -7,10 +7,12 @@ use beamtune_stats::trend::MIN_POINTS;
 use beamtune_stats::{Trend, trend};
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, Role, Rule, WARNING};
-use crate::signals::kinds::{self, Kind};
+use crate::rule::{Draft, FAR_SECONDS, Judgement, Role, Rule, WARNING};
+use crate::signals::blocking;
 use crate::signals::known_processes;
-use crate::signals::process_memory::{is_on_heap, off_heap};
+use crate::signals::memory;
+use crate::signals::process_memory::{HEAD_BYTES, is_on_heap, off_heap};
+use crate::signals::queue_wait::{Cause, QueueWait};
 use crate::signals::stack;
 use crate::text;
 use crate::view;
@@ -101,29 +103,30 @@ fn grows(trend: &Trend, points: &[(f64, f64)]) -> bool {
 
 fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, trend: &Trend) -> Draft {
     let subject = process.subject();
-    let draft = Draft::new(
-        severity,
-        format!(
-            "Message queue of {} grows by {} messages/s",
-            text::name(&subject),
-            text::number(trend.slope)
-        ),
-    )
-    .detail(text::pid(&subject))
-    .detail(format!(
-        "{} messages now; growth [{}, {}]/s",
-        text::number(last),
-        text::number(trend.low),
-        text::number(trend.high)
-    ));
+    let wait = QueueWait::of(period, process);
+    let (name, growth) = (text::name(&subject), text::number(trend.slope));
+    let title = match wait {
+        Some(_) => format!("{name} waits while its queue grows by {growth} messages/s"),
+        None => format!("Message queue of {name} grows by {growth} messages/s"),
+    };
+    let does = match &wait {
+        Some(wait) => wait.sentence(),
+        None => stack::mostly_in(process).unwrap_or_default(),
+    };
+    let draft = Draft::new(severity, title)
+        .detail(text::pid(&subject))
+        .detail(format!("{} messages now", text::number(last)))
+        .detail(does)
+        .detail(callers(period, process))
+        .detail(time_left(period, process, trend.slope));
     // Operators cannot change the code of OTP or a product, only what is sent to it.
     let is_own = !known_processes::knows(process);
     let draft = known_processes::explain(evidence(draft, period, process, last), period, process).because(
         Evidence::number("queue growth", trend.slope, Unit::PerSecond)
             .with_text(format!("[{:.0}, {:.0}]", trend.low, trend.high)),
     );
-    let draft = match Wait::of(process) {
-        Some(wait) => wait.advise(draft, period, is_own),
+    let draft = match wait {
+        Some(wait) => advise_waiting(draft, period, &wait, is_own),
         None => advise_busy(draft, period, is_own),
     };
     draft.fix_if(is_own && process.row.as_ref().is_some_and(is_on_heap), || {
@@ -135,66 +138,82 @@ fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, tren
     })
 }
 
-const BOUNDED: &str = "the queue stays bounded under the same load";
-
-/// What a process waits for while its queue grows.
-enum Wait {
-    /// A peer that does not read what it sends.
-    Send,
-    /// A call, in this function.
-    Call(String),
+/// Processes that wait for its replies. Who sends without waiting is not recorded.
+fn callers(period: &Period, process: &ProcessUse) -> String {
+    let holds = blocking::holds(period).unwrap_or_default();
+    let hold = holds.iter().find(|hold| hold.process.is_some_and(|server| server.pid == process.pid));
+    hold.map_or(String::new(), |hold| {
+        let count = text::counted(hold.waiting.round(), "caller", "callers");
+        let at = hold.at.as_ref().map_or(String::new(), |at| format!(" in {at}"));
+        format!("about {count} waiting{at}")
+    })
 }
 
-impl Wait {
-    fn of(process: &ProcessUse) -> Option<Wait> {
-        let status = process.row.as_ref()?.status.as_deref();
-        // The stack of a running process does not show where it waits.
-        if process.stood.is_empty() && !matches!(status, Some("waiting" | "suspended")) {
-            return None;
-        }
-        let place = Kind::of(process)?.place?;
-        let (at, stack) = stack::stands(process)?;
-        let is_in_midst = if stack.is_empty() { stack::is_call(at) } else { stack::is_in_midst(stack) };
-        match (kinds::is_send(&place), is_in_midst) {
-            (true, _) => Some(Wait::Send),
-            (false, true) => Some(Wait::Call(place)),
-            (false, false) => None,
-        }
+/// When its messages will have used up the memory that is left, if that is soon. Binaries that they refer to may make it sooner.
+fn time_left(period: &Period, process: &ProcessUse, per_second: f64) -> String {
+    let weighed = period.messages.to.iter().filter(|(pid, _)| *pid == process.pid);
+    let (messages, bytes) = weighed.fold((0, 0), |(messages, bytes), (_, size)| {
+        (size.messages.saturating_add(messages), size.bytes.saturating_add(bytes))
+    });
+    let (messages, bytes) = match (&process.mail, messages) {
+        (Some(mail), 0) => (mail.messages, mail.least_bytes()),
+        _ => (messages, bytes),
+    };
+    let Some(room) = memory::room(period).filter(|_| messages > 0) else { return String::new() };
+    let each = bytes as f64 / messages as f64 + HEAD_BYTES;
+    let seconds = room.bytes / (each * per_second);
+    match seconds < FAR_SECONDS {
+        true => format!("memory lasts at most {} at this rate", view::duration_text(seconds)),
+        false => String::new(),
     }
+}
 
-    /// Callers would wait for the same as the process, and so would the processes that they serve.
-    fn advise(&self, draft: Draft, period: &Period, is_own: bool) -> Draft {
-        match self {
-            Wait::Send => draft.fix(remedy::of(
-                period,
-                "code.back_pressure",
-                "drop or merge messages for a receiver that is behind (keep the latest value only), or end it when its queue passes a limit; \
-                 do not replace casts by calls: the sender would wait for the slowest peer",
-                "nothing limits what is sent to a process that waits for its peer",
-                BOUNDED,
-            )),
-            Wait::Call(place) => draft
-                .fix(remedy::of(
+const BOUNDED: &str = "the queue stays bounded under the same load";
+
+/// Callers would wait for the same as the process, and so would the processes that they serve.
+fn advise_waiting(draft: Draft, period: &Period, wait: &QueueWait, is_own: bool) -> Draft {
+    let place = &wait.place;
+    let limit = || {
+        remedy::of(
+            period,
+            "code.back_pressure",
+            "limit messages in flight, or drop old ones when the queue is long",
+            "without back-pressure the queue grows until memory is used up",
+            BOUNDED,
+        )
+    };
+    match wait.cause {
+        Cause::Send => draft.fix(remedy::of(
+            period,
+            "code.back_pressure",
+            "drop or merge messages for a receiver that is behind (keep the latest value only), or end it when its queue passes a limit; \
+             do not replace casts by calls: the sender would wait for the slowest peer",
+            "nothing limits what is sent to a process that waits for its peer",
+            BOUNDED,
+        )),
+        Cause::Within => draft
+            .fix_if(is_own, || {
+                remedy::of(
                     period,
-                    "code.back_pressure",
-                    "limit messages in flight, or drop old ones when the queue is long; replace casts by calls only if the sender serves \
-                     no other process",
-                    "without back-pressure the queue grows until memory is used up",
-                    BOUNDED,
-                ))
-                .fix_if(is_own, || {
-                    remedy::of(
-                        period,
-                        "code.more_in_flight",
-                        &format!(
-                            "find out why it waits so long in {place}: set a timeout, or do that step in a process for each message and \
-                             limit their number"
-                        ),
-                        "it handles no other message while it waits",
-                        "messages handled per second under the same load",
-                    )
-                }),
-        }
+                    "code.more_in_flight",
+                    &format!("see what it waits for in {place}: set a timeout, or do that step in a process for each message, and limit their number"),
+                    "it handles no other message while it waits",
+                    "messages handled per second under the same load",
+                )
+            })
+            .fix(limit()),
+        Cause::Receive => draft
+            .confirmed_by("call process_info(Pid, messages) on a test node: no clause of the receive that it waits in matches the oldest ones")
+            .fix_if(is_own, || {
+                remedy::of(
+                    period,
+                    "code.receive_all",
+                    &format!("see what {place} waits for: add the missing receive clause; wait for a time with erlang:send_after/3, not in a receive"),
+                    "the CPU is idle and messages wait: this receive takes none of them",
+                    "queue length: 0 in most samples",
+                )
+            })
+            .fix_if(!is_own, limit),
     }
 }
 
@@ -225,7 +244,8 @@ fn steady(period: &Period, process: &ProcessUse, severity: f64, last: f64) -> Dr
     let messages = text::counted(last, "message", "messages");
     let draft = Draft::new(severity, format!("Message queue of {} holds {messages}", text::name(&subject)))
         .detail(text::pid(&subject))
-        .detail(if is_known { "does not grow" } else { "" });
+        .detail(if is_known { "does not grow" } else { "" })
+        .detail(QueueWait::of(period, process).map_or(String::new(), |wait| wait.sentence()));
     known_processes::explain(evidence(draft, period, process, last), period, process)
         .but(if is_known {
             "it did not grow within the period"

@@ -21,6 +21,7 @@ pub const RULE: Rule = Rule {
     confirm: "call process_info(Pid, message_queue_len) minutes apart, without load: no receive takes messages that are still there",
     needs: &[&metrics::SCAN_LONGEST_QUEUE],
     account: Account::Delay,
+    explains_as_notice: true,
     judge,
     thresholds: &[STAY],
     ..Rule::COMMON
@@ -99,7 +100,8 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, staying: f64) 
         ),
     )
     .detail(text::pid(&subject))
-    .detail(format!("waits in {function}"))
+    .detail(format!("waits in {}", row.and_then(stack::told).unwrap_or_else(|| function.to_owned())))
+    .detail(if growth >= 1.0 { format!("{} more came in the period", text::number(growth)) } else { String::new() })
     .about(subject)
     .costs(Cost::DelaySeconds(SKIP_SECONDS * staying))
     .because(
@@ -132,8 +134,8 @@ fn describe(period: &Period, process: &ProcessUse, severity: f64, staying: f64) 
         remedy::of(
             period,
             "code.receive_all",
-            "add a last clause to its loop that logs or drops unexpected messages: late replies, 'DOWN' and 'EXIT' messages, replies of \
-             a port that is closed",
+            "find what is queued (on a test node: process_info(Pid, messages)); add the missing clause, and a last one that logs or drops the rest: \
+             late replies, 'DOWN' and 'EXIT' messages, replies of a closed port",
             "a message that no clause matches stays as long as the process lives",
             "queue length: 0 in most samples",
         )

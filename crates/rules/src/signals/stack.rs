@@ -113,6 +113,17 @@ pub(crate) fn with_caller(at: &str, stack: &[String]) -> String {
     }
 }
 
+/// Where a process waits, with the program's own function that has called that: `lab:pause/1, called by shop:write/1`. Where the innermost
+/// function is the program's own, its caller tells more than it does.
+pub(crate) fn with_next_caller(stack: &[String]) -> Option<String> {
+    let at = innermost(stack)?;
+    let mut outer = stack.iter().map(String::as_str).skip_while(|function| *function != at).skip(1);
+    Some(match outer.find(|function| is_of_program(function) && *function != at) {
+        Some(caller) => format!("{at}, called by {caller}"),
+        None => at.to_owned(),
+    })
+}
+
 /// Fewer looks at a process that ran say nothing of where it spends its time: one that only sleeps is caught once, too.
 const FEWEST_RUNNING: i64 = 3;
 
@@ -131,6 +142,14 @@ pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
         }
         None => Some(Evidence::text("where it was", told(process.row.as_ref()?)?)),
     }
+}
+
+/// What a process does when it runs, for a detail: `mostly in erlang:md5/1, called by shop:digest/1`. `None` if no function has most of the
+/// samples, or that is the loop of a behaviour.
+pub(crate) fn mostly_in(process: &ProcessUse) -> Option<String> {
+    let at = most_at(process).filter(|at| !is_loop(at))?;
+    let own = most(process, of_program).filter(|own| *own != at);
+    Some(own.map_or_else(|| format!("mostly in {at}"), |own| format!("mostly in {at}, called by {own}")))
 }
 
 /// The innermost function in most of the looks at a process running, if one was in most of them.

@@ -399,18 +399,31 @@ fn advice_on_a_queue_fits_where_its_process_stands() {
         assert_eq!(entries, expect, "{stack}");
         assert!(first.starts_with(begin), "{stack}: {first}");
     };
-    check(
-        "shop:price/1 gen_server:handle_msg/6",
-        &["code.back_pressure", "code.more_in_flight"],
-        "limit messages in flight",
-    );
+    let within = ["code.more_in_flight", "code.back_pressure"];
+    check("shop:price/1 gen_server:handle_msg/6", &within, "see what it waits for in shop:price/1: ");
     check("prim_inet:send/4 shop:tell/1", &["code.back_pressure"], "drop or merge messages");
     check(
         "gen:do_call/4 shop:ask/1",
-        &["code.back_pressure", "code.more_in_flight"],
-        "limit messages in flight",
+        &within,
+        "see what it waits for in gen:do_call/4, called by shop:ask/1",
+    );
+    // A receive of its own takes none of them.
+    check(
+        "shop:wait/1 shop:run/0",
+        &["code.receive_all"],
+        "see what shop:wait/1, called by shop:run/0 waits for",
     );
     check("gen_server:loop/7", &["code.back_pressure", "code.split_process"], "make senders wait");
+    let title = |stack: &str| {
+        let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
+        let node = queue((3_000, 500), &stack[0], "waiting");
+        let found = finding(&changed(node, |row| row.stack = stack), "BT006");
+        (found.title, found.detail)
+    };
+    let (waits, detail) = title("gen:do_call/4 shop:ask/1");
+    assert_eq!(waits, "shop waits while its queue grows by 500 messages/s");
+    assert!(detail.contains("waits in gen:do_call/4, called by shop:ask/1"), "{detail}");
+    assert_eq!(title("gen_server:loop/7").0, "Message queue of shop grows by 500 messages/s");
     // It works, wherever it was seen.
     let busy = queue((3_000, 500), "gen:do_call/4", "running").with(|n| n.busiest[0].runnable_of_10 = 9);
     assert!(finding(&busy, "BT006").remedies[0].change.starts_with("make senders wait"));
