@@ -10,6 +10,7 @@ pub(crate) mod connection_setup;
 pub(crate) mod counts;
 pub(crate) mod dead_letters;
 pub(crate) mod events;
+pub(crate) mod forced_gc;
 pub(crate) mod hibernation;
 pub(crate) mod hot_code;
 pub(crate) mod kinds;

@@ -136,6 +136,33 @@ fn threads_of(period: &Period, kind: &str) -> Result<f64, Missing> {
     period.fact_number(count).map(|count| count as f64)
 }
 
+/// What threads of one kind worked on, by microstate, in cores of CPU time.
+///
+/// Microstates are measured by the clock: a runnable thread without a CPU stays in its state, so those of more threads than CPUs add up to more
+/// than there are CPUs. They are scaled to the CPU time of these threads, as far as the VM calls it active; where the operating system was not
+/// asked, they stay as they are.
+pub fn work(period: &Period, kind: &str) -> Result<States, Missing> {
+    let all = states(period, &[kind])?;
+    let cpu = thread_cores(period, &metrics::THREAD_CPU, &[kind]).ok();
+    let active = activity(period, kind).ok().map(|activity| activity.cores());
+    let worked = cpu.zip(active).map(|(cpu, active)| active.min(cpu));
+    // `other` holds busy waiting in ordinary builds, which is no work, and of dirty schedulers hardly anything else.
+    let idle = cpu.zip(worked).filter(|_| kind == kind::SCHEDULER).map(|(cpu, worked)| cpu - worked);
+    let weight = |state: &str, cores: f64| match state {
+        "sleep" | "busy_wait" => 0.0,
+        "other" => idle.map_or(0.0, |idle| (cores - idle).max(0.0)),
+        _ => cores,
+    };
+    let weights = all.cores.into_iter().map(|(state, cores)| {
+        let weight = weight(&state, cores);
+        (state, weight)
+    });
+    let weights: Vec<(String, f64)> = weights.filter(|(_, cores)| *cores > 0.0).collect();
+    let total: f64 = weights.iter().map(|(_, cores)| cores).sum();
+    let scale = worked.filter(|_| total > 0.0).map_or(1.0, |worked| worked / total);
+    Ok(States { cores: weights.into_iter().map(|(state, cores)| (state, scale * cores)).collect() })
+}
+
 /// What collecting garbage takes of the work of some kinds of threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Collecting {
@@ -155,10 +182,17 @@ impl Collecting {
 /// What collecting garbage takes of the work of threads of some kinds. Dirty I/O schedulers wait for disks, which is no work, and
 /// collect no garbage.
 pub fn collecting(period: &Period, kinds: &[&str]) -> Result<Collecting, Missing> {
-    let all = states(period, kinds)?;
-    let gc = all.gc();
-    // `other` holds busy waiting in ordinary builds, which is no work.
-    Ok(Collecting { gc, worked: (all.awake() - all.get("other") - all.get("busy_wait")).max(gc) })
+    states(period, kinds)?;
+    let works = kinds.iter().filter_map(|kind| work(period, kind).ok());
+    let sum = works.fold(Collecting { gc: 0.0, worked: 0.0 }, |sum, work| Collecting {
+        gc: sum.gc + work.gc(),
+        worked: sum.worked + work.awake(),
+    });
+    // Threads whose CPU time is not known do not work on more CPUs than there are.
+    let cpus = [facts::LOGICAL_PROCESSORS_AVAILABLE, facts::LOGICAL_PROCESSORS];
+    let cpus = cpus.into_iter().find_map(|fact| period.facts.number(fact)).filter(|cpus| *cpus > 0);
+    let scale = cpus.map_or(1.0, |cpus| (cpus as f64 / sum.worked.max(f64::MIN_POSITIVE)).min(1.0));
+    Ok(Collecting { gc: scale * sum.gc, worked: scale * sum.worked })
 }
 
 /// Numbers in a kernel list of CPUs: `0-3,8` are five; `None` if it is none, or one of more CPUs than any machine has.

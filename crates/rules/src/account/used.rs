@@ -34,15 +34,13 @@ pub fn used(period: &Period) -> Result<Vec<Share>, Missing> {
         known += spinning.cpu;
         shares.add(Use::BusyWaiting, spinning.spun, threads);
         shares.add(Use::Switching, (spinning.cpu - spinning.worked - spinning.spun).max(0.0), threads);
-        let states = view::states(period, &[of]);
+        let work = view::work(period, of);
         // Only normal schedulers do so many things that there must be accounting to tell them apart.
         match of {
-            kind::SCHEDULER => shares.by_states(&states?, spinning.worked, spinning.cpu - spinning.worked),
+            kind::SCHEDULER => shares.by_states(&work?, spinning.worked),
             _ => {
                 let what = if of == kind::DIRTY_CPU { Use::DirtyCpu } else { Use::DirtyIo };
-                let collecting =
-                    states.ok().map_or(0.0, |states| states.gc() / states.awake().max(f64::MIN_POSITIVE));
-                let collected = spinning.worked * collecting.clamp(0.0, 1.0);
+                let collected = work.map_or(0.0, |work| work.gc()).min(spinning.worked);
                 shares.add(Use::Collections, collected, threads);
                 shares.add(what, spinning.worked - collected, "neither idle nor collecting");
             }
@@ -102,22 +100,15 @@ impl Shares {
         self.list.into_iter().map(share).collect()
     }
 
-    /// Divides the work of normal schedulers as their states are divided. Where the emulator does not count busy waiting apart it
-    /// stands in `other`, with going to sleep and waking up, and is taken out of it.
-    fn by_states(&mut self, states: &States, worked: f64, idle: f64) {
-        let weight = |name: &str, cores: f64| match name {
-            "sleep" | "busy_wait" => 0.0,
-            "other" => (cores - idle.max(0.0)).max(0.0),
-            _ => cores,
-        };
-        let total: f64 = states.cores.iter().map(|(name, cores)| weight(name, *cores)).sum();
-        if total <= 0.0 {
+    /// Divides the work of normal schedulers by microstate.
+    fn by_states(&mut self, work: &States, worked: f64) {
+        if work.cores.is_empty() {
             return self.add(Use::Code, worked, "schedulers");
         }
-        for (name, cores) in &states.cores {
+        for (name, cores) in &work.cores {
             let what =
                 STATES.iter().find(|(state, _)| state == name).map_or(Use::Housekeeping, |(_, what)| *what);
-            self.add(what, worked * weight(name, *cores) / total, name);
+            self.add(what, *cores, name);
         }
     }
 }

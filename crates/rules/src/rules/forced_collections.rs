@@ -5,13 +5,12 @@
 //! once a second or more on average.
 
 use beamtune_model::{
-    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessUse, Rank, Remedy, Scale,
-    Signal, Threshold, Unit, Use, cpu::kind, metrics, units::SECOND_NS,
+    Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Threshold,
+    Unit, Use, cpu::kind, metrics, units::SECOND_NS,
 };
 
-use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
-use crate::signals::stack;
+use crate::signals::forced_gc::{self, Forced, MIN_PROCESSES, MIN_RATE_PER_PROCESS};
 use crate::text;
 use crate::view;
 
@@ -38,18 +37,6 @@ const MAX_GCS_PER_PROCESS: f64 = 2.0;
 const MIN_JUMP: f64 = 4.0;
 
 const MIN_JUMPS: usize = 3;
-
-/// A node with fewer processes has as many GCs in any second.
-const MIN_PROCESSES: f64 = 50.0;
-
-/// Mean GC rate of a process under a job without pauses, at least (judgement: rounds of a second or more make jumps).
-const MIN_RATE_PER_PROCESS: f64 = 1.0;
-
-/// Minor GCs of a nearly idle process since a forced one some seconds ago, at most (measured in the lab).
-const MAX_MINOR_GCS: i64 = 1;
-
-/// Evidence: where a process was sampled that forces GCs.
-const GC_CALL: &str = "garbage_collect call";
 
 const RATE: Threshold = Threshold::new(
     "forced-collections.collections_per_s",
@@ -108,12 +95,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return healthy();
     }
     if jumps.len() < MIN_JUMPS {
-        let caller = who_collects(period)
-            .filter(|_| rate >= MIN_RATE_PER_PROCESS * processes && !collect_themselves(period));
-        return match caller.zip(RATE.of(period).severity(rate)) {
-            Some((caller, severity)) => {
-                Ok(Judgement::found(without_pause(period, caller, severity, rate, processes)))
-            }
+        return match Forced::of(period).zip(RATE.of(period).severity(rate)) {
+            Some((forced, severity)) => Ok(Judgement::found(without_pause(period, &forced, severity))),
             None => healthy(),
         };
     }
@@ -135,8 +118,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         return healthy();
     }
     let Some(severity) = RATE.of(period).severity(forced / every) else { return healthy() };
-    let caller = who_collects(period);
-    if caller.is_none() && collect_themselves(period) {
+    let caller = forced_gc::caller(period);
+    if caller.is_none() && forced_gc::collect_themselves(period) {
         return healthy();
     }
     // A long recording keeps fewer samples than were taken.
@@ -160,14 +143,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     .because(Evidence::number("GCs between rounds", usual, Unit::Count).with_text(format!("within {step}")))
     .because(Evidence::number("rounds", jumps.len() as f64, Unit::Count))
     .because(Evidence::number("processes", processes, Unit::Count))
-    .because_some(caller.and_then(garbage_collect_call))
+    .because_some(caller.and_then(forced_gc::evidence))
     .but("the load may come in such waves")
-    .fix(no_such_job(period));
+    .fix(forced_gc::remedy(period, caller));
     Ok(Judgement::found(draft.about(subject)))
 }
 
 /// A job that starts its next round as soon as one is over.
-fn without_pause(period: &Period, caller: &ProcessUse, severity: f64, rate: f64, processes: f64) -> Draft {
+fn without_pause(period: &Period, forced: &Forced<'_>, severity: f64) -> Draft {
+    let &Forced { caller, rate, processes } = forced;
     let subject = caller.subject();
     let each = rate / processes;
     let gc = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU]).ok();
@@ -192,71 +176,11 @@ fn without_pause(period: &Period, caller: &ProcessUse, severity: f64, rate: f64,
         Evidence::number("GC rate per process", each, Unit::PerSecond)
             .against(MIN_RATE_PER_PROCESS, "judgement"),
     )
-    .because_some(garbage_collect_call(caller))
+    .because_some(forced_gc::evidence(caller))
     .because_some(binaries.map(|stat| {
         Evidence::number("binaries throughout, at least", stat.min as f64, Unit::Bytes)
             .with_text("not garbage: held by a process, a table or a queue (beamtune memory --holders)")
     }))
     .but("processes that make much garbage are collected as often without a job")
-    .fix(no_such_job(period))
-}
-
-/// Whether the GCs are the processes' own. A forced GC is a fullsweep, and a nearly idle process has no minor GC for long after it (the largest
-/// heaps, which have rows, belong to those that just had one). If most of the nearly idle ones had more, their heaps fill at the same time,
-/// as in processes that all receive the same messages.
-fn collect_themselves(period: &Period) -> bool {
-    let rows = period.processes.iter().filter_map(|process| process.row.as_ref());
-    let idle = rows.filter(|row| !row.ranks.contains(&Rank::Reductions));
-    let minor: Vec<i64> = idle.filter_map(|row| row.minor_gcs).collect();
-    2 * minor.iter().filter(|count| **count > MAX_MINOR_GCS).count() > minor.len()
-}
-
-/// Whether its last row shows it in a forced GC of another process.
-fn was_collecting(process: &ProcessUse) -> bool {
-    process.row.as_ref().is_some_and(|row| {
-        row.current_function.as_deref().is_some_and(stack::collects_others)
-            || row.stack.first().is_some_and(|function| stack::collects_others(function))
-    })
-}
-
-/// The process that was sampled most often in a forced GC, running or waiting; else one whose last row shows it there. Most of the time it waits
-/// for the processes that it collects.
-fn who_collects(period: &Period) -> Option<&ProcessUse> {
-    let sampled = period.processes.iter().map(|process| (process, count(samples_in_gc_call(process))));
-    // Of equal ones the busiest, which comes first.
-    let most = sampled.rev().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > 0);
-    most.map(|(process, _)| process)
-        .or_else(|| period.processes.iter().find(|process| was_collecting(process)))
-}
-
-/// Number of samples of some stacks.
-fn count<'a>(stacks: impl Iterator<Item = &'a (Vec<String>, i64)>) -> i64 {
-    stacks.fold(0, |sum, (_, count)| sum.saturating_add(*count))
-}
-
-/// The stacks in which it forces a GC of others, with the number of samples.
-fn samples_in_gc_call(process: &ProcessUse) -> impl Iterator<Item = &(Vec<String>, i64)> {
-    let does = |stack: &[String]| stack.iter().take(2).any(|function| stack::collects_others(function));
-    process.ran.iter().chain(&process.stood).filter(move |(stack, _)| does(stack))
-}
-
-/// Where it forces GCs of others, by its samples or by its last row.
-fn garbage_collect_call(process: &ProcessUse) -> Option<Evidence> {
-    let times = count(samples_in_gc_call(process));
-    let Some((stack, _)) = samples_in_gc_call(process).max_by_key(|(_, count)| *count) else {
-        return Some(Evidence::text(GC_CALL, stack::told(process.row.as_ref()?)?));
-    };
-    let of = count(process.ran.iter().chain(&process.stood));
-    let at = stack.first()?;
-    Some(Evidence::text(GC_CALL, format!("{}, in {times} of {of} samples", stack::with_caller(at, stack))))
-}
-
-fn no_such_job(period: &Period) -> Option<Remedy> {
-    remedy::of(
-        period,
-        "code.no_forced_collections",
-        "remove the job (a timer that calls erlang:garbage_collect/1 for erlang:processes(); in RabbitMQ background_gc_enabled)",
-        "processes collect themselves when they need to; those that hold binaries for long can hibernate or have a lower fullsweep_after",
-        "beamtune memory --what-if collect shows what such a job returns; then RSS and CPU per request without it",
-    )
+    .fix(forced_gc::remedy(period, Some(caller)))
 }

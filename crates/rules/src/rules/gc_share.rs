@@ -10,7 +10,8 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule};
-use crate::signals::hot_code;
+use crate::signals::forced_gc::{self, Forced};
+use crate::signals::hot_code::{self, HotCode, What};
 use crate::signals::kinds;
 use crate::signals::memory::{self, DEFAULT_FIRST_HEAP_WORDS, FEW_SWEEPS, WORD_BYTES};
 use crate::signals::process_memory::{has_long_queue_on_heap, off_heap};
@@ -65,13 +66,16 @@ const HIGH_SPAWN_PER_S: f64 = 10.0;
 /// … new processes, rather than one with a smaller heap than this, make the garbage: 256 kB (judgement). In words.
 const SMALL_HEAP_WORDS: i64 = 32 << 10;
 
+/// From this size on, live data are what a GC copies: 1 MB (judgement). In words.
+const LARGE_HEAP_WORDS: i64 = 128 << 10;
+
 /// First heap advised where many small heaps are collected, in words: 20 kB.
 const FIRST_HEAP_WORDS: i64 = 2_586;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let collecting = view::collecting(period, &[kind::SCHEDULER, kind::DIRTY_CPU])?;
     let (gc, worked, share) = (collecting.gc, collecting.worked, collecting.share());
-    let dirty = view::states(period, &[kind::DIRTY_CPU]).map(|states| states.gc()).unwrap_or(0.0);
+    let dirty = view::work(period, kind::DIRTY_CPU).map(|work| work.gc()).unwrap_or(0.0);
     let is_imported = period.is_imported();
     let rate = match period.rate(&metrics::GARBAGE_COLLECTIONS, "") {
         Ok(rate) => Some(rate),
@@ -90,27 +94,51 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     // Processes at priority low use spare CPU time.
     let small = view::is_little_cpu(period, gc) || culprit.is_of_low_priority();
 
-    let of_whom = match (culprit.kind, culprit.one()) {
-        (Some(kind), _) => format!(", likely {}", text::processes(kind)),
-        (None, Some(process)) => format!(", likely {}", text::name(&process.subject())),
-        (None, None) if is_imported => String::new(),
-        (None, None) => ", spread over many processes".to_owned(),
+    let forced = Forced::of(period);
+    let code = if culprit.is_known() { None } else { allocating_code(period) };
+    let of_whom = match (&forced, culprit.kind, culprit.one()) {
+        (Some(forced), ..) => format!(", likely forced by {}", text::name(&forced.caller.subject())),
+        (None, Some(kind), _) => format!(", likely {}", text::processes(kind)),
+        (None, None, Some(process)) => format!(", likely {}", text::name(&process.subject())),
+        (None, None, None) if is_imported => String::new(),
+        (None, None, None) => match &code {
+            Some(code) => format!(", likely in {code}"),
+            None => ", spread over many processes".to_owned(),
+        },
     };
-    let draft = Draft::new(severity, format!("GC takes {:.0} % of scheduler time{of_whom}", share * 100.0))
-        .detail(culprit.detail())
+    let title = format!("GC takes {:.0} % of busy time ({} cores){of_whom}", share * 100.0, text::cores(gc));
+    let draft = Draft::new(severity, title)
+        .detail(match &forced {
+            Some(forced) => text::pid(&forced.caller.subject()).to_owned(),
+            None => culprit.detail(),
+        })
         .detail(if is_imported && !culprit.is_known() { "of which processes is not known" } else { "" })
-        .detail(format!("{gc:.2} of {worked:.2} cores of work"))
+        .detail(format!("schedulers busy {} cores", text::cores(worked)))
         .detail(per_second.unwrap_or_default())
         .minor_if(small)
         .costs(Cost::CpuCores(gc))
         .part(Use::Collections)
         .because(Evidence::number("GC time", gc, Unit::Cores))
-        .because(Evidence::number("GC share of work", share, Unit::Ratio).against_scale(SHARE.of(period)))
+        .because(
+            Evidence::number("GC share of busy time", share, Unit::Ratio).against_scale(SHARE.of(period)),
+        )
         .because(Evidence::number("GC time on dirty CPU schedulers", dirty, Unit::Cores))
         .because_some(rate.map(|rate| Evidence::number("GC rate", rate, Unit::PerSecond)));
+    if let Some(forced) = forced {
+        return Ok(Judgement::found(
+            draft
+                .about(forced.caller.subject())
+                .because_some(forced_gc::evidence(forced.caller))
+                .fix(forced_gc::remedy(period, Some(forced.caller))),
+        ));
+    }
+    let heap_words = culprit.heap_words().or_else(|| busy_heap_words(period));
     let draft = culprit
         .evidence()
         .fold(draft, Draft::because)
+        .because_some(heap_words.filter(|_| !culprit.is_known()).map(|words| {
+            Evidence::number("median heap of busy processes", words as f64 * WORD_BYTES, Unit::Bytes)
+        }))
         .because_some(culprit.one().and_then(stack::evidence))
         .but_if(
             culprit.is_known() && !culprit.is_sampled,
@@ -125,8 +153,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         draft
     };
 
-    let may_contend = dirty >= MIN_DIRTY_CORES
-        && dirty_schedulers(period).is_some_and(|threads| dirty >= MIN_DIRTY_SHARE * threads)
+    // Threads that have no CPU hold their allocator all the same.
+    let by_clock = view::states(period, &[kind::DIRTY_CPU]).map_or(0.0, |states| states.gc());
+    let may_contend = by_clock >= MIN_DIRTY_CORES
+        && dirty_schedulers(period).is_some_and(|threads| by_clock >= MIN_DIRTY_SHARE * threads)
         && view::shares_dirty_allocators(&period.facts);
     let own_allocators = if may_contend { own_allocators(period) } else { None };
     let draft = draft.but_if(
@@ -144,9 +174,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             remedy::of(
                 period,
                 "process.fullsweep_after",
-                &format!("set spawn_opt {{fullsweep_after, 65535}} (the default) {}", culprit.place()),
-                "it is so low that nearly every GC copies the whole heap",
-                "GC share under the same load; binaries that old data refers to are kept longer",
+                &match is_fullsweep_of_node(period, &culprit) {
+                    true => "unset ERL_FULLSWEEP_AFTER, or remove erlang:system_flag(fullsweep_after, N): the default is 65535".to_owned(),
+                    false => format!("set spawn_opt {{fullsweep_after, 65535}} (the default) {}", culprit.place()),
+                },
+                "it is so low that nearly every GC copies the whole heap; with the default, unused binaries are kept longer",
+                "GC share and binary memory under the same load",
             )
         })
         .fix_if(has_queue, || {
@@ -159,8 +192,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .fix(remedy::of(
             period,
             "code.less_garbage",
-            "move large data off the heap (ETS, persistent_term, binaries), split the state, or build less per message",
-            "each fullsweep copies all live data",
+            &less_garbage(heap_words, code.as_deref()),
+            "a GC copies what is live, and comes the sooner, the more is built",
             "GC share and reductions per request under the same load",
         ))
         .fix(own_allocators)
@@ -205,6 +238,46 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
         }),
     ))
+}
+
+/// The function or module in which most of the garbage is made, if there is one.
+fn allocating_code(period: &Period) -> Option<String> {
+    let hot = HotCode::of(period).ok().flatten().filter(HotCode::allocates)?;
+    match hot.what {
+        What::Function(name) | What::Module(name) => Some(name),
+        What::Kind(_) | What::Library(_) => None,
+    }
+}
+
+/// Median heap of the processes that work.
+fn busy_heap_words(period: &Period) -> Option<i64> {
+    let busy = period.processes.iter().filter(|process| process.reductions > 0);
+    let rows = busy.filter_map(|process| process.row.as_ref());
+    median(rows.filter_map(|row| row.total_heap_words).collect())
+}
+
+fn median(mut numbers: Vec<i64>) -> Option<i64> {
+    numbers.sort_unstable();
+    numbers.get(numbers.len() / 2).copied()
+}
+
+/// How to make less work for GC: with large heaps what it copies is live, with small ones it comes often.
+fn less_garbage(heap_words: Option<i64>, code: Option<&str>) -> String {
+    let place = code.map_or_else(|| "per message".to_owned(), |code| format!("in {code}"));
+    match heap_words {
+        Some(words) if words >= LARGE_HEAP_WORDS => {
+            "move large data off the heap (ETS, persistent_term, binaries), or split the state".to_owned()
+        }
+        _ => format!(
+            "build fewer temporary terms {place}: large intermediate lists and maps, repeated conversions"
+        ),
+    }
+}
+
+/// Whether a low `fullsweep_after` is the node's own, and no option of the process.
+fn is_fullsweep_of_node(period: &Period, culprit: &Culprit<'_>) -> bool {
+    culprit.fullsweep_after().is_some()
+        && culprit.fullsweep_after() == period.facts.number(facts::FULLSWEEP_AFTER)
 }
 
 /// Dirty CPU schedulers online; all of them where that is not known.
@@ -296,7 +369,7 @@ impl<'a> Culprit<'a> {
     /// Pid or kind, heap, and a low `fullsweep_after`.
     fn detail(&self) -> String {
         let subject = self.one().map(ProcessUse::subject);
-        let pid = subject.as_ref().map(text::pid).filter(|pid| !pid.is_empty()).map(str::to_owned);
+        let pid = subject.as_ref().map(|subject| text::pid(subject).to_owned()).filter(|pid| !pid.is_empty());
         let heap = self.heap_words().map(|words| {
             let median = if self.kind.is_some() { "median heap" } else { "heap" };
             format!("{median} {}", text::bytes(words as f64 * WORD_BYTES))
@@ -313,10 +386,15 @@ impl<'a> Culprit<'a> {
     /// Where to put a spawn option.
     fn place(&self) -> String {
         self.kind.map_or_else(
-            || "for this process".to_owned(),
+            || {
+                format!(
+                    "for {}",
+                    self.one().map_or("them".to_owned(), |process| text::name(&process.subject()))
+                )
+            },
             |call| match call.strip_prefix(CHILD_OF) {
                 Some(parent) => format!("where {parent} starts them"),
-                None => format!("where {call} is started"),
+                None => format!("where {} are started", text::processes(call)),
             },
         )
     }
@@ -327,9 +405,7 @@ impl<'a> Culprit<'a> {
 
     /// Median heap.
     fn heap_words(&self) -> Option<i64> {
-        let mut heaps: Vec<i64> = self.rows().filter_map(|row| row.total_heap_words).collect();
-        heaps.sort_unstable();
-        heaps.get(heaps.len() / 2).copied()
+        median(self.rows().filter_map(|row| row.total_heap_words).collect())
     }
 
     /// Lowest `fullsweep_after`.

@@ -4,7 +4,7 @@ use beamtune_model::{CpuAccount, Use};
 use proptest::prelude::*;
 
 use super::node::{Node, node};
-use super::{diagnose, serial};
+use super::{diagnose, finding, serial, value};
 
 fn account(node: &Node) -> CpuAccount {
     diagnose(&node.period()).cpu.expect("an account")
@@ -52,6 +52,29 @@ fn each_reason_has_its_share() {
     assert_cores(&stolen, Use::Stolen, 0.7);
     assert!(cores(&serial(), Use::SerialProcess) > 0.9);
     assert_cores(&serial(), Use::Nothing, 0.0);
+}
+
+/// With more threads than CPUs, those that wait for one are in GC by the clock all the same.
+#[test]
+fn gc_is_cpu_time_and_the_same_number_everywhere() {
+    let crowded = node().with(|n| {
+        (n.schedulers, n.cpus, n.active, n.cpu) = (8, 2, 0.1, 0.01);
+        (n.dirty_cpu_active, n.dirty_gc) = (0.24, 0.96);
+    });
+    let found = finding(&crowded, "BT011");
+    let gc = value(&found, "GC time").expect("a number");
+    assert!(gc < 2.0, "{gc}");
+    assert_cores(&crowded, Use::Collections, gc);
+    assert!(
+        found.title.starts_with("GC takes ") && found.title.contains(" % of busy time (1.9 cores)"),
+        "{}",
+        found.title
+    );
+    // Where the threads have CPUs, the states are as long as they ran.
+    let free = node().with(|n| (n.active, n.cpu, n.gc) = (0.8, 0.8, 0.5));
+    let gc = value(&finding(&free, "BT011"), "GC time").expect("a number");
+    assert!((gc - 1.0).abs() < 0.01, "{gc}");
+    assert_cores(&free, Use::Collections, gc);
 }
 
 #[test]

@@ -253,7 +253,12 @@ fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
     assert_healthy(&guard("shop_guard:count/1", 9_000), "BT032");
     // What is collected so is a consequence.
     let share = guard("erlang:garbage_collect/2", 9_000).with(|n| n.gc = 0.6);
-    assert_eq!(finding(&share, "BT011").follows.map(|cause| cause.code.0), Some("BT032"));
+    let share = finding(&share, "BT011");
+    assert_eq!(share.follows.as_ref().map(|cause| cause.code.0), Some("BT032"));
+    // And no heap is at fault.
+    assert!(share.title.ends_with(", likely forced by shop_guard"), "{}", share.title);
+    assert_eq!(entries(&share), ["code.no_forced_collections"]);
+    assert_eq!(share.remedies[0].change, "remove the calls of erlang:garbage_collect in shop_guard:check/1");
 }
 
 /// A process that does nothing with a heap of 1.5 GB, and another one started alike.

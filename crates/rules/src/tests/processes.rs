@@ -460,7 +460,7 @@ fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
     let low = one.clone().with(|n| n.busiest[0].row.priority = Some("low".to_owned()));
     assert_eq!(finding(&low, "BT011").level, Level::Notice);
     let change = &found.remedies[1].change;
-    assert_eq!(change, "set spawn_opt {min_heap_size, 6000000} for this process; 48.0 MB");
+    assert_eq!(change, "set spawn_opt {min_heap_size, 6000000} for hoarder; 48.0 MB");
     // So large a heap from the start would come beside the one that it has.
     let larger = one.clone().with(|n| n.busiest[0].row.total_heap_words = Some(6_000_000));
     assert_eq!(entries(&finding(&larger, "BT011")), ["code.less_garbage"]);
@@ -512,12 +512,12 @@ fn garbage_collection_is_blamed_on_the_processes_that_are_alike() {
     let sessions = of("shop_session:init/1");
     let found = finding(&sessions, "BT011");
     assert_eq!(found.subject_text().as_deref(), Some("shop_session:init/1"));
-    assert!(found.title.ends_with(", likely shop_session:init/1 processes"));
+    assert!(found.title.ends_with(", likely shop_session processes"));
     assert_eq!(entries(&found), ["code.less_garbage", "process.min_heap_size"]);
     let change = &found.remedies[1].change;
     assert_eq!(
         change,
-        "set spawn_opt {min_heap_size, 90000} where shop_session:init/1 is started; 720 MB per 1,000 processes"
+        "set spawn_opt {min_heap_size, 90000} where shop_session processes are started; 720 MB per 1,000 processes"
     );
     // With large ones it would be too much for those that stay small.
     let large = sessions
@@ -527,7 +527,7 @@ fn garbage_collection_is_blamed_on_the_processes_that_are_alike() {
     let swept = finding(&sessions.with(|n| n.busiest[3].row.fullsweep_after = Some(2)), "BT011");
     assert_eq!(
         swept.remedies[0].change,
-        "set spawn_opt {fullsweep_after, 65535} (the default) where shop_session:init/1 is started"
+        "set spawn_opt {fullsweep_after, 65535} (the default) where shop_session processes are started"
     );
     let queued = of("shop_session:init/1").with(|n| {
         n.busiest[2].queue = (20_000, 0);

@@ -129,7 +129,7 @@ fn a_changed_threshold_changes_the_level_and_the_evidence_says_so() {
     };
     let usual = found(gc_share(&period));
     assert!(usual.level > Level::Notice, "{usual:?}");
-    let share = usual.evidence.iter().find(|evidence| evidence.what == "GC share of work");
+    let share = usual.evidence.iter().find(|evidence| evidence.what == "GC share of busy time");
     let share = share.and_then(|share| share.value).expect("its share");
     let above = (share + 1.0) / 2.0;
     let set = |notice: f64| {
