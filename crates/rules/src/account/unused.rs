@@ -222,8 +222,7 @@ impl Unused<'_> {
                 Some(format!("{}{further}", hold.waited_for()))
             }
             (None, []) => None,
-            (None, [_]) => Some(format!("{} while messages wait for it", stand(&self.held_up))),
-            (None, _) => Some(format!("{} while messages wait for them", stand(&self.held_up))),
+            (None, _) => Some(format!("{} while messages are queued", stand(&self.held_up))),
         }
     }
 
@@ -253,20 +252,16 @@ impl Unused<'_> {
             }
         };
         vec![
-            share(
-                Use::Quota,
-                self.stopped,
-                "threads were ready to run, and the quota was used up".to_owned(),
-            ),
+            share(Use::Quota, self.stopped, "threads were runnable, and the quota was used up".to_owned()),
             share(
                 Use::Programs,
                 self.programs,
-                "threads were ready to run, and programs that the node started had the CPU".to_owned(),
+                "threads were runnable while external programs of the node had the CPU".to_owned(),
             ),
             share(
                 Use::Others,
                 self.neighbours,
-                "threads were ready to run, and did not get a CPU".to_owned(),
+                "threads were runnable while other OS processes had the CPU".to_owned(),
             ),
             share(Use::Stolen, self.stolen, "steal, of the whole host".to_owned()),
             share(
@@ -381,7 +376,7 @@ fn takes_all(row: &ProcessRow) -> bool {
     !row.stack.is_empty() && !stack::is_in_midst(&row.stack)
 }
 
-/// Where they stand: `shop_db (<0.99.0>) stands in prim_inet:recv0/3`, `7 processes stand in prim_inet:recv0/3`.
+/// Where they wait: `shop_db (<0.99.0>) waits in prim_inet:recv0/3`, `7 processes wait in prim_inet:recv0/3`.
 fn stand(held_up: &[&ProcessUse]) -> String {
     let place = |process: &&ProcessUse| {
         process.row.as_ref().and_then(stack::told).unwrap_or_else(|| "a receive".to_owned())
@@ -392,8 +387,8 @@ fn stand(held_up: &[&ProcessUse]) -> String {
     }
     let most = places.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
     match (held_up, most) {
-        ([process], _) => format!("{} stands in {}", process.title(), place(process)),
-        (_, Some((place, _))) => format!("{} processes stand in {place}", held_up.len()),
+        ([process], _) => format!("{} waits in {}", process.title(), place(process)),
+        (_, Some((place, _))) => format!("{} processes wait in {place}", held_up.len()),
         (_, None) => String::new(),
     }
 }

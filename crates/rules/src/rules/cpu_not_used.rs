@@ -10,10 +10,12 @@ use beamtune_model::{
 use crate::account::{self, BLOCKED, SLEEPS, Serial, Unused, YIELDS};
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
-use crate::signals::blocking;
+use crate::signals::blocking::{self, Hold};
 use crate::signals::counts::largest_first;
+use crate::signals::hot_code::{HotCode, What};
 use crate::signals::kinds::Kind;
 use crate::signals::lock_suspects;
+use crate::signals::queue_wait::{Cause, QueueWait};
 use crate::signals::stack;
 use crate::text;
 use crate::view;
@@ -48,6 +50,9 @@ const MIN_UNUSED_SHARE: f64 = 0.25;
 /// With a longer run-queue delay because of others, a node is not idle, whatever it used.
 const MIN_DELAY_CORES: f64 = 0.05;
 
+/// A smaller share of the capacity that others use needs no explanation either (judgement).
+const MIN_DELAY_SHARE: f64 = 0.05;
+
 /// The subject, if it is one thing.
 fn subject(cause: Use, unused: &Unused<'_>) -> Option<Subject> {
     match cause {
@@ -81,7 +86,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let unused = Unused::of(period, &capacity, used)?;
     let Unused { locks, held_up, serial, .. } = &unused;
     let outside = unused.outside();
-    if locks.is_none() && !unused.is_quota_used && unused.neighbours + unused.programs < MIN_DELAY_CORES {
+    let min_delay = MIN_DELAY_CORES.max(MIN_DELAY_SHARE * capacity.cores);
+    if locks.is_none() && !unused.is_quota_used && unused.neighbours + unused.programs < min_delay {
         if used < IDLE_SHARE * capacity.cores && outside.is_none() {
             return Ok(Judgement::Healthy(format!(
                 "idle: {used:.2} of {:.2} cores used, no thread waited for a CPU",
@@ -110,6 +116,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let turns_for = unused.turns_for.as_ref().filter(|_| cause == Use::Turns);
     let share = |cores: f64| if unused.cores > 0.0 { cores / unused.cores } else { 0.0 };
     let of_capacity = format!("{} of {} cores", text::cores(unused.cores), text::cores(capacity.cores));
+    let taken = |taken: f64, by: &str| {
+        format!("{} of {} cores used by {by}", text::cores(taken), text::cores(capacity.cores))
+    };
     // With lock counting the lock is known, and contended-locks has the remedy.
     let counted = unused.lock.as_ref().filter(|_| cause == Use::Locks);
     // Without, list the usual suspects: a table that all write, a process that all send to.
@@ -148,8 +157,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             }
         }
         Use::Quota => (format!("{of_capacity} unused: throttled by the CPU quota"), String::new()),
-        Use::Programs => (format!("{of_capacity} unused: external programs have the CPUs"), String::new()),
-        Use::Others => (format!("{of_capacity} unused: other processes have the CPUs"), String::new()),
+        Use::Programs => (taken(unused.programs, "external programs of the node"), String::new()),
+        Use::Others => (taken(unused.neighbours, "other OS processes"), String::new()),
         Use::Stolen => (format!("{of_capacity} unused: stolen by the hypervisor"), String::new()),
         Use::SerialProcess => (
             match serial {
@@ -159,19 +168,23 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             serial.as_ref().map(Serial::said).unwrap_or_default(),
         ),
         Use::Turns => (
-            format!("{of_capacity} idle: processes run one at a time"),
-            turns_for.map(|turns| turns.waited_for()).unwrap_or_default(),
+            match turns_for {
+                Some(turns) => {
+                    format!("{of_capacity} idle: likely serialized by {}", text::name(&turns.subject()))
+                }
+                None => format!("{of_capacity} idle: processes run one at a time"),
+            },
+            serial_work(period, turns_for),
         ),
         Use::Outside => (
             match (&unused.hold, &held_up[..]) {
-                (Some(hold), _) => {
-                    format!("{of_capacity} idle: processes wait for {}", text::name(&hold.subject()))
-                }
+                (Some(hold), _) => format!("{of_capacity} idle: processes wait for {}", waited_for(hold)),
                 (None, [process]) => {
-                    format!(
-                        "{of_capacity} idle: {} waits with messages queued",
-                        text::name(&process.subject())
-                    )
+                    let name = text::name(&process.subject());
+                    let is_send =
+                        QueueWait::of(period, process).is_some_and(|wait| wait.cause == Cause::Send);
+                    let does = if is_send { "is blocked in a send" } else { "waits with messages queued" };
+                    format!("{of_capacity} idle: {name} {does}")
                 }
                 (None, _) => format!("{of_capacity} idle: processes wait with messages queued"),
             },
@@ -207,7 +220,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         )
         .because(Evidence::number("CPU of the VM", used, Unit::Cores))
         .because(Evidence::number("unused: throttled by the CPU quota", share(unused.stopped), Unit::Ratio))
-        .because(Evidence::number("unused: other processes", share(unused.neighbours), Unit::Ratio))
+        .because(Evidence::number("unused: other OS processes", share(unused.neighbours), Unit::Ratio))
         .because_some(
             (unused.programs > 0.0)
                 .then(|| Evidence::number("unused: external programs", share(unused.programs), Unit::Ratio)),
@@ -255,10 +268,72 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             "messages that a process never receives look the same: check whether they stay",
         );
     let draft = draft.but_if(bag.is_some(), "a bag with few objects per key is as fast as a set");
-    let remedies = if counted.is_some() { Vec::new() } else { remedies(period, cause) };
+    let remedies = match cause {
+        _ if counted.is_some() => Vec::new(),
+        Use::Turns => vec![for_turns(period, turns_for)],
+        Use::Outside => vec![for_waits(period, &unused)],
+        _ => remedies(period, cause),
+    };
     let keyed = bag.and_then(|bag| lock_suspects::keyed(period, bag));
     let remedies: Vec<Option<Remedy>> = [keyed].into_iter().filter(Option::is_some).chain(remedies).collect();
     Ok(Judgement::found(remedies.into_iter().fold(draft, Draft::fix)))
+}
+
+/// Processes that take turns: at most this many are named.
+const MAX_RUNNING: usize = 3;
+
+/// A process with a smaller share of all reductions is not one of those that take turns (judgement).
+const MIN_TURN_SHARE: f64 = 0.02;
+
+/// For whom processes wait, and which ones run in turn, those with most reductions first.
+fn serial_work(period: &Period, turns_for: Option<&Hold<'_>>) -> String {
+    let waits = turns_for.map(|hold| {
+        let at = hold.at.as_ref().map_or(String::new(), |at| format!(" in {at}"));
+        format!("{}{at}", hold.waited_for())
+    });
+    let granted_by = turns_for.and_then(|hold| hold.process).map(|process| process.pid.as_str());
+    let runs = |process: &&ProcessUse| {
+        Some(process.pid.as_str()) != granted_by
+            && view::reductions_share(period, &[process]).is_some_and(|share| share >= MIN_TURN_SHARE)
+    };
+    let mut running: Vec<&ProcessUse> = period.processes.iter().filter(runs).collect();
+    running.sort_by_key(|process| std::cmp::Reverse(process.reductions));
+    let names: Vec<String> =
+        running.iter().take(MAX_RUNNING).map(|process| text::name(&process.subject())).collect();
+    let more = running.len().saturating_sub(MAX_RUNNING);
+    let runs = (!names.is_empty()).then(|| match more {
+        0 => format!("run in turn: {}", names.join(", ")),
+        more => format!("run in turn: {} and {more} more", names.join(", ")),
+    });
+    [waits, runs, hot_code(period).map(|code| format!("they run {code}"))]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// What most of the CPU time goes into: `functions of shop, called by shop:work/2`.
+fn hot_code(period: &Period) -> Option<String> {
+    let hot = HotCode::of(period).ok().flatten()?;
+    let what = match &hot.what {
+        What::Function(name) => name.clone(),
+        What::Module(module) => format!("functions of {module}"),
+        What::Library(name) => (*name).to_owned(),
+        // The processes are named already.
+        What::Kind(_) => return None,
+    };
+    Some(match hot.callers.first() {
+        Some(caller) => format!("{what}, called by {caller}"),
+        None => what,
+    })
+}
+
+/// What others wait for, as a title says it.
+fn waited_for(hold: &Hold<'_>) -> String {
+    match hold.process.filter(|_| !hold.is_one) {
+        Some(first) => format!("{} and others", text::name(&first.subject())),
+        None => text::name(&hold.subject()),
+    }
 }
 
 /// Whether there are CPUs that the VM may not run on.
@@ -291,13 +366,9 @@ fn remedies(period: &Period, cause: Use) -> Vec<Option<Remedy>> {
                 "the lock with the longest wait time is the one to remove",
             ),
         ],
-        Use::SerialProcess | Use::Turns => vec![of(
+        Use::SerialProcess => vec![of(
             "code.split_process",
-            if cause == Use::Turns {
-                "find what they take turns for (a lock process, a global:trans, a pool of one) and split it by key"
-            } else {
-                "split the process, see the finding serial-process"
-            },
+            "split the process, see the finding serial-process",
             "one process uses at most one scheduler",
             "throughput under the same load",
         )],
@@ -310,7 +381,7 @@ fn remedies(period: &Period, cause: Use) -> Vec<Option<Remedy>> {
         Use::Programs => vec![of(
             "code.limit_programs",
             "see the finding child-programs",
-            "external programs have the CPUs",
+            "external programs use the CPUs",
             "run-queue delay falls towards 0",
         )],
         Use::Others | Use::Stolen => vec![of(
@@ -319,18 +390,59 @@ fn remedies(period: &Period, cause: Use) -> Vec<Option<Remedy>> {
                 Use::Stolen => "use a machine type with dedicated CPUs, or another host",
                 _ => "move the neighbours away, or give the VM its own CPUs (cpuset, a dedicated node pool)",
             },
-            "others have the CPUs",
+            "other OS processes use the CPUs",
             "run-queue delay falls towards 0",
-        )],
-        Use::Outside => vec![of(
-            "code.more_in_flight",
-            "make the awaited service answer sooner, or allow more requests in flight (a larger pool), with a time-out",
-            "the schedulers are idle, so no emulator flag can help",
-            "throughput with a pool of twice the size",
         )],
         // Whether the node should do more is unknown.
         _ => Vec::new(),
     }
+}
+
+/// The remedy for work that goes on in turns.
+fn for_turns(period: &Period, turns_for: Option<&Hold<'_>>) -> Option<Remedy> {
+    let change = match turns_for {
+        Some(hold) => format!(
+            "split {} by key into several, or move work out of the section that it serializes",
+            text::name(&hold.subject())
+        ),
+        None => "find what they take turns for (a lock process, a global:trans, a pool of one) and split it by key".to_owned(),
+    };
+    let (why, prove) = ("work that runs one at a time uses one scheduler", "throughput under the same load");
+    remedy::of(period, "code.split_process", &change, why, prove)
+}
+
+/// The remedy for processes that wait with messages queued, by what they wait in.
+fn for_waits(period: &Period, unused: &Unused<'_>) -> Option<Remedy> {
+    let is_each = |cause: Cause| {
+        let waits = || unused.held_up.iter().map(|process| QueueWait::of(period, process));
+        unused.hold.is_none() && waits().all(|wait| wait.is_some_and(|wait| wait.cause == cause))
+    };
+    let why = "the schedulers are idle, so no emulator flag can help";
+    if is_each(Cause::Receive) {
+        return remedy::of(
+            period,
+            "code.receive_all",
+            "see what its receive waits for, and add the clause for the messages that are queued",
+            why,
+            "queue length: 0 in most samples",
+        );
+    }
+    if is_each(Cause::Send) {
+        return remedy::of(
+            period,
+            "socket.send_timeout",
+            "see why the peer does not read; set {send_timeout, Ms} and {send_timeout_close, true}",
+            why,
+            "queue length of the sender",
+        );
+    }
+    remedy::of(
+        period,
+        "code.more_in_flight",
+        "make the awaited service answer sooner, or allow more requests in flight (a larger pool), with a time-out",
+        why,
+        "throughput with a pool of twice the size",
+    )
 }
 
 /// The application's functions in which most sampled processes wait, with their counts: `lab:handler/4 (81)`.

@@ -219,8 +219,9 @@ fn who_may_let_one_go_on_at_a_time_is_named() {
         .with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 2));
     let idle = finding(&node, "BT015");
     assert_eq!(super::cpu::unused(&idle), Some(Use::Turns));
-    assert!(idle.title.ends_with("cores idle: processes run one at a time"), "{}", idle.title);
+    assert!(idle.title.ends_with("cores idle: likely serialized by shop_pool"), "{}", idle.title);
     assert!(idle.detail.contains("120 processes wait for shop_pool (<0.77.0>)"), "{}", idle.detail);
+    assert!(idle.remedies[0].change.starts_with("split shop_pool by key"), "{:?}", idle.remedies);
     let turns = idle.evidence.iter().find(|evidence| evidence.what == "possibly take turns for");
     assert_eq!(turns.and_then(|evidence| evidence.text.as_deref()), Some("shop_pool (<0.77.0>)"));
     let shares = diagnose(&node.period()).cpu.expect("an account").shares;
@@ -236,6 +237,29 @@ fn who_may_let_one_go_on_at_a_time_is_named() {
     let works = node.with(|n| n.stands[2].queued = 7);
     let idle = finding(&works, "BT015");
     assert!(!idle.evidence.iter().any(|evidence| evidence.what == "possibly take turns for"), "{idle:#?}");
+}
+
+#[test]
+fn processes_that_run_in_turn_are_named_those_that_do_most_first() {
+    let worker = |pid, name: &str, reductions| Busy {
+        pid,
+        reductions,
+        row: row(|row| row.name = Some(name.to_owned())),
+        ..Busy::default()
+    };
+    let node = node().with(|n| {
+        (n.active, n.cpu, n.active_tasks, n.total_reductions) = (0.5, 0.5, 2, 1_000_000);
+        n.busiest = vec![
+            worker("<0.81.0>", "bill_a", 200_000),
+            worker("<0.82.0>", "bill_b", 280_000),
+            worker("<0.83.0>", "clock", 1_000),
+            worker("<0.84.0>", "bill_c", 210_000),
+            worker("<0.85.0>", "bill_d", 190_000),
+        ];
+    });
+    let idle = finding(&node, "BT015");
+    assert!(idle.title.ends_with("cores idle: processes run one at a time"), "{}", idle.title);
+    assert_eq!(idle.detail, "run in turn: bill_b, bill_c, bill_a and 1 more");
 }
 
 #[test]
