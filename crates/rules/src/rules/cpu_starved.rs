@@ -69,6 +69,9 @@ const MIN_CRITICAL_CORES: f64 = 0.25;
 /// If the CPUs that the VM may use were busy for less than this share of the time, any wait was a burst (judgement).
 const MIN_CROWDED_SHARE: f64 = 0.5;
 
+/// From this share of throttled periods on, it is the quota that the threads wait for (judgement: most of the time).
+const SURELY_THROTTLED: f64 = 0.5;
+
 /// What had the CPUs that the schedulers waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
@@ -203,7 +206,12 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
     let percent = 100.0 * waiting.share();
     let (title, detail) = match cause {
         Cause::Quota => (
-            format!("Schedulers wait {percent:.0} % of runnable time, likely for the CPU quota"),
+            match view::throttled_share(period).is_some_and(|share| share >= SURELY_THROTTLED) {
+                true => {
+                    format!("Schedulers wait {percent:.0} % of runnable time: throttled by the CPU quota")
+                }
+                false => format!("Schedulers wait {percent:.0} % of runnable time, likely for the CPU quota"),
+            },
             String::new(),
         ),
         Cause::OwnThreads => (
@@ -215,7 +223,7 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
             format!("they use {} of {cpus:.0} cores", text::cores(programs)),
         ),
         Cause::Neighbours => (
-            format!("Schedulers wait {percent:.0} % of runnable time for other processes"),
+            format!("Schedulers wait {percent:.0} % of runnable time for other OS processes"),
             format!("these use {} of {cpus:.0} cores", text::cores(foreign)),
         ),
         Cause::Unknown => (

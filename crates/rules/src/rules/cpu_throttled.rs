@@ -71,6 +71,16 @@ impl Dirty {
 /// A lower use, as a share of the quota, fits on average: the quota is used up in bursts (judgement).
 const MAX_SUFFICIENT_SHARE: f64 = 0.9;
 
+/// Steps in which quotas are advised, in cores (judgement: people write halves).
+const QUOTA_STEP_CORES: f64 = 0.5;
+
+/// The smallest step that is above the quota and covers what is wanted. Throttled time counts each CPU of the group on which threads were
+/// stopped, so what is used and what is throttled add up to what is wanted.
+fn fitting_quota(quota: f64, wanted: f64) -> f64 {
+    let above = ((quota / QUOTA_STEP_CORES).floor() + 1.0) * QUOTA_STEP_CORES;
+    above.max((wanted / QUOTA_STEP_CORES).ceil() * QUOTA_STEP_CORES)
+}
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let Some(quota) = view::known_quota(period)? else {
         return Ok(Judgement::Healthy("no CPU quota".to_owned()));
@@ -90,6 +100,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let busy_wait_off = view::busy_waiting_off(&period.facts);
     let group = period.cores(&metrics::CGROUP_USAGE, "cpu").ok();
     let suffices = group.unwrap_or(used) < MAX_SUFFICIENT_SHARE * quota;
+    let consumed = group.unwrap_or(used).max(used);
+    let allowed = period.stat(&metrics::CPUS_ALLOWED, "").map_or(f64::INFINITY, |stat| stat.mean());
+    let wanted = (consumed + throttled).min(allowed.max(consumed));
+    let fitting = fitting_quota(quota, wanted);
     let dirty = Dirty::of(period, quota - group.map_or(0.0, |group| (group - used).max(0.0)));
     let title = format!(
         "CPU quota of {} cores throttles the VM in {:.0} % of periods",
@@ -98,7 +112,15 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     );
     Ok(Judgement::found(
         Draft::new(severity, title)
-        .detail(format!("the VM uses {} cores; {} cores throttled", text::cores(used), text::cores(throttled)))
+        .detail(match suffices {
+            true => format!("the VM uses {} cores: it is throttled in bursts", text::cores(used)),
+            false => format!(
+                "about {} cores wanted: {} used, {} throttled",
+                text::cores(wanted),
+                text::cores(consumed),
+                text::cores(throttled)
+            ),
+        })
         .detail(dirty.as_ref().map_or_else(String::new, |dirty| {
             format!("dirty CPU schedulers use {} cores", text::cores(dirty.cores))
         }))
@@ -117,6 +139,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             group.map(|cores| Evidence::number("CPU of the control group", cores, Unit::Cores)),
         )
         .because(Evidence::number("throttled time, per second", throttled, Unit::Cores))
+        .because(Evidence::number("CPU wanted: used and throttled", wanted, Unit::Cores))
         .because_some(online.map(|n| Evidence::number("schedulers online", n, Unit::Count)))
         .because_some(dirty.as_ref().map(|dirty| {
             Evidence::number("CPU of the dirty CPU schedulers", dirty.cores, Unit::Cores)
@@ -135,8 +158,9 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             period,
             "host.cpu_quota",
             &format!(
-                "raise the quota above {:.1} cores (Kubernetes: limits.cpu; systemd: CPUQuota=), or remove it",
-                (used * 1.5).max(quota + 0.5)
+                "raise the quota to {fitting:.1} cores (Kubernetes: limits.cpu: {:.0}m; systemd: CPUQuota={:.0}%), or remove it",
+                fitting * 1_000.0,
+                fitting * 100.0
             ),
             "the VM is then not stopped while it has work",
             "throttled_periods stop growing under the same load",
@@ -172,4 +196,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
         }),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_advised_quota_covers_what_is_wanted() {
+        let check = |quota: f64, wanted: f64, expect: f64| assert_eq!(fitting_quota(quota, wanted), expect);
+        check(0.15, 0.98, 1.0);
+        check(0.5, 1.2, 1.5);
+        // In bursts, less is wanted on average than the quota gives.
+        check(1.0, 0.8, 1.5);
+        check(1.9, 3.4, 3.5);
+    }
 }

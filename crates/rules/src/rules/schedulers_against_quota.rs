@@ -80,11 +80,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let lost = loss.filter(|loss| *loss >= MIN_LOSS_SHARE * limit);
     Ok(Judgement::found(
         Draft::new(severity, format!("{schedulers} online for {limit_text}"))
-            .detail(
-                lost.map_or(String::new(), |loss| {
-                    format!("{} cores throttled or delayed", text::cores(loss))
-                }),
-            )
+            .detail(lost.map_or(String::new(), |loss| {
+                match throttled.is_some_and(|throttled| throttled >= loss) {
+                    true => format!("{} cores throttled by the quota", text::cores(loss)),
+                    // Delays are of all threads, so they may add up to more than there are CPUs.
+                    false => format!("on average {} runnable schedulers wait for a CPU", text::rate(loss)),
+                }
+            }))
             .detail(set.value().map_or(String::new(), |value| format!("+S {value} is set")))
             .confidence(match is_harmless {
                 true if ratio < RISKY_RATIO => Confidence::Guess,
@@ -107,7 +109,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .fix(remedy::of(
                 period,
                 "+S",
-                &format!("+S {fit}:{fit}"),
+                &match set.value() {
+                    Some(value) => format!("+S {fit}:{fit} in place of +S {value}, and restart the node"),
+                    None => format!("+S {fit}:{fit}"),
+                },
                 "threads that cannot run at the same time take turns, and each has its own allocators",
                 "throttled periods, context switches and p99 latency under the same load",
             ))

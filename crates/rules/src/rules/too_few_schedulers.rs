@@ -1,6 +1,8 @@
 //! BT035: fewer schedulers than CPUs that the VM may use, while all of them are busy and processes wait for them.
 
-use beamtune_model::{Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, metrics};
+use beamtune_model::{
+    Account, Code, Cost, Evidence, Missing, Period, Scale, Threshold, Unit, facts, metrics,
+};
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
@@ -64,15 +66,44 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     }
     let set = view::emulator_flag(&period.facts, "+S");
     let fit = cores as i64;
-    let processes = text::counted(waiting.round(), "process", "processes");
+    let processes = text::counted(waiting.round(), "runnable process", "runnable processes");
     let wait = if waiting.round() == 1.0 { "waits" } else { "wait" };
     let prove = "throughput, and CPU per request, under the same load";
+    // Schedulers that were not started cannot be set online.
+    let started = period.facts.number(facts::SCHEDULERS);
+    let at_start = remedy::of(
+        period,
+        "+S",
+        &match set.value() {
+            Some(value) => format!("+S {fit}:{fit} in place of +S {value}, and restart the node"),
+            None => format!("+S {fit}:{fit}, and restart the node"),
+        },
+        "a scheduler uses one CPU at most",
+        prove,
+    );
+    let at_run_time = started.is_none_or(|started| started >= fit).then(|| {
+        remedy::of(
+            period,
+            "system_flag.schedulers_online",
+            &match started {
+                Some(_) => format!("erlang:system_flag(schedulers_online, {fit})"),
+                None => format!(
+                    "erlang:system_flag(schedulers_online, {fit}), if system_info(schedulers) is at least {fit}"
+                ),
+            },
+            "a test without a restart",
+            prove,
+        )
+    });
     Ok(Judgement::found(
-        Draft::new(severity, format!("Only {schedulers} for {cpus}: {processes} {wait} for one"))
+        Draft::new(severity, format!("Only {schedulers} for {cpus}: {processes} {wait}"))
             .detail(format!("the schedulers are {:.0} % busy", utilization * 100.0))
             .detail(set.value().map_or(String::new(), |value| format!("+S {value} is set")))
             .costs(Cost::Waiting(waiting))
             .because(Evidence::number("schedulers online", capacity.online, Unit::Count))
+            .because_some(
+                started.map(|count| Evidence::number("schedulers started", count as f64, Unit::Count)),
+            )
             .because(Evidence::number("CPUs that the VM may use", cores, Unit::Count))
             .because(
                 Evidence::number("share of them without a scheduler", unused, Unit::Ratio)
@@ -82,22 +113,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .because(Evidence::number("runnable processes waiting, mean", waiting, Unit::Count))
             .because_some(set.value().map(|value| Evidence::text("flag", format!("+S {value}"))))
             .but("it may be intended, if other programs need these CPUs (a database on the same host)")
-            .fix(remedy::of(
-                period,
-                "system_flag.schedulers_online",
-                &format!("erlang:system_flag(schedulers_online, {fit}), if system_info(schedulers) is at least {fit}"),
-                "a test without a restart",
-                prove,
-            ))
-            .fix(remedy::of(
-                period,
-                "+S",
-                &match set.value() {
-                    Some(value) => format!("leave out +S {value}, or set +S {fit}:{fit}"),
-                    None => format!("+S {fit}:{fit}"),
-                },
-                "a scheduler uses one CPU at most",
-                prove,
-            )),
+            .fix(at_run_time.flatten())
+            .fix(at_start),
     ))
 }

@@ -124,6 +124,9 @@ fn a_used_up_quota_is_throttling() {
     assert_eq!(entries(&found), ["host.cpu_quota", "+S", "+sbwt"]);
     assert_healthy(&sick.clone().with(|n| n.throttled_periods_of_10 = 0), "BT002");
     assert_healthy(&node(), "BT002");
+    // What is used and what is throttled is what is wanted.
+    assert!(found.detail.starts_with("about 1.0 cores wanted: 0.6"), "{}", found.detail);
+    assert!(found.remedies[0].change.starts_with("raise the quota to 1.5 cores"), "{:?}", found.remedies[0]);
     // With as many schedulers as the quota gives there is no +S to recommend.
     let fits = sick.with(|n| n.quota = Some(2_000));
     assert_eq!(entries(&finding(&fits, "BT002")), ["host.cpu_quota", "+sbwt"]);
@@ -137,6 +140,18 @@ fn a_used_up_quota_is_throttling() {
         "{:?}",
         finding(&many, "BT002")
     );
+}
+
+#[test]
+fn threads_of_a_throttled_vm_wait_for_the_quota() {
+    let throttled = node().with(|n| {
+        (n.quota, n.throttled_periods_of_10, n.throttled, n.wait) = (Some(500), 10, 0.9, 0.45);
+    });
+    let waits = finding(&throttled, "BT004");
+    assert!(waits.title.ends_with(": throttled by the CPU quota"), "{}", waits.title);
+    assert_eq!(waits.follows.map(|of| of.code.0), Some("BT002"));
+    let seldom = finding(&throttled.with(|n| n.throttled_periods_of_10 = 2), "BT004");
+    assert!(seldom.title.ends_with(", likely for the CPU quota"), "{}", seldom.title);
 }
 
 #[test]
@@ -220,7 +235,7 @@ fn run_queue_delay_is_attributed_to_what_has_the_cpu() {
     let works = finding(&starved.clone().with(|n| n.cpu = 0.31), "BT004");
     assert_eq!(entries(&works), ["host.cpu_isolation"]);
     let found = finding(&starved, "BT004");
-    assert!(found.title.contains("other processes"), "{}", found.title);
+    assert!(found.title.contains("other OS processes"), "{}", found.title);
     assert_eq!(entries(&found), ["host.cpu_isolation", "+sbwt"]);
     // Many short waits are what waking up takes.
     let wakes = starved.clone().with(|n| n.voluntary_switches = 20_000);
@@ -253,7 +268,7 @@ fn run_queue_delay_is_attributed_to_what_has_the_cpu() {
     // Threads that only spin are many, and those with work wait for others.
     let spins = starved.clone().with(|n| (n.schedulers, n.active, n.cpu, n.wait) = (10, 0.05, 0.05, 0.4));
     let found = finding(&spins, "BT004");
-    assert!(found.title.ends_with("for other processes"), "{}", found.title);
+    assert!(found.title.ends_with("for other OS processes"), "{}", found.title);
     assert!(found.detail.starts_with("these use 1.3 of"), "{}", found.detail);
     assert!(
         matches!(found.cost(), Some(Cost::CpuCores(cores)) if (cores - 0.5).abs() < 0.01),
@@ -568,7 +583,16 @@ fn cpus_without_a_scheduler_are_found_if_processes_wait() {
         (found.level, entries(&found)),
         (Level::Critical, vec!["system_flag.schedulers_online", "+S"])
     );
-    assert_eq!(found.title, "Only 2 schedulers for 8 CPUs: 28 processes wait for one");
+    assert_eq!(found.title, "Only 2 schedulers for 8 CPUs: 28 runnable processes wait");
+    // Schedulers that were not started cannot be set online.
+    let started = |count: &str| few.clone().with(|n| n.facts.push((facts::SCHEDULERS, count.to_owned())));
+    let flag = r#"["-S","2:2"]"#.to_owned();
+    let restart = finding(&started("2").with(|n| n.facts.push((facts::EMU_ARGS, flag))), "BT035");
+    assert_eq!(entries(&restart), ["+S"]);
+    assert_eq!(restart.remedies[0].change, "+S 8:8 in place of +S 2:2, and restart the node");
+    let offline = finding(&started("8"), "BT035");
+    assert_eq!(entries(&offline), ["system_flag.schedulers_online", "+S"]);
+    assert_eq!(offline.remedies[0].change, "erlang:system_flag(schedulers_online, 8)");
     let one_left = few.clone().with(|n| n.cpus = 3);
     assert_eq!(finding(&one_left, "BT035").level, Level::Warning);
     // A quota leaves no more; nobody waits; there is room left.
