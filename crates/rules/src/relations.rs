@@ -5,13 +5,14 @@
 //! codes, subjects, claims and signals, never by text.
 
 mod conditions;
+mod cpu;
 mod table;
 
 use beamtune_model::diagnosis::compare;
 use beamtune_model::{Finding, Follows, Level, Outcome, Signal, Subject, Verdict};
 
 use conditions::{has_the_cpu, takes_half};
-use table::RELATIONS;
+use table::Relation;
 
 use crate::rule::Role;
 
@@ -115,8 +116,13 @@ fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     Some(Follows { code: cause.code, rule: cause.rule, why })
 }
 
+/// Of two that may be the cause the first one counts.
+fn relations() -> impl Iterator<Item = &'static Relation> {
+    cpu::FIRST.iter().chain(table::RELATIONS).chain(cpu::LAST)
+}
+
 fn by_pairs(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
-    RELATIONS.iter().filter(|relation| relation.effects.contains(&effect.code.0)).find_map(|relation| {
+    relations().filter(|relation| relation.effects.contains(&effect.code.0)).find_map(|relation| {
         let is_cause = |cause: &&Finding| {
             cause.code.0 == relation.cause && explains(cause, effect) && (relation.is_meant)(cause, effect)
         };

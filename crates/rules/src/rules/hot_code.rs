@@ -122,19 +122,17 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let with_known =
         hot.known.as_ref().filter(|part| endless.is_empty() && is_nearly_all(part, &hot)).map(|part| {
             let by = if matches!(hot.what, What::Kind(_)) { "by" } else { "called by" };
-            format!("{} of CPU time goes into {}, {by} {into}", percent(part.samples, all), part.what)
+            format!("{} of stack samples are in {}, {by} {into}", percent(part.samples, all), part.what)
         });
     let with_known = with_known.filter(|title| title.chars().count() <= MAX_TITLE);
     let is_in_title = with_known.is_some();
     let known = hot.known.as_ref().filter(|_| !is_in_title);
     let known = known.map(|part| format!("{} of it in {}", percent(part.samples, within), part.what));
-    let title = with_known.unwrap_or_else(|| {
-        let title = format!("{} of CPU time goes into {into}", percent(within, all));
-        match &endless[..] {
-            [] => title,
-            [one] => format!("{} never waits: {title}", text::name(&one.subject())),
-            all => format!("{} processes never wait: {title}", all.len()),
-        }
+    let share = percent(within, all);
+    let title = with_known.unwrap_or_else(|| match &endless[..] {
+        [] => format!("{share} of stack samples are in {into}"),
+        [one] => format!("{} is always runnable, in {into} ({share} of samples)", text::name(&one.subject())),
+        all => format!("{} processes are always runnable, in {into} ({share} of samples)", all.len()),
     });
     let titles: Vec<String> = endless.iter().take(MAX_PROCESSES).map(|process| process.title()).collect();
     let titles = titles.join(", ");
@@ -169,7 +167,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .detail(&titles)
         .detail(known.unwrap_or_default())
         .detail(caller.map_or(String::new(), |caller| format!("called by {caller}")))
-        .detail(format!("{:.2} of {capacity:.2} cores", hot.cores))
+        .detail(format!("{:.2} of {capacity:.2} cores, GC included", hot.cores))
         .about(subject)
         .costs(Cost::CpuCores(hot.cores))
         .part(Use::Code)

@@ -59,7 +59,7 @@ fn the_innermost_function_that_most_samples_are_within_is_named() {
     ];
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
     assert_eq!((code.level, code.subject_text().as_deref()), (Level::Notice, Some("codec:encode/1")));
-    assert_eq!(code.title, "77 % of CPU time goes into codec:encode/1");
+    assert_eq!(code.title, "77 % of stack samples are in codec:encode/1");
     let callers =
         code.evidence.iter().find(|evidence| evidence.what == "called by").and_then(|e| e.text.clone());
     assert_eq!(callers.as_deref(), Some("audit:handle/3, shop:request/1"));
@@ -127,7 +127,7 @@ fn code_that_never_waits_is_told_with_the_processes_that_run_it() {
     let never = "feed:next/2 feed:poll/1";
     let two = found_of(vec![spins("<0.77.0>", never, 10), spins("<0.78.0>", never, 10)]);
     assert!(
-        two.title.starts_with("2 processes never wait: ") && two.title.ends_with("goes into feed:next/2"),
+        two.title == "2 processes are always runnable, in feed:next/2 (100 % of samples)",
         "{}",
         two.title
     );
@@ -154,7 +154,7 @@ fn what_a_library_does_is_counted_to_its_caller() {
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
     assert_eq!(code.subject_text().as_deref(), Some("shop:page/1"));
     assert_eq!(text(&code, "known function or library").as_deref(), Some("JSON, 7 of 10"));
-    assert!(code.title.ends_with("goes into JSON, called by shop:page/1"), "{}", code.title);
+    assert!(code.title.ends_with("are in JSON, called by shop:page/1"), "{}", code.title);
     assert!(code.remedies[0].change.starts_with("encode or decode less"), "{:?}", code.remedies);
     // Tasks of a moment, each with another function: the library is what they have in common.
     let samples: Vec<_> = ["a", "b", "c", "d"]
@@ -176,18 +176,18 @@ fn what_it_is_that_costs_is_told_where_that_is_known() {
     let lines = server("prim_file:read_nif/2 file_io_server:get_line/4 file_io_server:server_loop/1");
     let (summary, advice, why) = told(&[sample("import", 9, false, reading), lines.clone()]);
     let lines_of = "% of it in reading lines through a file's I/O server";
-    assert!(summary.starts_with("75 % of CPU time goes into import:lines/2; "), "{summary}");
+    assert!(summary.starts_with("75 % of stack samples are in import:lines/2; "), "{summary}");
     assert!(summary.contains(lines_of), "{summary}");
     assert!(advice.contains("raw") && why.contains("https://www.erlang.org/"), "{advice} {why}");
     // Most of the time may be the server's; what Elixir calls through is not the program's.
     let by_stream =
         "io:execute_request/3 Elixir.IO:each_stream/2 Elixir.Stream:do_resource/5 Elixir.Import:load/1";
     let (summary, ..) = told(&[sample("import", 9, false, by_stream), lines.clone()]);
-    assert!(summary.contains("goes into Elixir.Import:load/1; ") && summary.contains(lines_of), "{summary}");
+    assert!(summary.contains("are in Elixir.Import:load/1; ") && summary.contains(lines_of), "{summary}");
     let (summary, ..) =
         told(&[WorkSample { looks: 20, ..lines.clone() }, sample("import", 9, false, reading)]);
     assert!(
-        summary.starts_with("69 % of CPU time goes into file_io_server:server_loop/1 processes"),
+        summary.starts_with("69 % of stack samples are in file_io_server:server_loop/1 processes"),
         "{summary}"
     );
     assert!(summary.contains(lines_of), "{summary}");
@@ -199,7 +199,7 @@ fn what_it_is_that_costs_is_told_where_that_is_known() {
     let children = "maps:fold_1/4 Elixir.DynamicSupervisor:handle_call/3 gen_server:try_handle_call/4";
     let (summary, ..) = told(&[sample("Elixir.Shop.Carts", 9, false, children)]);
     assert!(
-        summary.contains("goes into Elixir.Shop.Carts; ")
+        summary.contains("are in Elixir.Shop.Carts; ")
             && summary.contains("of it in listing the children of a supervisor"),
         "{summary}"
     );
@@ -214,7 +214,7 @@ fn what_it_is_that_costs_is_told_where_that_is_known() {
     let json = "erlang:++/2 Elixir.Jason.Encode:list/2 shop:page/1";
     let (summary, advice, _) = told(&[sample("web", 9, false, json)]);
     assert!(
-        summary.contains("goes into JSON, called by shop:page/1; ")
+        summary.contains("are in JSON, called by shop:page/1; ")
             && advice.starts_with("encode or decode less"),
         "{summary}"
     );
@@ -234,7 +234,7 @@ fn a_module_is_named_where_none_of_its_functions_has_most() {
         sample("other", 3, false, "gen_server:loop/7"),
     ];
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
-    assert_eq!(code.title, "69 % of CPU time goes into functions of hook");
+    assert_eq!(code.title, "69 % of stack samples are in functions of hook");
     assert_eq!(code.subject_text().as_deref(), Some("hook"));
     assert_eq!(
         text(&code, "functions (samples)").as_deref(),
@@ -268,13 +268,13 @@ fn stacks_that_are_cut_off_in_a_library_count_for_the_callers_of_others() {
     let rest = sample("web", 1, false, "web:parse/1 web:serve/1");
     let cut = sample("web", 12, false, CUT);
     let code = told(&[by("hook:log/2", 3), by("page:show/1", 1), cut.clone(), rest.clone()]);
-    assert_eq!(code.title, "71 % of CPU time goes into hook:log/2");
+    assert_eq!(code.title, "71 % of stack samples are in hook:log/2");
     assert!(code.detail.contains("of it in formatting of terms (io_lib, Inspect)"), "{}", code.detail);
     // Too few callers; callers of another kind; a stack that ends where its process began.
     let unknown = |samples: &[WorkSample]| {
         let code = told(samples);
         let is_unknown = !code.detail.contains("called by");
-        let expect = "goes into formatting of terms (io_lib, Inspect)";
+        let expect = "are in formatting of terms (io_lib, Inspect)";
         assert!(code.title.ends_with(expect) && is_unknown, "{code:#?}");
     };
     unknown(&[by("hook:log/2", 2), cut.clone(), rest.clone()]);
@@ -309,7 +309,7 @@ fn formatting_by_those_that_log_is_for_the_log() {
     };
     let (summary, changes) = told("", 4);
     assert!(
-        summary.contains("goes into hook:log/2; ")
+        summary.contains("are in hook:log/2; ")
             && summary.contains("of it in formatting of terms (io_lib, Inspect) for log messages"),
         "{summary}"
     );
@@ -358,11 +358,11 @@ fn children_of_a_supervisor_are_told_by_their_labels_or_by_what_they_run() {
     let idle = child("<0.79.0>", 10_000, Some("queue mail"));
     let (summary, subject) =
         told(vec![child("<0.78.0>", 3_000_000, None), later, idle], "").expect("a finding");
-    assert!(summary.ends_with("goes into queue later (<0.77.0>) and <0.78.0>"), "{summary}");
+    assert!(summary.ends_with("are in queue later (<0.77.0>) and <0.78.0>"), "{summary}");
     assert_eq!(subject.as_deref(), Some("queue later (<0.77.0>)"));
     let unlabelled = || vec![child("<0.78.0>", 3_000_000, None)];
     let (summary, subject) = told(unlabelled(), "").expect("a finding");
-    assert!(summary.ends_with("goes into processes that run a") && subject.is_none(), "{summary}");
+    assert!(summary.ends_with("are in processes that run a") && subject.is_none(), "{summary}");
     // Short callbacks of processes of which nothing is known.
     let node = busy().with(|n| (n.busiest, n.total_reductions) = (unlabelled(), 9_000_000));
     let loops = [sample(kind, 9, false, "gen_server2:process_next_msg/1 proc_lib:init_p_do_apply/3")];
@@ -513,6 +513,6 @@ fn what_a_library_waits_for_is_its_own_work() {
         sample("file_server_2", 3, false, "prim_file:read_link_nif/1 file_server:handle_call/3"),
     ];
     let code = found(&with(&busy(), &samples), "BT073").expect("a finding");
-    assert!(code.title.ends_with("goes into TLS (ssl, public_key, crypto)"), "{}", code.title);
+    assert!(code.title.ends_with("are in TLS (ssl, public_key, crypto)"), "{}", code.title);
     assert!(code.detail.contains("called by prices:ask/1"), "{}", code.detail);
 }

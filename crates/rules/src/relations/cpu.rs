@@ -1,0 +1,57 @@
+//! Relations of findings about CPU time: those that name what it is spent on go before the others, and those that only say where work waits go
+//! after them.
+
+use beamtune_model::{Level, Limit, Signal, Subject};
+
+use super::conditions::{always, is_of_main_runner, takes_most_of, waits_there};
+use super::table::Relation;
+
+/// Before all others.
+pub(super) const FIRST: &[Relation] = &[
+    // Who forces GCs allocates nothing, though most samples of GC are of it.
+    Relation {
+        cause: "BT032",
+        effects: &["BT011"],
+        is_meant: always,
+        why: "these collections are asked for",
+    },
+    Relation {
+        cause: "BT055",
+        effects: &["BT073"],
+        is_meant: |cause, effect| {
+            let is_its_code = effect.has(&Signal::WhereOnly) && is_of_main_runner(effect, cause);
+            cause.level > Level::Notice && is_its_code && takes_most_of(cause, effect)
+        },
+        why: "copying messages is most of what this code does",
+    },
+    Relation {
+        cause: "BT068",
+        effects: &["BT073"],
+        is_meant: |cause, effect| {
+            cause.level > Level::Notice && effect.has(&Signal::WhereOnly) && takes_most_of(cause, effect)
+        },
+        why: "copying objects out of tables is most of what this code does",
+    },
+    Relation {
+        cause: "BT011",
+        effects: &["BT073"],
+        is_meant: |cause, effect| {
+            cause.level > Level::Notice && effect.has(&Signal::WhereOnly) && takes_most_of(cause, effect)
+        },
+        why: "most of the time in these stacks is garbage collection",
+    },
+    Relation {
+        cause: "BT002",
+        effects: &["BT004"],
+        is_meant: |_, effect| effect.is_about(&Subject::limit(Limit::CpuQuota)),
+        why: "threads of a throttled VM are runnable and get no CPU",
+    },
+];
+
+/// After all others.
+pub(super) const LAST: &[Relation] = &[Relation {
+    cause: "BT006",
+    effects: &["BT015"],
+    is_meant: waits_there,
+    why: "messages are queued there while the CPU is idle",
+}];
