@@ -6,6 +6,7 @@
 use beamtune_model::{
     Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Signal, Threshold, Unit, metrics,
 };
+use beamtune_stats::trend;
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Role, Rule};
@@ -68,6 +69,9 @@ const BLOCKING_CALLERS: f64 = 100.0;
 
 /// A process that iterates over whole collections in this share of its samples mostly does that (judgement).
 const MIN_SCAN_SHARE: f64 = 0.5;
+
+/// A growth that chance explains with a higher probability is none.
+const MAX_P: f64 = 0.01;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let total = view::all_reductions(period)?;
@@ -182,6 +186,9 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
                 each / 1e3
             )
         });
+    // A bag, a disk or a table says more than the function.
+    let says_more = !(in_bag.is_empty() && disk.is_empty() && copies.is_empty());
+    let does = stack::mostly_in(process).filter(|_| !says_more);
     let scans = stack::goes_through_all(process).filter(|share| *share >= MIN_SCAN_SHARE);
     let subject = process.subject();
     let draft = Draft::new(
@@ -189,6 +196,8 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
         format!("{} busy in {:.0} % of samples{waiting}", text::name(&subject), busy * 100.0),
     )
     .detail(text::pid(&subject))
+    .detail(does.unwrap_or_default())
+    .detail(queue_trend(process))
     .detail(format!("{idle:.1} of {online:.0} schedulers idle"))
     .detail(in_bag)
     .detail(disk)
@@ -277,9 +286,12 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
         remedy::of(
             period,
             "code.split_process",
-            "split it by key into several processes, or let callers read from ETS or persistent_term without asking it",
+            match callers {
+                Some(_) => "split it by key into several processes, or let callers read from ETS or persistent_term without asking it",
+                None => "split it by key into several processes",
+            },
             "a process uses one scheduler at most",
-            "throughput under the same load rises with the number of parts (beamtune diff on both recordings)",
+            "throughput under the same load rises with the number of parts",
         )
     })
     .fix_if(is_own && on_disk.is_none(), || {
@@ -291,6 +303,19 @@ fn describe(period: &Period, server: &Server<'_>, total: f64, active: &view::Act
             "reductions per message of the process",
         )
     })
+}
+
+/// Whether its queue grows, by its 95 % interval. Nothing where it has no queue, or too few samples.
+fn queue_trend(process: &ProcessUse) -> String {
+    let points = view::trend_points(&process.queue);
+    match trend(&points) {
+        _ if view::mean_queue(process) < 1.0 => String::new(),
+        Some(trend) if trend.p < MAX_P && trend.low > 0.0 => {
+            format!("its queue grows by {}/s", text::number(trend.slope))
+        }
+        Some(_) => "its queue does not grow".to_owned(),
+        None => String::new(),
+    }
 }
 
 /// What to change: the known alternative to the OTP function that it mostly runs, else the function to profile.
