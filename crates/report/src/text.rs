@@ -128,8 +128,76 @@ pub fn elixir_name(text: &str) -> String {
     out
 }
 
-/// A sentence for the terminal: Elixir's modules as their users know them, each word cleaned.
+/// Funs and comprehensions by the function that they are written in: `shop:-sum/1-fun-0-/2` →
+/// `a fun in shop:sum/1`, `shop:-sum/1-lc$^0/1-0-/2` → `a list comprehension in shop:sum/1`.
+pub fn written_in(text: &str) -> String {
+    let is_module = |c: char| c.is_alphanumeric() || c == '_' || c == '.' || c == '@';
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(":-") {
+        let (before, made) = rest.split_at(at);
+        let start = before
+            .rfind(|c| !is_module(c))
+            .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
+        let (before, module) = before.split_at(start);
+        out.push_str(before);
+        match GeneratedFunction::parse(&made[2..]).filter(|_| !module.is_empty()) {
+            Some(made) => {
+                out.push_str(&format!("{} in {module}:{}", made.what, made.function));
+                rest = made.rest;
+            }
+            None => {
+                out.push_str(module);
+                out.push_str(":-");
+                rest = &made[2..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A function that the compiler has made of a part of another one.
+struct GeneratedFunction<'a> {
+    what: String,
+    /// The other one: `sum/1`.
+    function: &'a str,
+    /// What follows its name.
+    rest: &'a str,
+}
+
+impl<'a> GeneratedFunction<'a> {
+    /// From the start of a text: `sum/1-fun-0-/2`. Names as in OTP's `v3_core.erl` and `sys_core_inline.erl`.
+    fn parse(text: &'a str) -> Option<Self> {
+        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+        let slash = text.find('/').filter(|at| *at > 0)?;
+        let arity = digits(&text[slash + 1..]);
+        let function = &text[..slash + 1 + arity];
+        let part = text[function.len()..].strip_prefix('-').filter(|_| arity > 0)?;
+        let end = part.find("-/")?;
+        let (part, rest) = part.split_at(end);
+        let own_arity = digits(&rest[2..]);
+        if own_arity == 0 || text[..slash].contains([' ', ':', ';', ',']) || part.contains(' ') {
+            return None;
+        }
+        let what = match part.split_once(['-', '^', '$']) {
+            Some(("lc", _)) => "a list comprehension".to_owned(),
+            Some(("lbc" | "bc", _)) => "a binary comprehension".to_owned(),
+            Some(("mc", _)) => "a map comprehension".to_owned(),
+            Some(("lists", inlined)) => format!("lists:{}", inlined.split('/').next().unwrap_or_default()),
+            _ => "a fun".to_owned(),
+        };
+        Some(GeneratedFunction { what, function, rest: &rest[2 + own_arity..] })
+    }
+}
+
+/// A sentence for the terminal: functions and Elixir's modules as their users know them, each word cleaned.
 pub fn sentence(text: &str) -> String {
+    exact_sentence(&written_in(text))
+}
+
+/// The same with the exact names of functions, as a trace or `process_info/2` shows them.
+pub fn exact_sentence(text: &str) -> String {
     clean_words(&elixir_name(text))
 }
 
@@ -286,6 +354,24 @@ mod tests {
     }
 
     #[test]
+    fn funs_are_named_by_the_function_that_they_are_written_in() {
+        let check = |text: &str, expect: &str| assert_eq!(sentence(text), expect);
+        check("child of mail:-start/2-fun-1-/0", "child of a fun in mail:start/2");
+        check("wait in desk:-open/1-lc$^0/1-0-/4; they", "wait in a list comprehension in desk:open/1; they");
+        check("Elixir.Shop.Cart:-add/3-fun-0-/1 (<0.9.0>)", "a fun in Shop.Cart.add/3 (<0.9.0>)");
+        check(
+            "map:-draw/1-mc$^0/1-0-/2, x:-y/0-lbc$^1/2-0-/2",
+            "a map comprehension in map:draw/1, a binary comprehension in x:y/0",
+        );
+        check("in web:-stop/1-lists^foreach/1-0-/1", "in lists:foreach in web:stop/1");
+        check("named: web:-serve/2-Loop/1-0-/3", "named: a fun in web:serve/2");
+        // Not the name of a fun.
+        check("a :-) and b:-c and d:-e/f-g-/h", "a :-) and b:-c and d:-e/f-g-/h");
+        check("é:-f/1-fun-0-/1", "a fun in é:f/1");
+        assert_eq!(exact_sentence("mail:-start/2-fun-1-/0"), "mail:-start/2-fun-1-/0");
+    }
+
+    #[test]
     fn wrapping_keeps_words_and_width() {
         assert_eq!(wrap("aa bb cc", 5, "  "), "aa bb\n  cc");
         assert_eq!(wrap("toolongword b", 5, ""), "toolongword\nb");
@@ -309,6 +395,11 @@ mod tests {
         #[test]
         fn cleaned_text_holds_nothing_hidden(text in ".{0,300}") {
             prop_assert!(!clean(&text).chars().any(is_hidden));
+        }
+
+        #[test]
+        fn names_of_any_kind_are_no_trouble(text in "([a-zé:/0-9$^-]|fun|lc| ){0,40}") {
+            prop_assert!(written_in(&text).len() <= 4 * text.len() + 40);
         }
 
         #[test]

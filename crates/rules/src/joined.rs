@@ -81,7 +81,7 @@ fn joined(kind: Option<Kind>, mut group: Vec<Finding>) -> Vec<Finding> {
         Cost::Waiting(count) => Some(text::number(count.round())),
         _ => None,
     });
-    let processes = format!("{count} {} processes", kind.name);
+    let processes = text::several(count, &kind.name);
     let (title, worst_title) = match (&kind.place, waiting) {
         (_, Some(waiting)) => {
             (format!("{processes} have {waiting} messages or callers waiting"), Some(worst.title))

@@ -68,13 +68,35 @@ pub(crate) fn pause(seconds: f64) -> String {
     if seconds < 0.9995 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
 }
 
+/// How the compiler begins the name of a function that it makes of a fun: `shop:-sum/1-fun-0-/2`.
+const OF_A_FUN: &str = ":-";
+
 /// What a title calls processes of a kind: `shop_cart processes`, `processes started by shop_sup`, `shop_worker_*`.
 pub(crate) fn processes(kind: &str) -> String {
     match (kind.strip_prefix(CHILD_OF), callback_module(kind)) {
         (Some(parent), _) => format!("processes started by {parent}"),
+        (None, _) if kind.contains(OF_A_FUN) => format!("processes of {kind}"),
         (None, Some(module)) => format!("{module} processes"),
         (None, None) if kind.contains(':') && kind.contains('/') => format!("{kind} processes"),
         (None, None) => kind.to_owned(),
+    }
+}
+
+/// The same with their number: `3 shop_cart processes`, `3 processes started by shop_sup`, `3 shop_worker_* processes`.
+pub(crate) fn several(count: usize, kind: &str) -> String {
+    match processes(kind) {
+        same if same == kind => format!("{count} {kind} processes"),
+        processes => format!("{count} {processes}"),
+    }
+}
+
+/// Names in a row, no more than `max`: `a`, `a and b`, `a, b and 3 more`.
+pub(crate) fn names(names: &[impl AsRef<str>], max: usize) -> String {
+    let shown: Vec<&str> = names.iter().take(max).map(AsRef::as_ref).collect();
+    match (names.len() - shown.len(), &shown[..]) {
+        (0, [first @ .., last]) if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        (0, _) => shown.concat(),
+        (more, _) => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
@@ -138,6 +160,16 @@ mod tests {
         assert_eq!(processes("shop_cart:pay/2"), "shop_cart:pay/2 processes");
         assert_eq!(processes("child of shop_sup"), "processes started by shop_sup");
         assert_eq!(processes("shop_worker_*"), "shop_worker_*");
+        assert_eq!(processes("shop:-run/1-fun-0-/0"), "processes of shop:-run/1-fun-0-/0");
+        assert_eq!(several(2, "shop_cart:init/1"), "2 shop_cart processes");
+        assert_eq!(several(3, "child of shop_sup"), "3 processes started by shop_sup");
+        assert_eq!(several(4, "shop_worker_*"), "4 shop_worker_* processes");
+    }
+
+    #[test]
+    fn rows_of_names_are_cut_at_their_number() {
+        let of = |count: usize| names(&["a", "b", "c", "d"][..count], 2);
+        assert_eq!([of(0), of(1), of(2), of(4)], ["", "a", "a and b", "a, b and 2 more"]);
     }
 
     #[test]

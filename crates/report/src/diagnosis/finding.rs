@@ -200,7 +200,7 @@ fn evidence(evidence: &[Evidence], style: Style) -> String {
 fn value(evidence: &Evidence) -> String {
     let mut parts = Vec::new();
     parts.extend(evidence.value.map(|value| text::value(value, evidence.unit)));
-    parts.extend(evidence.text.as_deref().map(text::sentence));
+    parts.extend(evidence.text.as_deref().map(text::exact_sentence));
     if let Some(threshold) = evidence.threshold {
         parts.push(format!("(warning from {})", text::value(threshold, evidence.unit)));
     }
