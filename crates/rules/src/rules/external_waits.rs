@@ -19,7 +19,7 @@ use crate::signals::kinds::Kind;
 use crate::signals::known_processes;
 use crate::signals::requests::{self, Reads};
 use crate::signals::stack;
-use crate::signals::steps::{PEER, STEPS, Step};
+use crate::signals::steps::{STEPS, Step};
 use crate::text;
 use crate::view;
 
@@ -282,7 +282,7 @@ impl<'a> StepWait<'a> {
 
     fn describe(&self, period: &Period) -> Option<Draft> {
         let StepWait { process, step, queue, growth, .. } = self;
-        let may_serve = step.what == PEER.what && self.reads == Some(Reads::Unknown);
+        let may_serve = step.is_peer() && self.reads == Some(Reads::Unknown);
         if may_serve && *queue < MIN_SERVER_QUEUE && growth.is_none() {
             return None;
         }
@@ -290,50 +290,48 @@ impl<'a> StepWait<'a> {
         let severity = if growth.is_some() { severity.max(GROWING) } else { severity };
         let subject = process.subject();
         let queued = text::counted(*queue, "message queued", "messages queued");
+        let peers = blocking::peers(period, &[&process.pid]);
+        let address = peers.first().copied().filter(|_| step.is_peer() && peers.len() == 1);
+        let what = address.map_or(step.what.to_owned(), |address| format!("{address} to answer"));
         let at = self.stack.first().map(|at| {
             let by = stack::caller_of(self.stack, step.within);
             format!("{at}{}", by.map_or(String::new(), |by| format!(", called by {by}")))
         });
-        let draft =
-            Draft::new(severity, format!("{} waits for {}, {queued}", text::name(&subject), step.what))
-                .detail(text::pid(&subject))
-                .detail(
-                    growth.as_ref().map_or(String::new(), |trend| format!("queue {}", text::growth(trend))),
-                )
-                .detail(at.as_ref().map_or(String::new(), |at| format!("in {at}")))
-                .minor_if(!step.is_short && growth.is_none())
-                .guess_if(self.samples.is_none() || may_serve)
-                .about(subject)
-                .because(
-                    Evidence::number("queue length", *queue, Unit::Count).against_scale(QUEUED.of(period)),
-                )
-                .because_some(self.samples.map(|(there, all)| {
-                    let share = there as f64 / all.max(1) as f64;
-                    Evidence::number("samples in this step", share, Unit::Ratio)
-                        .with_text(format!("{there} of {all}"))
-                }))
-                .because_some(growth.as_ref().map(|trend| {
-                    Evidence::number("queue growth", trend.slope, Unit::PerSecond)
-                        .with_text(format!("[{:.1}, {:.1}]", trend.low, trend.high))
-                }))
-                .because_some(at.map(|at| Evidence::text("current function", at)))
-                .but_if(self.samples.is_none(), "its stack is known of one sample only")
-                .but_if(may_serve, "a server that waits for the next request of its client looks the same")
-                .but_if(growth.is_none(), "a queue that does not grow may be a burst, or its usual length")
-                .fix(remedy::of(
-                    period,
-                    "code.more_in_flight",
-                    step.change,
-                    step.why,
-                    "queue length and time per message under the same load",
-                ))
-                .fix(remedy::of(
-                    period,
-                    "code.more_in_flight",
-                    "do this step in a process of its own for each message, and limit their number",
-                    "one process handles no other message while it waits",
-                    "queue length under the same load",
-                ));
+        let draft = Draft::new(severity, format!("{} waits for {what}, {queued}", text::name(&subject)))
+            .detail(text::pid(&subject))
+            .detail(growth.as_ref().map_or(String::new(), |trend| format!("queue {}", text::growth(trend))))
+            .detail(at.as_ref().map_or(String::new(), |at| format!("in {at}")))
+            .minor_if(!step.is_short && growth.is_none())
+            .guess_if(self.samples.is_none() || may_serve)
+            .about(subject)
+            .because(Evidence::number("queue length", *queue, Unit::Count).against_scale(QUEUED.of(period)))
+            .because_some(self.samples.map(|(there, all)| {
+                let share = there as f64 / all.max(1) as f64;
+                Evidence::number("samples in this step", share, Unit::Ratio)
+                    .with_text(format!("{there} of {all}"))
+            }))
+            .because_some(growth.as_ref().map(|trend| {
+                Evidence::number("queue growth", trend.slope, Unit::PerSecond)
+                    .with_text(format!("[{:.1}, {:.1}]", trend.low, trend.high))
+            }))
+            .because_some(at.map(|at| Evidence::text("current function", at)))
+            .but_if(self.samples.is_none(), "its stack is known of one sample only")
+            .but_if(may_serve, "a server that waits for the next request of its client looks the same")
+            .but_if(growth.is_none(), "a queue that does not grow may be a burst, or its usual length")
+            .fix(remedy::of(
+                period,
+                "code.more_in_flight",
+                &step.change_at(address),
+                step.why,
+                "queue length and time per message under the same load",
+            ))
+            .fix(remedy::of(
+                period,
+                "code.more_in_flight",
+                "do this step in a process of its own for each message, and limit their number",
+                "one process handles no other message while it waits",
+                "queue length under the same load",
+            ));
         Some(draft)
     }
 }

@@ -8,7 +8,7 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::blocking::{self, Does, Hold, WAITING};
 use crate::signals::chains::{self, Last};
-use crate::signals::known_processes;
+use crate::signals::{known_processes, stack};
 use crate::text;
 
 pub const RULE: Rule = Rule {
@@ -74,14 +74,12 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
             _ => String::new(),
         }
     });
+    let address = hold.peer().filter(|_| waits_for_peer(hold));
     let draft = Draft::new(if is_deadlock { severity.max(DEADLOCK_SEVERITY) } else { severity }, title)
-        .detail(
-            hold.process
-                .filter(|_| short(&hold.title) != hold.title)
-                .map_or("", |process| process.pid.as_str()),
-        )
+        .detail(members(hold))
         .detail(at.map_or(String::new(), |at| format!("callers wait in {at}")))
         .detail(detail)
+        .detail(address.as_ref().map_or(String::new(), |_| answers(period, hold)))
         .detail(hold.given.as_ref().map_or(String::new(), |(place, _)| format!("holders are in {place}")))
         .detail(end)
         .about(hold.subject())
@@ -89,6 +87,9 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         .signals(hold.waits_for_subject().map(Signal::WaitsFor))
         .signals(blocking::piles_up(period, hold.waiting).map(|_| Signal::Backlog))
         .signals(chain.iter().map(|process| Signal::WaitsFor(process.subject())))
+        .signals(
+            hold.members.iter().filter(|_| !hold.is_one()).map(|process| Signal::Member(process.subject())),
+        )
         .costs(Cost::Waiting(hold.waiting))
         .because(
             Evidence::number("processes waiting", hold.waiting, Unit::Count)
@@ -145,15 +146,25 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
     };
     // Remedies for a process that is not the program's own come with its description.
     let is_own = !hold.process.is_some_and(known_processes::knows);
+    let is_db_connection =
+        [hold.takes.as_deref(), at].into_iter().flatten().any(|at| at.starts_with(DB_CONNECTION));
     let back_pressure = remedy::of(
         period,
         "code.back_pressure",
-        "refuse at the entry requests that would wait longer than their caller does, and drop those that have (DBConnection pools: \
-         queue_target and queue_interval)",
+        match is_db_connection {
+            true => {
+                "set queue_target and queue_interval of the DBConnection pool to what callers tolerate: it then refuses the rest at once"
+            }
+            false => {
+                "refuse at the entry requests that would wait longer than their caller does, and drop those that have"
+            }
+        },
         "gen_server:call/2 and GenServer.call/2 end their caller after 5 s; work after that is done for nobody",
         "call timeouts and throughput under the same load",
     );
-    let (first, last) = if given_up.is_some() { (back_pressure, None) } else { (None, back_pressure) };
+    // What lets all wait comes first, where it is known.
+    let is_first = given_up.is_some() && advice.is_none();
+    let (first, last) = if is_first { (back_pressure, None) } else { (None, back_pressure) };
     draft
         .fix(first)
         .fix_if(is_pool, || {
@@ -197,6 +208,47 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         .fix(last)
 }
 
+/// Modules of the pool behind Ecto and its drivers.
+const DB_CONNECTION: &str = "Elixir.DBConnection";
+
+/// Processes that a detail names.
+const MAX_MEMBERS: usize = 2;
+
+/// The pid of one, the names and pids of several.
+fn members(hold: &Hold<'_>) -> String {
+    match (&hold.members[..], hold.is_one()) {
+        ([one], true) if short(&hold.title) != hold.title => one.pid.clone(),
+        (_, true) => String::new(),
+        (members, false) => {
+            let titles: Vec<String> = members.iter().map(|process| process.title()).collect();
+            text::names(&titles, MAX_MEMBERS)
+        }
+    }
+}
+
+/// Whether it waits for the other end of a connection.
+fn waits_for_peer(hold: &Hold<'_>) -> bool {
+    matches!(&hold.does, Does::Waits { at, on: None } if stack::is_for_peer(at))
+}
+
+/// Whether anything comes from the peers, as far as connections were sampled.
+fn answers(period: &Period, hold: &Hold<'_>) -> String {
+    let silent = hold.peers.iter().filter_map(|address| {
+        Some(period.stat(&metrics::TCP_SILENT, &format!("to {address}")).ok()?.last.value)
+    });
+    match silent.reduce(i64::saturating_add) {
+        None => String::new(),
+        Some(0) => "each connection has received something within the last 10 s".to_owned(),
+        Some(count) => {
+            let connections = text::counted(count as f64, "connection", "connections");
+            format!("no answer on {connections} for 10 s or more")
+        }
+    }
+}
+
+/// A title is no longer than this where that is possible, in characters (as all titles).
+const MAX_TITLE: usize = 72;
+
 /// Why the process does not answer, for the title and for the detail.
 struct Reason {
     title: String,
@@ -205,13 +257,21 @@ struct Reason {
 
 impl Reason {
     fn of(hold: &Hold<'_>, chain: &[&ProcessUse], last: Option<&Last<'_>>) -> Reason {
-        let count = text::counted(hold.waiting.round(), "process", "processes");
+        let count = text::counted(hold.waiting.round(), "caller", "callers");
         let verb = if hold.waiting.round() == 1.0 { "waits" } else { "wait" };
-        let waiting = format!("About {count} {verb} for");
+        let waiting = format!("{count} {verb} for");
         let name = short(&hold.title);
-        let (itself, it_waits, it_has) = match hold.is_one {
+        let (itself, it_waits, it_has) = match hold.is_one() {
             true => ("itself", "it waits", "it has"),
             false => ("themselves", "they wait", "they have"),
+        };
+        // Of several, the detail has the names.
+        let titled = |end: String| {
+            let title = format!("{waiting} {name}{end}");
+            match !hold.is_one() && title.chars().count() > MAX_TITLE {
+                true => format!("{waiting} {} processes{end}", hold.count),
+                false => title,
+            }
         };
         // The end of the chain is what can be fixed.
         if let (Some(last), Some(end)) = (last, chain.last()) {
@@ -219,7 +279,7 @@ impl Reason {
             let end_title = end.title();
             let end = short(&end_title);
             return Reason {
-                title: format!("{waiting} {name}, blocked by {end}"),
+                title: titled(format!(", blocked by {end}")),
                 detail: format!("{it_waits} for {}; {end} {}", titles.join(", that for "), last.does()),
             };
         }
@@ -230,25 +290,27 @@ impl Reason {
                 [one, other] => format!("Deadlock: {one} and {other} wait for each other"),
                 names => format!("Deadlock: {} processes wait for each other", names.len()),
             };
-            let detail =
-                format!("{} wait for each other; about {count} {verb} for {name}", titles.join(", "));
+            let detail = format!("{} wait for each other; {count} {verb} for {name}", titles.join(", "));
             return Reason { title, detail };
         }
         if let Does::Waits { at, .. } = &hold.does {
             return match hold.waits_for() {
                 Some(target) => Reason {
-                    title: format!("{waiting} {name}, blocked by {}", short(&target)),
+                    title: titled(match waits_for_peer(hold) {
+                        true => format!(" blocked on {target}"),
+                        false => format!(", blocked by {}", short(&target)),
+                    }),
                     detail: format!("{it_waits} for {target} in {at}"),
                 },
                 None => Reason {
-                    title: format!("{waiting} {name}, {itself} waiting"),
+                    title: titled(format!(", {itself} waiting")),
                     detail: format!("{it_waits} in {at}"),
                 },
             };
         }
         if hold.takes.is_some() || hold.given.is_some() {
             return Reason {
-                title: format!("{waiting} {name}, an exhausted pool"),
+                title: titled(", an exhausted pool".to_owned()),
                 detail: format!("{it_has} none left to give"),
             };
         }

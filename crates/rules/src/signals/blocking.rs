@@ -11,6 +11,7 @@ use crate::signals::counts::largest_first;
 use crate::signals::limits;
 use crate::signals::names::NAMES;
 use crate::signals::stack;
+use crate::text;
 use crate::view;
 
 /// Of a sample so many must stand there before it is said of all.
@@ -67,10 +68,12 @@ pub(crate) struct Hold<'a> {
     pub title: String,
     /// What is known of it; `None` of another node.
     pub process: Option<&'a ProcessUse>,
+    /// The same of each of several that are alike.
+    pub members: Vec<&'a ProcessUse>,
     /// Whether it is another node.
     pub is_node: bool,
-    /// Whether it is a single one, and not several that are alike.
-    pub is_one: bool,
+    /// How many are alike: 1 of a single one.
+    pub count: usize,
     /// Those seen waiting for it, of how many.
     pub seen: (i64, i64),
     /// How many of all processes wait for it at a time, about.
@@ -98,6 +101,11 @@ pub(crate) struct Hold<'a> {
 }
 
 impl Hold<'_> {
+    /// Whether it is a single one, and not several that are alike.
+    pub(crate) fn is_one(&self) -> bool {
+        self.count == 1
+    }
+
     /// Whether it holds them up: those who wait want something, and do not just wait for work to be given to them.
     pub(crate) fn is_certain(&self) -> bool {
         self.takes.is_some()
@@ -111,7 +119,7 @@ impl Hold<'_> {
     pub(crate) fn subject(&self) -> Subject {
         match (self.is_node, self.process) {
             (true, _) => Subject::Node { name: self.title.clone() },
-            (_, Some(process)) if self.is_one => process.subject(),
+            (_, Some(process)) if self.is_one() => process.subject(),
             (_, Some(process)) => {
                 let started = process.row.as_ref().and_then(|row| row.initial_call.clone());
                 Subject::ProcessKind { name: started.unwrap_or_else(|| process.title()), starter: None }
@@ -139,7 +147,7 @@ impl Hold<'_> {
 
     /// Whether it may let one of those who wait go on at a time: it does nothing itself, and waits for nobody.
     pub(crate) fn gives_turns(&self) -> bool {
-        self.is_one && !self.is_node && self.does == Does::LetsWait && self.waiting >= MANY
+        self.is_one() && !self.is_node && self.does == Does::LetsWait && self.waiting >= MANY
     }
 
     /// For whom it waits itself, where that is known: a process, a node, or the other end of its connection.
@@ -175,7 +183,7 @@ impl Hold<'_> {
     /// L = ρ / (1 - ρ) = 5 at ρ = 0.83 (M/M/1). What it does not do itself of that, another one does to which it hands each job,
     /// as `global` does.
     pub(crate) fn is_behind(&self) -> bool {
-        self.does == Does::Works && self.is_one && !self.is_node && self.waiting >= MANY
+        self.does == Does::Works && self.is_one() && !self.is_node && self.waiting >= MANY
     }
 }
 
@@ -187,7 +195,7 @@ pub(crate) fn answers_to<'h, 'a>(holds: &'h [Hold<'a>], process: &ProcessUse) ->
     let stacks = stacks.chain(row.map(|row| &row.stack[..]));
     let modules: Vec<&str> = stacks.filter_map(stack::kind_module).chain(started).collect();
     holds.iter().find(|hold| {
-        hold.process.is_some_and(|server| hold.is_one && hold.waiting >= MANY && server.pid != process.pid)
+        hold.process.is_some_and(|server| hold.is_one() && hold.waiting >= MANY && server.pid != process.pid)
             && hold.callers.iter().any(|caller| modules.contains(caller))
     })
 }
@@ -234,10 +242,17 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
                 .map(|(place, count)| *count as f64 * place.queued as f64 / place.count.max(1) as f64)
                 .sum();
             let first = period.title_of(who[0]);
+            let name = || text::name(&Subject::process(&first));
+            let title = match who.len() {
+                1 => first,
+                2 => format!("2 processes ({} and another)", name()),
+                count => format!("{count} processes ({} and others)", name()),
+            };
             Some(Hold {
-                title: if who.len() == 1 { first } else { format!("{} processes like {first}", who.len()) },
+                title,
+                members: who.iter().filter_map(|pid| period.process(pid)).collect(),
                 is_node: who[0].contains('@') || who[0] == SOME_NODE,
-                is_one: who.len() == 1,
+                count: who.len(),
                 process: period.process(who[0]),
                 does,
                 seen: (seen, stands.sampled),
@@ -455,7 +470,7 @@ fn queued_by(period: &Period, who: &[&str]) -> f64 {
 }
 
 /// Whom these talk to over TCP.
-fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
+pub(crate) fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
     let is_one = |place: &&Stand| place.pid.as_deref().is_some_and(|pid| who.contains(&pid));
     let addresses = period.stands.places.iter().filter(is_one).flat_map(|place| &place.on);
     let addresses = addresses.filter(|wanted| wanted.is_address()).map(|wanted| (&*wanted.who, wanted.count));

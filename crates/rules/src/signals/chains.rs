@@ -2,7 +2,7 @@
 
 use beamtune_model::{Period, ProcessUse, Stand, Wanted};
 
-use crate::signals::blocking::{BUSY, FEWEST};
+use crate::signals::blocking::{self, BUSY, FEWEST};
 use crate::signals::counts::largest_first;
 use crate::signals::hot_code;
 use crate::signals::names::NAMES;
@@ -44,6 +44,8 @@ pub(crate) struct Last<'p> {
     at: Option<String>,
     /// Samples that fit, of how many.
     pub seen: (i64, i64),
+    /// The other end of its connection, if it has one.
+    address: Option<&'p str>,
 }
 
 impl<'p> Last<'p> {
@@ -79,7 +81,11 @@ impl<'p> Last<'p> {
             (_, End::Busy) => (stack::most_of_program(process).map(str::to_owned), 0),
             (at, _) => (at.map(|(at, _)| at), count(fitting())),
         };
-        Some(Last { process, end, at, seen: (seen, all) })
+        let address = match &blocking::peers(period, &[&process.pid])[..] {
+            [address] => Some(*address),
+            _ => None,
+        };
+        Some(Last { process, end, at, seen: (seen, all), address })
     }
 
     /// What it does, in words: `sleeps (timer:sleep/1, called by shop:poll/0, in 9 of 10 samples)`.
@@ -109,7 +115,7 @@ impl<'p> Last<'p> {
     /// What to do about it: the remedy's entry, the change and the reason. `None` where what it waits for tells that itself.
     pub(crate) fn advice(&self) -> Option<(&'static str, String, &'static str)> {
         let (entry, change, why) = match self.end {
-            End::Step(step) => ("code.more_in_flight", step.change, step.why),
+            End::Step(step) => return Some(("code.more_in_flight", step.change_at(self.address), step.why)),
             End::Files => (
                 "code.fewer_file_operations",
                 "fewer and larger file operations: collect what is written and write it at once (delayed_write, one pwrite of a list), \

@@ -114,7 +114,7 @@ pub(crate) const PEER: Step = Step {
     ],
     what: "its peer to answer",
     is_short: false,
-    change: "find out why the peer is slow; meanwhile several such processes, or requests that are sent before the answer of the last one has come, and a time-out",
+    change: "give the read a timeout, and use a pool of connections or send requests without waiting for the previous answer (pipelining)",
     why: "it handles one message for each answer, and no faster than these come",
 };
 
@@ -131,6 +131,18 @@ impl Step {
 
     pub(crate) fn is_sync(&self) -> bool {
         self.within == SYNC
+    }
+
+    pub(crate) fn is_peer(&self) -> bool {
+        self.within == PEER.within
+    }
+
+    /// What to do; where a peer is waited for, first to look at that, by its address if it is known.
+    pub(crate) fn change_at(&self, address: Option<&str>) -> String {
+        match self.is_peer() {
+            true => format!("find out why {} is slow; {}", address.unwrap_or("the peer"), self.change),
+            false => self.change.to_owned(),
+        }
     }
 
     pub(crate) fn is_within(&self, stack: &[String]) -> bool {

@@ -61,7 +61,7 @@ fn the_end_of_a_chain_is_named_with_its_own_advice() {
     let told = |ran: &[(&str, i64)], stood: &[(&str, i64)]| {
         let found = found(&with(&ledger(), ran, stood), "BT053");
         assert_eq!(found.subject_text().as_deref(), Some("ledger (<0.77.0>)"));
-        assert_eq!(found.title, "About 120 processes wait for ledger, blocked by journal");
+        assert_eq!(found.title, "120 callers wait for ledger, blocked by journal");
         let last =
             found.detail.split("for journal (<0.78.0>); journal ").nth(1).unwrap_or(&found.detail).to_owned();
         (last, entries(&found).first().copied().unwrap_or_default().to_owned())
