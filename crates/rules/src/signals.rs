@@ -37,6 +37,7 @@ pub(crate) mod staying;
 pub(crate) mod steps;
 pub(crate) mod supervisors;
 pub(crate) mod table_binaries;
+pub(crate) mod unread;
 pub(crate) mod watermark;
 
 /// What a file of `data/` holds.

@@ -132,19 +132,32 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
     let starter = starters.first();
     let are_short_lived = usage.are_short_lived(period);
     let used = format!("{} of {} cores", text::cores(cores), text::cores(limit));
+    let by_name = cores_by_name(names);
+    let seen: Vec<&str> = names.iter().map(|named| named.name).collect();
     let title = match (rate, busiest(names)) {
         (Some(rate), _) if are_short_lived => {
-            format!("Node starts {} external programs/s, using {used}", text::rate(rate))
+            let which = match &seen[..] {
+                [] => String::new(),
+                seen => format!(" ({})", text::names(seen, MAX_IN_TITLE)),
+            };
+            format!("{} external programs/s{which} use {used}", text::rate(rate))
         }
         (_, Some(named)) => format!("External programs use {used}, most by {}", named.name),
         (_, None) => format!("External programs use {used}"),
     };
-    let by_name = cores_by_name(names);
     let uses_shell = starters.iter().any(|starter| starter.function.is_some())
         || names.iter().any(|named| named.name == "sh");
+    let by = match starter {
+        Some(starter) => format!("started by {}", starter.said()),
+        None => format!("the process that starts them was not seen: {FIND_STARTER} shows it"),
+    };
+    let per_program = usage.msec_per_program(period);
     Draft::new(severity, title)
         .detail(by_name.as_deref().unwrap_or_default())
-        .detail(starter.map_or(String::new(), |starter| format!("started by {}", starter.said())))
+        .detail(
+            per_program.filter(|_| are_short_lived).map_or(String::new(), |msec| format!("{msec:.1} ms of CPU each")),
+        )
+        .detail(by)
         .about(subject(starter, names))
         .costs(Cost::CpuCores(cores))
         .part(Use::Programs)
@@ -158,9 +171,7 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
             Evidence::number("programs started", rate, Unit::PerSecond).against_scale(RATE.of(period))
         }))
         .because_some(
-            usage
-                .msec_per_program(period)
-                .map(|msec| Evidence::number("CPU per program", msec / 1e3, Unit::Seconds)),
+            per_program.map(|msec| Evidence::number("CPU per program", msec / 1e3, Unit::Seconds)),
         )
         .because_some(by_name.map(|names| Evidence::text("CPU of sampled programs", names)))
         .because_some(alive(names).map(|text| Evidence::text("running at the end", text)))
@@ -178,8 +189,7 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
             remedy::of(
                 period,
                 "code.fewer_programs",
-                "use a module (file, crypto, zlib, erl_tar, httpc), keep one program as a port and send it requests, or start it once for \
-                 many items",
+                &in_place_of(&seen),
                 "starting such a program costs more than its work",
                 "programs started a second, and CPU per request, under the same load",
             )
@@ -218,6 +228,35 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
         })
 }
 
+/// Prints the next calls that start a program, with the process that makes them; `os:cmd` and `System.cmd` open a port, too.
+const FIND_STARTER: &str = "recon_trace:calls({erlang, open_port, 2}, 5)";
+
+/// Modules that do what programs are often started for (OTP's applications kernel, stdlib, crypto and inets).
+const MODULES: [(&[&str], &str); 7] = [
+    (&["cksum", "md5sum", "sha1sum", "sha256sum", "sha512sum", "openssl"], "crypto:hash/2 or erlang:crc32/1"),
+    (&["gzip", "gunzip", "zcat", "pigz"], "zlib"),
+    (&["tar"], "erl_tar"),
+    (&["zip", "unzip"], "zip"),
+    (&["cp", "mv", "rm", "mkdir", "ls", "cat", "find", "stat", "touch", "chmod", "du"], "file and filelib"),
+    (&["curl", "wget"], "httpc"),
+    (&["ps", "free", "df", "uptime", "nproc"], "os_mon (cpu_sup, memsup, disksup)"),
+];
+
+/// What to do in place of starting these again and again.
+fn in_place_of(names: &[&str]) -> String {
+    let known = names.iter().find_map(|name| {
+        let (_, module) = MODULES.iter().find(|(programs, _)| programs.contains(name))?;
+        Some((name, module))
+    });
+    match known {
+        Some((name, module)) => format!("use {module} in place of {name}; {START_ONCE}"),
+        None => format!("use a library of the node in place of the program; {START_ONCE}"),
+    }
+}
+
+const START_ONCE: &str =
+    "or start the program once and send it each request through its port (port_command/2)";
+
 /// The process that starts them, or its function; else the program itself.
 fn subject(starter: Option<&Starter>, names: &[Named<'_>]) -> Option<Subject> {
     let process = starter.and_then(|starter| match (&starter.process, &starter.function) {
@@ -233,7 +272,10 @@ fn busiest<'a, 'n>(names: &'a [Named<'n>]) -> Option<&'a Named<'n>> {
     names.iter().max_by(|a, b| a.cores.total_cmp(&b.cores)).filter(|named| named.cores >= MIN_NAMED_CORES)
 }
 
-/// A program with less CPU is not named.
+/// Programs that a title names.
+const MAX_IN_TITLE: usize = 2;
+
+/// A program with less CPU is not named with it.
 const MIN_NAMED_CORES: f64 = 0.005;
 
 /// The names with the most CPU: `ffmpeg 1.40, sh 0.02`.

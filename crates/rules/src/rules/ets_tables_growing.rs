@@ -10,7 +10,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::limits::{growth, maker};
-use crate::signals::memory::megabytes;
+use crate::signals::memory::{self, megabytes};
 use crate::text;
 use crate::view;
 
@@ -63,12 +63,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found(
         Draft::new(severity, title)
             .detail(maker.as_ref().map_or_else(String::new, |maker| match &maker.by {
-                Some(owner) => format!("most are {}, created by {owner}", maker.kind),
-                None => format!("most are {}", maker.kind),
+                Some(owner) => format!("most are named `{}` and owned by {}", maker.kind, owner_text(period, owner)),
+                None => format!("most are named `{}`", maker.kind),
             }))
-            .detail(
-                ets.map_or_else(String::new, |stat| format!("{} in all", megabytes(stat.last.value as f64))),
-            )
+            .detail(memory_text(period, now as f64))
             .about(maker.as_ref().map_or(Subject::limit(Limit::EtsTables), |maker| Subject::Table {
                 name: maker.kind.clone(),
                 owner: maker.by.clone(),
@@ -87,9 +85,36 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             .fix(remedy::of(
                 period,
                 "code.delete_tables",
-                "delete tables when their work is done, or keep one table with a key per user",
+                "ets:delete(Table) when its work is done, or keep one table for all of this work, with the id of each piece of work in the key",
                 "a table lives until its owner ends or deletes it",
                 "the table count stops growing under the same load",
             )),
     ))
+}
+
+/// The owner: a process by its registered name and pid, else what it was started with.
+fn owner_text(period: &Period, owner: &str) -> String {
+    match period.process_named(owner) {
+        Some(process) => format!("process {}", process.title()),
+        None if owner.contains(':') => format!("processes started with {owner}"),
+        None => format!("process {owner}"),
+    }
+}
+
+/// What the tables take, and when the memory that is left is used up at that pace. Their number has no limit.
+fn memory_text(period: &Period, tables: f64) -> String {
+    let Some(stat) = period.find(beamtune_model::Group::Memory, "", "ets") else { return String::new() };
+    let all = stat.last.value as f64;
+    let used = format!("{} in all", megabytes(all));
+    let Some(trend) = growth(&view::trend_points(&stat.trace), f64::INFINITY) else {
+        return format!("{used}, {} each; their number has no limit", text::bytes(all / tables.max(1.0)));
+    };
+    let pace = format!("{used}, +{}/s", text::bytes(trend.slope));
+    match memory::room(period) {
+        Some(room) => {
+            let left = view::duration_text(room.bytes / trend.slope);
+            format!("{pace}: no limit but memory, {} in {left} at this rate", room.end.sentence())
+        }
+        None => format!("{pace}; no limit but memory"),
+    }
 }

@@ -15,7 +15,9 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, MINOR, Rule};
 use crate::signals::blocking::{self, Hold};
-use crate::signals::memory::WORD_BYTES;
+use crate::signals::kinds::Kind;
+use crate::signals::known_processes;
+use crate::signals::memory::{self, WORD_BYTES};
 use crate::signals::process_memory::{self, Blocks};
 use crate::signals::stack;
 use crate::text;
@@ -124,8 +126,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let holds = blocking::holds(period).unwrap_or_default();
     let server = asked(&holds, &large).filter(|_| sender.is_none());
+    let holder = holder(period, &large).filter(|_| sender.is_none() && server.is_none());
+    let is_unsent = sender.is_none() && server.is_none() && holder.is_none();
     let receiver = Subject::process(&first.title);
-    let to = text::name(&receiver);
+    let to = match large.len() {
+        1 => text::name(&receiver),
+        count => several(&large).unwrap_or_else(|| format!("{count} processes")),
+    };
     let title = match &sender {
         Some(sender) => format!(
             "{} spends {:.0} % of its time copying its answers",
@@ -138,19 +145,22 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         None => format!("Messages of {each} to {to} cost up to {} cores", text::cores(cores)),
     };
     let subject = sender.as_ref().map_or_else(|| receiver.clone(), |sender| sender.process.subject());
-    let detail = match (&sender, large.len()) {
-        (Some(_), _) => format!("{each} each, to {who}"),
-        (None, 1) => String::new(),
-        (None, count) => format!("and to {} more", count - 1),
-    };
+    let is_one = large.len() == 1;
     let draft = Draft::new(severity, title)
-        .detail(text::pid(&subject))
-        .detail(detail)
+        .detail(if sender.is_some() || is_one { text::pid(&subject) } else { "" })
+        .detail(match &sender {
+            Some(_) => format!("{each} each, to {who}"),
+            None if is_one => String::new(),
+            None => format!("received by {who}"),
+        })
+        .detail(holder.map_or(String::new(), |holder| format!("likely sent by {}", at_work(holder))))
+        .detail(if is_unsent { "the sender is not recorded" } else { "" })
         .detail(server.map_or(String::new(), |hold| format!("likely answers of {}", hold.title)))
         .detail(format!("{}/s of garbage on the node", text::bytes(reclaimed)))
         .about(subject.clone())
         .signals(sender.as_ref().map(|_| Signal::Drives(subject)))
         .signals(server.map(|hold| Signal::WorkOf(hold.subject())))
+        .signals(memory::is_segment_rate(period, reclaimed * share / first.each).then_some(Signal::Allocates))
         .because_some(sender.as_ref().map(Sender::evidence));
     let draft = large.iter().take(MAX_RECEIVERS).fold(draft, |draft, got| draft.because(got.evidence()));
     let text = match &sender {
@@ -185,7 +195,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 .and_then(|process| stack::told(process.row.as_ref()?))
                 .map(|at| Evidence::text("current function of the receiver", at)),
         )
-        .but_if(sender.is_none() && server.is_none(), "the sender is not recorded")
+        .because_some(holder.map(|holder| Evidence::text("likely sender", at_work(holder))))
+        .but_if(is_unsent, "the sender is not recorded")
+        .but_if(
+            holder.is_some(),
+            "that it is the sender is inferred: no other process at work has room for such a message on its heap",
+        )
         .but_if(server.is_some(), "that they are its answers is inferred: processes like the receivers wait for it")
         .but_if(
             sender.is_none(),
@@ -218,6 +233,43 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             )
         });
     Ok(Judgement::found(draft))
+}
+
+/// The receivers by their kind, if they are of one: `17 board_session_* processes`.
+fn several(large: &[Received<'_>]) -> Option<String> {
+    let kinds: Option<Vec<String>> = large.iter().map(|got| Some(Kind::of(got.process?)?.name)).collect();
+    let kinds = kinds?;
+    let first = kinds.first()?;
+    kinds.iter().all(|kind| kind == first).then(|| text::several(large.len(), first))
+}
+
+/// A process does nearly all of the work from this share on (judgement).
+const MOST_WORK: f64 = 0.8;
+
+/// The process that sends, most likely: a term is copied from its sender's heap, and of the processes with room for it there, those that
+/// receive it apart, this one does nearly all the work.
+fn holder<'p>(period: &'p Period, large: &[Received<'_>]) -> Option<&'p ProcessUse> {
+    let each = large.first()?.each;
+    let receivers: Vec<&ProcessUse> = large.iter().filter_map(|got| got.process).collect();
+    let kinds: Vec<String> = receivers.iter().filter_map(|process| Some(Kind::of(process)?.name)).collect();
+    let may_send = |process: &&ProcessUse| {
+        let has_room = process.row.as_ref().and_then(|row| row.total_heap_words);
+        has_room.is_some_and(|words| words as f64 * WORD_BYTES >= each)
+            && !receivers.iter().any(|other| other.pid == process.pid)
+            && Kind::of(process).is_none_or(|kind| !kinds.contains(&kind.name))
+            && !known_processes::knows(process)
+    };
+    let all: Vec<&ProcessUse> = period.processes.iter().filter(may_send).collect();
+    // Since their start: on a busy node most of them are not among the busiest in every second.
+    let work = |process: &ProcessUse| process.row.as_ref().map_or(0.0, |row| row.reductions as f64);
+    let sum: f64 = all.iter().map(|process| work(process)).sum();
+    all.iter().copied().find(|process| sum > 0.0 && work(process) >= MOST_WORK * sum)
+}
+
+/// `board (<0.9.0>), in shop_board:publish/2`.
+fn at_work(process: &ProcessUse) -> String {
+    let at = stack::most_of_program(process).map_or(String::new(), |at| format!(", in {at}"));
+    format!("{}{at}", process.title())
 }
 
 /// The server for whose answers most of the receivers (of known kinds) wait.

@@ -7,9 +7,10 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, Topic};
+use crate::signals::counts::largest_first;
 use crate::signals::lock_suspects::{self, LARGE_OBJECT_BYTES};
-use crate::signals::memory::WORD_BYTES;
-use crate::signals::products;
+use crate::signals::memory::{self, WORD_BYTES};
+use crate::signals::{hot_code, products, stack};
 use crate::text;
 use crate::view::{self, kind};
 
@@ -80,13 +81,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     };
     let draft = Draft::new(
         severity,
-        format!("Lookups likely copy objects of {} out of ETS table {}", text::bytes(each), table.name),
+        format!("Lookups likely copy objects of {} out of ETS table `{}`", text::bytes(each), table.name),
     )
-    .detail(format!("{}/s of garbage", text::bytes(garbage)))
     .detail(format!("copies and GC take {} cores, {:.0} % of the VM's CPU", text::cores(cost), share * 100.0))
-    .detail(format!("owner {}", table.owner_title()))
+    .detail(format!(
+        "up to {} lookups/s by {}/s of garbage",
+        text::number((garbage / each).round()),
+        text::bytes(garbage)
+    ))
+    .detail(format!("owner {}", owner(period, table)))
+    .detail(readers(period, table, each))
     .about(table.subject())
     .signals(copiers(period, table).map(|process| Signal::WorkOf(process.subject())))
+    .signals(memory::is_segment_rate(period, garbage / each).then_some(Signal::Allocates))
     .inferred_if(true)
     // With more tables it may be another one.
     .guess_if(suspects.len() > MAX_SUSPECTS)
@@ -98,7 +105,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     )
     .because(
         Evidence::number("objects", table.objects as f64, Unit::Count)
-            .with_text(format!("owner {}", table.owner_title())),
+            .with_text(format!("owner {}", owner(period, table))),
     )
     .because(Evidence::number("garbage per second", garbage, Unit::Bytes))
     .because(Evidence::number("lookups that would explain it, at most", garbage / each, Unit::PerSecond))
@@ -119,6 +126,41 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         "ets:lookup/2 copies the whole object to the caller's heap; persistent terms and large binaries are shared",
         "garbage per second and CPU per request under the same load",
     ))))
+}
+
+/// The owner by its registered name, else by what it was started with.
+fn owner(period: &Period, table: &TableRow) -> String {
+    table.owner_name.clone().unwrap_or_else(|| period.title_of(&table.owner))
+}
+
+/// Functions that copy objects to the caller's heap.
+const LOOKUPS: [&str; 3] = ["ets:lookup", "ets:take/", "ets:tab2list/"];
+
+/// Functions and processes that are named.
+const MAX_READERS: usize = 2;
+
+/// What looks these objects up: functions sampled in lookups; else processes at work whose heaps have room for a copy.
+fn readers(period: &Period, table: &TableRow, each: f64) -> String {
+    let lookups = hot_code::samples(period).into_iter().filter_map(|sample| {
+        let is_lookup = stack::innermost(sample.stack).is_some_and(|at| stack::begins(at, &LOOKUPS));
+        Some((stack::without_fun(stack::of_program(sample.stack).filter(|_| is_lookup)?), sample.looks))
+    });
+    let callers: Vec<String> = largest_first(lookups).into_iter().map(|(caller, _)| caller).collect();
+    if !callers.is_empty() {
+        return format!("read in {}", text::names(&callers, MAX_READERS));
+    }
+    let is_reader = |process: &&ProcessUse| {
+        process.reductions > 0
+            && process.pid != table.owner
+            && heap_bytes(process).is_some_and(|heap| heap >= each)
+    };
+    let mut readers: Vec<&ProcessUse> = period.processes.iter().filter(is_reader).collect();
+    readers.sort_by(|a, b| b.reductions.cmp(&a.reductions).then_with(|| a.pid.cmp(&b.pid)));
+    let names: Vec<String> = readers.iter().map(|process| text::name(&process.subject())).collect();
+    match names.is_empty() {
+        true => "the readers are not recorded".to_owned(),
+        false => format!("likely read by {}, by the size of their heaps", text::names(&names, MAX_READERS)),
+    }
 }
 
 /// Processes that are mostly sampled copying objects of this table.

@@ -2,12 +2,14 @@
 
 use beamtune_model::memory::{Allocator, allocators};
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, Scale, Subject, Threshold, Unit, metrics,
+    Account, Code, Cost, Evidence, Missing, Period, ProcessUse, Scale, Subject, Threshold, Unit, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
-use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, megabytes};
+use crate::signals::counts::largest_first;
+use crate::signals::hot_code;
+use crate::signals::memory::{self, PAGE_BYTES, PAGE_SECONDS, Segments, WORD_BYTES, megabytes};
 use crate::text;
 use crate::view;
 
@@ -95,6 +97,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let draft = Draft::new(severity, format!("Page faults take {:.0} % of the VM's CPU{by}", share * 100.0))
         .detail(format!("{}/s mapped, cleared and unmapped again", megabytes(again * PAGE_BYTES)))
         .detail(format!("{} cores", text::cores(cores)))
+        .detail(users(period))
         .minor_if(is_minor)
         .about(busiest.map(|busiest| Subject::allocator(busiest.name.clone())))
         .costs(Cost::CpuCores(cores))
@@ -138,6 +141,46 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 prove,
             )),
     ))
+}
+
+/// Samples of running processes that must be in one function before it is named (judgement).
+const MIN_SAMPLES: i64 = 3;
+
+/// Heaps from this size on may have carriers of their own: half of the default `sbct`, which the next growth doubles.
+const MIN_HEAP_BYTES: f64 = 256e3;
+
+/// Processes that are named.
+const MAX_NAMED: usize = 2;
+
+/// What allocates this memory, as far as samples or heap sizes show it.
+fn users(period: &Period) -> String {
+    let samples = hot_code::samples(period);
+    let all = samples.iter().fold(0, |sum: i64, sample| sum.saturating_add(sample.looks));
+    let functions =
+        samples.iter().filter_map(|sample| Some((sample.functions.first()?.as_str(), sample.looks)));
+    if let Some((function, looks)) =
+        largest_first(functions).first().filter(|(_, looks)| *looks >= MIN_SAMPLES && 2 * looks > all)
+    {
+        return format!("{looks} of {all} running processes sampled were in {function}");
+    }
+    let heap = |process: &&ProcessUse| {
+        let words = process.row.as_ref().and_then(|row| row.total_heap_words).unwrap_or(0);
+        words as f64 * WORD_BYTES
+    };
+    let mut large: Vec<&ProcessUse> = period
+        .processes
+        .iter()
+        .filter(|process| process.reductions > 0 && heap(process) >= MIN_HEAP_BYTES)
+        .collect();
+    large.sort_by(|a, b| heap(b).total_cmp(&heap(a)).then_with(|| a.pid.cmp(&b.pid)));
+    let named: Vec<String> = large
+        .iter()
+        .map(|process| format!("{} {}", text::name(&process.subject()), text::bytes(heap(process))))
+        .collect();
+    match named.is_empty() {
+        true => "which processes allocate it is not recorded".to_owned(),
+        false => format!("largest heaps at work: {}", text::names(&named, MAX_NAMED)),
+    }
 }
 
 /// Bytes of segments that an allocator requests per second, estimated by the mean size of its carriers.

@@ -4,15 +4,16 @@
 //! the driver has taken everything, without an event: then the process is in `prim_inet`, and a socket of its own has queued bytes.
 
 use beamtune_model::{
-    Account, Code, Cost, Evidence, Missing, Period, PortRow, ProcessUse, Scale, Subject, Threshold, Unit,
-    metrics,
+    Account, Code, Cost, Evidence, Missing, Period, PortRow, ProcessUse, Scale, Signal, Subject, Threshold,
+    Unit, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::events::{Told, told};
 use crate::signals::kinds::Kind;
-use crate::signals::stack;
+use crate::signals::unread::{self, Unread};
+use crate::signals::{blocking, stack};
 use crate::text;
 use crate::view;
 
@@ -108,19 +109,20 @@ fn blocked_in_send(period: &Period, process: &ProcessUse) -> Option<(Draft, bool
     }
     let severity = QUEUE.of(period).severity(last)?;
     let subject = process.subject();
-    let certainty = if port.is_some() { "" } else { "likely " };
-    let draft = Draft::new(
-        severity,
-        format!(
-            "{} {certainty}blocked by a slow peer: {} queued",
-            text::name(&subject),
-            text::counted(last, "message", "messages")
-        ),
-    )
+    let peer = Peer::of(period, process);
+    let by = match (&peer, port) {
+        (Some(peer), _) => format!("blocked sending to {}", peer.address),
+        (None, Some(_)) => "blocked by a slow peer".to_owned(),
+        (None, None) => "likely blocked by a slow peer".to_owned(),
+    };
+    let queued = text::counted(last, "message", "messages");
+    let draft = Draft::new(severity, format!("{} {by}: {queued} queued", text::name(&subject)))
     .detail(text::pid(&subject))
     .detail(format!("sends in {function}"))
+    .detail(peer.as_ref().map_or_else(|| which_peer(port), Peer::detail))
     .detail(port.map_or(String::new(), unsent))
     .about(subject)
+    .signals(peer.as_ref().map(Peer::signal))
     .inferred_if(port.is_none())
     .costs(Cost::Waiting(last))
     .because(
@@ -130,9 +132,65 @@ fn blocked_in_send(period: &Period, process: &ProcessUse) -> Option<(Draft, bool
     )
     .because(Evidence::text("current function", function))
     .because_some(port.map(|port| bytes("unsent bytes of its port", port)))
+    .because_some(peer.as_ref().map(|peer| Evidence::text("address of the peer", peer.address)))
+    .fix_if(peer.as_ref().is_some_and(|peer| peer.is_in_node()), || {
+        remedy::of(
+            period,
+            "code.read_sockets",
+            "in the process that owns the other end, call inet:setopts(Socket, [{active, once}]) after each message, or loop on gen_tcp:recv/2",
+            "the peer is a process of this node that has stopped reading",
+            "ss -tn: Recv-Q of this connection is 0, and the sender's queue is empty, under the same load",
+        )
+    })
     .but_if(port.is_none(), "no port of its own has unsent bytes: the peer may read, but slowly")
     .but("one sample: a peer that is slow for a moment looks the same; sample again");
     Some((draft, port.is_none_or(is_socket)))
+}
+
+/// The other end of the connection to which a process sends.
+struct Peer<'p> {
+    address: &'p str,
+    /// Its unread bytes, where it belongs to this node.
+    unread: Option<Unread<'p>>,
+    reader: Option<&'p ProcessUse>,
+}
+
+impl<'p> Peer<'p> {
+    /// `None` where it is not known, or may be one of several.
+    fn of(period: &'p Period, process: &ProcessUse) -> Option<Self> {
+        if let Some(end) = unread::unread_end(period, process) {
+            return Some(Peer { address: end.local(), reader: end.reader(period), unread: Some(end) });
+        }
+        match &blocking::peers(period, &[&process.pid])[..] {
+            [address] => Some(Peer { address, unread: None, reader: None }),
+            _ => None,
+        }
+    }
+
+    fn is_in_node(&self) -> bool {
+        self.unread.is_some()
+    }
+
+    fn detail(&self) -> String {
+        let Some(end) = &self.unread else { return String::new() };
+        let reader = self.reader.map_or("a process of this node".to_owned(), |reader| reader.title());
+        format!(
+            "the peer is {reader}: {} unread for {}",
+            text::bytes(end.mean_bytes),
+            view::duration_text(end.seconds)
+        )
+    }
+
+    fn signal(&self) -> Signal {
+        Signal::WaitsFor(Subject::Socket { address: self.address.to_owned() })
+    }
+}
+
+/// How to find the address of the peer.
+fn which_peer(port: Option<&PortRow>) -> String {
+    port.filter(|port| is_socket(port)).map_or(String::new(), |port| {
+        format!("inet:peername(erlang:list_to_port(\"{}\")) shows the peer", port.id)
+    })
 }
 
 /// Processes that busy ports suspend again and again.

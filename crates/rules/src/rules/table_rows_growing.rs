@@ -290,7 +290,7 @@ fn draft(period: &Period, table: &Growing<'_>) -> Option<Draft> {
     let draft = Draft::new(
         severity,
         format!(
-            "ETS table {} grows by {} objects/s ({}/s)",
+            "ETS table `{}` grows by {} objects/s ({}/s)",
             table.name(),
             text::rate(table.objects_per_s),
             text::bytes(table.bytes_per_s),

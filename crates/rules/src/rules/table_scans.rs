@@ -13,7 +13,7 @@ use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
 use crate::signals::counts::listed;
 use crate::signals::searches::{LARGE_OBJECTS, Searches};
-use crate::signals::{hot_code, mnesia, stack};
+use crate::signals::{hot_code, memory, mnesia, stack};
 use crate::text;
 use crate::view::{self, kind};
 
@@ -131,8 +131,7 @@ fn by_many(period: &Period, searches: &Searches<'_>, active: f64) -> Result<Opti
             (!searches.kinds.is_empty())
                 .then(|| Evidence::text("processes, with samples", listed(&searches.kinds, MAX_NAMED))),
         );
-    let tables = large_tables(period, None, searches.in_mnesia);
-    Ok(Some(with_advice(period, draft, &tables, None, searches.in_mnesia)))
+    Ok(Some(with_advice(period, draft, &Scanned::of(period, None, searches.function, searches.in_mnesia))))
 }
 
 fn tables_text(in_mnesia: bool) -> &'static str {
@@ -220,24 +219,141 @@ fn describe(
         .signals(run_by.map(|kind| Signal::RunBy(Subject::kind(kind))))
         .costs(Cost::CpuCores(cores));
     let draft = searches.iter().take(MAX_NAMED).fold(draft, |draft, search| draft.because(search.evidence()));
-    let tables = large_tables(period, Some(first.process), in_mnesia);
-    with_advice(period, draft, &tables, Some(first.process), in_mnesia)
+    with_advice(period, draft, &Scanned::of(period, Some(first.process), first.function, in_mnesia))
 }
 
-/// Adds the remedies, and the tables that may be the one.
-fn with_advice(
-    period: &Period,
-    draft: Draft,
-    tables: &[&TableRow],
-    process: Option<&ProcessUse>,
+/// What is done with the objects that a search finds, by its function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Delete,
+    Count,
+    /// All objects are wanted, or a fun sees all of them.
+    All,
+    Find,
+}
+
+impl Purpose {
+    fn of(function: &str) -> Purpose {
+        if stack::begins(function, &["ets:select_delete", "ets:match_delete"]) {
+            Purpose::Delete
+        } else if stack::begins(function, &["ets:select_count"]) {
+            Purpose::Count
+        } else if stack::is_of_all_objects(function) {
+            Purpose::All
+        } else {
+            Purpose::Find
+        }
+    }
+
+    /// The change, and why it helps.
+    fn advice(self) -> (&'static str, &'static str) {
+        match self {
+            Purpose::Delete => (
+                "to expire objects, keep an ordered_set with keys {Time, Key} beside the table and delete from its beginning (ets:first/1 \
+                 up to the oldest time to keep); or scan on a timer, not per message",
+                "a delete by pattern visits all objects, however few it deletes; from the beginning of an ordered_set it visits only those",
+            ),
+            Purpose::Count => (
+                "keep the count: ets:info(T, size) for all objects, else counters or ets:update_counter/3 at each insert and delete",
+                "a count by pattern visits all objects; a counter is read in less than a microsecond",
+            ),
+            Purpose::All => (
+                "keep what is computed from the table (counts, sums, the largest) up to date at each change, or compute it on a timer for all \
+                 callers",
+                "whatever needs all objects takes as long as there are objects",
+            ),
+            Purpose::Find => (
+                "add a second table from the searched value to the key (written together with the first), or begin the key of an \
+                 ordered_set with that value",
+                "a lookup by key takes a microsecond at any size; in an ordered_set only the part below a bound prefix of the key is visited",
+            ),
+        }
+    }
+}
+
+/// Tables that a search may be of: those of the process first, then by number of objects.
+struct Scanned<'p> {
+    period: &'p Period,
+    process: Option<&'p ProcessUse>,
+    purpose: Purpose,
     in_mnesia: bool,
-) -> Draft {
+    tables: Vec<&'p TableRow>,
+}
+
+impl<'p> Scanned<'p> {
+    fn of(period: &'p Period, process: Option<&'p ProcessUse>, function: &str, in_mnesia: bool) -> Self {
+        let purpose = Purpose::of(function);
+        let is_own = |table: &TableRow| process.is_some_and(|process| table.owner == process.pid);
+        // A process may read tables of others unless they are private, and delete from public ones.
+        let is_allowed = |table: &TableRow| match purpose {
+            Purpose::Delete if process.is_some() => {
+                is_own(table) || !["protected", "private"].contains(&&*table.protection)
+            }
+            _ => process.is_none() || is_own(table) || table.protection != "private",
+        };
+        let is_candidate = |table: &&TableRow| {
+            table.objects >= LARGE_OBJECTS
+                && is_allowed(table)
+                && (!in_mnesia || table.owner_name.as_deref() == Some(mnesia::TABLES_OWNER))
+        };
+        let mut tables: Vec<&TableRow> = period.tables.iter().filter(is_candidate).collect();
+        tables.sort_by_key(|table| (!is_own(table), std::cmp::Reverse(table.objects)));
+        Scanned { period, process, purpose, in_mnesia, tables }
+    }
+
+    /// The first table, if it has far more objects than all others.
+    fn likely(&self) -> Option<&'p TableRow> {
+        let (first, others) = self.tables.split_first()?;
+        let is_clear = |other: &&TableRow| first.objects >= CLEAR_FACTOR.saturating_mul(other.objects);
+        others.iter().all(is_clear).then_some(*first)
+    }
+
+    /// The table and its size, or the tables that may be meant.
+    fn detail(&self) -> String {
+        let sized = |table: &TableRow| {
+            let objects = text::counted(table.objects as f64, "object", "objects");
+            let growth =
+                memory::table_growth_bytes(self.period, table) as f64 / self.period.seconds().max(1.0);
+            match growth >= MIN_GROWTH_BYTES_PER_S {
+                true => format!("`{}` ({objects}, growing by {}/s)", table.name, text::bytes(growth)),
+                false => format!("`{}` ({objects})", table.name),
+            }
+        };
+        match (self.likely(), &self.tables[..]) {
+            (Some(table), _) => format!("likely table {}", sized(table)),
+            (None, []) => "which table is not recorded".to_owned(),
+            (None, tables) => {
+                let tables: Vec<String> = tables.iter().map(|table| sized(table)).collect();
+                format!("tables large enough: {}", text::names(&tables, MAX_NAMED))
+            }
+        }
+    }
+
+    fn candidates(&self) -> Option<Evidence> {
+        let named = self.tables.iter().take(MAX_NAMED).map(|table| {
+            let is_own = self.process.is_some_and(|process| table.owner == process.pid);
+            let whose = if is_own { ", its own" } else { "" };
+            format!("{} ({}, {} objects{whose})", table.name, table.kind, table.objects)
+        });
+        let named = named.collect::<Vec<_>>().join(", ");
+        (!named.is_empty()).then(|| Evidence::text("tables with many objects", named))
+    }
+}
+
+/// A table that grows more slowly is not said to grow (judgement).
+const MIN_GROWTH_BYTES_PER_S: f64 = 10e3;
+
+/// Adds the remedies, and the tables that may be the one.
+fn with_advice(period: &Period, draft: Draft, scanned: &Scanned<'_>) -> Draft {
+    let table = scanned.likely();
+    let (change, why) = scanned.purpose.advice();
     draft
-        .signals(likely(tables).map(|table| Signal::Member(Subject::table(&table.name))))
-        .because_some(candidates(tables, process))
+        .detail(scanned.detail())
+        .signals(table.map(|table| Signal::Member(Subject::table(&table.name))))
+        .because_some(scanned.candidates())
         .but("the table and the number of objects found are not recorded: a search that needs all objects is no waste")
-        .fix_if(in_mnesia, || {
-            let table = likely(tables).map_or("TABLE", |table| table.name.as_str());
+        .fix_if(scanned.in_mnesia, || {
+            let table = table.map_or("TABLE", |table| table.name.as_str());
             remedy::of(
                 period,
                 "code.mnesia_index",
@@ -249,42 +365,13 @@ fn with_advice(
                 "reductions and CPU per request stay the same with twice as many records",
             )
         })
-        .fix_if(!in_mnesia, || {
+        .fix_if(!scanned.in_mnesia, || {
             remedy::of(
                 period,
                 "code.table_index",
-                "add a second table from the searched value to the key (written together with the first), or begin the key of an \
-                 ordered_set with that value; for counts use counters or ets:info(T, size)",
-                "a lookup by key takes a microsecond at any size; in an ordered_set only the part below a bound prefix of the key is visited",
+                change,
+                why,
                 "reductions and CPU per request stay the same with twice as many objects",
             )
         })
-}
-
-/// Tables that may be the one: those of the process first, then by number of objects.
-fn large_tables<'p>(period: &'p Period, process: Option<&ProcessUse>, in_mnesia: bool) -> Vec<&'p TableRow> {
-    let is_candidate = |table: &&TableRow| {
-        table.objects >= LARGE_OBJECTS
-            && (!in_mnesia || table.owner_name.as_deref() == Some(mnesia::TABLES_OWNER))
-    };
-    let mut large: Vec<&TableRow> = period.tables.iter().filter(is_candidate).collect();
-    let is_other = |table: &TableRow| process.is_none_or(|process| table.owner != process.pid);
-    large.sort_by_key(|table| (is_other(table), std::cmp::Reverse(table.objects)));
-    large
-}
-
-/// The first table, if it has far more objects than all others.
-fn likely<'p>(tables: &[&'p TableRow]) -> Option<&'p TableRow> {
-    let (first, others) = tables.split_first()?;
-    others.iter().all(|other| first.objects >= CLEAR_FACTOR.saturating_mul(other.objects)).then_some(*first)
-}
-
-fn candidates(tables: &[&TableRow], process: Option<&ProcessUse>) -> Option<Evidence> {
-    let named = tables.iter().take(MAX_NAMED).map(|table| {
-        let is_own = process.is_some_and(|process| table.owner == process.pid);
-        let whose = if is_own { ", its own" } else { "" };
-        format!("{} ({}, {} objects{whose})", table.name, table.kind, table.objects)
-    });
-    let named = named.collect::<Vec<_>>().join(", ");
-    (!named.is_empty()).then(|| Evidence::text("tables with many objects", named))
 }

@@ -3,7 +3,6 @@
 //! The waiting time follows from Little's law: bytes in the queue divided by bytes read per second. A connection with much traffic has a full
 //! queue too, but is read in milliseconds.
 
-use beamtune_model::units::SECOND_NS;
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, Scale, Signal, Subject, Threshold,
     Unit, metrics,
@@ -11,7 +10,8 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule};
-use crate::signals::{limits, products};
+use crate::signals::unread::{MIN_SAMPLES, Unread};
+use crate::signals::{limits, products, unread};
 use crate::text;
 use crate::view::{self, kind};
 
@@ -39,9 +39,6 @@ const WAIT: Threshold = Threshold::new(
     },
 );
 
-/// Fewer samples of a connection are not judged.
-const MIN_SAMPLES: u32 = 5;
-
 /// Fewer waiting bytes, on average, do not count (judgement: a message or two).
 const MIN_WAITING_BYTES: f64 = 1_000.0;
 
@@ -50,43 +47,6 @@ const MIN_READ_BYTES_PER_S: f64 = 500.0;
 
 /// Schedulers above this utilization have no time left to read (judgement).
 const BUSY_UTILIZATION: f64 = 0.85;
-
-/// A connection with unread bytes in each sample, to the end.
-struct Unread<'p> {
-    /// The listening socket or the peer.
-    group: &'p str,
-    /// Address of the other end.
-    peer: &'p str,
-    mean_bytes: f64,
-    /// Since the first sample with unread bytes.
-    seconds: f64,
-    /// `None` if nothing was read.
-    wait_seconds: Option<f64>,
-}
-
-impl<'p> Unread<'p> {
-    fn of(period: &'p Period, entity: &'p str, last_sample: i64) -> Option<Self> {
-        let (group, peer) = entity.split_once(',')?;
-        let bytes = period.stat(&metrics::TCP_UNREAD_BYTES, entity).ok()?;
-        if bytes.samples < MIN_SAMPLES || bytes.last.t < last_sample {
-            return None;
-        }
-        let seconds = bytes.last.t.saturating_sub(bytes.first.t) as f64 / SECOND_NS as f64;
-        let read_bytes = match period.stat(&metrics::TCP_RECEIVED, entity) {
-            Ok(received) => received.delta.saturating_sub(bytes.last.value.saturating_sub(bytes.first.value)),
-            // If received bytes are unknown, a queue that stays the same is not read.
-            Err(_) if bytes.min == bytes.max => 0,
-            Err(_) => return None,
-        };
-        let wait_seconds = (read_bytes > 0).then(|| bytes.mean() * seconds / read_bytes as f64);
-        Some(Unread { group, peer, mean_bytes: bytes.mean(), seconds, wait_seconds })
-    }
-
-    /// Lower bound of the time that bytes wait.
-    fn min_wait_seconds(&self) -> f64 {
-        self.wait_seconds.unwrap_or(self.seconds)
-    }
-}
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     let sampled = period.stat(&metrics::TCP_LOOKED_AT, "")?;
@@ -97,8 +57,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         });
     }
     let entities = period.entities(Group::HostTcp);
-    let unread: Vec<Unread<'_>> =
-        entities.iter().filter_map(|entity| Unread::of(period, entity, sampled.last.t)).collect();
+    let unread: Vec<Unread<'_>> = unread::all(period);
     let mut groups: Vec<&str> = unread.iter().map(|connection| connection.group).collect();
     groups.sort_unstable();
     groups.dedup();
@@ -132,8 +91,26 @@ fn describe(period: &Period, group: &str, mut connections: Vec<&Unread<'_>>) -> 
         Some(_) => format!(", bytes wait {}", view::duration_text(wait)),
         None => format!(" for {}", view::duration_text(wait)),
     };
+    let reader = median.reader(period);
     let draft = Draft::new(severity, format!("{counted} {} unread{how_long}", place(group)))
-        .detail(format!("{} of {} in the receive queue", text::bytes(median.mean_bytes), median.peer))
+        .detail(format!(
+            "{} from {} in the receive queue of {}",
+            text::bytes(median.mean_bytes),
+            median.remote(),
+            median.local()
+        ))
+        .detail(match median.is_within_node(period) {
+            true => format!("this node listens at {}, so the sender is in it, too", median.remote()),
+            false => String::new(),
+        })
+        .detail(match reader {
+            Some(reader) => format!("to be read by {}", reader.title()),
+            None => "which process should read it is not recorded: inet:i() lists owners".to_owned(),
+        })
+        .signals(reader.map(|reader| Signal::Member(reader.subject())))
+        .signals(
+            connections.iter().map(|one| Signal::Member(Subject::Socket { address: one.local().to_owned() })),
+        )
         .costs(Cost::DelaySeconds(wait))
         .because(
             Evidence::number("time until bytes are read", wait, Unit::Seconds)
@@ -149,8 +126,11 @@ fn describe(period: &Period, group: &str, mut connections: Vec<&Unread<'_>>) -> 
                 )),
         )
         .because(
-            Evidence::number("mean receive queue of one", median.mean_bytes, Unit::Bytes)
-                .with_text(format!("the connection with {}", median.peer)),
+            Evidence::number("mean receive queue of one", median.mean_bytes, Unit::Bytes).with_text(format!(
+                "local {}, remote {}",
+                median.local(),
+                median.remote()
+            )),
         );
     Some(common(period, group, draft))
 }

@@ -244,6 +244,17 @@ impl Segments {
     }
 }
 
+/// Two rates within this factor of each other are taken for the same events (judgement).
+const SAME_RATE_FACTOR: f64 = 2.0;
+
+/// Whether segments are mapped and unmapped about as often as this: each copy of that kind maps one.
+pub fn is_segment_rate(period: &Period, per_second: f64) -> bool {
+    Segments::of(period).is_ok_and(|segments| {
+        let ratio = per_second / segments.mapped.max(f64::MIN_POSITIVE);
+        (1.0 / SAME_RATE_FACTOR..=SAME_RATE_FACTOR).contains(&ratio)
+    })
+}
+
 /// Larger blocks get a carrier of their own, unless it is told otherwise (`+M<S>sbct`), in kB.
 pub const DEFAULT_SBCT_KB: f64 = 512.0;
 

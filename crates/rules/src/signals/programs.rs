@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use beamtune_model::{Group, Period, SeriesStat, Subject, metrics};
+use beamtune_model::{Group, Period, ProcessUse, SeriesStat, Subject, metrics};
 
 use crate::signals::stack;
 
@@ -69,8 +69,31 @@ pub(crate) fn starters(period: &Period) -> Vec<Starter> {
         })
         .filter(|starter| starter.process.is_some() || starter.function.is_some())
         .collect();
+    for opener in openers(period) {
+        if starters.iter().all(|starter| starter.process != opener.process) {
+            starters.push(opener);
+        }
+    }
     starters.sort_by_key(|starter| (-starter.seen, starter.said()));
     starters
+}
+
+/// Who has opened new ports of programs that are known by name.
+fn openers(period: &Period) -> impl Iterator<Item = Starter> {
+    let programs = named(period);
+    let rows = period.spawns.iter().filter(move |row| row.what == "port" && is_of(&programs, &row.kind));
+    rows.filter_map(move |row| {
+        let maker = row.maker.as_deref()?;
+        let process = period.process_named(maker).map_or_else(|| Subject::kind(maker), ProcessUse::subject);
+        Some(Starter { process: Some(process), function: None, seen: row.count })
+    })
+}
+
+/// Whether a port's command starts one of these programs: `/usr/bin/cksum -a` starts `cksum`.
+fn is_of(programs: &[Named<'_>], command: &str) -> bool {
+    let path = command.split(' ').next().unwrap_or_default();
+    let name = path.rsplit('/').next().unwrap_or_default();
+    programs.iter().any(|program| program.name == name)
 }
 
 /// Programs of one name.

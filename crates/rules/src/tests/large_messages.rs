@@ -103,8 +103,12 @@ fn large_messages_that_come_are_found_though_none_waits() {
     ];
     let found = finding(&seen_to_come(400, &rows), "BT055");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("<0.81.0>")));
-    assert_eq!(found.title, "Messages of 400 kB to <0.81.0> cost up to 0.20 cores");
-    assert!(found.detail.starts_with("and to 1 more"), "{}", found.detail);
+    assert_eq!(found.title, "Messages of 400 kB to 2 processes cost up to 0.20 cores");
+    assert!(
+        found.detail.starts_with("received by <0.81.0> and 1 more; the sender is not"),
+        "{}",
+        found.detail
+    );
     let sent = found.evidence.iter().find(|evidence| evidence.what.contains("at least"));
     assert!(sent.and_then(|sent| sent.value).is_some_and(|bytes| bytes > 200e6), "{:?}", found.evidence);
     // Nearly all of so much garbage is something else, most likely.
@@ -116,6 +120,31 @@ fn large_messages_that_come_are_found_though_none_waits() {
     let mixed = [(None, 400_000, 40_000_000), (None, 6, 2_400_000), (Some("<0.81.0>"), 6, 2_400_000)];
     assert_eq!(finding(&seen_to_come(800, &mixed), "BT055").level, Level::Notice);
     assert_healthy(&seen_to_come(400, &[(None, 12, 1_200), (Some("<0.81.0>"), 12, 1_200)]), "BT055");
+}
+
+#[test]
+fn the_only_process_at_work_with_room_for_such_messages_has_likely_sent_them() {
+    let rows = [(None, 6, 2_400_000), (Some("<0.81.0>"), 6, 2_400_000)];
+    let beside = |pid: &'static str, name: &str, reductions, heap_words| Busy {
+        pid,
+        reductions,
+        row: row(|row| {
+            (row.name, row.total_heap_words) = (Some(name.to_owned()), Some(heap_words));
+            row.reductions = reductions;
+            row.stack = vec!["weather:publish/2".to_owned()];
+        }),
+        ..Busy::default()
+    };
+    let detail = |others: Vec<Busy>| {
+        finding(&seen_to_come(400, &rows).with(|n| n.busiest.extend(others)), "BT055").detail
+    };
+    let station = || beside("<0.70.0>", "station", 90_000, 200_000);
+    let says = "; likely sent by station (<0.70.0>), in weather:publish/2; ";
+    let found = detail(vec![station(), beside("<0.71.0>", "small", 900_000, 2_000)]);
+    assert!(format!("; {found}").contains(says), "{found}");
+    // Another one works as much with as large a heap.
+    let found = detail(vec![station(), beside("<0.71.0>", "other", 90_000, 200_000)]);
+    assert!(found.contains("the sender is not recorded"), "{found}");
 }
 
 #[test]

@@ -215,6 +215,37 @@ fn unread_connections_are_found_with_their_waiting_time() {
 }
 
 #[test]
+fn the_reader_of_a_connection_is_the_owner_of_the_port_that_has_read_as_much() {
+    let unread = connected("0.0.0.0:5222", &[("10.0.0.7:41234", 90_000, Some(3_000))]);
+    let period = unread.period();
+    let last = |metric| period.stat(metric, "0.0.0.0:5222,10.0.0.7:41234").expect("recorded").last.value;
+    let read = last(&metrics::TCP_RECEIVED) - last(&metrics::TCP_UNREAD_BYTES);
+    let with_ports = |ports: &[(&'static str, i64)]| {
+        finding(
+            &unread.clone().with(|n| {
+                let port = |&(owner, input_bytes): &(&str, i64)| PortRow {
+                    id: format!("#Port of {owner}"),
+                    name: "tcp_inet".to_owned(),
+                    connected: Some(owner.to_owned()),
+                    input_bytes,
+                    ..PortRow::default()
+                };
+                n.sockets = ports.iter().map(port).collect();
+                let session = row(|row| row.name = Some("lobby".to_owned()));
+                n.busiest = vec![Busy { pid: "<0.70.0>", reductions: 10, row: session, ..Busy::default() }];
+            }),
+            "BT079",
+        )
+        .detail
+    };
+    let detail = with_ports(&[("<0.70.0>", read), ("<0.71.0>", 12)]);
+    assert!(detail.contains("90.0 kB from 10.0.0.7:41234 in the receive queue of 0.0.0.0:5222"), "{detail}");
+    assert!(detail.contains("to be read by lobby (<0.70.0>)"), "{detail}");
+    let detail = with_ports(&[("<0.70.0>", read), ("<0.71.0>", read)]);
+    assert!(detail.contains("is not recorded: inet:i()"), "{detail}");
+}
+
+#[test]
 fn a_limit_of_connections_a_short_backlog_and_slow_acceptors_are_told_apart() {
     let with = |waiting: &'static [i64], limit, open: &'static [i64]| {
         let connected = Connected { group: "0.0.0.0:8080", connections: open, unread: 0, followed: &[] };

@@ -2,7 +2,7 @@
 
 use beamtune_model::{Cost, Finding, Level, Outcome, PortRow, ProcessRow, facts, metrics};
 
-use super::node::{Busy, Happens, Node, node, stand};
+use super::node::{Busy, Connected, Happens, Listens, Node, node, stand};
 use super::{Read, assert_healthy, entries, finding, held, outcome, row, value};
 
 /// A process with so many messages, more in each second, that was last seen in a function, in a status.
@@ -334,6 +334,45 @@ fn a_process_blocked_in_a_send_is_found_with_its_socket() {
     ] {
         assert_healthy(&healthy, "BT044");
     }
+}
+
+#[test]
+fn a_peer_in_the_same_node_is_known_by_its_unread_bytes_and_both_ends_are_one_trouble() {
+    let pair = |address: &'static str| {
+        hub(4_000, 8_346).with(|n| {
+            n.listeners = vec![Listens { address, waiting: &[0], limit: None }];
+            n.tcp = vec![Connected {
+                group: "to 10.1.0.4:9000",
+                connections: &[],
+                unread: 1,
+                followed: &[("10.1.0.4:40010", 28_000, Some(0))],
+            }];
+        })
+    };
+    let inside = pair("0.0.0.0:9000");
+    let found = finding(&inside, "BT044");
+    assert_eq!(found.title, "shop blocked sending to 10.1.0.4:40010: 4,000 messages queued");
+    assert!(found.detail.contains("a process of this node: 28.0 kB unread for 1"), "{}", found.detail);
+    assert_eq!(entries(&found)[0], "code.read_sockets");
+    let unread = finding(&inside, "BT079");
+    assert_eq!(unread.follows.as_ref().map(|of| of.code.0), Some("BT044"));
+    let says = "28.0 kB from 10.1.0.4:9000 in the receive queue of 10.1.0.4:40010; this node listens at 10.1.0.4:9000";
+    assert!(unread.detail.starts_with(says), "{}", unread.detail);
+    // The peer is elsewhere, or may be one of two.
+    let outside = pair("0.0.0.0:9001");
+    let found = finding(&outside, "BT044");
+    assert_eq!(found.title, "shop blocked by a slow peer: 4,000 messages queued");
+    assert!(found.detail.contains("inet:peername(erlang:list_to_port(\"#Port<0.33>\"))"), "{}", found.detail);
+    assert!(finding(&outside, "BT079").follows.is_none());
+    let two = inside.with(|n| {
+        let other = PortRow {
+            id: "#Port<0.34>".to_owned(),
+            connected: Some("<0.78.0>".to_owned()),
+            ..n.sockets[0].clone()
+        };
+        n.sockets.push(other);
+    });
+    assert!(finding(&two, "BT079").follows.is_none());
 }
 
 #[test]

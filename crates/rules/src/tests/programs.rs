@@ -1,6 +1,6 @@
 //! Rules on programs that the node starts.
 
-use beamtune_model::{Cost, Finding, Level, Outcome, PortRow, Subject, metrics};
+use beamtune_model::{Cost, Finding, Level, Outcome, PortRow, SpawnRow, Subject, metrics};
 
 use super::node::{Busy, Node, Programs, node, stand};
 use super::{Read, assert_healthy, entries, finding, outcome, row, value};
@@ -83,13 +83,21 @@ fn short_programs_are_told_by_their_number() {
         (found.level, entries(&found)),
         (Level::Warning, vec!["code.fewer_programs", "code.no_shell"])
     );
-    assert!(found.title.starts_with("Node starts 300 external programs/s"), "{}", found.title);
-    assert!(found.detail.starts_with("started by thumbs"), "{}", found.detail);
+    assert_eq!(found.title, "300 external programs/s (sh) use 0.60 of 2.0 cores");
+    assert_eq!(found.detail, "2.0 ms of CPU each; started by thumbs (<0.99.0>), in thumbs:make/2");
     assert_eq!(value(&found, "CPU per program"), Some(0.6 / 300.0));
     // Nobody was seen at it: the program is named.
     let unseen = short.clone().with(|n| n.busiest.clear());
     let found = finding(&unseen, "BT060");
     assert!(matches!(&found.subject, Some(Subject::OsProcess { name, .. }) if name == "sh"), "{found:?}");
+    assert!(found.detail.contains("was not seen"), "{}", found.detail);
+    // What OTP has in place of a program is said.
+    let sums = short.clone().with(|n| n.programs[0].name = "sha256sum");
+    assert!(
+        finding(&sums, "BT060").remedies[0].change.starts_with("use crypto:hash/2"),
+        "{:?}",
+        found.remedies
+    );
     // Where the counter may not be read, only their CPU is known.
     let unread = short.clone().with(|n| n.without.push(&metrics::PROGRAMS_ENDED));
     assert_eq!(finding(&unread, "BT060").level, Level::Notice);
@@ -114,6 +122,22 @@ fn who_starts_programs_is_told_by_its_port_or_by_a_sample_of_those_that_wait() {
         }];
     });
     assert_eq!(finding(&by_port, "BT060").subject_text().as_deref(), Some("<0.55.0>"));
+    let by_opener = converting().with(|n| {
+        n.busiest.clear();
+        n.spawns = vec![SpawnRow {
+            what: "port".to_owned(),
+            kind: "/usr/bin/convert - png:-".to_owned(),
+            maker: Some("gallery".to_owned()),
+            count: 2,
+            of: 9,
+            ..SpawnRow::default()
+        }];
+    });
+    let found = finding(&by_opener, "BT060");
+    assert_eq!(
+        (found.subject_text().as_deref(), &*found.detail),
+        (Some("gallery"), "convert 1.30; started by gallery")
+    );
     let by_sample = converting().with(|n| {
         n.busiest.clear();
         n.stands = vec![stand(4, &["Elixir.System:do_cmd/3", "Elixir.Shop.Thumbs:make/1"], &[])];

@@ -309,7 +309,7 @@ fn objects_of_ended_processes_are_a_leak_at_any_rate() {
     let leaks = |ended| growing_table(90, 600_000, Some((metrics::PID_IS_KEY, 100, ended)));
     let found = finding(&leaks(98), "BT084");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("baskets of <0.55.0>")));
-    assert_eq!(found.title, "ETS table baskets grows by 90 objects/s (600 kB/s)");
+    assert_eq!(found.title, "ETS table `baskets` grows by 90 objects/s (600 kB/s)");
     assert!(found.detail.starts_with("98 of 100 sampled objects are of ended processes"), "{}", found.detail);
     assert_eq!(entries(&found), ["code.delete_rows_of_ended", "code.bounded_table"]);
     assert!(found.against.iter().any(|but| but.contains("sweep")), "{found:#?}");
