@@ -118,7 +118,7 @@ fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
 
 /// Of two that may be the cause the first one counts.
 fn relations() -> impl Iterator<Item = &'static Relation> {
-    cpu::FIRST.iter().chain(table::RELATIONS).chain(cpu::LAST)
+    cpu::FIRST.iter().chain(table::relations()).chain(cpu::LAST)
 }
 
 fn by_pairs(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {

@@ -11,6 +11,11 @@ pub(super) fn always(_: &Finding, _: &Finding) -> bool {
     true
 }
 
+/// That the copies of the cause are made as often as the effect's segments for heaps are mapped.
+pub(super) fn maps_heaps(copies: &Finding, segments: &Finding) -> bool {
+    copies.has(&Signal::Allocates) && segments.is_about(&Subject::allocator("eheap_alloc"))
+}
+
 /// That both are about the same, or about processes of one kind that wait in one place.
 pub(super) fn same_subject(cause: &Finding, effect: &Finding) -> bool {
     let (one, other) = (stands_at(cause), stands_at(effect));
@@ -85,14 +90,33 @@ pub(super) fn waits_for(finding: &Finding, what: &Subject) -> bool {
     finding.signals.iter().any(|signal| matches!(signal, Signal::WaitsFor(on) if on.is_same(what)))
 }
 
+/// That the effect is about one of several for which the processes of the cause wait, or about such ones.
+pub(super) fn is_one_of_waited_for(waits: &Finding, effect: &Finding) -> bool {
+    members(waits).any(|member| concerns(effect, member))
+}
+
+/// That it is about a single process.
+pub(super) fn is_single_process(finding: &Finding) -> bool {
+    finding.subject.as_ref().is_some_and(|subject| subject.pid().is_some())
+}
+
+/// That the effect is about the connection at whose other end the cause waits.
+pub(super) fn is_other_end(sender: &Finding, unread: &Finding) -> bool {
+    sender.signals.iter().any(|signal| match signal {
+        Signal::WaitsFor(address @ Subject::Socket { .. }) => concerns(unread, address),
+        _ => false,
+    })
+}
+
 /// That work goes on in turns, maybe of this process.
 pub(super) fn takes_turns(idle: &Finding, of: &Finding) -> bool {
     idle.signals.iter().any(|signal| matches!(signal, Signal::TurnsFor(who) if concerns(of, who)))
 }
 
-/// That what a process does not get from the one that others wait for is what ends it.
+/// That what a process does not get from the one that others wait for, or from one of several, is what ends it.
 pub(super) fn gives_up_on(waited_for: &Finding, crashes: &Finding) -> bool {
-    let names = waited_for.subject.as_ref().map(Subject::names).unwrap_or_default();
+    let names: Vec<&str> =
+        waited_for.subject.iter().chain(members(waited_for)).flat_map(Subject::names).collect();
     crashes.signals.iter().any(|signal| {
         matches!(signal, Signal::WaitsFor(Subject::ProcessKind { name, .. }) if names.contains(&name.as_str()))
     })

@@ -1,14 +1,15 @@
 //! Which rule's findings lead to which others'.
 
-use beamtune_model::{Finding, HostPart, Level, MemoryKind, Signal, Subject, Use};
+mod memory_and_load;
+
+use beamtune_model::{Finding, Level, MemoryKind, Signal, Subject, Use};
 
 use super::conditions::{
-    always, drives, drives_most, ends_are_logged, gives_up_on, is_about_flag, is_its_own, is_its_work,
-    is_no_single_process, is_of_main_runner, is_unused, may_be_the_hosts, of_loading, runs, runs_all,
-    runs_part, runs_programs_all_the_time, runs_some, same_subject, stands_in_send, starts_connections,
-    starts_them_anew, takes_long, takes_most_of, takes_quarter, takes_turns, waits_for, waits_there,
+    always, drives, ends_are_logged, gives_up_on, is_no_single_process, is_of_main_runner,
+    is_one_of_waited_for, is_other_end, is_single_process, is_unused, may_be_the_hosts, of_loading, runs,
+    runs_all, runs_some, same_subject, stands_in_send, starts_connections, starts_them_anew, takes_long,
+    takes_most_of, takes_quarter, takes_turns, waits_for, waits_there,
 };
-use super::{EXPLAINS, MIN_LEVEL};
 
 /// One thing that leads to another.
 pub(super) struct Relation {
@@ -20,8 +21,12 @@ pub(super) struct Relation {
     pub(super) why: &'static str,
 }
 
-/// Of two that may be the cause the first one that was found is told.
-pub(super) const RELATIONS: &[Relation] = &[
+/// All of them. Of two that may be the cause the first one that was found counts.
+pub(super) fn relations() -> impl Iterator<Item = &'static Relation> {
+    WAITING_AND_CPU.iter().chain(memory_and_load::MEMORY_AND_LOAD)
+}
+
+const WAITING_AND_CPU: &[Relation] = &[
     Relation {
         cause: "BT040",
         effects: &["BT006"],
@@ -192,10 +197,31 @@ pub(super) const RELATIONS: &[Relation] = &[
         why: "it is the peer that is waited for",
     },
     Relation {
+        cause: "BT044",
+        effects: &["BT079"],
+        is_meant: is_other_end,
+        why: "it is the other end of the same connection",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT006", "BT074"],
+        is_meant: is_one_of_waited_for,
+        why: "it is one of those that they wait for",
+    },
+    Relation {
         cause: "BT074",
         effects: &["BT006", "BT015", "BT053"],
-        is_meant: same_subject,
+        // Of several processes for which others wait, each one follows from that.
+        is_meant: |cause, effect| {
+            (effect.code.0 != "BT053" || is_single_process(effect)) && same_subject(cause, effect)
+        },
         why: "while it waits outside of the node it takes no messages",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT006"],
+        is_meant: |cause, effect| is_single_process(cause) && same_subject(cause, effect),
+        why: "requests of those who wait are what the queue holds",
     },
     Relation {
         cause: "BT053",
@@ -386,6 +412,12 @@ pub(super) const RELATIONS: &[Relation] = &[
         why: "threads stand still in page faults, and wait for each other to map memory",
     },
     Relation {
+        cause: "BT003",
+        effects: &["BT004"],
+        is_meant: |_, effect| effect.has(&Signal::OwnThreads),
+        why: "more schedulers than CPUs take turns on them",
+    },
+    Relation {
         cause: "BT011",
         effects: &["BT004"],
         is_meant: |cause, effect| takes_quarter(cause) && effect.has(&Signal::OwnThreads),
@@ -447,254 +479,5 @@ pub(super) const RELATIONS: &[Relation] = &[
         effects: &["BT012"],
         is_meant: |_, effect| effect.has(&Signal::Collects),
         why: "large heaps are collected by dirty CPU schedulers, and that is most of what these do",
-    },
-    Relation {
-        cause: "BT008",
-        effects: &["BT026", "BT027"],
-        is_meant: |cause, effect| {
-            let is_of_ports = matches!(effect.subject, Some(Subject::Port { .. }));
-            cause.has(&Signal::Grows(MemoryKind::Binary)) && is_of_ports
-        },
-        why: "what waits unsent in sockets whose process has ended are these binaries",
-    },
-    Relation {
-        cause: "BT026",
-        effects: &["BT027"],
-        is_meant: |cause, effect| {
-            cause.level >= MIN_LEVEL
-                && same_subject(cause, effect)
-                && effect.has(&Signal::Grows(MemoryKind::Binary))
-        },
-        why: "what it keeps are the binaries that become more",
-    },
-    Relation {
-        cause: "BT026",
-        effects: &["BT032"],
-        is_meant: |cause, effect| {
-            matches!(cause.subject, Some(Subject::Table { .. })) && effect.has(&Signal::BinariesStay)
-        },
-        why: "these binaries are no garbage: however often all are collected, they stay, and whoever wants them gone goes on",
-    },
-    Relation {
-        cause: "BT067",
-        effects: &["BT045"],
-        is_meant: |cause, effect| {
-            matches!(cause.subject, Some(Subject::ProcessKind { .. }))
-                && matches!(&effect.subject, Some(Subject::Allocator { name, .. }) if name == "eheap_alloc")
-        },
-        why: "these first heaps are the blocks",
-    },
-    Relation {
-        cause: "BT067",
-        effects: &["BT046"],
-        is_meant: |cause, _| is_about_flag(cause, "ERL_FULLSWEEP_AFTER"),
-        why: "every fullsweep allocates a new heap and frees the old one",
-    },
-    Relation {
-        cause: "BT063",
-        effects: &["BT011", "BT017", "BT046"],
-        is_meant: |cause, _| is_about_flag(cause, "+hmax"),
-        why: "a process that grows to its heap limit is collected repeatedly until it is killed",
-    },
-    Relation {
-        cause: "BT068",
-        effects: &["BT045", "BT046"],
-        is_meant: |_, effect| effect.is_about(&Subject::allocator("eheap_alloc")),
-        why: "each copy grows the heap until the next GC",
-    },
-    Relation {
-        cause: "BT029",
-        effects: &["BT046"],
-        is_meant: same_subject,
-        why: "these are the segments that the cache does not keep",
-    },
-    Relation {
-        cause: "BT028",
-        effects: &["BT045", "BT046"],
-        is_meant: always,
-        why: "what a full super carrier cannot give is mapped, and unmapped again, by itself",
-    },
-    Relation {
-        cause: "BT032",
-        effects: &["BT011", "BT073"],
-        is_meant: |cause, effect| effect.code.0 != "BT073" || runs_all(effect, cause),
-        why: "these collections are asked for",
-    },
-    Relation {
-        cause: "BT036",
-        effects: &["BT004", "BT015"],
-        is_meant: |cause, effect| {
-            let is_steal = effect.is_about(&Subject::host(HostPart::Steal)) || is_unused(effect, Use::Stolen);
-            cause.has(&Signal::CreditsSpent) && is_steal
-        },
-        why: "an instance without credits is given a part of its CPUs only",
-    },
-    Relation {
-        cause: "BT060",
-        effects: &["BT004", "BT015"],
-        is_meant: |_, effect| {
-            effect.is_about(&Subject::host(HostPart::Programs)) || is_unused(effect, Use::Programs)
-        },
-        why: "these are the programs that have the CPU",
-    },
-    Relation {
-        cause: "BT060",
-        effects: &["BT005", "BT006", "BT053"],
-        is_meant: |cause, effect| runs_programs_all_the_time(cause) && same_subject(cause, effect),
-        why: "it waits for its program, which is at work nearly all the time",
-    },
-    Relation {
-        cause: "BT060",
-        effects: &["BT015"],
-        is_meant: |cause, effect| runs_programs_all_the_time(cause) && waits_there(cause, effect),
-        why: "what work waits for waits for a program that is at work nearly all the time",
-    },
-    Relation {
-        cause: "BT060",
-        effects: &["BT002"],
-        // Their share of what the quota allows.
-        is_meant: |cause, _| cause.claim.and_then(|claim| claim.share).is_some_and(|share| share >= EXPLAINS),
-        why: "programs that the node started use up most of the quota",
-    },
-    Relation {
-        cause: "BT060",
-        effects: &["BT016", "BT017"],
-        is_meant: may_be_the_hosts,
-        why: "threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
-    },
-    Relation {
-        cause: "BT060",
-        effects: &["BT054", "BT079"],
-        is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts or reads waits with all others for a CPU that programs have",
-    },
-    Relation {
-        cause: "BT062",
-        effects: &["BT005", "BT006", "BT053"],
-        is_meant: |cause, effect| cause.has(&Signal::LowPriority) && same_subject(cause, effect),
-        why: "at priority low it has one turn for eight of the others",
-    },
-    Relation {
-        cause: "BT069",
-        effects: &["BT005", "BT006", "BT011", "BT026", "BT046", "BT055", "BT073"],
-        is_meant: drives_most,
-        why: "the same messages pass through these processes again and again",
-    },
-    Relation {
-        cause: "BT069",
-        effects: &["BT071"],
-        is_meant: same_subject,
-        why: "what comes again takes the consumers' time from all other messages of the queue",
-    },
-    Relation {
-        cause: "BT070",
-        effects: &["BT011", "BT032", "BT039", "BT042", "BT046", "BT047"],
-        is_meant: |_, effect| is_no_single_process(effect),
-        why: "each connection and channel is processes that start and end",
-    },
-    Relation {
-        cause: "BT070",
-        effects: &["BT004"],
-        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
-        why: "most of what the schedulers do is for these, and it is the VM's own threads that wait for each other's CPU",
-    },
-    Relation {
-        cause: "BT083",
-        effects: &["BT011", "BT039", "BT046", "BT047"],
-        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_no_single_process(effect),
-        why: "setting up connections is most of what the schedulers do",
-    },
-    Relation {
-        cause: "BT083",
-        effects: &["BT004"],
-        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
-        why: "setting up connections is most of what the schedulers do, and it is the VM's own threads that wait for each other's CPU",
-    },
-    Relation {
-        cause: "BT083",
-        effects: &["BT073"],
-        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && runs_part(cause, effect),
-        why: "it is work that each connection begins with",
-    },
-    Relation {
-        cause: "BT069",
-        effects: &["BT004"],
-        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
-        why: "most of what the schedulers do is for these, and it is the VM's own threads that wait for each other's CPU",
-    },
-    Relation {
-        cause: "BT085",
-        effects: &["BT005", "BT006"],
-        is_meant: same_subject,
-        why: "each message takes it longer than the one before",
-    },
-    Relation {
-        cause: "BT085",
-        effects: &["BT073"],
-        is_meant: |cause, effect| runs_all(effect, cause),
-        why: "it is what this process does, and ever more of it",
-    },
-    Relation {
-        cause: "BT087",
-        effects: &["BT005", "BT006", "BT053"],
-        is_meant: same_subject,
-        why: "each caller that waits asks it for its children",
-    },
-    Relation {
-        cause: "BT080",
-        effects: &["BT087"],
-        is_meant: same_subject,
-        why: "each start and end goes through the specifications that it keeps",
-    },
-    Relation {
-        cause: "BT087",
-        effects: &["BT073"],
-        is_meant: |cause, effect| runs_all(effect, cause),
-        why: "it is what this supervisor does for each request",
-    },
-    Relation {
-        cause: "BT084",
-        effects: &["BT027"],
-        is_meant: |cause, effect| {
-            let grows = |kind| cause.has(&Signal::Grows(kind)) && effect.has(&Signal::Grows(kind));
-            grows(MemoryKind::Ets) || grows(MemoryKind::Binary)
-        },
-        why: "most of what grows is this table",
-    },
-    Relation {
-        cause: "BT084",
-        effects: &["BT026"],
-        is_meant: |cause, effect| cause.level >= MIN_LEVEL && same_subject(cause, effect),
-        why: "its rows keep these binaries, and nobody deletes them",
-    },
-    Relation {
-        cause: "BT071",
-        effects: &["BT027"],
-        is_meant: |_, effect| effect.has(&Signal::Grows(MemoryKind::Binary)),
-        why: "messages that nobody takes stay in the queue",
-    },
-    Relation {
-        cause: "BT053",
-        effects: &["BT005", "BT006", "BT043"],
-        is_meant: |cause, effect| effect.subject.as_ref().is_some_and(|last| waits_for(cause, last)),
-        why: "it is what they wait for in the end",
-    },
-    Relation {
-        cause: "BT005",
-        effects: &["BT055", "BT068"],
-        is_meant: is_its_work,
-        why: "it is what this process does for each of those who wait for it",
-    },
-    Relation {
-        cause: "BT053",
-        effects: &["BT055", "BT068"],
-        is_meant: is_its_work,
-        why: "it is what this process does for each of those who wait for it",
-    },
-    Relation {
-        cause: "BT013",
-        effects: &["BT059"],
-        is_meant: always,
-        why: "each wait looks through all descriptors",
     },
 ];

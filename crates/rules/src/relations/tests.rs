@@ -211,6 +211,77 @@ fn a_log_full_of_ends_follows_from_what_these_waited_for() {
 }
 
 #[test]
+fn one_of_several_that_are_waited_for_follows_from_the_waiting() {
+    let (one, other) = ("shop:init/1 (<0.9.0>)", "shop:init/1 (<0.8.0>)");
+    let waits = || {
+        let kind = Finding { subject: Some(Subject::kind("shop:init/1")), ..finding("BT053", 40.0, "") };
+        with(Signal::Member(Subject::process("till_2 (<0.9.0>)")), kind)
+    };
+    for code in ["BT006", "BT074"] {
+        check(vec![waits(), finding(code, 40.0, one)], Some("BT053"));
+        check(vec![waits(), finding(code, 40.0, other)], None);
+    }
+    check(vec![finding("BT074", 40.0, one), waits()], None);
+    // Of a single one, what it waits for comes first.
+    check(vec![finding("BT074", 40.0, one), finding("BT053", 40.0, one)], Some("BT074"));
+    check(vec![finding("BT053", 40.0, one), finding("BT006", 40.0, one)], Some("BT053"));
+    // A call to one of them ends its caller.
+    let crash = |name: &str| {
+        with(
+            Signal::WaitsFor(Subject::ProcessKind { name: name.to_owned(), starter: None }),
+            finding("BT063", 40.0, ""),
+        )
+    };
+    check(vec![waits(), crash("till_2")], Some("BT053"));
+    check(vec![waits(), crash("till_3")], None);
+}
+
+#[test]
+fn both_ends_of_a_connection_are_one_trouble() {
+    let socket = |address: &str| Subject::Socket { address: address.to_owned() };
+    let blocked = || with(Signal::WaitsFor(socket("10.1.0.4:40010")), finding("BT044", 40.0, "feed"));
+    let unread = |address: &str| {
+        let unread = Finding { subject: Some(socket("to 10.1.0.4:9000")), ..finding("BT079", 60.0, "") };
+        with(Signal::Member(socket(address)), unread)
+    };
+    check(vec![blocked(), unread("10.1.0.4:40010")], Some("BT044"));
+    check(vec![blocked(), unread("10.1.0.4:40011")], None);
+    check(vec![finding("BT044", 40.0, "feed"), unread("10.1.0.4:40010")], None);
+}
+
+#[test]
+fn segments_follow_from_copies_that_are_made_as_often() {
+    let segments = |code: &'static str, allocator: &str| Finding {
+        subject: Some(Subject::allocator(allocator)),
+        ..finding(code, 40.0, "")
+    };
+    for cause in ["BT055", "BT068"] {
+        let copies = || with(Signal::Allocates, finding(cause, 40.0, "a"));
+        check(vec![copies(), segments("BT029", "eheap_alloc")], Some(cause));
+        check(vec![copies(), segments("BT046", "eheap_alloc")], Some(cause));
+        check(vec![copies(), segments("BT029", "ets_alloc")], None);
+        check(vec![finding(cause, 40.0, "a"), segments("BT029", "eheap_alloc")], None);
+    }
+}
+
+#[test]
+fn threads_that_take_turns_follow_from_too_many_schedulers_and_not_from_what_they_run() {
+    let quarter = Finding {
+        claim: Some(Claim {
+            account: Account::CpuUsed,
+            part: None,
+            cost: Cost::CpuCores(1.8),
+            share: Some(0.9),
+            explained: None,
+        }),
+        ..finding("BT011", 80.0, "")
+    };
+    let starved = || with(Signal::OwnThreads, finding("BT004", 80.0, ""));
+    check(vec![quarter.clone(), finding("BT003", 40.0, ""), starved()], Some("BT003"));
+    check(vec![quarter, starved()], Some("BT011"));
+}
+
+#[test]
 fn work_in_turns_follows_from_what_gives_them_if_that_is_certain() {
     let idle = |who: &str| with(Signal::TurnsFor(Subject::process(who)), finding("BT015", 10.0, ""));
     check(vec![finding("BT053", 40.0, "lock"), idle("lock")], Some("BT053"));
@@ -221,12 +292,9 @@ fn work_in_turns_follows_from_what_gives_them_if_that_is_certain() {
 
 #[test]
 fn garbage_collection_follows_from_what_causes_it() {
-    let tables = || Finding { subject: Some(Subject::table("")), ..finding("BT026", 10.0, "") };
-    let forced = || with(Signal::BinariesStay, finding("BT032", 40.0, "guard"));
-    check(vec![tables(), forced()], Some("BT026"));
-    check(vec![finding("BT026", 40.0, "shop"), forced()], None);
-    // A job that runs now and then has reasons of its own.
-    check(vec![tables(), finding("BT032", 40.0, "guard")], None);
+    // No table asks for collections, whatever it keeps.
+    let table = Finding { subject: Some(Subject::table("carts")), ..finding("BT026", 40.0, "") };
+    check(vec![table, with(Signal::BinariesStay, finding("BT032", 40.0, "guard"))], None);
     check(vec![finding("BT047", 40.0, "a"), finding("BT011", 40.0, "a")], Some("BT047"));
     check(vec![finding("BT047", 40.0, "a"), finding("BT011", 40.0, "b")], None);
     check(vec![finding("BT047", 40.0, ""), finding("BT011", 60.0, "b (<0.7.0>)")], None);

@@ -244,6 +244,8 @@ fn describe(period: &Period, waiting: &Waiting, severity: f64, cpus: f64) -> Dra
             text::cores(ran)
         ))
         .signals((cause == Cause::OwnThreads).then_some(Signal::OwnThreads))
+        // The flag has a finding of its own (BT003).
+        .at_most_warning_if(cause == Cause::OwnThreads && too_many)
         .about(match cause {
             Cause::Quota => Some(Subject::limit(Limit::CpuQuota)),
             Cause::Programs => Some(Subject::host(HostPart::Programs)),

@@ -1,0 +1,267 @@
+//! Relations of what concerns memory, programs, brokers and connections.
+
+use beamtune_model::{HostPart, MemoryKind, Signal, Subject, Use};
+
+use super::super::EXPLAINS;
+use super::super::MIN_LEVEL;
+use super::super::conditions::{
+    always, drives_most, is_about_flag, is_its_own, is_its_work, is_no_single_process, is_unused, maps_heaps,
+    may_be_the_hosts, runs_all, runs_part, runs_programs_all_the_time, same_subject, waits_for, waits_there,
+};
+use super::Relation;
+
+pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
+    Relation {
+        cause: "BT008",
+        effects: &["BT026", "BT027"],
+        is_meant: |cause, effect| {
+            let is_of_ports = matches!(effect.subject, Some(Subject::Port { .. }));
+            cause.has(&Signal::Grows(MemoryKind::Binary)) && is_of_ports
+        },
+        why: "what waits unsent in sockets whose process has ended are these binaries",
+    },
+    Relation {
+        cause: "BT026",
+        effects: &["BT027"],
+        is_meant: |cause, effect| {
+            cause.level >= MIN_LEVEL
+                && same_subject(cause, effect)
+                && effect.has(&Signal::Grows(MemoryKind::Binary))
+        },
+        why: "what it keeps are the binaries that become more",
+    },
+    Relation {
+        cause: "BT067",
+        effects: &["BT045"],
+        is_meant: |cause, effect| {
+            matches!(cause.subject, Some(Subject::ProcessKind { .. }))
+                && matches!(&effect.subject, Some(Subject::Allocator { name, .. }) if name == "eheap_alloc")
+        },
+        why: "these first heaps are the blocks",
+    },
+    Relation {
+        cause: "BT067",
+        effects: &["BT046"],
+        is_meant: |cause, _| is_about_flag(cause, "ERL_FULLSWEEP_AFTER"),
+        why: "every fullsweep allocates a new heap and frees the old one",
+    },
+    Relation {
+        cause: "BT063",
+        effects: &["BT011", "BT017", "BT046"],
+        is_meant: |cause, _| is_about_flag(cause, "+hmax"),
+        why: "a process that grows to its heap limit is collected repeatedly until it is killed",
+    },
+    Relation {
+        cause: "BT055",
+        effects: &["BT029", "BT046"],
+        is_meant: maps_heaps,
+        why: "segments are mapped about as often as such messages are copied",
+    },
+    Relation {
+        cause: "BT068",
+        effects: &["BT029"],
+        is_meant: maps_heaps,
+        why: "segments are mapped about as often as such objects are copied",
+    },
+    Relation {
+        cause: "BT068",
+        effects: &["BT045", "BT046"],
+        is_meant: |_, effect| effect.is_about(&Subject::allocator("eheap_alloc")),
+        why: "each copy grows the heap until the next GC",
+    },
+    Relation {
+        cause: "BT029",
+        effects: &["BT046"],
+        is_meant: same_subject,
+        why: "these are the segments that the cache does not keep",
+    },
+    Relation {
+        cause: "BT028",
+        effects: &["BT045", "BT046"],
+        is_meant: always,
+        why: "what a full super carrier cannot give is mapped, and unmapped again, by itself",
+    },
+    Relation {
+        cause: "BT032",
+        effects: &["BT011", "BT073"],
+        is_meant: |cause, effect| effect.code.0 != "BT073" || runs_all(effect, cause),
+        why: "these collections are asked for",
+    },
+    Relation {
+        cause: "BT036",
+        effects: &["BT004", "BT015"],
+        is_meant: |cause, effect| {
+            let is_steal = effect.is_about(&Subject::host(HostPart::Steal)) || is_unused(effect, Use::Stolen);
+            cause.has(&Signal::CreditsSpent) && is_steal
+        },
+        why: "an instance without credits is given a part of its CPUs only",
+    },
+    Relation {
+        cause: "BT060",
+        effects: &["BT004", "BT015"],
+        is_meant: |_, effect| {
+            effect.is_about(&Subject::host(HostPart::Programs)) || is_unused(effect, Use::Programs)
+        },
+        why: "these are the programs that have the CPU",
+    },
+    Relation {
+        cause: "BT060",
+        effects: &["BT005", "BT006", "BT053"],
+        is_meant: |cause, effect| runs_programs_all_the_time(cause) && same_subject(cause, effect),
+        why: "it waits for its program, which is at work nearly all the time",
+    },
+    Relation {
+        cause: "BT060",
+        effects: &["BT015"],
+        is_meant: |cause, effect| runs_programs_all_the_time(cause) && waits_there(cause, effect),
+        why: "what work waits for waits for a program that is at work nearly all the time",
+    },
+    Relation {
+        cause: "BT060",
+        effects: &["BT002"],
+        // Their share of what the quota allows.
+        is_meant: |cause, _| cause.claim.and_then(|claim| claim.share).is_some_and(|share| share >= EXPLAINS),
+        why: "programs that the node started use up most of the quota",
+    },
+    Relation {
+        cause: "BT060",
+        effects: &["BT016", "BT017"],
+        is_meant: may_be_the_hosts,
+        why: "threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
+    },
+    Relation {
+        cause: "BT060",
+        effects: &["BT054", "BT079"],
+        is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
+        why: "whoever accepts or reads waits with all others for a CPU that programs have",
+    },
+    Relation {
+        cause: "BT062",
+        effects: &["BT005", "BT006", "BT053"],
+        is_meant: |cause, effect| cause.has(&Signal::LowPriority) && same_subject(cause, effect),
+        why: "at priority low it has one turn for eight of the others",
+    },
+    Relation {
+        cause: "BT069",
+        effects: &["BT005", "BT006", "BT011", "BT026", "BT046", "BT055", "BT073"],
+        is_meant: drives_most,
+        why: "the same messages pass through these processes again and again",
+    },
+    Relation {
+        cause: "BT069",
+        effects: &["BT071"],
+        is_meant: same_subject,
+        why: "what comes again takes the consumers' time from all other messages of the queue",
+    },
+    Relation {
+        cause: "BT070",
+        effects: &["BT011", "BT032", "BT039", "BT042", "BT046", "BT047"],
+        is_meant: |_, effect| is_no_single_process(effect),
+        why: "each connection and channel is processes that start and end",
+    },
+    Relation {
+        cause: "BT070",
+        effects: &["BT004"],
+        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
+        why: "most of what the schedulers do is for these, and it is the VM's own threads that wait for each other's CPU",
+    },
+    Relation {
+        cause: "BT083",
+        effects: &["BT011", "BT039", "BT046", "BT047"],
+        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_no_single_process(effect),
+        why: "setting up connections is most of what the schedulers do",
+    },
+    Relation {
+        cause: "BT083",
+        effects: &["BT004"],
+        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
+        why: "setting up connections is most of what the schedulers do, and it is the VM's own threads that wait for each other's CPU",
+    },
+    Relation {
+        cause: "BT083",
+        effects: &["BT073"],
+        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && runs_part(cause, effect),
+        why: "it is work that each connection begins with",
+    },
+    Relation {
+        cause: "BT069",
+        effects: &["BT004"],
+        is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
+        why: "most of what the schedulers do is for these, and it is the VM's own threads that wait for each other's CPU",
+    },
+    Relation {
+        cause: "BT085",
+        effects: &["BT005", "BT006"],
+        is_meant: same_subject,
+        why: "each message takes it longer than the one before",
+    },
+    Relation {
+        cause: "BT085",
+        effects: &["BT073"],
+        is_meant: |cause, effect| runs_all(effect, cause),
+        why: "it is what this process does, and ever more of it",
+    },
+    Relation {
+        cause: "BT087",
+        effects: &["BT005", "BT006", "BT053"],
+        is_meant: same_subject,
+        why: "each caller that waits asks it for its children",
+    },
+    Relation {
+        cause: "BT080",
+        effects: &["BT087"],
+        is_meant: same_subject,
+        why: "each start and end goes through the specifications that it keeps",
+    },
+    Relation {
+        cause: "BT087",
+        effects: &["BT073"],
+        is_meant: |cause, effect| runs_all(effect, cause),
+        why: "it is what this supervisor does for each request",
+    },
+    Relation {
+        cause: "BT084",
+        effects: &["BT027"],
+        is_meant: |cause, effect| {
+            let grows = |kind| cause.has(&Signal::Grows(kind)) && effect.has(&Signal::Grows(kind));
+            grows(MemoryKind::Ets) || grows(MemoryKind::Binary)
+        },
+        why: "most of what grows is this table",
+    },
+    Relation {
+        cause: "BT084",
+        effects: &["BT026"],
+        is_meant: |cause, effect| cause.level >= MIN_LEVEL && same_subject(cause, effect),
+        why: "its rows keep these binaries, and nobody deletes them",
+    },
+    Relation {
+        cause: "BT071",
+        effects: &["BT027"],
+        is_meant: |_, effect| effect.has(&Signal::Grows(MemoryKind::Binary)),
+        why: "messages that nobody takes stay in the queue",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT005", "BT006", "BT043"],
+        is_meant: |cause, effect| effect.subject.as_ref().is_some_and(|last| waits_for(cause, last)),
+        why: "it is what they wait for in the end",
+    },
+    Relation {
+        cause: "BT005",
+        effects: &["BT055", "BT068"],
+        is_meant: is_its_work,
+        why: "it is what this process does for each of those who wait for it",
+    },
+    Relation {
+        cause: "BT053",
+        effects: &["BT055", "BT068"],
+        is_meant: is_its_work,
+        why: "it is what this process does for each of those who wait for it",
+    },
+    Relation {
+        cause: "BT013",
+        effects: &["BT059"],
+        is_meant: always,
+        why: "each wait looks through all descriptors",
+    },
+];
