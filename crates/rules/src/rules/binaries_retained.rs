@@ -228,6 +228,15 @@ fn kilobytes(bytes: f64) -> String {
     }
 }
 
+/// An estimate above this multiple of what there is counts binaries twice (judgement: a sample errs by less).
+const SHARED_FACTOR: f64 = 1.05;
+
+/// An estimate with two digits.
+fn significant(value: f64) -> f64 {
+    let unit = 10_f64.powf((value.max(1.0).log10().floor() - 1.0).max(0.0));
+    (value / unit).round() * unit
+}
+
 /// The table that holds the most, if nothing has to change.
 fn in_table(rest: &Unreferenced<'_>, first: &TableBinaries<'_>, in_tables: f64) -> String {
     let held = megabytes(first.held_bytes().min(rest.bytes));
@@ -253,11 +262,22 @@ fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> O
     let is_others = products::is_of_others(period);
     let (each, factor) = (kilobytes(table.mean_bytes()), text::number(table.factor().round()));
     let (sampled, rows) = (text::number(table.sampled), text::number(table.rows));
+    // All rows together may seem to keep more than there is, where several refer to the same binary.
+    let is_shared = table.held_bytes() > SHARED_FACTOR * rest.bytes;
     let draft = Draft::new(
         severity,
-        format!("ETS table {}: sub-binaries keep {} alive", table.name(), megabytes(held)),
+        format!("ETS table `{}`: sub-binaries keep {} alive", table.name(), megabytes(held)),
     )
-    .detail(format!("{each} per sub-binary, {factor} times that kept; {sampled} of {rows} rows sampled"))
+    .detail(format!(
+        "each sub-binary of {each} keeps {} alive, {} in {rows} rows",
+        kilobytes(table.mean_held_bytes()),
+        text::number(significant(table.all_count()))
+    ))
+    .detail(match table.sampled >= table.rows {
+        true => String::new(),
+        false => format!("estimated from {sampled} of {rows} rows"),
+    })
+    .detail(if is_shared { "some of them share a binary" } else { "" })
     // Few rows are sampled, so the estimate must fit the total.
     .confidence(Confidence::Measured)
     .inferred_if(!table.is_fair() || table.held_bytes() > rest.bytes / HALF)

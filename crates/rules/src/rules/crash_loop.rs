@@ -65,6 +65,12 @@ const KILLED: &str = "killed";
 /// A process of which neither name nor initial call is known.
 const UNKNOWN: &str = "a process";
 
+/// The end of the initial call of behaviours: their callback module's.
+const INIT: &str = ":init/1";
+
+/// The beginning of the initial call of a supervisor, before its callback module.
+const SUPERVISOR: &str = "supervisor:";
+
 /// Crashes of processes that one parent has started alike.
 struct Loop<'a> {
     rows: Vec<&'a ExitRow>,
@@ -305,6 +311,36 @@ impl Loop<'_> {
         }
     }
 
+    /// The same as a title says it, and whether that is a plural.
+    fn titled(&self) -> (String, bool) {
+        let call = self.rows.iter().find_map(|row| row.call.as_deref());
+        match (self.is_named(), call) {
+            (true, _) => (self.child(), self.names().len() > 1),
+            (false, Some(call)) => match call.strip_suffix(INIT) {
+                Some(module) => (format!("{module} processes"), true),
+                None => (text::processes(call), true),
+            },
+            (false, None) => ("A process".to_owned(), false),
+        }
+    }
+
+    /// Which supervisor or process has started them: `child of supervisor shop_sup`.
+    fn started(&self) -> String {
+        let Some(row) = self.rows.first() else { return String::new() };
+        let call = row.parent_call.as_deref();
+        let module = call.and_then(|call| call.strip_prefix(SUPERVISOR)?.split('/').next());
+        match (row.parent_name.as_deref(), module, call.or(row.parent.as_deref())) {
+            (Some(name), Some(_), _) => format!("child of supervisor {name}"),
+            (None, Some(module), _) => format!("child of supervisor {module}"),
+            (Some(name), None, _) => format!("child of {name}"),
+            (None, None, Some(call)) if call.contains(':') => {
+                format!("started by a process that runs {call}")
+            }
+            (None, None, Some(pid)) => format!("child of {pid}"),
+            (None, None, None) => String::new(),
+        }
+    }
+
     /// Name, initial call or pid of the parent; `None` if unknown.
     fn parent(&self) -> Option<&str> {
         let row = self.rows.first()?;
@@ -402,8 +438,7 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
     let frequency = frequency(rate, found.restarts());
     // A killed process has not failed.
     let is_killed = found.is_killed();
-    let is_several = found.names().len() > 1;
-    let name = if child == UNKNOWN { "A process" } else { child.as_str() };
+    let (name, is_several) = found.titled();
     let short_reason = match (limit, most.and_then(|row| row.reason.as_deref())) {
         (Some(_), _) => ": heap limit".to_owned(),
         (None, Some(reason)) => format!(": {reason}"),
@@ -415,10 +450,8 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
         (false, true) => format!("{name} crash {frequency}{short_reason}"),
         (false, false) => format!("{name} crashes {frequency}{short_reason}"),
     };
-    let draft = Draft::new(severity, title)
-        .detail(parent.map_or(String::new(), |parent| format!("child of {parent}")))
-        .detail(&reason)
-        .detail(match has_siblings {
+    let draft =
+        Draft::new(severity, title).detail(found.started()).detail(&reason).detail(match has_siblings {
             true => format!("{} restarted with it", found.siblings.names()),
             false => String::new(),
         });
@@ -495,12 +528,15 @@ fn describe(period: &Period, found: &Loop<'_>, rate: f64, severity: f64) -> Draf
         )
     })
     .fix_if(limit.is_none() && !is_killed, || {
-        let at = most.and_then(own_place).map_or(String::new(), |place| format!(" at {place}"));
-        let callee = callee.map_or(String::new(), |callee| format!(", and see why {callee} does not answer"));
+        let report = format!("the crash report of {child} in the log (level error)");
         remedy::of(
             period,
             "code.crash_cause",
-            &format!("fix the cause{at}: see the crash report of {child} in the log (level error){callee}"),
+            &match (callee, most.and_then(own_place)) {
+                (Some(callee), _) => format!("find out why {callee} does not answer in time; {report} has the call"),
+                (None, Some(place)) => format!("fix {place}; {report} has the reason and the state"),
+                (None, None) => format!("see why it ends: {report} has the reason and the state"),
+            },
             "a restarted process has lost its state and does the same again; callers get noproc meanwhile",
             "crash reports per minute",
         )

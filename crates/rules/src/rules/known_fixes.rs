@@ -36,6 +36,18 @@ const MIN_VERSIONS: &[&str] = &["13.2.2.13", "14.2.5.7", "15.2.2"];
 /// OTP release minus ERTS release: ERTS 13 is OTP 25.
 const OTP_MINUS_ERTS: u32 = 12;
 
+/// Versions of ERTS with the OTP that they came with, by rising versions (otp_versions.table of erlang/otp).
+const RELEASES: &[(&str, &str)] = &[
+    ("12.3.2.9", "24.3.4.9"),
+    ("13.0", "25.0"),
+    ("13.1", "25.1"),
+    ("13.2", "25.3"),
+    ("13.2.2.5", "25.3.2.8"),
+    ("13.2.2.7", "25.3.2.10"),
+    ("13.2.2.9", "25.3.2.12"),
+    ("13.2.2.10", "25.3.2.13"),
+];
+
 fn judge(period: &Period) -> Result<Judgement, Missing> {
     period.stat(&metrics::PROCESS_COUNT, "")?;
     let text = period.fact(facts::ERTS_VERSION)?;
@@ -142,15 +154,34 @@ impl Advice<'_> {
 
     /// Defects that the node only has the conditions for.
     fn possible(&self, defects: &[Defect]) -> Draft {
-        let version = match self.node.facts.get(facts::OTP_VERSION) {
-            Some(otp) => format!("OTP {otp}"),
-            None => format!("ERTS {}", self.erts),
+        let (first, more) = match defects {
+            [] => ("", String::new()),
+            [(fix, ..)] => (fix.what, String::new()),
+            [(fix, ..), others @ ..] => (fix.what, format!("; {} more", others.len())),
         };
         let lacks = text::counted(self.lacks as f64, "known defect", "known defects");
-        let draft =
-            Draft::new(POSSIBLE, format!("{version} has {lacks}, {} possible on this node", defects.len()))
-                .detail("none seen at work");
+        let draft = Draft::new(
+            POSSIBLE,
+            format!("Possible defect of ERTS {} → {}: {first}{more}", self.erts, self.target()),
+        )
+        .detail(format!("none seen at work; ERTS {} has {lacks}", self.erts));
         self.complete(draft.latent(), defects)
+    }
+
+    /// The version to upgrade to, with the release of OTP that has it.
+    fn target(&self) -> String {
+        let target = self.min_version.unwrap_or(self.enough);
+        let parsed = OtpVersion::parse(target);
+        let before = RELEASES.iter().rev().find(|(erts, _)| {
+            let erts = OtpVersion::parse(erts);
+            erts <= parsed
+                && erts.as_ref().map(OtpVersion::release) == parsed.as_ref().map(OtpVersion::release)
+        });
+        match before {
+            Some((erts, otp)) if *erts == target => format!("{target} or later (OTP {otp})"),
+            Some((_, otp)) => format!("{target} or later (after OTP {otp})"),
+            None => format!("{target} or later (OTP {})", self.release),
+        }
     }
 
     fn complete(&self, mut draft: Draft, defects: &[Defect]) -> Draft {
@@ -174,9 +205,9 @@ impl Advice<'_> {
                 self.node,
                 "build.otp_version",
                 &format!(
-                    "upgrade to OTP {} with ERTS {} or later, best to its latest patch",
-                    self.release,
-                    self.min_version.unwrap_or(self.enough)
+                    "upgrade ERTS {} → {}, best to its latest patch",
+                    self.erts,
+                    self.target()
                 ),
                 "it has the fix",
                 "erlang:system_info(version); then the same load for as long as the defect took to show, beside an old node",

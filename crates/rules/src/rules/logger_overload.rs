@@ -266,7 +266,7 @@ fn describe(
 ) -> Draft {
     let drops = DROP.of(period).severity(load.drops).is_some();
     let ending = end_share(period, process).filter(|share| *share >= MIN_END_SHARE);
-    let what = if drops { "some dropped" } else { "callers wait" };
+    let what = if drops { "events dropped" } else { "callers wait" };
     let subject = process.subject();
     Draft::new(
         severity,
@@ -278,8 +278,8 @@ fn describe(
     )
     .detail(text::pid(&subject))
     .detail(format!("callers waited in {:.0} % of samples", load.waits * 100.0))
-    .detail(if drops { format!("events dropped in {:.0} %", load.drops * 100.0) } else { String::new() })
-    .detail(ending.map_or("", |_| "most callers log the end of a process"))
+    .detail(if drops { format!("events dropped in {:.0} % of samples", load.drops * 100.0) } else { String::new() })
+    .detail(ending.map_or("", |_| "most callers log that a process has ended"))
     .about(subject)
     .signals(ending.map(|_| Signal::LogsEnds))
     .costs(Cost::Waiting(load.mean))

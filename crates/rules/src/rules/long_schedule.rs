@@ -55,13 +55,19 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let draft = Draft::new(
         severity,
         match &subject {
+            // Whatever ran when the CPU was taken away is no culprit.
+            _ if may_be_host => format!("Schedulers blocked for up to {longest}, likely for lack of CPU"),
             Some(subject) => {
                 format!("Schedulers blocked for up to {longest}, mostly by {}", text::name(subject))
             }
             None => format!("{slices} of 50 ms or more, longest {longest}"),
         },
     )
-    .detail(subject.as_ref().map_or("", text::pid))
+    .detail(match &subject {
+        Some(subject) if may_be_host => format!("{subject} ran in most of them"),
+        Some(subject) => text::pid(subject).to_owned(),
+        None => String::new(),
+    })
     .detail(match (is_native, is_bif) {
         (true, true) => "in BIFs or copying large terms",
         (true, false) => "in native code (NIF, driver or BIF)",

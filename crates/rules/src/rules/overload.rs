@@ -12,7 +12,7 @@ use beamtune_model::{
 use beamtune_stats::Trend;
 
 use crate::remedy;
-use crate::rule::{Draft, Judgement, MINOR, Role, Rule, WARNING};
+use crate::rule::{Draft, FAR_SECONDS, Judgement, MINOR, Role, Rule, WARNING};
 use crate::signals::limits::growth;
 use crate::signals::memory::megabytes;
 use crate::signals::new_processes;
@@ -43,7 +43,7 @@ const DELAY: Threshold = Threshold::new(
     },
 );
 
-/// With short turns the delay is short, but work that needs many turns takes this many times longer.
+/// With short turns the delay is short, but work that needs many turns waits before each of them.
 const CROWD: Threshold = Threshold::new(
     "overload.runnable_per_scheduler",
     "runnable processes per scheduler",
@@ -51,7 +51,7 @@ const CROWD: Threshold = Threshold::new(
         notice: 10.0,
         warning: 100.0,
         critical: 2_000.0,
-        source: "judgement: work that needs many turns takes this many times longer",
+        source: "judgement: work that needs many turns waits before each of them",
     },
 );
 
@@ -132,19 +132,18 @@ fn by_run_queue(period: &Period, run_queue: &RunQueue) -> Judgement {
     };
     // Growth makes it worse without further load.
     let severity = if rising.is_some() { severity.max(WARNING) } else { severity };
-    let growth =
-        rising.map_or(String::new(), |trend| format!("+{} processes/s", text::number(trend.slope.round())));
+    let growth = rising.map_or(String::new(), |trend| format!(", +{}/s", text::number(trend.slope.round())));
     let draft = Draft::new(
         severity,
         format!(
-            "{} wait {} for {}",
+            "{} wait {} for {}{growth}",
             text::counted(waiting.round(), "runnable process", "runnable processes"),
             text::pause(delay_seconds),
             text::counted(online, "scheduler", "schedulers")
         ),
     )
-    .detail(format!("long work takes {} times as long", text::number((each + 1.0).round())))
-    .detail(growth)
+    .detail(rising.and_then(|trend| process_limit(period, trend)).unwrap_or_default())
+    .detail(format!("{} waiting per scheduler, and each waits before every turn", text::number(each.round())))
     .costs(Cost::Waiting(waiting))
     .signals(rising.map(|_| Signal::Backlog))
     .because(
@@ -207,6 +206,17 @@ fn by_host(period: &Period, missing: Missing) -> Result<Judgement, Missing> {
         )
         .but_if(is_full && unanswered.is_none(), "useful work that keeps all CPUs busy looks the same");
     Ok(Judgement::found(if is_full && unanswered.is_some() { bounded(period, draft) } else { draft }))
+}
+
+/// When the process table is full if the growth goes on.
+fn process_limit(period: &Period, trend: Trend) -> Option<String> {
+    let limit = period.facts.number(facts::PROCESS_LIMIT)? as f64;
+    let now = period.stat(&metrics::PROCESS_COUNT, "").ok()?.last.value as f64;
+    let left = (limit - now).max(0.0) / trend.slope;
+    (left < FAR_SECONDS).then(|| {
+        let numbers = format!("{} of {} processes", text::number(now), text::number(limit));
+        format!("process limit reached in {} at this rate ({numbers})", view::duration_text(left))
+    })
 }
 
 fn bounded(period: &Period, draft: Draft) -> Draft {

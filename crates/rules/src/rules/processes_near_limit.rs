@@ -48,6 +48,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let is_certain = filling.severity().is_some_and(|severity| severity >= WARNING);
     let draft = filling
         .draft_of(severity, title(&filling, severity, kind.as_deref(), is_leak), "processes")
+        .detail(match kind.as_deref() {
+            Some(kind) if !is_leak => format!("most new ones are {kind}"),
+            _ => String::new(),
+        })
         .inferred_if(is_leak && !is_certain)
         .because_some(maker.as_ref().map(|maker| maker.evidence.clone()));
     let draft = match staying.as_ref().zip(maker.as_ref()) {
@@ -110,16 +114,14 @@ fn kind_text(kind: &str) -> String {
     text.strip_suffix(" processes").map_or(text.clone(), str::to_owned)
 }
 
-/// Names the kind that grows, if it is known.
+/// Of a leak, the kind that grows, if it is known.
 fn title(filling: &Filling, severity: f64, kind: Option<&str>, is_leak: bool) -> String {
-    let Some(kind) = kind else { return filling.title(severity, "processes") };
-    let left = filling.near_end_seconds();
-    match filling.growth.filter(|_| is_leak) {
-        Some(trend) => {
+    match kind.zip(filling.growth).filter(|_| is_leak) {
+        Some((kind, trend)) => {
+            let left = filling.near_end_seconds();
             let end = left.map_or(String::new(), |left| format!(", limit in {}", view::duration_text(left)));
             format!("Likely process leak: {kind} +{}/s{end}", text::number(trend.slope))
         }
-        None if left.is_some() => format!("{}, mostly {kind}", filling.title(severity, "processes")),
         None => filling.title(severity, "processes"),
     }
 }

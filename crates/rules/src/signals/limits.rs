@@ -134,15 +134,20 @@ impl Filling {
         }
     }
 
-    /// `Ports run out in 3 min`; `Ports at 82 % of the limit` if the count does not grow, or the end is far.
+    /// `Port limit reached in 3 min (912 of 2,048)`; `Ports at 82 % of the limit` if the count does not grow, or the end is far.
     pub fn title(&self, severity: f64, what: &str) -> String {
         let mut letters = what.chars();
         let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
         let what = format!("{first}{}", letters.as_str());
         match self.near_end_seconds() {
-            Some(left) => {
-                format!("{what}{} run out in {}", self.certainty(severity), view::duration_text(left))
-            }
+            Some(left) => format!(
+                "{} limit{} reached in {} ({} of {})",
+                one_of(&what),
+                self.certainty(severity),
+                view::duration_text(left),
+                text::number(self.now),
+                text::number(self.limit)
+            ),
             None => format!("{what} at {:.0} % of the limit", 100.0 * self.share()),
         }
     }
@@ -179,6 +184,11 @@ impl Filling {
                 Evidence::number("time to the limit", left, Unit::Seconds).against(SOON_SECONDS, SOON_SOURCE)
             }))
     }
+}
+
+/// The singular of a plural: `process`, `port`.
+fn one_of(plural: &str) -> &str {
+    plural.strip_suffix("sses").map_or_else(|| plural.trim_end_matches('s'), |_| &plural[..plural.len() - 2])
 }
 
 /// The time until `left` is used up by a gauge that grows steadily; `None` if that is beyond what the period can show.
@@ -336,9 +346,20 @@ mod tests {
     fn titles_tell_the_time_left_or_the_used_share() {
         let title = |filling: Filling, what: &str| filling.title(filling.severity().unwrap_or(0.0), what);
         let grows = |slope| Some(Trend { slope, low: slope, high: slope, p: 0.001 });
-        assert_eq!(title(filling(20_000.0, grows(1_000.0), 60.0), "ports"), "Ports run out in 4 min");
-        assert_eq!(title(filling(20_000.0, grows(20.0), 60.0), "ports"), "Ports likely run out in 3.4 h");
-        assert_eq!(title(filling(20_000.0, grows(20.0), 10.0), "atoms"), "Atoms possibly run out in 3.4 h");
+        assert_eq!(
+            title(filling(20_000.0, grows(1_000.0), 60.0), "ports"),
+            "Port limit reached in 4 min (20,000 of 262,144)"
+        );
+        assert_eq!(
+            title(filling(20_000.0, grows(20.0), 60.0), "ports"),
+            "Port limit likely reached in 3.4 h (20,000 of 262,144)"
+        );
+        assert_eq!(
+            title(filling(20_000.0, grows(20.0), 10.0), "atoms"),
+            "Atom limit possibly reached in 3.4 h (20,000 of 262,144)"
+        );
+        let processes = title(filling(20_000.0, grows(1_000.0), 60.0), "processes");
+        assert_eq!(processes, "Process limit reached in 4 min (20,000 of 262,144)");
         let full = filling(262_144.0, grows(20.0), 10.0);
         assert_eq!(title(full, "file descriptors"), "File descriptors at 100 % of the limit");
         assert_eq!(title(filling(220_000.0, None, 10.0), "ports"), "Ports at 84 % of the limit");

@@ -78,6 +78,16 @@ impl<'p> TableBinaries<'p> {
         self.bytes / self.count.max(1.0)
     }
 
+    /// Mean size of what one of them keeps alive, in bytes.
+    pub(crate) fn mean_held_bytes(&self) -> f64 {
+        self.held / self.count.max(1.0)
+    }
+
+    /// Binaries in all of its rows.
+    pub(crate) fn all_count(&self) -> f64 {
+        self.count * self.scale()
+    }
+
     /// Its rows are parts of larger binaries, so that copies of them would be smaller.
     pub(crate) fn has_parts(&self) -> bool {
         self.count > 0.0 && self.factor() >= PARTS

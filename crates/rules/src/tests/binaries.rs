@@ -130,8 +130,11 @@ fn a_table_of_parts_of_larger_binaries_is_named() {
     // 10,000 rows of 100 bytes, each of a binary of 20 kB.
     let node = measured(10_000, [100, 0, 100, 10_000, 2 * MB, 2 * MB]);
     let found = finding(&node, "BT026");
-    assert_eq!(found.title, "ETS table carts: sub-binaries keep 200 MB alive");
-    assert_eq!(found.detail, "100 bytes per sub-binary, 200 times that kept; 100 of 10,000 rows sampled");
+    assert_eq!(found.title, "ETS table `carts`: sub-binaries keep 200 MB alive");
+    assert_eq!(
+        found.detail,
+        "each sub-binary of 100 bytes keeps 20 kB alive, 10,000 in 10,000 rows; estimated from 100 of 10,000 rows"
+    );
     assert_eq!((found.level, found.confidence), (Level::Warning, Confidence::Measured));
     assert_eq!(found.subject_text().as_deref(), Some("carts of <0.55.0>"));
     assert_eq!(found.cost(), Some(Cost::MemoryBytes((199 * MB) as f64)));

@@ -620,11 +620,21 @@ fn an_overload_is_judged_by_the_time_that_processes_wait() {
     let rising = crowded(302).with(|n| (n.processes, n.spawned) = ((400, 50), 400));
     let found = finding(&rising, "BT065");
     assert!(found.level == Level::Warning && found.has(&Signal::Backlog), "{found:?}");
-    assert!(found.detail.ends_with("; +50 processes/s"), "{}", found.detail);
+    assert!(found.title.ends_with(" for 2 schedulers, +50/s"), "{}", found.title);
+    let limited = rising.with(|n| n.facts.push((facts::PROCESS_LIMIT, "262144".to_owned())));
+    let limited = finding(&limited, "BT065").detail;
+    assert!(
+        limited.starts_with("process limit reached in 87 min at this rate (900 of 262,144 processes); "),
+        "{limited}"
+    );
     assert_eq!(finding(&crowded(102), "BT065").level, Level::Notice);
     // With short turns the delay is short, but long work waits for many of them.
     let short = finding(&crowded(302).with(|n| n.turns = 150_000), "BT065");
-    assert!(short.level == Level::Warning && short.detail.contains("151 times"), "{}", short.detail);
+    assert!(
+        short.level == Level::Warning && short.detail.contains("150 waiting per scheduler"),
+        "{}",
+        short.detail
+    );
 }
 
 #[test]

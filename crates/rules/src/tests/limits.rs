@@ -140,7 +140,7 @@ fn ports_and_descriptors_are_each_judged_by_their_limit() {
     });
     let found = finding(&leak, "BT008");
     assert_eq!(found.subject_text().as_deref(), Some("tcp_inet made by acceptor"));
-    assert!(found.title.contains("run out in"), "{}", found.title);
+    assert!(found.title.contains("limit reached in"), "{}", found.title);
     assert!(
         found.detail.ends_with("; tcp_inet opened by acceptor: 100 % of those sampled"),
         "{}",

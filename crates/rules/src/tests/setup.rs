@@ -370,11 +370,15 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     assert_eq!(entries(&found), ["build.otp_version"]);
     // Below that the branch has worse.
     assert!(
-        found.remedies[0].change.starts_with("upgrade to OTP 25 with ERTS 13.2.2.13 "),
+        found.remedies[0]
+            .change
+            .starts_with("upgrade ERTS 13.1.5 → 13.2.2.13 or later (after OTP 25.3.2.13)"),
         "{}",
         found.remedies[0].change
     );
-    assert!(found.title.ends_with("known defects, 2 possible on this node"), "{}", found.title);
+    let begins = "Possible defect of ERTS 13.1.5 → 13.2.2.13 or later (after OTP 25.3.2.13): a process with its messages";
+    assert!(found.title.starts_with(begins), "{}", found.title);
+    assert!(found.title.ends_with("; 1 more"), "{}", found.title);
     assert!(found.evidence.iter().any(|of| of.text.as_ref().is_some_and(|text| text.contains("OTP-19462"))));
     assert!(found.evidence.iter().any(|of| of.what.contains("erlang/otp#7801")), "{:?}", found.evidence);
     assert_healthy(&off_heap("13.2.2.16"), "BT051");
@@ -408,7 +412,7 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     // The first version in which the one is mended has the other again.
     let both = finding(&quota.with(sends), "BT051");
     assert!(
-        both.remedies[0].change.starts_with("upgrade to OTP 26 with ERTS 14.2.5"),
+        both.remedies[0].change.starts_with("upgrade ERTS 13.1.5 → 14.2.5.7 or later (OTP 26)"),
         "{}",
         both.remedies[0].change
     );
