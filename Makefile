@@ -5,7 +5,7 @@ STATIC := CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUSTFLAGS="-C target
 TARGET := $(or $(CARGO_TARGET_DIR),target)/$(HOST)
 BINARY := $(TARGET)/release/beamtune
 
-.PHONY: help demo test build check fmt clippy unit labs locks search errors truths tuned otp agent agent-check agent-test bench safety check-flags fuzz clean
+.PHONY: help demo test build man screenshots check fmt clippy unit labs locks search errors truths tuned otp agent agent-check agent-test bench safety check-flags fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -24,6 +24,13 @@ test:            ## install what the tests need, and run all tests
 
 build: $(if $(wildcard /usr/bin/cc),,install-build) ## build the static binary
 	$(STATIC) cargo build --quiet --release --target $(HOST) -p beamtune
+
+man: build       ## write manual pages to target/man and shell completions to target/completions
+	$(BINARY) man target
+
+screenshots: build ## write the pictures of docs/images from real runs (5 minutes)
+	scripts/install.sh demo
+	scripts/screenshots.sh $(BINARY)
 
 .PHONY: build-ci
 build-ci: $(if $(wildcard /usr/bin/cc),,install-build)

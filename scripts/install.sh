@@ -3,7 +3,7 @@
 #
 #   scripts/install.sh build   C compiler for SQLite and zstd
 #   scripts/install.sh demo    build, Erlang and RabbitMQ
-#   scripts/install.sh test    demo, Elixir, ejabberd, Yaws, Maven, mosquitto, nginx, debootstrap, libraries for emulators
+#   scripts/install.sh test    demo, Elixir, ejabberd, Yaws, Maven, mosquitto, nginx, debootstrap, libraries for emulators, mandoc
 #   scripts/install.sh bench   test, and the load generators wrk, h2load and tsung
 #
 # Services of these packages are not started: the tests start their own.
@@ -13,7 +13,7 @@ packages_for() {
     case "$1" in
     build) echo gcc libc6-dev make ca-certificates ;;
     demo) packages_for build; echo erlang-base erlang-runtime-tools erlang-tools erlang-ssl rabbitmq-server procps ;;
-    test) packages_for demo; echo erlang-dev erlang-parsetools elixir ejabberd yaws default-jre-headless maven mosquitto nginx-light openssl debootstrap util-linux iproute2 g++ libncurses-dev zlib1g-dev ;;
+    test) packages_for demo; echo erlang-dev erlang-parsetools elixir ejabberd yaws default-jre-headless maven mosquitto nginx-light openssl debootstrap util-linux iproute2 g++ libncurses-dev zlib1g-dev man-db mandoc ;;
     bench) packages_for test; echo wrk nghttp2-client tsung mosquitto-clients ;;
     *) echo "usage: $0 build|demo|test|bench" >&2; exit 2 ;;
     esac

@@ -14,6 +14,7 @@ pub mod lab;
 pub mod lint;
 pub mod load;
 pub mod locks;
+pub mod man;
 pub mod memory;
 pub mod nodes;
 pub mod record;

@@ -16,7 +16,7 @@ mod trial;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Printed for `beamtune` without arguments: the commands that most people need.
 const SHORT_HELP: &str = "\
@@ -65,6 +65,8 @@ enum Command {
     Emulator(commands::emulator::Args),
     #[command(hide = true)]
     Guard(commands::guard::Args),
+    #[command(hide = true)]
+    Man(commands::man::Args),
     #[command(subcommand)]
     Lab(commands::lab::Args),
 }
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         Command::Study(args) => commands::study::run(&args),
         Command::Emulator(args) => commands::emulator::run(&args),
         Command::Guard(args) => commands::guard::run(&args),
+        Command::Man(args) => commands::man::run(&args, &Cli::command()),
         Command::Lab(args) => commands::lab::run(&args),
     };
     match outcome {
@@ -124,7 +127,6 @@ fn describe(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use anyhow::anyhow;
-    use clap::CommandFactory;
 
     use super::*;
 
