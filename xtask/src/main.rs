@@ -1,14 +1,15 @@
 //! Development tasks: `cargo run -p xtask -- TASK`.
 //!
 //! `tidy` checks the repository's rules: the crate table of ARCHITECTURE.md against `cargo metadata`, what source files
-//! may contain, and the phrases that docs/glossary.md replaces. `bench`, `safety`, `check-flags` and `check-lint` test
-//! beamtune on real VMs; the first three write a page of docs/.
+//! may contain, and the phrases that docs/glossary.md replaces. `picture` makes the pictures of docs/images. `bench`,
+//! `safety`, `check-flags` and `check-lint` test beamtune on real VMs; the first three write a page of docs/.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal")]
 
 mod bench;
 mod check_flags;
 mod check_lint;
 mod crate_table;
+mod picture;
 mod prose;
 mod repository;
 mod safety;
@@ -39,11 +40,19 @@ fn main() -> ExitCode {
         Some("bench") => bench::run(std::env::args().skip(2)),
         Some("check-flags") => check_flags::run(std::env::args().skip(2)),
         Some("check-lint") => check_lint::run(std::env::args().skip(2)),
+        Some("picture") => picture::run(),
         Some("prose") => prose::run(std::env::args().skip(2)),
         Some("safety") => safety::run(std::env::args().skip(2)),
         _ => {
             let tidy = "cargo run -p xtask -- tidy";
-            let others = [prose::USAGE, bench::USAGE, check_flags::USAGE, check_lint::USAGE, safety::USAGE];
+            let others = [
+                prose::USAGE,
+                picture::USAGE,
+                bench::USAGE,
+                check_flags::USAGE,
+                check_lint::USAGE,
+                safety::USAGE,
+            ];
             for usage in [tidy].into_iter().chain(others) {
                 eprintln!("usage: {usage}");
             }
