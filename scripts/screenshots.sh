@@ -61,4 +61,4 @@ pids=()
 
 # The command of docs/tutorial.md.
 picture compare "beamtune compare --b '+MMmcs 30' --objective cpu-time --study shop.study \\
-    --work 'erl -args_file demo/shop/vm.args -pa demo/shop -run shop sell 3000'"
+    --work 'erl -args_file demo/shop/vm.args -pa demo/shop -run shop sell 6000'"
