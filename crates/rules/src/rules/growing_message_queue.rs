@@ -125,11 +125,12 @@ fn growing(period: &Period, process: &ProcessUse, severity: f64, last: f64, tren
         Evidence::number("queue growth", trend.slope, Unit::PerSecond)
             .with_text(format!("[{:.0}, {:.0}]", trend.low, trend.high)),
     );
-    let draft = match wait {
-        Some(wait) => advise_waiting(draft, period, &wait, is_own),
+    let draft = match &wait {
+        Some(wait) => advise_waiting(draft, period, wait, is_own),
         None => advise_busy(draft, period, is_own),
     };
-    draft.fix_if(is_own && process.row.as_ref().is_some_and(is_on_heap), || {
+    // GC does not take the time of a process that waits.
+    draft.fix_if(is_own && wait.is_none() && process.row.as_ref().is_some_and(is_on_heap), || {
         off_heap(
             period,
             "each fullsweep copies a long on-heap queue; this ends the growth only if GC takes the time of the process",

@@ -459,6 +459,15 @@ fn advice_on_a_queue_fits_where_its_process_stands() {
         let found = finding(&changed(node, |row| row.stack = stack), "BT006");
         (found.title, found.detail)
     };
+    // GC does not take the time of a process that waits.
+    let on_heap = |place: &str| {
+        let node = changed(queue((3_000, 500), place, "waiting"), |row| {
+            row.stack = vec![place.to_owned()];
+            row.message_queue_data = Some("on_heap".to_owned());
+        });
+        entries(&finding(&node, "BT006")).contains(&"process.message_queue_data")
+    };
+    assert!(!on_heap("gen:do_call/4") && on_heap("gen_server:loop/7"));
     let (waits, detail) = title("gen:do_call/4 shop:ask/1");
     assert_eq!(waits, "shop waits while its queue grows by 500 messages/s");
     assert!(detail.contains("waits in gen:do_call/4, called by shop:ask/1"), "{detail}");
