@@ -78,6 +78,11 @@ impl Use {
     pub fn is_used(self) -> bool {
         self <= Use::BusyWaiting
     }
+
+    /// Whether the CPU was idle because nothing was there to do: more work could use it.
+    pub fn is_idle(self) -> bool {
+        matches!(self, Use::Outside | Use::Nothing)
+    }
 }
 
 /// A part of the CPU time.
@@ -101,4 +106,11 @@ pub struct CpuAccount {
     pub seconds: f64,
     /// In the order of [`Use`], each once; they add up to `cores`.
     pub shares: Vec<Share>,
+}
+
+impl CpuAccount {
+    /// CPU that was idle and that more work could use, in cores.
+    pub fn idle_cores(&self) -> f64 {
+        self.shares.iter().filter(|share| share.what.is_idle()).map(|share| share.cores).sum()
+    }
 }

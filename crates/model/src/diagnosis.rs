@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::account::CpuAccount;
-use crate::finding::{Claim, Confidence, Signal, Subject};
+use crate::finding::{Account, Claim, Confidence, Cost, Signal, Subject};
 use crate::units::{Unit, text_names};
 
 /// The permanent code of a rule: `BT001`. Never changed, never given to another rule.
@@ -17,15 +17,15 @@ impl std::fmt::Display for Code {
     }
 }
 
-/// How much a finding matters; follows from severity, time left and confidence, see [`Level::of`].
+/// What a finding asks of its reader; follows from severity, time left and confidence, see [`Level::of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// Worth knowing; nothing to do now.
+    /// Information: nothing to do now.
     Notice,
-    /// Costs something, or will.
+    /// It costs something, and can wait until morning.
     Warning,
-    /// Hurts now, or will within the hour.
+    /// Act now: users notice it, or the node fails within the hour.
     Critical,
 }
 
@@ -48,17 +48,37 @@ pub const BELOW_CRITICAL: f64 = 74.9;
 pub const WARNING: f64 = 25.0;
 const CRITICAL: f64 = 75.0;
 
+/// CPU time of less than this share of what the node may use is minor, however much of its work it is (judgement).
+const MINOR_CPU_SHARE: f64 = 0.01;
+/// Less than this holds nothing up yet, and is not critical (judgement).
+const CRITICAL_CPU_SHARE: f64 = 0.10;
+
+/// The highest severity that a claim allows. CPU time hurts nobody while more than that is idle and can be used: it costs something, and is
+/// not critical. `idle_cores` is [`CpuAccount::idle_cores`]; without it only the share of the CPU decides.
+pub fn max_severity(claim: &Claim, idle_cores: Option<f64>) -> f64 {
+    let Cost::CpuCores(cores) = claim.cost else { return f64::INFINITY };
+    let is_below = |limit: f64| claim.share.is_some_and(|share| share < limit);
+    let has_room = claim.account == Account::CpuUsed && idle_cores.is_some_and(|idle| cores < idle);
+    if is_below(MINOR_CPU_SHARE) {
+        MINOR
+    } else if is_below(CRITICAL_CPU_SHARE) || has_room {
+        BELOW_CRITICAL
+    } else {
+        f64::INFINITY
+    }
+}
+
 impl Level {
-    /// The level of a finding: the worse of how much it hurts now and how soon something ends, but no more than its confidence allows. What
-    /// is inferred is at most a warning, a guess at most a notice.
+    /// The level of a finding: the worse of how much it hurts now (see [`max_severity`]) and how soon something ends, but no more than its
+    /// confidence allows. A guess is a notice. What is inferred is at most a warning, unless it is an end within the hour: that cannot wait
+    /// for proof.
     pub fn of(severity: f64, left_seconds: Option<f64>, confidence: Confidence) -> Level {
         let soon = left_seconds.map_or(Level::Notice, Level::of_time_left);
-        let most = match confidence {
-            Confidence::Measured => Level::Critical,
-            Confidence::Inferred => Level::Warning,
+        match confidence {
+            Confidence::Measured => Level::of_severity(severity).max(soon),
+            Confidence::Inferred => Level::of_severity(severity).min(Level::Warning).max(soon),
             Confidence::Guess => Level::Notice,
-        };
-        Level::of_severity(severity).max(soon).min(most)
+        }
     }
 
     fn of_severity(severity: f64) -> Level {
@@ -342,30 +362,27 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// All findings but latent ones, in the order of [`compare`]; what follows from another one stands under it, and what follows from that under both. A
-    /// cause takes the place of the worst of what follows from it.
+    /// All findings but latent ones, as [`Diagnosis::chains`] lists them: what follows from another one is below it.
     pub fn findings(&self) -> Vec<&Finding> {
+        self.chains().iter().flat_map(Chain::findings).collect()
+    }
+
+    /// All findings but latent ones, each under its first cause, the worst chain first: a cause takes the place of the worst of what follows
+    /// from it. Of several findings of a rule, the worst one has what follows from them.
+    pub fn chains(&self) -> Vec<Chain<'_>> {
         let ordered = self.ordered();
         let is_found = |code: Code| ordered.iter().any(|finding| finding.code == code);
-        let (consequences, mut first): (Vec<&Finding>, Vec<&Finding>) =
+        let (consequences, causes): (Vec<&Finding>, Vec<&Finding>) =
             ordered.iter().partition(|finding| finding.cause().is_some_and(is_found));
-        // A stable sort: of several findings of a rule the worst one comes first, and has what follows.
-        first.sort_by(|a, b| compare(worst_of(a, &consequences), worst_of(b, &consequences)));
-        let mut findings = Vec::new();
-        for cause in first {
-            let is_first = findings.iter().all(|finding: &&Finding| finding.code != cause.code);
-            findings.push(cause);
-            if is_first {
-                add_consequences(cause.code, &consequences, &mut findings);
-            }
-        }
+        let mut chains: Vec<Chain<'_>> = Vec::new();
         // Those that follow from each other have no first cause, and are listed all the same.
-        for finding in consequences {
-            if !is_in(finding, &findings) {
-                findings.push(finding);
+        for cause in causes.into_iter().chain(consequences.iter().copied()) {
+            if !chains.iter().any(|chain| chain.has(cause)) {
+                chains.push(Chain::of(cause, &consequences, &chains));
             }
         }
-        findings
+        chains.sort_by(|a, b| compare(a.worst(), b.worst()));
+        chains
     }
 
     /// Defects that the node has and that nothing in the recording shows at work.
@@ -429,26 +446,57 @@ fn likelihood(confidence: Confidence) -> f64 {
     }
 }
 
-/// The worst of a cause and what follows from it.
-fn worst_of<'a>(cause: &'a Finding, consequences: &[&'a Finding]) -> &'a Finding {
-    let mut all = vec![cause];
-    add_consequences(cause.code, consequences, &mut all);
-    all.into_iter().min_by(|a, b| compare(a, b)).unwrap_or(cause)
+/// A finding that follows from no other one, with all that follows from it: one trouble.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chain<'d> {
+    /// Where to begin.
+    pub cause: &'d Finding,
+    /// What follows from it, directly or not; each is behind its own cause.
+    pub effects: Vec<&'d Finding>,
 }
 
-/// Adds what follows from a rule's findings, each with what follows from it in turn, unless it is among them already.
-fn add_consequences<'a>(code: Code, consequences: &[&'a Finding], findings: &mut Vec<&'a Finding>) {
-    for &finding in consequences.iter().filter(|finding| finding.cause() == Some(code)) {
-        if !is_in(finding, findings) {
-            findings.push(finding);
-            add_consequences(finding.code, consequences, findings);
+impl<'d> Chain<'d> {
+    /// What follows from a finding, except what is in another chain.
+    fn of(cause: &'d Finding, consequences: &[&'d Finding], others: &[Chain<'_>]) -> Chain<'d> {
+        let mut chain = Chain { cause, effects: Vec::new() };
+        if !others.iter().any(|other| other.cause.code == cause.code) {
+            chain.add_effects(cause.code, consequences, others);
+        }
+        chain
+    }
+
+    /// Adds what follows from a rule's findings, each with what follows from it in turn.
+    fn add_effects(&mut self, code: Code, consequences: &[&'d Finding], others: &[Chain<'_>]) {
+        for &finding in consequences.iter().filter(|finding| finding.cause() == Some(code)) {
+            if !self.has(finding) && !others.iter().any(|other| other.has(finding)) {
+                self.effects.push(finding);
+                self.add_effects(finding.code, consequences, others);
+            }
         }
     }
-}
 
-/// Whether it is this very finding: a rule may tell several.
-fn is_in(finding: &Finding, findings: &[&Finding]) -> bool {
-    findings.iter().any(|other| std::ptr::eq(*other, finding))
+    /// The cause, then what follows from it.
+    pub fn findings(&self) -> impl Iterator<Item = &'d Finding> + '_ {
+        std::iter::once(self.cause).chain(self.effects.iter().copied())
+    }
+
+    /// Whether it holds this very finding: a rule may report several.
+    fn has(&self, finding: &Finding) -> bool {
+        self.findings().any(|one| std::ptr::eq(one, finding))
+    }
+
+    /// Its worst finding.
+    fn worst(&self) -> &'d Finding {
+        self.effects.iter().copied().fold(self.cause, |worst, one| match compare(one, worst) {
+            std::cmp::Ordering::Less => one,
+            _ => worst,
+        })
+    }
+
+    /// The level of its worst finding: that is how urgent it is to remove the cause.
+    pub fn level(&self) -> Level {
+        self.worst().level
+    }
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub mod window;
 
 pub use account::{CpuAccount, Share, Use};
 pub use diagnosis::{
-    Against, Code, Diagnosis, Evidence, Finding, Follows, Level, Outcome, Remedy, Scale, Verdict,
+    Against, Chain, Code, Diagnosis, Evidence, Finding, Follows, Level, Outcome, Remedy, Scale, Verdict,
 };
 pub use facts::Facts;
 pub use files::{Board, FileAsk, FileTold, FileTrouble, FilesTold, ThreadFiles};

@@ -456,6 +456,14 @@ impl Period {
         (ahead.unsigned_abs() > error.unsigned_abs()).then_some(ahead)
     }
 
+    /// How long the VM had run at the end of the period, in seconds; `None` where its clock or its start is not recorded.
+    pub fn uptime_seconds(&self) -> Option<f64> {
+        let offset = self.stat(&metrics::CLOCK_OFFSET, "").ok()?.last.value;
+        let started = self.facts.number(crate::facts::START_TIME)? as f64 / self.facts.native_time_hz()?;
+        let now = seconds(self.end) - offset as f64 / SECOND_NS as f64;
+        Some(now - started).filter(|uptime| *uptime >= 0.0)
+    }
+
     fn missing_fact(&self, key: &str) -> Missing {
         self.missing_items(false, &["facts"], format!("the fact {key}"))
     }

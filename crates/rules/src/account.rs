@@ -6,7 +6,7 @@ mod used;
 
 pub(crate) use unused::{BLOCKED, SLEEPS, Serial, Unused, YIELDS, waits_with_messages};
 
-use beamtune_model::{CpuAccount, Missing, Period, Share, Use};
+use beamtune_model::{CpuAccount, Missing, Period, Share, Use, metrics};
 
 use crate::view::{self, Capacity};
 
@@ -27,9 +27,43 @@ pub fn account(period: &Period) -> Result<CpuAccount, Missing> {
         cores: without_scheduler,
         how: format!("{:.0} schedulers online, {:.0} CPUs allowed", capacity.online, capacity.allowed),
     });
+    // What ran while the VM had nothing to run did not keep it waiting, but that CPU was not idle either.
+    for (what, cores) in others(period, &capacity) {
+        add_from_idle(&mut shares, what, cores);
+    }
     shares.retain(|share| share.cores > 0.0);
     shares.sort_by_key(|share| share.what);
     Ok(CpuAccount { cores, seconds: period.seconds(), shares })
+}
+
+/// CPU of what is not the VM, in cores, as far as it is of what the VM may use: of external programs, which share its control group; of other
+/// processes only where the VM may use the whole host, since it is not recorded on which CPUs they ran.
+fn others(period: &Period, capacity: &Capacity) -> Vec<(Use, f64)> {
+    let online = period.stat(&metrics::CPUS_ONLINE, "").map_or(f64::INFINITY, |stat| stat.mean());
+    let is_whole_host = capacity.allowed >= online && capacity.quota.is_none();
+    let programs = view::programs_cores(period).ok();
+    let foreign = view::foreign_cores(period).ok().filter(|_| is_whole_host);
+    [(Use::Programs, programs), (Use::Others, foreign)]
+        .into_iter()
+        .filter_map(|(what, cores)| Some((what, cores?)))
+        .collect()
+}
+
+/// Raises a share to `cores`, as far as idle ones suffice.
+fn add_from_idle(shares: &mut [Share], what: Use, cores: f64) {
+    let known = shares.iter().find(|share| share.what == what).map_or(0.0, |share| share.cores);
+    let mut missing = (cores - known).max(0.0);
+    let mut added = 0.0;
+    for idle in shares.iter_mut().filter(|share| share.what > Use::Locks) {
+        let taken = missing.min(idle.cores);
+        idle.cores -= taken;
+        missing -= taken;
+        added += taken;
+    }
+    if let Some(share) = shares.iter_mut().find(|share| share.what == what && added > 0.0) {
+        share.how = format!("{known:.2} cores of it while threads of the VM were ready to run");
+        share.cores += added;
+    }
 }
 
 /// What limits the capacity, in words.

@@ -97,6 +97,7 @@ where
 fn totals(period: &Period) -> Totals {
     Totals {
         cores: view::capacity(period).ok().map(|capacity| capacity.cores),
+        idle: account::account(period).ok().map(|account| account.idle_cores()),
         memory: signals::memory::available(period),
         waiting: signals::blocking::waiting_processes(period),
     }

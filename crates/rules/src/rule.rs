@@ -1,5 +1,6 @@
 //! The contract of a rule.
 
+use beamtune_model::diagnosis::max_severity;
 pub use beamtune_model::diagnosis::{BELOW_CRITICAL, FAR_SECONDS, MINOR, SOON_SECONDS, SOON_SOURCE, WARNING};
 use beamtune_model::{
     Account, Claim, Code, Confidence, Cost, Evidence, Finding, Level, Metric, Missing, Period, Remedy,
@@ -148,16 +149,13 @@ pub struct Draft {
 pub(crate) struct Totals {
     /// CPU that the node may use, in cores.
     pub cores: Option<f64>,
+    /// The part of it that was idle and could be used, in cores.
+    pub idle: Option<f64>,
     /// Memory that the node may use: what is resident, and what is left until the first limit. In bytes.
     pub memory: Option<f64>,
     /// Processes that wait for an answer, at a time.
     pub waiting: Option<f64>,
 }
-
-/// CPU time of less than this share of what the node may use is minor, however much of its work it is (judgement).
-const MINOR_CPU_SHARE: f64 = 0.01;
-/// Less than this holds nothing up yet, and is not critical (judgement).
-const CRITICAL_CPU_SHARE: f64 = 0.10;
 
 impl Totals {
     /// What share of its account a cost is, 0–1.
@@ -323,12 +321,6 @@ impl Draft {
 
     pub(crate) fn finish(self, rule: &Rule, totals: &Totals) -> Finding {
         let share = self.share.or_else(|| totals.share(self.cost?));
-        let most = match (self.cost, share) {
-            (Some(Cost::CpuCores(_)), Some(share)) if share < MINOR_CPU_SHARE => MINOR,
-            (Some(Cost::CpuCores(_)), Some(share)) if share < CRITICAL_CPU_SHARE => BELOW_CRITICAL,
-            _ => f64::INFINITY,
-        };
-        let severity = self.severity.min(most);
         let confidence = self.confidence.unwrap_or(rule.confidence).max(rule.confidence);
         let claim = self.cost.map(|cost| Claim {
             account: account(cost, self.part, rule.account),
@@ -337,6 +329,8 @@ impl Draft {
             share,
             explained: None,
         });
+        let most = claim.as_ref().map_or(f64::INFINITY, |claim| max_severity(claim, totals.idle));
+        let severity = self.severity.min(most);
         Finding {
             code: rule.code,
             rule: rule.name,

@@ -100,9 +100,66 @@ fn level_follows_from_severity_time_left_and_confidence() {
     check(90.0, None, Guess, Level::Notice);
     check(0.0, Some(60.0), Measured, Level::Critical);
     check(0.0, Some(7_200.0), Measured, Level::Warning);
+    // An end within the hour does not wait for proof; but a guess is no reason to get up.
+    check(0.0, Some(1_800.0), Inferred, Level::Critical);
+    check(0.0, Some(1_800.0), Guess, Level::Notice);
     check(0.0, Some(7_200.0), Guess, Level::Notice);
     check(0.0, Some(1e6), Measured, Level::Notice);
     check(30.0, Some(1e6), Measured, Level::Warning);
+}
+
+#[test]
+fn cpu_time_is_critical_only_where_no_more_than_that_is_idle() {
+    let check = |account, cores: f64, idle, expect| {
+        let claim = Claim {
+            account,
+            part: None,
+            cost: Cost::CpuCores(cores),
+            share: Some(cores / 4.0),
+            explained: None,
+        };
+        let severity = 90.0_f64.min(max_severity(&claim, idle));
+        assert_eq!(Level::of(severity, None, Confidence::Measured), expect, "{account:?} {cores} {idle:?}");
+    };
+    use Account::{CpuUnused, CpuUsed};
+    check(CpuUsed, 0.8, Some(3.0), Level::Warning);
+    check(CpuUsed, 0.8, Some(0.7), Level::Critical);
+    check(CpuUsed, 0.8, None, Level::Critical);
+    check(CpuUsed, 0.3, Some(0.0), Level::Warning);
+    check(CpuUsed, 0.03, Some(0.0), Level::Notice);
+    // CPU that the node wanted and did not get is missing, whatever else is idle.
+    check(CpuUnused, 0.8, Some(3.0), Level::Critical);
+    let memory = Claim {
+        account: Account::Memory,
+        part: None,
+        cost: Cost::MemoryBytes(1.0),
+        share: None,
+        explained: None,
+    };
+    assert_eq!(max_severity(&memory, Some(3.0)), f64::INFINITY);
+}
+
+#[test]
+fn a_chain_has_the_level_of_its_worst_finding() {
+    let effect = Finding {
+        follows: Some(Follows { code: Code("BT065"), rule: "cause", why: "so it is" }),
+        left_seconds: Some(600.0),
+        level: Level::Critical,
+        ..Finding::bare(Code("BT007"), 10.0)
+    };
+    let found = [Finding::bare(Code("BT001"), 60.0), Finding::bare(Code("BT065"), 30.0), effect];
+    let verdict = |finding: Finding| Verdict {
+        code: finding.code,
+        rule: "test",
+        outcome: Outcome::Found(vec![finding]),
+    };
+    let diagnosis = Diagnosis { verdicts: found.into_iter().map(verdict).collect(), cpu: None };
+    let chains: Vec<_> = diagnosis
+        .chains()
+        .iter()
+        .map(|chain| (chain.cause.code.0, chain.effects.len(), chain.level()))
+        .collect();
+    assert_eq!(chains, [("BT065", 1, Level::Critical), ("BT001", 0, Level::Warning)]);
 }
 
 #[test]

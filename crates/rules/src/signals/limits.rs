@@ -385,8 +385,11 @@ mod tests {
             Some(Level::Critical),
             "four minutes, after one minute"
         );
-        // Returning users grow in number too: ten seconds prove less, unless half is used or the end is as near.
-        assert_eq!(level(filling(20_000.0, grows(1_000.0), 10.0)), Some(Level::Warning));
+        // Returning users grow in number too: ten seconds prove less, unless half is used or the end is as near. What is likely to end within
+        // the hour is critical all the same.
+        assert_eq!(filling(20_000.0, grows(1_000.0), 10.0).confidence(0.0), Confidence::Inferred);
+        assert_eq!(level(filling(20_000.0, grows(1_000.0), 10.0)), Some(Level::Critical));
+        assert_eq!(filling(140_000.0, grows(1_000.0), 10.0).confidence(0.0), Confidence::Measured);
         assert_eq!(level(filling(140_000.0, grows(1_000.0), 10.0)), Some(Level::Critical), "half used");
         assert_eq!(level(filling(20_000.0, grows(4_000.0), 10.0)), Some(Level::Critical), "a minute is near");
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Rules on what fills up, and on what was made too large or too slow for it.
 
-use beamtune_model::{Cost, Level, SpawnRow, facts, metrics};
+use beamtune_model::{Confidence, Cost, Level, SpawnRow, facts, metrics};
 
 use super::node::{Node, node};
 use super::{Read, assert_healthy, entries, finding, value};
@@ -25,9 +25,11 @@ fn tables_that_fill_up_are_found_with_what_fills_them() {
     });
     let found = finding(&leak, "BT007");
     // Within ten seconds, returning users look the same; not within a minute, nor if half of the table is in use.
-    assert_eq!(found.level, Level::Warning);
-    assert_eq!(finding(&leak.clone().with(|n| n.seconds = 60), "BT007").level, Level::Critical);
-    assert_eq!(finding(&node().with(|n| n.processes = (130_000, 500)), "BT007").level, Level::Critical);
+    assert_eq!((found.level, found.confidence), (Level::Critical, Confidence::Inferred));
+    let minute = finding(&leak.clone().with(|n| n.seconds = 60), "BT007");
+    assert_eq!((minute.level, minute.confidence), (Level::Critical, Confidence::Measured));
+    let half = finding(&node().with(|n| n.processes = (130_000, 500)), "BT007");
+    assert_eq!((half.level, half.confidence), (Level::Critical, Confidence::Measured));
     assert_eq!(found.subject_text().as_deref(), Some("worker:init/1 made by pool"));
     // A larger table would only be full later.
     assert_eq!(entries(&found), ["code.bounded_processes"]);
@@ -249,8 +251,9 @@ fn processes_of_known_products_get_specific_advice() {
 fn atoms_that_grow_are_found() {
     let leak = node().with(|n| n.atoms = (100_000, 5_000));
     let found = finding(&leak, "BT009");
-    assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.no_atoms_from_input", "+t"]));
-    assert_eq!(finding(&leak.with(|n| n.seconds = 30), "BT009").level, Level::Critical);
+    assert_eq!(entries(&found), ["code.no_atoms_from_input", "+t"]);
+    assert_eq!((found.level, found.confidence), (Level::Critical, Confidence::Inferred));
+    assert_eq!(finding(&leak.with(|n| n.seconds = 30), "BT009").confidence, Confidence::Measured);
     let full = finding(&node().with(|n| n.atoms = (900_000, 0)), "BT009");
     assert_eq!(entries(&full), ["+t"]);
     assert_healthy(&node(), "BT009");

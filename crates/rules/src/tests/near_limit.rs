@@ -20,7 +20,7 @@ fn growth_is_told_with_its_owner_and_the_time_that_is_left() {
     let found = finding(&growing("ets"), "BT027");
     assert_eq!(
         (found.level, found.subject_text().as_deref()),
-        (Level::Warning, Some("sessions of <0.55.0>"))
+        (Level::Critical, Some("sessions of <0.55.0>"))
     );
     assert!(found.title.contains("50 min"), "{}", found.title);
     assert_eq!(entries(&found), ["code.bounded_table", "ets.compressed"]);

@@ -37,7 +37,10 @@ fn a_spawn_storm_is_found() {
         "{found:#?}"
     );
     assert_eq!(found.subject, None, "nobody has seen them");
-    assert_eq!(finding(&storm().with(|n| n.spawned = 270_000), "BT039").level, Level::Critical);
+    let many = storm().with(|n| n.spawned = 270_000);
+    assert_eq!(finding(&many, "BT039").level, Level::Warning, "more than that is idle");
+    let full = many.with(|n| (n.active, n.cpu) = (0.95, 0.95));
+    assert_eq!(finding(&full, "BT039").level, Level::Critical);
     // A few that were seen by chance say nothing of the others.
     let alive = storm().with(|n| n.seen_alive = 20_000);
     assert_eq!(finding(&alive.clone().with(|n| n.spawns = seen(1, 1)), "BT039").subject, None);

@@ -354,7 +354,7 @@ fn unexplained_growth_is_a_notice_until_memory_runs_out() {
     assert!(come.against.iter().any(|but| but.contains("users")), "{come:#?}");
     // Memory ends within minutes; and in a long recording within hours.
     let ends = grows(None).with(|n| n.memory_available = 240_000_000);
-    assert_eq!(finding(&ends, "BT084").level, Level::Warning);
+    assert_eq!(finding(&ends, "BT084").level, Level::Critical);
     let hours = grows(None).with(|n| (n.seconds, n.memory_available) = (400, 60_000_000_000));
     let found = finding(&hours, "BT084");
     assert_eq!(found.level, Level::Warning);
