@@ -8,6 +8,7 @@ pub mod evaluate;
 mod flag_check;
 pub mod host;
 mod judge;
+mod limits;
 pub mod manifest;
 pub mod nif;
 pub mod otp;

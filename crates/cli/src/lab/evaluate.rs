@@ -25,7 +25,7 @@ use super::recordings::{RecordingStore, RunNotes};
 use super::rows::{Judged, Kind, Row, Rows, Run, Setting};
 use super::run::{LabEvent, Modules, Options, RunningLab};
 use super::software::{self, Case};
-use super::{Lab, page, synthetic};
+use super::{Lab, limits, page, synthetic};
 use crate::access::AccessArgs;
 use crate::recorder::{RecordError, RecordOptions, record_node_into};
 use crate::target::LiveTarget;
@@ -341,7 +341,11 @@ impl Evaluation {
 /// Judges a recording. Remedies are judged only if a VM can check their flags.
 pub fn judge_recording(reader: &Reader, truth: &Truth<'_>, flags: Option<&FlagChecker>) -> Result<Judged> {
     let period = Arc::new(reader.period(&Selection::default())?);
-    let (mut judged, remedies) = judge(&beamtune_rules::diagnose(&period), truth);
+    let diagnosis = beamtune_rules::diagnose(&period);
+    let (mut judged, remedies) = judge(&diagnosis, truth);
+    let page = limits::page(&period, &diagnosis);
+    judged.page_lines = Some(page.lines().count());
+    judged.broken_limits = limits::broken(&page, diagnosis.worst());
     if let Some(checker) = flags {
         judged.remedies = remedies.len();
         for flags in remedies {

@@ -207,6 +207,7 @@ pub fn section(rows: &[Row]) -> String {
          finding above notice, and resident memory is explained, except for what changed meanwhile.\n\n",
     );
     text.push_str(&wrong(&rows));
+    text.push_str(&over_limits(&rows));
     if !synthetic_rows.is_empty() {
         text.push_str(&format!(
             "\nFaults that cannot be produced are judged from synthetic recordings, each with a healthy variant, written and read like any \
@@ -245,6 +246,21 @@ fn wrong(rows: &[Row]) -> String {
         text.push_str(&format!("| {} |\n", cells.map(|cell| escaped(&cell)).join(" | ")));
     }
     text
+}
+
+/// Runs whose diagnosis does not fit its limits; nothing if all do.
+fn over_limits(rows: &[Row]) -> String {
+    let broken = |row: &Row| {
+        let limits = row.judged.broken_limits.join(", ");
+        let setting = row.run.setting.name();
+        escaped(&format!("{} {} on OTP {} ({limits})", case(row), setting, row.run.release))
+    };
+    let broken: Vec<String> =
+        rows.iter().filter(|row| !row.judged.broken_limits.is_empty()).map(broken).collect();
+    match broken.as_slice() {
+        [] => String::new(),
+        broken => format!("\nDiagnoses that are longer than they may be: {}.\n", broken.join("; ")),
+    }
 }
 
 /// Replaces the section between the marks of a page.
@@ -335,6 +351,15 @@ mod tests {
         let text = wrong(&[failed]);
         let row = "| a (for 64 CPUs) | 25 | sick |  | 1 | named |  | 0 | could not be judged: no &lt;0.7.0> \\| x |\n";
         assert!(text.ends_with(row), "{text}");
+    }
+
+    #[test]
+    fn long_diagnoses_are_named() {
+        let mut long = row("a", Setting::Sick);
+        long.judged.broken_limits = vec!["61 of 60 lines".to_owned()];
+        let named = "Diagnoses that are longer than they may be: a sick on OTP 25 (61 of 60 lines).";
+        assert!(section(&[long]).contains(named));
+        assert!(!section(&[row("a", Setting::Sick)]).contains("longer"));
     }
 
     #[test]

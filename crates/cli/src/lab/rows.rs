@@ -116,6 +116,12 @@ pub struct Judged {
     pub moved_bytes: i64,
     /// What the first remedy of an expected finding is estimated to free.
     pub estimate_bytes: Option<f64>,
+    /// Lines of the page that `diagnose` prints; `None` in rows of earlier versions.
+    #[serde(default)]
+    pub page_lines: Option<usize>,
+    /// Limits that this page breaks: `11 of 10 lines for the first finding`.
+    #[serde(default)]
+    pub broken_limits: Vec<String>,
 }
 
 impl Row {
