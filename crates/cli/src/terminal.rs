@@ -60,7 +60,7 @@ pub struct VerbosityArgs {
 impl VerbosityArgs {
     /// The view of a page. With its invocation it says what to type next.
     pub fn view<'c>(&self, invocation: Option<Invocation<'c>>) -> View<'c> {
-        View { style: style(), verbosity: Verbosity::of(self.verbose), invocation }
+        View { style: style(), verbosity: Verbosity::of(self.verbose), invocation, recorded_at: None }
     }
 }
 

@@ -4,12 +4,42 @@ use beamtune_model::{CpuAccount, Share, Use};
 
 use crate::text::{self, Style};
 
-/// Parts below this share of all are summed up.
-const SMALL: f64 = 0.01;
+/// Parts of less than so many hundredths of a core are summed up: the clocks of the VM and of the kernel differ by as much.
+const SMALL: i64 = 2;
 
-/// What a part is called.
-fn words(what: Use) -> &'static str {
-    match what {
+/// Who had a part of the CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    /// The VM and what it started.
+    Used,
+    /// Others, while the VM could have used it or had nothing to do.
+    Taken,
+    /// Nobody.
+    Idle,
+}
+
+impl Group {
+    fn of(what: Use) -> Group {
+        match what {
+            Use::Programs => Group::Used,
+            Use::Quota | Use::Others | Use::Stolen => Group::Taken,
+            what if what.is_used() => Group::Used,
+            _ => Group::Idle,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Group::Used => "used",
+            Group::Taken => "lost",
+            Group::Idle => "idle",
+        }
+    }
+}
+
+/// What a part is called; `alone` is the process that works where only one does.
+fn words(what: Use, alone: Option<&str>) -> String {
+    let words = match what {
         Use::Code => "Erlang code",
         Use::Collections => "garbage collection",
         Use::Ports => "ports and drivers",
@@ -20,99 +50,140 @@ fn words(what: Use) -> &'static str {
         Use::OtherThreads => "other threads",
         Use::Switching => "sleep and wake-up",
         Use::BusyWaiting => "busy wait",
+        Use::Programs => "external programs",
         Use::Quota => "throttled by the CPU quota",
-        Use::Programs => "used by external programs",
-        Use::Others => "used by other processes of the host",
+        Use::Others => "other processes of the host",
         Use::Stolen => "stolen by the hypervisor",
         Use::Locks => "schedulers blocked (locks, native code)",
-        Use::SerialProcess => "one serial process",
+        Use::SerialProcess => match alone {
+            Some(name) => return format!("only {name} works"),
+            None => "only one process works",
+        },
         Use::Turns => "processes run one at a time",
-        Use::Outside => "processes wait for replies",
+        Use::Outside => "work waits for a process or peer",
         Use::NoScheduler => "fewer schedulers than CPUs",
         Use::Nothing => "no runnable process",
-    }
+    };
+    words.to_owned()
+}
+
+/// A part of the account in hundredths of a core.
+struct Part<'a> {
+    share: &'a Share,
+    hundredths: i64,
+}
+
+/// All parts, rounded so that they add up to the rounded whole: what is rounded down most gets what is left.
+fn parts(account: &CpuAccount) -> Vec<Part<'_>> {
+    let hundredths = |cores: f64| 100.0 * cores;
+    let mut parts: Vec<Part<'_>> = account
+        .shares
+        .iter()
+        .map(|share| Part { share, hundredths: hundredths(share.cores).floor() as i64 })
+        .collect();
+    let sum: i64 = parts.iter().map(|part| part.hundredths).sum();
+    let left = (hundredths(account.cores).round() as i64 - sum).max(0);
+    let mut by_rest: Vec<&mut Part<'_>> = parts.iter_mut().collect();
+    by_rest.sort_by(|a, b| {
+        let rest = |part: &Part<'_>| hundredths(part.share.cores).fract();
+        rest(b).total_cmp(&rest(a))
+    });
+    by_rest.into_iter().take(left as usize).for_each(|part| part.hundredths += 1);
+    parts
+}
+
+fn cores(hundredths: i64) -> String {
+    format!("{:.2}", hundredths as f64 / 100.0)
 }
 
 /// Cells of the bar.
 const BAR_CELLS: usize = 20;
-/// Parts of the used CPU that are named.
+/// Parts of a group that are named.
 const MAX_NAMED: usize = 3;
-/// A reason for unused CPU is named from this share of all on (judgement): below, it explains little.
-const MIN_UNUSED_SHARE: f64 = 0.10;
 
-/// The account in a line or two: a bar, how much was used and by what, and why the rest was not.
-pub fn bar(account: &CpuAccount, style: Style) -> String {
-    let (used, unused): (Vec<&Share>, Vec<&Share>) =
-        account.shares.iter().partition(|share| share.what.is_used());
-    let total = used.iter().fold(0.0, |sum, share| sum + share.cores);
-    let filled =
-        if account.cores > 0.0 { (total / account.cores * BAR_CELLS as f64).round() as usize } else { 0 };
+/// The account in a few lines: a bar, how much was used and by what, and why the rest was not. `alone` is the process that works where only
+/// one does.
+pub fn bar(account: &CpuAccount, alone: Option<&str>, style: Style) -> String {
+    let parts = parts(account);
+    let is_used = |part: &&Part<'_>| Group::of(part.share.what) == Group::Used;
+    let used: i64 = parts.iter().filter(is_used).map(|part| part.hundredths).sum();
+    let filled = match account.cores > 0.0 {
+        true => (used as f64 / (100.0 * account.cores) * BAR_CELLS as f64).round() as usize,
+        false => 0,
+    };
     let filled = filled.min(BAR_CELLS);
     let bar = format!("{}{}", "█".repeat(filled), "░".repeat(BAR_CELLS - filled));
-    let mut named = largest(&used, SMALL * account.cores);
-    named.truncate(MAX_NAMED);
-    let mut parts: Vec<String> =
-        named.iter().map(|share| format!("{:.2} {}", share.cores, words(share.what))).collect();
-    let named: f64 = named.iter().map(|share| share.cores).sum();
-    if total - named >= 0.005 && !parts.is_empty() {
-        parts.push(format!("{:.2} other", total - named));
-    }
-    let cores = if account.cores == 1.0 { "core" } else { "cores" };
-    let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
-    let line = format!("{total:.2} of {} {cores} used by the VM{parts}", text::decimal(account.cores));
+    let of_used = named(&parts, &[Group::Used], alone);
+    let rest = named(&parts, &[Group::Taken, Group::Idle], alone);
+    let of_used = if of_used.is_empty() { String::new() } else { format!(": {}", of_used.join(", ")) };
+    let line = format!("{} of {:.2} cores used by the node{of_used}", cores(used), account.cores);
     let indent = BAR_CELLS + 7;
     let room = style.width.saturating_sub(indent).max(30);
-    let mut out = format!("CPU  {bar}  {}\n", text::wrap(&line, room, &" ".repeat(indent)));
-    let reasons: Vec<String> = largest(&unused, MIN_UNUSED_SHARE * account.cores)
-        .iter()
-        .map(|share| format!("{:.2} unused: {}", share.cores, words(share.what)))
-        .collect();
-    if !reasons.is_empty() {
-        let line = text::wrap(&reasons.join(", "), room, &" ".repeat(indent));
-        out.push_str(&format!("{:indent$}{}\n", "", style.dim(&line)));
+    let continued = " ".repeat(indent);
+    let mut out = format!("CPU  {bar}  {}\n", text::wrap(&line, room, &continued));
+    if !rest.is_empty() {
+        let line = text::wrap(&rest.join("; "), room, &continued);
+        out.push_str(&format!("{continued}{}\n", style.dim(&line)));
     }
     out
 }
 
-/// Those of at least so many cores, the largest first.
-fn largest<'s>(shares: &[&'s Share], min_cores: f64) -> Vec<&'s Share> {
-    let mut large: Vec<&Share> =
-        shares.iter().copied().filter(|share| share.cores >= min_cores.max(0.005)).collect();
-    large.sort_by(|a, b| b.cores.total_cmp(&a.cores));
-    large
+/// The largest parts of each group, and the sum of the others. What is too small for a part of its own is added to the largest.
+fn named(parts: &[Part<'_>], groups: &[Group], alone: Option<&str>) -> Vec<String> {
+    let is_meant = |part: &&Part<'_>| groups.contains(&Group::of(part.share.what));
+    let all: i64 = parts.iter().filter(is_meant).map(|part| part.hundredths).sum();
+    let mut large: Vec<(Use, i64)> = Vec::new();
+    for group in groups {
+        let mut of_group: Vec<&Part<'_>> = parts
+            .iter()
+            .filter(|part| Group::of(part.share.what) == *group && part.hundredths >= SMALL)
+            .collect();
+        of_group.sort_by_key(|part| std::cmp::Reverse(part.hundredths));
+        large.extend(of_group.into_iter().take(MAX_NAMED).map(|part| (part.share.what, part.hundredths)));
+    }
+    let mut other = all - large.iter().map(|(_, hundredths)| hundredths).sum::<i64>();
+    if other < SMALL
+        && let Some((_, largest)) = large.iter_mut().max_by_key(|(_, hundredths)| *hundredths)
+    {
+        *largest += other;
+        other = 0;
+    }
+    let name = |(what, hundredths): &(Use, i64)| {
+        let before = if Group::of(*what) == Group::Idle { "idle: " } else { "" };
+        format!("{} {before}{}", cores(*hundredths), words(*what, alone))
+    };
+    let other = (other > 0 && !large.is_empty()).then(|| format!("{} other", cores(other)));
+    large.iter().map(name).chain(other).collect()
 }
 
 /// The account, with a heading.
 pub fn render(account: &CpuAccount, style: Style) -> String {
-    let cpus = if account.cores == 1.0 { "CPU" } else { "CPUs" };
-    let heading =
-        format!("Where {} {cpus} went in {}", text::decimal(account.cores), text::seconds(account.seconds));
+    let heading = format!("Where {:.2} cores went in {}", account.cores, text::seconds(account.seconds));
     let mut out = format!("{}\n", style.bold(&heading));
-    let (told, small): (Vec<&Share>, Vec<&Share>) =
-        account.shares.iter().partition(|share| share.cores >= SMALL * account.cores);
-    let width = told.iter().map(|share| words(share.what).len()).max().unwrap_or(0);
-    let line = |group: &str, name: &str, cores: f64, how: &str| {
-        let share = if account.cores > 0.0 { 100.0 * cores / account.cores } else { 0.0 };
-        let numbers = format!("  {group:<8}  {name:<width$}  {cores:>6.2} cores  {share:>3.0} %  ");
+    let mut parts = parts(account);
+    parts.sort_by_key(|part| (Group::of(part.share.what), part.share.what));
+    let (named, small): (Vec<&Part<'_>>, Vec<&Part<'_>>) =
+        parts.iter().partition(|part| part.hundredths >= SMALL);
+    let width = named.iter().map(|part| words(part.share.what, None).len()).max().unwrap_or(0);
+    let line = |group: &str, name: &str, hundredths: i64, how: &str| {
+        let share = if account.cores > 0.0 { hundredths as f64 / account.cores } else { 0.0 };
+        let numbers =
+            format!("  {group:<9}  {name:<width$}  {:>6} cores  {share:>3.0} %  ", cores(hundredths));
         let column = numbers.chars().count();
         let how =
             text::wrap(&text::sentence(how), style.width.saturating_sub(column).max(30), &" ".repeat(column));
         format!("{}\n", format!("{numbers}{}", style.dim(&how)).trim_end())
     };
     let mut before = None;
-    for share in told {
-        let is_used = share.what.is_used();
-        let group = match (before == Some(is_used), is_used) {
-            (true, _) => "",
-            (false, true) => "used",
-            (false, false) => "not used",
-        };
-        before = Some(is_used);
-        out.push_str(&line(group, words(share.what), share.cores, &share.how));
+    for part in named {
+        let group = Group::of(part.share.what);
+        let name = if before == Some(group) { "" } else { group.name() };
+        before = Some(group);
+        out.push_str(&line(name, &words(part.share.what, None), part.hundredths, &part.share.how));
     }
-    let rest: f64 = small.iter().map(|share| share.cores).sum();
-    if rest > 0.0 {
-        out.push_str(&line("", "less than 1 % each", rest, ""));
+    let rest: i64 = small.iter().map(|part| part.hundredths).sum();
+    if rest > 0 {
+        out.push_str(&line("", "other", rest, ""));
     }
     out
 }
@@ -138,40 +209,58 @@ mod tests {
                 (Use::Code, 1.0, ""),
                 (Use::Ports, 0.01, ""),
                 (Use::BusyWaiting, 0.5, ""),
-                (Use::Outside, 2.47, "shop_db (<0.99.0>) in prim_inet:recv0/3"),
-                (Use::Nothing, 0.02, ""),
+                (Use::Programs, 0.3, ""),
+                (Use::Others, 0.2, ""),
+                (Use::Outside, 1.98, "shop_db (<0.99.0>) in prim_inet:recv0/3"),
+                (Use::Nothing, 0.01, ""),
             ],
         );
-        let expect = "Where 4 CPUs went in 10 s\n  \
-            used      Erlang code                   1.00 cores   25 %\n            \
-            busy wait                     0.50 cores   12 %\n  \
-            not used  processes wait for replies    2.47 cores   62 %  shop_db (<0.99.0>) in prim_inet:recv0/3\n            \
-            less than 1 % each            0.03 cores    1 %\n";
+        let expect = "Where 4.00 cores went in 10 s\n  \
+            used       Erlang code                         1.00 cores   25 %\n             \
+            busy wait                           0.50 cores   12 %\n             \
+            external programs                   0.30 cores    8 %\n  \
+            lost       other processes of the host         0.20 cores    5 %\n  \
+            idle       work waits for a process or peer    1.98 cores   50 %  shop_db (<0.99.0>) in\n\
+            \u{20}                                                                   prim_inet:recv0/3\n             \
+            other                               0.02 cores    0 %\n";
         assert_eq!(render(&account, Style::PLAIN), expect);
     }
 
     #[test]
-    fn the_bar_names_the_largest_parts_and_why_cores_are_unused() {
-        let account = account(
-            2.0,
-            &[
-                (Use::Code, 0.21, ""),
-                (Use::Collections, 0.02, ""),
-                (Use::BusyWaiting, 0.15, ""),
-                (Use::Ports, 0.03, ""),
-                (Use::Locks, 0.3, ""),
-                (Use::Nothing, 1.29, ""),
-            ],
-        );
+    fn the_bar_names_the_largest_parts_and_why_cores_are_idle() {
+        let shares = [
+            (Use::Code, 0.21, ""),
+            (Use::Collections, 0.015, ""),
+            (Use::Ports, 0.03, ""),
+            (Use::BusyWaiting, 0.15, ""),
+            (Use::Programs, 0.32, ""),
+            (Use::Others, 0.09, ""),
+            (Use::Locks, 0.3, ""),
+            (Use::Nothing, 0.885, ""),
+        ];
         let expect = "\
-CPU  ████░░░░░░░░░░░░░░░░  0.41 of 2 cores used by the VM: 0.21 Erlang code, 0.15 busy wait, 0.03
-                           ports and drivers, 0.02 other
-                           1.29 unused: no runnable process, 0.30 unused: schedulers blocked (locks,
-                           native code)
+CPU  ███████░░░░░░░░░░░░░  0.73 of 2.00 cores used by the node: 0.32 external programs, 0.21 Erlang
+                           code, 0.15 busy wait, 0.05 other
+                           0.09 other processes of the host; 0.88 idle: no runnable process; 0.30
+                           idle: schedulers blocked (locks, native code)
 ";
-        assert_eq!(bar(&account, Style::PLAIN), expect);
+        assert_eq!(bar(&account(2.0, &shares), None, Style::PLAIN), expect);
+        let serial = account(2.0, &[(Use::Code, 1.0, ""), (Use::SerialProcess, 1.0, "")]);
+        assert!(bar(&serial, Some("shop_cart"), Style::PLAIN).contains("1.00 idle: only shop_cart works\n"));
         assert!(
-            bar(&self::account(0.0, &[]), Style::PLAIN).starts_with("CPU  ░░░░░░░░░░░░░░░░░░░░  0.00 of 0")
+            bar(&account(0.0, &[]), None, Style::PLAIN)
+                .starts_with("CPU  ░░░░░░░░░░░░░░░░░░░░  0.00 of 0.00")
         );
+    }
+
+    #[test]
+    fn printed_parts_add_up_to_the_printed_whole() {
+        // Each is rounded down alone: 0.33 three times is 0.99.
+        let thirds = account(
+            1.0,
+            &[(Use::Code, 1.0 / 3.0, ""), (Use::Ports, 1.0 / 3.0, ""), (Use::Nothing, 1.0 / 3.0, "")],
+        );
+        let sum: i64 = parts(&thirds).iter().map(|part| part.hundredths).sum();
+        assert_eq!(sum, 100);
     }
 }

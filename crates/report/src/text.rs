@@ -3,6 +3,7 @@
 pub use beamtune_model::text::bytes;
 use beamtune_model::text::{grouped, is_hidden};
 use beamtune_model::{Level, Unit};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Longest name that is shown whole; what names itself longer is cut.
 const NAME_CHARS: usize = 200;
@@ -245,12 +246,27 @@ pub fn seconds(value: f64) -> String {
     }
 }
 
+/// Columns that a text takes on a terminal.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// The beginning of a text that takes at most so many columns.
+fn beginning(text: &str, width: usize) -> &str {
+    let mut columns = 0;
+    let end = text.char_indices().find(|(_, c)| {
+        columns += c.width().unwrap_or(0);
+        columns > width
+    });
+    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+}
+
 /// Wraps text at spaces so that no line is longer than `width`, with `indent` before each line but the first.
 pub fn wrap(text: &str, width: usize, indent: &str) -> String {
     let mut out = String::new();
     let mut column = 0;
     for word in text.split(' ') {
-        let length = word.chars().count();
+        let length = word.width();
         if column > 0 && column + 1 + length > width {
             out.push('\n');
             out.push_str(indent);
@@ -274,14 +290,52 @@ pub fn lines(text: &str, width: usize, max_lines: usize) -> Vec<String> {
     let mut lines: Vec<String> = wrapped.lines().take(max_lines).map(str::to_owned).collect();
     let is_cut = wrapped.lines().nth(max_lines).is_some();
     if let Some(last) = lines.last_mut() {
-        let is_wide = last.chars().count() > width;
+        let is_wide = last.width() > width;
         if is_cut || (is_wide && max_lines == 1) {
-            *last = last.chars().take(width.saturating_sub(1)).collect();
+            *last = beginning(last, width.saturating_sub(1)).to_owned();
             last.truncate(last.trim_end_matches([' ', ',', ';', ':']).len());
             last.push('…');
         }
     }
     lines
+}
+
+/// The same, but cut at the end of a clause, which is not marked. `None` where none fits.
+pub fn whole_clauses(text: &str, width: usize, max_lines: usize) -> Option<Vec<String>> {
+    let fits = |text: &str| {
+        let wrapped = wrap(text, width, "");
+        wrapped.lines().count() <= max_lines && (max_lines > 1 || wrapped.width() <= width)
+    };
+    if fits(text) {
+        return Some(lines(text, width, max_lines));
+    }
+    let ends = clause_ends(text).into_iter().rev();
+    let clause = ends.filter_map(|end| text.get(..end)).find(|text| fits(text))?;
+    Some(lines(clause, width, max_lines))
+}
+
+/// The same; where no clause fits, it is cut anywhere.
+pub fn clauses(text: &str, width: usize, max_lines: usize) -> Vec<String> {
+    whole_clauses(text, width, max_lines).unwrap_or_else(|| lines(text, width, max_lines))
+}
+
+/// Where a text may end early: before a semicolon, a remark in brackets, or what a conjunction adds; never within brackets.
+fn clause_ends(text: &str) -> Vec<usize> {
+    const SEPARATORS: [&str; 7] = ["; ", ". ", " (", ", or ", ", and ", ", but ", ": "];
+    let mut depth = 0_usize;
+    let mut ends = Vec::new();
+    for (at, c) in text.char_indices() {
+        let rest = text.get(at..).unwrap_or_default();
+        if depth == 0 && at > 0 && SEPARATORS.iter().any(|separator| rest.starts_with(separator)) {
+            ends.push(at);
+        }
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    ends
 }
 
 /// For a terminal without UTF-8: the signs that beamtune itself writes have an ASCII form, any other character is escaped.
@@ -383,6 +437,27 @@ mod tests {
         assert_eq!(lines("aa bb, cc dd", 6, 1), ["aa bb…"]);
         assert_eq!(lines("unbreakable", 5, 1), ["unbr…"]);
         assert!(lines("", 5, 3).is_empty() && lines("a", 5, 0).is_empty());
+    }
+
+    #[test]
+    fn width_is_that_of_the_terminal() {
+        assert_eq!(width("abc"), 3);
+        assert_eq!(width("注文"), 4);
+        assert_eq!(wrap("注文 注文", 8, ""), "注文\n注文");
+        assert_eq!(lines("注文サーバ", 5, 1), ["注文…"]);
+    }
+
+    #[test]
+    fn a_long_text_ends_with_a_clause() {
+        let check = |text: &str, max_lines, expect: &[&str]| {
+            assert_eq!(clauses(text, 20, max_lines), expect, "{text}")
+        };
+        check("close the port; or restart the node", 1, &["close the port"]);
+        check("raise the quota above 2 cores (systemd: CPUQuota=)", 2, &["raise the quota", "above 2 cores"]);
+        check("set {active, once}, or read; then write it", 1, &["set {active, once}"]);
+        check("short; enough", 1, &["short; enough"]);
+        // Nowhere to end.
+        check("one_name_that_goes_on_and_on", 1, &["one_name_that_goes_…"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use beamtune_model::Period;
 use beamtune_recording::{Reader, Selection};
 use beamtune_report::diagnosis::{self, Invocation, View};
 use beamtune_report::json;
-pub use part::{PartArgs, stamp};
+pub use part::{PartArgs, recorded_at, stamp};
 
 use crate::terminal::{self, VerbosityArgs};
 use crate::thresholds::ThresholdArgs;
@@ -34,12 +34,13 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let Read { period, part, triggers } = read_part(&args.file, &args.part)?;
+    let Read { period, part, triggers, recorded_at } = read_part(&args.file, &args.part)?;
     if !args.json {
         part.iter().chain(&triggers).for_each(|line| terminal::print(&format!("{line}\n")));
     }
     let target = args.file.display().to_string();
     let view = args.verbosity.view(Some(Invocation { command: "diagnose", target: &target }));
+    let view = View { recorded_at: recorded_at.as_deref(), ..view };
     Ok(judge(&args.thresholds.apply(period), &view, args.json))
 }
 
@@ -50,6 +51,8 @@ pub struct Read {
     pub part: Option<String>,
     /// When the recorder has seen something begin, and what.
     pub triggers: Vec<String>,
+    /// When it was recorded, on the wall clock; `None` for a part, which says so itself.
+    pub recorded_at: Option<String>,
 }
 
 /// The period of a recording: that of the VM's life with the most samples. What is odd about the file is said.
@@ -78,7 +81,8 @@ pub fn read_part(path: &Path, part: &PartArgs) -> Result<Read> {
     };
     let period = reader.period(&selection)?;
     let triggers = part::triggers(&reader, &period);
-    Ok(Read { period, part, triggers })
+    let recorded_at = recorded_at(&reader, &period).filter(|_| part.is_none());
+    Ok(Read { period, part, triggers, recorded_at })
 }
 
 /// Judges a period, prints the answer, and gives the exit status.

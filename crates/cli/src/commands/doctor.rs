@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use beamtune_model::Period;
 use beamtune_recording::{End, Selection};
-use beamtune_report::diagnosis::Invocation;
+use beamtune_report::diagnosis::{Invocation, View};
 
-use super::diagnose::{judge, read};
+use super::diagnose::{PartArgs, Read, judge, read_part};
 use crate::access::AccessArgs;
 use crate::recorder::{RecordOptions, record_node};
 use crate::target::ResolvedTarget;
@@ -60,6 +60,8 @@ pub struct RecordedArgs {
 pub struct Recorded {
     pub period: Arc<Period>,
     pub target: String,
+    /// When a recording was made.
+    pub recorded_at: Option<String>,
 }
 
 /// The least time that attaching and recording may take together. Half of it, for attaching, is what a node under heavy lock contention has
@@ -82,8 +84,9 @@ impl RecordedArgs {
                 bail!("{} is a recording already: leave out -o", path.display())
             }
             ResolvedTarget::Recording(path) => {
-                let period = self.thresholds.apply(read(&path)?);
-                return Ok(Recorded { period, target: path.display().to_string() });
+                let Read { period, recorded_at, .. } = read_part(&path, &PartArgs::default())?;
+                let period = self.thresholds.apply(period);
+                return Ok(Recorded { period, target: path.display().to_string(), recorded_at });
             }
             ResolvedTarget::Live(live) => live,
         };
@@ -99,18 +102,19 @@ impl RecordedArgs {
             terminal::complain(&format!("{label} ended; judged by what was recorded until then\n"));
         }
         let period = self.thresholds.apply(reader.period(&Selection::default())?);
-        Ok(Recorded { period, target: self.target.clone().unwrap_or(label) })
+        Ok(Recorded { period, target: self.target.clone().unwrap_or(label), recorded_at: None })
     }
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let Recorded { period, target } = args.recorded.record(args.output.as_deref())?;
+    let Recorded { period, target, recorded_at } = args.recorded.record(args.output.as_deref())?;
     // Of what was recorded now, everything is in the file.
     let file = args.output.as_ref().map(|file| file.display().to_string());
     let invocation = match &file {
         Some(file) => Invocation { command: "diagnose", target: file },
         None => Invocation { command: "doctor", target: &target },
     };
-    Ok(judge(&period, &args.verbosity.view(Some(invocation)), args.json))
+    let view = View { recorded_at: recorded_at.as_deref(), ..args.verbosity.view(Some(invocation)) };
+    Ok(judge(&period, &view, args.json))
 }

@@ -1,7 +1,7 @@
 //! One finding: in a line, in a few, or with all that is known of it.
 
 use beamtune_flags::Kind;
-use beamtune_model::{Cost, Evidence, Finding, Follows, Level, Period, Remedy, facts};
+use beamtune_model::{Chain, Cost, Evidence, Finding, Follows, Level, Period, Remedy, facts};
 
 use super::View;
 use crate::text::{self, Style};
@@ -10,56 +10,104 @@ use crate::text::{self, Style};
 const INDENT: usize = 10;
 /// Columns at the end of the first line for the code: `BT008` and what separates it.
 const CODE_COLUMNS: usize = 7;
-/// Lines of a title, and of a detail in the first finding.
-const TITLE_LINES: usize = 2;
-const DETAIL_LINES: usize = 3;
-/// Lines of the best remedy in the first finding.
-const FIX_LINES: usize = 3;
+/// Consequences that are named.
+const MAX_EFFECTS: usize = 3;
+/// What an entry says of its risk where it has none.
+const NO_RISK: &str = "None.";
 
 /// Products whose scripts start the VM, by the beginning of their names, and the variable from which they take its flags.
 /// Sources: rabbitmq-env.conf(5), ejabberdctl.cfg.
 const FLAG_VARIABLES: [(&str, &str); 2] =
     [("RabbitMQ", "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"), ("ejabberd", "ERL_OPTIONS in ejabberdctl.cfg")];
 
-/// A notice: its title and its code, cut to one line.
+/// A notice: its title and its code in one line.
 pub(super) fn line(finding: &Finding, style: Style) -> String {
-    let title = text::lines(&text::sentence(&finding.title), title_width(style), 1);
-    first_line(finding, title.first().map_or("", String::as_str), style)
+    let title = text::clauses(&text::sentence(&finding.title), title_width(style), 1);
+    let label = style.level(finding.level, &format!("{:<INDENT$}", label(finding.level)));
+    coded(&label, title.first().map_or("", String::as_str), finding, true, style)
 }
 
-/// At most `max_lines`: title, numbers, what follows from it, the best remedy; of the first finding also how to prove it.
-pub(super) fn brief(
-    period: &Period,
-    finding: &Finding,
-    consequences: &[&Finding],
-    max_lines: usize,
-    view: &View<'_>,
-) -> String {
+/// The parts of a block, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Title,
+    Detail,
+    Effect,
+    Fix,
+    Risk,
+    Proof,
+    More,
+}
+
+const PARTS: [Part; 7] =
+    [Part::Title, Part::Detail, Part::Effect, Part::Fix, Part::Risk, Part::Proof, Part::More];
+
+/// What gives way where a block is too long, first to last, and to how many lines.
+const GIVES_WAY: [(Part, usize); 12] = [
+    (Part::Proof, 1),
+    (Part::Detail, 3),
+    (Part::Proof, 0),
+    (Part::Risk, 1),
+    (Part::Detail, 2),
+    (Part::Fix, 3),
+    (Part::Effect, 2),
+    (Part::Title, 2),
+    (Part::Detail, 1),
+    (Part::Fix, 2),
+    (Part::Risk, 0),
+    (Part::Effect, 1),
+];
+
+/// A cause with what follows from it, in at most `max_lines`: title, numbers, consequences, and the best remedy with its risk; of the first
+/// one also how to prove it, and what shows more.
+pub(super) fn brief(period: &Period, chain: &Chain<'_>, max_lines: usize, view: &View<'_>) -> String {
     let style = view.style;
+    let finding = chain.cause;
     let is_first = max_lines > super::FURTHER_LINES;
-    let title = title(finding, TITLE_LINES, style);
     let remedy = finding.remedies.first();
-    let fix_lines = if is_first { FIX_LINES } else { FIX_LINES - 1 };
-    let fix =
-        remedy.map(|remedy| labelled("fix", &change(period, remedy), fix_lines, style)).unwrap_or_default();
-    let effects = effects(consequences, style);
-    let used = title.len() + fix.len() + effects.len();
-    let mut end: Vec<String> = Vec::new();
-    if is_first {
-        end.extend(remedy.map(|remedy| labelled("proof", &remedy.prove, 1, style)).unwrap_or_default());
-        let more = view.invocation.map(|of| format!("beamtune explain {} {}", finding.code, of.target));
-        end.extend(more.map(|more| labelled("more", &more, 1, style)).unwrap_or_default());
+    let effects: Vec<&Finding> = chain.effects.iter().copied().filter(|one| is_effect(one)).collect();
+    let part = |part: Part, max_lines: usize| match part {
+        Part::Title => title(finding, chain.level(), max_lines, style),
+        Part::Detail => detail(finding, max_lines, style),
+        Part::Effect => effect_lines(&effects, max_lines, style),
+        Part::Fix => remedy
+            .map(|remedy| labelled("fix", &change(period, remedy), max_lines, style))
+            .unwrap_or_default(),
+        Part::Risk => remedy.map(|remedy| risk(remedy, max_lines, style)).unwrap_or_default(),
+        Part::Proof => remedy
+            .filter(|_| is_first)
+            .map(|remedy| labelled("proof", &remedy.prove, max_lines, style))
+            .unwrap_or_default(),
+        Part::More => {
+            let more = view.invocation.filter(|_| is_first);
+            let more = more.map(|of| format!("beamtune explain {} {}", finding.code, of.target));
+            more.map(|more| labelled("more", &more, max_lines, style)).unwrap_or_default()
+        }
+    };
+    let mut parts: Vec<(Part, Vec<String>)> =
+        PARTS.iter().map(|kind| (*kind, part(*kind, usize::MAX))).collect();
+    for (kind, lines) in GIVES_WAY {
+        if parts.iter().map(|(_, lines)| lines.len()).sum::<usize>() <= max_lines {
+            break;
+        }
+        if let Some((_, long)) = parts.iter_mut().find(|(known, long)| *known == kind && long.len() > lines) {
+            *long = part(kind, lines);
+        }
     }
-    let detail_lines = DETAIL_LINES.min(max_lines.saturating_sub(used + end.len()));
-    let detail = detail(finding, detail_lines, style);
-    [title, detail, effects, fix, end].concat().concat()
+    parts.into_iter().flat_map(|(_, lines)| lines).collect()
+}
+
+/// Whether a consequence is worth a line: the account shows how much CPU is idle, and why.
+fn is_effect(finding: &Finding) -> bool {
+    finding.level > Level::Notice || super::idle_for(finding).is_none()
 }
 
 /// The title, with level and code on its first line.
-fn title(finding: &Finding, max_lines: usize, style: Style) -> Vec<String> {
-    let lines = text::lines(&text::sentence(&finding.title), title_width(style), max_lines);
+fn title(finding: &Finding, level: Level, max_lines: usize, style: Style) -> Vec<String> {
+    let lines = text::clauses(&text::sentence(&finding.title), title_width(style), max_lines);
+    let label = style.level(level, &format!("{:<INDENT$}", label(level)));
     let line = |(index, line): (usize, &String)| match index {
-        0 => first_line(finding, line, style),
+        0 => coded(&label, line, finding, true, style),
         _ => format!("{:INDENT$}{}\n", "", style.bold(line)),
     };
     lines.iter().enumerate().map(line).collect()
@@ -67,43 +115,71 @@ fn title(finding: &Finding, max_lines: usize, style: Style) -> Vec<String> {
 
 /// The numbers and names behind the title.
 fn detail(finding: &Finding, max_lines: usize, style: Style) -> Vec<String> {
-    let lines = text::lines(&text::sentence(&finding.detail), body_width(style), max_lines);
+    let lines = text::clauses(&text::sentence(&finding.detail), body_width(style), max_lines);
     lines.into_iter().map(|line| format!("{:INDENT$}{line}\n", "")).collect()
 }
 
-/// What follows from a finding, in one line: as many titles as fit, and how many do not.
-fn effects(consequences: &[&Finding], style: Style) -> Vec<String> {
-    let mut words = String::new();
-    for (index, one) in consequences.iter().enumerate() {
-        let separator = if index == 0 { "" } else { "; " };
-        let next = format!("{separator}{} ({})", text::sentence(&one.title), one.code);
-        let rest = consequences.len() - index - 1;
-        let more = if rest == 0 { String::new() } else { format!("; {rest} more") };
-        if index > 0 && words.chars().count() + next.chars().count() + more.len() > body_width(style) {
-            words.push_str(&format!("; {} more", rest + 1));
-            break;
-        }
-        words.push_str(&next);
+/// What follows from a finding: as many whole titles as fit, and how many there are besides.
+fn effect_lines(effects: &[&Finding], max_lines: usize, style: Style) -> Vec<String> {
+    let most = effects.len().min(MAX_EFFECTS);
+    let mut fitting = (1..=most).rev().map(|count| first_effects(effects, count, style));
+    let codes = || {
+        let codes: Vec<&str> = effects.iter().map(|finding| finding.code.0).collect();
+        labelled("effect", &format!("{} (-v)", codes.join(", ")), 1, style)
+    };
+    fitting.find(|lines| lines.len() <= max_lines).unwrap_or_else(|| match effects {
+        [] => Vec::new(),
+        _ => codes(),
+    })
+}
+
+/// The first titles; the last of them says how many more there are.
+fn first_effects(effects: &[&Finding], count: usize, style: Style) -> Vec<String> {
+    let more = effects.len() - count;
+    let mut out = Vec::new();
+    for (index, finding) in effects.iter().take(count).enumerate() {
+        let label = if index == 0 { style.dim(&label_text("effect")) } else { " ".repeat(INDENT) };
+        let is_last = index + 1 == count && more > 0;
+        let more = if is_last { format!(", and {more} more (-v)") } else { String::new() };
+        let words = format!("{}{more}", text::sentence(&finding.title));
+        let lines = text::lines(&words, title_width(style), usize::MAX);
+        out.extend(lines.into_iter().enumerate().map(|(index, line)| match index {
+            0 => coded(&label, &line, finding, false, style),
+            _ => format!("{:INDENT$}{line}\n", ""),
+        }));
     }
-    labelled("effect", &words, 1, style)
+    out
+}
+
+/// What a remedy may cost; nothing where it costs nothing, or where it cannot be said in so few lines.
+fn risk(remedy: &Remedy, max_lines: usize, style: Style) -> Vec<String> {
+    let risk = text::sentence(&remedy.risk);
+    let is_whole = text::whole_clauses(&risk, body_width(style), max_lines).is_some();
+    match remedy.risk == NO_RISK || !is_whole {
+        true => Vec::new(),
+        false => labelled("risk", &remedy.risk, max_lines, style),
+    }
+}
+
+fn label_text(label: &str) -> String {
+    format!("   {label:<6} ")
 }
 
 /// A line with a label before it, and those that continue it.
 fn labelled(label: &str, words: &str, max_lines: usize, style: Style) -> Vec<String> {
-    let label = format!("   {label:<6} ");
-    let lines = text::lines(&text::sentence(words), body_width(style), max_lines);
+    let lines = text::clauses(&text::sentence(words), body_width(style), max_lines);
     let line = |(index, line): (usize, String)| match index {
-        0 => format!("{}{line}\n", style.dim(&label)),
+        0 => format!("{}{line}\n", style.dim(&label_text(label))),
         _ => format!("{:INDENT$}{line}\n", ""),
     };
     lines.into_iter().enumerate().map(line).collect()
 }
 
-fn first_line(finding: &Finding, title: &str, style: Style) -> String {
-    let label = style.level(finding.level, &format!("{:<INDENT$}", label(finding.level)));
-    let space = title_width(style).saturating_sub(title.chars().count());
-    let code = style.dim(finding.code.0);
-    format!("{label}{}{:space$}  {code}\n", style.bold(title), "")
+/// A line with the finding's code at the right margin.
+fn coded(label: &str, words: &str, finding: &Finding, is_bold: bool, style: Style) -> String {
+    let space = title_width(style).saturating_sub(text::width(words));
+    let words = if is_bold { style.bold(words) } else { words.to_owned() };
+    format!("{label}{words}{:space$}  {}\n", "", style.dim(finding.code.0))
 }
 
 fn label(level: Level) -> &'static str {
@@ -124,19 +200,32 @@ fn body_width(style: Style) -> usize {
 
 /// What to type, and where.
 fn change(period: &Period, remedy: &Remedy) -> String {
-    let is_flag = beamtune_flags::entry(&remedy.entry).is_some_and(|entry| entry.kind == Kind::EmulatorFlag);
-    let product = period.facts.get(facts::PRODUCT).filter(|_| is_flag);
+    let product = period.facts.get(facts::PRODUCT);
     let variable =
         product.and_then(|product| FLAG_VARIABLES.iter().find(|(name, _)| product.starts_with(name)));
-    match variable {
-        Some((_, variable)) => format!("{} in {variable}", remedy.change),
-        None => remedy.change.clone(),
-    }
+    let flag_file = variable.map_or("vm.args", |(_, variable)| *variable);
+    let place = match beamtune_flags::entry(&remedy.entry).map(|entry| entry.kind) {
+        Some(Kind::EmulatorFlag | Kind::InitFlag) => format!(" ({flag_file}, restart)"),
+        Some(Kind::KernelParameter) if remedy.at_run_time => " (sys.config; no restart)".to_owned(),
+        Some(Kind::KernelParameter) => " (sys.config, restart)".to_owned(),
+        Some(Kind::Environment) => " (environment, restart)".to_owned(),
+        Some(Kind::RuntimeSetting) => " (at run time, lost on restart)".to_owned(),
+        Some(Kind::HostSetting) if remedy.at_run_time => " (no restart)".to_owned(),
+        Some(Kind::EtsOption | Kind::ProcessOption | Kind::SocketOption) => " (code)".to_owned(),
+        Some(Kind::HostSetting | Kind::Build | Kind::CodeChange) | None => String::new(),
+    };
+    format!("{}{place}", remedy.change)
 }
 
-/// With all evidence; `is_advised` also with remedies.
-pub(super) fn full(period: &Period, finding: &Finding, is_advised: bool, style: Style) -> String {
-    let mut out = [title(finding, usize::MAX, style), detail(finding, usize::MAX, style)].concat();
+/// With all evidence and the level of its chain; `is_advised` also with remedies.
+pub(super) fn full(
+    period: &Period,
+    finding: &Finding,
+    level: Level,
+    is_advised: bool,
+    style: Style,
+) -> String {
+    let mut out = [title(finding, level, usize::MAX, style), detail(finding, usize::MAX, style)].concat();
     let facts = [
         Some(finding.rule.to_owned()),
         Some(finding.confidence.text().to_owned()),
@@ -157,15 +246,13 @@ pub(super) fn full(period: &Period, finding: &Finding, is_advised: bool, style: 
         add("check", finding.confirm);
     }
     for remedy in &finding.remedies {
-        let valid = [
-            (!matches!(remedy.releases.as_str(), "" | "all")).then(|| format!("OTP {}", remedy.releases)),
-            remedy.at_run_time.then(|| "at run time".to_owned()),
-        ];
-        let valid: Vec<_> = valid.into_iter().flatten().collect();
-        let valid = if valid.is_empty() { String::new() } else { format!(" [{}]", valid.join(", ")) };
+        let valid = match remedy.releases.as_str() {
+            "" | "all" => String::new(),
+            releases => format!(" [OTP {releases}]"),
+        };
         add("fix", &format!("{}{valid}", change(period, remedy)));
         add("why", &remedy.why);
-        if !remedy.risk.is_empty() {
+        if remedy.risk != NO_RISK {
             add("risk", &remedy.risk);
         }
         if let Some(bytes) = remedy.saves_bytes {
@@ -179,7 +266,7 @@ pub(super) fn full(period: &Period, finding: &Finding, is_advised: bool, style: 
 /// A table: what was measured, and its value with the threshold.
 fn evidence(evidence: &[Evidence], style: Style) -> String {
     let names: Vec<_> = evidence.iter().map(|one| text::sentence(&one.what)).collect();
-    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(50);
+    let width = names.iter().map(|name| text::width(name)).max().unwrap_or(0).min(50);
     let column = INDENT + 2 + width + 2;
     let mut out = String::new();
     for (name, one) in names.iter().zip(evidence) {
@@ -188,7 +275,7 @@ fn evidence(evidence: &[Evidence], style: Style) -> String {
         let values = text::lines(&value(one), value_width, usize::MAX);
         let mut values = values.iter();
         let first = values.next().map_or("", String::as_str);
-        match name.chars().count() <= width {
+        match text::width(name) <= width {
             true => out.push_str(&format!("{:INDENT$}  {name:<width$}  {first}\n", "")),
             false => out.push_str(&format!("{:INDENT$}  {name}\n{:column$}{first}\n", "", "")),
         }

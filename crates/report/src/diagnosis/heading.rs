@@ -1,12 +1,17 @@
 //! What node it is: name, product, release, schedulers, and how long it was sampled.
 
 use beamtune_model::units::SECOND_NS;
-use beamtune_model::{Period, facts};
+use beamtune_model::{Period, facts, metrics};
 
 use crate::text::{self, Style};
 
 /// One line, and further ones only where something about the recording has to be known to read the page.
 pub fn heading(period: &Period, style: Style) -> String {
+    heading_at(period, None, style)
+}
+
+/// The same, with the time at which a recording was made.
+pub(super) fn heading_at(period: &Period, recorded_at: Option<&str>, style: Style) -> String {
     let facts = &period.facts;
     let mut first = vec![text::clean(node_title(period))];
     // A release or product; the first words of a command line say nothing that the name does not.
@@ -21,16 +26,22 @@ pub fn heading(period: &Period, style: Style) -> String {
         let noun = if count == "1" { one } else { many };
         Some(format!("{count} {noun}"))
     };
-    let size =
-        [count(facts::SCHEDULERS_ONLINE, "scheduler", "schedulers"), count(facts::HOST_CPUS, "CPU", "CPUs")];
+    let quota = period.stat(&metrics::CGROUP_QUOTA, "cpu").ok().map(|stat| stat.mean() / 1_000.0);
+    let size = [
+        count(facts::SCHEDULERS_ONLINE, "scheduler", "schedulers"),
+        count(facts::HOST_CPUS, "CPU", "CPUs"),
+        quota.map(|cores| format!("quota {cores:.2} cores")),
+    ];
     let size: Vec<String> = size.into_iter().flatten().collect();
     first.extend((!size.is_empty()).then(|| size.join(", ")));
-    first.push(extent(period));
+    first.extend(period.uptime_seconds().map(|uptime| format!("up {}", text::seconds(uptime))));
+    let recorded_at = recorded_at.map_or(String::new(), |at| format!(" recorded {}", text::clean(at)));
+    first.push(format!("{}{recorded_at}", extent(period)));
     let mut lines = vec![String::new()];
     for part in first {
         match lines.last_mut() {
             Some(line) if line.is_empty() => *line = part,
-            Some(line) if line.chars().count() + 3 + part.chars().count() <= style.width => {
+            Some(line) if text::width(line) + 3 + text::width(&part) <= style.width => {
                 line.push_str(&format!(" · {part}"));
             }
             _ => lines.push(part),

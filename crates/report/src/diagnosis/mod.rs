@@ -9,7 +9,8 @@ mod heading;
 #[cfg(test)]
 mod tests;
 
-use beamtune_model::{Diagnosis, Finding, Level, Outcome, Period, Verdict};
+use beamtune_model::diagnosis::WARNING;
+use beamtune_model::{Chain, Diagnosis, Finding, Level, Outcome, Period, Signal, Subject, Use};
 
 use crate::account;
 use crate::kinds;
@@ -22,9 +23,14 @@ pub const MAX_LINES: usize = 60;
 pub const MAX_HEALTHY_LINES: usize = 24;
 /// Lines that a brief page keeps for what is not a finding: the heading, CPU, checks, known defects, and what to type next.
 const OTHER_LINES: usize = 16;
-/// Lines of the first finding, and of each other one that is at least a warning.
-const FIRST_LINES: usize = 10;
-const FURTHER_LINES: usize = 6;
+/// Lines of the first finding.
+pub const FIRST_LINES: usize = 10;
+/// Lines of each other finding that is at least a warning.
+pub const FURTHER_LINES: usize = 6;
+
+/// Lines of the first notice where nothing is worse, and of all notices then.
+const LEAD_LINES: usize = 8;
+const NOTICE_LINES: usize = 11;
 
 /// How much is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -58,6 +64,8 @@ pub struct View<'a> {
     pub verbosity: Verbosity,
     /// With it, the page says what to type next.
     pub invocation: Option<Invocation<'a>>,
+    /// When a recording was made, for the heading: `2026-11-20 02:50 (+01:00)`.
+    pub recorded_at: Option<&'a str>,
 }
 
 /// What shows this page: `beamtune doctor shop@web1`.
@@ -72,7 +80,7 @@ pub struct Invocation<'a> {
 impl View<'_> {
     /// One screen without colours, and without what to type next.
     pub const PLAIN: View<'static> =
-        View { style: Style::PLAIN, verbosity: Verbosity::Brief, invocation: None };
+        View { style: Style::PLAIN, verbosity: Verbosity::Brief, invocation: None, recorded_at: None };
 
     fn is_brief(&self) -> bool {
         self.verbosity == Verbosity::Brief
@@ -87,7 +95,7 @@ pub fn render(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String
     let kinds = kinds.map_or(String::new(), |kinds| format!("{kinds}\n"));
     format!(
         "{}\n{kinds}{}{}{}",
-        heading(period, view.style),
+        heading::heading_at(period, view.recorded_at, view.style),
         verdicts(period, diagnosis, view),
         checks::not_measured(period, view),
         next(view)
@@ -96,20 +104,70 @@ pub fn render(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String
 
 /// Findings, where the CPU went, and how many checks passed.
 pub fn verdicts(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String {
-    let findings = diagnosis.findings();
-    let mut out = match findings.is_empty() {
-        true => format!("{}\n\n", nothing_found(diagnosis, view.style)),
-        false if view.is_brief() => brief_findings(period, &findings, view),
-        false => full_findings(period, &findings, view.style),
+    let chains = diagnosis.chains();
+    let shown: Vec<&Chain<'_>> = chains
+        .iter()
+        .filter(|chain| !view.is_brief() || !is_said_by_account(chain, &chains, diagnosis))
+        .collect();
+    let is_lead = has_lead(&chains);
+    let mut out = match summary(&shown, is_lead, diagnosis, view.style) {
+        Some(line) => format!("{line}\n\n"),
+        None => String::new(),
     };
+    out.push_str(&match view.is_brief() {
+        true => brief_findings(period, &shown, is_lead, view),
+        false => chains.iter().map(|chain| full_chain(period, chain, view.style)).collect(),
+    });
     if let Some(cpu) = &diagnosis.cpu {
         out.push_str(&match view.is_brief() {
-            true => account::bar(cpu, view.style),
+            true => account::bar(cpu, alone(&chains).as_deref(), view.style),
             false => format!("{}\n", account::render(cpu, view.style)),
         });
     }
-    out.push_str(&checks::render(diagnosis, view));
+    out.push_str(&checks::render(diagnosis, !shown.is_empty(), view));
     format!("{}\n", out.trim_end())
+}
+
+/// Why CPU is idle, where that is all that a finding says.
+fn idle_for(finding: &Finding) -> Option<Use> {
+    finding.signals.iter().find_map(|signal| match signal {
+        Signal::Unused(why) => Some(*why),
+        _ => None,
+    })
+}
+
+/// The process that alone keeps a node from using its other CPUs.
+fn alone(chains: &[Chain<'_>]) -> Option<String> {
+    let finding = chains
+        .iter()
+        .flat_map(Chain::findings)
+        .find(|finding| idle_for(finding) == Some(Use::SerialProcess))?;
+    match finding.subject.as_ref()? {
+        Subject::Process { name: Some(name), .. } => Some(text::sentence(name)),
+        Subject::Process { pid, .. } => Some(text::clean(pid)),
+        _ => None,
+    }
+}
+
+/// Whether something may be wrong, though nothing is certain: a notice may be large and uncertain, or say what keeps a node from working.
+fn has_lead(chains: &[Chain<'_>]) -> bool {
+    let is_lead = |finding: &Finding| {
+        finding.severity >= WARNING || idle_for(finding).is_some_and(|why| why != Use::Nothing)
+    };
+    chains.iter().any(|chain| is_lead(chain.cause))
+}
+
+/// Whether a notice says no more than the CPU account below it, and something else is wrong, or names the same process. A node with nothing
+/// to do is not even worth a notice.
+fn is_said_by_account(chain: &Chain<'_>, chains: &[Chain<'_>], diagnosis: &Diagnosis) -> bool {
+    let Some(why) = idle_for(chain.cause).filter(|_| chain.level() == Level::Notice) else { return false };
+    let is_in_account =
+        diagnosis.cpu.as_ref().is_some_and(|cpu| cpu.shares.iter().any(|share| share.what == why));
+    let is_other = |other: &Chain<'_>| {
+        let is_same = chain.cause.subject.as_ref().is_some_and(|subject| other.cause.is_about(subject));
+        other.level() > Level::Notice || is_same && !std::ptr::eq(other.cause, chain.cause)
+    };
+    is_in_account && (why == Use::Nothing || chains.iter().any(is_other))
 }
 
 /// What one rule says of a node, with all evidence.
@@ -118,7 +176,7 @@ pub fn of_rule(period: &Period, diagnosis: &Diagnosis, code: &str, style: Style)
     let line = |words: String| format!("{}\n", text::wrap(&words, style.width, "  "));
     let said = match verdict.map(|verdict| &verdict.outcome) {
         Some(Outcome::Found(found)) => {
-            found.iter().map(|one| finding::full(period, one, true, style)).collect()
+            found.iter().map(|one| finding::full(period, one, one.level, true, style)).collect()
         }
         Some(Outcome::Healthy(sentence)) => line(format!("{code} passed: {}", text::sentence(sentence))),
         Some(Outcome::NotJudged { reason, next }) => {
@@ -129,66 +187,64 @@ pub fn of_rule(period: &Period, diagnosis: &Diagnosis, code: &str, style: Style)
     format!("{}\n{said}", heading(period, style))
 }
 
-fn nothing_found(diagnosis: &Diagnosis, style: Style) -> String {
-    let is_judged = |verdict: &Verdict| !matches!(verdict.outcome, Outcome::NotJudged { .. });
-    match diagnosis.verdicts.is_empty() || diagnosis.verdicts.iter().any(is_judged) {
-        true => style.good("Nothing found."),
-        false => "Nothing could be judged.".to_owned(),
+/// What a page without a finding above notice begins with; `None` where there is one.
+fn summary(chains: &[&Chain<'_>], has_lead: bool, diagnosis: &Diagnosis, style: Style) -> Option<String> {
+    if chains.iter().any(|chain| chain.level() > Level::Notice) {
+        return None;
     }
-}
-
-/// The finding that one follows from, if it was found.
-fn cause<'f>(finding: &Finding, findings: &[&'f Finding]) -> Option<&'f Finding> {
-    let follows = finding.follows.as_ref()?;
-    findings.iter().find(|one| one.code == follows.code).copied()
+    let (passed, missing) = checks::count(diagnosis);
+    if passed == 0 && missing > 0 && chains.is_empty() {
+        return Some("Nothing could be judged.".to_owned());
+    }
+    Some(match chains.is_empty() {
+        true if passed + missing == 0 => style.good("Nothing found."),
+        true => style.good(&format!("No problem found: {}.", checks::count_text(passed, missing))),
+        false if has_lead => style.bold("No certain problem found. Worth a look:"),
+        false => style.good("No problem found. For information:"),
+    })
 }
 
 /// Whether a finding has a remedy of its own: not where its cause is worse or equal, and is to be removed first.
-fn is_advised(finding: &Finding, findings: &[&Finding]) -> bool {
-    cause(finding, findings).is_none_or(|cause| cause.level < finding.level)
+fn is_advised(finding: &Finding, chain: &Chain<'_>) -> bool {
+    let follows = finding.follows.as_ref();
+    let cause = follows.and_then(|follows| chain.findings().find(|one| one.code == follows.code));
+    std::ptr::eq(finding, chain.cause) || cause.is_none_or(|cause| cause.level < finding.level)
 }
 
-/// The finding that has a remedy of its own and that one follows from, over any number of steps.
-fn root<'f>(finding: &'f Finding, findings: &[&'f Finding]) -> &'f Finding {
-    let mut root = finding;
-    // Findings that follow from each other in a circle have no root.
-    for _ in findings {
-        match cause(root, findings) {
-            Some(cause) if !is_advised(root, findings) => root = cause,
-            _ => break,
-        }
-    }
-    root
+fn full_chain(period: &Period, chain: &Chain<'_>, style: Style) -> String {
+    let cause = finding::full(period, chain.cause, chain.level(), true, style);
+    let effect = |one: &&Finding| {
+        format!("{}\n", finding::full(period, one, one.level, is_advised(one, chain), style))
+    };
+    let effects: String = chain.effects.iter().map(effect).collect();
+    format!("{cause}\n{effects}")
 }
 
-fn full_findings(period: &Period, findings: &[&Finding], style: Style) -> String {
-    let full = |one: &&Finding| format!("{}\n", finding::full(period, one, is_advised(one, findings), style));
-    findings.iter().map(full).collect()
-}
-
-/// One after the other until the page is full; what a finding explains stands in its own lines.
-fn brief_findings(period: &Period, findings: &[&Finding], view: &View<'_>) -> String {
-    let own: Vec<&Finding> = findings.iter().copied().filter(|one| is_advised(one, findings)).collect();
-    let mut left = MAX_LINES - OTHER_LINES;
+/// One after the other until the page is full; what a finding explains is in its own lines.
+fn brief_findings(period: &Period, chains: &[&Chain<'_>], has_lead: bool, view: &View<'_>) -> String {
+    let is_healthy = chains.iter().all(|chain| chain.level() == Level::Notice);
+    let (mut left, first_lines) = match is_healthy {
+        true => (NOTICE_LINES, LEAD_LINES),
+        false => (MAX_LINES - OTHER_LINES, FIRST_LINES),
+    };
     let mut out = String::new();
     let mut shown = 0;
-    for (index, one) in own.iter().enumerate() {
-        let is_consequence =
-            |other: &&Finding| !is_advised(other, findings) && root(other, findings).code == one.code;
-        let consequences: Vec<&Finding> = findings.iter().copied().filter(is_consequence).collect();
-        let is_first_of_code = own.iter().take(index).all(|before| before.code != one.code);
-        let consequences: &[&Finding] = if is_first_of_code { &consequences } else { &[] };
-        // A notice takes one line, unless it is the best lead that there is.
-        let is_lead = index == 0 && !(one.remedies.is_empty() && consequences.is_empty());
-        let is_notice = one.level == Level::Notice && !is_lead;
+    // A notice takes one line, unless it is the best lead that there is.
+    let is_line = |index: usize, chain: &Chain<'_>| {
+        let is_lead =
+            has_lead && index == 0 && !(chain.cause.remedies.is_empty() && chain.effects.is_empty());
+        chain.level() == Level::Notice && !is_lead
+    };
+    for (index, chain) in chains.iter().enumerate() {
         let text = match index {
-            _ if is_notice => finding::line(one, view.style),
-            0 => finding::brief(period, one, consequences, FIRST_LINES, view),
-            _ => finding::brief(period, one, consequences, FURTHER_LINES, view),
+            _ if is_line(index, chain) => finding::line(chain.cause, view.style),
+            0 => finding::brief(period, chain, first_lines, view),
+            _ => finding::brief(period, chain, FURTHER_LINES, view),
         };
         // A blank line separates blocks; notices follow each other.
-        let is_next_block = own.get(index + 1).is_none_or(|next| !is_notice || next.level != Level::Notice);
-        let block = if is_next_block { format!("{text}\n") } else { text };
+        let is_last_line =
+            chains.get(index + 1).is_none_or(|next| !is_line(index, chain) || !is_line(index + 1, next));
+        let block = if is_last_line { format!("{text}\n") } else { text };
         let count = block.lines().count();
         if count > left {
             break;
@@ -197,7 +253,7 @@ fn brief_findings(period: &Period, findings: &[&Finding], view: &View<'_>) -> St
         shown += 1;
         out.push_str(&block);
     }
-    match own.len() - shown {
+    match chains.len() - shown {
         0 => out,
         more => format!("{out}{more} more: -v\n\n"),
     }

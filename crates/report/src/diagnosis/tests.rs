@@ -1,7 +1,7 @@
 use beamtune_model::window::Point;
 use beamtune_model::{
-    Account, Claim, Code, Cost, Evidence, Facts, Finding, Follows, Gap, Period, PeriodBuilder, Remedy,
-    Series, Subject, Unit, facts, metrics,
+    Account, Claim, Code, Cost, CpuAccount, Evidence, Facts, Finding, Follows, Gap, Period, PeriodBuilder,
+    Remedy, Series, Share, Subject, Unit, Verdict, facts, metrics,
 };
 
 use super::*;
@@ -65,10 +65,11 @@ VM without a name · 0 µs
 CRITICAL  Message queue of Shop.Cart grows by 12 messages/s                                    BT006
           14,302 messages now; Shop.Cart.handle_info/2 takes 80 ms each
    fix    use calls in place of casts
+   risk   callers are slower
    proof  queue length under the same load
    more   beamtune explain BT006 shop@web1
 
-1 check passed, 1 not judged: cpu-starved (-v says why)
+1 check passed, 1 not judged (-vv)
 
 Next: beamtune doctor shop@web1 -v    all evidence and remedies
 ";
@@ -111,7 +112,7 @@ fn all_checks_are_listed_on_request() {
     let expect = "\
 VM without a name · 0 µs
 
-Nothing found.
+No problem found: 1 check passed, 1 not judged.
 
 Passed
   BT001 busy wait uses 0 cores
@@ -125,24 +126,121 @@ Not judged
     assert!(one.ends_with("BT001 passed: busy wait uses 0 cores\n"), "{one}");
 }
 
-#[test]
-fn what_follows_from_a_finding_is_a_line_of_it_unless_it_is_worse() {
-    let symptom = |severity| Finding {
-        rule: "gc-share",
-        title: "GC takes 57 % of the work".to_owned(),
+/// What follows from the growing queue.
+fn symptom(code: &'static str, title: &str, severity: f64) -> Finding {
+    Finding {
+        title: title.to_owned(),
         follows: Some(Follows {
             code: Code("BT006"),
             rule: "growing-message-queue",
             why: "long queues are scanned",
         }),
-        ..Finding::bare(Code("BT011"), severity)
-    };
-    let page = render(&Period::default(), &found(vec![queue(), symptom(30.0)]), &View::PLAIN);
-    assert!(page.contains("   effect GC takes 57 % of the work (BT011)\n"), "{page}");
+        ..Finding::bare(Code(code), severity)
+    }
+}
+
+#[test]
+fn what_follows_from_a_finding_is_a_line_of_it_which_takes_the_worst_level() {
+    let gc = |severity| symptom("BT011", "GC takes 57 % of the work", severity);
+    let page = render(&Period::default(), &found(vec![queue(), gc(30.0)]), &View::PLAIN);
+    let line = format!("   effect GC takes 57 % of the work{:60}BT011\n", "");
+    assert!(page.contains(&line), "{page}");
     assert!(!page.contains("WARNING"), "{page}");
     let cause = Finding { severity: 30.0, level: Level::Warning, ..queue() };
-    let page = render(&Period::default(), &found(vec![cause, symptom(80.0)]), &View::PLAIN);
-    assert!(page.contains("CRITICAL  GC takes 57 %") && page.contains("WARNING   Message queue"), "{page}");
+    let worse = found(vec![cause, gc(80.0)]);
+    let page = render(&Period::default(), &worse, &View::PLAIN);
+    assert!(page.contains("CRITICAL  Message queue") && page.contains(&line), "{page}");
+    assert!(!page.contains("WARNING"), "{page}");
+    // With all evidence each has its own entry, and a worse one its own remedies.
+    let view = View { verbosity: Verbosity::Evidence, ..View::PLAIN };
+    let page = render(&Period::default(), &worse, &view);
+    assert!(page.contains("CRITICAL  Message queue") && page.contains("CRITICAL  GC takes 57 %"), "{page}");
+}
+
+#[test]
+fn three_consequences_are_named_and_the_others_counted() {
+    let effects = ["BT010", "BT011", "BT012", "BT013", "BT017"];
+    let effects = effects.map(|code| symptom(code, &format!("{code} of it"), 30.0));
+    let page = render(&Period::default(), &found([vec![queue()], effects.to_vec()].concat()), &View::PLAIN);
+    let named = page.lines().filter(|line| line.contains(" of it")).count();
+    assert_eq!(named, 3, "{page}");
+    assert!(page.contains("BT012 of it, and 2 more (-v) "), "{page}");
+}
+
+#[test]
+fn idle_cpu_is_no_effect_and_no_notice_where_the_account_shows_it() {
+    let idle = |why| Finding {
+        signals: vec![Signal::Unused(why)],
+        title: "1.2 of 2.0 cores idle: a reason".to_owned(),
+        ..Finding::bare(Code("BT015"), 10.0)
+    };
+    let share = |what, cores| Share { what, cores, how: String::new() };
+    let account =
+        |why| CpuAccount { cores: 2.0, seconds: 10.0, shares: vec![share(Use::Code, 0.8), share(why, 1.2)] };
+    let page = |findings: Vec<Finding>, why| {
+        let diagnosis = Diagnosis { cpu: Some(account(why)), ..found(findings) };
+        render(&Period::default(), &diagnosis, &View::PLAIN)
+    };
+    let reason = "1.2 of 2.0 cores idle: a reason";
+    assert!(!page(vec![queue(), idle(Use::Turns)], Use::Turns).contains(reason));
+    let effect = Finding { follows: symptom("BT015", "", 0.0).follows, ..idle(Use::Turns) };
+    assert!(!page(vec![queue(), effect], Use::Turns).contains("effect"));
+    // A node that could do more than it does is not healthy, one with nothing to do is.
+    let turns = page(vec![idle(Use::Turns)], Use::Turns);
+    assert!(turns.contains("No certain problem found. Worth a look:\n\nnotice    1.2 of 2.0"), "{turns}");
+    let nothing = page(vec![idle(Use::Nothing)], Use::Nothing);
+    assert!(nothing.contains("No problem found: 1 check passed, 1 not judged.\n\nCPU "), "{nothing}");
+}
+
+#[test]
+fn a_long_block_loses_its_least_lines_and_no_text_is_cut() {
+    let clause = "the numbers go on and on until the end of the line is reached and passed; ";
+    let mut long = queue();
+    long.detail = clause.repeat(5);
+    long.remedies[0].change = clause.repeat(3);
+    long.remedies[0].prove = clause.repeat(3);
+    long.remedies[0].risk = clause.repeat(2);
+    let effects = ["BT010", "BT011", "BT012", "BT013"].map(|code| symptom(code, "a consequence", 30.0));
+    let diagnosis = found([vec![long], effects.to_vec()].concat());
+    let page = render(&Period::default(), &diagnosis, &COMMAND);
+    let block = page.split("\n\n").nth(1).expect("a finding");
+    assert_eq!(block.lines().count(), FIRST_LINES, "{block}");
+    assert!(["fix", "risk", "more", "effect"].iter().all(|part| block.contains(part)), "{block}");
+    assert!(!page.contains('…'), "{page}");
+}
+
+#[test]
+fn many_checks_that_lack_the_same_say_what() {
+    let missing = |code: &'static str| Verdict {
+        code: Code(code),
+        rule: "rule",
+        outcome: Outcome::NotJudged { reason: "no samples".to_owned(), next: "record for 10 s".to_owned() },
+    };
+    let mut diagnosis = found(vec![queue()]);
+    diagnosis.verdicts.extend(["BT020", "BT021", "BT022", "BT023"].map(missing));
+    let page = render(&Period::default(), &diagnosis, &View::PLAIN);
+    let expect = "1 check passed, 5 not judged (-vv)\nTo judge 4 of the 5: record for 10 s\n";
+    assert!(page.contains(expect), "{page}");
+}
+
+#[test]
+fn the_heading_has_quota_uptime_and_the_time_of_a_recording() {
+    let mut facts = Facts::default();
+    for (key, value) in
+        [(facts::HOST_CPUS, "8"), (facts::START_TIME, "-1000"), (facts::NATIVE_TIME_HZ, "1000")]
+    {
+        facts.set(key, value);
+    }
+    let mut builder = PeriodBuilder::new(None, facts, 1);
+    for (metric, entity, value) in
+        [(&metrics::CGROUP_QUOTA, "cpu", 1_500), (&metrics::CLOCK_OFFSET, "", -3_600_000_000_000)]
+    {
+        builder.column(&Series::of(metric, entity), [Point { t: 0, incarnation: 0, value }]);
+    }
+    let view = View { recorded_at: Some("2026-11-20 02:50 (+01:00)"), ..View::PLAIN };
+    let page = render(&builder.finish(), &found(Vec::new()), &view);
+    let expect = "VM without a name · 8 CPUs, quota 1.50 cores · up 60 min · 0 µs recorded 2026-11-20 02:50 (+01:00)\n";
+    assert!(page.starts_with(expect), "{page}");
 }
 
 #[test]
@@ -176,7 +274,7 @@ fn a_page_of_many_findings_fits_on_a_screen() {
 fn notices_take_a_line_each() {
     let notice = |code, title: &str| Finding { title: title.to_owned(), ..Finding::bare(Code(code), 10.0) };
     let diagnosis = found(vec![
-        notice("BT015", "1.2 of 2.0 cores unused"),
+        notice("BT046", "Page faults take 7 % of the VM's CPU"),
         notice("BT014", "Port table has 1 M entries"),
     ]);
     let page = render(&Period::default(), &diagnosis, &View::PLAIN);
@@ -184,7 +282,7 @@ fn notices_take_a_line_each() {
     assert_eq!(notices.len(), 2, "{page}");
     assert!(notices.iter().all(|line| line.chars().count() == 100), "{page}");
     // The first one is a lead, if it says what to do.
-    let lead = Finding { severity: 10.0, level: Level::Notice, ..queue() };
+    let lead = Finding { level: Level::Notice, ..queue() };
     let page = render(
         &Period::default(),
         &found(vec![lead, notice("BT014", "Port table has 1 M entries")]),
@@ -205,7 +303,7 @@ fn a_known_defect_is_no_finding_and_takes_one_line() {
     };
     let diagnosis = found(vec![latent]);
     let page = render(&Period::default(), &diagnosis, &View::PLAIN);
-    assert!(page.contains("Nothing found.\n\nOTP 25.2.3 has 11 known defects (BT051)\n"), "{page}");
+    assert!(page.contains("1 not judged.\n\nOTP 25.2.3 has 11 known defects (BT051)\n"), "{page}");
     let view = View { verbosity: Verbosity::Evidence, ..View::PLAIN };
     let page = render(&Period::default(), &diagnosis, &view);
     assert!(page.contains("  OTP-19154: a scheduler can be stuck for ever\n"), "{page}");
@@ -236,12 +334,12 @@ fn a_flag_is_given_with_the_variable_that_the_product_takes_it_from() {
         let page = render(&period, &found(vec![finding]), &View::PLAIN);
         page.lines().find(|line| line.starts_with("   fix")).map(str::to_owned).expect("a fix")
     };
-    let flags = "   fix    use calls in place of casts in";
-    assert_eq!(fix("+sbwt", "RabbitMQ 3.10.8"), format!("{flags} RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"));
-    assert_eq!(fix("+sbwt", "ejabberd 23.01"), format!("{flags} ERL_OPTIONS in ejabberdctl.cfg"));
     let bare = "   fix    use calls in place of casts";
+    let given = |place: &str| format!("{bare} ({place}, restart)");
+    assert_eq!(fix("+sbwt", "RabbitMQ 3.10.8"), given("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"));
+    assert_eq!(fix("+sbwt", "ejabberd 23.01"), given("ERL_OPTIONS in ejabberdctl.cfg"));
+    assert_eq!(fix("+sbwt", "Livebook 0.9"), given("vm.args"));
     assert_eq!(fix("code.back_pressure", "RabbitMQ 3.10.8"), bare);
-    assert_eq!(fix("+sbwt", "Livebook 0.9"), bare);
 }
 
 #[test]

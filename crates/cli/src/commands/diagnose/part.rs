@@ -157,6 +157,12 @@ fn nanos(at: Timestamp) -> i64 {
     i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
 }
 
+/// When a period began, in the local time zone; `None` for imports, which have no time.
+pub fn recorded_at(reader: &Reader, period: &Period) -> Option<String> {
+    let at = reader.wall_at(period.begin).filter(|_| !period.is_imported())?;
+    Some(stamp(at).ok()?.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M (%:z)").to_string())
+}
+
 /// The triggers of a period, one per line: when the recorder saw something begin, and what.
 pub fn triggers(reader: &Reader, period: &Period) -> Vec<String> {
     let zone = TimeZone::system();
