@@ -143,7 +143,12 @@ pub struct ResultArgs {
 impl ResultArgs {
     /// The view of the page.
     pub fn view(self) -> View<'static> {
-        View { style: terminal::style(), verbosity: Verbosity::of(self.verbose), invocation: None }
+        View {
+            style: terminal::style(),
+            verbosity: Verbosity::of(self.verbose),
+            invocation: None,
+            recorded_at: None,
+        }
     }
 }
 

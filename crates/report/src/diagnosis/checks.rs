@@ -142,12 +142,9 @@ fn all(passed: &[(&str, &str)], not_judged: &[NotJudged<'_>], style: Style) -> S
 /// A known defect, with the version that fixes it.
 fn brief_defects(finding: &Finding, style: Style) -> String {
     let words = format!("{} ({})", finding.title, finding.code);
-    let lines = text::lines(&text::sentence(&words), style.width, DEFECT_LINES);
+    let lines = text::lines(&text::sentence(&words), style.width, BRIEF_LINES);
     lines.into_iter().map(|line| format!("{line}\n")).collect()
 }
-
-/// Lines of the known defects on a brief page.
-const DEFECT_LINES: usize = 2;
 
 /// A line for each known defect, and the release that fixes all.
 fn defects(finding: &Finding, style: Style) -> String {

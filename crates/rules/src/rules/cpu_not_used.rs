@@ -330,7 +330,7 @@ fn hot_code(period: &Period) -> Option<String> {
 
 /// What others wait for, as a title says it.
 fn waited_for(hold: &Hold<'_>) -> String {
-    match hold.process.filter(|_| !hold.is_one) {
+    match hold.process.filter(|_| !hold.is_one()) {
         Some(first) => format!("{} and others", text::name(&first.subject())),
         None => text::name(&hold.subject()),
     }
