@@ -133,7 +133,9 @@ fn describe(period: &Period, usage: &Usage<'_>, severity: f64) -> Draft {
     let are_short_lived = usage.are_short_lived(period);
     let used = format!("{} of {} cores", text::cores(cores), text::cores(limit));
     let by_name = cores_by_name(names);
-    let seen: Vec<&str> = names.iter().map(|named| named.name).collect();
+    // Helpers that ran all the time are not those that are started again and again.
+    let is_new = |named: &&Named<'_>| named.oldest_seconds.is_none_or(|oldest| oldest < period.seconds());
+    let seen: Vec<&str> = names.iter().filter(is_new).map(|named| named.name).collect();
     let title = match (rate, busiest(names)) {
         (Some(rate), _) if are_short_lived => {
             let which = match &seen[..] {

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{
     Account, Code, Confidence, Cost, Evidence, Group, Missing, Period, ProcessUse, Scale, Signal, Subject,
     Threshold, Unit, Weighed, metrics,
@@ -268,8 +269,10 @@ fn holder<'p>(period: &'p Period, large: &[Received<'_>]) -> Option<&'p ProcessU
 
 /// `board (<0.9.0>), in shop_board:publish/2`.
 fn at_work(process: &ProcessUse) -> String {
+    let title = process.title();
+    let article = if title.starts_with(CHILD_OF) { "a " } else { "" };
     let at = stack::most_of_program(process).map_or(String::new(), |at| format!(", in {at}"));
-    format!("{}{at}", process.title())
+    format!("{article}{title}{at}")
 }
 
 /// The server for whose answers most of the receivers (of known kinds) wait.

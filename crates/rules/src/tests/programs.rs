@@ -76,7 +76,9 @@ fn programs_of_the_node_are_no_neighbours() {
 fn short_programs_are_told_by_their_number() {
     let short = converting().with(|n| {
         (n.programs_cpu, n.programs_ended, n.wait) = (0.6, 300, 0.0);
-        n.programs = vec![programs("sh", (1, 0), 0)];
+        let helper = programs("inet_gethost", (2, 0), 0);
+        // Its age at the beginning: this one started eight seconds later.
+        n.programs = vec![Programs { oldest: -8, cpu: 0.001, ..programs("sh", (1, 0), 0) }, helper];
     });
     let found = finding(&short, "BT060");
     assert_eq!(

@@ -419,7 +419,8 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     let sender = erts("13.2.2.16").with(sends);
     let sender = fact(sender, facts::EMU_ARGS, r#"["-Mea","config"]"#);
     let found = finding(&sender, "BT051");
-    assert!(found.remedies[0].change.starts_with("upgrade to OTP 26"), "{}", found.remedies[0].change);
+    let change = &found.remedies[0].change;
+    assert!(change.starts_with("upgrade ERTS 13.2.2.16 → 14.2.5.7 or later (OTP 26)"), "{change}");
 }
 
 /// Each defect on a node that shows it.

@@ -8,7 +8,7 @@ use super::node::{Busy, Node, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, value};
 
 /// A node that does a million reductions a second, so many of them in a process that stands so in each look.
-fn stands(pid: &'static str, reductions: i64, stack: &[&str]) -> Busy {
+fn seen_at(pid: &'static str, reductions: i64, stack: &[&str]) -> Busy {
     let row = row(|row| {
         row.name = Some("sessions".to_owned());
         row.stack = stack.iter().map(|&function| function.to_owned()).collect();
@@ -20,7 +20,7 @@ const SEARCH: &[&str] = &["ets:select_trap/1", "shop:of_user/1", "shop:loop/1"];
 
 fn searching(reductions: i64) -> Node {
     node().with(|n| {
-        n.busiest = vec![stands("<0.77.0>", reductions, SEARCH)];
+        n.busiest = vec![seen_at("<0.77.0>", reductions, SEARCH)];
         n.total_reductions = 1_000_000;
         n.active = 0.5;
     })
@@ -100,7 +100,7 @@ fn a_process_that_searches_a_table_is_found_with_its_caller() {
     // Hardly any work at all.
     assert_eq!(finding(&searching(900_000).with(|n| n.active = 0.02), "BT058").level, Level::Notice);
     // Several.
-    let two = searching(300_000).with(|n| n.busiest.push(stands("<0.78.0>", 200_000, SEARCH)));
+    let two = searching(300_000).with(|n| n.busiest.push(seen_at("<0.78.0>", 200_000, SEARCH)));
     let found = finding(&two, "BT058");
     assert_eq!(found.title, "sessions and 1 more search whole ETS tables: about 0.55 cores");
 }
@@ -129,6 +129,33 @@ fn large_tables_are_named_those_of_the_process_first() {
 }
 
 #[test]
+fn advice_and_candidate_tables_fit_the_call() {
+    let of_others = |name: &str, protection: &str| TableRow {
+        name: name.to_owned(),
+        protection: protection.to_owned(),
+        ..table(name, "shop_sup", 50_000)
+    };
+    let check = |at: &str, change: &str, detail: &str| {
+        let node = searching(600_000).with(|n| {
+            n.busiest = vec![seen_at("<0.77.0>", 600_000, &[at, "shop:sweep/0", "shop:loop/0"])];
+            n.ets = vec![
+                of_others("visits", "public"),
+                of_others("prices", "protected"),
+                of_others("keys", "private"),
+            ];
+        });
+        let found = finding(&node, "BT058");
+        assert!(found.remedies[0].change.contains(change), "{at}: {:?}", found.remedies);
+        assert!(found.detail.ends_with(detail), "{at}: {}", found.detail);
+    };
+    let readable = "tables large enough: `prices` (50,000 objects) and `visits` (50,000 objects)";
+    check("ets:select_delete/2", "expire", "likely table `visits` (50,000 objects)");
+    check("ets:select_count/2", "ets:info(T, size)", readable);
+    check("ets:tab2list/1", "computed from the table", readable);
+    check("ets:match_object/2", "second table", readable);
+}
+
+#[test]
 fn a_search_with_a_small_share_of_a_large_host_is_a_notice() {
     let on = |cpus: i32, active: f64| {
         let node = searching(600_000).with(|n| {
@@ -152,7 +179,7 @@ fn a_search_with_a_small_share_of_a_large_host_is_a_notice() {
 #[test]
 fn lookups_and_own_functions_are_no_searches() {
     let at =
-        |stack: &[&str]| searching(600_000).with(|n| n.busiest = vec![stands("<0.77.0>", 600_000, stack)]);
+        |stack: &[&str]| searching(600_000).with(|n| n.busiest = vec![seen_at("<0.77.0>", 600_000, stack)]);
     assert_healthy(&at(&["ets:lookup/2", "shop:of_user/1"]), "BT058");
     assert_healthy(&at(&["shop:of_user/1"]), "BT058");
     let unknown = outcome(&at(&[]).period(), "BT058");
