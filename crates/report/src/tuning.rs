@@ -7,7 +7,7 @@ use beamtune_model::study::{
 
 use crate::diagnosis::{Verbosity, View};
 use crate::study::{Circumstances, change, guards, label, percent, value};
-use crate::table::{Align::*, Table, fitting};
+use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
 /// Below this probability that all guards are kept, a level may break one.
@@ -129,15 +129,7 @@ fn summary(tuning: &Tuning, verdict: &TuningVerdict, trials: &[Trial], style: St
             .filter_map(|learnt| Some(text::clean_words(&tuning.knobs.get(learnt.knob)?.level(learnt.level))))
             .collect();
         if !flags.is_empty() {
-            let room = style.width.saturating_sub(RESULT_WIDTH);
-            let names = fitting(&flags, room);
-            let shown = names.split(", ").count();
-            let rest = if shown < flags.len() {
-                format!(" and {} more", flags.len() - shown)
-            } else {
-                String::new()
-            };
-            table.row([result.text().to_owned(), format!("{names}{rest}")]);
+            table.row([result.text().to_owned(), flags.join(", ")]);
         }
     }
     let failed = trials.iter().filter(|trial| matches!(trial.outcome, TrialOutcome::Failed { .. })).count();
@@ -207,9 +199,6 @@ enum Found {
     Fails,
     Fatal,
 }
-
-/// Columns for a result, with what separates it from the flags and how many more there are.
-const RESULT_WIDTH: usize = 40;
 
 impl Found {
     fn text(self) -> &'static str {

@@ -41,7 +41,13 @@ pub fn contended(period: &Period, contenders: &[Contender], things: &[Thing]) ->
         });
         let place = entity.and_then(|entity| entity.place.as_ref());
         let place = place.or(contender.and_then(|contender| contender.place.as_ref()));
-        let title = entity.map_or("", |entity| entity.title.as_str());
+        let is_rest =
+            thing.id.is_none() && things.iter().any(|one| one.class == thing.class && one.id.is_some());
+        let title = match entity {
+            Some(entity) => entity.title.as_str(),
+            None if is_rest => "others",
+            None => "",
+        };
         Contended {
             lock: thing.class.clone(),
             object: title.strip_prefix("the ").unwrap_or(title).to_owned(),
