@@ -450,7 +450,7 @@ mod tests {
     #[test]
     fn a_long_text_ends_with_a_clause() {
         let check = |text: &str, max_lines, expect: &[&str]| {
-            assert_eq!(clauses(text, 20, max_lines), expect, "{text}")
+            assert_eq!(clauses(text, 20, max_lines), expect, "{text}");
         };
         check("close the port; or restart the node", 1, &["close the port"]);
         check("raise the quota above 2 cores (systemd: CPUQuota=)", 2, &["raise the quota", "above 2 cores"]);

@@ -1,6 +1,6 @@
 //! The rules about memory that grows, and comes near a limit.
 
-use beamtune_model::{Cost, Finding, Level, MemoryKind, Outcome, Rank, Signal, facts};
+use beamtune_model::{Confidence, Cost, Finding, Level, MemoryKind, Outcome, Rank, Signal, facts};
 
 use super::node::{Busy, node};
 use super::{Read, assert_healthy, entries, finding, outcome, row};
@@ -30,12 +30,21 @@ fn growth_is_told_with_its_owner_and_the_time_that_is_left() {
     assert_healthy(&node(), "BT027");
     let level = |seconds: i64, available: i64| {
         let node = growing("ets").with(|n| (n.seconds, n.memory_available) = (seconds, available * MB));
-        finding(&node, "BT027").level
+        let found = finding(&node, "BT027");
+        (found.level, found.confidence)
     };
-    assert_eq!(level(30, 100_000), Level::Notice, "half a minute says nothing of 14 hours");
-    assert_eq!(level(30, 2_000), Level::Warning, "a quarter of an hour, if it goes on");
-    assert_eq!(level(30, 400), Level::Critical, "minutes");
-    assert_eq!(level(400, 7_000), Level::Critical, "an hour, seen for minutes");
+    assert_eq!(
+        level(30, 100_000),
+        (Level::Notice, Confidence::Guess),
+        "half a minute says nothing of 14 hours"
+    );
+    assert_eq!(
+        level(30, 2_000),
+        (Level::Critical, Confidence::Inferred),
+        "a quarter of an hour, if it goes on"
+    );
+    assert_eq!(level(30, 400), (Level::Critical, Confidence::Measured), "minutes");
+    assert_eq!(level(400, 7_000).0, Level::Critical, "an hour, seen for minutes");
 }
 
 #[test]
