@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(
             (&*one.title, &*one.detail),
             (
-                "3 shop:init/1 processes have 1,200 messages or callers waiting",
+                "3 shop processes have 1,200 messages or callers waiting",
                 "in prim_inet:recv0/3; worst: shop:init/1 (<0.1.0>) has 500 messages"
             )
         );
