@@ -447,6 +447,8 @@ pub enum Signal {
     Backlog,
     /// The CPU credits of the instance are spent.
     CreditsSpent,
+    /// The limit is reached: nothing more of it can be opened or started.
+    Exhausted,
     /// The quota suffices for what is used on average.
     QuotaSuffices,
     /// The newest mostly begin like this.

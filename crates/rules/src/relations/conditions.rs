@@ -1,6 +1,6 @@
 //! Conditions under which one finding leads to another.
 
-use beamtune_model::{Account, Cost, Finding, Level, Signal, Subject, Use};
+use beamtune_model::{Account, Cost, Finding, Level, MemoryKind, Signal, Subject, Use};
 
 use super::EXPLAINS;
 use crate::signals::acceptors::RANCH_STARTS;
@@ -22,6 +22,11 @@ pub(super) fn same_subject(cause: &Finding, effect: &Finding) -> bool {
     let is_apart = one.is_some() && other.is_some() && one != other;
     let is_same = || cause.subject.iter().chain(members(cause)).any(|subject| concerns(effect, subject));
     one.is_some() && one == other || !is_apart && is_same()
+}
+
+/// That memory of this kind grows, and that the cause is what it grows by.
+pub(super) fn both_grow(cause: &Finding, effect: &Finding, kind: MemoryKind) -> bool {
+    [cause, effect].into_iter().all(|finding| finding.has(&Signal::Grows(kind)))
 }
 
 /// Whether it is about this, alone or among others of its kind.

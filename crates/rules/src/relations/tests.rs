@@ -174,6 +174,9 @@ fn connections_wait_for_a_vm_that_is_short_of_cpu() {
         Some("BT053"),
     );
     check(vec![finding("BT053", 40.0, "shop (<0.77.0>)"), finding("BT054", 90.0, "")], None);
+    let exhausted = with(Signal::Exhausted, finding("BT008", 90.0, ""));
+    check(vec![exhausted, finding("BT054", 90.0, "")], Some("BT008"));
+    check(vec![finding("BT008", 90.0, ""), finding("BT054", 90.0, "")], None);
 }
 
 #[test]

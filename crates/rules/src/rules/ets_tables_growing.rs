@@ -4,12 +4,13 @@
 //! that only grows is still a leak.
 
 use beamtune_model::{
-    Account, Code, Evidence, Limit, Missing, Period, Scale, Subject, Threshold, Unit, metrics,
+    Account, Code, Evidence, Limit, MemoryKind, Missing, Period, Scale, Signal, Subject, TableRow, Threshold,
+    Unit, metrics,
 };
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
-use crate::signals::limits::{growth, maker};
+use crate::signals::limits::{Maker, growth, maker};
 use crate::signals::memory::{self, megabytes};
 use crate::text;
 use crate::view;
@@ -62,15 +63,13 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let title = format!("ETS tables grow by {}/s, {} now", text::rate(trend.slope), text::number(now as f64));
     Ok(Judgement::found(
         Draft::new(severity, title)
-            .detail(maker.as_ref().map_or_else(String::new, |maker| match &maker.by {
-                Some(owner) => format!("most are named `{}` and owned by {}", maker.kind, owner_text(period, owner)),
-                None => format!("most are named `{}`", maker.kind),
-            }))
+            .detail(maker.as_ref().map_or_else(String::new, |maker| most_are(period, maker)))
             .detail(memory_text(period, now as f64))
             .about(maker.as_ref().map_or(Subject::limit(Limit::EtsTables), |maker| Subject::Table {
                 name: maker.kind.clone(),
                 owner: maker.by.clone(),
             }))
+            .signals(fill_memory(period, now as f64, trend.slope).then_some(Signal::Grows(MemoryKind::Ets)))
             .because(Evidence::number("ETS tables", now as f64, Unit::Count))
             .because(
                 Evidence::number("growth", trend.slope, Unit::PerSecond)
@@ -92,6 +91,40 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     ))
 }
 
+/// A running node reports who owns how many tables, but not their names (`table` stands for all); a crash dump has both.
+const ANY_NAME: &str = "table";
+
+/// Maximum number of names of tables.
+const MAX_NAMES: usize = 3;
+
+/// What most tables have in common.
+fn most_are(period: &Period, maker: &Maker) -> String {
+    let named = (maker.kind != ANY_NAME).then(|| format!("named `{}`", maker.kind));
+    let owned = maker.by.as_ref().map(|owner| format!("owned by {}", owner_text(period, owner)));
+    let facts: Vec<String> = named.iter().cloned().chain(owned).collect();
+    if facts.is_empty() {
+        return String::new();
+    }
+    let names = match (&maker.by, named) {
+        (Some(owner), None) => names_of_owner(period, owner),
+        _ => String::new(),
+    };
+    format!("most are {}{names}", facts.join(" and "))
+}
+
+/// Names of the largest tables of an owner, which often are those that become more: `, such as `a` and `b``.
+fn names_of_owner(period: &Period, owner: &str) -> String {
+    let mut names: Vec<String> = Vec::new();
+    let is_owners = |table: &&TableRow| table.owner == owner || table.owner_name.as_deref() == Some(owner);
+    for table in period.tables.iter().filter(is_owners) {
+        let name = format!("`{}`", table.name);
+        if !table.name.is_empty() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if names.is_empty() { String::new() } else { format!(", such as {}", text::names(&names, MAX_NAMES)) }
+}
+
 /// The owner: a process by its registered name and pid, else what it was started with.
 fn owner_text(period: &Period, owner: &str) -> String {
     match period.process_named(owner) {
@@ -99,6 +132,17 @@ fn owner_text(period: &Period, owner: &str) -> String {
         None if owner.contains(':') => format!("processes started with {owner}"),
         None => format!("process {owner}"),
     }
+}
+
+/// New tables as large as the others are what the memory of tables grows by (judgement: the mean of all tables is rough).
+const ABOUT_AS_LARGE: std::ops::RangeInclusive<f64> = 0.25..=4.0;
+
+/// Whether the memory of all tables grows as fast as it does by tables of average size.
+fn fill_memory(period: &Period, tables: f64, new_per_s: f64) -> bool {
+    let Some(stat) = period.find(beamtune_model::Group::Memory, "", "ets") else { return false };
+    let mean = stat.last.value as f64 / tables.max(1.0);
+    growth(&view::trend_points(&stat.trace), f64::INFINITY)
+        .is_some_and(|trend| ABOUT_AS_LARGE.contains(&(trend.slope / new_per_s / mean)))
 }
 
 /// What the tables take, and when the memory that is left is used up at that pace. Their number has no limit.

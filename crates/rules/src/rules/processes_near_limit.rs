@@ -1,7 +1,8 @@
 //! BT007: the process table is nearly full, or fills up.
 
 use beamtune_model::{
-    Account, Code, Evidence, Limit, Missing, Period, Remedy, Stand, Subject, Unit, facts, metrics,
+    Account, Code, Evidence, Limit, MemoryKind, Missing, Period, Remedy, Signal, Stand, Subject, Unit, facts,
+    metrics,
 };
 
 use crate::remedy;
@@ -31,11 +32,8 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let limit = period.fact_number(facts::PROCESS_LIMIT)? as f64;
     let filling = Filling::of(period, &metrics::PROCESS_COUNT, limit)?;
     let maker = maker(period, "process");
-    let staying = filling
-        .growth
-        .as_ref()
-        .zip(maker.as_ref())
-        .map(|(growth, maker)| Staying::of(period, &maker.kind, growth));
+    let staying =
+        filling.growth.as_ref().zip(maker.as_ref()).map(|(growth, maker)| Staying::of(period, maker, growth));
     let is_leak = staying.as_ref().is_some_and(Staying::are_left);
     let of_leak = is_leak.then_some(WARNING);
     let Some(severity) = filling.severity().into_iter().chain(of_leak).reduce(f64::max) else {
@@ -53,6 +51,12 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             _ => String::new(),
         })
         .inferred_if(is_leak && !is_certain)
+        .signals(
+            staying
+                .as_ref()
+                .is_some_and(Staying::fill_memory)
+                .then_some(Signal::Grows(MemoryKind::Processes)),
+        )
         .because_some(maker.as_ref().map(|maker| maker.evidence.clone()));
     let draft = match staying.as_ref().zip(maker.as_ref()) {
         Some((staying, maker)) => with_evidence(period, staying, with_detail(period, staying, maker, draft)),
@@ -128,7 +132,13 @@ fn title(filling: &Filling, severity: f64, kind: Option<&str>, is_leak: bool) ->
 
 /// Adds why the processes increase, as far as known.
 fn with_detail(period: &Period, staying: &Staying<'_>, maker: &Maker, draft: Draft) -> Draft {
-    let by = maker.by.as_ref().map_or(String::new(), |by| format!("spawned by {by}"));
+    let by = match (&maker.by, staying.ended_starters) {
+        (Some(by), Some((ended, all))) => {
+            format!("spawned by {by}, of which {ended} of {all} ended within seconds")
+        }
+        (Some(by), None) => format!("spawned by {by}"),
+        (None, _) => String::new(),
+    };
     let rates = match (staying.ends(), staying.started) {
         (Some(exits), Some(spawns)) => format!("{spawns:.0} spawned and {exits:.0} exited per second"),
         _ => String::new(),

@@ -61,6 +61,9 @@ pub fn confidence_of_end(
     }
 }
 
+/// From this share on the limit is reached now and then (judgement: of 300 descriptors six are free at a sample).
+const EXHAUSTED_SHARE: f64 = 0.98;
+
 /// A count with its limit.
 pub struct Filling {
     /// The count at the end.
@@ -87,6 +90,11 @@ impl Filling {
     /// Used share of the limit.
     pub fn share(&self) -> f64 {
         self.now / self.limit
+    }
+
+    /// Whether the next one may be refused: each that ends at the limit leaves room for one.
+    pub fn is_exhausted(&self) -> bool {
+        self.share() >= EXHAUSTED_SHARE
     }
 
     /// Whether a higher limit would help. A leak fills a higher limit too, some time later.
@@ -233,7 +241,7 @@ pub fn pace(points: &[(f64, f64)], slope: f64) -> f64 {
     points.get(late..).and_then(trend).map_or(slope, |late| late.slope.min(slope))
 }
 
-/// The most frequent kind of new processes, of tables or of ports, and what creates it.
+/// The kind of new processes, of tables or of ports that is most frequent, and what creates it.
 #[derive(Debug, Clone)]
 pub struct Maker {
     /// The initial call, the name or the driver.
@@ -244,7 +252,22 @@ pub struct Maker {
     pub evidence: Evidence,
 }
 
-/// The most frequent kind of processes, tables or ports (`process`, `ets`, `port`), and what created most of those whose creator is known.
+/// Fewer processes of a kind that were sampled again say little of all others (judgement).
+pub const MIN_SAMPLED_AGAIN: i64 = 5;
+
+/// How many of so many new ones of a kind are still alive seconds later, if that was sampled: a kind that ends is not what grows.
+fn staying(period: &Period, what: &str, kind: &str, count: i64) -> i64 {
+    let sampled = period.stands.newcomers.iter().filter(|_| what == "process");
+    match sampled.filter(|new| new.looked_at >= MIN_SAMPLED_AGAIN).find(|new| new.kind == kind) {
+        Some(new) => {
+            (count as f64 * (new.looked_at - new.ended) as f64 / new.looked_at as f64).round() as i64
+        }
+        None => count,
+    }
+}
+
+/// The kind of processes, tables or ports (`process`, `ets`, `port`) of which most new ones stay, and what created most of those whose creator
+/// is known.
 pub fn maker(period: &Period, what: &str) -> Option<Maker> {
     let rows: Vec<&SpawnRow> = period.spawns.iter().filter(|row| row.what == what).collect();
     let mut kinds = HashMap::<&str, i64>::new();
@@ -253,7 +276,8 @@ pub fn maker(period: &Period, what: &str) -> Option<Maker> {
         *count = count.saturating_add(row.count);
     }
     let all = kinds.values().fold(0_i64, |sum, count| sum.saturating_add(*count));
-    let (kind, count) = kinds.into_iter().max_by_key(|&(kind, count)| (count, kind))?;
+    let (kind, count) =
+        kinds.into_iter().max_by_key(|&(kind, count)| (staying(period, what, kind, count), count, kind))?;
     let known = rows.iter().filter(|row| row.kind == kind && row.maker.is_some());
     let sampled = known.clone().fold(0_i64, |sum, row| sum.saturating_add(row.count));
     let best = known.max_by_key(|row| row.count).and_then(|row| Some((row.maker.as_ref()?, row.count)));

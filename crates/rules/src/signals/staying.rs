@@ -3,12 +3,9 @@
 use beamtune_model::{Group, Newcomers, Period, Stand, metrics};
 use beamtune_stats::Trend;
 
-use crate::signals::limits;
+use crate::signals::limits::{self, MIN_SAMPLED_AGAIN, Maker};
 use crate::signals::{new_processes, stack};
 use crate::view;
-
-/// Fewer that were looked at again say little of all others of their kind (judgement).
-const MIN_LOOKED_AT: i64 = 5;
 
 /// From this share of the new processes on all that start are told as of one kind (judgement).
 const ONE_KIND: f64 = 0.8;
@@ -21,6 +18,9 @@ const MOST_END: f64 = 1.5;
 
 /// Within this of each other two rates are the same (judgement).
 const ABOUT_SAME: std::ops::RangeInclusive<f64> = 0.75..=1.33;
+
+/// New processes as large as the others are what process memory grows by (judgement: the mean of processes of many kinds is rough).
+const ABOUT_AS_LARGE: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
 /// Ports or descriptors that become more by this part of the growth come with them (judgement): each user has one, and up to four processes.
 const COMES_ALONG: f64 = 0.2;
@@ -37,17 +37,24 @@ pub(crate) struct Staying<'p> {
     pub comes_with_ports: bool,
     /// By how many bytes a second the memory of all processes grows meanwhile, where that is steady.
     pub memory_per_s: Option<f64>,
+    /// What starts them, where most processes of that kind end within seconds: how many of how many did.
+    pub ended_starters: Option<(i64, i64)>,
+    /// Memory of a process of the node, on average, in bytes.
+    mean_bytes: Option<f64>,
     /// How many new ones of all kinds the scans meet alive in a second.
     met: Option<f64>,
     goes_on: bool,
 }
 
 impl<'p> Staying<'p> {
-    pub(crate) fn of(period: &'p Period, kind: &str, growth: &Trend) -> Self {
-        let share = new_processes::kinds(period)
-            .into_iter()
-            .find(|(other, _)| *other == kind)
-            .map(|(_, share)| share);
+    pub(crate) fn of(period: &'p Period, maker: &Maker, growth: &Trend) -> Self {
+        let kind = &maker.kind;
+        let sampled_again = |kind: &str| {
+            let mut all = period.stands.newcomers.iter();
+            all.find(|new| new.kind == kind && new.looked_at >= MIN_SAMPLED_AGAIN)
+        };
+        let share =
+            new_processes::kinds(period).into_iter().find(|(other, _)| other == kind).map(|(_, share)| share);
         let rate = view::spawn_rate(period).ok().filter(|_| share.is_some_and(|share| share >= ONE_KIND));
         let grown = |metric| {
             let stat = period.stat(metric, "").ok()?;
@@ -66,11 +73,17 @@ impl<'p> Staying<'p> {
         Staying {
             growth: growth.slope,
             started: rate.zip(share).map(|(rate, share)| rate * share),
-            newcomers: period
-                .stands
-                .newcomers
-                .iter()
-                .find(|new| new.kind == kind && new.looked_at >= MIN_LOOKED_AT),
+            newcomers: sampled_again(kind),
+            ended_starters: maker
+                .by
+                .as_deref()
+                .and_then(sampled_again)
+                .map(|starters| (starters.ended, starters.looked_at))
+                .filter(|(ended, all)| *ended as f64 >= NEARLY_ALL * *all as f64),
+            mean_bytes: period
+                .find(Group::Memory, "", "processes")
+                .zip(period.stat(&metrics::PROCESS_COUNT, "").ok())
+                .map(|(bytes, count)| bytes.last.value as f64 / count.last.value.max(1) as f64),
             memory_per_s: period
                 .find(Group::Memory, "", "processes")
                 .and_then(|stat| limits::growth(&view::trend_points(&stat.trace), f64::INFINITY))
@@ -105,14 +118,20 @@ impl<'p> Staying<'p> {
             .is_some_and(|new| (new.looked_at - new.ended) as f64 >= NEARLY_ALL * new.looked_at as f64)
     }
 
-    /// Whether it is more than a node that fills up: most of this kind end before a scan meets them, but some are left, wait for whatever
-    /// comes, and no users come with them. A node that has just got work starts processes that do not end, or that end after their time, as
-    /// sessions do: these are met.
+    /// Whether process memory grows as fast as it does by processes of average size.
+    pub(crate) fn fill_memory(&self) -> bool {
+        let each = self.memory_per_s.map(|bytes| bytes / self.growth);
+        each.zip(self.mean_bytes).is_some_and(|(each, mean)| ABOUT_AS_LARGE.contains(&(each / mean)))
+    }
+
+    /// Whether it is more than a node that fills up: they are left, wait for whatever comes, and no users come with them. Left means that most of
+    /// this kind end before a scan meets them, or that what starts them has ended. A node that has just got work starts processes that do not
+    /// end, or that end after their time, as sessions do: these are met.
     pub(crate) fn are_left(&self) -> bool {
         let waits_for_all =
             |place: &Stand| place.stack.first().is_some_and(|at| stack::is_loop(at) || !stack::is_call(at));
-        self.ends().is_some()
-            && self.met.is_some_and(|met| met <= MOST_END * self.growth)
+        let others_end = self.ends().is_some() && self.met.is_some_and(|met| met <= MOST_END * self.growth);
+        (others_end || self.ended_starters.is_some())
             && self.stay()
             && self.goes_on
             && !self.comes_with_ports

@@ -1,6 +1,6 @@
 //! Rules on what fills up, and on what was made too large or too slow for it.
 
-use beamtune_model::{Confidence, Cost, Level, SpawnRow, facts, metrics};
+use beamtune_model::{Confidence, Cost, Level, SpawnRow, TableRow, facts, metrics};
 
 use super::node::{Node, node};
 use super::{Read, assert_healthy, entries, finding, value};
@@ -287,6 +287,33 @@ fn ets_tables_that_only_grow_are_a_leak() {
     let found = finding(&leak, "BT010");
     assert_eq!(found.level, Level::Warning);
     assert_eq!(found.subject_text().as_deref(), Some("session_cache of session_sup"));
+    // A running node reports owners, not names: those of its largest tables may be the ones.
+    let live = leak.with(|n| {
+        n.spawns = vec![spawn("ets", "table", "route_planner")];
+        let table = |id: &str, name: &str| TableRow {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            owner: "<0.9.0>".to_owned(),
+            owner_name: Some("route_planner".to_owned()),
+            ..TableRow::default()
+        };
+        n.ets = vec![table("#Ref<0.1>", "stops"), table("#Ref<0.2>", "stops"), table("#Ref<0.3>", "edges")];
+        n.kinds = vec![("ets", 50_000_000, 2_500_000)];
+        n.memory_available = 2_000_000_000;
+    });
+    let found = finding(&live, "BT010");
+    assert!(
+        found.detail.starts_with("most are owned by process route_planner, such as `")
+            && found.detail.contains("`stops`")
+            && found.detail.contains("`edges`"),
+        "{}",
+        found.detail
+    );
+    // They are what the memory of all tables grows by.
+    assert_eq!(finding(&live, "BT027").follows.map(|cause| cause.code.0), Some("BT010"));
+    // Large tables grow, and these are small.
+    let others = live.with(|n| n.kinds = vec![("ets", 5_000_000_000, 20_000_000)]);
+    assert_eq!(finding(&others, "BT027").follows, None);
     assert_healthy(&node().with(|n| n.tables = (5_000, 0)), "BT010");
     assert_healthy(&node().with(|n| n.tables = (20, 2)), "BT010");
 }

@@ -124,3 +124,48 @@ fn the_process_that_they_wait_for_is_named() {
         found.remedies[0]
     );
 }
+
+/// Each of twenty sampled `round:init/1`, which start the matches, has ended seconds later, and its match has not. Both are equally frequent.
+fn orphans() -> Node {
+    let spawn = |kind: &str, maker: &str| SpawnRow {
+        what: "process".to_owned(),
+        kind: kind.to_owned(),
+        maker: Some(maker.to_owned()),
+        count: 50,
+        of: 100,
+        ..SpawnRow::default()
+    };
+    matches().with(|n| {
+        (n.spawned, n.seen_alive) = (18, 18);
+        n.spawns = vec![spawn("round:init/1", "round_sup"), spawn(KIND, "round:init/1")];
+        n.stands[2] = StandRow { kind: Some("round:init/1".to_owned()), ..later("ended", &[], 20, &[]) };
+        n.stands[1].count = 20;
+    })
+}
+
+#[test]
+fn the_kind_that_stays_is_what_grows_and_outlives_what_started_it() {
+    let found = finding(&orphans(), "BT007");
+    assert_eq!(found.level, Level::Warning);
+    assert!(found.title.starts_with("Likely process leak: match +9"), "{}", found.title);
+    let ended = "spawned by round:init/1, of which 40 of 40 ended within seconds";
+    assert!(found.detail.contains(ended), "{}", found.detail);
+    // What starts them lives as long as they do.
+    let together =
+        orphans().with(|n| n.stands[2] = StandRow { status: "waiting".to_owned(), ..n.stands[2].clone() });
+    assert_eq!(finding(&together, "BT007").level, Level::Notice);
+}
+
+#[test]
+fn processes_that_stay_explain_process_memory_that_grows_with_them() {
+    let follows = |each: i64| {
+        let node = orphans().with(|n| n.kinds = vec![("processes", 500 * 100_000, 9 * each)]);
+        let found = super::diagnose(&node.with(|n| n.memory_available = 2_000_000_000).period());
+        let growth =
+            found.findings().into_iter().find(|found| found.code.0 == "BT027").expect("growth").clone();
+        growth.follows.map(|cause| cause.code.0)
+    };
+    // Of average size, and a hundred times as large: something else grows.
+    assert_eq!(follows(200_000), Some("BT007"));
+    assert_eq!(follows(10_000_000), None);
+}

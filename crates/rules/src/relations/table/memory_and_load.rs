@@ -5,8 +5,9 @@ use beamtune_model::{HostPart, MemoryKind, Signal, Subject, Use};
 use super::super::EXPLAINS;
 use super::super::MIN_LEVEL;
 use super::super::conditions::{
-    always, drives_most, is_about_flag, is_its_own, is_its_work, is_no_single_process, is_unused, maps_heaps,
-    may_be_the_hosts, runs_all, runs_part, runs_programs_all_the_time, same_subject, waits_for, waits_there,
+    always, both_grow, drives_most, is_about_flag, is_its_own, is_its_work, is_no_single_process, is_unused,
+    maps_heaps, may_be_the_hosts, runs_all, runs_part, runs_programs_all_the_time, same_subject, waits_for,
+    waits_there,
 };
 use super::Relation;
 
@@ -19,6 +20,24 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
             cause.has(&Signal::Grows(MemoryKind::Binary)) && is_of_ports
         },
         why: "what waits unsent in sockets whose process has ended are these binaries",
+    },
+    Relation {
+        cause: "BT007",
+        effects: &["BT027"],
+        is_meant: |cause, effect| both_grow(cause, effect, MemoryKind::Processes),
+        why: "new processes that stay are what takes the memory",
+    },
+    Relation {
+        cause: "BT010",
+        effects: &["BT027"],
+        is_meant: |cause, effect| both_grow(cause, effect, MemoryKind::Ets),
+        why: "new tables that stay are what takes the memory",
+    },
+    Relation {
+        cause: "BT008",
+        effects: &["BT054"],
+        is_meant: |cause, _| cause.has(&Signal::Exhausted),
+        why: "a connection cannot be accepted without a free descriptor and port",
     },
     Relation {
         cause: "BT026",
@@ -223,8 +242,7 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT084",
         effects: &["BT027"],
         is_meant: |cause, effect| {
-            let grows = |kind| cause.has(&Signal::Grows(kind)) && effect.has(&Signal::Grows(kind));
-            grows(MemoryKind::Ets) || grows(MemoryKind::Binary)
+            both_grow(cause, effect, MemoryKind::Ets) || both_grow(cause, effect, MemoryKind::Binary)
         },
         why: "most of what grows is this table",
     },
