@@ -71,8 +71,8 @@ fn elixir_processes_are_shown_with_modules_in_elixir_syntax() {
     assert!(output.starts_with(&format!("{alive}@")), "{output}");
     assert!(output.contains("· elixir ·"), "{output}");
     for part in [
-        "Message queue of Shop.Cart.init/1 grows",
-        "Message queue of Shop.Till grows",
+        "Shop.Cart waits while its queue grows",
+        "Shop.Till waits while its queue grows",
         "initial call Shop.Cart.init/1",
         "Process.sleep/1",
     ] {
@@ -89,7 +89,9 @@ fn label_of_an_elixir_process_is_its_title() {
         let label = r#"Process.set_label("queue of customer 17")"#;
         let Some(output) = doctor_of_the_shop(&otp, &["--name", &name], label) else { continue };
         // A registered name takes precedence over a label.
-        for part in ["Message queue of queue of customer 17 grows", "Message queue of Shop.Till grows"] {
+        for part in
+            ["queue of customer 17 waits while its queue grows", "Shop.Till waits while its queue grows"]
+        {
             assert!(output.contains(part), "OTP {release}: no {part:?} in: {output}");
         }
         assert!(!output.contains("Elixir."), "OTP {release}: {output}");

@@ -1,0 +1,16 @@
+#!/bin/bash
+ROOT=${BEAMTUNE_OTP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/beamtune/otp}/27
+. "$(dirname "${BASH_SOURCE[0]}")/../../lib.sh"
+NODE=grain@127.0.0.1 COOKIE=grain-cookie
+cd "$TMP"
+mkdir ebin && cp src/grain.app ebin/
+"${IN_ROOT[@]}" elixirc -o "$IN/ebin" "$IN/src/grain.ex" >"$LOG/compile.out" 2>&1 || fail "compile"
+export PORT_FILE=$IN/port
+daemon vm "${IN_ROOT[@]}" elixir  --name $NODE --cookie $COOKIE -pa "$IN/ebin" --no-halt \
+    -e '{:ok, _} = Application.ensure_all_started(:grain)'
+VM=$LAST
+for _ in $(seq 600); do [ -s port ] && break; nap 0.1; done
+daemon clients /usr/bin/python3 src/clients.py "$(cat port)" "$TMP/times"
+until_true 80 'is_pid(whereis(list_to_atom("Elixir.Grain.Market"))).'
+nap 16
+ready_and_hold

@@ -1,0 +1,6 @@
+-module(scooter_app).
+-behaviour(application).
+-export([start/2, stop/1]).
+
+start(_, _) -> scooter_sup:start_link().
+stop(_) -> ok.

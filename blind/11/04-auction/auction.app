@@ -1,0 +1,2 @@
+{application, auction, [{description, "auction"}, {vsn, "5.0.3"}, {modules, []}, {registered, []},
+ {applications, [kernel, stdlib]}, {mod, {auction_app, []}}]}.

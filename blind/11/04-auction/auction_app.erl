@@ -1,0 +1,6 @@
+-module(auction_app).
+-behaviour(application).
+-export([start/2, stop/1]).
+
+start(_, _) -> auction_sup:start_link().
+stop(_) -> ok.

@@ -1,0 +1,6 @@
+-module(florist_app).
+-behaviour(application).
+-export([start/2, stop/1]).
+
+start(_, _) -> florist_sup:start_link().
+stop(_) -> ok.

@@ -1,0 +1,6 @@
+-module(stadium_app).
+-behaviour(application).
+-export([start/2, stop/1]).
+
+start(_, _) -> stadium_sup:start_link().
+stop(_) -> ok.

@@ -1,0 +1,6 @@
+-module(turnstile_app).
+-behaviour(application).
+-export([start/2, stop/1]).
+
+start(_, _) -> turnstile_sup:start_link().
+stop(_) -> ok.
