@@ -121,16 +121,27 @@ fn detail(finding: &Finding, max_lines: usize, style: Style) -> Vec<String> {
 
 /// What follows from a finding: as many whole titles as fit, and how many there are besides.
 fn effect_lines(effects: &[&Finding], max_lines: usize, style: Style) -> Vec<String> {
-    let most = effects.len().min(MAX_EFFECTS);
-    let mut fitting = (1..=most).rev().map(|count| first_effects(effects, count, style));
+    let (effects, most) = first_of_each_rule(effects);
+    let most = most.min(MAX_EFFECTS);
+    let mut fitting = (1..=most).rev().map(|count| first_effects(&effects, count, style));
     let codes = || {
         let codes: Vec<&str> = effects.iter().map(|finding| finding.code.0).collect();
         labelled("effect", &format!("{} (-v)", codes.join(", ")), 1, style)
     };
-    fitting.find(|lines| lines.len() <= max_lines).unwrap_or_else(|| match effects {
+    fitting.find(|lines| lines.len() <= max_lines).unwrap_or_else(|| match &effects[..] {
         [] => Vec::new(),
         _ => codes(),
     })
+}
+
+/// The first effect of each rule, with their number, then the others: members of a pool say the same of each.
+fn first_of_each_rule<'f>(effects: &[&'f Finding]) -> (Vec<&'f Finding>, usize) {
+    let is_first = |(place, finding): &(usize, &&Finding)| {
+        !effects.iter().take(*place).any(|before| before.code == finding.code)
+    };
+    let (first, others): (Vec<_>, Vec<_>) = effects.iter().enumerate().partition(is_first);
+    let rules = first.len();
+    (first.into_iter().chain(others).map(|(_, finding)| *finding).collect(), rules)
 }
 
 /// The first titles; the last of them says how many more there are.

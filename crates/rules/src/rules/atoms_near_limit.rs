@@ -36,7 +36,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let filling = Filling::of(period, &metrics::ATOM_COUNT, limit)?;
     let Some(severity) = filling.severity() else { return Ok(Judgement::Healthy(filling.sentence("atoms"))) };
     let leak = filling.growth.is_some();
-    let draft = filling.draft(severity, "atoms").about(Subject::limit(Limit::Atoms));
+    let draft = filling
+        .draft(severity, "atoms")
+        .detail(filling.consequence("the VM stops"))
+        .about(Subject::limit(Limit::Atoms));
     let draft = match common_prefix(period).filter(|_| leak) {
         Some(row) => draft
             .signals([Signal::NamedLike(row.kind.clone())])

@@ -109,8 +109,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let set: Vec<_> = flags.iter().map(|(flag, setting)| format!("{flag} {setting}")).collect();
     let off = view::busy_waiting_off(&period.facts).unwrap_or_default();
     let first_flag: Vec<&str> = off.split(' ').take(2).collect();
-    let title =
-        format!("Busy wait uses {} cores: {} gives them back", text::cores(spun), first_flag.join(" "));
+    let title = format!("Busy wait uses {} cores: {} frees them", text::cores(spun), first_flag.join(" "));
     Ok(Judgement::found(
         Draft::new(severity, title)
             .detail(format!(

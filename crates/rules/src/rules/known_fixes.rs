@@ -162,7 +162,7 @@ impl Advice<'_> {
         let lacks = text::counted(self.lacks as f64, "known defect", "known defects");
         let draft = Draft::new(
             POSSIBLE,
-            format!("Possible defect of ERTS {} → {}: {first}{more}", self.erts, self.target()),
+            format!("Known defect that may apply, fixed in ERTS {}: {first}{more}", self.target()),
         )
         .detail(format!("none seen at work; ERTS {} has {lacks}", self.erts));
         self.complete(draft.latent(), defects)
@@ -178,9 +178,9 @@ impl Advice<'_> {
                 && erts.as_ref().map(OtpVersion::release) == parsed.as_ref().map(OtpVersion::release)
         });
         match before {
-            Some((erts, otp)) if *erts == target => format!("{target} or later (OTP {otp})"),
-            Some((_, otp)) => format!("{target} or later (after OTP {otp})"),
-            None => format!("{target} or later (OTP {})", self.release),
+            Some((erts, otp)) if *erts == target => format!("{target} (OTP {otp})"),
+            Some((_, otp)) => format!("{target} (after OTP {otp})"),
+            None => format!("{target} (OTP {})", self.release),
         }
     }
 
@@ -205,7 +205,7 @@ impl Advice<'_> {
                 self.node,
                 "build.otp_version",
                 &format!(
-                    "upgrade ERTS {} → {}, best to its latest patch",
+                    "upgrade ERTS {} → {} or later, best to its latest patch",
                     self.erts,
                     self.target()
                 ),

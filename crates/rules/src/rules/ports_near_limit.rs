@@ -75,7 +75,10 @@ fn by_table_size(period: &Period, ports: &Filling, severity: f64, maker: Maker<'
     let leak = ports.growth.is_some();
     let next = (ports.limit * 4.0).min(134_217_727.0);
     let ended = Ended::of(period, ports.growth.map(|trend| trend.slope));
-    let draft = ports.draft(severity, "ports").signals(ports.is_exhausted().then_some(Signal::Exhausted));
+    let draft = ports
+        .draft(severity, "ports")
+        .detail(ports.consequence("opening one fails with system_limit"))
+        .signals(ports.is_exhausted().then_some(Signal::Exhausted));
     let draft = match &ended {
         Some(ended) => draft.detail(ended.sentence()),
         None => draft,
@@ -109,8 +112,10 @@ fn by_descriptors(
     // If most descriptors are not ports, the opener of the few ports is not named, unless ports grow.
     let is_of_ports = files.now <= 2.0 * ports.now || (files.growth.is_none() && ports.growth.is_some());
     let of_no_port = mostly.filter(|kind| kind.descriptor != Descriptor::Socket && !is_of_ports);
-    let draft =
-        filling.draft(severity, DESCRIPTORS).signals(filling.is_exhausted().then_some(Signal::Exhausted));
+    let draft = filling
+        .draft(severity, DESCRIPTORS)
+        .detail(filling.consequence("opening one fails with emfile"))
+        .signals(filling.is_exhausted().then_some(Signal::Exhausted));
     let ended = Ended::of(period, filling.growth.map(|trend| trend.slope)).filter(|_| of_no_port.is_none());
     let draft = match (&ended, mostly) {
         (Some(ended), _) => draft.detail(ended.sentence()),

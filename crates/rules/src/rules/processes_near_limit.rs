@@ -50,6 +50,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
             Some(kind) if !is_leak => format!("most new ones are {kind}"),
             _ => String::new(),
         })
+        .detail(filling.consequence("spawn fails with system_limit"))
         .inferred_if(is_leak && !is_certain)
         .signals(
             staying

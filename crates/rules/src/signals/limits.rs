@@ -169,6 +169,17 @@ impl Filling {
         }
     }
 
+    /// What happens at the limit, and for how long a restart helps, if the end is near: `then spawn fails; a restart buys at most 5 min`.
+    pub fn consequence(&self, then: &str) -> String {
+        match self.near_end_seconds().zip(self.growth).filter(|(left, _)| *left < SOON_SECONDS) {
+            Some((_, trend)) => {
+                let lasts = view::duration_text(self.limit / trend.slope);
+                format!("then {then}; a restart buys at most {lasts}")
+            }
+            None => String::new(),
+        }
+    }
+
     /// A finding with the numbers that all limits have.
     pub fn draft(&self, severity: f64, what: &str) -> Draft {
         self.draft_of(severity, self.title(severity, what), what)
@@ -255,7 +266,7 @@ pub struct Maker {
 /// Fewer processes of a kind that were sampled again say little of all others (judgement).
 pub const MIN_SAMPLED_AGAIN: i64 = 5;
 
-/// How many of so many new ones of a kind are still alive seconds later, if that was sampled: a kind that ends is not what grows.
+/// How many new ones of a kind are still alive seconds later, if that was sampled: a kind that ends is not what grows.
 fn staying(period: &Period, what: &str, kind: &str, count: i64) -> i64 {
     let sampled = period.stands.newcomers.iter().filter(|_| what == "process");
     match sampled.filter(|new| new.looked_at >= MIN_SAMPLED_AGAIN).find(|new| new.kind == kind) {

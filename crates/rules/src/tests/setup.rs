@@ -372,11 +372,11 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     assert!(
         found.remedies[0]
             .change
-            .starts_with("upgrade ERTS 13.1.5 → 13.2.2.13 or later (after OTP 25.3.2.13)"),
+            .starts_with("upgrade ERTS 13.1.5 → 13.2.2.13 (after OTP 25.3.2.13) or later"),
         "{}",
         found.remedies[0].change
     );
-    let begins = "Possible defect of ERTS 13.1.5 → 13.2.2.13 or later (after OTP 25.3.2.13): a process with its messages";
+    let begins = "Known defect that may apply, fixed in ERTS 13.2.2.13 (after OTP 25.3.2.13): a process with its messages";
     assert!(found.title.starts_with(begins), "{}", found.title);
     assert!(found.title.ends_with("; 1 more"), "{}", found.title);
     assert!(found.evidence.iter().any(|of| of.text.as_ref().is_some_and(|text| text.contains("OTP-19462"))));
@@ -412,7 +412,7 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     // The first version in which the one is mended has the other again.
     let both = finding(&quota.with(sends), "BT051");
     assert!(
-        both.remedies[0].change.starts_with("upgrade ERTS 13.1.5 → 14.2.5.7 or later (OTP 26)"),
+        both.remedies[0].change.starts_with("upgrade ERTS 13.1.5 → 14.2.5.7 (OTP 26) or later"),
         "{}",
         both.remedies[0].change
     );
@@ -420,7 +420,7 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     let sender = fact(sender, facts::EMU_ARGS, r#"["-Mea","config"]"#);
     let found = finding(&sender, "BT051");
     let change = &found.remedies[0].change;
-    assert!(change.starts_with("upgrade ERTS 13.2.2.16 → 14.2.5.7 or later (OTP 26)"), "{change}");
+    assert!(change.starts_with("upgrade ERTS 13.2.2.16 → 14.2.5.7 (OTP 26) or later"), "{change}");
 }
 
 /// Each defect on a node that shows it.
