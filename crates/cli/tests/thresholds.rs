@@ -28,7 +28,7 @@ fn changed_thresholds_change_the_diagnosis_and_are_reported() {
     };
     assert_eq!(level(&[]).expect("found"), "warning");
 
-    fs::write(&file, "[gc-share]\ngc_share = { notice = 0.6, warning = 0.7, critical = 0.8 }\n")
+    fs::write(&file, "[gc-share]\ngc_share = { notice = 0.7, warning = 0.8, critical = 0.9 }\n")
         .expect("written");
     let output = diagnose(&[]);
     let line = format!("1 threshold changed by {}", file.display());
