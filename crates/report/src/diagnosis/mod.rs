@@ -98,7 +98,7 @@ pub fn render(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String
         heading::heading_at(period, view.recorded_at, view.style),
         verdicts(period, diagnosis, view),
         checks::not_measured(period, view),
-        next(view)
+        next(period, diagnosis, view)
     )
 }
 
@@ -259,17 +259,29 @@ fn brief_findings(period: &Period, chains: &[&Chain<'_>], has_lead: bool, view: 
     }
 }
 
-/// What to type for more.
-fn next(view: &View<'_>) -> String {
+/// A period shorter than this shows no slow growth (judgement: a leak of some kB per second needs minutes to stand out).
+const SHORT_SECONDS: f64 = 60.0;
+
+/// What to type for more, and where nothing was found in a short time, what to type for that.
+fn next(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String {
     let Some(Invocation { command, target }) = view.invocation else { return String::new() };
-    let (option, what) = match view.verbosity {
-        Verbosity::Brief => (" -v", "all evidence and remedies"),
-        Verbosity::Evidence => (" -vv", "every check with its numbers"),
-        Verbosity::Checks => return String::new(),
+    let more = match view.verbosity {
+        Verbosity::Brief => Some(("-v", "all evidence and remedies".to_owned())),
+        Verbosity::Evidence => Some(("-vv", "every check with its numbers".to_owned())),
+        Verbosity::Checks => None,
     };
-    let command = text::clean_words(&format!("beamtune {command} {target}{option}"));
-    // A line that wraps could not be copied.
-    let fits = format!("Next: {command}    {what}").chars().count() <= view.style.width;
-    let what = if fits { format!("    {what}") } else { String::new() };
-    format!("\nNext: {}{what}\n", view.style.bold(&command))
+    let is_healthy = diagnosis.findings().iter().all(|finding| finding.level == Level::Notice);
+    let is_short = command == "doctor" && is_healthy && period.seconds() < SHORT_SECONDS;
+    let seconds = period.seconds();
+    let longer = is_short.then(|| ("--for 5m", format!("slow growth does not show in {seconds:.0} s")));
+    let line = |(label, (option, what)): (&str, (&str, String))| {
+        let command = text::clean_words(&format!("beamtune {command} {target} {option}"));
+        // A line that wraps could not be copied.
+        let fits = format!("{label}{command}    {what}").chars().count() <= view.style.width;
+        let what = if fits { format!("    {what}") } else { String::new() };
+        format!("{label}{}{what}\n", view.style.bold(&command))
+    };
+    let lines: String =
+        ["Next: ", "      "].into_iter().zip(more.into_iter().chain(longer)).map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
 }

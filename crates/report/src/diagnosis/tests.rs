@@ -77,6 +77,28 @@ Next: beamtune doctor shop@web1 -v    all evidence and remedies
 }
 
 #[test]
+fn a_short_time_without_findings_calls_for_a_longer_one() {
+    let next = |command: &'static str, findings: Vec<Finding>| {
+        let view = View { invocation: Some(Invocation { command, target: "shop@web1" }), ..View::PLAIN };
+        let page = render(&Period::default(), &found(findings), &view);
+        page.split("Next: ").nth(1).map(str::to_owned)
+    };
+    let longer = "beamtune doctor shop@web1 -v    all evidence and remedies
+      beamtune doctor shop@web1 --for 5m    slow growth does not show in 0 s
+";
+    assert_eq!(next("doctor", vec![]).as_deref(), Some(longer));
+    // A recording has the length that it has; and what was found comes first.
+    assert_eq!(
+        next("diagnose", vec![]).as_deref(),
+        Some("beamtune diagnose shop@web1 -v    all evidence and remedies\n")
+    );
+    assert_eq!(
+        next("doctor", vec![queue()]).as_deref(),
+        longer.lines().next().map(|line| format!("{line}\n")).as_deref()
+    );
+}
+
+#[test]
 fn evidence_adds_numbers_counter_evidence_and_risks() {
     let view = View { verbosity: Verbosity::Evidence, ..View::PLAIN };
     let mut finding = queue();
