@@ -10,6 +10,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
+use crate::signals::counts::largest_first;
 use crate::signals::limits::{Maker, growth, maker};
 use crate::signals::memory::{self, megabytes};
 use crate::text;
@@ -112,16 +113,14 @@ fn most_are(period: &Period, maker: &Maker) -> String {
     format!("most are {}{names}", facts.join(" and "))
 }
 
-/// Names of the largest tables of an owner, which often are those that become more: `, such as `a` and `b``.
+/// Names that several of the largest tables of an owner have: those of one kind usually have the same: `, such as `a` and `b``.
 fn names_of_owner(period: &Period, owner: &str) -> String {
-    let mut names: Vec<String> = Vec::new();
     let is_owners = |table: &&TableRow| table.owner == owner || table.owner_name.as_deref() == Some(owner);
-    for table in period.tables.iter().filter(is_owners) {
-        let name = format!("`{}`", table.name);
-        if !table.name.is_empty() && !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let names = period.tables.iter().filter(is_owners).filter(|table| !table.name.is_empty());
+    let several = largest_first(names.map(|table| (table.name.as_str(), 1)))
+        .into_iter()
+        .filter(|(_, tables)| *tables > 1);
+    let names: Vec<String> = several.map(|(name, _)| format!("`{name}`")).collect();
     if names.is_empty() { String::new() } else { format!(", such as {}", text::names(&names, MAX_NAMES)) }
 }
 
