@@ -1,5 +1,5 @@
-//! Where the time of the CPUs went that a node could use: what was work, and of which kind, what was spinning, and why the rest was
-//! not used. The parts add up to the whole, and each is measured on its own.
+//! Where the CPU time that a node could use went: work by kind, busy wait, and why the rest was not used. The parts add up to the whole,
+//! and each is measured on its own.
 
 mod unused;
 mod used;
@@ -27,7 +27,7 @@ pub fn account(period: &Period) -> Result<CpuAccount, Missing> {
         cores: without_scheduler,
         how: format!("{:.0} schedulers online, {:.0} CPUs allowed", capacity.online, capacity.allowed),
     });
-    // What ran while the VM had nothing to run did not keep it waiting, but that CPU was not idle either.
+    // Processes that ran while the VM had nothing to run did not delay it, but that CPU was not idle either.
     for (what, cores) in others(period, &capacity) {
         add_from_idle(&mut shares, what, cores);
     }
@@ -36,7 +36,7 @@ pub fn account(period: &Period) -> Result<CpuAccount, Missing> {
     Ok(CpuAccount { cores, seconds: period.seconds(), shares })
 }
 
-/// CPU of what is not the VM, in cores, as far as it is of what the VM may use: of external programs, which share its control group; of other
+/// CPU used by processes other than the VM, in cores, within what the VM may use: external programs, which share its control group; other
 /// processes only where the VM may use the whole host, since it is not recorded on which CPUs they ran.
 fn others(period: &Period, capacity: &Capacity) -> Vec<(Use, f64)> {
     let online = period.stat(&metrics::CPUS_ONLINE, "").map_or(f64::INFINITY, |stat| stat.mean());
@@ -49,7 +49,7 @@ fn others(period: &Period, capacity: &Capacity) -> Vec<(Use, f64)> {
         .collect()
 }
 
-/// Raises a share to `cores`, as far as idle ones suffice.
+/// Raises a share to `cores`, as long as idle ones suffice.
 fn add_from_idle(shares: &mut [Share], what: Use, cores: f64) {
     let known = shares.iter().find(|share| share.what == what).map_or(0.0, |share| share.cores);
     let mut missing = (cores - known).max(0.0);

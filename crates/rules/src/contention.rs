@@ -54,7 +54,7 @@ pub struct Contender {
     pub kind: String,
     /// Of the whole class; if that was not recorded, of its recorded locks.
     pub counts: Counts,
-    /// Whether `counts` are of the whole class.
+    /// Whether `counts` cover the whole class.
     pub is_whole: bool,
     /// Wait time as a share of the duration; `None` if the duration is unknown.
     pub share: Option<f64>,
@@ -124,7 +124,7 @@ fn contender(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nan
     }
 }
 
-/// The number of locks that rows are of, a lower bound. A lock has a row for each of its places in the source.
+/// The number of locks that the rows describe, a lower bound. A lock has a row for each of its places in the source.
 fn locks(rows: &[&LockRow]) -> i64 {
     if rows.iter().all(|row| row.id.is_none()) {
         return rows.iter().map(|row| row.locks).max().unwrap_or(0);

@@ -1,7 +1,7 @@
-//! Defects of the VM that were mended, and that a node can show: in which versions of ERTS they are, and by what they are seen.
+//! Defects of the VM that a later version fixes, with the affected versions of ERTS and the signs of each on a node.
 //!
-//! ERTS is the emulator's own version (`system_info(version)`): it is always told, and the release notes go by it. ERTS 13 is of OTP 25,
-//! and so on. A range that ends with a patch of an older branch goes up to that patch only: what came later has it.
+//! ERTS is the emulator's own version (`system_info(version)`): it is always recorded, and the release notes use it. ERTS 13 belongs to OTP
+//! 25, and so on. A range that ends with a patch of an older branch ends there: later patches of that branch have the fix.
 
 use beamtune_flags::OtpVersion;
 use beamtune_model::memory::allocators;
@@ -14,21 +14,21 @@ use crate::view::{self, kind};
 
 /// One defect.
 pub(crate) struct Fix {
-    /// OTP's own number of the fix, as far as it is known, and the issue or pull request.
+    /// OTP's own number of the fix, if known, and the issue or pull request.
     pub id: &'static str,
     /// What goes wrong, without a full stop.
     pub what: &'static str,
-    /// Versions of ERTS that have it: from the first to the second, which has it no longer. By rising versions.
+    /// The affected versions of ERTS, ascending: from the first up to the second, which has the fix.
     pub affected: &'static [(&'static str, &'static str)],
-    /// What of this node it has to do with; `None` where it cannot hurt, or nothing tells.
+    /// The sign of the defect on this node; `None` if it cannot hurt here, or nothing shows.
     pub sign: fn(&Period) -> Option<Sign>,
 }
 
-/// What a node has to do with a defect.
+/// A sign of a defect on a node.
 pub(crate) struct Sign {
     /// What was seen.
     pub seen: String,
-    /// Whether that is what the defect does, rather than what it needs to happen.
+    /// Whether this is an effect of the defect, rather than a condition for it.
     pub shown: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) const FIXES: &[Fix] = &[
         what: "idle schedulers that look for work wait for the locks of each other's run queues: 40 % CPU in place of 30 % on many cores",
         affected: &[("0", "16.0")],
         sign: |period| {
-            // The queues of dirty schedulers, from which nobody steals, have the numbers behind those of the normal ones.
+            // Nobody steals from the queues of dirty schedulers, whose numbers follow those of the normal ones.
             let schedulers = period.facts.number(facts::SCHEDULERS).unwrap_or(0);
             let number = |lock: &LockRow| lock.id.as_deref().and_then(|id| id.parse::<i64>().ok());
             let hot = |lock: &&LockRow| lock.class == "run_queue" && is_contended(period, lock);
@@ -112,7 +112,7 @@ pub(crate) const FIXES: &[Fix] = &[
                     && process.judged >= 5
                     && process.runnable == process.judged
             })?;
-            // A parser that is always at work is seen there, too.
+            // A parser that is always busy is in that function too.
             needs(true, format!("{} ran all the time, and was seen in it", stuck.title()))
         },
     },
@@ -160,7 +160,7 @@ pub(crate) const FIXES: &[Fix] = &[
         affected: &[("11.0", "13.2.2.9"), ("14.0", "14.2.5")],
         sign: |period| {
             let quota = view::known_quota(period).ok().flatten()?;
-            // A quota of a group above its own no release looks for.
+            // No release reads the quota of a control group above its own.
             let [tightest, own] =
                 [facts::CGROUP_PATH, facts::CGROUP_OWN_PATH].map(|fact| period.facts.get(fact));
             if own.is_some() && own != tightest {
@@ -171,7 +171,7 @@ pub(crate) const FIXES: &[Fix] = &[
                 None => ("none".to_owned(), true),
                 Some(seen) => (seen.to_string(), seen as f64 > quota.ceil()),
             };
-            // Where their number was given, or is none too many, nothing comes of it.
+            // If their number was set, or does not exceed the quota, the defect does no harm.
             let is_hit = view::emulator_flag(&period.facts, "+S").value().is_none()
                 && view::schedulers_online(period).is_ok_and(|online| online > quota.ceil());
             missed.then(|| Sign {
@@ -193,7 +193,7 @@ pub(crate) const FIXES: &[Fix] = &[
                         .iter()
                         .any(|send| function.starts_with(send))
             })?;
-            // One that only waits for its peer looks through nothing.
+            // A process that only waits for its peer searches nothing.
             let looks = stack::wanted_to_run(slow).is_some_and(|share| share >= 0.5);
             Some(Sign {
                 shown: looks,
@@ -210,7 +210,7 @@ pub(crate) const FIXES: &[Fix] = &[
             let each = fixed.all().blocks_size as f64
                 / period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean().max(1.0);
             let bytes = fixed.all().blocks_size as f64;
-            // Monitors and timers that are in use, or left, look the same.
+            // Monitors and timers that are in use, or leaked, look the same.
             needs(
                 bytes >= 64e6 && each >= 4_096.0,
                 format!("fix_alloc holds {}, {each:.0} bytes for each process", memory::megabytes(bytes)),
@@ -309,7 +309,7 @@ pub(crate) const FIXES: &[Fix] = &[
     },
 ];
 
-/// A lock of which one try of twenty meets another, often enough that it is not by chance.
+/// A lock where one attempt in twenty collides, often enough to rule out chance.
 fn is_contended(period: &Period, lock: &LockRow) -> bool {
     let often = lock.collisions >= 1_000;
     let long = contention::length(period).is_some_and(|length| lock.waited.saturating_mul(100) >= length);
@@ -322,7 +322,7 @@ fn rows(period: &Period) -> impl Iterator<Item = &ProcessRow> {
 
 fn off_heap(period: &Period) -> Option<Sign> {
     let default = period.facts.get(facts::MESSAGE_QUEUE_DATA) == Some("off_heap");
-    // OTP's own are on every node, which is no sign of it.
+    // OTP's own processes are on every node, so they are no sign.
     let own = |row: &&ProcessRow| {
         let is_kernel = row.name.as_deref().is_some_and(|name| name == "rex" || name.starts_with("logger"));
         let begins = |call: &str| ["erts_", "logger_"].iter().any(|begin| call.starts_with(begin));
@@ -344,7 +344,7 @@ fn distributed(period: &Period) -> bool {
     !period.entities(Group::Dist).is_empty()
 }
 
-/// Binaries grew by a quarter, and by 64 MB at least, and never shrank by much.
+/// Binaries grew by a quarter and by at least 64 MB, and never shrank by much.
 fn binaries_grow(period: &Period) -> Option<Sign> {
     let stat = period.find(Group::Memory, "", "binary")?;
     let (first, last) = (stat.first.value as f64, stat.last.value as f64);

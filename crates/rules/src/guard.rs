@@ -1,4 +1,4 @@
-//! Runs jobs so that one that panics or never ends takes nothing else down.
+//! Runs jobs so that one that panics or never ends does not affect the others.
 //!
 //! Rust cannot end a thread from outside. So the jobs run one after the other on a worker thread, which owns what they need; one that is
 //! late keeps its thread until the program ends, and another worker goes on with the next job.
@@ -8,10 +8,10 @@ use std::sync::{Arc, mpsc};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// What a job may take (judgement: a day's recording is judged by all rules together in less than 5 s, so one that needs more is at fault).
+/// The maximum time of a job (judgement: all rules together judge a day's recording in less than 5 s, so one that needs more is at fault).
 pub(crate) const MAX_SECONDS: u64 = 10;
 
-/// Why a job gave nothing.
+/// Why a job gave no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It panicked.

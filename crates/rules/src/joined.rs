@@ -12,7 +12,7 @@ use beamtune_model::{
 use crate::signals::kinds::Kind;
 use crate::text;
 
-/// Processes that a joined finding names (judgement).
+/// How many processes a joined finding names (judgement).
 const MAX_MEMBERS: usize = 20;
 
 /// Adds to each finding about a process where it waits, and joins findings of one rule that are alike.
@@ -228,7 +228,7 @@ mod tests {
         let finding = |cost: Cost, unit: Unit| {
             let claim = Claim { account: Account::Delay, part: None, cost, share: None, explained: None };
             Finding {
-                // The same text: only unit and cost tell them apart.
+                // The same text: they differ only in unit and cost.
                 evidence: vec![Evidence::number("the same text", 1.0, unit)],
                 subject: Some(Subject::process("<0.9.0>")),
                 claim: Some(claim),

@@ -1,10 +1,10 @@
 //! The rules: what each known cause of a busy, slow or large VM looks like in a recording.
 //!
-//! [`diagnose`] is a pure function of a [`Period`]: no I/O, no clock, no node. Live nodes, replayed
-//! files and trials meet here, so anybody can derive a diagnosis again from the same file.
+//! [`diagnose`] is a pure function of a [`Period`]: no I/O, no clock, no node. Live nodes, replayed files and trials meet here, so a
+//! diagnosis can be derived again from the same file.
 //!
-//! One file per rule in `rules/`, one page per rule in `docs/rules/`, both named after the rule; a test
-//! holds them together. What several rules derive from a period in the same way stands in [`view`].
+//! One file per rule in `rules/`, one page per rule in `docs/rules/`, both named after the rule; a test compares them. [`view`] holds what
+//! several rules derive from a period in the same way.
 
 mod account;
 pub mod contention;
@@ -33,10 +33,10 @@ use beamtune_model::{Diagnosis, Missing, Outcome, Period, Verdict};
 use guard::Fault;
 use rule::Totals;
 
-/// What one rule may take.
+/// Time limit for one rule.
 const RULE_LIMIT: Duration = Duration::from_secs(guard::MAX_SECONDS);
 
-/// Judges a period by every rule, and tells where the CPUs went.
+/// Judges a period by every rule, and accounts for the CPU time.
 pub fn diagnose(period: &Arc<Period>) -> Diagnosis {
     let cpu = guarded(period, |period| account::account(period).ok());
     Diagnosis { cpu, ..by(RULES.iter(), period, RULE_LIMIT) }
@@ -62,7 +62,7 @@ pub fn is_about_memory(code: &str) -> bool {
     rule(code).is_some_and(Rule::is_about_memory)
 }
 
-/// Whether what a rule advises makes memory smaller. Some rules about memory are about the CPU time that it costs.
+/// Whether the advice of a rule makes memory smaller. Some rules about memory are about the CPU time that it costs.
 pub fn is_for_memory(code: &str) -> bool {
     rule(code).is_some_and(|rule| rule.topics.contains(&Topic::Memory))
 }
@@ -83,7 +83,7 @@ fn by(rules: impl Iterator<Item = &'static Rule>, period: &Arc<Period>, limit: D
     Diagnosis { verdicts, cpu: None }
 }
 
-/// What is derived from a period beside the rules; nothing where that fails.
+/// Values derived from a period in addition to the rules; empty where that fails.
 fn guarded<T>(period: &Arc<Period>, derive: fn(&Period) -> T) -> T
 where
     T: Default + Send + 'static,
@@ -139,7 +139,7 @@ fn is_short(rule: &Rule, period: &Period) -> bool {
     rule.needs_minutes && !period.is_imported() && period.seconds() < rule::MINUTES_SECONDS
 }
 
-/// Imported text tells nothing of what a rule needs: what else to copy, where tools print that.
+/// Imported text lacks what a rule needs: what else to copy, if a tool prints it.
 fn not_in_text(rule: &Rule, missing: Missing) -> Outcome {
     match rule.text {
         Some(printed) => {

@@ -1,8 +1,8 @@
 //! Which finding follows from which other one.
 //!
-//! Two ways lead there. A table names pairs of rules of which one is known to lead to the other, with the condition and the reason. And
-//! claims compete: where a cause claims most of the part of the CPU's account that a symptom claims, the symptom follows from it. Both go by
-//! codes, subjects, claims and signals, never by text.
+//! There are two ways. A table names pairs of rules of which one is known to lead to the other, with the condition and the reason. And
+//! claims compete: where a cause claims most of the part of the CPU's account that a symptom claims, the symptom follows from it. Both
+//! depend on codes, subjects, claims and signals, never on text.
 
 mod conditions;
 mod cpu;
@@ -19,11 +19,11 @@ use crate::rule::Role;
 /// Too many processes for the schedulers.
 const OVERLOAD: &str = "BT065";
 
-/// Below this a cause explains nothing, but for rules that say otherwise.
+/// Below this severity a cause explains nothing, except for rules that say otherwise.
 const MIN_LEVEL: Level = Level::Warning;
 
-/// Whether a finding may explain another one. What only says where CPU time goes explains nothing that is worse than a notice, and follows
-/// from any finding.
+/// Whether a finding may explain another one. One that only says where CPU time goes explains nothing above a notice, and follows from any
+/// finding.
 fn explains(cause: &Finding, effect: &Finding) -> bool {
     let is_where_only = |finding: &Finding| finding.has(&Signal::WhereOnly);
     let as_notice = crate::rule(cause.code.0).is_some_and(|rule| rule.explains_as_notice);
@@ -38,11 +38,11 @@ const EXPLAINS: f64 = 0.5;
 /// Why a symptom follows from causes that claim the same.
 const CLAIMS_THE_SAME: &str = "it takes most of the CPU time that this finding counts";
 
-/// The rule that judges flags by themselves, whatever the recording shows of them.
+/// The rule that judges flags alone, whatever the recording shows of them.
 const BY_FLAG: &str = "BT064";
 
-/// Takes away findings about a flag by itself where another finding says as much of that flag: what it does to this node is more than what it
-/// may do.
+/// Removes findings about a flag alone where another finding says as much of that flag: its effect on this node matters more than a
+/// possible one.
 pub fn drop_repeated(verdicts: &mut [Verdict]) {
     let says_as_much = |finding: &Finding, other: &Finding| {
         let is_same = finding.subject.as_ref().is_some_and(|subject| other.is_about(subject));
@@ -66,7 +66,7 @@ pub fn drop_repeated(verdicts: &mut [Verdict]) {
     }
 }
 
-/// Sets what each finding follows from, in place of what was set before.
+/// Sets what each finding follows from, replacing earlier values.
 pub fn relate(verdicts: &mut [Verdict]) {
     for verdict in verdicts.iter_mut() {
         if let Outcome::Found(found) = &mut verdict.outcome {
@@ -98,13 +98,13 @@ fn by_table(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     by_overload(verdicts, effect).or_else(|| by_pairs(verdicts, effect))
 }
 
-/// Why processes wait for schedulers: what uses the CPU, or has it in place of the node.
+/// Why processes wait for schedulers: what uses the CPU, or takes it from the node.
 fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     if effect.code.0 != OVERLOAD {
         return None;
     }
     let is_cause = |cause: &&Finding| explains(cause, effect) && (has_the_cpu(cause) || takes_half(cause));
-    // What never waits comes first: fewer schedulers than CPUs follow from it, too.
+    // Processes that never wait come first: too few schedulers follow from them too.
     let waits = |cause: &Finding| !cause.has(&Signal::NeverWaits);
     let (_, cause) = findings(verdicts)
         .filter(|(_, cause)| is_cause(cause))
@@ -116,7 +116,7 @@ fn by_overload(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     Some(Follows { code: cause.code, rule: cause.rule, why })
 }
 
-/// Of two that may be the cause the first one counts.
+/// The first of two possible causes counts.
 fn relations() -> impl Iterator<Item = &'static Relation> {
     cpu::FIRST.iter().chain(table::relations()).chain(cpu::LAST)
 }
@@ -131,7 +131,7 @@ fn by_pairs(verdicts: &[Verdict], effect: &Finding) -> Option<Follows> {
     })
 }
 
-/// By claims of causes on the same part of the CPU's account, with how much of it they explain, in cores.
+/// By the causes' claims on the same part of the CPU's account, with the cores that they explain.
 fn by_claims(verdicts: &[Verdict], effect: &Finding) -> Option<(Follows, Option<f64>)> {
     let claim = effect.claim.filter(|claim| claim.part.is_some())?;
     if role(effect) != Role::Symptom {
@@ -162,7 +162,7 @@ fn role(finding: &Finding) -> Role {
     crate::rule(finding.code.0).map_or(Role::Cause, |rule| rule.role)
 }
 
-/// All findings, each with its place: of its rule, and among that rule's.
+/// All findings, each with the indexes of its rule and among that rule's findings.
 fn findings(verdicts: &[Verdict]) -> impl Iterator<Item = ((usize, usize), &Finding)> {
     verdicts.iter().enumerate().flat_map(|(verdict, judged)| {
         let found: &[Finding] = match &judged.outcome {

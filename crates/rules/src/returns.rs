@@ -1,22 +1,22 @@
-//! What a full collection of all processes would return, by what a sample of them has returned.
+//! What a full collection of all processes would return, estimated from a sample of them.
 
 use beamtune_model::memory::{Estimate, Returns};
 use beamtune_model::{CollectionRow, Period};
 
-/// From fewer than these by chance nothing is told of the others.
+/// A smaller random sample does not represent the other processes.
 const FEWEST: i64 = 20;
 
-/// Below this, in bytes, what is freed says nothing of how binaries are shared.
+/// If fewer bytes are dropped, what is freed does not show how binaries are shared.
 const WORTH_BYTES: f64 = 65_536.0;
 
 const KIB: f64 = 1024.0;
 
-/// What follows for all processes from the last sample of collections of a period; `None` where there is none, or it was too small.
+/// The estimate for all processes from a period's last sample of collections; `None` if there is no such sample, or it was too small.
 pub fn returns(period: &Period) -> Option<Returns> {
     period.sampled().and_then(of)
 }
 
-/// The largest processes are known, and stand for nobody but themselves; the others are told by those that chance has chosen of them.
+/// The largest processes are all collected and represent only themselves; a random sample represents the others.
 fn of(row: &CollectionRow) -> Option<Returns> {
     let rest = row.processes.saturating_sub(row.largest).max(0);
     if row.chance < FEWEST.min(rest) || (rest == 0 && row.stopped != "done") {
@@ -43,8 +43,8 @@ fn of(row: &CollectionRow) -> Option<Returns> {
     Some(Returns { heaps, binaries: binaries(row, counted) })
 }
 
-/// A collector counts references; what binaries really take is told by the VM as a whole. What was freed of what was let go is
-/// less than all where others hold it, too: they may let it go as well, so that is no upper end.
+/// A collection counts references; only the VM as a whole knows what binaries really take. If other processes hold some of the dropped
+/// binaries too, less is freed than dropped: those may drop them as well, so this is no upper bound.
 fn binaries(row: &CollectionRow, counted: Estimate) -> Estimate {
     let Some((before, after)) = row.memory_binary_before.zip(row.memory_binary_after) else { return counted };
     let let_go = row.binary_before.saturating_sub(row.binary_after) as f64;
@@ -62,7 +62,8 @@ fn binaries(row: &CollectionRow, counted: Estimate) -> Estimate {
 mod tests {
     use super::*;
 
-    /// 5,000 processes of which each of 1,000 has given back 100 KiB of its heap and 10 KiB of binaries, the 250 largest of them 1 MiB.
+    /// 1,000 of 5,000 processes were collected: each returned 100 KiB of heap and 10 KiB of binaries, the 250 largest of them 1 MiB of
+    /// heap.
     fn row() -> CollectionRow {
         CollectionRow {
             how: "sample".to_owned(),
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_stand_for_themselves_and_the_others_for_the_rest() {
+    fn the_largest_represent_themselves_and_the_sample_the_rest() {
         let Returns { heaps, binaries } = of(&row()).unwrap();
         let expect = 250.0 * 1_048_576.0 + 4_750.0 * 102_400.0;
         assert!(near(heaps.bytes, expect), "{heaps:?}");
@@ -102,17 +103,17 @@ mod tests {
 
     #[test]
     fn what_others_hold_too_may_come_back_or_not() {
-        // Of all that was let go, a tenth was freed.
+        // A tenth of what was dropped was freed.
         let shared = CollectionRow { memory_binary_after: Some((200 << 20) - (1_000 << 10)), ..row() };
         let (alone, shared) = (of(&row()).unwrap().binaries, of(&shared).unwrap().binaries);
         assert!(near(shared.bytes, alone.bytes / 10.0) && near(shared.low, alone.low / 10.0), "{shared:?}");
         assert_eq!(shared.high, alone.high);
-        // No more than there is.
+        // At most what exists.
         let few =
             CollectionRow { memory_binary_before: Some(1 << 20), memory_binary_after: Some(0), ..row() };
         let told = of(&few).unwrap().binaries;
         assert_eq!((told.high, told.bytes <= told.high), (1_048_576.0, true));
-        // Others have allocated meanwhile.
+        // Other processes have allocated meanwhile.
         let grown = CollectionRow { memory_binary_after: Some(900 << 20), ..row() };
         let told = of(&grown).unwrap().binaries;
         assert!(told.bytes == 0.0 && told.low == 0.0 && told.high > 0.0, "{told:?}");

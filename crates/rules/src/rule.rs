@@ -19,7 +19,7 @@ pub struct Rule {
     pub confirm: &'static str,
     /// The thresholds that it judges by and that can be changed.
     pub thresholds: &'static [Threshold],
-    /// What it cannot do without. What it uses if it is there is said on its page.
+    /// The data that it requires. Its page says what it uses if available.
     pub needs: &'static [&'static Metric],
     /// First OTP release for which it can judge.
     pub since: u32,
@@ -29,17 +29,17 @@ pub struct Rule {
     pub role: Role,
     /// Whether its findings explain others even as notices: they are notices because they may be meant, or are only most likely.
     pub explains_as_notice: bool,
-    /// Whether it names who has the CPU in place of the node: what waits for a scheduler waits for that.
+    /// Whether it names what takes the CPU from the node: what waits for a scheduler waits for that.
     pub has_the_cpu: bool,
-    /// How sure its findings are if they do not say otherwise.
+    /// The confidence of its findings, unless they say otherwise.
     pub confidence: Confidence,
-    /// What `beamtune memory` and `beamtune locks` ask for.
+    /// Whether `beamtune memory` or `beamtune locks` asks for it.
     pub topics: &'static [Topic],
-    /// What to paste where only text of the VM's tools is known; `None` if it cannot judge by such text.
+    /// What to paste if only text of the VM's tools is available; `None` if it cannot judge by such text.
     pub text: Option<&'static str>,
     /// Whether it judges crash dumps, which are of one moment and do not describe the host.
     pub judges_dumps: bool,
-    /// Whether what it looks for may take minutes to show: in a period below [`MINUTES_SECONDS`] "healthy" says how long was looked.
+    /// Whether what it detects may take minutes to show: in a period below [`MINUTES_SECONDS`] "healthy" states the length of the period.
     pub needs_minutes: bool,
     /// Judges a period. `Err` where data are missing: it becomes "not judged", never "healthy".
     pub judge: fn(&Period) -> Result<Judgement, Missing>,
@@ -54,7 +54,7 @@ pub enum Role {
     Symptom,
 }
 
-/// What a rule is about, for commands that ask for a part of them.
+/// The subject of a rule, for commands that ask for a part of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// What takes memory, or keeps it.
@@ -65,7 +65,7 @@ pub enum Topic {
     Locks,
 }
 
-/// Growth that is slow does not show in a shorter period, in seconds (judgement).
+/// In a shorter period slow growth does not show, in seconds (judgement).
 pub const MINUTES_SECONDS: f64 = 300.0;
 
 impl Rule {
@@ -144,16 +144,16 @@ pub struct Draft {
     confirm: Option<&'static str>,
 }
 
-/// What the accounts of a period hold; what is not known is `None`.
+/// The sizes of the accounts of a period; `None` if unknown.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Totals {
     /// CPU that the node may use, in cores.
     pub cores: Option<f64>,
-    /// The part of it that was idle and could be used, in cores.
+    /// The idle part of it that could be used, in cores.
     pub idle: Option<f64>,
-    /// Memory that the node may use: what is resident, and what is left until the first limit. In bytes.
+    /// Memory that the node may use: the resident memory, and the room until the first limit. In bytes.
     pub memory: Option<f64>,
-    /// Processes that wait for an answer, at a time.
+    /// Mean number of processes that wait for an answer.
     pub waiting: Option<f64>,
 }
 
@@ -200,13 +200,13 @@ impl Draft {
         self
     }
 
-    /// Adds something that other rules go by.
+    /// Adds a signal that other rules depend on.
     pub fn signals(mut self, signals: impl IntoIterator<Item = Signal>) -> Self {
         self.signals.extend(signals);
         self
     }
 
-    /// What it costs, where that is known. What is nothing, or no number, is left out.
+    /// Its cost, if known. Zero, or a value that is no number, is left out.
     pub fn costs(mut self, cost: impl Into<Option<Cost>>) -> Self {
         let is_known = |cost: &Cost| match cost {
             Cost::EndSeconds(seconds) => seconds.is_finite() && *seconds >= 0.0,
@@ -231,23 +231,23 @@ impl Draft {
         self
     }
 
-    /// It is no surer than that.
+    /// Limits its confidence to this.
     pub fn confidence(mut self, confidence: Confidence) -> Self {
         self.confidence = Some(self.confidence.map_or(confidence, |known| known.max(confidence)));
         self
     }
 
-    /// It is a guess, if so: the numbers have another explanation that is as likely.
+    /// If true, it is a guess: the numbers have another explanation that is as likely.
     pub fn guess_if(self, is_guess: bool) -> Self {
         if is_guess { self.confidence(Confidence::Guess) } else { self }
     }
 
-    /// It follows only if something usual holds, if so.
+    /// If true, it is inferred: it follows only if something usual holds.
     pub fn inferred_if(self, is_inferred: bool) -> Self {
         if is_inferred { self.confidence(Confidence::Inferred) } else { self }
     }
 
-    /// It does little harm now, if so.
+    /// If true, it does little harm now.
     pub fn minor_if(mut self, is_minor: bool) -> Self {
         if is_minor {
             self.severity = self.severity.min(MINOR);
@@ -255,7 +255,7 @@ impl Draft {
         self
     }
 
-    /// Too little is lost for a critical finding, if so.
+    /// If true, too little is lost for a critical finding.
     pub fn at_most_warning_if(mut self, is_little: bool) -> Self {
         if is_little {
             self.severity = self.severity.min(BELOW_CRITICAL);
@@ -285,7 +285,7 @@ impl Draft {
         self
     }
 
-    /// What would confirm or refute it, where that is not what the rule says.
+    /// What would confirm or refute it, if that differs from what the rule says.
     pub fn confirmed_by(mut self, confirm: &'static str) -> Self {
         self.confirm = Some(confirm);
         self
@@ -297,13 +297,13 @@ impl Draft {
         self
     }
 
-    /// Adds what speaks against it.
+    /// Adds counter-evidence.
     pub fn but(mut self, against: impl Into<String>) -> Self {
         self.against.push(against.into());
         self
     }
 
-    /// Adds what speaks against it, if it does.
+    /// Adds counter-evidence if it applies.
     pub fn but_if(self, holds: bool, against: impl Into<String>) -> Self {
         if holds { self.but(against) } else { self }
     }

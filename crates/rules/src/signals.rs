@@ -1,4 +1,4 @@
-//! What several rules need to know of a period, derived once. Rules read signals, never each other.
+//! What several rules need from a period, derived once. Rules read signals, never each other.
 
 pub(crate) mod acceptors;
 pub(crate) mod blocking;

@@ -1,5 +1,5 @@
-//! Every rule on a sick and on a cured node, on one that lacks its data, and every branch of advice.
-//! (Real nodes are judged in the binary's own tests.)
+//! Every rule on a sick and on a healthy node, on one that lacks its data, and every branch of advice. (The binary's own tests judge real
+//! nodes.)
 
 mod account;
 mod binaries;
@@ -71,12 +71,12 @@ fn assert_healthy(node: &Node, code: &str) {
     assert!(matches!(outcome, Outcome::Healthy(_)), "{code}: {outcome:?}");
 }
 
-/// The value of what a finding names as evidence.
+/// The value of evidence with this name.
 fn value(finding: &Finding, what: &str) -> Option<f64> {
     finding.evidence.iter().find(|evidence| evidence.what == what).and_then(|evidence| evidence.value)
 }
 
-/// What tests read of a finding.
+/// The parts of a finding that tests read.
 trait Read {
     /// Its subject as text.
     fn subject_text(&self) -> Option<String>;
@@ -110,7 +110,7 @@ fn codes_are_unique_and_in_order() {
     assert_eq!(codes, expect);
 }
 
-/// A page that nobody wrote, and a page that nobody can reach, are both found here.
+/// Finds pages that are missing, and pages without a link.
 #[test]
 fn every_rule_has_its_file_and_its_page() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -211,7 +211,7 @@ fn every_remedy_named_in_the_rules_has_an_entry() {
     }
 }
 
-/// A rule for tests that is called so.
+/// A rule for tests with this name.
 const fn rule(code: &'static str, judge: fn(&Period) -> Result<Judgement, Missing>) -> Rule {
     Rule { code: Code(code), name: "test", judge, ..Rule::COMMON }
 }
@@ -246,7 +246,7 @@ fn a_rule_that_panics_or_never_ends_is_a_fault_and_those_after_it_judge() {
     assert_eq!(reasons[3], "BT904 Healthy(\"all\")");
 }
 
-/// Where the process stands for which others wait.
+/// The place of the process that others wait for.
 fn held(pid: &str, status: &str, stack: &[&str]) -> StandRow {
     StandRow { pid: Some(pid.to_owned()), status: status.to_owned(), of: 0, ..stand(1, stack, &[]) }
 }
@@ -270,7 +270,7 @@ fn serial() -> Node {
 }
 
 #[test]
-fn a_remedy_that_the_release_does_not_know_is_not_offered() {
+fn a_remedy_that_the_release_does_not_support_is_not_offered() {
     let period =
         |release: &str| node().with(|n| n.facts.push((facts::OTP_RELEASE, release.to_owned()))).period();
     let offered = |release| crate::remedy::of(&period(release), "+Mdai", "+Mdai max", "", "").is_some();

@@ -35,8 +35,8 @@ pub(crate) fn counted(value: f64, one: &str, several: &str) -> String {
     format!("{number} {noun}")
 }
 
-/// What a title calls a subject: its name; its pid only where it has no name. A process without a registered name is named by what it was
-/// started with, as a person would say it: by its callback module, or by its parent.
+/// What a title calls a subject: its name, or its pid if it has no name. A process without a registered name is named by what it was
+/// started with: by its callback module, or by its parent.
 pub(crate) fn name(subject: &Subject) -> String {
     let name = subject.names().last().copied().unwrap_or_default();
     match (subject, name.strip_prefix(CHILD_OF)) {
@@ -68,7 +68,7 @@ pub(crate) fn pause(seconds: f64) -> String {
     if seconds < 0.9995 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
 }
 
-/// How the compiler begins the name of a function that it makes of a fun: `shop:-sum/1-fun-0-/2`.
+/// Prefix that the compiler gives to the name of a fun's function: `shop:-sum/1-fun-0-/2`.
 const OF_A_FUN: &str = ":-";
 
 /// What a title calls processes of a kind: `shop_cart processes`, `processes started by shop_sup`, `shop_worker_*`.

@@ -15,11 +15,11 @@ use toml::de::{DeTable, DeValue};
 
 use crate::{RULES, Rule};
 
-/// Where the changed ones come from, as evidence says it.
+/// The origin of changed thresholds, as evidence names it.
 const CHANGED: &str = "set by --thresholds";
 const LEVELS: [&str; 3] = ["notice", "warning", "critical"];
 
-/// A file of thresholds that says something wrong: all of it, one per line.
+/// The errors in a file of thresholds, one per line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct Invalid(pub Vec<String>);
@@ -70,10 +70,10 @@ fn split(name: &'static str) -> (&'static str, &'static str) {
     name.split_once('.').unwrap_or((name, ""))
 }
 
-/// Reads a file. What it sets to the usual values is no change.
+/// Reads a file. A value equal to the default is no change.
 ///
 /// # Errors
-/// Where it is no TOML, names what there is not, has something else than numbers, or levels that do not get worse from notice to critical.
+/// If it is not TOML, has an unknown name or a value that is not a number, or levels that do not get worse from notice to critical.
 pub fn parse(file: &str, text: &str) -> Result<Thresholds, Invalid> {
     let mut reading = Reading { text, faults: Vec::new(), changed: Thresholds::of_file(file) };
     let (document, errors) = DeTable::parse_recoverable(text);
@@ -188,7 +188,7 @@ fn number(value: &Spanned<DeValue<'_>>) -> Option<f64> {
     (number >= 0.0).then_some(number)
 }
 
-/// That a name is not known: the nearest one that is, or all.
+/// An unknown name, with the nearest known one, or all.
 fn unknown(what: &str, given: &str, known: &[&str]) -> String {
     let near = known.iter().map(|name| (strsim::osa_distance(given, name), name)).min();
     match near.filter(|(distance, _)| *distance <= given.chars().count() / 3) {

@@ -1,4 +1,4 @@
-//! What several rules derive from a period in the same way: who used how much CPU, and how much there was.
+//! What several rules derive from a period in the same way: CPU use per process and thread, and the available CPU.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -53,8 +53,8 @@ pub fn activity(period: &Period, kind: &str) -> Result<Activity, Missing> {
     Ok(Activity { shares })
 }
 
-/// Processes that are started in a second. The VM's counter has slots, too, that it passes over because their process is alive: on a table that
-/// is half full each second one.
+/// Processes started per second. The VM's counter includes slots that it skips because their process is alive: half of them if the table is
+/// half full.
 pub fn spawn_rate(period: &Period) -> Result<f64, Missing> {
     let counted = period.rate(&metrics::SPAWNED, "")?;
     let alive = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
@@ -94,11 +94,11 @@ impl States {
     }
 }
 
-/// Microstate accounting of all threads of some kinds. The agent has it on for a part of the time only, so what counts is
-/// each thread's time in a state as a share of its time in all of them. Imported text may tell of all threads of a kind together.
+/// Microstate accounting of all threads of some kinds. The agent enables it for a part of the time only, so what counts is each thread's
+/// time in a state as a share of its time in all of them. Imported text may have one sum for all threads of a kind.
 pub fn states(period: &Period, kinds: &[&str]) -> Result<States, Missing> {
     let mut cores: Vec<(String, f64)> = Vec::new();
-    // A VM has some fifteen states; a hostile one can name a hundred thousand.
+    // A VM has some fifteen states; a hostile recording can name a hundred thousand.
     let mut places: HashMap<&str, usize> = HashMap::new();
     for entity in entities_of(period, Group::Msacc, kinds) {
         let of_thread: Vec<(&str, f64)> =
@@ -136,17 +136,17 @@ fn threads_of(period: &Period, kind: &str) -> Result<f64, Missing> {
     period.fact_number(count).map(|count| count as f64)
 }
 
-/// What threads of one kind worked on, by microstate, in cores of CPU time.
+/// What threads of one kind spent their CPU time on, by microstate, in cores.
 ///
-/// Microstates are measured by the clock: a runnable thread without a CPU stays in its state, so those of more threads than CPUs add up to more
-/// than there are CPUs. They are scaled to the CPU time of these threads, as far as the VM calls it active; where the operating system was not
-/// asked, they stay as they are.
+/// Microstates are measured by the clock: a runnable thread without a CPU stays in its state, so the states of more threads than CPUs add
+/// up to more than the CPUs. They are scaled to the CPU time of these threads that the VM counts as active; without times from the
+/// operating system they are not scaled.
 pub fn work(period: &Period, kind: &str) -> Result<States, Missing> {
     let all = states(period, &[kind])?;
     let cpu = thread_cores(period, &metrics::THREAD_CPU, &[kind]).ok();
     let active = activity(period, kind).ok().map(|activity| activity.cores());
     let worked = cpu.zip(active).map(|(cpu, active)| active.min(cpu));
-    // `other` holds busy waiting in ordinary builds, which is no work, and of dirty schedulers hardly anything else.
+    // In ordinary builds `other` holds busy wait, which is no work, and for dirty schedulers hardly anything else.
     let idle = cpu.zip(worked).filter(|_| kind == kind::SCHEDULER).map(|(cpu, worked)| cpu - worked);
     let weight = |state: &str, cores: f64| match state {
         "sleep" | "busy_wait" => 0.0,
@@ -163,12 +163,12 @@ pub fn work(period: &Period, kind: &str) -> Result<States, Missing> {
     Ok(States { cores: weights.into_iter().map(|(state, cores)| (state, scale * cores)).collect() })
 }
 
-/// What collecting garbage takes of the work of some kinds of threads.
+/// The share of garbage collection in the work of some kinds of threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Collecting {
-    /// Cores that collect.
+    /// Cores used by GC.
     pub gc: f64,
-    /// Cores that work, collecting included.
+    /// Cores used by work, GC included.
     pub worked: f64,
 }
 
@@ -179,8 +179,8 @@ impl Collecting {
     }
 }
 
-/// What collecting garbage takes of the work of threads of some kinds. Dirty I/O schedulers wait for disks, which is no work, and
-/// collect no garbage.
+/// The share of garbage collection in the work of threads of some kinds. Dirty I/O schedulers wait for disks, which is no work, and run no
+/// GC.
 pub fn collecting(period: &Period, kinds: &[&str]) -> Result<Collecting, Missing> {
     states(period, kinds)?;
     let works = kinds.iter().filter_map(|kind| work(period, kind).ok());
@@ -188,16 +188,16 @@ pub fn collecting(period: &Period, kinds: &[&str]) -> Result<Collecting, Missing
         gc: sum.gc + work.gc(),
         worked: sum.worked + work.awake(),
     });
-    // Threads whose CPU time is not known do not work on more CPUs than there are.
+    // Threads of unknown CPU time cannot work on more CPUs than exist.
     let cpus = [facts::LOGICAL_PROCESSORS_AVAILABLE, facts::LOGICAL_PROCESSORS];
     let cpus = cpus.into_iter().find_map(|fact| period.facts.number(fact)).filter(|cpus| *cpus > 0);
     let scale = cpus.map_or(1.0, |cpus| (cpus as f64 / sum.worked.max(f64::MIN_POSITIVE)).min(1.0));
     Ok(Collecting { gc: scale * sum.gc, worked: scale * sum.worked })
 }
 
-/// Numbers in a kernel list of CPUs: `0-3,8` are five; `None` if it is none, or one of more CPUs than any machine has.
+/// The number of CPUs in a kernel list: `0-3,8` are five; `None` if it is not such a list, or has more CPUs than any host.
 pub fn cpu_list(text: &str) -> Option<BTreeSet<u32>> {
-    /// More than any machine has.
+    /// More CPUs than any host has.
     const MOST_CPUS: u32 = 65_536;
     let mut cpus = BTreeSet::new();
     for part in text.split(',') {
@@ -211,7 +211,7 @@ pub fn cpu_list(text: &str) -> Option<BTreeSet<u32>> {
     Some(cpus)
 }
 
-/// How much CPU the VM could use at most, and what says so.
+/// The CPU that the VM could use at most, and what limits it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Capacity {
     /// In cores.
@@ -220,7 +220,7 @@ pub struct Capacity {
     pub online: f64,
     /// CPUs that the process may run on.
     pub allowed: f64,
-    /// CPU quota in cores, where there is one.
+    /// CPU quota in cores, if any.
     pub quota: Option<f64>,
 }
 
@@ -233,11 +233,11 @@ pub fn capacity(period: &Period) -> Result<Capacity, Missing> {
     Ok(Capacity { cores, online, allowed, quota })
 }
 
-/// Of the CPU that the node may use, less than this share holds nothing up (judgement; RabbitMQ at a moderate load spends 40 % of
-/// little work on collections).
+/// Work that takes less than this share of the node's CPU delays nothing (judgement; RabbitMQ at a moderate load spends 40 % of little work
+/// on GC).
 const WORTH_CPU_SHARE: f64 = 0.10;
 
-/// Whether what takes these cores holds nothing up. Without the host, the schedulers are what there is.
+/// Whether work that takes these cores delays nothing. Without data of the host, the schedulers are the capacity.
 pub fn is_little_cpu(period: &Period, cores: f64) -> bool {
     let all = capacity(period)
         .map(|capacity| capacity.cores)
@@ -246,13 +246,13 @@ pub fn is_little_cpu(period: &Period, cores: f64) -> bool {
     all.is_ok_and(|all| cores < WORTH_CPU_SHARE * all)
 }
 
-/// The CPU quota in cores, where there is one.
+/// The CPU quota in cores, if any.
 pub fn quota_cores(period: &Period) -> Option<f64> {
     period.stat(&metrics::CGROUP_QUOTA, "cpu").ok().map(|stat| stat.mean() / 1_000.0)
 }
 
-/// How many schedulers fit what the VM may use, in cores: rounded down where that suffices for what it uses. With less than that
-/// the part of the last CPU would be lost to it (quota 1.9, 1.8 cores used: one scheduler is little more than half).
+/// How many schedulers fit these cores: rounded down if that suffices for what the VM uses. Otherwise it would lose the part of the last
+/// CPU (quota 1.9, 1.8 cores used: one scheduler is little more than half).
 pub fn schedulers_that_fit(period: &Period, limit: f64) -> i64 {
     let suffices = process_cores(period).is_ok_and(|used| used <= limit.floor());
     let fit = if suffices { limit.floor() } else { limit.ceil() };
@@ -263,13 +263,13 @@ pub fn schedulers_that_fit(period: &Period, limit: f64) -> i64 {
 pub fn known_quota(period: &Period) -> Result<Option<f64>, Missing> {
     match quota_cores(period) {
         Some(quota) => Ok(Some(quota)),
-        // Its path is told whenever the groups could be read.
+        // Its path is recorded whenever the groups could be read.
         None if period.facts.get(facts::CGROUP_PATH).is_some() => Ok(None),
         None => Err(period.missing_group(Group::HostCgroup, "the control group's CPU quota")),
     }
 }
 
-/// Seconds per second for which the quota stopped CPUs of the VM's group; `None` where that is not known.
+/// Seconds per second for which the quota throttled CPUs of the VM's group; `None` if unknown.
 pub fn throttled_cores(period: &Period) -> Option<f64> {
     match known_quota(period).ok()? {
         Some(_) => period.cores(&metrics::CGROUP_THROTTLED_TIME, "cpu").ok(),
@@ -277,11 +277,11 @@ pub fn throttled_cores(period: &Period) -> Option<f64> {
     }
 }
 
-/// Waiting of less than this each time a thread gets a CPU is the time that waking up takes, not a lack of CPU: 19–37 µs
-/// measured for RabbitMQ on a host with CPU left, 3,400–4,000 µs with neighbours on the same CPU.
+/// A shorter delay per time slice is the cost of a wake-up, not a lack of CPU: 19–37 µs measured for RabbitMQ on a host with idle CPU,
+/// 3,400–4,000 µs with neighbours on the same CPU.
 pub const TURN_SECONDS: f64 = 0.2e-3;
 
-/// For how long a scheduler of any kind waited on average each time it wanted a CPU, in seconds; 0 where none did.
+/// Mean run-queue delay of schedulers of any kind per time slice, in seconds; 0 if none was runnable.
 pub fn wait_per_turn_seconds(period: &Period) -> Result<f64, Missing> {
     let rate = |metric| thread_rate(period, metric, kind::SCHEDULERS);
     let turns = rate(&metrics::VOLUNTARY_SWITCHES)? + rate(&metrics::INVOLUNTARY_SWITCHES)?;
@@ -295,27 +295,27 @@ pub fn wait_per_turn_seconds(period: &Period) -> Result<f64, Missing> {
     })
 }
 
-/// Share of the enforcement periods in which the quota stopped the group; `None` without a quota.
+/// Share of the enforcement periods in which the quota throttled the group; `None` without a quota.
 pub fn throttled_share(period: &Period) -> Option<f64> {
     let periods = period.rate(&metrics::CGROUP_PERIODS, "cpu").ok()?;
     let throttled = period.rate(&metrics::CGROUP_THROTTLED, "cpu").ok()?;
     Some(if periods > 0.0 { throttled / periods } else { 0.0 })
 }
 
-/// True if the quota was used up so often that waiting threads say nothing of neighbours. Throttled time
-/// cannot be subtracted from their wait: a thread waits for as long as it is stopped, the group counts each CPU once
-/// (measured: with 8 schedulers and half a core, 7.5 s of waiting against 1.4 s of throttled time in a second).
+/// Whether the quota was used up so often that waiting threads are no sign of neighbours. Throttled time cannot be subtracted from their
+/// wait: a thread waits for as long as it is throttled, the group counts each CPU once (measured: with 8 schedulers and half a core, 7.5 s
+/// of waiting against 1.4 s of throttled time in a second).
 pub fn quota_used_up(period: &Period) -> bool {
     let used = period.cores(&metrics::CGROUP_USAGE, "cpu").ok().zip(quota_cores(period));
     throttled_share(period).is_some_and(|share| share >= 0.05)
         || used.is_some_and(|(used, quota)| used >= 0.9 * quota)
 }
 
-/// From this share of its limit on, a control group is short of memory (judgement): what is left is some seconds of work.
+/// From this share of its limit on, a control group is short of memory (judgement): the rest is some seconds of work.
 pub const NEARLY_FULL: f64 = 0.9;
 
-/// The most that was in use of the memory limit of the VM's control group, as a share, with what the kernel caches for it and could
-/// drop; `None` without a limit.
+/// The highest used share of the memory limit of the VM's control group, including the kernel's caches for it, which it could drop; `None`
+/// without a limit.
 pub fn group_memory_used(period: &Period) -> Option<f64> {
     let limit = period.stat(&metrics::CGROUP_MEMORY_LIMIT, "memory").ok()?.last.value;
     let used = period.stat(&metrics::CGROUP_MEMORY, "memory").ok()?.max;
@@ -335,14 +335,14 @@ pub fn run_queue(period: &Period, prefix: &str) -> Result<f64, Missing> {
         .sum())
 }
 
-/// Who has messages or does anything is told of in each look at all processes, and these come each second, a slow one in three:
-/// a queue of which nobody has told for so much longer, in seconds, has gone, with its process or without it.
+/// Each scan lists the processes that have messages or did work. Scans come once a second, slow ones every three seconds: a queue that is
+/// missing for this much longer, in seconds, is gone, with its process or without it.
 const QUEUE_TOLD_SECONDS: f64 = 15.0;
-/// Where samples come less often, so many of them may lack it.
+/// With a longer sampling interval, it may be missing in this number of samples.
 const QUEUE_TOLD_TICKS: f64 = 3.0;
 
-/// Messages in the queue of a process at the end; `None` where it has gone. Held against the last look at all processes, not
-/// against the end of the period: a node that no longer answers has not lost its queues by that.
+/// Messages in the queue of a process at the end; `None` if it is gone. Compared with the last scan, not with the end of the period: the
+/// queues of a node that no longer answers are not empty.
 pub fn queue_now(period: &Period, process: &ProcessUse) -> Option<f64> {
     let (told, queue) = process.queue_last;
     let looked = period.stat(&metrics::SCAN_LONGEST_QUEUE, "").map_or(period.end, |stat| stat.last.t);
@@ -351,14 +351,14 @@ pub fn queue_now(period: &Period, process: &ProcessUse) -> Option<f64> {
     (looked.saturating_sub(told) as f64 <= most * SECOND_NS as f64).then_some(queue as f64)
 }
 
-/// Fewer messages that go at once say nothing of who takes them (judgement).
+/// If fewer messages go at once, that does not show which process takes them (judgement).
 const MIN_EMPTIED: i64 = 20;
-/// A queue that is shorter than this share of what it was one reading before was emptied, or is being so (judgement).
+/// A queue shorter than this share of its previous reading was emptied, or is being emptied (judgement).
 const EMPTIED: f64 = 0.5;
-/// So often in a period is no chance (judgement).
+/// This often in a period rules out chance (judgement).
 const EMPTIED_TIMES: usize = 2;
 
-/// Whether a process takes all messages that have come, again and again: it is not behind, however many wait in between.
+/// Whether a process takes all of its messages again and again: it is not behind, however many wait in between.
 pub fn is_emptied_again(process: &ProcessUse) -> bool {
     let is_emptied = |pair: &&[(i64, i64)]| match **pair {
         [(_, before), (_, after)] => before >= MIN_EMPTIED && (after as f64) <= EMPTIED * before as f64,
@@ -370,7 +370,7 @@ pub fn is_emptied_again(process: &ProcessUse) -> bool {
 /// What is known of an emulator flag on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flag {
-    /// The node did not tell its flags.
+    /// The flags were not recorded.
     Unknown,
     /// It was not given.
     Default,
@@ -406,11 +406,11 @@ pub fn emulator_flag(facts: &Facts, flag: &str) -> Flag {
     }
 }
 
-/// What every process that was started with a fun was started with. Our own agent has such, and where the others end at once, it sees
-/// none but these.
+/// The initial call of every process that was started with a fun. Beamtune's agent has such processes, and if the others end at once, it
+/// sees only its own.
 pub const ANY_FUN: &str = "erlang:apply/2";
 
-/// Mean length of a process's queue in the looks in which it was told of.
+/// Mean length of a process's queue in the samples that list it.
 pub fn mean_queue(process: &ProcessUse) -> f64 {
     let lengths = process.queue.points();
     lengths.iter().map(|point| point.1 as f64).sum::<f64>() / lengths.len().max(1) as f64
@@ -420,9 +420,9 @@ pub fn mean_queue(process: &ProcessUse) -> f64 {
 pub struct PollSets {
     /// How many.
     pub count: usize,
-    /// Whether any of them is one of the kernel (epoll).
+    /// Whether any of them is a kernel poll set (epoll).
     pub use_epoll: bool,
-    /// The most descriptors that were in all of them; `None` where they were not counted.
+    /// The maximum of descriptors in all of them; `None` if they were not counted.
     pub descriptors: Option<f64>,
 }
 
@@ -448,7 +448,7 @@ pub fn allocator_flag(facts: &Facts, letter: char, name: &str) -> Option<f64> {
     flag(letter).value().or(flag('u').value()).and_then(|value| value.parse().ok())
 }
 
-/// Whether such a flag is not set, or to less than this: what is higher already is not to be lowered by what should raise it.
+/// Whether such a flag is unset, or set to less than this: a remedy that raises it must not lower it.
 pub fn is_lower(facts: &Facts, letter: char, name: &str, than: f64) -> bool {
     allocator_flag(facts, letter, name).is_none_or(|given| given < than)
 }
@@ -468,7 +468,7 @@ pub fn busy_waiting_off(facts: &Facts) -> Option<String> {
     (!left.is_empty()).then(|| left.join(" "))
 }
 
-/// That nobody has looked at the pages, why, and what to do about it.
+/// That the pages were not examined, why, and what to do about it.
 pub fn not_looked_at(period: &Period) -> String {
     let Missing { why, next, .. } = period.missing_group(Group::HostContent, "pages");
     format!("the pages were not looked at ({why}): {next}")
@@ -496,7 +496,7 @@ pub(crate) fn reductions_share(period: &Period, processes: &[&ProcessUse]) -> Op
     (total > 0.0).then(|| (own / total).min(1.0))
 }
 
-/// Who owns such ports, of those that were recorded: each once.
+/// The owners of such ports, among those that were recorded: each once.
 pub(crate) fn port_owners(period: &Period, is_meant: impl Fn(&PortRow) -> bool) -> Vec<String> {
     let owners = period.ports.iter().filter(|port| is_meant(port)).filter_map(|port| port.connected.as_ref());
     let mut owners: Vec<String> = owners.map(|pid| period.title_of(pid)).collect();

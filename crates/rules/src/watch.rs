@@ -14,7 +14,7 @@ const WORTH_BYTES: f64 = 8e6;
 /// A step of less than this share of the level is left out.
 const WORTH_STEP: f64 = 0.05;
 
-/// What is recorded within this time of a step may have to do with it, in nanoseconds; or two readings, where these are farther apart.
+/// What is recorded within this time of a step may relate to it, in nanoseconds; or within two readings, if these are farther apart.
 const NEAR_NS: Nanos = 30 * SECOND_NS;
 
 /// How each kind of memory has moved, the one that has grown most first.
@@ -48,7 +48,7 @@ fn series(period: &Period) -> Vec<(String, Vec<(f64, f64)>)> {
             content::MALLOC_ARENAS => "malloc: arenas of threads",
             content::MALLOC_MAPPED => "malloc: large chunks",
             content::UNKNOWN => "not explained",
-            // Carriers are told by allocator; the rest hardly moves.
+            // Carriers are recorded by allocator; the rest hardly moves.
             _ => continue,
         };
         if let Ok(stat) = period.stat(&metrics::CONTENT_RESIDENT, entity) {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_told_with_its_interval_and_the_largest_comes_first() {
+    fn growth_has_its_interval_and_the_largest_comes_first() {
         let period = recorded(
             120,
             &[
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_told_with_what_happened_then() {
+    fn a_step_is_reported_with_what_happened_then() {
         let level = |minute: i64| if minute < 50 { 200 * MB } else { 300 * MB } + minute % 3;
         let events = [(5, "long_gc"), (20, "long_gc"), (49, "long_gc"), (51, "code_loaded"), (90, "long_gc")];
         let period = recorded(120, &[(&metrics::RSS, "", &level)], &events);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_each_day_is_told_by_the_hour() {
+    fn what_comes_back_each_day_is_reported_by_the_hour() {
         let wave = |minute: i64| {
             let hour = minute as f64 / 60.0;
             (500e6 + 100e6 * ((hour - 6.0) / 24.0 * std::f64::consts::TAU).sin()) as i64

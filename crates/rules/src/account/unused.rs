@@ -1,5 +1,5 @@
-//! Why CPU time was not used: stopped by a quota, kept waiting by others, blocked inside the VM (locks), idle beside work that goes on in
-//! turns; what remains had nothing to run. Where processes wait for an answer while messages wait for them, that is the reason.
+//! Why CPU time was not used: throttled by a quota, delayed by others, blocked inside the VM (locks), idle beside work that takes turns;
+//! for the rest there was nothing to run. If processes wait for an answer while they have messages, that is the reason.
 
 use std::collections::HashMap;
 
@@ -26,8 +26,8 @@ pub(crate) const BLOCKED: Threshold = Threshold::new(
     },
 );
 
-/// Times a second that each scheduler gave up its CPU to another thread while it was hardly ever asleep:
-/// waiting for a lock begins with yielding, which counts as involuntary where somebody else can run.
+/// Times a second that each scheduler gave up its CPU to another thread while it was hardly ever asleep: waiting for a lock begins with
+/// yielding, which counts as involuntary if another thread can run.
 pub(crate) const YIELDS: Threshold = Threshold::new(
     "cpu-not-used.involuntary_switches_per_s",
     "involuntary context switches a second of each scheduler that hardly sleeps",
@@ -51,20 +51,20 @@ pub(crate) const SLEEPS: Threshold = Threshold::new(
     },
 );
 
-/// States of microstate accounting that a scheduler is in while it looks for work, which scheduler wall time does not count as active
-/// (`scheduler_wait` in erl_process.c; spinning is `other` where it has no state of its own).
+/// States of microstate accounting in which a scheduler looks for work, which scheduler wall time does not count as active
+/// (`scheduler_wait` in erl_process.c; busy wait is `other` if it has no state of its own).
 const WHILE_WAITING: [&str; 3] = ["busy_wait", "check_io", "other"];
 
-/// Schedulers that are active at least this much have no sleep of their own that would explain a switch.
+/// Schedulers that are active for at least this share do not sleep enough to explain a switch.
 const AWAKE: f64 = 0.97;
 
-/// What is left over of the capacity, in cores, and why.
+/// The unused part of the capacity, in cores, and why.
 pub(crate) struct Unused<'a> {
     /// All of it.
     pub cores: f64,
-    /// Stopped by the quota.
+    /// Throttled by the quota.
     pub stopped: f64,
-    /// Programs that the VM has started had the CPU.
+    /// External programs had the CPU.
     pub programs: f64,
     /// Others had the CPU.
     pub neighbours: f64,
@@ -78,30 +78,30 @@ pub(crate) struct Unused<'a> {
     pub nothing: f64,
     /// Whether the quota was used up.
     pub is_quota_used: bool,
-    /// Time in which schedulers waited for a CPU that nobody else can have had: for each other, or for their turn.
+    /// Run-queue delay of schedulers that no other process can have caused: they displaced each other.
     pub among_themselves: f64,
-    /// Of the time in which schedulers were awake, the share in which they were blocked.
+    /// The share of the schedulers' awake time in which they were blocked.
     pub blocked_share: f64,
     /// The severity of the signs of lock contention, with the sign in words.
     pub locks: Option<(f64, String)>,
-    /// The lock that is waited for most, where they were counted.
+    /// The lock with the longest wait, if locks were counted.
     pub lock: Option<String>,
     /// The one process that works.
     pub serial: Option<Serial>,
     /// Processes with messages that wait for something else.
     pub held_up: Vec<&'a ProcessUse>,
-    /// For whom the most others wait.
+    /// The one with the most waiters.
     pub hold: Option<Hold<'a>>,
-    /// For whom those wait that do not work meanwhile, where work goes on in turns and no single process does it.
+    /// What idle processes wait for, if work takes turns and no single process does it.
     pub turns_for: Option<Hold<'a>>,
-    /// How many processes were looked at, if each of them waited, and none for an answer, a socket or a timer.
+    /// The number of sampled processes, if all of them waited, and none for an answer, a socket or a timer.
     pub none_waits_of: Option<i64>,
 }
 
 /// A process that works while the others do not, as it uses one core at most.
 pub(crate) struct Serial {
     pub(crate) subject: Subject,
-    /// Whether messages, or processes, were seen waiting for it. Where none were, it may be a job that holds up nobody.
+    /// Whether messages, or processes, were seen waiting for it. If none were, it may be a job that delays nobody.
     is_waited_for: bool,
 }
 
@@ -121,7 +121,7 @@ impl Serial {
 }
 
 impl Unused<'_> {
-    /// Of a capacity of which so many cores were used.
+    /// For this capacity, of which `used` cores were used.
     pub(crate) fn of<'a>(period: &'a Period, capacity: &Capacity, used: f64) -> Result<Unused<'a>, Missing> {
         let cpu = view::thread_cores(period, &metrics::THREAD_CPU, &[kind::SCHEDULER])?;
         let waited = view::thread_cores(period, &metrics::THREAD_WAIT, &[kind::SCHEDULER])?;
@@ -135,11 +135,11 @@ impl Unused<'_> {
         // often; beyond scheduler wall time, which always counts, a thread is awake only to spin and to poll.
         let waiting: f64 = WHILE_WAITING.into_iter().map(|state| states.get(state)).sum();
         let awake = states.awake().max(active.cores()).min(active.cores() + waiting);
-        // Blocked: awake by the VM's clock, but neither running nor runnable by the kernel's. What the hypervisor took looks the same.
+        // Blocked: awake by the VM's clock, but neither running nor runnable by the kernel's. Steal looks the same.
         let off_cpu = (awake - cpu - waited).max(0.0);
-        // Who spins or polls is not blocked, however much of that was met.
+        // A thread that spins or polls is not blocked, however often that was sampled.
         let blocked = (off_cpu - steal).clamp(0.0, active.cores());
-        // A slice that takes so long stands in native code, which may wait for anything: no lock is to blame for that.
+        // Such long slices run native code, which may wait for anything: not necessarily a lock.
         let in_long_slices = events::told(period, "long_schedule")
             .map_or(0.0, |told| told.seconds / period.seconds().max(1.0));
         let by_locks = (blocked - in_long_slices).max(0.0);
@@ -148,7 +148,7 @@ impl Unused<'_> {
         let holds = blocking::holds(period).unwrap_or_default();
         let held_up = held_up(period);
         let waits_outside = !held_up.is_empty() || holds.iter().any(Hold::leaves_idle);
-        // A job by itself is not what others wait for.
+        // A job alone is not what others wait for.
         let alone = serial(period, &holds);
         let is_serial = match &alone {
             Some(serial) => serial.is_waited_for || !waits_outside,
@@ -158,20 +158,20 @@ impl Unused<'_> {
         let turns_for =
             holds.iter().find(|hold| is_serial && serial.is_none() && hold.gives_turns()).cloned();
 
-        // Threads that a quota stops wait as well; there is no telling them from those that neighbours keep waiting. Neighbours keep them
-        // waiting for no longer than these ran themselves; where others were not counted, all may be theirs.
+        // Threads that a quota throttles wait as well, and cannot be distinguished from those that neighbours delay. Neighbours delay them
+        // for no longer than they ran themselves; if other processes were not counted, all may be theirs.
         let foreign = view::foreign_cores(period).unwrap_or(f64::INFINITY);
         let started = view::programs_cores(period).unwrap_or(0.0);
         let (stopped, programs, neighbours) = match waited.min(foreign + started) {
             _ if is_quota_used => (waited, 0.0, 0.0),
-            // By how much CPU each of the two had.
+            // Divided by the CPU that each of the two had.
             displaced if started > 0.0 && foreign.is_finite() => {
                 let programs = displaced * started / (foreign + started);
                 (0.0, programs, displaced - programs)
             }
             displaced => (0.0, 0.0, displaced),
         };
-        // The rest they waited for each other, unless the hypervisor had the CPU.
+        // For the rest they waited for each other, unless the hypervisor had the CPU.
         let rest = waited - stopped - programs - neighbours;
         let stolen = steal.min(off_cpu + rest);
         let among_themselves = rest - (stolen - off_cpu).max(0.0);
@@ -207,13 +207,13 @@ impl Unused<'_> {
         })
     }
 
-    /// For whose answers work waits, in words; `None` where it waits for none.
+    /// What work waits for, in words; `None` if it waits for no answer.
     pub(crate) fn outside(&self) -> Option<String> {
         match (&self.hold, &self.held_up[..]) {
             (Some(hold), _) => {
                 let further = match (&hold.does, hold.waits_for(), hold.peer()) {
                     (_, Some(on), _) => format!(", and that for {on}"),
-                    // It has asked, and takes the answer when it comes.
+                    // It has sent a request, and takes the answer when it comes.
                     (Does::LetsWait | Does::Unknown, None, Some(peer)) => {
                         format!(", and that is connected to {peer}")
                     }
@@ -283,11 +283,11 @@ impl Unused<'_> {
     }
 }
 
-/// How many processes were looked at by chance, where all of them waited, and for nothing but what comes next.
+/// The size of the random sample of processes, if all of them waited, and only for their next message.
 fn none_waits_of(period: &Period) -> Option<i64> {
     let waits = |place: &Stand| place.stack.first().is_some_and(|function| !stack::is_accept(function));
     let Stands { sampled, places, .. } = &period.stands;
-    // Those that ran, or stood in a send, have no place, nor have those in the rarest of many places.
+    // Those that ran, or were in a send, have no call stack here, nor have those at the rarest of many places.
     let told = places.iter().filter(|place| place.pid.is_none());
     let told = told.fold(0, |sum: i64, place| sum.saturating_add(place.count));
     (told > 0 && told >= *sampled && !blocking::waiting(period).any(waits)).then_some(*sampled)
@@ -301,7 +301,7 @@ fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> 
     {
         return Some((severity, format!("they were blocked for {:.0} % of their awake time", share * 100.0)));
     }
-    // With sleep of their own the switches are ordinary; with one scheduler there is nobody to wait for.
+    // If they sleep, the switches are ordinary; a single scheduler waits for no other.
     if active.mean() < AWAKE || active.shares.len() < 2 {
         return None;
     }
@@ -321,7 +321,7 @@ fn locks(period: &Period, active: &view::Activity, blocked: f64, share: f64) -> 
     warning(severity).map(|severity| (severity, text))
 }
 
-/// A process that is nearly always runnable and does most of the work, or for which many others wait while it works.
+/// A process that is nearly always runnable and does most of the work, or that many others wait for while it works.
 fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
     let total = view::all_reductions(period).ok()?;
     let is_busy = |process: &&ProcessUse| {
@@ -336,7 +336,7 @@ fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
         })
         .collect();
     busy.sort_by_key(|serial| !serial.is_waited_for);
-    // Two jobs beside each other are not one.
+    // Two jobs that run at the same time are not one.
     let is_one = busy.len() == 1 || busy.first().is_some_and(|first| first.is_waited_for);
     let busy = busy.into_iter().next().filter(|_| is_one);
     busy.or_else(|| {
@@ -345,9 +345,9 @@ fn serial(period: &Period, holds: &[Hold<'_>]) -> Option<Serial> {
     })
 }
 
-/// Processes that have messages in most seconds and yet are hardly ever runnable: each stands in a receive for something
-/// else, as a worker does that waits for its database. (Not in all seconds: of several workers, the requests that come in
-/// at random leave each one without any now and then.) What ends or gives up at once does not count, nor what never runs.
+/// Processes that have messages in most seconds and yet are hardly ever runnable: each is in a receive for something else, like a worker
+/// that waits for its database. (Not in all seconds: with several workers, random requests leave each one without messages at times.) A
+/// process that ends or gives up at once does not count, nor one that never runs.
 fn held_up(period: &Period) -> Vec<&ProcessUse> {
     let is_held_up = |process: &&ProcessUse| waits_with_messages(period, process) && process.reductions > 0;
     period.processes.iter().filter(is_held_up).collect()
@@ -365,13 +365,13 @@ pub(crate) fn waits_with_messages(period: &Period, process: &ProcessUse) -> bool
         && !serves(period, process)
 }
 
-/// Whether it waits for the next request of a client: what has come meanwhile it takes with that.
+/// Whether it waits for the next request of a client: messages that arrived meanwhile are taken with it.
 fn serves(period: &Period, process: &ProcessUse) -> bool {
     let stack = stack::stands(process).map(|(_, stack)| stack);
     stack.is_some_and(|stack| requests::reads(period, process, stack) == Some(Reads::Request))
 }
 
-/// Whether it stands in a loop that takes whatever comes: then its messages have come just now.
+/// Whether it is in a loop that takes any message: then its messages have only just arrived.
 fn takes_all(row: &ProcessRow) -> bool {
     !row.stack.is_empty() && !stack::is_in_midst(&row.stack)
 }
@@ -393,10 +393,10 @@ fn stand(held_up: &[&ProcessUse]) -> String {
     }
 }
 
-/// True if one scheduler's worth of work was done, somebody wanted to run nearly always, and mostly no more than one: many processes that
-/// take turns. The agent's collector is another one, and its other processes are now and then caught running too. Where as much work comes in
-/// pieces that are independent of each other, nobody wants to run in 33 to 50 % of the looks (Poisson); one of eleven at most comes by that in
-/// less than five recordings of a hundred.
+/// Whether the work of one scheduler was done, a process was runnable nearly always, and mostly only one: many processes that take turns.
+/// The agent's collector is another one, and its other processes are sometimes caught running too. If as much work comes in independent
+/// pieces, no process is runnable in 33 to 50 % of the samples (Poisson); in less than five recordings of a hundred it is so in at most one
+/// sample of eleven.
 fn in_turns(period: &Period, active: &view::Activity) -> bool {
     let Ok(tasks) = period.stat(&metrics::ACTIVE_TASKS, "") else { return false };
     let looks = tasks.trace.points();

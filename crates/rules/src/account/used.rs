@@ -5,8 +5,8 @@ use beamtune_model::{Group, Missing, Period, Share, Use, metrics};
 use crate::signals::busy_wait::{FLAGS, Spinning};
 use crate::view::{self, States, kind};
 
-/// States of microstate accounting, and what a thread is doing in them. What is not named here is the VM's own housekeeping; `sleep` is
-/// nobody's, and `busy_wait` is known from the threads' clocks.
+/// States of microstate accounting, with the thread's activity. Anything else is the VM's own housekeeping; `sleep` uses no CPU, and
+/// `busy_wait` is known from the threads' clocks.
 const STATES: &[(&str, Use)] = &[
     ("emulator", Use::Code),
     ("bif", Use::Code),
@@ -35,7 +35,7 @@ pub fn used(period: &Period) -> Result<Vec<Share>, Missing> {
         shares.add(Use::BusyWaiting, spinning.spun, threads);
         shares.add(Use::Switching, (spinning.cpu - spinning.worked - spinning.spun).max(0.0), threads);
         let work = view::work(period, of);
-        // Only normal schedulers do so many things that there must be accounting to tell them apart.
+        // Only normal schedulers do many different things that only accounting can separate.
         match of {
             kind::SCHEDULER => shares.by_states(&work?, spinning.worked),
             _ => {
@@ -48,7 +48,7 @@ pub fn used(period: &Period) -> Result<Vec<Share>, Missing> {
     }
     let polling = view::thread_cores(period, &metrics::THREAD_CPU, &["poll"]).unwrap_or(0.0);
     shares.add(Use::Polling, polling, "threads that do nothing else");
-    // With a small budget threads are read in turns, and what is left over is not known by thread.
+    // With a small budget threads are read in turns, and the remaining CPU is not known by thread.
     let others = others(period).max(view::process_cores(period)? - known - polling);
     shares.add(Use::OtherThreads, others, "CPU of the process that is no scheduler's");
     Ok(shares.told())
@@ -68,7 +68,7 @@ fn others(period: &Period) -> f64 {
         .sum()
 }
 
-/// A part of less than this of its share is not told.
+/// A part of less than this share is not reported.
 const SMALL: f64 = 0.05;
 
 /// Uses, each with what it is made of: states of microstate accounting, kinds of threads.

@@ -70,7 +70,7 @@ fn advice(
     })
 }
 
-/// Whether an alternative is left out: the version lacks its setting, the node, the table or the process has it already, or it would not help.
+/// Whether an alternative is left out: the version lacks its setting, the node, table or process has it already, or it would not help.
 fn is_left_out(
     period: &Period,
     class: &str,

@@ -209,8 +209,8 @@ fn answer(times: &Times) -> (Answer, Why) {
     }
 }
 
-/// How the schedulers of a recording spent their time, by kind, with the VM's own times. Normal schedulers that are not online are counted too:
-/// they are asleep, and the shares are of the awake time.
+/// How the schedulers of a recording spent their time, by kind, with the VM's own times. Normal schedulers that are not online are counted
+/// too: they are asleep, and the shares refer to the awake time.
 ///
 /// # Errors
 /// If the recording lacks the threads of the host.

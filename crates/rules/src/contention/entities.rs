@@ -79,7 +79,7 @@ pub struct Entity {
     pub table: Option<TableRow>,
 }
 
-/// The entities of a class, those with the longest wait first. `rows` are of single locks.
+/// The entities of a class, those with the longest wait first. `rows` describe single locks.
 pub fn entities(period: &Period, class: &str, rows: &[&LockRow], length: Option<Nanos>) -> Vec<Entity> {
     let mut by_id: HashMap<&str, Vec<&LockRow>> = HashMap::new();
     for row in rows {

@@ -11,12 +11,12 @@ pub(super) fn always(_: &Finding, _: &Finding) -> bool {
     true
 }
 
-/// That the copies of the cause are made as often as the effect's segments for heaps are mapped.
+/// That the cause makes copies about as often as the effect maps segments for heaps.
 pub(super) fn maps_heaps(copies: &Finding, segments: &Finding) -> bool {
     copies.has(&Signal::Allocates) && segments.is_about(&Subject::allocator("eheap_alloc"))
 }
 
-/// That both are about the same, or about processes of one kind that wait in one place.
+/// That both have the same subject, or processes of one kind that wait in one place.
 pub(super) fn same_subject(cause: &Finding, effect: &Finding) -> bool {
     let (one, other) = (stands_at(cause), stands_at(effect));
     let is_apart = one.is_some() && other.is_some() && one != other;
@@ -24,17 +24,17 @@ pub(super) fn same_subject(cause: &Finding, effect: &Finding) -> bool {
     one.is_some() && one == other || !is_apart && is_same()
 }
 
-/// That memory of this kind grows, and that the cause is what it grows by.
+/// That memory of this kind grows, and that the cause is what grows.
 pub(super) fn both_grow(cause: &Finding, effect: &Finding, kind: MemoryKind) -> bool {
     [cause, effect].into_iter().all(|finding| finding.has(&Signal::Grows(kind)))
 }
 
-/// Whether it is about this, alone or among others of its kind.
+/// Whether this is its subject, alone or among others of its kind.
 fn concerns(finding: &Finding, subject: &Subject) -> bool {
     finding.is_about(subject) || members(finding).any(|member| member.is_same(subject))
 }
 
-/// The processes of a kind that it is about.
+/// The processes of a kind that are its subject.
 fn members(finding: &Finding) -> impl Iterator<Item = &Subject> {
     finding.signals.iter().filter_map(|signal| match signal {
         Signal::Member(subject) => Some(subject),
@@ -42,12 +42,12 @@ fn members(finding: &Finding) -> impl Iterator<Item = &Subject> {
     })
 }
 
-/// Of what kind its processes are, and where they wait.
+/// The kind of its processes, and where they wait.
 fn stands_at(finding: &Finding) -> Option<&Signal> {
     finding.signals.iter().find(|signal| matches!(signal, Signal::StandsAt { .. }))
 }
 
-/// That the effect is about processes that wait in a send, and the cause about such ones, too.
+/// That both cause and effect are about processes that wait in a send.
 pub(super) fn stands_in_send(cause: &Finding, effect: &Finding) -> bool {
     let sends = |finding: &Finding| matches!(stands_at(finding), Some(Signal::StandsAt { place, .. }) if kinds::is_send(place));
     sends(cause) && sends(effect)
@@ -59,27 +59,27 @@ pub(super) fn is_no_single_process(finding: &Finding) -> bool {
         && members(finding).next().is_none()
 }
 
-/// These rules find out themselves whether the time may be the host's, and are sure of it otherwise.
+/// These rules check whether the time may be the host's, and are certain otherwise.
 pub(super) fn may_be_the_hosts(_: &Finding, effect: &Finding) -> bool {
     effect.level == Level::Notice && takes_long(effect)
 }
 
-/// A heap that is large is so whatever the host does.
+/// A large heap is large whatever the host does.
 pub(super) fn takes_long(effect: &Finding) -> bool {
     !effect.has(&Signal::HeapSize)
 }
 
-/// That most of the CPU that is not used is so for this reason.
+/// That this is the reason for most of the unused CPU.
 pub(super) fn is_unused(effect: &Finding, why: Use) -> bool {
     effect.has(&Signal::Unused(why))
 }
 
-/// That work waits for answers of this process.
+/// That work waits for answers from this process.
 pub(super) fn waits_there(cause: &Finding, effect: &Finding) -> bool {
     is_unused(effect, Use::Outside) && same_subject(cause, effect)
 }
 
-/// That callers have given up, and that it is ends of processes which fill the log: not of those who wait for a pool that waits for the log.
+/// That callers have given up and their exits fill the log: not the exits of processes that wait for a pool which waits for the log.
 pub(super) fn ends_are_logged(cause: &Finding, effect: &Finding) -> bool {
     effect.subject.as_ref().is_some_and(|log| !cause.is_about(log) && !waits_for(cause, log))
         && cause.has(&Signal::GaveUp)
@@ -95,12 +95,12 @@ pub(super) fn waits_for(finding: &Finding, what: &Subject) -> bool {
     finding.signals.iter().any(|signal| matches!(signal, Signal::WaitsFor(on) if on.is_same(what)))
 }
 
-/// That the effect is about one of several for which the processes of the cause wait, or about such ones.
+/// That the effect is about one of several that the cause's processes wait for, or about such processes.
 pub(super) fn is_one_of_waited_for(waits: &Finding, effect: &Finding) -> bool {
     members(waits).any(|member| concerns(effect, member))
 }
 
-/// That it is about a single process.
+/// That it is about one process.
 pub(super) fn is_single_process(finding: &Finding) -> bool {
     finding.subject.as_ref().is_some_and(|subject| subject.pid().is_some())
 }
@@ -113,12 +113,12 @@ pub(super) fn is_other_end(sender: &Finding, unread: &Finding) -> bool {
     })
 }
 
-/// That work goes on in turns, maybe of this process.
+/// That work takes turns, possibly because of this process.
 pub(super) fn takes_turns(idle: &Finding, of: &Finding) -> bool {
     idle.signals.iter().any(|signal| matches!(signal, Signal::TurnsFor(who) if concerns(of, who)))
 }
 
-/// That what a process does not get from the one that others wait for, or from one of several, is what ends it.
+/// That what ends a process is a missing answer from the one, or one of several, that others wait for.
 pub(super) fn gives_up_on(waited_for: &Finding, crashes: &Finding) -> bool {
     let names: Vec<&str> =
         waited_for.subject.iter().chain(members(waited_for)).flat_map(Subject::names).collect();
@@ -127,7 +127,7 @@ pub(super) fn gives_up_on(waited_for: &Finding, crashes: &Finding) -> bool {
     })
 }
 
-/// That the new processes are those that take the place of the ones that have ended.
+/// That the new processes replace the ones that have ended.
 pub(super) fn starts_them_anew(crashes: &Finding, starts: &Finding) -> bool {
     let starter = |subject: &Subject| match subject {
         Subject::ProcessKind { starter, .. } => starter.clone(),
@@ -137,7 +137,7 @@ pub(super) fn starts_them_anew(crashes: &Finding, starts: &Finding) -> bool {
     crashes.level > Level::Notice && of.is_some() && starts.subject.as_ref().and_then(starter) == of
 }
 
-/// Processes that look for modules, load or purge them.
+/// Processes that search for modules, load or purge them.
 const LOADERS: [&str; 3] = ["code_server", "erl_prim_loader", "erts_code_purger"];
 
 pub(super) fn of_loading(_: &Finding, effect: &Finding) -> bool {
@@ -148,13 +148,13 @@ pub(super) fn is_loader(subject: &Subject) -> bool {
     matches!(subject, Subject::Process { name: Some(name), .. } if LOADERS.contains(&name.as_str()))
 }
 
-/// Whether its rule names who has the CPU in place of the node.
+/// Whether its rule names what takes the CPU from the node.
 pub(super) fn has_the_cpu(cause: &Finding) -> bool {
     crate::rule(cause.code.0).is_some_and(|rule| rule.has_the_cpu)
 }
 
-/// Whether half of the CPU that the node may use, or more, goes into it. What waits for a scheduler waits for that first, but for busy
-/// waiting, which ends when there is work.
+/// Whether it takes at least half of the CPU that the node may use. Work that waits for a scheduler waits for that first, except for busy
+/// wait, which ends when there is work.
 pub(super) fn takes_half(cause: &Finding) -> bool {
     let is_of_work = crate::rule(cause.code.0).is_some_and(|rule| rule.account == Account::CpuUsed);
     is_of_work
@@ -165,28 +165,28 @@ pub(super) fn takes_half(cause: &Finding) -> bool {
         })
 }
 
-/// That it is what keeps the process busy that the other one is about.
+/// That it is what keeps the other one's process busy.
 pub(super) fn drives(cause: &Finding, effect: &Finding) -> bool {
     cause.signals.iter().any(|signal| matches!(signal, Signal::Drives(process) if concerns(effect, process)))
 }
 
-/// That it is part of what the process does that the cause is about, and not what keeps that busy.
+/// That it is part of the work of the cause's process, and not what keeps it busy.
 pub(super) fn is_its_work(cause: &Finding, effect: &Finding) -> bool {
     let is_of = |signal: &Signal| matches!(signal, Signal::WorkOf(process) if cause.is_about(process));
     effect.signals.iter().any(is_of) && !drives(effect, cause)
 }
 
-/// That the effect is about those processes, or about no single process while these do most of what the node does.
+/// That the effect is about those processes, or about no single process while these do most of the node's work.
 pub(super) fn drives_most(cause: &Finding, effect: &Finding) -> bool {
     drives(cause, effect) || is_no_single_process(effect) && cause.has(&Signal::DrivesMost)
 }
 
-/// That neither others than the VM nor a quota have the CPU.
+/// That neither other processes nor a quota take the CPU.
 pub(super) fn is_its_own(starved: &Finding) -> bool {
     starved.subject.is_none()
 }
 
-/// That what runs the code is what the effect is about, or that that is about no processes.
+/// That the effect is about what runs the code, or about no processes.
 pub(super) fn runs(code: &Finding, effect: &Finding) -> bool {
     let is_processes =
         |subject: &Subject| matches!(subject, Subject::Process { .. } | Subject::ProcessKind { .. });
@@ -204,7 +204,7 @@ fn runners(code: &Finding) -> impl Iterator<Item = &Subject> {
     })
 }
 
-/// Whether a finding is about processes that some of the names of this kind are of.
+/// Whether some of these names belong to the processes that a finding is about.
 fn is_of_kind(finding: &Finding, kind: &Subject) -> bool {
     let names = finding.subject.as_ref().map(Subject::names).unwrap_or_default();
     kind.names().iter().any(|name| names.contains(name))
@@ -215,32 +215,32 @@ pub(super) fn is_of_main_runner(code: &Finding, effect: &Finding) -> bool {
     runners(code).next().is_some_and(|kind| is_of_kind(effect, kind))
 }
 
-/// That only the process which the other finding is about runs the code.
+/// That only the other finding's process runs the code.
 pub(super) fn runs_all(code: &Finding, of: &Finding) -> bool {
     let mut runners = runners(code);
     matches!((runners.next(), runners.next()), (Some(kind), None) if is_of_kind(of, kind))
 }
 
-/// That programs take as much as one that is at work nearly all the time.
+/// That programs use as much as one that works nearly all the time.
 pub(super) fn runs_programs_all_the_time(programs: &Finding) -> bool {
     matches!(programs.claim.map(|claim| claim.cost), Some(Cost::CpuCores(cores)) if cores >= BUSY_CORES)
 }
 
-/// That it takes a quarter of the CPU that the node may use, or more.
+/// That it takes at least a quarter of the CPU that the node may use.
 pub(super) fn takes_quarter(cause: &Finding) -> bool {
     cause.claim.is_some_and(|claim| {
         matches!(claim.cost, Cost::CpuCores(_)) && claim.share.is_some_and(|share| share >= EXPLAINS / 2.0)
     })
 }
 
-/// That whatever runs the second one's code runs the first one's, too.
+/// That everything that runs the second one's code runs the first one's too.
 pub(super) fn runs_part(cause: &Finding, effect: &Finding) -> bool {
     let run_by = |signal: &&Signal| matches!(signal, Signal::RunBy(_));
     effect.signals.iter().any(|signal| run_by(&signal))
         && effect.signals.iter().filter(run_by).all(|signal| cause.has(signal))
 }
 
-/// That one of those that run the second one's code run the first one's, too.
+/// That something that runs the second one's code runs the first one's too.
 pub(super) fn runs_some(cause: &Finding, effect: &Finding) -> bool {
     effect.signals.iter().any(|signal| matches!(signal, Signal::RunBy(_)) && cause.has(signal))
 }

@@ -1,5 +1,5 @@
-//! Relations of findings about CPU time: those that name what it is spent on go before the others, and those that only say where work waits go
-//! after them.
+//! Relations of findings about CPU time: those that name what it is spent on come before the others, and those that only say where work
+//! waits come after them.
 
 use beamtune_model::{Level, Limit, Signal, Subject};
 
@@ -8,13 +8,8 @@ use super::table::Relation;
 
 /// Before all others.
 pub(super) const FIRST: &[Relation] = &[
-    // Who forces GCs allocates nothing, though most samples of GC are of it.
-    Relation {
-        cause: "BT032",
-        effects: &["BT011"],
-        is_meant: always,
-        why: "these collections are asked for",
-    },
+    // A process that forces GCs allocates nothing, though most of its samples are in GC.
+    Relation { cause: "BT032", effects: &["BT011"], is_meant: always, why: "these GCs are forced" },
     Relation {
         cause: "BT055",
         effects: &["BT073"],

@@ -15,13 +15,13 @@ use super::conditions::{
 pub(super) struct Relation {
     pub(super) cause: &'static str,
     pub(super) effects: &'static [&'static str],
-    /// Of the two findings, where that is not always so.
+    /// A condition on the two findings, if one does not always lead to the other.
     pub(super) is_meant: fn(cause: &Finding, effect: &Finding) -> bool,
     /// A sentence without a full stop.
     pub(super) why: &'static str,
 }
 
-/// All of them. Of two that may be the cause the first one that was found counts.
+/// All of them. Of two possible causes the first one counts.
 pub(super) fn relations() -> impl Iterator<Item = &'static Relation> {
     WAITING_AND_CPU.iter().chain(memory_and_load::MEMORY_AND_LOAD)
 }
@@ -31,13 +31,13 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT040",
         effects: &["BT006"],
         is_meant: same_subject,
-        why: "messages that nobody takes are what the queue holds",
+        why: "the queue holds messages that nobody takes",
     },
     Relation {
         cause: "BT040",
         effects: &["BT015"],
         is_meant: waits_there,
-        why: "messages that nobody takes wait for ever",
+        why: "messages that nobody takes wait indefinitely",
     },
     Relation {
         cause: "BT076",
@@ -79,13 +79,13 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT053",
         effects: &["BT007", "BT008"],
         is_meant: |cause, _| cause.has(&Signal::Backlog),
-        why: "those who wait pile up, with their connections",
+        why: "waiting processes accumulate, with their connections",
     },
     Relation {
         cause: "BT074",
         effects: &["BT007", "BT008", "BT010"],
         is_meant: |cause, _| cause.has(&Signal::Backlog),
-        why: "those who wait pile up, with their connections and tables",
+        why: "waiting processes accumulate, with their connections and tables",
     },
     Relation {
         cause: "BT086",
@@ -122,11 +122,11 @@ const WAITING_AND_CPU: &[Relation] = &[
     Relation {
         cause: "BT043",
         effects: &["BT005"],
-        // Of very many it is not asked whose they are.
+        // The owners of very many are not sampled.
         is_meant: |cause, effect| {
             (cause.subject.is_none() || same_subject(cause, effect)) && effect.has(&Signal::ScansOwnState)
         },
-        why: "it goes through all that it has, and has one for each of them",
+        why: "it goes through all of its items, and has one for each of them",
     },
     Relation {
         cause: "BT066",
@@ -146,7 +146,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT053",
         effects: &["BT042"],
         is_meant: ends_are_logged,
-        why: "callers that have given up end, and that is what is logged",
+        why: "callers that gave up end, and their ends are logged",
     },
     Relation {
         cause: "BT053",
@@ -158,13 +158,13 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT063",
         effects: &["BT042"],
         is_meant: |cause, effect| cause.level > Level::Notice && effect.has(&Signal::LogsEnds),
-        why: "each end with an error is logged, with the state of the process",
+        why: "each crash is logged, with the state of the process",
     },
     Relation {
         cause: "BT063",
         effects: &["BT039"],
         is_meant: starts_them_anew,
-        why: "each end with an error is followed by a new process",
+        why: "each crash is followed by a new process",
     },
     Relation {
         cause: "BT042",
@@ -188,14 +188,9 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT044",
         effects: &["BT006"],
         is_meant: |cause, effect| same_subject(cause, effect) || stands_in_send(cause, effect),
-        why: "a process that stands in a send takes no messages",
+        why: "a process that waits in a send takes no messages",
     },
-    Relation {
-        cause: "BT044",
-        effects: &["BT015"],
-        is_meant: waits_there,
-        why: "it is the peer that is waited for",
-    },
+    Relation { cause: "BT044", effects: &["BT015"], is_meant: waits_there, why: "work waits for the peer" },
     Relation {
         cause: "BT044",
         effects: &["BT079"],
@@ -206,12 +201,12 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT053",
         effects: &["BT006", "BT074"],
         is_meant: is_one_of_waited_for,
-        why: "it is one of those that they wait for",
+        why: "they wait for it, among others",
     },
     Relation {
         cause: "BT074",
         effects: &["BT006", "BT015", "BT053"],
-        // Of several processes for which others wait, each one follows from that.
+        // Each of several processes that others wait for follows from that.
         is_meant: |cause, effect| {
             (effect.code.0 != "BT053" || is_single_process(effect)) && same_subject(cause, effect)
         },
@@ -221,7 +216,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT053",
         effects: &["BT006"],
         is_meant: |cause, effect| is_single_process(cause) && same_subject(cause, effect),
-        why: "requests of those who wait are what the queue holds",
+        why: "the queue holds the requests of the waiters",
     },
     Relation {
         cause: "BT053",
@@ -233,55 +228,55 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT053",
         effects: &["BT015"],
         is_meant: |cause, effect| takes_turns(effect, cause),
-        why: "it lets one of them go on at a time",
+        why: "it lets one of them continue at a time",
     },
     Relation {
         cause: "BT053",
         effects: &["BT054"],
         is_meant: |cause, _| cause.subject.as_ref().is_some_and(starts_connections),
-        why: "those that accept wait there until a connection is started, or one ends",
+        why: "acceptors wait there until a connection is started, or one ends",
     },
     Relation {
         cause: "BT015",
         effects: &["BT053"],
         is_meant: |cause, effect| effect.level == Level::Notice && takes_turns(cause, effect),
-        why: "it may be what they take turns for, or who gives out work",
+        why: "they may take turns for it, or it may give out the work",
     },
     Relation {
         cause: "BT057",
         effects: &["BT005", "BT006", "BT015"],
         is_meant: of_loading,
-        why: "looking for modules, or asking all processes about them, is what it does",
+        why: "it looks for modules, or asks all processes about them",
     },
     Relation {
         cause: "BT057",
         effects: &["BT048", "BT032", "BT011"],
         is_meant: |cause, _| matches!(&cause.subject, Some(Subject::Process { name: Some(name), .. }) if name == "erts_code_purger"),
-        why: "modules that go take their literals along, and whoever refers to these is collected",
+        why: "a purged module takes its literals along, and processes that refer to these are collected",
     },
     Relation {
         cause: "BT019",
         effects: &["BT016", "BT017", "BT011"],
         is_meant: |_, effect| takes_long(effect),
-        why: "whoever needs a page that is swapped out waits for the disk",
+        why: "a thread that needs a swapped-out page waits for the disk",
     },
     Relation {
         cause: "BT003",
         effects: &["BT002"],
         is_meant: |_, effect| effect.has(&Signal::QuotaSuffices),
-        why: "the quota suffices for what the VM uses, but not for so many schedulers at once",
+        why: "the quota covers the VM's CPU use, but not all schedulers at the same time",
     },
     Relation {
         cause: "BT003",
         effects: &["BT016", "BT017"],
         is_meant: may_be_the_hosts,
-        why: "threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
+        why: "a thread that loses its CPU during a time slice or a GC seems to take long",
     },
     Relation {
         cause: "BT002",
         effects: &["BT016", "BT017"],
         is_meant: may_be_the_hosts,
-        why: "threads that a quota stops in the middle of a slice or of a collection seem to take long for it",
+        why: "a thread that is throttled during a time slice or a GC seems to take long",
     },
     Relation {
         cause: "BT002",
@@ -293,7 +288,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT002",
         effects: &["BT054", "BT079"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts or reads is stopped with all others when the quota is used up",
+        why: "processes that accept or read are throttled like all others",
     },
     Relation {
         cause: "BT049",
@@ -305,7 +300,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT049",
         effects: &["BT016", "BT017"],
         is_meant: may_be_the_hosts,
-        why: "bound threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
+        why: "a bound thread that loses its CPU during a time slice or a GC seems to take long",
     },
     Relation {
         cause: "BT049",
@@ -317,19 +312,19 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT049",
         effects: &["BT054", "BT079"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts or reads waits with all others for CPUs that others use",
+        why: "processes that accept or read wait, like all others, for CPUs that others use",
     },
     Relation {
         cause: "BT004",
         effects: &["BT054", "BT079"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts or reads waits with all others for a CPU",
+        why: "processes that accept or read wait for a CPU, like all others",
     },
     Relation {
         cause: "BT004",
         effects: &["BT016", "BT017"],
         is_meant: may_be_the_hosts,
-        why: "threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
+        why: "a thread that loses its CPU during a time slice or a GC seems to take long",
     },
     Relation {
         cause: "BT004",
@@ -341,19 +336,19 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT035",
         effects: &["BT054", "BT079"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts or reads waits with all others for a scheduler",
+        why: "processes that accept or read wait for a scheduler, like all others",
     },
     Relation {
         cause: "BT065",
         effects: &["BT054", "BT079"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts or reads waits with all others for a scheduler",
+        why: "processes that accept or read wait for a scheduler, like all others",
     },
     Relation {
         cause: "BT065",
         effects: &["BT007"],
         is_meant: |cause, _| cause.has(&Signal::Backlog),
-        why: "processes come faster than they end",
+        why: "processes start faster than they end",
     },
     Relation {
         cause: "BT065",
@@ -361,7 +356,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         is_meant: |cause, effect| {
             cause.has(&Signal::Backlog) && effect.has(&Signal::Grows(MemoryKind::Processes))
         },
-        why: "processes come faster than they end",
+        why: "processes start faster than they end",
     },
     Relation {
         cause: "BT033",
@@ -373,7 +368,7 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT005",
         effects: &["BT006"],
         is_meant: same_subject,
-        why: "one process cannot take more than one scheduler gives it",
+        why: "one process can use one scheduler at most",
     },
     Relation {
         cause: "BT005",
@@ -385,31 +380,31 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT048",
         effects: &["BT032"],
         is_meant: always,
-        why: "whoever refers to a persistent term that goes is collected",
+        why: "processes that refer to an erased persistent term are collected",
     },
     Relation {
         cause: "BT048",
         effects: &["BT011"],
         // A kind may be those that refer to the term.
         is_meant: |_, effect| is_no_single_process(effect),
-        why: "whoever refers to a persistent term that goes is collected",
+        why: "processes that refer to an erased persistent term are collected",
     },
     Relation {
         cause: "BT047",
         effects: &["BT011"],
-        // New processes that were hardly ever seen have no kind; what was seen is then only a guess.
+        // New processes that were hardly ever sampled have no kind; what was sampled is then only a guess.
         is_meant: |cause, effect| {
             effect.subject.is_none()
                 || same_subject(cause, effect)
                 || cause.subject.is_none() && is_no_single_process(effect)
         },
-        why: "these are the collections of new processes",
+        why: "these are the GCs of new processes",
     },
     Relation {
         cause: "BT046",
         effects: &["BT015"],
         is_meant: |cause, effect| cause.level > Level::Notice && is_unused(effect, Use::Locks),
-        why: "threads stand still in page faults, and wait for each other to map memory",
+        why: "threads are blocked in page faults, and wait for each other to map memory",
     },
     Relation {
         cause: "BT003",
@@ -421,19 +416,19 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT011",
         effects: &["BT004"],
         is_meant: |cause, effect| takes_quarter(cause) && effect.has(&Signal::OwnThreads),
-        why: "dirty schedulers collect large heaps beside the normal ones",
+        why: "dirty schedulers collect large heaps while the normal ones run",
     },
     Relation {
         cause: "BT073",
         effects: &["BT004"],
         is_meant: |cause, effect| takes_quarter(cause) && effect.has(&Signal::OwnThreads),
-        why: "it is what most of these threads run",
+        why: "most of these threads run it",
     },
     Relation {
         cause: "BT073",
         effects: &["BT035"],
         is_meant: |cause, _| cause.has(&Signal::NeverWaits),
-        why: "a loop that never waits takes each scheduler that is added; only a batch job ends sooner by it",
+        why: "a loop that never waits uses each added scheduler; only a batch job ends sooner",
     },
     Relation {
         cause: "BT005",
@@ -445,7 +440,7 @@ const WAITING_AND_CPU: &[Relation] = &[
             };
             cause.level >= effect.level && (same_subject(cause, effect) || runs_it)
         },
-        why: "it is this process that does it",
+        why: "this process does it",
     },
     Relation {
         cause: "BT015",
@@ -466,18 +461,18 @@ const WAITING_AND_CPU: &[Relation] = &[
         cause: "BT073",
         effects: &["BT011"],
         is_meant: is_of_main_runner,
-        why: "it is what these processes do most of the time",
+        why: "these processes do it most of the time",
     },
     Relation {
         cause: "BT017",
         effects: &["BT011"],
         is_meant: same_subject,
-        why: "it is this process whose collections take so long",
+        why: "the long GCs are this process's",
     },
     Relation {
         cause: "BT011",
         effects: &["BT012"],
         is_meant: |_, effect| effect.has(&Signal::Collects),
-        why: "large heaps are collected by dirty CPU schedulers, and that is most of what these do",
+        why: "dirty CPU schedulers collect large heaps most of the time",
     },
 ];

@@ -3,7 +3,7 @@ use beamtune_model::{Account, Claim, Code, Cost, HostPart, MemoryKind, Use};
 use super::*;
 use crate::RULES;
 
-/// About a process of that title; about nothing where it is empty.
+/// A finding about a process of that title; without a subject if it is empty.
 fn finding(code: &'static str, severity: f64, title: &str) -> Finding {
     let subject = (!title.is_empty()).then(|| Subject::process(title));
     Finding { subject, ..Finding::bare(Code(code), severity) }
@@ -85,7 +85,7 @@ fn what_holds_for_a_kind_in_a_place_holds_for_each_process_of_it() {
     let all = of_kind(peer(finding("BT044", 40.0, "")));
     check(vec![all.clone(), peer(finding("BT006", 90.0, other))], Some("BT044"));
     check(vec![all.clone(), of_kind(peer(finding("BT006", 90.0, "")))], Some("BT044"));
-    // A send is a send, whoever stands in it.
+    // A send is a send, whatever calls it.
     let log = stands("log:init/1", "a send, called by log:ship/1", finding("BT006", 90.0, "log (<0.7.0>)"));
     check(vec![all.clone(), log], Some("BT044"));
     // Elsewhere, or at work.
@@ -103,12 +103,12 @@ fn what_holds_for_a_kind_in_a_place_holds_for_each_process_of_it() {
     let drives = |who: &str| with(Signal::Drives(Subject::process(who)), finding("BT069", 40.0, ""));
     check(vec![drives(other), driven.clone()], Some("BT069"));
     check(vec![drives(one), driven.clone()], None);
-    // What most of the node does is no single process, nor several of a kind.
+    // A finding about most of the node's work explains no single process, nor several of a kind.
     check(vec![with(Signal::DrivesMost, finding("BT069", 40.0, "")), driven], None);
 }
 
 #[test]
-fn what_is_spent_on_gc_or_copies_is_no_code_of_its_own() {
+fn gc_and_copies_are_no_code_of_their_own() {
     let of = |code: &'static str, severity: f64, cores: f64, subject: &str| {
         let claim = Claim {
             account: Account::CpuUsed,
@@ -129,13 +129,13 @@ fn what_is_spent_on_gc_or_copies_is_no_code_of_its_own() {
     check(vec![of("BT068", 40.0, 0.6, ""), code(1.0)], Some("BT068"));
     check(vec![of("BT055", 40.0, 0.6, "shop (<0.9.0>)"), code(1.0)], Some("BT055"));
     check(vec![of("BT055", 40.0, 0.6, "mail (<0.8.0>)"), code(1.0)], None);
-    // GCs that are forced are no garbage of the process that runs them.
+    // Forced GCs are no garbage of the process that runs them.
     let known = with(Signal::Allocates, finding("BT073", 10.0, ""));
     check(vec![finding("BT032", 40.0, "shop (<0.9.0>)"), known, finding("BT011", 80.0, "")], Some("BT032"));
 }
 
 #[test]
-fn more_schedulers_are_no_cure_for_a_loop_that_never_waits() {
+fn more_schedulers_do_not_help_against_a_loop_that_never_waits() {
     let code = || finding("BT073", 10.0, "");
     check(vec![with(Signal::NeverWaits, code()), finding("BT035", 90.0, "")], Some("BT073"));
     check(vec![code(), finding("BT035", 90.0, "")], None);
@@ -180,13 +180,13 @@ fn connections_wait_for_a_vm_that_is_short_of_cpu() {
 }
 
 #[test]
-fn what_a_process_does_explains_what_is_seen_of_it() {
+fn the_work_of_a_process_explains_its_symptoms() {
     check(vec![finding("BT005", 40.0, "a"), finding("BT006", 40.0, "b")], None);
     check(vec![finding("BT005", 40.0, "a"), finding("BT006", 40.0, "a")], Some("BT005"));
     // A process is known by its pid, whatever it is called.
     check(vec![finding("BT005", 40.0, "a (<0.9.0>)"), finding("BT006", 40.0, "<0.9.0>")], Some("BT005"));
     check(vec![finding("BT041", 60.0, "a"), finding("BT005", 80.0, "a")], Some("BT041"));
-    // Not by way of another one that itself follows.
+    // Not through another one that itself follows.
     let all = vec![finding("BT005", 80.0, "a"), finding("BT042", 60.0, "a"), finding("BT006", 30.0, "a")];
     check(all, Some("BT042"));
     let scans = || with(Signal::ScansOwnState, finding("BT005", 90.0, "a"));
@@ -199,7 +199,7 @@ fn what_a_process_does_explains_what_is_seen_of_it() {
 }
 
 #[test]
-fn a_log_full_of_ends_follows_from_what_these_waited_for() {
+fn a_log_full_of_exits_follows_from_what_the_processes_waited_for() {
     let pool = || with(Signal::GaveUp, finding("BT053", 40.0, "shop_pool"));
     let log = || with(Signal::LogsEnds, finding("BT042", 90.0, "logger_std_h_default"));
     check(vec![pool(), log()], Some("BT053"));
@@ -225,7 +225,7 @@ fn one_of_several_that_are_waited_for_follows_from_the_waiting() {
         check(vec![waits(), finding(code, 40.0, other)], None);
     }
     check(vec![finding("BT074", 40.0, one), waits()], None);
-    // Of a single one, what it waits for comes first.
+    // For a single one, what it waits for comes first.
     check(vec![finding("BT074", 40.0, one), finding("BT053", 40.0, one)], Some("BT074"));
     check(vec![finding("BT053", 40.0, one), finding("BT006", 40.0, one)], Some("BT053"));
     // A call to one of them ends its caller.
@@ -240,7 +240,7 @@ fn one_of_several_that_are_waited_for_follows_from_the_waiting() {
 }
 
 #[test]
-fn both_ends_of_a_connection_are_one_trouble() {
+fn both_ends_of_a_connection_are_one_finding() {
     let socket = |address: &str| Subject::Socket { address: address.to_owned() };
     let blocked = || with(Signal::WaitsFor(socket("10.1.0.4:40010")), finding("BT044", 40.0, "feed"));
     let unread = |address: &str| {
@@ -295,7 +295,7 @@ fn work_in_turns_follows_from_what_gives_them_if_that_is_certain() {
 
 #[test]
 fn garbage_collection_follows_from_what_causes_it() {
-    // No table asks for collections, whatever it keeps.
+    // No table forces GCs, whatever it keeps.
     let table = Finding { subject: Some(Subject::table("carts")), ..finding("BT026", 40.0, "") };
     check(vec![table, with(Signal::BinariesStay, finding("BT032", 40.0, "guard"))], None);
     check(vec![finding("BT047", 40.0, "a"), finding("BT011", 40.0, "a")], Some("BT047"));
@@ -325,7 +325,7 @@ fn a_symptom_follows_from_causes_that_claim_most_of_its_part() {
         Finding { claim: Some(claim), ..finding(code, 40.0, title) }
     };
     let gc = |cores| claims("BT011", Use::Collections, cores, "");
-    // BT055 is no row of the table for BT011.
+    // BT055 is not in the table for BT011.
     check(vec![claims("BT055", Use::Collections, 0.6, "a"), gc(1.0)], Some("BT055"));
     check(vec![claims("BT055", Use::Collections, 0.4, "a"), gc(1.0)], None);
     check(vec![claims("BT055", Use::Code, 0.6, "a"), gc(1.0)], None);
@@ -369,7 +369,7 @@ fn an_overload_follows_from_what_takes_half_of_the_cpu() {
     let mut spins = cpu("BT001", 0.6);
     spins.claim = spins.claim.map(|claim| Claim { part: Some(Use::BusyWaiting), ..claim });
     check(vec![spins, overload()], None);
-    // Who has the CPU instead explains it, whatever it claims; a symptom does not explain it.
+    // What has the CPU instead explains it, whatever it claims; a symptom does not explain it.
     check(vec![finding("BT002", 40.0, ""), overload()], Some("BT002"));
     check(vec![finding("BT005", 40.0, ""), overload()], None);
     let rising = with(Signal::Backlog, overload());
@@ -378,7 +378,7 @@ fn an_overload_follows_from_what_takes_half_of_the_cpu() {
 }
 
 #[test]
-fn a_flag_of_which_another_finding_says_as_much_is_not_told_twice() {
+fn a_flag_that_another_finding_covers_as_well_is_not_reported_twice() {
     let flag = |code, severity, name: &str| Finding {
         subject: Some(Subject::Flag { name: name.to_owned() }),
         ..Finding::bare(Code(code), severity)

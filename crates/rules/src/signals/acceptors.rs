@@ -1,5 +1,5 @@
-//! What is known of those who accept connections: where they stand, what servers call their number and limits, and what helps where
-//! they are too slow.
+//! What is known of acceptors of connections: their current functions, what servers call their number and limits, and what helps if they
+//! are too slow.
 
 use std::collections::BTreeSet;
 
@@ -10,31 +10,31 @@ use crate::rule::Draft;
 use crate::signals::products::{self, Listeners};
 use crate::signals::stack;
 
-/// Where an acceptor of Ranch stands that has handed a connection over and may not take another one: its listener has come to
+/// A Ranch acceptor that has handed a connection over and may not take another one is in this function: its listener has reached
 /// `max_connections`, or the process that starts its connections is behind (ranch_conns_sup.erl).
 const RANCH_WAITS: &str = "ranch_conns_sup:start_protocol";
 /// That process, by what it was started with.
 pub(crate) const RANCH_STARTS: &str = "ranch_conns_sup:";
-/// More owners say nothing of who listens.
+/// With more owners it is unknown which of them listens.
 const MOST_OWNERS: usize = 5;
 
 /// No shorter queue is advised (judgement).
 const LEAST_BACKLOG: i64 = 1_024;
-/// The kernel's limit of any queue, `net.core.somaxconn`, before and since Linux 5.4. What it is set to is not recorded.
+/// The default of the kernel's limit of any queue, `net.core.somaxconn`, before and since Linux 5.4. The setting is not recorded.
 const KERNEL_LIMITS: [i64; 2] = [128, 4_096];
 
-/// What was seen of acceptors.
+/// What samples show of acceptors.
 pub(crate) struct Acceptors {
     /// One that waits until there are fewer connections.
     pub at_limit: Option<Evidence>,
-    /// The process through which all connections of a listener of Ranch have to pass, where it has messages.
+    /// The process that all connections of a Ranch listener pass through, if it has messages.
     pub behind: Option<Evidence>,
-    /// Whose sockets have carried nothing yet, as those that listen.
+    /// Owners of sockets without traffic so far, as listening sockets are.
     pub owners: Option<Evidence>,
 }
 
 impl Acceptors {
-    /// Whether they wait for fewer connections: whoever stands there may only have its connection started.
+    /// Whether they wait for fewer connections: with `behind`, an acceptor there may only wait until its connection is started.
     pub(crate) fn are_at_limit(&self) -> bool {
         self.at_limit.is_some() && self.behind.is_none()
     }
@@ -85,9 +85,9 @@ pub(crate) struct Sight {
     pub is_busy: bool,
     /// The queue was full, or nearly.
     pub is_full: bool,
-    /// It is full for moments, and empty else.
+    /// It is full for moments, and otherwise empty.
     pub has_bursts: bool,
-    /// As many connections as before are open all the time, while others wait.
+    /// The number of open connections stays the same, while others wait.
     pub is_held: bool,
     /// The queue's limit.
     pub limit: Option<i64>,
@@ -116,7 +116,7 @@ pub(crate) fn advise(draft: Draft, period: &Period, sight: &Sight) -> Draft {
     let own = !sight.is_busy && !sight.has_bursts && server.is_none();
     let others = own && !has_ranch && !sight.is_held;
     let backlog = sight.limit.map_or(LEAST_BACKLOG, |limit| limit.saturating_mul(4).max(LEAST_BACKLOG));
-    // It may be the kernel that made it so short, or would.
+    // The kernel may have cut it to this size, or would.
     let is_cut =
         sight.limit.is_some_and(|limit| KERNEL_LIMITS.contains(&limit)) || backlog > KERNEL_LIMITS[1];
     let draft = match server {

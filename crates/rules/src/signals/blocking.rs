@@ -1,4 +1,4 @@
-//! Whom processes wait for: a sample of all processes tells where each stands, and a call monitors who is called.
+//! What processes wait for: a sample of all processes has the current function of each, and a call monitors the process that it calls.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use crate::signals::stack;
 use crate::text;
 use crate::view;
 
-/// Of a sample so many must stand there before it is said of all.
+/// With fewer in the sample nothing is estimated for all processes.
 pub(crate) const FEWEST: i64 = 3;
 
-/// Processes that wait for the same at a time.
+/// Mean number of processes that wait for the same.
 pub(crate) const WAITING: Threshold = Threshold::new(
     "waiting-callers.waiting",
     "processes that wait for the same process, pool or lock",
@@ -29,17 +29,17 @@ pub(crate) const WAITING: Threshold = Threshold::new(
     },
 );
 
-/// From this share of the looks on, in which it ran or was runnable, a process works (judgement).
+/// From this share of the samples on, in which it ran or was runnable, a process works (judgement).
 pub(crate) const BUSY: f64 = 0.7;
 
-/// Fewer than this waiting for the same one explain no idle node (judgement).
+/// Fewer processes that wait for the same one do not explain an idle node (judgement).
 const MANY: f64 = 5.0;
 
-/// Share of the looks from which one that takes whatever comes works, although it had nothing to do in the looks at its stack
-/// (judgement: who only waits for others is hardly ever seen running).
+/// From this share of the samples on a process that takes any message works, although it was idle in the samples with its stack (judgement:
+/// a process that only waits for others is hardly ever seen running).
 const OFTEN: f64 = 0.2;
 
-/// Whom calls of erpc wait for: a node, and which one is not known.
+/// What calls of erpc wait for: a node, unknown which.
 const SOME_NODE: &str = "an answer by erpc";
 
 /// What a process does while others wait for it.
@@ -47,16 +47,16 @@ const SOME_NODE: &str = "an answer by erpc";
 pub(crate) enum Does {
     /// It runs, or has messages to take: it is behind.
     Works,
-    /// It waits in the midst of something, at this place, for this process if that is known.
+    /// It waits inside a call, at this place, for this process if known.
     Waits {
-        /// `module:function/arity`, and the program's own function that has called it.
+        /// `module:function/arity`, and the program's own function that called it.
         at: String,
         /// Title of a process, or another node.
         on: Option<String>,
     },
-    /// It waits for the next message, and has none: it has taken what they asked, and lets them wait.
+    /// It waits for the next message, and has none: it has taken the requests, and does not answer yet.
     LetsWait,
-    /// It was not looked at.
+    /// It was not sampled.
     #[default]
     Unknown,
 }
@@ -64,49 +64,50 @@ pub(crate) enum Does {
 /// A process, or another node, for which processes wait.
 #[derive(Debug, Clone)]
 pub(crate) struct Hold<'a> {
-    /// Its title; of another node, that.
+    /// Its title, or the name of the other node.
     pub title: String,
-    /// What is known of it; `None` of another node.
+    /// Its data; `None` for another node.
     pub process: Option<&'a ProcessUse>,
-    /// The same of each of several that are alike.
+    /// The data of each of several that are alike.
     pub members: Vec<&'a ProcessUse>,
     /// Whether it is another node.
     pub is_node: bool,
-    /// How many are alike: 1 of a single one.
+    /// How many are alike: 1 for a single one.
     pub count: usize,
-    /// Those seen waiting for it, of how many.
+    /// Processes seen waiting for it, and sampled processes.
     pub seen: (i64, i64),
-    /// How many of all processes wait for it at a time, about.
+    /// Estimated mean number of all processes that wait for it.
     pub waiting: f64,
     /// What it does meanwhile.
     pub does: Does,
     /// The program's own function in which most of them wait.
     pub at: Option<String>,
-    /// Modules of the outermost functions of those who wait, as far as their stacks tell: what kinds of processes they are.
+    /// Modules of the waiters' outermost functions, if their stacks show them: the kinds of processes that they are.
     pub callers: Vec<&'a str>,
-    /// The function by which they take what there is too little of.
+    /// The function in which they take the scarce resource.
     pub takes: Option<String>,
-    /// Where most of those stand who have got what the others wait for, and how many were seen there.
+    /// The most frequent place of processes that have got what the others wait for, and how many were seen there.
     pub given: Option<(String, i64)>,
-    /// Those who wait for each other in a circle in the end, each for the next one and the last for the first; it, or whom it waits for.
+    /// The circle of processes at the end of the waits, each waiting for the next one and the last for the first; it includes this one, or
+    /// what this one waits for.
     pub circle: Vec<Subject>,
-    /// Of those who wait, the share that has messages of its own.
+    /// The share of the waiters that have messages of their own.
     pub with_messages: f64,
-    /// Of those who wait, the share that ends, and whose end is logged.
+    /// The share of the waiters that end, with a report in the log.
     pub ending: f64,
-    /// Messages that wait for it or for those that are alike, at a time.
+    /// Mean number of messages that wait for it, or for those that are alike.
     pub queued: f64,
-    /// The other ends of its connections, or of those that are alike: addresses, those of most first.
+    /// The other ends of its connections, or of those that are alike: addresses, most frequent first.
     pub peers: Vec<&'a str>,
 }
 
 impl Hold<'_> {
-    /// Whether it is a single one, and not several that are alike.
+    /// Whether it is a single process, and not several that are alike.
     pub(crate) fn is_one(&self) -> bool {
         self.count == 1
     }
 
-    /// Whether it holds them up: those who wait want something, and do not just wait for work to be given to them.
+    /// Whether it delays them: the waiters need something, and do not just wait to be given work.
     pub(crate) fn is_certain(&self) -> bool {
         self.takes.is_some()
             || self.given.is_some()
@@ -115,7 +116,7 @@ impl Hold<'_> {
             || self.with_messages >= 0.5
     }
 
-    /// As what a finding is about.
+    /// The subject for a finding.
     pub(crate) fn subject(&self) -> Subject {
         match (self.is_node, self.process) {
             (true, _) => Subject::Node { name: self.title.clone() },
@@ -128,29 +129,29 @@ impl Hold<'_> {
         }
     }
 
-    /// Whether it surely holds up so many that it tells why nothing runs.
+    /// Whether it certainly delays enough processes to explain why nothing runs.
     pub(crate) fn leaves_idle(&self) -> bool {
         self.is_certain() && self.does != Does::Works && self.waiting >= MANY
     }
 
-    /// Requests that wait for it beyond those of who still waits: `gen_server:call/2` leaves its request in the queue when its time is up.
-    /// `None` where there are few.
+    /// Requests in its queue beyond those of current waiters: `gen_server:call/2` leaves its request in the queue when its time is up.
+    /// `None` if there are few.
     pub(crate) fn given_up(&self) -> Option<f64> {
         let more = self.queued - self.waiting;
         (self.queued >= 2.0 * self.waiting && more >= MANY).then_some(more)
     }
 
-    /// How many wait for it, in words.
+    /// The number of waiters, in words.
     pub(crate) fn waited_for(&self) -> String {
         format!("about {:.0} processes wait for {}", self.waiting, self.title)
     }
 
-    /// Whether it may let one of those who wait go on at a time: it does nothing itself, and waits for nobody.
+    /// Whether it may let the waiters continue one at a time: it does nothing itself, and waits for no other process.
     pub(crate) fn gives_turns(&self) -> bool {
         self.is_one() && !self.is_node && self.does == Does::LetsWait && self.waiting >= MANY
     }
 
-    /// For whom it waits itself, where that is known: a process, a node, or the other end of its connection.
+    /// What it waits for itself, if known: a process, a node, or the other end of its connection.
     pub(crate) fn waits_for(&self) -> Option<String> {
         match &self.does {
             Does::Waits { on: Some(on), .. } => Some(on.clone()),
@@ -159,7 +160,7 @@ impl Hold<'_> {
         }
     }
 
-    /// The same as a subject, where it is a process or a node.
+    /// The same as a subject, if it is a process or a node.
     pub(crate) fn waits_for_subject(&self) -> Option<Subject> {
         match &self.does {
             Does::Waits { on: Some(on), .. } if on.contains('@') && !on.contains('<') => {
@@ -170,7 +171,7 @@ impl Hold<'_> {
         }
     }
 
-    /// Whom it talks to, in words: one address, or the first one and how many others.
+    /// Its peers, in words: one address, or the first one and the number of others.
     pub(crate) fn peer(&self) -> Option<String> {
         match &self.peers[..] {
             [] => None,
@@ -179,15 +180,14 @@ impl Hold<'_> {
         }
     }
 
-    /// Whether it works, and cannot keep up: so many wait for one server only if it has hardly any time to spare, as
-    /// L = ρ / (1 - ρ) = 5 at ρ = 0.83 (M/M/1). What it does not do itself of that, another one does to which it hands each job,
-    /// as `global` does.
+    /// Whether it works, and cannot keep up: this many wait for one server only if it has hardly any time to spare, as L = ρ / (1 - ρ) = 5
+    /// at ρ = 0.83 (M/M/1). What it does not do itself, it hands to another process, job by job, as `global` does.
     pub(crate) fn is_behind(&self) -> bool {
         self.does == Does::Works && self.is_one() && !self.is_node && self.waiting >= MANY
     }
 }
 
-/// The process for whose answers a process waits now and then, by its kind: it is of the same as those who wait for that now.
+/// The process whose answers a process waits for at times, by its kind: it has the kind of those that wait for that one now.
 pub(crate) fn answers_to<'h, 'a>(holds: &'h [Hold<'a>], process: &ProcessUse) -> Option<&'h Hold<'a>> {
     let row = process.row.as_ref();
     let started = row.and_then(|row| row.initial_call.as_deref()).and_then(stack::module);
@@ -200,7 +200,7 @@ pub(crate) fn answers_to<'h, 'a>(holds: &'h [Hold<'a>], process: &ProcessUse) ->
     })
 }
 
-/// Those for whom processes wait in most looks, most first. Several that run the same and wait at the same place are one.
+/// What processes wait for in most samples, most waiters first. Several that run the same and wait in the same place are one.
 pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
     let stands = &period.stands;
     let total = period.stat(&metrics::PROCESS_COUNT, "")?.mean();
@@ -209,7 +209,7 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
     let for_processes =
         |place: &&Stand| !place.stack.first().is_some_and(|function| stack::is_for_no_process(function));
     for place in waiting(period).filter(for_processes) {
-        // A call of erpc monitors nobody until its process has been started over there.
+        // A call of erpc monitors nothing until its process has been started on the other node.
         if place.on.is_empty() && place.stack.first().is_some_and(|function| stack::is_for_a_node(function)) {
             let at = group_at(&mut groups, Kind::default(), |group| group.who == [SOME_NODE]);
             groups[at].add(SOME_NODE, place.looks, (place, place.count));
@@ -229,7 +229,7 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
         .filter_map(|group| {
             let Group { kind: (_, does), who, looks, mut places } = group;
             let seen = places.iter().fold(0, |sum: i64, (_, count)| sum.saturating_add(*count));
-            // What was seen in one look of several came and went. And where each waits for one of its own, they are pairs.
+            // If several were seen in one sample only, they are short-lived. And if each waiter waits for one of its own, they are pairs.
             if seen < FEWEST || seen < 2 * who.len() as i64 * i64::from(looks) || 3 * looks < 2 * stands.looks
             {
                 return None;
@@ -285,19 +285,19 @@ pub(crate) fn holds(period: &Period) -> Result<Vec<Hold<'_>>, Missing> {
     Ok(holds)
 }
 
-/// Some that are waited for, run the same, and do the same.
+/// Blocking processes that run the same, and do the same.
 #[derive(Default)]
 struct Group<'a> {
     kind: Kind<'a>,
     who: Vec<&'a str>,
-    /// In how many looks.
+    /// The number of samples.
     looks: u32,
-    /// Where those stand who wait, and how many of them.
+    /// Where the waiters are, and how many of them.
     places: Vec<(&'a Stand, i64)>,
 }
 
 impl<'a> Group<'a> {
-    /// Adds that processes which stand somewhere wait for one of these.
+    /// Adds that processes in some place wait for one of these.
     fn add(&mut self, who: &'a str, looks: u32, place: (&'a Stand, i64)) {
         if !self.who.contains(&who) {
             self.who.push(who);
@@ -307,7 +307,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The first group that is meant; a new one of that kind where there is none.
+/// The first group that fits, or else a new one of that kind.
 fn group_at<'a>(groups: &mut Vec<Group<'a>>, kind: Kind<'a>, is_meant: impl Fn(&Group<'a>) -> bool) -> usize {
     groups.iter().position(is_meant).unwrap_or_else(|| {
         groups.push(Group { kind, ..Group::default() });
@@ -315,7 +315,7 @@ fn group_at<'a>(groups: &mut Vec<Group<'a>>, kind: Kind<'a>, is_meant: impl Fn(&
     })
 }
 
-/// What it was started with, and what it does.
+/// Its initial call, and what it does.
 type Kind<'a> = (Option<&'a str>, Does);
 
 fn kind<'a>(period: &'a Period, who: &str) -> Kind<'a> {
@@ -323,7 +323,7 @@ fn kind<'a>(period: &'a Period, who: &str) -> Kind<'a> {
     (row.and_then(|row| row.initial_call.as_deref()), does(period, who))
 }
 
-/// What was seen of where processes stand.
+/// What samples show of the current functions of processes.
 pub(crate) fn looked_at(period: &Period) -> Result<&Stands, Missing> {
     if period.stands.looks > 0 {
         return Ok(&period.stands);
@@ -339,24 +339,24 @@ pub(crate) fn looked_at(period: &Period) -> Result<&Stands, Missing> {
     })
 }
 
-/// The places in which processes of the sample wait in the midst of something, with how many of how many stand there.
+/// The places where sampled processes wait inside a call, with their number and that of sampled processes.
 pub(crate) fn waiting(period: &Period) -> impl Iterator<Item = &Stand> {
     period.stands.places.iter().filter(|place| place.pid.is_none() && stack::is_in_midst(&place.stack))
 }
 
-/// How many of all processes wait in the midst of something at a time, about; `None` where nobody looked.
+/// Estimated mean number of all processes that wait inside a call; `None` without samples.
 pub(crate) fn waiting_processes(period: &Period) -> Option<f64> {
     let seen = waiting(period).fold(0, |sum: i64, place| sum.saturating_add(place.count));
     let total = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
     (period.stands.sampled > 0).then(|| of_all(period, total, seen))
 }
 
-/// From this share of all processes or of all ports on, those that wait for the same are what grows (judgement): a connection has
-/// up to four processes.
+/// From this share of all processes or of all ports on, those that wait for the same are what grows (judgement): a connection has up to
+/// four processes.
 const PILE_OF_PROCESSES: f64 = 0.25;
 const PILE_OF_PORTS: f64 = 0.5;
 
-/// By how many processes a second the node grows while so many wait for the same that these must be most of it.
+/// Growth in processes per second, if those that wait for the same must be most of it.
 pub(crate) fn piles_up(period: &Period, waiting: f64) -> Option<f64> {
     let count = period.stat(&metrics::PROCESS_COUNT, "").ok()?;
     let growth = limits::growth(&view::trend_points(&count.trace), f64::INFINITY)?;
@@ -364,16 +364,16 @@ pub(crate) fn piles_up(period: &Period, waiting: f64) -> Option<f64> {
     (waiting >= PILE_OF_PROCESSES * count.mean() || waiting >= PILE_OF_PORTS * ports).then_some(growth.slope)
 }
 
-/// Processes that wait until another one has answered the VM: they have asked for something of it by `process_info/2`, which it tells itself.
+/// Processes that wait until another one has answered the VM: they asked by `process_info/2` for something that it reports itself.
 pub(crate) struct Askers {
-    /// At a time, about.
+    /// Estimated mean number.
     pub count: f64,
-    /// The program's own function that asks most.
+    /// The program's own function that asks most often.
     pub from: Option<String>,
 }
 
 impl Askers {
-    /// Whom they ask is not known. `None` of fewer than five.
+    /// Which process they ask is unknown. `None` if fewer than five.
     pub(crate) fn of(period: &Period) -> Option<Askers> {
         let asks =
             |place: &&Stand| place.stack.first().is_some_and(|function| stack::asks_a_process(function));
@@ -387,18 +387,18 @@ impl Askers {
     }
 }
 
-/// How many of all processes do at a time, about, what so many of the sample did.
+/// Estimated mean number of all processes that do what this many of the sample did.
 pub(crate) fn of_all(period: &Period, total: f64, seen: i64) -> f64 {
     total * seen as f64 / period.stands.sampled.max(1) as f64
 }
 
-/// The circle to which it leads to ask for whom a process waits, for whom that one does, and so on. Empty where it leads to none.
+/// The circle at the end of the waits of a process: what it waits for, what that waits for, and so on. Empty without a circle.
 fn circle(period: &Period, from: &str) -> Vec<Subject> {
     let waits_for = |pid: &str| {
         let own = period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(pid));
         let most = own.max_by_key(|place| place.count)?;
         let calls = most.stack.first().is_some_and(|function| stack::is_call(function));
-        // In each look at it, and for one only: who monitors several may wait for any of them.
+        // In each sample of it, and for one only: a process that monitors several may wait for any of them.
         match &most.on[..] {
             [only] if calls && only.looks == most.looks && most.looks > 1 => Some(only.who.clone()),
             _ => None,
@@ -416,8 +416,8 @@ fn circle(period: &Period, from: &str) -> Vec<Subject> {
     Vec::new()
 }
 
-/// Where those stand who are past the function in which others wait: they run within it, and so have got what it gives.
-/// (A worker that asks for work in its outermost function is within that whatever it does.)
+/// The place of processes that are past the function in which others wait: they run within it, and so have got what it gives. (A worker
+/// that asks for work in its outermost function is within that whatever it does.)
 fn given(period: &Period, who: &[&str], waits: &[String]) -> Option<(String, i64)> {
     let way = stack::of_program(waits)?;
     let below = waits.iter().skip_while(|function| *function != way).skip(1);
@@ -435,7 +435,7 @@ fn given(period: &Period, who: &[&str], waits: &[String]) -> Option<(String, i64
     most.filter(|(_, count)| is_within_another && *count >= FEWEST)
 }
 
-/// As it was in most looks.
+/// What it did in most samples.
 pub(crate) fn does(period: &Period, who: &str) -> Does {
     let own: Vec<&Stand> =
         period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(who)).collect();
@@ -447,7 +447,7 @@ pub(crate) fn does(period: &Period, who: &str) -> Does {
             at: stack::with_caller(function, &most.stack),
             on: most.on.iter().find(|wanted| !wanted.is_address()).map(|wanted| period.title_of(&wanted.who)),
         },
-        // A receive of its own in the midst of a callback waits for one certain message.
+        // A receive of its own inside a callback waits for one certain message.
         Some(function) if !stack::is_loop(function) && stack::is_in_callback(&most.stack) => Does::Waits {
             at: stack::with_caller(function, &most.stack),
             on: chains::waits_for(period, who).map(|on| period.title_of(on)),
@@ -458,7 +458,7 @@ pub(crate) fn does(period: &Period, who: &str) -> Does {
     }
 }
 
-/// Messages in the queues of these at a time, all together.
+/// Mean number of messages in all of their queues together.
 fn queued_by(period: &Period, who: &[&str]) -> f64 {
     let of_one = |who: &&str| {
         let places = || period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(who));
@@ -469,7 +469,7 @@ fn queued_by(period: &Period, who: &[&str]) -> f64 {
     who.iter().map(of_one).sum()
 }
 
-/// Whom these talk to over TCP.
+/// Their TCP peers.
 pub(crate) fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
     let is_one = |place: &&Stand| place.pid.as_deref().is_some_and(|pid| who.contains(&pid));
     let addresses = period.stands.places.iter().filter(is_one).flat_map(|place| &place.on);
@@ -477,13 +477,13 @@ pub(crate) fn peers<'a>(period: &'a Period, who: &[&str]) -> Vec<&'a str> {
     largest_first(addresses).into_iter().map(|(address, _)| address).collect()
 }
 
-/// Above the program's innermost function is what it waits through. Below it may stand a pool, too, of which it has got what it
-/// works with: who calls another server within a transaction does not wait for a connection.
+/// Above the program's innermost function is what it waits through. Below it may be a pool that has already given what it works with: a
+/// process that calls another server within a transaction does not wait for a connection.
 fn takes(stack: &[String]) -> Option<&str> {
     let is_pools = |function: &&str| NAMES.pools.iter().any(|pool| function.starts_with(pool));
     let is_taking_word = |function: &&str| {
         let (module, name) = function.split_once(':').unwrap_or(("", function));
-        // Who gives back takes nothing, though `lease` stands in the word; and a shop's checkout is none of a pool.
+        // Giving back is not taking, though `lease` is part of "release"; and a shop's checkout is not a pool's.
         let is_page = ["Controller", "Live", "View", "_handler"].iter().any(|end| module.ends_with(end));
         NAMES.takes.iter().any(|word| name.contains(word)) && !name.contains("release") && !is_page
     };
@@ -497,7 +497,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_is_known_by_pools_and_by_words() {
+    fn taking_is_recognized_by_pools_and_by_words() {
         let check = |stack: &[&str], expect: Option<&str>| {
             let stack: Vec<String> = stack.iter().map(|&function| function.to_owned()).collect();
             assert_eq!(takes(&stack), expect);
@@ -511,7 +511,7 @@ mod tests {
         check(&["gen:do_call/4", "acquire:it/1"], None);
         check(&["gen:do_call/4", "shop_pool:release_connection/2"], None);
         check(&["gen:do_call/4", "shop_pool:lease/1"], Some("shop_pool:lease/1"));
-        // Within what was taken already.
+        // Inside what was taken already.
         let in_transaction = [
             "gen:do_call/4",
             "Elixir.GenServer:call/3",

@@ -1,14 +1,14 @@
-//! What RabbitMQ's own counters say of its queues and clients.
+//! What RabbitMQ's own counters show of its queues and clients.
 
 use beamtune_model::series::PARTS;
 use beamtune_model::{Group, Metric, Missing, Period, ProcessUse, Signal, Subject, metrics};
 
 use crate::view::{self, kind};
 
-/// Statistics that RabbitMQ's processes note of themselves are up to five seconds old (collect_statistics_interval).
+/// Statistics that RabbitMQ's processes store of themselves are up to five seconds old (collect_statistics_interval).
 pub(crate) const STATISTICS_SECONDS: f64 = 5.0;
 
-/// A queue that stood out.
+/// A queue that is conspicuous.
 pub(crate) struct Queue<'p> {
     /// As its process is labelled.
     label: &'p str,
@@ -16,36 +16,36 @@ pub(crate) struct Queue<'p> {
     pub name: &'p str,
 }
 
-/// Somebody with a connection.
+/// A client with a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Client<'p> {
     /// The entity of its series.
     entity: &'p str,
-    /// As the process of the connection is labelled; empty where only a kind of client is known.
+    /// As the process of the connection is labelled; empty if only a kind of client is known.
     label: &'p str,
-    /// What it calls itself, or its address.
+    /// The name that it gives itself, or its address.
     pub name: &'p str,
     pub user: &'p str,
 }
 
-/// Whether the node is a RabbitMQ whose counters were recorded. What nothing is known of may be one.
+/// Whether the node is a RabbitMQ whose counters were recorded. An unknown product may be one.
 pub(crate) fn recorded(period: &Period) -> Result<bool, Missing> {
     period.stat(&metrics::PROCESS_COUNT, "")?;
     let counted = period.stat(&metrics::BROKER_CONNECTIONS_OPENED, "").map(|_| true);
-    // A redacted recording does not name the product; pasted text tells nothing of it.
+    // A redacted recording does not name the product, nor does pasted text.
     let is_known = period.is_imported() || super::watermark::version(period).is_some();
     if is_known { counted } else { Ok(counted.is_ok()) }
 }
 
-/// What is said of a node that is no RabbitMQ.
+/// The text for a node that is not RabbitMQ.
 pub(crate) const NO_BROKER: &str = "the node is no RabbitMQ";
 
-/// Growth of one of the broker's totals per second, where it is known.
+/// Growth of one of the broker's totals per second, if known.
 pub(crate) fn total(period: &Period, metric: &Metric) -> Option<f64> {
     period.rate(metric, "").ok()
 }
 
-/// Queues that stood out.
+/// Queues that are conspicuous.
 pub(crate) fn queues(period: &Period) -> Vec<Queue<'_>> {
     let entities = period.entities(Group::BrokerQueue).into_iter();
     entities.map(|label| Queue { label, name: label.strip_prefix("queue ").unwrap_or(label) }).collect()
@@ -78,7 +78,7 @@ impl<'p> Queue<'p> {
         (seconds > STATISTICS_SECONDS).then(|| (stat.last.value - stat.first.value) as f64 / seconds)
     }
 
-    /// Who consumes from it, those with the highest rate or value first.
+    /// Its consumers, those with the highest rate or value first.
     pub(crate) fn clients(&self, period: &'p Period, by: &Metric) -> Vec<(Client<'p>, f64)> {
         let of_queue = |entity: &&str| entity.split(PARTS).next() == Some(self.label);
         let value = |entity: &str| {
@@ -129,7 +129,7 @@ impl<'p> Client<'p> {
         period.stat(metric, self.entity).ok().map(|stat| (stat.first.value as f64, stat.last.value as f64))
     }
 
-    /// Its connection, a channel of it, or who writes for one. Labels of channels have the connection's address only.
+    /// Its connection, a channel of it, or its writer. Labels of channels have the connection's address only.
     fn is_served_by(&self, label: &str) -> bool {
         let whole = self.label.strip_prefix("connection ").unwrap_or(self.label);
         let address = whole.split_once(" - ").map_or(whole, |(address, _)| address);
@@ -147,7 +147,7 @@ pub(crate) fn connections(period: &Period) -> Vec<Client<'_>> {
     period.entities(Group::BrokerConnection).into_iter().filter_map(|entity| Client::of(entity, 0)).collect()
 }
 
-/// Who was met most often among new connections (or channels), and how often of all.
+/// The most frequent client among sampled new connections (or channels), with its samples and all of them.
 pub(crate) fn foremost_opener<'p>(period: &'p Period, metric: &Metric) -> Option<(Client<'p>, f64, f64)> {
     let openers = period.entities(Group::BrokerOpener).into_iter();
     let count = |entity: &str| Some(period.stat(metric, entity).ok()?.last.value as f64);
@@ -157,16 +157,16 @@ pub(crate) fn foremost_opener<'p>(period: &'p Period, metric: &Metric) -> Option
     all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(client, count)| (client, count, sum))
 }
 
-/// What processes cost, in cores, by their share of all reductions. `None` where that is not known.
+/// CPU use of processes, in cores, by their share of all reductions. `None` if unknown.
 pub(crate) fn cores(period: &Period, processes: &[&ProcessUse]) -> Option<f64> {
     let active = view::activity(period, kind::SCHEDULER).ok()?.cores();
     Some(view::reductions_share(period, processes)?.min(1.0) * active)
 }
 
-/// More than this of all reductions is most of what the node does.
+/// More than this of all reductions is most of the node's work.
 const MOST: f64 = 0.5;
 
-/// That these processes are busy because of it, and whether that is most of what the node does.
+/// That these processes are busy because of it, and whether that is most of the node's work.
 pub(crate) fn drives(period: &Period, processes: &[&ProcessUse]) -> Vec<Signal> {
     let is_most = view::reductions_share(period, processes).is_some_and(|share| share > MOST);
     let each = processes.iter().map(|process| Signal::Drives(process.subject()));

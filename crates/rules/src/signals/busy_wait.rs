@@ -17,9 +17,9 @@ pub(crate) const FLAGS: [(&str, &str); 3] =
 pub(crate) struct Spinning {
     /// By the operating system.
     pub cpu: f64,
-    /// Of that, what the VM calls active. A dirty I/O thread that waits for a disk is active without using CPU.
+    /// The part that the VM counts as active. A dirty I/O thread that waits for a disk is active without using CPU.
     pub worked: f64,
-    /// Of the rest, what is not going to sleep and waking up; none where busy waiting is off.
+    /// The rest, without the cost of going to sleep and waking up; none if busy wait is off.
     pub spun: f64,
     /// The flag in effect.
     pub setting: view::Flag,

@@ -1,4 +1,4 @@
-//! What is at the end of a chain of processes that wait for each other: only there it can be mended.
+//! The end of a chain of processes that wait for each other: only there it can be fixed.
 
 use beamtune_model::{Period, ProcessUse, Stand, Wanted};
 
@@ -9,23 +9,23 @@ use crate::signals::names::NAMES;
 use crate::signals::stack;
 use crate::signals::steps::Step;
 
-/// So many steps are followed at most, as many as the agent does.
+/// The chain is followed for at most this many steps, as in the agent.
 const MAX_STEPS: usize = 5;
 
 /// From this share of its samples on a process does one thing (judgement).
 const MOSTLY: f64 = 0.5;
 
-/// Of samples in file operations the share from which a sync is what they wait for (judgement: where a sync is quick it is hardly ever seen).
+/// From this share of samples in file operations on, processes wait for a sync (judgement: a fast sync is hardly ever sampled).
 const SYNCS: f64 = 0.3;
 
-/// What the last one does.
+/// What the last process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum End {
-    /// It is in such a step outside of the node, also where the VM calls that running: a sync runs on a dirty I/O scheduler.
+    /// It is in such a step outside of the node, even if the VM calls that running: a sync runs on a dirty I/O scheduler.
     Step(&'static Step),
     /// Files, or a library that stores on disk.
     Files,
-    /// It waits for a program of the operating system.
+    /// It waits for an external program.
     Program,
     /// It sleeps.
     Sleeps,
@@ -35,21 +35,21 @@ pub(crate) enum End {
     Node,
 }
 
-/// What is known of the last process of a chain, or of one by itself.
+/// What is known of the last process of a chain, or of a single one.
 #[derive(Debug, Clone)]
 pub(crate) struct Last<'p> {
     pub process: &'p ProcessUse,
     pub end: End,
-    /// Where it mostly was in that, with the program's own function that led there.
+    /// The most frequent place in that, with the program's own function that led there.
     at: Option<String>,
-    /// Samples that fit, of how many.
+    /// Samples that fit, and all.
     pub seen: (i64, i64),
     /// The other end of its connection, if it has one.
     address: Option<&'p str>,
 }
 
 impl<'p> Last<'p> {
-    /// `None` where it is not known, or one thing among others.
+    /// `None` if unknown, or if this is one thing among others.
     pub(crate) fn of(period: &'p Period, process: &'p ProcessUse) -> Option<Self> {
         let samples = samples(period, process);
         let all = count(samples.iter());
@@ -76,7 +76,7 @@ impl<'p> Last<'p> {
         let fitting = || samples.iter().filter(|(stack, _)| fits(stack));
         let places = fitting().filter_map(|(stack, looks)| Some((place(stack, end)?, *looks)));
         let (at, seen) = match (largest_first(places).into_iter().next(), end) {
-            // Of what it does when it is busy the most frequent place is told, if it is in it most of the time, of a step how often it was in it.
+            // For a busy process, the most frequent place if it is there most of the time; for a step, how often it was in the step.
             (Some((at, seen)), End::Busy) if is_most(seen) => (Some(at), seen),
             (_, End::Busy) => (stack::most_of_program(process).map(str::to_owned), 0),
             (at, _) => (at.map(|(at, _)| at), count(fitting())),
@@ -107,12 +107,12 @@ impl<'p> Last<'p> {
         }
     }
 
-    /// Whether the disk has it in hand.
+    /// Whether it waits for the disk.
     pub(crate) fn is_on_disk(&self) -> bool {
         self.end == End::Files || matches!(self.end, End::Step(step) if step.is_sync())
     }
 
-    /// What to do about it: the remedy's entry, the change and the reason. `None` where what it waits for tells that itself.
+    /// What to do about it: the remedy's entry, the change and the reason. `None` if what it waits for has its own advice.
     pub(crate) fn advice(&self) -> Option<(&'static str, String, &'static str)> {
         let (entry, change, why) = match self.end {
             End::Step(step) => return Some(("code.more_in_flight", step.change_at(self.address), step.why)),
@@ -154,7 +154,7 @@ impl<'p> Last<'p> {
     }
 }
 
-/// For whom this one waits, for whom that one does, and so on: all of them, without itself.
+/// What this one waits for, what that one waits for, and so on: the whole chain, without itself.
 pub(crate) fn of<'p>(period: &'p Period, first: &ProcessUse) -> Vec<&'p ProcessUse> {
     let mut path = vec![first.pid.clone()];
     let mut chain = Vec::new();
@@ -171,7 +171,7 @@ pub(crate) fn of<'p>(period: &'p Period, first: &ProcessUse) -> Vec<&'p ProcessU
     chain
 }
 
-/// The one process that it waits for in each look in which it waits, if that is what it mostly does.
+/// The one process that it waits for in every sample in which it waits, if that is most of its samples.
 pub(crate) fn waits_for<'p>(period: &'p Period, pid: &str) -> Option<&'p str> {
     let own = || period.stands.places.iter().filter(|place| place.pid.as_deref() == Some(pid));
     let all = own().fold(0, |sum: i64, place| sum.saturating_add(place.count));
@@ -192,7 +192,7 @@ fn is_for_one(place: &Stand) -> bool {
         })
 }
 
-/// Where a process was seen, running or waiting, but for the loop of its behaviour, in which it waits for work.
+/// Where a process was sampled, running or waiting, except in the loop of its behaviour, where it waits for work.
 fn samples<'p>(period: &'p Period, process: &'p ProcessUse) -> Vec<(&'p [String], i64)> {
     let is_told = |stack: &[String]| stack.first().is_some_and(|function| !stack::is_loop(function));
     let looked = process.ran.iter().chain(&process.stood).map(|(stack, looks)| (&stack[..], *looks));
@@ -210,7 +210,7 @@ fn count<'a>(samples: impl Iterator<Item = &'a (&'a [String], i64)>) -> i64 {
     samples.fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks))
 }
 
-/// What a process with this stack does, files apart.
+/// What a process with this stack does, except with files.
 fn of_stack(stack: &[String]) -> Option<End> {
     let first = stack.first()?;
     if stack::is_sleep(first) {
@@ -224,7 +224,7 @@ fn of_stack(stack: &[String]) -> Option<End> {
     }
 }
 
-/// So near to the top of the stack stands what is done to a file: below it are traps only.
+/// A file operation is this close to the top of the stack: above it are traps only.
 const FILE_DEPTH: usize = 2;
 
 fn is_in_files(stack: &[String]) -> bool {

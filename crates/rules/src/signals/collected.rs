@@ -1,33 +1,33 @@
-//! What collections of garbage that somebody has asked for have shown: a measurement, which takes the place of what a rule estimates.
+//! What requested garbage collections have shown: measured values, which replace a rule's estimates.
 
 use beamtune_model::{CollectionRow, Period, ProcessUse, facts};
 
 /// Below this share of what was there, next to nothing was garbage (judgement).
 const LITTLE: f64 = 0.1;
 
-/// What a collection has given back, in bytes.
+/// The bytes that a collection returned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Heaps and binaries before.
     pub before: f64,
-    /// What of that came back.
+    /// The part that was returned.
     pub freed: f64,
 }
 
 impl Measured {
-    /// Whether next to nothing was garbage: what a collection would give back is measured, and is no reason to collect.
+    /// Whether next to nothing was garbage: the result of a collection is measured, and is no reason to collect.
     pub fn is_little(self) -> bool {
         self.freed < LITTLE * self.before
     }
 }
 
-/// What collecting this process has given back; `None` where it was not collected.
+/// What collecting this process has returned; `None` if it was not collected.
 pub fn of_process(period: &Period, process: &ProcessUse) -> Option<Measured> {
     if let Some(row) = period.collected.iter().rev().find(|row| row.pid == process.pid) {
         let before = row.heap_before.saturating_add(row.binary_before) as f64;
         return Some(Measured { before, freed: row.freed().max(0) as f64 });
     }
-    // Only those that gave something back have a row of their own.
+    // Only those that returned something have a row of their own.
     let named = period.collections.iter().rev().find(|row| row.how == "named")?;
     let names = period.facts.list(facts::COLLECTED)?;
     let row = process.row.as_ref();
@@ -41,7 +41,7 @@ pub fn of_process(period: &Period, process: &ProcessUse) -> Option<Measured> {
     Some(Measured { before: own.filter(|_| named.chosen > 1).unwrap_or(all), freed: 0.0 })
 }
 
-/// What collecting a sample of all processes, the largest among them, has given back of their heaps; `None` where that was not done, or not of
+/// What collecting a sample of all processes, the largest among them, has returned of their heaps; `None` if that was not done, or without
 /// the largest, whose heaps may be left out.
 pub fn of_sampled_heaps(period: &Period) -> Option<Measured> {
     let row = period.sampled().filter(|row| row.collected > 0 && row.heap_before > 0 && row.large == 0)?;
@@ -49,7 +49,7 @@ pub fn of_sampled_heaps(period: &Period) -> Option<Measured> {
     Some(Measured { before: row.heap_before as f64, freed })
 }
 
-/// Whether nine of ten processes were just collected, or more (judgement): what is there now is what a collection leaves.
+/// Whether at least nine of ten processes were just collected (judgement): what remains is what a collection leaves.
 pub fn of_most(period: &Period) -> bool {
     period.sampled().is_some_and(|row| {
         row.collected > 0 && row.collected.saturating_mul(10) >= row.processes.saturating_mul(9)
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_tells_what_share_of_heaps_is_garbage() {
+    fn a_sample_shows_which_share_of_heaps_is_garbage() {
         let mut period = Period::default();
         let row = CollectionRow {
             how: "sample".to_owned(),

@@ -6,7 +6,7 @@ use crate::signals::counts::largest_first;
 use crate::signals::hot_code::MIN_SAMPLES;
 use crate::view;
 
-/// Processes that start for each accepted connection: more are started by something else, and of fewer their start is none of a connection.
+/// Processes per accepted connection: if more start, something else starts them too; if fewer, their start is not part of a connection.
 const PROCESSES: std::ops::RangeInclusive<f64> = 0.5..=4.0;
 
 /// Modules that work in handshakes only: of `ssl`, `public_key` and `ssh`.
@@ -30,7 +30,7 @@ pub(crate) struct Setup<'a> {
     pub place: &'static str,
 }
 
-/// `None` where hardly any sample is within it. A process that is within `init_it` of a behaviour starts: that is part of a connection where
+/// `None` if hardly any sample is within it. A process that is within `init_it` of a behaviour starts: that is part of a connection if
 /// about as many processes start as connections.
 pub(crate) fn of(period: &Period, accepted_per_s: f64) -> Option<Setup<'_>> {
     let starts = view::spawn_rate(period).is_ok_and(|rate| PROCESSES.contains(&(rate / accepted_per_s)));

@@ -23,7 +23,7 @@ pub(crate) fn listed<K: Display>(counts: &[(K, i64)], max: usize) -> String {
     named.join(", ")
 }
 
-/// The 95 % interval of a share that is known by samples (Wilson, J. Am. Stat. Assoc. 22 (1927) 209).
+/// The 95 % interval of a share that is estimated from samples (Wilson, J. Am. Stat. Assoc. 22 (1927) 209).
 pub(crate) fn share_interval(within: i64, all: i64) -> (f64, f64) {
     if all <= 0 {
         return (0.0, 1.0);

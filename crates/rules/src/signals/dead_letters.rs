@@ -1,7 +1,7 @@
 //! Messages that a consumer rejects, that are dead-lettered, and that come back: through a queue with a TTL, or at once.
 //!
-//! RabbitMQ drops a message that would go round by itself, but not where a consumer rejects it (rabbit_dead_letter.erl; rabbitmq.com, "Dead
-//! Letter Exchanges"), so each such loop shows in the counter of rejected ones.
+//! RabbitMQ drops a message that would loop without a rejection, but not if a consumer rejects it (rabbit_dead_letter.erl; rabbitmq.com,
+//! "Dead Letter Exchanges"), so each such loop shows in the counter of rejected ones.
 
 use beamtune_model::{Cost, Evidence, Group, Metric, Period, Scale, Threshold, Unit, metrics};
 
@@ -10,7 +10,7 @@ use crate::rule::Draft;
 use crate::signals::broker::{self, Queue};
 use crate::view::duration_text;
 
-/// How often messages are rejected and dead-lettered for each one that is new, or handled.
+/// Rejected and dead-lettered messages for each new or handled one.
 pub(crate) const PER_PUBLISHED: Threshold = Threshold::new(
     "redelivery-loop.dead_letterings_per_message",
     "messages rejected and dead-lettered, for each one published or acknowledged",
@@ -22,28 +22,28 @@ pub(crate) const PER_PUBLISHED: Threshold = Threshold::new(
     },
 );
 
-/// Of less traffic than this the ratio tells nothing, messages a second (judgement).
+/// With less traffic the ratio means nothing, messages a second (judgement).
 const LEAST_TRAFFIC_PER_S: f64 = 1.0;
 
-/// Deliveries of this node per rejection of its queues: with less, consumers are connected to other nodes, and what these handle is
-/// counted there (judgement).
+/// Deliveries of this node per rejection of its queues: if there are fewer, consumers are connected to other nodes, which count what they
+/// handle (judgement).
 const DELIVERED_HERE: f64 = 0.8;
 
-/// As many of the rejected messages expire where they come back through a queue with a TTL (judgement: some wait for longer).
+/// This share of the rejected messages expire if they come back through a queue with a TTL (judgement: some wait for longer).
 const EXPIRE: f64 = 0.5;
 
 /// A queue is named from this share of the expired or rejected messages on (judgement).
 const NAMED: f64 = 0.2;
 
-/// A TTL of 0 is one, too; they are given in milliseconds.
+/// A TTL of 0 counts too; TTLs are given in milliseconds.
 const SHORTEST_TTL_S: f64 = 0.001;
 
-/// From so many rejections per message on all of them must have come back, on average; where nothing expires, more are asked for, since
+/// From this many rejections per message on all of them must have come back, on average; if nothing expires, more are required, since
 /// messages are counted every ten seconds only (judgement).
 const CAME_BACK: f64 = 1.5;
 const CAME_BACK_AT_ONCE: f64 = 3.0;
 
-/// The loop, if there is one, with how many messages per second go round.
+/// The loop, if any, with its messages per second.
 pub(crate) fn round_trip(period: &Period, rate: &Threshold) -> Option<(f64, Draft)> {
     let rejected = broker::total(period, &metrics::BROKER_DEAD_LETTERED_REJECTED)?;
     let expired = broker::total(period, &metrics::BROKER_DEAD_LETTERED_EXPIRED)?;
@@ -56,7 +56,7 @@ pub(crate) fn round_trip(period: &Period, rate: &Threshold) -> Option<(f64, Draf
     let per_message = |dead: f64| dead / published.max(acked).max(LEAST_TRAFFIC_PER_S);
     let rounds = rounds(period);
     let waits = expired >= EXPIRE * rejected;
-    // Publishers of other nodes may be whence messages come that are rejected once each.
+    // Publishers of other nodes may have sent messages that are rejected once each.
     let is_alone = !period.entities(Group::Dist).into_iter().any(is_peer);
     let at_once = is_alone && rounds.is_some_and(|rounds| rounds.each >= CAME_BACK_AT_ONCE);
     if !(waits || at_once) {
@@ -116,7 +116,7 @@ pub(crate) fn round_trip(period: &Period, rate: &Threshold) -> Option<(f64, Draf
     Some((rejected, advise(period, draft, waits)))
 }
 
-/// Whether a connected node may be one of the cluster: it is neither beamtune nor rabbitmqctl, which names its node rabbitmqcli-… .
+/// Whether a connected node may belong to the cluster: it is neither beamtune nor rabbitmqctl, which names its node rabbitmqcli-… .
 fn is_peer(node: &str) -> bool {
     !["beamtune", "rabbitmqcli"].iter().any(|tool| node.starts_with(tool))
 }
@@ -128,11 +128,11 @@ struct Rounds {
     messages: f64,
 }
 
-/// By all that can have been rejected: what was in the queues, and what came.
+/// Divided by all messages that can have been rejected: those in the queues, and those that came.
 fn rounds(period: &Period) -> Option<Rounds> {
     let most = |metric: &Metric| period.stat(metric, "").ok().map(|stat| stat.max as f64);
     let grown = |metric: &Metric| period.stat(metric, "").ok().map(|stat| stat.delta as f64);
-    // Without statistics queues seem to be empty.
+    // Without statistics queues look empty.
     most(&metrics::BROKER_STATISTICS).filter(|level| *level > 0.0)?;
     let held = most(&metrics::BROKER_READY)? + most(&metrics::BROKER_UNACKED)?;
     let messages = (held + grown(&metrics::BROKER_PUBLISHED)?).max(1.0);
@@ -196,7 +196,7 @@ fn advise(period: &Period, draft: Draft, waits: bool) -> Draft {
         })
 }
 
-/// Delays of a few seconds are told to a tenth.
+/// Delays of a few seconds have one decimal.
 fn ttl_text(seconds: f64) -> String {
     if seconds < 10.0 { format!("{seconds:.1} s") } else { duration_text(seconds) }
 }

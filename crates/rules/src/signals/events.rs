@@ -1,4 +1,4 @@
-//! What the VM has told by itself, as rules look at it: how much of a kind there was, how long, and whose.
+//! System monitor events, as rules use them: number, duration and process of each kind.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Told<'p> {
     pub seconds: f64,
     /// How long the longest took, in seconds; 0 for kinds that take no time.
     pub longest: f64,
-    /// The process that most of those are about whose process is known; the one that came first, if several are even.
+    /// The process that most events with a known process are about; the one that came first, if several are even.
     pub culprit: Option<Culprit<'p>>,
 }
 
@@ -25,19 +25,19 @@ pub struct Told<'p> {
 pub struct Culprit<'p> {
     /// Its name, label or what it runs, with its pid.
     pub subject: &'p str,
-    /// How many are about it.
+    /// The number of its events.
     pub count: usize,
-    /// How many are about a process that is known.
+    /// The number of events with a known process.
     pub of: usize,
-    /// The last one of it.
+    /// Its last event.
     pub last: &'p Event,
 }
 
 const NS_PER_S: f64 = 1e9;
 
 impl Told<'_> {
-    /// True if schedulers waited for a CPU for at least half as long as these took: the VM measures by the clock, so what the
-    /// operating system took away is in it. Waits as short as those of waking up take nothing away.
+    /// True if schedulers waited for a CPU for at least half as long as these took: the VM measures by the clock, so the durations include
+    /// time that the operating system took away. Waits no longer than a wake-up take nothing away.
     pub fn may_be_the_hosts(&self, period: &Period) -> bool {
         let waited = match view::wait_per_turn_seconds(period) {
             Ok(each) if each < view::TURN_SECONDS => 0.0,
@@ -47,7 +47,7 @@ impl Told<'_> {
         waited.max(throttled) * period.seconds() >= self.seconds / 2.0
     }
 
-    /// Adds whose they are, as evidence and as what the finding is about, where that is known.
+    /// Adds the process, if known, as evidence and as the subject.
     pub fn blame(&self, draft: Draft) -> Draft {
         let Some(Culprit { subject, count, of, last }) = &self.culprit else { return draft };
         draft
@@ -57,7 +57,7 @@ impl Told<'_> {
     }
 }
 
-/// All of a kind; an error where the VM was not asked, or told somebody else.
+/// All events of a kind; an error if the system monitor was not set, or belonged to another process.
 pub fn told<'p>(period: &'p Period, kind: &str) -> Result<Told<'p>, Missing> {
     let count = period.stat(&metrics::EVENT_COUNT, kind)?;
     let time = period.stat(&metrics::EVENT_TIME, kind).ok();

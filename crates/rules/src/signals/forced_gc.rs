@@ -27,7 +27,7 @@ pub(crate) struct Forced<'p> {
 }
 
 impl Forced<'_> {
-    /// `None` unless each process is collected at least once a second and somebody was sampled forcing that.
+    /// `None` unless each process is collected at least once a second and a process was sampled forcing that.
     pub(crate) fn of(period: &Period) -> Option<Forced<'_>> {
         let processes = period.stat(&metrics::PROCESS_COUNT, "").ok()?.mean();
         let rate = period.rate(&metrics::GARBAGE_COLLECTIONS, "").ok()?;

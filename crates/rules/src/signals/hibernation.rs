@@ -6,8 +6,8 @@ use crate::signals::counts::largest_first;
 use crate::signals::hot_code::{MIN_COLLECTED, MIN_SAMPLES};
 use crate::signals::stack;
 
-/// Of the samples of a kind of process, at least this share must be just before or after hibernation (judgement: half). What a process does with
-/// its messages is in the others.
+/// Of the samples of a kind of process, at least this share must be just before or after hibernation (judgement: half). The others show
+/// what a process does with its messages.
 const MOST: f64 = 0.5;
 
 /// Kinds of processes that hibernate while they work.
@@ -17,16 +17,16 @@ pub(crate) struct Hibernation<'a> {
     pub kinds: Vec<(&'a str, i64)>,
     /// Samples of running processes: of these kinds, and all.
     pub samples: (i64, i64),
-    /// Of those of these kinds, the ones in which they went into hibernation, or had just come out of it.
+    /// Samples of these kinds in which they went into hibernation, or had just come out of it.
     pub at_rest: i64,
-    /// The share of all garbage collection that is theirs.
+    /// Their share of all garbage collection.
     pub collected: f64,
 }
 
 impl<'a> Hibernation<'a> {
-    /// `None` where no kind does.
+    /// `None` if no kind does.
     pub(crate) fn of(period: &'a Period) -> Option<Self> {
-        // Who has just been woken in a loop, a call or a sleep has not run.
+        // A process that was just woken in a loop, a call or a sleep has not run.
         let waits = |at: &String| stack::is_wait(at) || stack::is_sleep(at);
         let is_woken =
             |one: &&WorkSample| one.is_ready && one.stack.first().is_some_and(waits) && !hibernates(one);
@@ -37,7 +37,7 @@ impl<'a> Hibernation<'a> {
         let of_kinds =
             largest_first(samples.iter().filter_map(|one| Some((one.kind.as_deref()?, one.looks))));
         let is_meant = |(kind, _): &(&str, i64)| {
-            // Collections may be those of hibernation, or not.
+            // GC may be caused by hibernation, or not.
             let seen = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.collects);
             let resting = sum(&|one| one.kind.as_deref() == Some(*kind) && !one.collects && hibernates(one));
             resting > 0 && resting as f64 >= MOST * seen as f64
@@ -54,7 +54,7 @@ impl<'a> Hibernation<'a> {
         Some(Hibernation {
             samples: (own, all),
             at_rest: sum(&|one| is_own(one) && hibernates(one)),
-            // Collections of hibernation are hardly ever seen as such: who works makes the garbage.
+            // GC by hibernation is hardly ever sampled as such: the process that works makes the garbage.
             collected: match collected {
                 (own, all) if all >= MIN_COLLECTED => own as f64 / all as f64,
                 _ => own as f64 / all.max(1) as f64,
@@ -64,8 +64,8 @@ impl<'a> Hibernation<'a> {
     }
 }
 
-/// Whether it goes into hibernation or has just come out of it: the innermost function. What is further out stays on the stack for as long as
-/// a process lives that has hibernated once (`proc_lib:wake_up/3`).
+/// Whether it goes into hibernation or has just come out of it: the innermost function. Functions further out stay on the stack of a
+/// process that has hibernated once, for as long as it lives (`proc_lib:wake_up/3`).
 fn hibernates(sample: &WorkSample) -> bool {
     sample.stack.first().is_some_and(|at| stack::is_hibernation(at))
 }

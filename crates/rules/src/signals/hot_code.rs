@@ -1,4 +1,4 @@
-//! Which function most of the CPU time of processes goes into, by samples of where they ran.
+//! The function that most of the CPU time of processes goes into, by samples of where they ran.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,16 +16,17 @@ use crate::signals::known_functions::{
 use crate::signals::{new_processes, stack};
 use crate::view::{self, kind};
 
-/// Fewer samples say nothing of where the time goes (judgement: of ten alike in truth half, six of six or more are alike once in a thousand).
+/// Fewer samples do not show where the time goes (judgement: if in truth half of ten are alike, six of six or more are alike once in a
+/// thousand).
 pub(crate) const MIN_SAMPLES: i64 = 8;
 
-/// The same of samples of garbage collection (judgement).
+/// The same for samples of garbage collection (judgement).
 pub(crate) const MIN_COLLECTED: i64 = 3;
 
-/// A function within which less of the samples are is not where the time goes (judgement: more than half).
+/// A function with a smaller share of the samples is not where the time goes (judgement: more than half).
 const MOST: f64 = 0.5;
 
-/// What few samples say of a share is taken for its lower end (Wilson's interval, 95 %): below this it may be far from most (judgement).
+/// Minimum of the lower end of a share's 95 % interval (Wilson): below it, a share of few samples may be far from most (judgement).
 const SURELY: f64 = 1.0 / 3.0;
 
 /// From this share of all reductions on a process has most of the CPU, though those that wait for it are sampled as runnable (judgement).
@@ -34,21 +35,20 @@ const CARRIES: f64 = 0.5;
 /// From this share on it is nearly all (judgement).
 const NEARLY_ALL: f64 = 0.7;
 
-/// Of functions that call each other, the innermost one is meant that has at least this share of the samples of the outermost one
-/// (judgement).
+/// Among functions that call each other, the innermost one counts that has at least this share of the outermost one's samples (judgement).
 const AS_MUCH: f64 = 0.7;
 
-/// From this share of its samples on, what is known of them is reported (judgement: a third is worth a change).
+/// From this share of its samples on, a known function is reported (judgement: a third is worth a change).
 const PART: f64 = 1.0 / 3.0;
 
-/// Fewer samples are no such part, and do not represent others (judgement).
+/// Fewer samples are no relevant part, and do not represent others (judgement).
 const MIN_PART: i64 = 3;
 
 /// Callers of the function that are reported.
 const CALLERS: usize = 2;
 
-/// Frames of a call stack that the VM gives by default (`backtrace_depth` of `erlang:system_flag/2`): of a deeper one the outer functions are
-/// not known.
+/// Frames of a call stack that the VM gives by default (`backtrace_depth` of `erlang:system_flag/2`): of a deeper one the outer functions
+/// are unknown.
 const STACK_DEPTH: usize = 8;
 
 /// What most of the CPU time goes into.
@@ -58,32 +58,32 @@ pub(crate) struct HotCode {
     pub what: What,
     /// Samples within it, and all.
     pub samples: (i64, i64),
-    /// Of all CPU time of processes, in cores, garbage collection included.
+    /// CPU use of all processes, in cores, garbage collection included.
     pub cores: f64,
     /// The function of OTP or of the VM in which most of these samples are, and how many.
     pub at: Option<(String, i64)>,
-    /// Functions that call it, from within to without.
+    /// Functions that call it, innermost first.
     pub callers: Vec<String>,
-    /// What those are that run it, with samples, most first.
+    /// What the processes are that run it, with samples, most first.
     pub kinds: Vec<(String, i64)>,
-    /// What is known of a good part of these samples.
+    /// Known function or library behind a good part of these samples.
     pub known: Option<Part>,
-    /// The foremost functions of a module, modules of a kind of process, or callers of a library, that these samples are in, with
-    /// samples, most first.
+    /// The most frequent functions of a module, modules of a kind of process, or callers of a library in these samples, with samples, most
+    /// first.
     pub foremost: Vec<(String, i64)>,
-    /// The library that most of all samples are within, and how many.
+    /// The library with most of all samples, and how many.
     pub library: Option<(&'static Library, i64)>,
-    /// Of all samples of garbage collection, how many are within it.
+    /// The samples of garbage collection within it, and all of them.
     pub collections: (i64, i64),
 }
 
-/// An expensive function of OTP or Elixir, or a library, that is known.
+/// A known expensive function of OTP or Elixir, or a library.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// In words.
     pub what: String,
     pub samples: i64,
-    /// What to do instead, the foremost first.
+    /// What to do instead, the most important first.
     pub instead: Vec<Instead>,
 }
 
@@ -106,8 +106,8 @@ impl HotCode {
         self.samples.0 as f64 / self.samples.1.max(1) as f64
     }
 
-    /// Whether most of the garbage that was being collected is its own; where that was hardly seen, whether it takes nearly all CPU time,
-    /// and so that of memory, too.
+    /// Whether most of the sampled garbage collection is its own; if that was hardly sampled, whether it takes nearly all CPU time, and so
+    /// allocates most memory too.
     pub(crate) fn allocates(&self) -> bool {
         let (own, all) = self.collections;
         match all >= MIN_COLLECTED {
@@ -116,7 +116,7 @@ impl HotCode {
         }
     }
 
-    /// The program's function that has called the library in most of the samples that tell.
+    /// The program's function that has called the library in most of the samples that show it.
     pub(crate) fn library_caller(&self) -> Option<&str> {
         let all: i64 = self.foremost.iter().map(|(_, looks)| looks).sum();
         let (caller, looks) = self.foremost.first()?;
@@ -124,7 +124,7 @@ impl HotCode {
         (tells && *looks >= MIN_PART && *looks as f64 > MOST * all as f64).then_some(caller)
     }
 
-    /// `None` where nothing has most of the samples.
+    /// `None` if nothing has most of the samples.
     pub(crate) fn of(period: &Period) -> Result<Option<HotCode>, Missing> {
         let cores = cores(period)?;
         let samples = samples(period);
@@ -203,11 +203,11 @@ pub(crate) struct Sample<'a> {
     collects: bool,
     /// As it was recorded.
     pub stack: &'a [String],
-    /// The innermost function, where that is none of the program's.
+    /// The innermost function, if it is not the program's.
     at: Option<&'a str>,
-    /// What the program's innermost function has called, the innermost first.
+    /// The functions that the program's innermost function has called, innermost first.
     called: Vec<&'a str>,
-    /// The whole stack without traps; empty where what it had run is not known.
+    /// The whole stack without traps; empty if what it had run is unknown.
     frames: Vec<&'a str>,
     /// The program's own, the innermost first, each once.
     pub functions: Vec<String>,
@@ -220,9 +220,9 @@ impl<'a> Sample<'a> {
         let known: Vec<&str> = stack::without_traps(stack).collect();
         let first = known.first().copied();
         let hibernates = first.is_some_and(|at| at.contains("hibernate"));
-        // An answer that takes more than one turn to copy is interrupted in it.
+        // An answer that takes more than one time slice to copy is interrupted in the copy.
         let copies = first.is_some_and(stack::is_answer) && stack.first().map(String::as_str) != first;
-        // It was done before it answered: what it had run is not known.
+        // It ended before it answered: what it had run is unknown.
         let is_done = first.is_some_and(stack::is_wait) && !hibernates && !copies;
         let mut functions: Vec<String> = Vec::new();
         for function in known.iter().filter(|function| !is_done && is_own(function)) {
@@ -231,18 +231,18 @@ impl<'a> Sample<'a> {
                 functions.push(function);
             }
         }
-        // What the program has called.
+        // The functions that the program has called.
         let called: Vec<&str> = known.iter().copied().take_while(|function| !is_own(function)).collect();
         let at = if called.len() < known.len() { called.last() } else { called.first() };
         let at = at.copied().filter(|at| !is_done && (hibernates || !stack::is_loop(at)));
-        // What a library waits for, it waits for in its work.
+        // A wait inside a library is part of its work.
         let libraries = libraries_of(known.iter().copied().chain(kind));
         let called = if is_done { Vec::new() } else { called };
         let frames = if is_done { Vec::new() } else { known };
         Sample { looks, kind, collects, stack, at, called, frames, functions, libraries }
     }
 
-    /// The outermost library or known function that the program has called; the same for two samples only of the same one.
+    /// The outermost library or known function that the program has called; two samples have the same only if the same one was called.
     fn outermost_known(&self) -> Option<&'static str> {
         self.frames
             .iter()
@@ -259,7 +259,7 @@ impl<'a> Sample<'a> {
         is_own(function) && !outer.any(|one| library_of(one).is_some())
     }
 
-    /// Whether its stack was cut off within a library or known function: who has called that is not known.
+    /// Whether its stack was cut off within a library or known function: the caller is unknown.
     fn is_cut(&self) -> bool {
         let is_whole = self.frames.last().is_some_and(|outermost| stack::is_machinery(outermost));
         self.stack.len() >= STACK_DEPTH
@@ -274,7 +274,7 @@ impl<'a> Sample<'a> {
             .any(|function| FUNCTIONS.function.iter().any(|known| known.is_logging && known.is(function)))
     }
 
-    /// The libraries that were at work within what is named, the innermost first.
+    /// The libraries that worked within what is named, innermost first.
     fn libraries_within(&self, what: &What) -> Vec<&'static Library> {
         let is_it = |function: &str| match what {
             What::Function(name) => stack::without_fun(function) == *name,
@@ -284,7 +284,7 @@ impl<'a> Sample<'a> {
         libraries_of(self.frames.iter().copied().take_while(|function| !is_it(function)))
     }
 
-    /// What is known of the functions that it was in: the place in the data of the outermost one. What a library does belongs to that.
+    /// Known functions on its stack: the index in the data of the outermost one. What a library does belongs to that.
     fn known(&self, period: &Period) -> Option<usize> {
         let is_of_library = |function: &str| FUNCTIONS.library.iter().any(|library| library.is_of(function));
         for (place, function) in self.called.iter().enumerate().rev() {
@@ -300,9 +300,9 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Samples of any processes that ran.
+/// Samples of any running processes.
 pub(crate) fn samples(period: &Period) -> Vec<Sample<'_>> {
-    // Who has just been woken has not run: where it stands is where it waited.
+    // A process that was just woken has not run: its stack shows where it waited.
     let is_woken = |one: &&WorkSample| one.is_ready && one.stack.first().is_some_and(|at| stack::is_wait(at));
     let samples = period.work_samples.iter().filter(|one| !is_woken(one));
     let samples = samples.map(|one| Sample::new(&one.stack, one.looks, one.kind.as_deref(), one.collects));
@@ -313,8 +313,8 @@ pub(crate) fn samples(period: &Period) -> Vec<Sample<'_>> {
     samples
 }
 
-/// A function that ends with the call of another one leaves no frame. Where that other one, of OTP or Elixir, runs a fun that was made in no
-/// function of the stack, the fun's maker has called it, and has called it for those with the same stack that are between two calls of the fun.
+/// A function that ends with the call of another one leaves no frame. If that other one, of OTP or Elixir, runs a fun that was made in no
+/// function of the stack, the fun's maker has called it, also in samples with the same stack between two calls of the fun.
 fn add_last_callers(samples: &mut [Sample<'_>]) {
     // Kind, stack from the called function on, the fun's maker, samples.
     let mut seen: Vec<(Option<&str>, Vec<&str>, String, i64)> = Vec::new();
@@ -351,7 +351,8 @@ fn add_last_callers(samples: &mut [Sample<'_>]) {
 /// A kind of process, and the library or known function that it has called.
 type Called<'a> = (Option<&'a str>, &'a str);
 
-/// Those whose stack was cut off within a library or known function count, in proportion, for the callers that others of the same kind have there.
+/// Samples whose stack was cut off within a library or known function count, in proportion, for the callers that others of the same kind
+/// have there.
 fn add_cut(samples: &mut Vec<Sample<'_>>) {
     let (cut, mut whole): (Vec<_>, Vec<_>) = samples.drain(..).partition(|sample| sample.is_cut());
     // Stacks of callers, with samples.
@@ -377,7 +378,7 @@ fn add_cut(samples: &mut Vec<Sample<'_>>) {
         };
         let known: i64 = callers.values().sum();
         let all: i64 = group.iter().map(|sample| sample.looks).sum();
-        // One after the other, all of these samples lie on a line, of which each caller gets its part.
+        // All of these samples lie on a line, one after the other, and each caller gets its part.
         let (mut before, mut start) = (0, 0);
         let parts: Vec<(&Vec<String>, i64, i64)> = callers
             .iter()
@@ -403,7 +404,7 @@ fn add_cut(samples: &mut Vec<Sample<'_>>) {
     *samples = whole;
 }
 
-/// Those that ended before they could be asked are taken to have done what others do that are new as they are.
+/// Processes that ended before they could be sampled are assumed to have done what other new ones do.
 fn add_ended(period: &Period, samples: &mut Vec<Sample<'_>>) {
     let is_ended =
         |sample: &Sample<'_>| sample.kind.is_none() && sample.functions.is_empty() && sample.at.is_none();
@@ -421,7 +422,7 @@ fn add_ended(period: &Period, samples: &mut Vec<Sample<'_>>) {
     }
 }
 
-/// What code and its garbage took, in cores.
+/// CPU use of the code and its garbage, in cores.
 pub(crate) fn cores(period: &Period) -> Result<f64, Missing> {
     match account::account(period) {
         Ok(account) => {
@@ -430,7 +431,7 @@ pub(crate) fn cores(period: &Period) -> Result<f64, Missing> {
             };
             Ok(account.shares.iter().filter(of).map(|share| share.cores).sum())
         }
-        // Without the host, the schedulers are what there is.
+        // Without data of the host, the schedulers are the capacity.
         Err(_) => Ok(view::activity(period, kind::SCHEDULER)?.cores()),
     }
 }
@@ -441,7 +442,7 @@ fn library(samples: &[Sample<'_>]) -> Option<(&'static Library, i64)> {
     most_library(&all, |sample| sample.libraries.clone())
 }
 
-/// What a formatter of the log calls belongs to what it calls: the innermost library that has most of the samples.
+/// What a formatter of the log calls belongs to its caller: the innermost library that has most of the samples.
 fn most_library(
     samples: &[&Sample<'_>],
     libraries: impl Fn(&Sample<'_>) -> Vec<&'static Library>,
@@ -459,12 +460,12 @@ fn most_library(
 #[derive(Debug, Clone, Copy, Default)]
 struct Within {
     looks: i64,
-    /// The sum of places in the stack.
+    /// The sum of indexes in the stack.
     places: i64,
 }
 
 impl Within {
-    /// By what they are within, of samples with the places of all that they are within.
+    /// Sums by function or module, of samples with the index of each one that they are within.
     fn of<K: Ord>(samples: impl IntoIterator<Item = (Vec<(K, usize)>, i64)>) -> BTreeMap<K, Within> {
         let mut all: BTreeMap<K, Within> = BTreeMap::new();
         for (places, looks) in samples {
@@ -495,8 +496,8 @@ fn innermost<K: Copy>(within: &BTreeMap<K, Within>, most: i64, min: i64) -> Opti
     innermost.map(|(what, of)| (*what, *of))
 }
 
-/// The innermost function within which most samples are. Where no function is, or that one has been called by nothing of the program and so
-/// says no more than what the processes are, the innermost module.
+/// The innermost function within which most samples are. Without one, or if nothing of the program has called it and it shows only what the
+/// processes are, the innermost module.
 fn hottest(samples: &[Sample<'_>], all: i64) -> Option<What> {
     let min = (MOST * all as f64).floor() as i64 + 1;
     let functions = Within::of(samples.iter().map(|sample| {
@@ -547,7 +548,7 @@ fn foremost(own: &[&Sample<'_>], what: &What) -> Vec<(String, i64)> {
                 .into_iter()
                 .collect(),
             What::Kind(_) => sample.functions.iter().map(|one| module_of(one)).collect(),
-            // The program's function that has called it, also of one that waits in it.
+            // The program's function that has called it, even if it waits in it.
             What::Library(_) => {
                 stack::without_traps(sample.stack).find(|one| is_own(one)).into_iter().collect()
             }
@@ -559,7 +560,7 @@ fn foremost(own: &[&Sample<'_>], what: &What) -> Vec<(String, i64)> {
 }
 
 impl Part {
-    /// The known function or library that most of the samples are in, a third or more.
+    /// The known function or library that most of the samples are in, at least a third.
     fn of(period: &Period, own: &[&Sample<'_>], what: &What, count: i64) -> Option<Part> {
         let libraries = |sample: &Sample<'_>| match what {
             What::Library(_) => Vec::new(),
@@ -579,7 +580,7 @@ impl Part {
             instead: vec![library.instead()],
         });
         let parts = [Part::of_logging(own, |sample| libraries(sample)), of_function, of_library];
-        // Of equal ones the first.
+        // The first of equal ones.
         let part = parts.into_iter().flatten().rev().max_by_key(|part| part.samples)?;
         (part.samples >= MIN_PART && part.samples as f64 >= PART * count as f64).then_some(part)
     }
@@ -621,7 +622,7 @@ impl Part {
     }
 }
 
-/// The functions that most often stand next above it, and above that one.
+/// The most frequent caller above the functions, and the most frequent one above that.
 fn callers(own: &[&Sample<'_>], what: &What, count: i64) -> Vec<String> {
     let mut path: Vec<String> = Vec::new();
     while path.len() < CALLERS {
@@ -648,7 +649,7 @@ fn callers(own: &[&Sample<'_>], what: &What, count: i64) -> Vec<String> {
     path
 }
 
-/// The processes that do most of the work of a kind that says nothing of what they are; else what they run. `None` where neither is known.
+/// The processes that do most of the work of a kind that does not show what they are; otherwise what they run. `None` if neither is known.
 pub(crate) fn unnamed(period: &Period, kind: &str, hot: &HotCode) -> Option<Unnamed> {
     let of_kind = |process: &&ProcessUse| {
         process
@@ -674,20 +675,20 @@ pub(crate) fn unnamed(period: &Period, kind: &str, hot: &HotCode) -> Option<Unna
     is_much.then(|| Unnamed { words: format!("processes that run {module}"), subject: None })
 }
 
-/// What processes are that were started by nothing that says so.
+/// What processes are whose initial call does not show it.
 pub(crate) struct Unnamed {
     pub words: String,
     pub subject: Option<Subject>,
 }
 
-/// What most of those are whose garbage was being collected when they were looked at by chance: a registered name, or what they were started
-/// with. `None` where too few were seen, `Some(None)` where none stands out.
+/// The most frequent process in random samples of garbage collection: a registered name, or its initial call. `None` if there were too few
+/// samples, `Some(None)` if no process has most of them.
 pub(crate) fn collected_kind(period: &Period) -> Option<Option<&str>> {
     let collected = period.work_samples.iter().filter(|sample| sample.collects);
     let kinds = largest_first(collected.map(|sample| (sample.kind.as_deref(), sample.looks)));
     let all = kinds.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
     if all < MIN_COLLECTED {
-        // Hardly any was seen; but who takes nearly all CPU time makes most of the garbage.
+        // Hardly any was sampled; but a process that takes nearly all CPU time makes most of the garbage.
         let hot = HotCode::of(period).ok().flatten().filter(HotCode::allocates)?;
         let (kind, looks) = hot.kinds.first()?;
         let mut known = period.work_samples.iter().filter_map(|sample| sample.kind.as_deref());

@@ -1,14 +1,14 @@
-//! Processes of one kind that wait in one place: what is wrong with one of them is wrong with all.
+//! Processes of one kind that wait in one place: they share fault and remedy.
 
 use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{ProcessUse, Signal};
 
 use crate::signals::stack;
 
-/// From this share of the samples on in which a process ran or was runnable, where it was seen waiting says nothing (judgement).
+/// From this share of the samples on in which a process ran or was runnable, its waiting place means nothing (judgement).
 const AT_WORK: f64 = 0.5;
 
-/// What all places are called in which a process waits for a port to take what it sends.
+/// The name of all places in which a process waits for a port to take what it sends.
 const SEND: &str = "a send";
 
 /// What a process is, and where it waits.
@@ -16,12 +16,12 @@ const SEND: &str = "a send";
 pub(crate) struct Kind {
     /// What it was started with, or what registered names of such processes have in common: `shop_worker_*`.
     pub name: String,
-    /// `prim_inet:recv0/3, called by shop:ask/1`; `None` of one that mostly runs.
+    /// `prim_inet:recv0/3, called by shop:ask/1`; `None` if it mostly runs.
     pub place: Option<String>,
 }
 
 impl Kind {
-    /// `None` where nothing is known of the process but its pid.
+    /// `None` if only the pid of the process is known.
     pub(crate) fn of(process: &ProcessUse) -> Option<Kind> {
         let row = process.row.as_ref()?;
         let name = match (&row.name, &row.initial_call, &row.label) {
@@ -33,7 +33,7 @@ impl Kind {
         Some(Kind { name, place: place(process) })
     }
 
-    /// As a signal; `None` of processes that mostly run.
+    /// As a signal; `None` for processes that mostly run.
     pub(crate) fn signal(&self) -> Option<Signal> {
         let place = self.place.clone()?;
         Some(Signal::StandsAt { kind: self.name.clone(), place })
@@ -53,7 +53,7 @@ pub(crate) fn is_send(place: &str) -> bool {
     place.starts_with(SEND)
 }
 
-/// Processes of a kind, in words: what they were started with, or a name.
+/// Processes of a kind, in words: their initial call, or a name.
 pub(crate) fn in_words(kind: &str) -> String {
     match kind.strip_prefix(CHILD_OF) {
         Some(maker) => format!("the children of {maker}"),
@@ -62,7 +62,7 @@ pub(crate) fn in_words(kind: &str) -> String {
     }
 }
 
-/// True of a kind that says no more than that a supervisor has started them.
+/// True for a kind known only by its supervisor.
 pub(crate) fn says_nothing(kind: &str) -> bool {
     kind.strip_prefix(CHILD_OF).is_some_and(stack::is_supervisor)
 }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_go_by_names_without_numbers_or_by_what_was_started_and_where_they_wait() {
+    fn kinds_follow_from_names_without_numbers_or_initial_calls_and_from_where_they_wait() {
         let check =
             |(name, call, label): (&str, &str, &str), stack: &str, stood: &str, expect: (&str, &str)| {
                 let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -124,7 +124,7 @@ mod tests {
         let recv = "prim_inet:recv0/3 shop:ask/1";
         let by_name = ("shop_worker_12", "shop:init/1", "");
         check(by_name, recv, "", ("shop_worker_*", "prim_inet:recv0/3, called by shop:ask/1"));
-        // Sends are one place, whatever function of OTP's they are in. The last look is one of many.
+        // Sends are one place, whatever function of OTP they are in. The last sample is one of many.
         let by_call = ("", "shop:init/1", "conn 7");
         check(by_call, "prim_inet:send/4 shop:tell/1", "", ("shop:init/1", "a send, called by shop:tell/1"));
         check(

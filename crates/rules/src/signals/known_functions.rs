@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::signals::{data, stack};
 
-/// What a function of OTP or Elixir that is often at the top of the call stack is to be replaced by.
+/// The replacement for a function of OTP or Elixir that is often at the top of the call stack.
 pub(crate) fn instead(function: &str) -> Option<&'static str> {
     let is_known =
         |known: &&KnownFunction| known.beside.is_empty() && known.calling.is_empty() && known.is(function);
@@ -27,13 +27,13 @@ pub(crate) struct Functions {
 #[serde(deny_unknown_fields)]
 pub(crate) struct KnownFunction {
     begins: Vec<String>,
-    /// It has called one of these.
+    /// It must have called one of these.
     #[serde(default)]
     calling: Vec<String>,
     /// One of these is on the stack of any process.
     #[serde(default)]
     beside: Vec<String>,
-    /// What costs there, in words.
+    /// What is expensive there, in words.
     pub what: String,
     pub instead: String,
     pub source: String,
@@ -47,12 +47,12 @@ impl KnownFunction {
         stack::begins(function, &self.begins)
     }
 
-    /// Whether it has called what it must have.
+    /// Whether it has called what it must have called.
     pub(crate) fn calls(&self, called: &[&str]) -> bool {
         self.calling.is_empty() || called.iter().any(|function| stack::begins(function, &self.calling))
     }
 
-    /// Whether what it needs beside it is at work on the node.
+    /// Whether a function that it requires runs on the node.
     pub(crate) fn fits(&self, period: &Period) -> bool {
         let mut stacks = period.work_samples.iter().flat_map(|one| &one.stack);
         self.beside.is_empty() || stacks.any(|function| stack::begins(function, &self.beside))
@@ -66,7 +66,7 @@ pub(crate) struct Library {
     modules: Vec<String>,
     pub name: String,
     pub instead: String,
-    /// It makes texts of terms, as for the log.
+    /// It turns terms into text, as for the log.
     #[serde(default)]
     pub formats: bool,
 }
@@ -95,7 +95,7 @@ pub(crate) struct Instead {
     pub change: &'static str,
     /// Where it is documented.
     pub source: Option<&'static str>,
-    /// A level of the log changes it.
+    /// It depends on the level of the log.
     pub is_logging: bool,
 }
 
@@ -111,7 +111,7 @@ impl Library {
     }
 }
 
-/// True of a function of the program itself, and not of OTP, of Elixir or of a library that is known.
+/// True for a function of the program itself, and not of OTP, of Elixir or of a known library.
 pub(crate) fn is_own(function: &str) -> bool {
     stack::is_of_program(function) && known_name(function).is_none()
 }
@@ -131,7 +131,7 @@ pub(crate) fn libraries_of<'a>(functions: impl Iterator<Item = &'a str>) -> Vec<
     libraries
 }
 
-/// The library or known function that a function is of.
+/// The library or known function that a function belongs to.
 pub(crate) fn known_name(function: &str) -> Option<&'static str> {
     let known = || FUNCTIONS.function.iter().find(|known| known.is(function));
     library_of(function).map(|library| library.name.as_str()).or_else(|| Some(known()?.what.as_str()))

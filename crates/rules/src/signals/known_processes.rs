@@ -1,7 +1,7 @@
-//! Processes of OTP, of Elixir's libraries and of common servers that many send to without knowing: what they are, and how to do without.
+//! Processes of OTP, of Elixir's libraries and of common servers that many send to without knowing: what they are, and how to avoid them.
 //!
-//! Whoever finds `code_server` at the top of a list has not written it, and cannot split it. What is called instead of it can be told.
-//! Some have no name, or one that the program gives them: these are known by what they were started with.
+//! A user who finds `code_server` at the top of a list has not written it, and cannot split it; beamtune knows what to call instead. Some
+//! have no name, or one that the program gives them: these are known by their initial call.
 
 use beamtune_model::rows::CHILD_OF;
 use beamtune_model::{Evidence, Period, ProcessUse};
@@ -9,23 +9,23 @@ use beamtune_model::{Evidence, Period, ProcessUse};
 use crate::remedy;
 use crate::rule::Draft;
 
-/// What a process is known by.
+/// How a process is recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     /// Its registered name.
     Name(&'static str),
-    /// The beginning of that.
+    /// A prefix of the registered name.
     NameFrom(&'static str),
-    /// What stands in that before a number at its end.
+    /// The registered name without the number at its end.
     Partition(&'static str),
-    /// The beginning of what it was started with.
+    /// A prefix of its initial call.
     Started(&'static str),
 }
 
 /// A process that is not the program's own.
 struct Known {
     by: By,
-    /// What it does for whom.
+    /// Its task, and its clients.
     what: &'static str,
     /// The remedy's entry.
     entry: &'static str,
@@ -316,7 +316,7 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// Adds what is known of a process that is not the program's own, with what to do in its stead; nothing where it is the program's own.
+/// Explains a process that is not the program's own, with what to do instead; adds nothing for the program's own processes.
 pub(crate) fn explain(draft: Draft, period: &Period, process: &ProcessUse) -> Draft {
     let Some(known) = of_process(process) else { return draft };
     draft.because(Evidence::text("what it is", known.what)).fix(remedy::of(
@@ -328,15 +328,15 @@ pub(crate) fn explain(draft: Draft, period: &Period, process: &ProcessUse) -> Dr
     ))
 }
 
-/// True of a process that is not the program's own: whoever runs it cannot change its code.
+/// True for a process that is not the program's own: its users cannot change its code.
 pub(crate) fn knows(process: &ProcessUse) -> bool {
     of_process(process).is_some()
 }
 
-/// Applications of OTP that start processes for what others ask of them.
+/// Applications of OTP whose processes serve others.
 const OTP: [&str; 9] = ["kernel", "stdlib", "mnesia", "ssl", "ssh", "inets", "sasl", "snmp", "ftp"];
 
-/// True of a process of OTP's own.
+/// True for a process of OTP.
 pub(crate) fn is_of_otp(process: &ProcessUse) -> bool {
     let application = process.row.as_ref().and_then(|row| row.application.as_deref());
     application.is_some_and(|application| OTP.contains(&application))
@@ -345,7 +345,7 @@ pub(crate) fn is_of_otp(process: &ProcessUse) -> bool {
 fn of_process(process: &ProcessUse) -> Option<&'static Known> {
     let Some(row) = process.row.as_ref() else { return of(process.name_as_owner.as_deref(), None) };
     of(row.name.as_deref(), row.initial_call.as_deref()).or_else(|| {
-        // Before OTP 26.2 what a behaviour was started with is not read of a process with a large heap, which those that are behind have.
+        // Before OTP 26.2 the initial call of a behaviour's process is not read if its heap is large, as in processes that are behind.
         let is_untold = row
             .initial_call
             .as_deref()
@@ -356,7 +356,7 @@ fn of_process(process: &ProcessUse) -> Option<&'static Known> {
     })
 }
 
-/// By the name before what it was started with: a supervisor may be known better.
+/// By the name before the initial call: a supervisor may be better known.
 fn of(name: Option<&str>, initial_call: Option<&str>) -> Option<&'static Known> {
     let by_name = name.and_then(|name| KNOWN.iter().find(|known| known.by.is_name(name)));
     by_name.or_else(|| initial_call.and_then(|call| KNOWN.iter().find(|known| known.by.is_start(call))))
@@ -372,7 +372,7 @@ impl By {
         }
     }
 
-    /// Whether a function is one that the behaviour calls of what it was started with.
+    /// Whether a function is a callback of the behaviour's module.
     fn is_callback(self, function: &str) -> bool {
         self.is_start(function) && function.rsplit(':').next().is_some_and(|name| name.starts_with("handle_"))
     }
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn those_without_a_name_of_their_own_are_known_by_what_they_were_started_with() {
+    fn processes_without_a_fixed_name_are_known_by_their_initial_call() {
         let check = |name: Option<&str>, call: &str, expect: Option<By>| {
             assert_eq!(of(name, Some(call)).map(|known| known.by), expect, "{call}");
         };
@@ -433,9 +433,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_rex_and_of_the_code_server_can_be_done() {
+    fn advice_for_rex_and_for_the_code_server_can_be_followed() {
         let told = |name: &str| of(Some(name), None).expect("known");
-        // Since 23 rpc:call goes past rex.
+        // Since 23 rpc:call does not use rex.
         assert!(told("rex").what.contains("multicall of 23 and later go past it"), "{}", told("rex").what);
         assert!(told("rex").change.starts_with("rpc:call or erpc in place of rpc:block_call"));
         // A node whose boot script does not name its modules does not start with the flag alone.

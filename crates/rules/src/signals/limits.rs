@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_tell_the_time_left_or_the_used_share() {
+    fn titles_have_the_time_left_or_the_used_share() {
         let title = |filling: Filling, what: &str| filling.title(filling.severity().unwrap_or(0.0), what);
         let grows = |slope| Some(Trend { slope, low: slope, high: slope, p: 0.001 });
         assert_eq!(

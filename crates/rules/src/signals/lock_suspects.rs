@@ -1,5 +1,5 @@
-//! Lock contention as rules and the account of CPUs need it: how much waiting matters, and which tables and processes may be meant where
-//! locks were not counted.
+//! Lock contention as rules and the CPU account need it: how much waiting matters, and which tables and processes are candidates if locks
+//! were not counted.
 
 use std::collections::HashMap;
 
@@ -13,43 +13,43 @@ use crate::signals::names::NAMES;
 use crate::signals::stack;
 use crate::view;
 
-/// Time waited for a lock, as a share of the time that all schedulers had.
+/// Wait time for a lock, as a share of all schedulers' time.
 pub(crate) const WAITED: Threshold = Threshold::new(
     "contended-locks.waited_share",
     "waiting for a lock, share of all schedulers' time",
     Scale {
         notice: look::LITTLE,
-        // From this share on `beamtune locks` says that threads wait for each other.
+        // From this share on `beamtune locks` reports lock contention.
         warning: look::MUCH,
         critical: 0.75,
         source: "measured on OTP 25, 2 schedulers and one table that 32 processes write: 0.87–0.98 by default, 0.10–0.13 with write_concurrency auto",
     },
 );
 
-/// Time waited for one table, as a share of the duration, that operators look into whatever the number of schedulers (practice: one of
-/// 11.8 % was sharded, which left 0.17 %).
+/// Wait time for one table, as a share of the duration, that operators investigate whatever the number of schedulers (practice: one of 11.8
+/// % was sharded, which left 0.17 %).
 const OF_TABLE: f64 = 0.10;
 
-/// The severity of what is little of the time that all schedulers have.
+/// The severity of such a wait if it is little of all schedulers' time.
 const LOOKED_INTO: f64 = 10.0;
 
-/// Tables that are named as those that may be meant.
+/// The number of candidate tables that are named.
 const MOST_CANDIDATES: usize = 5;
 
-/// A queue of fewer messages is none that many send to at once (judgement).
+/// A shorter queue does not show that many send at once (judgement).
 const MANY_MESSAGES: i64 = 100;
 
-/// What was waited for the longest, where locks were counted and that is enough for a finding.
+/// The lock with the longest wait, if locks were counted and it is enough for a finding.
 pub(crate) fn most_waited(period: &Period) -> Option<String> {
     let first = contention::things(period, &contention::contenders(period)).into_iter().next()?;
     Schedulers::of(period).severity_of(&first)?;
     Some(first.name)
 }
 
-/// Whose time is waited for.
+/// The schedulers whose time is lost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedulers {
-    /// Normal schedulers online; `None` where that is not known.
+    /// Normal schedulers online; `None` if unknown.
     online: Option<f64>,
     waited: Scale,
 }
@@ -59,7 +59,7 @@ impl Schedulers {
         Schedulers { online: view::schedulers_online(period).ok(), waited: WAITED.of(period) }
     }
 
-    /// Of time waited, told as a share of the duration, the share of what all of them had together.
+    /// Converts wait time as a share of the duration to a share of all schedulers' time.
     pub(crate) fn part(self, share: f64) -> f64 {
         share / self.online.unwrap_or(1.0).max(1.0)
     }
@@ -68,14 +68,14 @@ impl Schedulers {
         self.waited.severity(self.part(share))
     }
 
-    /// Of one thing: a table is worth a notice also where that is little of the time of many schedulers.
+    /// For one lock: a table is worth a notice even if the wait is little of many schedulers' time.
     pub(crate) fn severity_of(self, thing: &Thing) -> Option<f64> {
         let share = thing.share?;
         let is_looked_into = thing.class.starts_with("db_") && thing.id.is_some() && share >= OF_TABLE;
         self.severity(share).or(is_looked_into.then_some(LOOKED_INTO))
     }
 
-    /// What the severity is of; or that it cannot be told well.
+    /// What the severity refers to; or that it is uncertain.
     pub(crate) fn told(self, draft: Draft, share: f64) -> Draft {
         let of_all = self.online.map(|count| {
             Evidence::number(format!("of the time of {count:.0} schedulers"), self.part(share), Unit::Ratio)
@@ -88,12 +88,12 @@ impl Schedulers {
     }
 }
 
-/// True of the name of a table of metrics.
+/// True for the name of a table of metrics.
 pub(crate) fn is_of_metrics(table: &str) -> bool {
     NAMES.metrics_tables.iter().any(|name| table.starts_with(name))
 }
 
-/// What to do about a table of metrics that all write.
+/// What to do about a table of metrics that all processes write.
 pub(crate) fn metrics_by_scheduler(period: &Period) -> Option<Remedy> {
     remedy::of(
         period,
@@ -105,7 +105,7 @@ pub(crate) fn metrics_by_scheduler(period: &Period) -> Option<Remedy> {
     )
 }
 
-/// The process that may be meant, where many send to one: that with the longest queue.
+/// The candidate process if many send to one: the one with the longest queue.
 pub(crate) fn receiver(period: &Period) -> Option<Evidence> {
     let process = period.processes.iter().max_by_key(|process| process.queue_max)?;
     (process.queue_max >= MANY_MESSAGES).then(|| {
@@ -114,7 +114,7 @@ pub(crate) fn receiver(period: &Period) -> Option<Evidence> {
     })
 }
 
-/// Tables that may be meant, the largest first: those that all may write, and that have one lock. Several may have one name.
+/// Candidate tables, the largest first: public ones with one lock. Several may have one name.
 pub(crate) fn candidates(period: &Period) -> Option<Evidence> {
     let mut names: Vec<(&TableRow, usize)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
@@ -141,7 +141,7 @@ pub(crate) fn candidates(period: &Period) -> Option<Evidence> {
 /// In a bag with fewer objects no key can have many (judgement).
 const MANY_IN_BAG: i64 = 10_000;
 
-/// The program's bags with many objects, the largest first: whoever writes to one goes through all objects of that key, while it has the lock.
+/// The program's bags with many objects, the largest first: a write goes through all objects of its key, and holds the lock meanwhile.
 pub(crate) fn bags(period: &Period) -> Vec<&TableRow> {
     let is_bag = |table: &&TableRow| table.kind == "bag" && table.objects >= MANY_IN_BAG;
     let mut bags: Vec<&TableRow> = of_program(period).filter(is_bag).collect();
@@ -149,7 +149,7 @@ pub(crate) fn bags(period: &Period) -> Vec<&TableRow> {
     bags
 }
 
-/// What to do about one.
+/// What to do about such a bag.
 pub(crate) fn keyed(period: &Period, bag: &TableRow) -> Option<Remedy> {
     remedy::of(
         period,
@@ -160,7 +160,7 @@ pub(crate) fn keyed(period: &Period, bag: &TableRow) -> Option<Remedy> {
     )
 }
 
-/// Tables of metrics that all may write: a row that all count in is one lock, whatever locks its table has.
+/// Public tables of metrics: a row that all processes update is one lock, whatever locks its table has.
 pub(crate) fn metrics(period: &Period) -> Option<Evidence> {
     let names: Vec<&str> =
         of_metrics(period).map(|table| table.name.as_str()).take(MOST_CANDIDATES).collect();
@@ -176,7 +176,7 @@ fn of_metrics(period: &Period) -> impl Iterator<Item = &TableRow> {
     public(period).filter(|table| is_of_metrics(&table.name))
 }
 
-/// Tables that all may write, and that have one lock.
+/// Public tables with one lock.
 fn all_write(period: &Period) -> impl Iterator<Item = &TableRow> {
     let has_one_lock =
         |options: &[String]| !options.iter().any(|option| option.starts_with("write_concurrency"));
@@ -205,8 +205,8 @@ pub(crate) fn of_large_objects(period: &Period) -> Vec<(&TableRow, f64)> {
     tables
 }
 
-/// The table whose large objects a process most likely copies, with their mean size in bytes, and the samples in which it did of how many.
-/// `None` where copying objects is not most of what it does. Its own table before those of others.
+/// The table whose large objects a process most likely copies, with their mean size in bytes, the samples in which it did and all samples.
+/// `None` if copying objects is not most of what it does. Its own tables come before those of others.
 pub(crate) fn copied_by<'p>(
     period: &'p Period,
     process: &ProcessUse,
@@ -219,7 +219,7 @@ pub(crate) fn copied_by<'p>(
     Some((table, each, (copies, all)))
 }
 
-/// Those that all may write.
+/// Public tables.
 fn public(period: &Period) -> impl Iterator<Item = &TableRow> {
     of_program(period).filter(|table| table.protection == "public")
 }

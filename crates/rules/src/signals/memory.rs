@@ -14,7 +14,7 @@ use crate::signals::table_binaries::TableBinaries;
 use crate::signals::watermark::{self, Assumed};
 use crate::view;
 
-/// Bytes as a person says them.
+/// Bytes as a person writes them.
 pub fn megabytes(bytes: f64) -> String {
     match bytes / 1e6 {
         mb if mb.abs() >= 9_950.0 => format!("{:.1} GB", mb / 1e3),
@@ -23,16 +23,16 @@ pub fn megabytes(bytes: f64) -> String {
     }
 }
 
-/// The flags with which blocks of up to so many kB share carriers, of an allocator by its letter: the threshold, and carriers for ten of
-/// the largest blocks (one without the other makes it worse, erlang/otp#9521).
+/// The flags with which blocks of up to this size in kB share carriers, of an allocator by its letter: the threshold, and carriers for ten
+/// of the largest blocks (one without the other makes it worse, erlang/otp#9521).
 pub fn sharing_carriers(letter: char, sbct_kb: f64) -> String {
     format!("+M{letter}sbct {sbct_kb:.0} +M{letter}lmbcs {:.0}", 10.0 * sbct_kb)
 }
 
-/// The most segments that a cache can keep (`+MMmcs`; larger values are taken as this).
+/// The maximum of segments that a cache can keep (`+MMmcs`; larger values are taken as this).
 const MOST_CACHED_SEGMENTS: u32 = 30;
 
-/// A cache of segments that keeps as many as it can; `None` where it does so already.
+/// A segment cache of maximum size; `None` if it has that already.
 pub fn larger_segment_cache(period: &Period, why: &str, prove: &str) -> Option<Remedy> {
     let given =
         view::emulator_flag(&period.facts, "+MMmcs").value().and_then(|most| most.parse::<u32>().ok());
@@ -41,7 +41,7 @@ pub fn larger_segment_cache(period: &Period, why: &str, prove: &str) -> Option<R
     is_larger.then(|| remedy::of(period, "+MMmcs", &change, why, prove)).flatten()
 }
 
-/// `min_heap_size` of processes where `+hms` does not set it, in words.
+/// `min_heap_size` of processes in words, unless `+hms` sets it.
 pub const DEFAULT_FIRST_HEAP_WORDS: i64 = 233;
 
 /// Up to this fullsweep_after nearly every GC is a fullsweep (judgement); the default is 65,535.
@@ -56,7 +56,7 @@ const GROWN_BYTES: f64 = 16e6;
 /// What a cause must explain at least (judgement: more than half).
 const MOST: f64 = 0.5;
 
-/// The program's table that keeps the binaries which become more, most likely: no process refers to them, and it is the one that grows.
+/// The program's table that most likely keeps the growing binaries: no process refers to them, and this table grows.
 pub fn binaries_of_table(period: &Period) -> Option<&TableRow> {
     let binaries = period.find(Group::Memory, "", "binary")?;
     let referred = period.stat(&metrics::SCAN_BINARIES, "").ok()?;
@@ -64,7 +64,7 @@ pub fn binaries_of_table(period: &Period) -> Option<&TableRow> {
     if products::is_of_others(period) {
         return None;
     }
-    // A busy node moves so much up and down within seconds: only what grows steadily counts.
+    // A busy node goes up and down by this much within seconds: only steady growth counts.
     limits::growth(&view::trend_points(&binaries.trace), f64::INFINITY)?;
     let grown = |stat: &SeriesStat| stat.last.value.saturating_sub(stat.first.value) as f64;
     let (grown, by_processes) = (grown(binaries), grown(referred));
@@ -78,7 +78,7 @@ pub fn binaries_of_table(period: &Period) -> Option<&TableRow> {
     (all > 0 && grown(table) as f64 >= MOST * all as f64 && !has_none()).then_some(table)
 }
 
-/// How much a table has grown since it was first seen, in bytes.
+/// Growth of a table since it was first seen, in bytes.
 pub fn table_growth_bytes(period: &Period, table: &TableRow) -> i64 {
     let first = period.tables_first.get(&table.id).map_or(table.memory_bytes, |&(_, bytes)| bytes);
     table.memory_bytes.saturating_sub(first)
@@ -89,8 +89,8 @@ pub fn resident(period: &Period) -> Result<f64, Missing> {
     Ok(period.stat(&metrics::RSS, "")?.last.value as f64)
 }
 
-/// What shares of memory are of, and how that is called: what is resident. Tools of the VM do not tell that: of imported text it is all
-/// carriers that it tells.
+/// What shares of memory refer to, and its name: resident memory. Tools of the VM do not print that, so for imported text all of its
+/// carriers.
 pub fn resident_or_carriers(period: &Period, all: &[Allocator]) -> Result<(f64, &'static str), Missing> {
     match resident(period) {
         Ok(resident) => Ok((resident, OF_RESIDENT)),
@@ -101,10 +101,10 @@ pub fn resident_or_carriers(period: &Period, all: &[Allocator]) -> Result<(f64, 
     }
 }
 
-/// What a share is of, where the kernel was asked.
+/// What a share refers to, if the kernel's data are known.
 pub const OF_RESIDENT: &str = "of what is resident";
 
-/// That all carriers are known: of an imported text, those that it leaves out are missing.
+/// That all carriers are known: some may be missing in an imported text.
 pub fn all_carriers(period: &Period) -> Result<(), Missing> {
     let left_out = period.gaps.iter().find(|gap| gap.source == "vm.carriers");
     match left_out.filter(|_| period.is_imported()) {
@@ -117,12 +117,12 @@ pub fn all_carriers(period: &Period) -> Result<(), Missing> {
     }
 }
 
-/// Reductions a second that a process does for being looked at: it answers itself (1 or 2 each time). A message that it handles
-/// takes more than ten.
+/// Reductions a second that a process spends on being sampled: it answers itself (1 or 2 each time). Handling a message takes more than
+/// ten.
 const OF_BEING_SEEN: f64 = 2.0;
 
-/// True of a process that did nothing in the period but to be looked at. Whoever collects a huge heap whenever it is looked at cannot be
-/// asked, but the VM tells of its collections.
+/// True for a process that did nothing in the period except answer the agent. A process that collects a huge heap whenever it is sampled
+/// cannot be asked, but the VM reports its GCs.
 pub fn is_idle(period: &Period, process: &ProcessUse) -> bool {
     process.reductions as f64 <= OF_BEING_SEEN * period.seconds()
         && !period.events.iter().any(|event| event.subject.contains(&process.pid))
@@ -134,39 +134,39 @@ const BYTES_PER_REDUCTION: f64 = 80.0;
 /// A heap with room for as long as this is practically never collected (judgement).
 const NEVER_SECONDS: f64 = 600.0;
 
-/// True of a process that does so little that a heap of this size, half of which is free, will not fill for minutes: it keeps its garbage
-/// as one does that does nothing.
+/// True for a process that does so little that a heap of this size, half of which is free, will not fill for minutes: it keeps its garbage
+/// like an idle process.
 pub fn hardly_works(period: &Period, process: &ProcessUse, heap_bytes: i64) -> bool {
     let per_second = process.reductions as f64 / period.seconds().max(1.0);
     per_second * BYTES_PER_REDUCTION * NEVER_SECONDS <= heap_bytes as f64 / 2.0
         && !period.events.iter().any(|event| event.subject.contains(&process.pid))
 }
 
-/// From here on a collection goes to a dirty scheduler, in words (ERTS_POTENTIALLY_LONG_GC_HSIZE).
+/// From this size in words on, a dirty scheduler collects the heap (ERTS_POTENTIALLY_LONG_GC_HSIZE).
 pub const LARGE_HEAP_WORDS: i64 = 131_072;
 
-/// True of a process that hibernates: its heap was collected as a whole for that, and is as small as can be. Its count of collections
-/// since the last full one does not show it (OTP's erl_gc.c, garbage_collect_hibernate). Since OTP 28 behaviours do so within their loop.
+/// True for a hibernated process: hibernation ran a fullsweep and shrank its heap to the minimum. Its count of GCs since the last fullsweep
+/// does not show it (OTP's erl_gc.c, garbage_collect_hibernate). Since OTP 28 behaviours do so within their loop.
 pub fn hibernates(row: &ProcessRow) -> bool {
     let is_there = |at: &str| at.starts_with("erlang:hibernate/") || at.contains(":loop_hibernate/");
     row.current_function.as_deref().is_some_and(is_there)
 }
 
-/// Room that resident memory has to grow, until something happens.
+/// Room for growth of resident memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Room {
     /// In bytes.
     pub bytes: f64,
-    /// What ends it.
+    /// Its limit.
     pub end: End,
 }
 
-/// What ends the growth of a node.
+/// The limit of a node's growth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     ControlGroup,
     Host,
-    /// RabbitMQ's own, from which it blocks its publishers; with what is unsure about it, unless it has told it itself.
+    /// RabbitMQ's own watermark, from which it blocks its publishers; with its uncertainty, unless RabbitMQ reported it.
     Watermark {
         unsure: Option<&'static str>,
     },
@@ -183,8 +183,8 @@ impl End {
     }
 }
 
-/// The least room that is known of. What the kernel caches for a group counts in its usage and gives way: what is resident is held against
-/// its limit, as BT037 does; what others of the group have is not known apart from that. A watermark that is reached is BT037's.
+/// The smallest known room. The kernel's caches for a group count in its usage and give way: resident memory is compared with the group's
+/// limit, as BT037 does; what others of the group use is not known separately. A watermark that is reached is BT037's.
 pub fn room(period: &Period) -> Option<Room> {
     let last = |metric, entity| period.stat(metric, entity).ok().map(|stat| stat.last.value as f64);
     let resident = resident(period).ok();
@@ -203,7 +203,7 @@ pub fn room(period: &Period) -> Option<Room> {
     [group, host, mark].into_iter().flatten().min_by(|a, b| a.bytes.total_cmp(&b.bytes))
 }
 
-/// What the node may use, in bytes: what is resident, and the room that is left.
+/// Memory that the node may use, in bytes: resident memory and the remaining room.
 pub fn available(period: &Period) -> Option<f64> {
     let resident = resident(period).ok()?;
     Some(resident + room(period).map_or(0.0, |room| room.bytes))
@@ -216,28 +216,28 @@ pub struct Segments {
     pub asked: f64,
     /// Mapped and unmapped again.
     pub mapped: f64,
-    /// Share of what was asked for that the cache could give, 0–1.
+    /// Share of requests that the cache could serve, 0–1.
     pub hits: f64,
 }
 
 impl Segments {
-    /// From here on the cache does its work (recon's threshold).
+    /// From here on the cache works (recon's threshold).
     pub const GOOD_HITS: f64 = 0.8;
 
-    /// Of all instances.
+    /// Sum over all instances.
     pub fn of(period: &Period) -> Result<Segments, Missing> {
         let instances = period.entities(Group::Mseg);
         let Some(first) = instances.first() else {
             return Err(period.missing_group(Group::Mseg, "calls for segments"));
         };
         let sum = |metric: &'static Metric| -> Result<f64, Missing> {
-            // All instances are read together: what the first lacks, all lack.
+            // All instances are read together: if the first lacks a value, all lack it.
             period.rate(metric, first)?;
             Ok(instances.iter().filter_map(|instance| period.rate(metric, instance).ok()).sum())
         };
         let (created, asked) = (sum(&metrics::MSEG_CREATES)?, sum(&metrics::MSEG_ALLOCATIONS)?);
-        // While memory grows, segments are mapped and stay. And what a full super carrier could not give is counted as mapped:
-        // those that are never unmapped were none.
+        // While memory grows, segments are mapped and stay. And requests that a full super carrier refused are counted as mapped, but never
+        // as unmapped.
         let mapped = created.min(sum(&metrics::MSEG_DESTROYS)?);
         let hits = if asked > 0.0 { (1.0 - created / asked).clamp(0.0, 1.0) } else { 1.0 };
         Ok(Segments { asked, mapped, hits })
@@ -255,26 +255,26 @@ pub fn is_segment_rate(period: &Period, per_second: f64) -> bool {
     })
 }
 
-/// Larger blocks get a carrier of their own, unless it is told otherwise (`+M<S>sbct`), in kB.
+/// Larger blocks get a carrier of their own, unless `+M<S>sbct` says otherwise, in kB.
 pub const DEFAULT_SBCT_KB: f64 = 512.0;
 
-/// What the kernel and the CPU need for a page that is mapped, cleared, touched and unmapped again, in seconds: 50,000 faults a second
-/// took 0.10 to 0.13 cores of the kernel (lab mseg-cache-thrash, OTP 23 to 29).
+/// CPU time of the kernel to map, clear, touch and unmap a page, in seconds: 50,000 faults a second took 0.10 to 0.13 cores of the kernel
+/// (lab mseg-cache-thrash, OTP 23 to 29).
 pub const PAGE_SECONDS: f64 = 2.2e-6;
 
 /// With `+MMscrpm true`, the default, a super carrier counts as committed from the start: one larger than memory and swap is refused, and
-/// the VM does not start ("Failed to create super carrier", run on OTP 25). So much of the host's memory is left for all else.
+/// the VM does not start ("Failed to create super carrier", run on OTP 25). The rest of the host's memory is left for all else.
 const MOST_OF_HOST: f64 = 0.9;
 
-/// What a super carrier needs above the largest size that carriers have had.
+/// Factor between a super carrier and the largest size that carriers have had.
 const SUPER_CARRIER_ROOM: f64 = 1.25;
 
-/// Sizes of super carriers are told in steps of so many MB.
+/// Sizes of super carriers are multiples of this, in MB.
 const STEP_MB: f64 = 64.0;
 
 const MB: f64 = (1 << 20) as f64;
 
-/// The largest super carrier that the node's memory has room for (`+MMscs`), in MB of 1,048,576 bytes; infinite where that is not known.
+/// The largest super carrier that the node's memory has room for (`+MMscs`), in MB of 1,048,576 bytes; infinite if unknown.
 pub fn largest_super_carrier_mb(period: &Period) -> f64 {
     let host = period.facts.number(facts::HOST_MEMORY).filter(|bytes| *bytes > 0);
     let host = host.map(|bytes| MOST_OF_HOST * bytes as f64);
@@ -283,30 +283,30 @@ pub fn largest_super_carrier_mb(period: &Period) -> f64 {
     (host.unwrap_or(f64::INFINITY).min(group.unwrap_or(f64::INFINITY)) / MB).floor()
 }
 
-/// A super carrier for the largest size that carriers have had, as far as there is memory for it, in MB of 1,048,576 bytes; `None` where
-/// that size is not known.
+/// A super carrier for the largest size that carriers have had, limited by the memory, in MB of 1,048,576 bytes; `None` if that size is
+/// unknown.
 pub fn fitting_super_carrier_mb(period: &Period, all: &[Allocator]) -> Option<f64> {
     let peak = peak(all);
     let wanted = (peak * SUPER_CARRIER_ROOM / MB / STEP_MB).ceil() * STEP_MB;
     (peak > 0.0).then(|| wanted.min(largest_super_carrier_mb(period)))
 }
 
-/// The largest size that all carriers have had, in bytes; 0 where it was not read.
+/// The largest size that all carriers have had, in bytes; 0 if it was not read.
 pub fn peak(all: &[Allocator]) -> f64 {
     all.iter().fold(0_i64, |sum, allocator| sum.saturating_add(allocator.largest)) as f64
 }
 
-/// Memory that carriers take and blocks do not, in bytes.
+/// Memory in carriers that no block uses, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Unused {
-    /// What of it is resident; where nobody looked, the most that can be.
+    /// The resident part; if the pages were not read, the maximum.
     pub bytes: f64,
-    /// Whether the pages were looked at.
+    /// Whether the pages were read.
     pub looked: bool,
 }
 
-/// What of some carriers of an allocator is resident and used by no block. Where nobody looked, it is no more than what is resident
-/// beyond all `blocks` of the VM, in bytes: a carrier for a huge table may be twice as large as that, and never touched.
+/// The resident part of some of an allocator's carriers that no block uses. If the pages were not read, at most what is resident beyond all
+/// `blocks` of the VM, in bytes: a carrier for a huge table may be twice as large as the table, and never touched.
 pub fn unused(
     bridge: &Bridge,
     allocator: &Allocator,

@@ -20,7 +20,7 @@ pub(crate) struct Names {
     pub searches: Vec<String>,
     pub faults: Vec<String>,
     pub answers: Vec<String>,
-    /// Each with what it stands for.
+    /// Each with the name that it stands for.
     pub traps: Vec<(String, String)>,
     pub mnesia: Vec<String>,
     pub through_all: Vec<String>,

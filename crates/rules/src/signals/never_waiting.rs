@@ -8,7 +8,7 @@ use crate::view;
 /// Together they do at least this share of all reductions (judgement: more than all others).
 const MOST: f64 = 0.5;
 
-/// The processes that ran or were runnable in each look, had no message in any, and were within the code in each.
+/// The processes that ran or were runnable in each sample, had no message in any, and were within the code in each.
 pub(crate) fn never_waiting(
     period: &Period,
     is_within: impl Fn(&ProcessUse, &[String]) -> bool,
@@ -22,7 +22,7 @@ pub(crate) fn never_waiting(
             && process.queue_max == 0
             && process.stood.is_empty()
             && match process.ran.is_empty() {
-                // Only the busiest ones are looked at in each sample.
+                // Only the busiest ones are inspected in each sample.
                 true => process.row.as_ref().is_some_and(|row| is_at_it(&row.stack)),
                 false => process.ran.iter().all(|(stack, _)| is_at_it(stack)),
             }

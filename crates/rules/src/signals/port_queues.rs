@@ -1,7 +1,7 @@
-//! What waits unsent in the driver queues of ports, and sockets whose process has ended.
+//! Unsent bytes in the driver queues of ports, and sockets whose process has ended.
 //!
-//! A port whose process ends stays open while its driver has something to send (`erts_deliver_port_exit` of erts/emulator/beam/io.c), so for
-//! as long as its peer does not read, and what waits is no process's memory and no table's. One that nobody is linked to stays for ever.
+//! A port whose process ends stays open while its driver has something to send (`erts_deliver_port_exit` of erts/emulator/beam/io.c), so
+//! for as long as its peer does not read, and the unsent bytes belong to no process and no table. A port without links stays indefinitely.
 
 use beamtune_model::{Evidence, Group, Metric, Period, Remedy, Subject, Unit, metrics};
 
@@ -9,28 +9,28 @@ use super::limits::maker;
 use super::memory::megabytes;
 use crate::remedy;
 
-/// The share of the sockets that is part of the cause where they become more (judgement).
+/// From this share of the sockets on they are a part of the cause if sockets increase (judgement).
 const MANY: f64 = 0.25;
-/// The share of what the sockets grow by from which it is the cause, whatever their share (judgement).
+/// From this share of the growth of sockets on they are the cause, whatever their share of all sockets (judgement).
 const MOST_OF_GROWTH: f64 = 0.5;
-/// Fewer in a sample may close by themselves within moments (judgement).
+/// Fewer in a sample may close within moments (judgement).
 const LEAST: f64 = 10.0;
-/// With so much in each of them on average there is something that must be sent first, in bytes (judgement).
+/// With this mean number of bytes in each of them something must be sent first (judgement).
 const UNSENT_BYTES: f64 = 1_024.0;
-/// So much of the memory of binaries in queues explains it (judgement: half).
+/// This share of the memory of binaries in queues explains it (judgement: half).
 const MOSTLY: f64 = 0.5;
 
-/// Sockets that are connected to processes that have ended.
+/// Sockets whose connected process has ended.
 pub(crate) struct Ended {
     sampled: f64,
     ended: f64,
-    /// Of the sample, by which all of them are estimated.
+    /// In the sample, from which all of them are estimated.
     scale: f64,
     bytes: f64,
 }
 
 impl Ended {
-    /// Those that matter where ports become more by so many a second, or are many.
+    /// Those that matter: ports increase by this many a second, or they are many.
     pub(crate) fn of(period: &Period, growth_per_s: Option<f64>) -> Option<Self> {
         let last = |metric: &Metric| Some(period.stat(metric, "").ok()?.last.value as f64);
         let first = |metric: &Metric| Some(period.stat(metric, "").ok()?.first.value as f64);
@@ -48,12 +48,12 @@ impl Ended {
         (is_growth || ended >= MANY * sampled).then_some(found)
     }
 
-    /// What waits in all of them, about.
+    /// Estimated unsent bytes in all of them.
     pub(crate) fn bytes(&self) -> f64 {
         self.bytes * self.scale
     }
 
-    /// Whether it is data that keeps them open.
+    /// Whether unsent data keep them open.
     pub(crate) fn have_unsent(&self) -> bool {
         self.bytes >= UNSENT_BYTES * self.ended
     }
@@ -111,7 +111,7 @@ impl Ended {
 /// A check by hand.
 pub(crate) const CHECK: &str = "[P || P <- erlang:ports(), {_, Pid} <- [erlang:port_info(P, connected)], not is_process_alive(Pid)], twice: what stays, leaks";
 
-/// What to do where data wait for peers that do not read.
+/// What to do if data wait for peers that do not read.
 pub(crate) fn slow_peers(period: &Period, prove: &str) -> Option<Remedy> {
     remedy::of(
         period,
@@ -122,24 +122,24 @@ pub(crate) fn slow_peers(period: &Period, prove: &str) -> Option<Remedy> {
     )
 }
 
-/// How many times as many ports there are as were read.
+/// The ratio of all ports to those that were read.
 fn unread(period: &Period) -> Option<f64> {
     let last = |metric: &Metric| Some(period.stat(metric, "").ok()?.last.value as f64);
     let read = last(&metrics::PORTS_READ).filter(|read| *read > 0.0)?;
     Some((last(&metrics::PORT_COUNT)? / read).max(1.0))
 }
 
-/// Bytes in the driver queues of all ports, about; `None` where that was not recorded.
+/// Estimated bytes in the driver queues of all ports; `None` if not recorded.
 pub(crate) fn waiting_bytes(period: &Period) -> Option<f64> {
     Some(period.stat(&metrics::PORT_QUEUES, "").ok()?.last.value as f64 * unread(period)?)
 }
 
-/// The same at all times: what was read least. A burst is gone by the next reading.
+/// The minimum over the period, for a burst is gone by the next reading.
 pub(crate) fn waiting_bytes_at_least(period: &Period) -> Option<f64> {
     Some(period.stat(&metrics::PORT_QUEUES, "").ok()?.min as f64 * unread(period)?)
 }
 
-/// The same, where it is most of the memory of binaries.
+/// The same, if it is most of the memory of binaries.
 pub(crate) fn most_binaries(period: &Period) -> Option<f64> {
     let all = period.find(Group::Memory, "", "binary")?.last.value as f64;
     waiting_bytes(period).filter(|bytes| *bytes > 0.0 && *bytes >= MOSTLY * all)
@@ -147,13 +147,13 @@ pub(crate) fn most_binaries(period: &Period) -> Option<f64> {
 
 /// Receive buffers that TCP connections in passive mode may have.
 pub(crate) struct ReceiveBuffers {
-    /// Such connections, by the sample.
+    /// Such connections, estimated from the sample.
     pub(crate) connections: f64,
     pub(crate) bytes: f64,
 }
 
-/// The receive buffers of connections in passive mode, by a sample; `None` where they were not recorded. A connection has its buffer from when
-/// it is read until data come (`tcp_recv` of inet_drv.c), and whether somebody reads it now is not known: so they have that at most.
+/// The receive buffers of connections in passive mode, estimated from a sample; `None` if they were not recorded. A connection has its
+/// buffer from the read until data come (`tcp_recv` of inet_drv.c), and whether a process reads it now is unknown: so this is a maximum.
 pub(crate) fn receive_buffers(period: &Period) -> Option<ReceiveBuffers> {
     let last = |metric: &Metric| Some(period.stat(metric, "").ok()?.last.value as f64);
     let scale = last(&metrics::SOCKETS_READ)? / last(&metrics::SOCKETS_SAMPLED)?.max(1.0) * unread(period)?;
@@ -163,10 +163,10 @@ pub(crate) fn receive_buffers(period: &Period) -> Option<ReceiveBuffers> {
     })
 }
 
-/// Ports of sockets are made by these drivers.
+/// The drivers of ports that are sockets.
 const DRIVERS: [&str; 3] = ["tcp_inet", "udp_inet", "sctp_inet"];
 
-/// The sockets, with who opens most of them where that is known.
+/// The sockets, with what opens most of them if known.
 pub(crate) fn subject(period: &Period) -> Subject {
     match maker(period, "port").filter(|maker| DRIVERS.contains(&maker.kind.as_str())) {
         Some(maker) => Subject::Port { name: maker.kind, opener: maker.by },
@@ -174,10 +174,10 @@ pub(crate) fn subject(period: &Period) -> Subject {
     }
 }
 
-/// So many sockets may hold what is not measured (judgement).
+/// This many sockets may hold memory that is not measured (judgement).
 const MANY_SOCKETS: i64 = 20;
 
-/// Whether the node has so many sockets that what they hold may matter.
+/// Whether the node has enough sockets for their memory to matter.
 pub(crate) fn has_sockets(period: &Period) -> bool {
     let latest = |kind: &str| {
         let rows = period.spawns.iter().filter(|row| row.what == "port" && row.kind == kind);

@@ -1,5 +1,5 @@
-//! What a process has beside its heap: its own structure, its side of links and monitors, heads of messages, and messages off the heap.
-//! `process_info(P, memory)` tells it as one sum.
+//! The memory of a process outside its heap: its own structure, its side of links and monitors, heads of messages, and messages off the
+//! heap. `process_info(P, memory)` reports only the sum.
 
 use beamtune_model::{
     Group, Missing, Period, ProcessRow, ProcessUse, Remedy, metrics,
@@ -14,7 +14,7 @@ pub const HEAD_BYTES: f64 = 88.0;
 /// The structure of a process without links and messages, in bytes: 736 to 776 (measured, OTP 23 to 29).
 const STRUCTURE_BYTES: f64 = 776.0;
 
-/// What either side of a monitor is charged with, in bytes: half of it, as long as both are there. A link is 40 to 48 (measured on OTP 23,
+/// The memory charged for either side of a monitor, in bytes: half of it, as long as both exist. A link is 40 to 48 (measured on OTP 23,
 /// 25, 27 and 29).
 pub fn side_bytes(period: &Period) -> f64 {
     match period.facts.otp_release() {
@@ -24,33 +24,33 @@ pub fn side_bytes(period: &Period) -> f64 {
     }
 }
 
-/// What a process has beside its heap and its structure, in bytes; `None` where that was not recorded.
+/// Memory outside heap and structure, in bytes; `None` if not recorded.
 pub fn bytes(row: &ProcessRow) -> Option<f64> {
     let beside = row.total_bytes?.saturating_sub(row.memory_bytes) as f64;
     Some((beside - STRUCTURE_BYTES).max(0.0))
 }
 
-/// Its links and monitors, in bytes; `None` where that was not recorded, or messages off the heap cannot be told from it.
+/// Memory of its links and monitors, in bytes; `None` if not recorded, or if messages off the heap cannot be separated from it.
 pub fn links_bytes(row: &ProcessRow) -> Option<f64> {
     let is_told = row.queue == 0 || is_on_heap(row);
     let heads = HEAD_BYTES * row.queue as f64;
     bytes(row).filter(|_| is_told).map(|bytes| (bytes - heads).max(0.0))
 }
 
-/// True where messages in the queue count as a part of the heap.
+/// True if messages in the queue count as a part of the heap.
 pub fn is_on_heap(row: &ProcessRow) -> bool {
     row.message_queue_data.as_deref() == Some("on_heap")
 }
 
-/// So many messages that lie in a heap are worth keeping out of it (judgement): each full collection copies them.
+/// This many messages in a heap are worth keeping out of it (judgement): each fullsweep copies them.
 const MANY_MESSAGES: i64 = 1_000;
 
-/// True where collections copy messages in number, since the queue is a part of the heap.
+/// True if GCs copy many messages, since the queue is a part of the heap.
 pub fn has_long_queue_on_heap(process: &ProcessUse) -> bool {
     process.queue_max > MANY_MESSAGES && process.row.as_ref().is_some_and(is_on_heap)
 }
 
-/// The remedy where messages lie in a heap.
+/// The remedy for messages in a heap.
 pub fn off_heap(period: &Period, why: &str, prove: &str) -> Option<Remedy> {
     remedy::of(
         period,
@@ -61,18 +61,18 @@ pub fn off_heap(period: &Period, why: &str, prove: &str) -> Option<Remedy> {
     )
 }
 
-/// Blocks of `fix_alloc`, of all its instances: links, monitors and timers of all processes, one for each process, one for each message that
-/// lies in a heap, and hardly anything else.
+/// Blocks of `fix_alloc`, of all its instances: links, monitors and timers of all processes, one for each process, one for each message in
+/// a heap, and hardly anything else.
 pub struct Blocks {
     pub first: f64,
     pub last: f64,
-    /// When the first ones were read, and the last ones.
+    /// The times of the first and the last reading.
     pub first_at: Nanos,
     pub last_at: Nanos,
 }
 
 impl Blocks {
-    /// Between the two.
+    /// The change between the two.
     pub fn seconds(&self) -> f64 {
         self.last_at.saturating_sub(self.first_at) as f64 / SECOND_NS as f64
     }

@@ -1,4 +1,4 @@
-//! Products: programs whose operators have not written the code. What is known of each stands in `data/products.toml`.
+//! Products: programs whose operators have not written the code. `data/products.toml` has what is known of each.
 
 use std::sync::LazyLock;
 
@@ -11,32 +11,32 @@ use super::data;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Product {
-    /// What [`facts::PRODUCT`] begins with.
+    /// A prefix of [`facts::PRODUCT`].
     name: String,
-    /// What the names of its nodes begin with by default.
+    /// The default prefix of the names of its nodes.
     node: String,
-    /// Whether its scripts put the operator's flags behind their own, so that these are meant to be overridden.
+    /// Whether its scripts put the operator's flags after their own, so that these are meant to be overridden.
     #[serde(default)]
     pub puts_flags_first: bool,
-    /// What ends connections on which nothing comes.
+    /// What closes idle connections.
     pub silent: Option<String>,
     /// Applications of its own.
     #[serde(default)]
     own: Vec<String>,
-    /// Other applications that come with it; empty where these are not known.
+    /// Other applications that come with it; empty if unknown.
     #[serde(default)]
     ships: Vec<String>,
     /// Tables that it makes, by name.
     #[serde(default)]
     tables: Vec<String>,
-    /// Modules by which others make tables, too.
+    /// Modules through which others make tables too.
     #[serde(default)]
     hosts: Vec<String>,
-    /// What to change where its listeners accept too slowly.
+    /// What to change if its listeners accept too slowly.
     pub listeners: Option<Listeners>,
 }
 
-/// What a product calls the number of acceptors, the limit of connections and the queue's.
+/// The product's names for the number of acceptors, the limit of connections and the queue's limit.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Listeners {
@@ -54,24 +54,24 @@ struct File {
     kind: Vec<Kind>,
 }
 
-/// A kind of a product's processes that pile up because of a setting, or of a client.
+/// A kind of a product's processes that accumulate because of a setting, or of a client.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kind {
-    /// The beginning of what they were started with.
+    /// A prefix of their initial call.
     begins: String,
     pub instead: String,
     pub source: String,
 }
 
-/// What is known of a kind of processes, by what they were started with.
+/// What is known of a kind of processes, by their initial call.
 pub(crate) fn kind(started_with: &str) -> Option<&'static Kind> {
     FILE.kind.iter().find(|kind| started_with.starts_with(&kind.begins))
 }
 
 static FILE: LazyLock<File> = LazyLock::new(|| data("products", include_str!("../../data/products.toml")));
 
-/// The product that the node says it runs.
+/// The product that the node reports.
 pub(crate) fn of(period: &Period) -> Option<&'static Product> {
     let told = period.facts.get(facts::PRODUCT)?;
     FILE.product.iter().find(|product| told.starts_with(&product.name))
@@ -87,20 +87,20 @@ pub(crate) fn is_of_others(period: &Period) -> bool {
     any(period).is_some()
 }
 
-/// Whose a table on a node of a product is.
+/// The owner of a table on a node of a product.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Whose<'p> {
-    /// The product's, or that of what comes with it.
+    /// The product, or something that comes with it.
     Product,
-    /// The operator's: the module that has made it, and its application if it is of one.
+    /// The operator: the module that has made it, and its application if it belongs to one.
     Operator { module: &'p str, application: Option<&'p str> },
-    /// Neither its name nor its owner tells.
+    /// Neither its name nor its owner shows it.
     Unknown,
-    /// Recordings of older versions do not tell.
+    /// Not in recordings of older versions.
     NotRecorded,
 }
 
-/// Whose a table that grows is, on a node that runs a product.
+/// The owner of a table that grows, on a node that runs a product.
 pub(crate) fn owner_of_table<'p>(period: &'p Period, id: &str, name: &str) -> Whose<'p> {
     let Some(product) = any(period) else { return Whose::NotRecorded };
     if is_among(&product.tables, name) {
@@ -118,7 +118,7 @@ pub(crate) fn owner_of_table<'p>(period: &'p Period, id: &str, name: &str) -> Wh
     let application =
         of(SpawnRow::TABLE_APPLICATION).find(|row| row.kind == id).and_then(|row| row.maker.as_deref());
     match application {
-        // Mnesia holds the tables of all who use it.
+        // Mnesia owns the tables of all its users.
         Some("mnesia") if !product.tables.is_empty() => Whose::Unknown,
         Some(other)
             if [&product.own, &product.ships, &FILE.otp].iter().any(|names| is_among(names, other)) =>
@@ -130,7 +130,7 @@ pub(crate) fn owner_of_table<'p>(period: &'p Period, id: &str, name: &str) -> Wh
     }
 }
 
-/// The product that the node says it runs, else that which its name tells.
+/// The product that the node reports, or the one that its name suggests.
 fn any(period: &Period) -> Option<&'static Product> {
     let node = period.facts.get(facts::NODE_NAME).unwrap_or_default();
     of(period).or_else(|| FILE.product.iter().find(|product| node.starts_with(&product.node)))
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(whose(rabbit, "connection_metrics", Some("rabbit_metrics"), Some("rabbit")), "product");
         assert_eq!(whose(rabbit, "seen", Some("shop_filter"), Some("shop_plugin")), "operator");
         assert_eq!(whose(rabbit, "seen", None, None), "unknown");
-        // It is not known what else comes with it.
+        // What else comes with it is unknown.
         assert_eq!(whose("EMQX 5.0.0", "gproc", Some("gproc"), Some("gproc")), "unknown");
         let mut old = Period::default();
         old.facts.set(facts::PRODUCT, rabbit);

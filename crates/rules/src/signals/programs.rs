@@ -1,4 +1,4 @@
-//! Programs of the operating system that the node has started: how many, by name, and which process starts them.
+//! External programs: how many, by name, and which process starts them.
 
 use std::collections::HashMap;
 
@@ -9,17 +9,17 @@ use crate::signals::stack;
 /// A program that is at work nearly all the time, in cores (judgement).
 pub(crate) const BUSY_CORES: f64 = 0.7;
 
-/// Readings at the end over which a number must have held: programs come and go between two looks.
+/// Readings at the end over which a number must have held: programs are short-lived.
 const LAST: usize = 3;
 
-/// Who starts programs, by its stacks and its ports.
+/// The starter of programs, by its stacks and its ports.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Starter {
-    /// The process; `None` where only the function was seen.
+    /// The process; `None` if only the function was seen.
     pub process: Option<Subject>,
     /// The program's own function that starts them.
     pub function: Option<String>,
-    /// Looks at which it was seen at that, and ports of programs that it has.
+    /// Samples in which it started one, and ports of programs that it has.
     pub seen: i64,
 }
 
@@ -35,7 +35,7 @@ impl Starter {
     }
 }
 
-/// Who was seen starting programs or waiting for them, those that were seen most first.
+/// The processes that were sampled starting programs or waiting for them, most frequent first.
 pub(crate) fn starters(period: &Period) -> Vec<Starter> {
     let mut seen: HashMap<(Option<&str>, Option<&str>), i64> = HashMap::new();
     for process in &period.processes {
@@ -78,7 +78,7 @@ pub(crate) fn starters(period: &Period) -> Vec<Starter> {
     starters
 }
 
-/// Who has opened new ports of programs that are known by name.
+/// The openers of new ports of programs with a known name.
 fn openers(period: &Period) -> impl Iterator<Item = Starter> {
     let programs = named(period);
     let rows = period.spawns.iter().filter(move |row| row.what == "port" && is_of(&programs, &row.kind));
@@ -104,16 +104,16 @@ pub(crate) struct Named<'a> {
     pub alive: i64,
     /// Of them, orphans.
     pub orphans: i64,
-    /// CPU of those that lived long enough to be seen, in cores.
+    /// CPU of those that lived long enough to be sampled, in cores.
     pub cores: f64,
-    /// For how long the oldest has run, in seconds.
+    /// The age of the oldest, in seconds.
     pub oldest_seconds: Option<f64>,
 }
 
-/// What the process is called that starts the programs, and each program for the moment before it is what it is to be.
+/// The name of the process that starts the programs, and of each program for the moment before it executes.
 const SETUP: &str = "erl_child_setup";
 
-/// All that were seen, by name.
+/// All that were sampled, by name.
 pub(crate) fn named(period: &Period) -> Vec<Named<'_>> {
     let is_name = |name: &&str| !name.is_empty() && *name != SETUP;
     let names = period.entities(Group::HostPrograms).into_iter().filter(is_name);
@@ -130,14 +130,14 @@ pub(crate) fn named(period: &Period) -> Vec<Named<'_>> {
         .collect()
 }
 
-/// The least of the last readings: what has held for a while.
+/// The minimum of the last readings: it has held for a while.
 pub(crate) fn held(stat: &SeriesStat) -> i64 {
     let points = stat.trace.points();
     let last = points.iter().rev().take(LAST).map(|(_, value)| *value);
     last.chain([stat.last.value]).min().unwrap_or(0)
 }
 
-/// The most of the last readings.
+/// The maximum of the last readings.
 pub(crate) fn most_held(stat: &SeriesStat) -> i64 {
     let points = stat.trace.points();
     let last = points.iter().rev().take(LAST).map(|(_, value)| *value);

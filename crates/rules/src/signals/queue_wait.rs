@@ -23,16 +23,16 @@ pub(crate) enum Cause {
 #[derive(Debug)]
 pub(crate) struct QueueWait {
     pub cause: Cause,
-    /// The function, and the program's own one that has called it.
+    /// The function, and the program's own one that called it.
     pub place: String,
-    /// What it waits for, where that is known.
+    /// What it waits for, if known.
     pub target: Option<String>,
-    /// Samples in which it was there, and all; `None` where it was sampled once.
+    /// Samples in which it was there, and all; `None` if it was sampled once.
     samples: Option<(i64, i64)>,
 }
 
 impl QueueWait {
-    /// `None` of a process that is busy, or is about to take the next message.
+    /// `None` for a process that is busy, or is about to take the next message.
     pub fn of(period: &Period, process: &ProcessUse) -> Option<QueueWait> {
         if stack::wanted_to_run(process).is_some_and(|share| share >= BUSY_SHARE) {
             return None;

@@ -1,4 +1,4 @@
-//! Searches of whole tables by whatever processes run, by samples of where processes ran.
+//! Searches of whole tables by all processes, by samples of where processes ran.
 
 use beamtune_model::Period;
 
@@ -6,7 +6,7 @@ use crate::signals::counts::{largest_first, share_interval};
 use crate::signals::hot_code::{self, MIN_SAMPLES};
 use crate::signals::stack;
 
-/// Fewer samples in a search may be by chance (judgement).
+/// Fewer samples in a search may be chance (judgement).
 const MIN_SEARCHING: i64 = 3;
 
 /// Tables of fewer objects are searched in one go, some tens of microseconds (ETS visits a thousand before it lets others run).
@@ -21,11 +21,11 @@ pub(crate) struct Searches<'a> {
     pub samples: (i64, i64),
     /// The 95 % interval of the share of these.
     pub interval: (f64, f64),
-    /// What most of them are in, as OTP calls it.
+    /// The search that most of them are in, as OTP calls it.
     pub function: &'a str,
-    /// The program's own functions that have called them, with samples, most first.
+    /// The program's own functions that called them, with samples, most first.
     pub callers: Vec<(&'a str, i64)>,
-    /// What those are that search, most samples first.
+    /// What the searching processes are, most samples first.
     pub kinds: Vec<(&'a str, i64)>,
     /// Whether most of them search tables of Mnesia.
     pub in_mnesia: bool,
@@ -34,8 +34,8 @@ pub(crate) struct Searches<'a> {
 }
 
 impl<'a> Searches<'a> {
-    /// `None` where hardly any process was seen in one. Searches that may be short count where the same caller was seen in a long one, or
-    /// where they are most of all samples and there is a large table; those of all objects wherever there is one.
+    /// `None` if hardly any process was sampled in one. Searches that may be short count if the same caller was sampled in a long one, or
+    /// if they are most of all samples and there is a large table; those of all objects count whenever there is one.
     pub(crate) fn of(period: &'a Period) -> Option<Searches<'a>> {
         let samples = hot_code::samples(period);
         let all = samples.iter().fold(0, |sum: i64, sample| sum.saturating_add(sample.looks));

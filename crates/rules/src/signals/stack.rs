@@ -1,4 +1,4 @@
-//! Where a process stands, by the function that it was last seen in.
+//! Where a process is, by its call stack.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,28 @@ use crate::signals::counts::largest_first;
 use crate::signals::names::NAMES;
 use crate::signals::steps::HTTP;
 
-/// So deep in a stack a search may stand: above it are the functions that it is given.
+/// A search may be this deep in a stack: above it are the functions that it is given.
 const SEARCH_DEPTH: usize = 4;
 
-/// The search of a table in which a process stands, and the program's own function that has called it.
+/// The search of a table that a process is in, and the program's own function that called it.
 pub(crate) fn of_search(stack: &[String]) -> Option<(&str, Option<&str>)> {
     let at = stack.iter().take(SEARCH_DEPTH).position(|function| begins(function, &NAMES.searches))?;
     let below = stack.get(at..)?;
     Some((innermost(below)?, of_program(below)))
 }
 
-/// Whether a search of a table was interrupted, as one of more than a thousand objects is. One whose key is bound is at most seen at its call.
+/// Whether a search of a table was interrupted, as one of more than a thousand objects is. One whose key is bound is at most sampled at its
+/// call.
 pub(crate) fn is_interrupted_search(search: &str) -> bool {
     NAMES.traps.iter().any(|(_, function)| function == search)
 }
 
-/// Whether a search of a table is of all objects by what it is, and not by its pattern.
+/// Whether a search of a table visits all objects by its nature, and not by its pattern.
 pub(crate) fn is_of_all_objects(search: &str) -> bool {
     !begins(search, &["ets:select", "ets:match"])
 }
 
-/// Whether a stack is of a search of one of Mnesia's tables.
+/// Whether a stack is in a search of one of Mnesia's tables.
 pub(crate) fn is_in_mnesia(stack: &[String]) -> bool {
     let at = stack.iter().take(SEARCH_DEPTH).position(|function| begins(function, &NAMES.searches));
     let mut called = at.and_then(|at| stack.get(at + 1..)).unwrap_or_default().iter();
@@ -39,7 +40,8 @@ pub(crate) fn is_in_mnesia(stack: &[String]) -> bool {
 const INTERRUPTED: [&str; 9] =
     ["erlang:", "erts_internal:", "ets:", "lists:", "binary:", "unicode:", "re:", "maps:", "crypto:"];
 
-/// True of what the VM goes on in when it has interrupted one of its functions, or waits for it to end: nobody has called that.
+/// True for a function in which the VM continues one of its functions that it has interrupted, or waits for it to end: nothing has called
+/// that.
 pub(crate) fn is_trap(function: &str) -> bool {
     let name = function.split_once(':').and_then(|(_, name)| name.split('/').next()).unwrap_or_default();
     let is_named_so = name.ends_with("_trap")
@@ -49,7 +51,7 @@ pub(crate) fn is_trap(function: &str) -> bool {
     is_named_so && begins(function, &INTERRUPTED)
 }
 
-/// What a trap stands for, where its name says so.
+/// The function that a trap stands for, if its name shows it.
 fn interrupted(trap: &str) -> Option<&'static str> {
     NAMES
         .traps
@@ -58,12 +60,12 @@ fn interrupted(trap: &str) -> Option<&'static str> {
         .map(|(_, function)| function.as_str())
 }
 
-/// The innermost function that somebody has called: what the VM has interrupted, else what has called that.
+/// The innermost function that was called: the one that the VM has interrupted, or the caller of the trap.
 pub(crate) fn innermost(stack: &[String]) -> Option<&str> {
     without_traps(stack).next()
 }
 
-/// A stack, the innermost function first, with what the VM has interrupted in place of traps.
+/// A stack, innermost function first, with the interrupted functions in place of traps.
 pub(crate) fn without_traps(stack: &[String]) -> impl DoubleEndedIterator<Item = &str> {
     stack.iter().map(String::as_str).filter_map(|function| match is_trap(function) {
         true => interrupted(function),
@@ -71,13 +73,13 @@ pub(crate) fn without_traps(stack: &[String]) -> impl DoubleEndedIterator<Item =
     })
 }
 
-/// Whether a stack is of a process that starts a program or waits for one, and the program's own function that does.
+/// If a stack starts a program or waits for one, the program's own function that does.
 pub(crate) fn of_start(stack: &[String]) -> Option<Option<&str>> {
     let at = stack.iter().position(|function| begins(function, &NAMES.starts))?;
     Some(stack.get(at..).and_then(of_program))
 }
 
-/// The function that a process was last seen in; `None` where it was not looked at closely.
+/// The function in which a process was last sampled; `None` if it was not inspected.
 pub(crate) fn of(process: &ProcessUse) -> Option<&str> {
     at_last_look(process.row.as_ref()?)
 }
@@ -87,13 +89,13 @@ fn at_last_look(row: &ProcessRow) -> Option<&str> {
     if is_trap(current) { interrupted(current).or_else(|| innermost(&row.stack)) } else { Some(current) }
 }
 
-/// Where a process was at a closer look, in words: the function, and the program's own that has led there.
+/// Where a process was last inspected, in words: the function, and the program's own one that led there.
 pub(crate) fn told(row: &ProcessRow) -> Option<String> {
     Some(with_caller(at_last_look(row)?, &row.stack))
 }
 
-/// Where a process waits: the function, and the stack that has led there. Of the busiest that is known of many samples, of others of the last
-/// closer look.
+/// Where a process waits: the function, and the stack that led there. For the busiest processes it is known from many samples, for others
+/// from the last inspection.
 pub(crate) fn stands(process: &ProcessUse) -> Option<(&str, &[String])> {
     let looks = process.stood.iter().fold(0, |sum: i64, (_, looks)| sum.saturating_add(*looks));
     let most = process.stood.iter().max_by_key(|(_, looks)| *looks).filter(|_| looks >= FEWEST_RUNNING);
@@ -113,8 +115,8 @@ pub(crate) fn with_caller(at: &str, stack: &[String]) -> String {
     }
 }
 
-/// Where a process waits, with the program's own function that has called that: `lab:pause/1, called by shop:write/1`. Where the innermost
-/// function is the program's own, its caller tells more than it does.
+/// Where a process waits, with the program's own function that called that: `lab:pause/1, called by shop:write/1`. If the innermost
+/// function is the program's own, its caller says more than it does.
 pub(crate) fn with_next_caller(stack: &[String]) -> Option<String> {
     let at = innermost(stack)?;
     let mut outer = stack.iter().map(String::as_str).skip_while(|function| *function != at).skip(1);
@@ -124,10 +126,10 @@ pub(crate) fn with_next_caller(stack: &[String]) -> Option<String> {
     })
 }
 
-/// Fewer looks at a process that ran say nothing of where it spends its time: one that only sleeps is caught once, too.
+/// Fewer samples of a running process do not show where it spends its time: one that only sleeps is sampled once, too.
 const FEWEST_RUNNING: i64 = 3;
 
-/// Where a process ran most of the time, if it was among the busiest ones; else where it was at the last closer look.
+/// Where a process ran most of the time, if it was among the busiest ones; otherwise where it was last inspected.
 pub(crate) fn evidence(process: &ProcessUse) -> Option<Evidence> {
     let mut places: BTreeMap<String, i64> = BTreeMap::new();
     for (stack, looks) in &process.ran {
@@ -152,12 +154,12 @@ pub(crate) fn mostly_in(process: &ProcessUse) -> Option<String> {
     Some(own.map_or_else(|| format!("mostly in {at}"), |own| format!("mostly in {at}, called by {own}")))
 }
 
-/// The innermost function in most of the looks at a process running, if one was in most of them.
+/// The innermost function in most of its running samples, if any.
 pub(crate) fn most_at(process: &ProcessUse) -> Option<&str> {
     most(process, innermost)
 }
 
-/// The program's own innermost function in most of them; else where it was at the last closer look.
+/// The program's own innermost function in most of them; otherwise where it was last inspected.
 pub(crate) fn most_of_program(process: &ProcessUse) -> Option<&str> {
     most(process, of_program).or_else(|| of_program(&process.row.as_ref()?.stack))
 }
@@ -169,7 +171,7 @@ fn most(process: &ProcessUse, of: fn(&[String]) -> Option<&str>) -> Option<&str>
     (all >= FEWEST_RUNNING && 2 * looks > all).then_some(function)
 }
 
-/// Of the looks at a process running, the share in which it went through all elements of something; `None` of too few looks.
+/// The share of its running samples in which it went through all elements of something; `None` if there are too few.
 pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
     let does = |stack: &[String]| {
         stack.iter().take(SEARCH_DEPTH).any(|function| begins(function, &NAMES.through_all))
@@ -177,7 +179,7 @@ pub(crate) fn goes_through_all(process: &ProcessUse) -> Option<f64> {
     ran_where(process, does).map(|(through, of)| through as f64 / of as f64)
 }
 
-/// In how many of the looks at a process running its stack was such a one; `None` of too few looks.
+/// The number of its running samples with such a stack; `None` if there are too few.
 fn ran_where(process: &ProcessUse, is_meant: impl Fn(&[String]) -> bool) -> Option<(i64, i64)> {
     let (mut of, mut meant) = (0_i64, 0_i64);
     for (stack, looks) in &process.ran {
@@ -187,8 +189,8 @@ fn ran_where(process: &ProcessUse, is_meant: impl Fn(&[String]) -> bool) -> Opti
     (of >= FEWEST_RUNNING).then_some((meant, of))
 }
 
-/// In how many of the looks at a process running it sent an answer; `None` of too few looks. A message that takes long to copy is sent in
-/// pieces: the process is then found in a trap below the function that sends it.
+/// The number of its running samples in which it sent an answer; `None` if there are too few. A message that takes long to copy is sent in
+/// pieces: the process is then in a trap below the function that sends it.
 pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
     let does = |stack: &[String]| {
         let mut at = without_traps(stack).skip_while(|function| function.starts_with("erlang:send/"));
@@ -197,18 +199,18 @@ pub(crate) fn sends_answers(process: &ProcessUse) -> Option<(i64, i64)> {
     ran_where(process, does)
 }
 
-/// In how many of the looks at a process running it copied whole objects into or out of an ETS table; `None` of too few looks.
+/// The number of its running samples in which it copied whole objects into or out of an ETS table; `None` if there are too few.
 pub(crate) fn copies_objects(process: &ProcessUse) -> Option<(i64, i64)> {
     const COPIES: [&str; 5] = ["ets:lookup/", "ets:insert/", "ets:insert_new/", "ets:take/", "ets:tab2list/"];
     ran_where(process, |stack| innermost(stack).is_some_and(|function| begins(function, &COPIES)))
 }
 
-/// True of a function in which a process waits for another one to tell of itself.
+/// True for a function in which a process waits for information from another process about itself.
 pub(crate) fn asks_a_process(function: &str) -> bool {
     begins(function, &["erts_internal:await_result/1", "erlang:process_info/2"])
 }
 
-/// True of a function that collects another process, or waits until that is done: one's own is `erlang:garbage_collect/0`.
+/// True for a function that collects another process, or waits until that is done: a process collects itself in `erlang:garbage_collect/0`.
 pub(crate) fn collects_others(function: &str) -> bool {
     begins(
         function,
@@ -221,42 +223,42 @@ pub(crate) fn collects_others(function: &str) -> bool {
     )
 }
 
-/// True of a function in which a process waits for one certain answer.
+/// True for a function in which a process waits for one certain answer.
 pub(crate) fn is_call(place: &str) -> bool {
     begins(place, &NAMES.calls)
 }
 
-/// True of a function that sends the answer of a server.
+/// True for a function that sends the answer of a server.
 pub(crate) fn is_answer(function: &str) -> bool {
     begins(function, &NAMES.answers)
 }
 
-/// True of such a function in which a process does nothing but to wait in a receive: built-in functions and those of files may be at work.
+/// True for such a function in which a process only waits in a receive: built-in functions and those of files may be working.
 pub(crate) fn is_receive_of_call(place: &str) -> bool {
     is_call(place) && !begins(place, &["erlang:", "erts_internal:", "prim_file:", "file:", "io:"])
 }
 
-/// True of a function in which a process waits for a message, or takes one.
+/// True for a function in which a process waits for a message, or takes one.
 pub(crate) fn is_wait(place: &str) -> bool {
     is_receive_of_call(place) || is_loop(place) || is_flush(place)
 }
 
-/// True of what behaviours are made of, which is nobody's own.
+/// True for a function inside OTP's behaviours, which belongs to no module of its own.
 pub(crate) fn is_machinery(function: &str) -> bool {
     is_loop(function) || begins(function, &NAMES.machinery)
 }
 
-/// True of a function of supervisors, which start whatever they are told to.
+/// True for a function of supervisors, which start anything.
 pub(crate) fn is_supervisor(function: &str) -> bool {
     begins(function, &NAMES.supervisors)
 }
 
-/// True of the end of a call, in which a process takes its monitor away.
+/// True for the end of a call, in which a process removes its monitor.
 pub(crate) fn is_flush(place: &str) -> bool {
     place.starts_with("erts_internal:flush_monitor_messages/")
 }
 
-/// True of the loop of a behaviour.
+/// True for the loop of a behaviour.
 pub(crate) fn is_loop(place: &str) -> bool {
     begins(place, &NAMES.loops)
 }
@@ -265,18 +267,18 @@ pub(crate) fn begins(function: &str, starts: &[impl AsRef<str>]) -> bool {
     starts.iter().any(|start| function.starts_with(start.as_ref()))
 }
 
-/// The innermost function of a stack that is the program's own: neither OTP's waiting nor what leads there.
+/// The innermost function of a stack that is the program's own: neither a wait of OTP nor what leads there.
 pub(crate) fn of_program(stack: &[String]) -> Option<&str> {
     stack.iter().map(String::as_str).find(|function| is_of_program(function))
 }
 
-/// The program's own function that has led to one of these.
+/// The program's own function that called one of these.
 pub(crate) fn caller_of<'a>(stack: &'a [String], within: &[&str]) -> Option<&'a str> {
     let outermost = stack.iter().rposition(|function| begins(function, within))?;
     stack.get(outermost + 1..).and_then(of_program)
 }
 
-/// The module of the program's own outermost function, which tells of what kind the process is.
+/// The module of the program's own outermost function, which shows the kind of the process.
 pub(crate) fn kind_module(stack: &[String]) -> Option<&str> {
     module(
         stack
@@ -291,7 +293,7 @@ pub(crate) fn module(function: &str) -> Option<&str> {
     function.rsplit_once(':').map(|(module, _)| module).filter(|module| !module.contains(' '))
 }
 
-/// True of a function that is neither of OTP's waiting nor of what leads there.
+/// True for a function that is neither a wait of OTP nor leads there.
 pub(crate) fn is_of_program(function: &str) -> bool {
     !is_call(function) && !is_loop(function) && !begins(function, &NAMES.ways) && !is_trap(function)
 }
@@ -308,7 +310,7 @@ pub(crate) fn without_fun(function: &str) -> String {
     made_in().unwrap_or_else(|| function.to_owned())
 }
 
-/// True of a place in which a process waits for the log to take what is said of an end, and not of what the program does.
+/// True for a place in which a process waits for the log to take the report of an exit, and not a message of the program.
 pub(crate) fn reports_an_end(stack: &[String]) -> bool {
     let mut below = stack.iter().skip_while(|function| !begins(function, &NAMES.logger));
     below
@@ -316,7 +318,7 @@ pub(crate) fn reports_an_end(stack: &[String]) -> bool {
         .is_some_and(|function| begins(function, &NAMES.ends))
 }
 
-/// True of a function in which a process waits for a socket, an answer by HTTP, a file or the clock, whatever processes it monitors.
+/// True for a function in which a process waits for a socket, an answer by HTTP, a file or the clock, whatever processes it monitors.
 pub(crate) fn is_for_no_process(function: &str) -> bool {
     begins(function, &NAMES.sockets)
         || begins(function, HTTP)
@@ -324,60 +326,60 @@ pub(crate) fn is_for_no_process(function: &str) -> bool {
         || is_sleep(function)
 }
 
-/// True of a server that stands within a callback of its own, and takes no other message until that is done.
+/// True for a server that is within a callback of its own, and takes no other message until that is done.
 pub(crate) fn is_in_callback(stack: &[String]) -> bool {
     stack.iter().skip(1).any(|function| begins(function, &NAMES.callbacks))
 }
 
-/// True of a function in which a process goes into hibernation, or has just come out of it: `erlang:hibernate/3`, `proc_lib:wake_up/3`, and
-/// those of OTP's behaviours (their `loop_hibernate` since OTP 28).
+/// True for a function in which a process goes into hibernation, or has just come out of it: `erlang:hibernate/3`, `proc_lib:wake_up/3`,
+/// and those of OTP's behaviours (their `loop_hibernate` since OTP 28).
 pub(crate) fn is_hibernation(function: &str) -> bool {
     let name = function.split_once(':').map_or("", |(_, name)| name);
     begins(name, &["hibernate/", "loop_hibernate/", "wake_hib/", "wakeup_from_hibernate/"])
         || function == "proc_lib:wake_up/3"
 }
 
-/// True of a function in which a process waits for the clock.
+/// True for a function in which a process waits for the clock.
 pub(crate) fn is_sleep(function: &str) -> bool {
     ["timer:sleep/1", "Elixir.Process:sleep/1"].contains(&function)
 }
 
-/// True of a function in which a process waits for what another node was asked.
+/// True for a function in which a process waits for the answer of another node.
 pub(crate) fn is_for_a_node(function: &str) -> bool {
     begins(function, &["erpc:call/", "erpc:receive_response/", "erpc:wait_response/"])
 }
 
-/// True of a function in which a process waits for the other end of a connection.
+/// True for a function in which a process waits for the other end of a connection.
 pub(crate) fn is_for_peer(function: &str) -> bool {
     begins(function, &NAMES.sockets) && !is_accept(function)
 }
 
-/// Where a process stands that waits for its port to take what it sends; measured on OTP 23, 25 (`prim_inet:send_recv_reply/2`), 27 and
-/// 29 (`prim_inet:send/4`), and on all of them `erts_internal:port_command/3`.
+/// Where a process waits for its port to take what it sends; measured on OTP 23, 25 (`prim_inet:send_recv_reply/2`), 27 and 29
+/// (`prim_inet:send/4`), and on all of them `erts_internal:port_command/3`.
 const SENDS: [&str; 2] = ["prim_inet:send", "erts_internal:port_command"];
 
-/// True of a function in which a process waits for a port to take what it sends.
+/// True for a function in which a process waits for a port to take what it sends.
 pub(crate) fn is_send(function: &str) -> bool {
     begins(function, &SENDS)
 }
 
-/// True of a function in which a process waits for the next connection.
+/// True for a function in which a process waits for the next connection.
 pub(crate) fn is_accept(function: &str) -> bool {
     begins(function, &["prim_inet:accept", "gen_tcp_socket:accept", "socket:accept"])
 }
 
-/// True of a place in which a process waits in the midst of something, and not for whatever comes next.
+/// True for a place in which a process waits inside a call, and not for its next message.
 pub(crate) fn is_in_midst(stack: &[String]) -> bool {
     let is_machinery = |function: &String| is_loop(function) || begins(function, &NAMES.machinery);
-    // What it was started with tells whose it is: whoever asks one of these has it in the middle of its stack.
+    // The initial call shows where it belongs: a process that calls one of these has it in the middle of its stack.
     let outermost = stack.iter().rev().find(|function| !is_machinery(function));
     let is_system = outermost.is_some_and(|function| begins(function, &NAMES.system));
-    // Loops that a program has written itself are called so: ws_loop, main_loop.
+    // Loops of programs have such names: ws_loop, main_loop.
     let waits_for_all = |function: &String| is_loop(function) || function.contains("loop");
     stack.first().is_some_and(|function| !waits_for_all(function)) && !is_system
 }
 
-/// The share of the looks at a process in which it ran or was runnable; `None` of fewer than five looks, which say little.
+/// The share of a process's samples in which it ran or was runnable; `None` if there are fewer than five, which say little.
 pub(crate) fn wanted_to_run(process: &ProcessUse) -> Option<f64> {
     (process.judged >= 5).then(|| f64::from(process.runnable) / f64::from(process.judged))
 }
@@ -389,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_is_told_with_who_has_called_it() {
+    fn a_search_is_reported_with_its_caller() {
         let check = |stack: &str, expect: Option<(&str, Option<&str>)>| {
             let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
             assert_eq!(of_search(&stack), expect, "{stack:?}");
@@ -408,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn no_trap_is_told_as_a_place() {
+    fn no_trap_is_reported_as_a_place() {
         let check = |stack: &str, expect: Option<&str>| {
             let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
             assert_eq!(innermost(&stack), expect, "{stack:?}");
@@ -417,13 +419,13 @@ mod tests {
         check("erlang:re_run_trap/3 shop:find/1", Some("re:run/3"));
         check("erlang:bif_handle_signals_return/2 erlang:port_command/3", Some("erlang:port_command/3"));
         check("lists:member/2 shop:find/1", Some("lists:member/2"));
-        // A program may call its own functions so.
+        // A program may give such names to its own functions.
         check("shop:honey_trap/1 shop:loop/0", Some("shop:honey_trap/1"));
         check("erts_internal:dirty_nif_finalizer/1", None);
     }
 
     #[test]
-    fn who_goes_through_all_it_has_is_told_by_where_it_ran() {
+    fn a_traversal_is_recognized_by_where_a_process_ran() {
         let share = |ran: &[(&str, i64)]| {
             let mut builder = PeriodBuilder::default();
             builder.process(ProcessRow { pid: "<0.7.0>".to_owned(), ..ProcessRow::default() });
@@ -440,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_of_ends_are_told_from_what_a_program_logs() {
+    fn reports_of_exits_are_distinguished_from_what_a_program_logs() {
         let check = |stack: &str, expect: bool| {
             let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
             assert_eq!(reports_an_end(&stack), expect, "{stack:?}");
@@ -461,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_process_ran_the_most_is_told_with_who_has_called_that() {
+    fn where_a_process_ran_the_most_is_reported_with_its_caller() {
         let stack = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let told = |ran: &[(&str, i64)]| {
             let mut builder = PeriodBuilder::default();
@@ -482,7 +484,7 @@ mod tests {
             let evidence = period.process("<0.7.0>").and_then(evidence).expect("evidence");
             format!("{}: {}", evidence.what, evidence.text.unwrap_or_default())
         };
-        // The same place, though the stacks below it differ.
+        // The same place, although the stacks below it differ.
         let ran = [
             ("ets:lookup/2 lists:foldl/3 shop:total/1 shop:buy/2", 3),
             ("shop:price/1", 4),
@@ -496,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_a_process_of_the_system_waits_and_the_systems_own_do_not() {
+    fn a_process_that_asks_a_system_process_waits_and_system_processes_do_not() {
         let check = |stack: &str, expect: bool| {
             let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
             assert_eq!(is_in_midst(&stack), expect, "{stack:?}");
@@ -511,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_loops_are_told_from_what_a_program_does_itself() {
+    fn calls_and_loops_are_distinguished_from_the_programs_own_work() {
         let check = |place: &str, call: bool, takes_all: bool| {
             assert_eq!((is_call(place), is_loop(place)), (call, takes_all), "{place}");
         };

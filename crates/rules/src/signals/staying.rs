@@ -1,4 +1,4 @@
-//! Why processes of a kind become more: whether those that start end, where those stand that do not, and whether connections come with them.
+//! Why processes of a kind increase: whether new ones end, where those are that do not, and whether connections increase with them.
 
 use beamtune_model::{Group, Newcomers, Period, Stand, metrics};
 use beamtune_stats::Trend;
@@ -7,41 +7,42 @@ use crate::signals::limits::{self, MIN_SAMPLED_AGAIN, Maker};
 use crate::signals::{new_processes, stack};
 use crate::view;
 
-/// From this share of the new processes on all that start are told as of one kind (judgement).
+/// From this share of the new processes on all that start are reported as one kind (judgement).
 const ONE_KIND: f64 = 0.8;
 
-/// From this share of those that were looked at again on they stay, or do nothing (judgement).
+/// From this share of those that were sampled again on they stay, or do nothing (judgement).
 const NEARLY_ALL: f64 = 0.8;
 
-/// Where so many times as many start as stay, it is usual that they end (judgement).
+/// If at least this many times as many start as stay, they usually end (judgement).
 const MOST_END: f64 = 1.5;
 
-/// Within this of each other two rates are the same (judgement).
+/// Two rates with such a ratio are the same (judgement).
 const ABOUT_SAME: std::ops::RangeInclusive<f64> = 0.75..=1.33;
 
-/// New processes as large as the others are what process memory grows by (judgement: the mean of processes of many kinds is rough).
+/// If new processes are about as large as the others, process memory grows by them (judgement: the mean over many kinds is rough).
 const ABOUT_AS_LARGE: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
-/// Ports or descriptors that become more by this part of the growth come with them (judgement): each user has one, and up to four processes.
+/// Ports or descriptors that grow by this share of the processes' growth come with them (judgement): each user has one, and up to four
+/// processes.
 const COMES_ALONG: f64 = 0.2;
 
-/// What is known of a kind of processes that becomes more.
+/// What is known of a kind of processes that increases.
 pub(crate) struct Staying<'p> {
-    /// More of all processes in a second.
+    /// Growth of all processes per second.
     pub growth: f64,
-    /// How many of this kind start in a second, about; `None` where other kinds start as well, or too few were sampled.
+    /// Estimated starts of this kind per second; `None` if other kinds start as well, or too few were sampled.
     pub started: Option<f64>,
-    /// Those that were looked at again; `None` where too few were.
+    /// Those that were sampled again; `None` if too few were.
     pub newcomers: Option<&'p Newcomers>,
-    /// Whether ports or descriptors become more along with them, as where users arrive.
+    /// Whether ports or descriptors increase with them, as with arriving users.
     pub comes_with_ports: bool,
-    /// By how many bytes a second the memory of all processes grows meanwhile, where that is steady.
+    /// Growth of the memory of all processes meanwhile in bytes per second, if it is steady.
     pub memory_per_s: Option<f64>,
-    /// What starts them, where most processes of that kind end within seconds: how many of how many did.
+    /// If most processes of the kind that starts them end within seconds: how many did, and of how many.
     pub ended_starters: Option<(i64, i64)>,
-    /// Memory of a process of the node, on average, in bytes.
+    /// Mean memory of a process of the node, in bytes.
     mean_bytes: Option<f64>,
-    /// How many new ones of all kinds the scans meet alive in a second.
+    /// New processes of all kinds that the scans find alive, per second.
     met: Option<f64>,
     goes_on: bool,
 }
@@ -94,17 +95,17 @@ impl<'p> Staying<'p> {
         }
     }
 
-    /// How many of this kind end in a second, about, where it is usual that they do.
+    /// Estimated exits of this kind per second, if they usually end.
     pub(crate) fn ends(&self) -> Option<f64> {
         self.started.filter(|started| *started >= MOST_END * self.growth).map(|started| started - self.growth)
     }
 
-    /// Whether as many end as are left, which is what a supervisor does that starts each one anew.
+    /// Whether as many end as are left: a supervisor restarts each one.
     pub(crate) fn are_started_anew(&self) -> bool {
         self.stay() && self.ends().is_some_and(|ends| ABOUT_SAME.contains(&(ends / self.growth)))
     }
 
-    /// Where most of those stand that still live, with how many, if one place is where nearly all of them do nothing but wait.
+    /// Where most of those are that still live, with how many, if nearly all of them only wait in one place.
     pub(crate) fn waits(&self) -> Option<(&'p Stand, i64)> {
         let new = self.newcomers?;
         let live = new.looked_at - new.ended;
@@ -118,15 +119,15 @@ impl<'p> Staying<'p> {
             .is_some_and(|new| (new.looked_at - new.ended) as f64 >= NEARLY_ALL * new.looked_at as f64)
     }
 
-    /// Whether process memory grows as fast as it does by processes of average size.
+    /// Whether process memory grows as it would with processes of average size.
     pub(crate) fn fill_memory(&self) -> bool {
         let each = self.memory_per_s.map(|bytes| bytes / self.growth);
         each.zip(self.mean_bytes).is_some_and(|(each, mean)| ABOUT_AS_LARGE.contains(&(each / mean)))
     }
 
-    /// Whether it is more than a node that fills up: they are left, wait for whatever comes, and no users come with them. Left means that most of
-    /// this kind end before a scan meets them, or that what starts them has ended. A node that has just got work starts processes that do not
-    /// end, or that end after their time, as sessions do: these are met.
+    /// Whether it is more than a node that fills up: they are left over, wait for any message, and no users come with them. Left over means
+    /// that most of this kind end before a scan finds them, or that what starts them has ended. A node that has just got work starts
+    /// processes that do not end, or that end after their time, as sessions do: scans find these.
     pub(crate) fn are_left(&self) -> bool {
         let waits_for_all =
             |place: &Stand| place.stack.first().is_some_and(|at| stack::is_loop(at) || !stack::is_call(at));

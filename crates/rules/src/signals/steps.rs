@@ -3,11 +3,11 @@
 /// A step outside of the node.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Step {
-    /// Beginnings of functions that stand in the stack of a process that waits in it.
+    /// Prefixes of functions on the stack of a process that waits in it.
     pub within: &'static [&'static str],
     /// What they wait for, in words.
     pub what: &'static str,
-    /// Whether it is never meant to take long: clients may leave a handshake open, and far hosts take a while.
+    /// Whether it should never take long: clients may leave a handshake open, and far hosts take a while.
     pub is_short: bool,
     /// What to do.
     pub change: &'static str,
@@ -19,7 +19,7 @@ pub(crate) struct Step {
 const SYNC: &[&str] =
     &["prim_file:sync", "prim_file:datasync", "file:sync/", "file:datasync/", "disk_log:sync/"];
 
-/// The first one that fits is meant.
+/// The first one that fits counts.
 pub(crate) const STEPS: &[Step] = &[
     // https://www.rabbitmq.com/docs/access-control#cached-backend
     Step {
@@ -100,7 +100,7 @@ pub(crate) const STEPS: &[Step] = &[
 /// Functions in which a process waits for an answer by HTTP; whatever it monitors, it waits for no process.
 pub(crate) const HTTP: &[&str] = &["httpc:handle_answer/"];
 
-/// Of single processes that messages wait for: many servers wait for a peer in turn, and none of them is held up.
+/// For single processes with waiting messages: many servers wait for a peer in turn, and none of them is delayed.
 pub(crate) const PEER: Step = Step {
     within: &[
         "prim_inet:recv",
@@ -137,7 +137,7 @@ impl Step {
         self.within == PEER.within
     }
 
-    /// What to do; where a peer is waited for, first to look at that, by its address if it is known.
+    /// What to do; if it waits for a peer, first inspect that, by its address if known.
     pub(crate) fn change_at(&self, address: Option<&str>) -> String {
         match self.is_peer() {
             true => format!("find out why {} is slow; {}", address.unwrap_or("the peer"), self.change),

@@ -4,7 +4,7 @@ use beamtune_model::{ExitRow, Period, ProcessRow, ProcessUse};
 
 use super::new_processes;
 
-/// What supervisors of OTP run, and those of Elixir, which keep no specifications of children that have ended.
+/// Initial calls of OTP's supervisors, and of Elixir's, which keep no specifications of children that have ended.
 const SUPERVISOR: &str = "supervisor:";
 const DYNAMIC: [&str; 2] = ["Elixir.DynamicSupervisor:", "supervisor:Elixir.Task.Supervisor/"];
 
@@ -17,7 +17,8 @@ pub(crate) fn is_dynamic(row: &ProcessRow) -> bool {
     row.initial_call.as_deref().is_some_and(|call| DYNAMIC.iter().any(|known| call.starts_with(known)))
 }
 
-/// What the callbacks of `which_children` and `count_children` run (supervisor.erl of OTP 23 to 29, dynamic_supervisor.ex of Elixir 1.14).
+/// Functions of the callbacks of `which_children` and `count_children` (supervisor.erl of OTP 23 to 29, dynamic_supervisor.ex of Elixir
+/// 1.14).
 const LISTING: [&str; 7] = [
     "maps:fold",
     "maps:map",
@@ -28,7 +29,7 @@ const LISTING: [&str; 7] = [
     "supervisor:count_child",
 ];
 
-/// Whether it was seen going through its children.
+/// Whether it was sampled going through its children.
 pub(crate) fn lists_children(process: &ProcessUse) -> bool {
     let is_listing = |stack: &[String]| {
         let answers = stack.iter().any(|function| function.contains("upervisor:handle_call/"));
@@ -43,7 +44,7 @@ pub(crate) fn ends(period: &Period, row: &ProcessRow) -> i64 {
     ended(period, row, |exit| exit.reason.is_none() && exit.name.is_none())
 }
 
-/// Its children that were seen to end with errors.
+/// Its children that were seen to crash.
 pub(crate) fn crashes(period: &Period, row: &ProcessRow) -> i64 {
     ended(period, row, |exit| exit.reason.is_some())
 }
@@ -57,7 +58,7 @@ fn ended(period: &Period, row: &ProcessRow, is_meant: impl Fn(&ExitRow) -> bool)
     rows.fold(0, |sum: i64, exit| sum.saturating_add(exit.count))
 }
 
-/// New processes that were seen and that it has started.
+/// Sampled new processes that it has started.
 pub(crate) fn starts(period: &Period, row: &ProcessRow) -> i64 {
     let makers = [row.name.as_deref(), row.initial_call.as_deref()];
     new_processes::rows(period)

@@ -1,4 +1,4 @@
-//! What binaries the rows of single tables hold, by a sample of their rows.
+//! The binaries in the rows of single tables, by a sample of their rows.
 //!
 //! The agent sees binaries that are elements of a row, or of a small tuple in it. What is in a map or a list is not seen.
 
@@ -6,16 +6,16 @@ use std::cmp::Ordering;
 
 use beamtune_model::{Group, Metric, Period, Subject, TableRow, metrics};
 
-/// Rows with parts of larger binaries refer to this many times their own bytes at least; less is not worth a copy (judgement).
+/// Rows with parts of larger binaries refer to at least this many times their own bytes; less is not worth a copy (judgement).
 const PARTS: f64 = 2.0;
 
 /// One table.
 pub(crate) struct TableBinaries<'p> {
     pub(crate) id: &'p str,
     pub(crate) row: Option<&'p TableRow>,
-    /// Rows that it has in the end.
+    /// Its rows at the end.
     pub(crate) rows: f64,
-    /// Rows of the sample; 0 where the table cannot be read so.
+    /// Rows of the sample; 0 if the table cannot be read like that.
     pub(crate) sampled: f64,
     hidden: f64,
     pub(crate) count: f64,
@@ -42,7 +42,7 @@ impl<'p> TableBinaries<'p> {
         })
     }
 
-    /// All tables that were measured, those that hold the most first; empty where none was.
+    /// All measured tables, those that hold the most first; empty if none was.
     pub(crate) fn all(period: &'p Period) -> Vec<Self> {
         let ids = period.entities(Group::Table).into_iter();
         let mut all: Vec<Self> = ids.filter_map(|id| TableBinaries::of(period, id)).collect();
@@ -53,7 +53,7 @@ impl<'p> TableBinaries<'p> {
         all
     }
 
-    /// Of how many rows one is in the sample.
+    /// One of this many rows is in the sample.
     fn scale(&self) -> f64 {
         self.rows / self.sampled.max(1.0)
     }
@@ -63,12 +63,12 @@ impl<'p> TableBinaries<'p> {
         self.held * self.scale()
     }
 
-    /// What its rows have of these, in bytes.
+    /// The part of these that its rows use, in bytes.
     pub(crate) fn own_bytes(&self) -> f64 {
         self.bytes * self.scale()
     }
 
-    /// How many times its own size each row keeps.
+    /// The ratio of kept bytes to its rows' own bytes.
     pub(crate) fn factor(&self) -> f64 {
         self.held / self.bytes.max(1.0)
     }
@@ -93,7 +93,7 @@ impl<'p> TableBinaries<'p> {
         self.count > 0.0 && self.factor() >= PARTS
     }
 
-    /// All that its rows may hold was seen.
+    /// All that its rows may hold was sampled.
     pub(crate) fn is_seen(&self) -> bool {
         self.sampled > 0.0 && self.hidden == 0.0
     }
@@ -103,7 +103,7 @@ impl<'p> TableBinaries<'p> {
         self.is_seen() && self.count == 0.0
     }
 
-    /// The rows of the sample stand for all: those of an ordered set are from one of its ends.
+    /// The rows of the sample represent all: those of an ordered set are from one of its ends.
     pub(crate) fn is_fair(&self) -> bool {
         self.sampled >= self.rows || self.row.is_some_and(|row| row.kind == "set")
     }
@@ -112,7 +112,7 @@ impl<'p> TableBinaries<'p> {
         self.row.map_or(self.id, |row| &row.name)
     }
 
-    /// With its owner, where that is known.
+    /// With its owner, if known.
     pub(crate) fn title(&self) -> String {
         match self.row {
             Some(row) => format!("{} of {}", row.name, row.owner_title()),

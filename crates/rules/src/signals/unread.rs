@@ -6,14 +6,14 @@ use beamtune_model::{Group, Period, ProcessUse, metrics};
 /// Fewer samples of a connection are not judged.
 pub(crate) const MIN_SAMPLES: u32 = 5;
 
-/// How entities of connections begin that the VM has opened.
+/// Prefixes of the entities of connections that the VM has opened.
 const TO: &str = "to ";
 
 /// A connection with unread bytes in each sample, to the end.
 pub(crate) struct Unread<'p> {
     /// The listening socket or the peer.
     pub group: &'p str,
-    /// Of a connection that the VM has accepted, the address of its peer; of one that it has opened, its own.
+    /// For a connection that the VM has accepted, the address of its peer; for one that it has opened, its own.
     other: &'p str,
     /// Bytes read until the end, since it was opened; `None` if received bytes are unknown.
     read_bytes: Option<i64>,

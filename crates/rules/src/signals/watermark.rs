@@ -71,7 +71,7 @@ pub fn reported(period: &Period) -> Option<f64> {
     fact.or_else(counted).map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0)
 }
 
-/// RabbitMQ's watermark as far as it can be known from outside. All sizes in bytes.
+/// RabbitMQ's watermark, if it can be known from outside. All sizes in bytes.
 pub struct Assumed {
     /// The watermark.
     pub bytes: f64,

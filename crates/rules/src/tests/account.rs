@@ -1,4 +1,4 @@
-//! Where the CPUs went.
+//! The account of CPU time.
 
 use beamtune_model::{CpuAccount, Use};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn cores(node: &Node, what: Use) -> f64 {
     account(node).shares.iter().find(|share| share.what == what).map_or(0.0, |share| share.cores)
 }
 
-/// Equal but for rounding: to a thousandth of a core.
+/// Equal to a thousandth of a core, because of rounding.
 fn assert_cores(node: &Node, what: Use, expect: f64) {
     let found = cores(node, what);
     assert!((found - expect).abs() < 1e-3, "{what}: {found} for {expect} in {:#?}", account(node));
@@ -30,7 +30,7 @@ fn each_reason_has_its_share() {
     // A hundred switches a second of 25 µs, of each.
     assert_cores(&healthy, Use::Switching, 0.005);
     assert_cores(&healthy, Use::BusyWaiting, 0.015);
-    // Each says what it is made of.
+    // Each names its parts.
     let how =
         |what| account(&healthy).shares.into_iter().find(|share| share.what == what).map(|share| share.how);
     assert_eq!(how(Use::BusyWaiting).as_deref(), Some("schedulers"));
@@ -39,14 +39,14 @@ fn each_reason_has_its_share() {
     let spinning = node().with(|n| (n.active, n.cpu, n.voluntary_switches) = (0.1, 0.6, 0));
     assert_cores(&spinning, Use::BusyWaiting, 1.0);
     let starved = node().with(|n| (n.active, n.cpu, n.wait, n.foreign) = (0.8, 0.3, 0.5, 1.2));
-    // They had 1.0 while its threads were ready to run, and 0.2 while it was idle.
+    // They had 1.0 while its threads were runnable, and 0.2 while it was idle.
     assert_cores(&starved, Use::Others, 1.2);
     assert_cores(&starved, Use::Stolen, 0.0);
-    // Others took no more than they used: the rest is the threads' waiting for each other, or the hypervisor's.
+    // Other processes took no more than they used: for the rest the threads waited for each other, or for the hypervisor.
     let alone = starved.with(|n| n.foreign = 0.2);
     assert_cores(&alone, Use::Others, 0.2);
     assert_cores(&alone.with(|n| n.steal = 0.7), Use::Stolen, 0.7);
-    // Blocked, for neither a quota nor others had the CPUs.
+    // Blocked, since neither a quota nor other processes had the CPUs.
     let locked = node().with(|n| (n.active, n.cpu) = (0.9, 0.3));
     assert_cores(&locked, Use::Locks, 1.2 - 2.0 * node().wait);
     let stolen = locked.with(|n| n.steal = 0.7);
@@ -56,7 +56,7 @@ fn each_reason_has_its_share() {
     assert_cores(&quiet, Use::Nothing, 0.0);
 }
 
-/// With more threads than CPUs, those that wait for one are in GC by the clock all the same.
+/// With more threads than CPUs, runnable threads without a CPU are in GC by the clock all the same.
 #[test]
 fn gc_is_cpu_time_and_the_same_number_everywhere() {
     let crowded = node().with(|n| {
@@ -72,7 +72,7 @@ fn gc_is_cpu_time_and_the_same_number_everywhere() {
         "{}",
         found.title
     );
-    // Where the threads have CPUs, the states are as long as they ran.
+    // If the threads have CPUs, the states are as long as they ran.
     let free = node().with(|n| (n.active, n.cpu, n.gc) = (0.8, 0.8, 0.5));
     let gc = value(&finding(&free, "BT011"), "GC time").expect("a number");
     assert!((gc - 1.0).abs() < 0.01, "{gc}");
@@ -80,7 +80,7 @@ fn gc_is_cpu_time_and_the_same_number_everywhere() {
 }
 
 #[test]
-fn a_quota_limits_what_there_is() {
+fn a_quota_limits_the_capacity() {
     let stopped = node().with(|n| {
         (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(1_500), 5, 0.5);
         (n.active, n.cpu, n.wait) = (0.9, 0.5, 0.4);
@@ -91,7 +91,7 @@ fn a_quota_limits_what_there_is() {
 }
 
 #[test]
-fn cpus_without_a_scheduler_are_told() {
+fn cpus_without_a_scheduler_are_reported() {
     let one = node().with(|n| (n.schedulers, n.cpus, n.active, n.cpu) = (1, 4, 1.0, 1.0));
     let one = one.with(|n| n.foreign = 0.0);
     assert!((cores(&one, Use::NoScheduler) - 3.0).abs() < 0.1, "{:#?}", account(&one));

@@ -9,7 +9,7 @@ use super::node::{Busy, Node, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, value};
 
 #[test]
-fn binaries_that_no_process_refers_to_are_told_with_the_tables_that_may_keep_them() {
+fn binaries_that_no_process_refers_to_are_reported_with_candidate_tables() {
     let kept = |referred: i64| {
         node().with(|n| {
             n.resident = 500 * MB;
@@ -25,10 +25,10 @@ fn binaries_that_no_process_refers_to_are_told_with_the_tables_that_may_keep_the
         found.evidence.iter().any(|of| of.text.as_deref().is_some_and(|text| text.contains("carts of"))),
         "{found:#?}"
     );
-    // Whether copies would help is not known.
+    // Whether copies would help is unknown.
     assert_eq!(entries(&found), Vec::<&str>::new());
     assert!(found.against.iter().any(|line| line == "what tables hold was not recorded"), "{found:#?}");
-    // What waits to be sent is no table's.
+    // Unsent bytes belong to no table.
     let with_queues = |bytes| {
         kept(20 * MB).with(|n| {
             n.series.push((&metrics::PORTS_READ, "", n.ports.0, 0));
@@ -50,7 +50,7 @@ fn binaries_that_no_process_refers_to_are_told_with_the_tables_that_may_keep_the
     let found = finding(&sockets, "BT026");
     assert!(found.against.iter().any(|line| line.contains("sockets with unsent data")), "{found:#?}");
     assert!(found.against.iter().any(|line| line.starts_with("receive buffers")), "{found:#?}");
-    // Processes may keep them; or it was not told, of a node with many.
+    // Processes may keep them; or it was not recorded, on a node with many.
     assert_healthy(&kept(200 * MB), "BT026");
     assert_healthy(&kept(20 * MB).with(|n| n.referred = None), "BT026");
 }
@@ -69,7 +69,7 @@ fn the_table_that_grows_with_binaries_of_no_process_is_named() {
     let grows = growing(&[("prices", 1 << 20, 40_000), ("users", 1 << 20, 0)]);
     let found = finding(&grows, "BT026");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("prices of <0.55.0>")));
-    // Whether it could be less is not known.
+    // Whether it could be less is unknown.
     assert_eq!((found.cost(), entries(&found)), (None, vec!["code.bounded_table"]));
     let diagnosis = diagnose(&grows.period());
     let growth =
@@ -79,18 +79,18 @@ fn the_table_that_grows_with_binaries_of_no_process_is_named() {
     // The tables of a product are not its operators' to change.
     let product = grows.with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
     assert_eq!(finding(&product, "BT026").level, Level::Notice);
-    // Which of two that grow alike is not known.
+    // Which of two that grow alike is unknown.
     let two = finding(
         &growing(&[("prices", 1 << 20, 40_000), ("users", 1 << 20, 41_000), ("orders", 1 << 20, 39_000)]),
         "BT026",
     );
     assert_eq!((two.level, two.cost()), (Level::Notice, None));
-    // Nor is it where none grows: sockets and NIFs keep binaries, too.
+    // The same if none grows: sockets and NIFs keep binaries, too.
     assert_eq!(finding(&growing(&[("prices", 1 << 20, 0)]), "BT026").level, Level::Notice);
 }
 
-/// A node of 300 MB of binaries, of which processes refer to 20 MB, and a table `carts` of so many rows, of which were measured: rows, rows
-/// with other terms, binaries, their bytes, what they are parts of, and what they keep.
+/// A node with 300 MB of binaries, of which processes refer to 20 MB, and a table `carts` with this many rows. Measured: rows, rows with
+/// other terms, binaries, their bytes, the bytes that they are parts of, and the bytes that they keep.
 fn measured(rows: i64, [sampled, hidden, count, bytes, referenced, held]: [i64; 6]) -> Node {
     node().with(|n| {
         n.resident = 500 * MB;
@@ -139,13 +139,13 @@ fn a_table_of_parts_of_larger_binaries_is_named() {
     assert_eq!(found.subject_text().as_deref(), Some("carts of <0.55.0>"));
     assert_eq!(found.cost(), Some(Cost::MemoryBytes((199 * MB) as f64)));
     assert_eq!(entries(&found), ["code.binary_copy"]);
-    // Rows that come to much more than there is are no fair sample.
+    // Rows that add up to much more than all binaries are no fair sample.
     let more = measured(60_000, [100, 0, 100, 10_000, 2 * MB, 2 * MB]);
     assert_eq!(finding(&more, "BT026").confidence, Confidence::Inferred);
-    // So are those at the end of an ordered set.
+    // Nor are those at the end of an ordered set.
     let ordered = node.with(|n| n.ets[0].kind = "ordered_set".to_owned());
     assert_eq!(finding(&ordered, "BT026").confidence, Confidence::Inferred);
-    // Parts of one binary keep that once; most of the rest is somewhere else.
+    // Parts of one binary keep that once; most of the rest is elsewhere.
     let of_one = measured(10_000, [100, 0, 100, 10_000, 200 * MB, 20_000]);
     assert!(finding(&of_one, "BT026").title.ends_with("holder unknown"));
     // A product's tables are not the user's to change.
@@ -163,7 +163,7 @@ fn a_table_of_whole_binaries_is_healthy() {
         why.ends_with("ETS table carts of <0.55.0> holds 250 MB in whole binaries (1,000 rows, 250 kB each)"),
         "{why}"
     );
-    // All fields of a line are parts of it, and together they are all of it.
+    // All fields of a line are parts of it, and add up to the whole.
     let fields = measured(1_000, [100, 0, 500, 24 * MB, 125 * MB, 25 * MB]);
     assert!(healthy_because(&fields, "BT026").contains("holds 250 MB in whole binaries"));
     // Parts of few.
@@ -179,16 +179,16 @@ fn a_table_of_whole_binaries_is_healthy() {
     let found = finding(&little, "BT026");
     assert!(found.title.starts_with("280 MB of binaries held by no process"), "{}", found.title);
     assert_eq!((value(&found, "of those found in ETS tables"), entries(&found)), (Some(5e6), Vec::new()));
-    // One that was seen to hold none is not named as one that may.
+    // A table known to hold none is not a candidate.
     let named = |node: &Node| finding(node, "BT026").subject_text();
     assert_eq!(named(&measured(100_000, [100, 0, 0, 0, 0, 0])).as_deref(), Some(""));
-    // In maps they are not seen, nor in a table that cannot be read.
+    // Binaries in maps are not sampled, nor are tables that cannot be read.
     assert_eq!(named(&measured(100_000, [30, 30, 0, 0, 0, 0])).as_deref(), Some("carts of <0.55.0>"));
     assert_eq!(named(&measured(100_000, [0, 0, 0, 0, 0, 0])).as_deref(), Some("carts of <0.55.0>"));
 }
 
 #[test]
-fn growing_binaries_of_a_table_that_holds_them_whole_are_not_to_be_copied() {
+fn for_whole_binaries_in_a_growing_table_no_copies_are_advised() {
     let growing = |sample| {
         measured(1_000, sample).with(|n| {
             n.resident_growth = 20 * MB;
@@ -209,13 +209,13 @@ fn growing_binaries_of_a_table_that_holds_them_whole_are_not_to_be_copied() {
     let parts = growing([100, 0, 100, 10_000, 25 * MB, 25 * MB]);
     assert_eq!(entries(&finding(&parts, "BT026")), ["code.binary_copy"]);
     assert_eq!(entries(&finding(&parts, "BT027")), ["code.binary_copy"]);
-    // What holds none is not what they are in.
+    // A table that holds none is not where they are.
     let none = growing([100, 0, 0, 0, 0, 0]);
     assert_eq!(finding(&none, "BT026").subject_text().as_deref(), Some(""));
 }
 
 #[test]
-fn receive_buffers_are_told_from_what_tables_keep() {
+fn receive_buffers_are_distinguished_from_what_tables_keep() {
     let sockets = |resident| {
         measured(10, [10, 0, 0, 0, 0, 0]).with(|n| {
             n.resident = resident;
@@ -271,7 +271,7 @@ fn a_small_heap_that_keeps_large_binaries_is_named() {
         finding(&node, "BT026")
     };
     assert_eq!(entries(&works(40)), ["code.binary_copy", "process.fullsweep_after"]);
-    // Who is hardly ever collected would not be collected as a whole more often.
+    // For a process that is hardly ever collected a lower fullsweep_after changes nothing.
     assert_eq!(entries(&works(4)), ["code.binary_copy", "code.hibernate"]);
     let idle = finding(&holder(|busy| busy.row.minor_gcs = Some(40)), "BT026");
     assert_eq!(entries(&idle), ["code.binary_copy", "code.hibernate"]);
@@ -279,13 +279,13 @@ fn a_small_heap_that_keeps_large_binaries_is_named() {
     assert_eq!(entries(&swept), ["code.binary_copy"]);
     let hibernates = holder(|busy| busy.row.current_function = Some("erlang:hibernate/3".to_owned()));
     assert_eq!(entries(&finding(&hibernates, "BT026")), ["code.binary_copy"]);
-    // More than there is cannot be held: it is counted for each reference.
+    // At most what exists: each reference counts.
     let again = finding(&holder(|busy| busy.row.binary_bytes = Some(900 * MB)), "BT026");
     assert_eq!(again.level, Level::Notice);
     assert!(again.against.iter().any(|but| but.starts_with("a binary counts each time")), "{again:#?}");
     let nearly = finding(&holder(|busy| busy.row.binary_bytes = Some(310 * MB)), "BT026");
     assert_eq!(nearly.level, Level::Warning, "read at another instant");
-    // What it refers to is known better once it was asked.
+    // After an inspection its references are known better.
     let asked = |bytes: i64, alone_bytes: i64, freed: i64| {
         let mut period = holder(|_| ()).period();
         let pid = "<0.88.0>".to_owned();

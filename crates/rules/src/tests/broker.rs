@@ -1,4 +1,4 @@
-//! What RabbitMQ's own counters say.
+//! RabbitMQ's own counters.
 
 use beamtune_model::{Level, Metric, facts, metrics::*};
 
@@ -79,7 +79,7 @@ fn a_redelivery_loop_names_queue_and_consumer_and_explains_their_gc() {
     let diagnosis = diagnose(&sick.period());
     let gc = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT011").expect("gc").clone();
     assert_eq!(gc.follows.map(|of| of.code.0), Some("BT069"));
-    // A few that come again; a part of much traffic; nothing at all.
+    // Few redeliveries; a small part of the traffic; none.
     assert_eq!(finding(&queue((0, 0), 0, 1, 10, 20), "BT069").level, Level::Notice);
     assert_healthy(&queue((0, 0), 0, 1, 5_000, 200), "BT069");
     assert_healthy(&queue((0, 0), 0, 1, 1_000, 0), "BT069");
@@ -155,7 +155,7 @@ fn messages_that_dead_lettering_brings_back_are_a_loop() {
     assert!(once.against.iter().any(|text| text.contains("for the first time")), "{:?}", once.against);
     // What consumers on other nodes handle is not known.
     assert_healthy(&change(&retrying(2_000, 2_000, 0), &BROKER_DELIVERED, (0, 100)), "BT069");
-    // It comes back at once.
+    // It is redelivered at once.
     let at_once = change(&retrying(2_000, 0, 50), &BROKER_READY, (10, 0));
     let found = finding(&at_once, "BT069");
     assert_eq!((found.subject_text().as_deref(), found.remedies.len()), (Some("orders"), 2));
@@ -165,7 +165,7 @@ fn messages_that_dead_lettering_brings_back_are_a_loop() {
     assert_eq!(finding(&with_tools, "BT069").level, Level::Warning);
     let in_cluster = at_once.with(|n| n.series.push((&DIST_INPUT, "rabbit@other", 0, 0)));
     assert_healthy(&in_cluster, "BT069");
-    // Before 3.10 they are not counted.
+    // Before 3.10 these are not counted.
     assert_healthy(&queue((0, 0), 0, 1, 1_000, 0), "BT069");
 }
 
@@ -187,7 +187,7 @@ fn churn_is_reported_with_the_client_that_opens_most() {
     assert_eq!(entries(&found), ["rabbitmq.long_lived"]);
     assert_eq!(finding(&opening(30), "BT070").level, Level::Notice);
     assert_healthy(&opening(10), "BT070");
-    // They come and stay.
+    // They stay.
     assert_healthy(
         &rabbit(&[(&BROKER_CONNECTIONS_OPENED, "", 0, 150), (&BROKER_CHANNELS_OPENED, "", 0, 150)]),
         "BT070",

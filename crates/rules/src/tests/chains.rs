@@ -69,7 +69,7 @@ fn the_end_of_a_chain_is_named_with_its_own_advice() {
     let check = |ran: &[(&str, i64)], stood: &[(&str, i64)], last: &str, entry: &str| {
         assert_eq!(told(ran, stood), (last.to_owned(), entry.to_owned()));
     };
-    // A sync on a dirty I/O scheduler, which the VM calls running; other file operations take less.
+    // A sync on a dirty I/O scheduler, which the VM calls running; other file operations use less.
     check(
         &[
             (
@@ -148,7 +148,7 @@ fn an_unknown_end_is_not_named() {
     let found = |period: &Period| found(period, "BT053");
     let detail = found(&with(&ledger(), &mixed, &[])).detail;
     assert!(detail.ends_with("called by ledger:book/2; journal is at work"), "{detail}");
-    // Nor of a process that waits for different ones.
+    // Nor is a process that waits for different ones.
     let node = ledger().with(|n| {
         let other = StandRow { on: vec![("<0.9.0>".to_owned(), 1)], ..n.stands[2].clone() };
         n.stands.push(other);
@@ -159,8 +159,8 @@ fn an_unknown_end_is_not_named() {
 }
 
 #[test]
-fn a_process_of_otp_at_the_end_has_its_own_advice() {
-    // The sync of a disk_log: the advice is what to do instead, not to split it.
+fn an_otp_process_at_the_end_has_its_own_advice() {
+    // The sync of a disk_log: the advice is an alternative, not to split it.
     let node = ledger().with(|n| {
         n.busiest[1].row.name = None;
         n.busiest[1].row.initial_call = Some("disk_log:init/2".to_owned());

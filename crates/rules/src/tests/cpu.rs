@@ -1,4 +1,4 @@
-//! Rules on CPU time: who uses it, who waits for it, why it is not used.
+//! Rules on CPU time: what uses it, what waits for it, why it is not used.
 
 use beamtune_model::{
     Cost, Evidence, Finding, Level, Outcome, ProcessRow, Signal, TableRow, Use, WorkSample, facts, metrics,
@@ -15,7 +15,7 @@ fn spinning() -> Node {
     })
 }
 
-/// Why most of the CPU that is not used is so.
+/// The reason for most of the unused CPU.
 pub(super) fn unused(found: &Finding) -> Option<Use> {
     found.signals.iter().find_map(|signal| match signal {
         Signal::Unused(why) => Some(*why),
@@ -46,14 +46,14 @@ fn starvation_costs_no_more_than_threads_with_work_lacked() {
 fn cpu_without_activity_is_busy_waiting() {
     let finding = finding(&spinning(), "BT001");
     assert_eq!(finding.level, Level::Warning);
-    // With the flags that the VM has by itself, and CPUs that nobody else wants, it takes nothing from anybody.
+    // With default flags, and CPUs that no other process needs, it harms nothing.
     let by_itself = spinning().with(|n| n.facts.clear());
     assert_eq!(super::finding(&by_itself, "BT001").level, Level::Notice);
     assert_eq!(finding.cost(), value(&finding, "busy wait, without sleep and wake-up").map(Cost::CpuCores));
     assert_eq!(entries(&finding), ["+sbwt"]);
-    // Work is not.
+    // Work is not busy waiting.
     assert_healthy(&node(), "BT001");
-    // Nor is it worth a word where hardly any CPU is used.
+    // Nor is it reported if hardly any CPU is used.
     assert_healthy(&spinning().with(|n| n.cpu = 0.04), "BT001");
     // 0.3 cores are little of 64.
     let large = spinning().with(|n| {
@@ -88,25 +88,25 @@ fn dirty_io_that_waits_for_a_disk_does_not_hide_busy_waiting() {
 }
 
 #[test]
-fn going_to_sleep_and_waking_up_is_not_busy_waiting() {
+fn sleeping_and_waking_up_is_not_busy_waiting() {
     assert_healthy(&spinning().with(|n| n.voluntary_switches = 7_000), "BT001");
 }
 
 #[test]
-fn busy_waiting_that_a_quota_punishes_is_critical() {
+fn busy_waiting_under_a_quota_is_critical() {
     let node = spinning().with(|n| {
         n.quota = Some(500);
         n.throttled_periods_of_10 = 5;
         n.throttled = 0.8;
     });
     assert_eq!(finding(&node, "BT001").level, Level::Critical);
-    // Neighbours that wait may be the cause of the wait themselves.
+    // Runnable neighbours may be the cause of the delay themselves.
     let crowded = finding(&spinning().with(|n| n.wait = 0.9), "BT001");
     assert_eq!(
         (crowded.level, crowded.against.iter().any(|but| but.contains("crowded"))),
         (Level::Warning, true)
     );
-    // Many short waits are what waking up takes.
+    // Many short waits are the cost of waking up.
     let wakes = finding(&spinning().with(|n| (n.wait, n.voluntary_switches) = (0.3, 3_000)), "BT001");
     assert!(!wakes.against.iter().any(|but| but.contains("crowded")), "{wakes:#?}");
 }
@@ -124,13 +124,13 @@ fn a_used_up_quota_is_throttling() {
     assert_eq!(entries(&found), ["host.cpu_quota", "+S", "+sbwt"]);
     assert_healthy(&sick.clone().with(|n| n.throttled_periods_of_10 = 0), "BT002");
     assert_healthy(&node(), "BT002");
-    // What is used and what is throttled is what is wanted.
+    // The demand is what is used plus what is throttled.
     assert!(found.detail.starts_with("about 1.0 cores wanted: 0.6"), "{}", found.detail);
     assert!(found.remedies[0].change.starts_with("raise the quota to 1.5 cores"), "{:?}", found.remedies[0]);
-    // With as many schedulers as the quota gives there is no +S to recommend.
+    // With as many schedulers as the quota covers no +S is recommended.
     let fits = sick.with(|n| n.quota = Some(2_000));
     assert_eq!(entries(&finding(&fits, "BT002")), ["host.cpu_quota", "+sbwt"]);
-    // Nor where one fewer could not use what the VM uses now.
+    // Nor if one fewer could not use what the VM uses now.
     let uses = |cores: f64| fits.clone().with(|n| (n.quota, n.cpu) = (Some(1_900), cores / 2.0));
     assert_eq!(entries(&finding(&uses(1.8), "BT002")), ["host.cpu_quota", "+sbwt"]);
     assert_eq!(entries(&finding(&uses(0.8), "BT002")), ["host.cpu_quota", "+S", "+sbwt"]);
@@ -171,12 +171,12 @@ fn for_dirty_schedulers_that_use_up_a_quota_a_fitting_number_is_advised() {
     let told = |change: &dyn Fn(&mut Node)| {
         entries(&finding(&sick.clone().with(change), "BT002")).contains(&"+SDcpu")
     };
-    // They do little; one is all there is; the normal ones alone, or one of these, would use the quota up.
+    // They do little; there is only one; the normal ones alone, or one of these, would use up the quota.
     assert!(!told(&|n: &mut Node| n.dirty_cpu_active = 0.2));
     assert!(!told(&|n: &mut Node| n.facts.push((facts::DIRTY_CPU_SCHEDULERS_ONLINE, "1".to_owned()))));
     assert!(!told(&|n: &mut Node| n.cpu = 0.6));
     assert!(!told(&|n: &mut Node| n.quota = Some(900)));
-    // Where there are too many normal ones as well, both are told with one restart.
+    // If there are too many normal ones as well, both are reported with one restart.
     let many = sick.with(|n| (n.schedulers, n.cpu, n.dirty_cpu_active) = (4, 0.2, 0.25));
     assert!(
         finding(&many, "BT002").remedies[1].change.ends_with("+SDcpu 1:1"),
@@ -206,18 +206,18 @@ fn schedulers_are_compared_with_quota_and_cpus() {
     check(2, 2, Some(1_500), Some(Level::Notice));
     check(2, 8, Some(2_000), None);
     check(8, 2, None, Some(Level::Warning));
-    // Half a CPU is lost with one scheduler fewer, where it is used.
+    // Half a CPU is lost with one scheduler fewer, if it is used.
     assert_healthy(&node().with(|n| (n.quota, n.cpu) = (Some(1_500), 0.7)), "BT003");
     let used = |cores: f64| {
         node().with(|n| (n.schedulers, n.cpus, n.quota, n.cpu) = (8, 8, Some(2_500), cores / 8.0))
     };
     assert_eq!(finding(&used(2.2), "BT003").remedies[0].change, "+S 3:3");
     assert_eq!(finding(&used(1.2), "BT003").remedies[0].change, "+S 2:2");
-    // A quota below one core cannot be met by fewer than one scheduler.
+    // No number of schedulers fits a quota below one core.
     check(1, 2, Some(500), None);
-    // As long as nothing is lost it is only worth knowing; and what waking up takes is no loss.
+    // If nothing is lost it is only a notice; and the cost of waking up is no loss.
     assert_eq!(finding(&node().with(|n| n.schedulers = 8), "BT003").level, Level::Notice);
-    // The next burst of sixteen for each core is.
+    // With sixteen schedulers per core, the next burst is one.
     assert_eq!(finding(&node().with(|n| n.schedulers = 32), "BT003").level, Level::Warning);
     let wakes = node().with(|n| (n.schedulers, n.wait, n.voluntary_switches) = (8, 0.2, 20_000));
     let found = finding(&wakes, "BT003");
@@ -231,22 +231,22 @@ fn run_queue_delay_is_attributed_to_what_has_the_cpu() {
         n.cpu = 0.4;
         n.foreign = 1.3;
     });
-    // Where hardly any time goes into busy waiting, it need not be switched off.
+    // If hardly any time is busy waiting, it need not be switched off.
     let works = finding(&starved.clone().with(|n| n.cpu = 0.31), "BT004");
     assert_eq!(entries(&works), ["host.cpu_isolation"]);
     let found = finding(&starved, "BT004");
     assert!(found.title.contains("other OS processes"), "{}", found.title);
     assert_eq!(entries(&found), ["host.cpu_isolation", "+sbwt"]);
-    // Many short waits are what waking up takes.
+    // Many short waits are the cost of waking up.
     let wakes = starved.clone().with(|n| n.voluntary_switches = 20_000);
     assert_eq!(finding(&wakes, "BT004").level, Level::Notice);
-    // And nothing else, where CPUs are idle.
+    // And nothing else, if CPUs are idle.
     let alone = wakes.with(|n| (n.active, n.cpu, n.foreign) = (0.3, 0.1, 0.1));
     assert_healthy(&alone, "BT004");
-    // CPUs that were idle for most of the time were taken in a burst.
+    // CPUs that were idle most of the time were used in a burst.
     let burst = starved.clone().with(|n| (n.active, n.cpu, n.foreign) = (0.6, 0.1, 0.4));
     assert_eq!(finding(&burst, "BT004").level, Level::Notice);
-    // Where a quota stops the VM, waiting says nothing of neighbours.
+    // If a quota throttles the VM, waiting is no sign of neighbours.
     let throttled = starved.clone().with(|n| {
         n.quota = Some(500);
         n.throttled_periods_of_10 = 8;
@@ -265,7 +265,7 @@ fn run_queue_delay_is_attributed_to_what_has_the_cpu() {
     let found = finding(&itself, "BT004");
     assert!(found.title.ends_with("more threads than CPUs"), "{}", found.title);
     assert_eq!(entries(&found), ["+S", "+sbwt"]);
-    // Threads that only spin are many, and those with work wait for others.
+    // Threads in busy wait are many, and those with work wait for others.
     let spins = starved.clone().with(|n| (n.schedulers, n.active, n.cpu, n.wait) = (10, 0.05, 0.05, 0.4));
     let found = finding(&spins, "BT004");
     assert!(found.title.ends_with("for other OS processes"), "{}", found.title);
@@ -277,12 +277,12 @@ fn run_queue_delay_is_attributed_to_what_has_the_cpu() {
     );
     let work = value(&found, "of that with work to do");
     assert!(work.is_some_and(|cores| (cores - 0.5).abs() < 0.01), "{:?}", found.evidence);
-    // As many schedulers as CPUs, but dirty ones beside them.
+    // As many schedulers as CPUs, but dirty ones in addition.
     let found = finding(&starved.with(|n| n.foreign = 0.05), "BT004");
     assert_eq!(entries(&found), ["host.cpu_isolation", "+sbwt"]);
 }
 
-/// What BT004 finds where the host has so many CPUs, and the VM may run on those that it has.
+/// BT004's finding if the host has this many CPUs, and the VM may run on its own ones.
 fn starved_on_host_of(node: &Node, cpus: i64) -> Finding {
     let online = metrics::CPUS_ONLINE;
     let (mut samples, table) = node.samples();
@@ -299,32 +299,32 @@ fn starved_on_host_of(node: &Node, cpus: i64) -> Finding {
 }
 
 #[test]
-fn neighbours_are_not_blamed_where_they_may_have_run_on_other_cpus() {
+fn neighbours_that_may_have_run_on_other_cpus_are_not_blamed() {
     let many = node().with(|n| (n.schedulers, n.wait, n.foreign, n.cpu) = (8, 0.3, 1.3, 0.4));
     let found = starved_on_host_of(&many, 8);
     assert!(found.detail.starts_with("the VM may use 2 of 8 CPUs"), "{}", found.detail);
     assert_eq!(entries(&found), ["+S", "host.cpu_isolation", "+sbwt"]);
     assert!(found.against.iter().any(|but| but.contains("is not recorded")), "{:?}", found.against);
-    // The CPUs that are not the VM's had no room for so much. Its own threads are too many all the same.
+    // The CPUs that are not the VM's had no room for that. Its own threads are too many anyway.
     let full = starved_on_host_of(&many.clone().with(|n| n.foreign = 7.5), 8);
     assert!(full.detail.starts_with("these use 7.5 of 8 cores"), "{}", full.detail);
     assert_eq!(entries(&full), ["host.cpu_isolation", "+S", "+sbwt"]);
-    // One scheduler on one of two CPUs: nobody knows, and there is no +S to offer.
+    // One scheduler on one of two CPUs: the cause is unknown, and no +S is offered.
     let one = many.with(|n| (n.schedulers, n.cpus, n.wait, n.foreign) = (1, 1, 0.7, 0.8));
     assert_eq!(entries(&starved_on_host_of(&one, 2)), ["host.cpu_isolation", "+sbwt"]);
 }
 
 #[test]
-fn stolen_time_is_named() {
+fn steal_is_reported() {
     let found = finding(&node().with(|n| n.steal = 0.4), "BT004");
     assert_eq!(found.subject_text().as_deref(), Some("steal"));
-    // What others on the machine lose is not the VM's; and little is a notice, unless a quota makes it scarce.
+    // What other guests lose is not the VM's; and little is a notice, unless a quota makes CPU scarce.
     let part =
         finding(&node().with(|n| (n.active, n.cpu, n.foreign, n.steal) = (0.3, 0.3, 0.5, 0.4)), "BT004");
     assert!(matches!(part.cost(), Some(Cost::CpuCores(cores)) if cores < 0.35), "{:?}", part.cost());
     let little = node().with(|n| (n.active, n.cpu, n.foreign, n.steal) = (0.2, 0.2, 0.0, 0.11));
     assert_eq!(finding(&little, "BT004").level, Level::Notice);
-    // On an idle guest a share says nothing.
+    // On an idle guest a share means nothing.
     assert_healthy(&node().with(|n| (n.steal, n.foreign, n.cpu) = (0.04, 0.0, 0.01)), "BT004");
 }
 
@@ -337,7 +337,7 @@ fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
     let found = finding(&io, "BT012");
     assert_eq!((found.level, entries(&found)), (Level::Critical, vec!["+SDio"]));
     assert!(found.remedies[0].change.contains("+SDio 20"));
-    // Threads that neither run nor wake up stand in calls that do not return: more of them would, too.
+    // Threads that neither run nor wake up are in calls that do not return: more threads would be, too.
     let stuck = io.clone().with(|n| n.voluntary_switches = 0);
     let found = finding(&stuck, "BT012");
     assert_eq!(entries(&found), ["code.no_blocking_files"]);
@@ -349,7 +349,7 @@ fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
         n.dirty_cpu_queue = 3;
     });
     assert_eq!(entries(&finding(&cpu, "BT012")), ["code.shorter_dirty_work"]);
-    // As many as there are normal ones: no more would start, however many CPUs there are.
+    // As many as normal ones: no more would start, however many CPUs there are.
     assert_eq!(entries(&finding(&cpu.clone().with(|n| n.cpus = 8), "BT012")), ["code.shorter_dirty_work"]);
     // Fewer threads than those and the CPUs; and some that are not online.
     let online = |dirty: &str, started: &str, cpus: i64| {
@@ -367,7 +367,7 @@ fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
     assert!(offline.remedies[1].change.ends_with("online, 3)"), "{offline:#?}");
     // Those that are offline have no CPU to run on.
     assert_eq!(entries(&finding(&online("2", "4", 2), "BT012")), ["code.shorter_dirty_work"]);
-    // What collects is given an allocator of its own, if it has none.
+    // Schedulers that collect get an allocator of their own, unless they have one.
     let collecting = cpu.clone().with(|n| n.dirty_gc = 0.6);
     assert_eq!(entries(&finding(&collecting, "BT012")), ["+Mdai", "code.shorter_dirty_work"]);
     let own = collecting.with(|n| n.facts.push((facts::EMU_ARGS, r#"["-Mdai","max"]"#.to_owned())));
@@ -376,7 +376,7 @@ fn dirty_schedulers_are_saturated_when_work_waits_for_them() {
 }
 
 #[test]
-fn a_process_that_empties_its_queue_again_and_again_delays_nothing() {
+fn a_process_that_repeatedly_empties_its_queue_delays_nothing() {
     let collector = |lengths: &[i64]| {
         let node = node().with(|n| {
             n.busiest = vec![Busy {
@@ -411,10 +411,10 @@ fn a_process_that_empties_its_queue_again_and_again_delays_nothing() {
         };
         (found("BT015").is_some_and(|idle| idle.contains("historian")), found("BT006").is_some())
     };
-    // Each five seconds, in the end with a thousand messages; each two seconds, in parts.
+    // Every five seconds, in the end with a thousand messages; every two seconds, in parts.
     assert_eq!(collector(&[312, 615, 906, 1_173, 1, 332, 648, 952, 1_254, 2, 1_266]), (false, false));
     assert_eq!(collector(&[40, 10, 44, 12, 39, 15, 41, 9, 40, 20, 40]), (false, false));
-    // It is behind: what comes stays, or goes little by little.
+    // It is behind: messages stay, or go little by little.
     assert_eq!(
         collector(&[312, 615, 906, 1_173, 1_400, 1_700, 2_000, 2_300, 2_600, 2_900, 3_200]),
         (true, true)
@@ -441,7 +441,7 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     let detail = finding(&alone, "BT015").detail;
     assert!(detail.contains("nothing was seen waiting for it: router"), "{detail}");
     check(&node().with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 2)), Use::Turns, Level::Notice);
-    // As many as one scheduler has to do, and by chance hardly two at a time.
+    // As much work as one scheduler can do, and randomly hardly two at the same time.
     check(&node().with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 1)), Use::Nothing, Level::Notice);
     check(
         &node().with(|n| {
@@ -462,7 +462,7 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
         })
     };
     check(&starved(0.3), Use::Others, Level::Notice);
-    // Hardly any CPU used is not idle where the threads wait for one.
+    // Little CPU use is not idle if the threads wait for a CPU.
     check(&starved(0.02), Use::Others, Level::Notice);
     // Too little for that rule.
     let little = node().with(|n| (n.active, n.cpu, n.wait, n.foreign) = (0.9, 0.85, 0.09, 0.3));
@@ -470,7 +470,7 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     check(&little, Use::Others, Level::Notice);
     let change = finding(&little, "BT015").remedies[0].change.clone();
     assert!(change.starts_with("move the neighbours"), "{change}");
-    // Where no other process runs, threads wait for each other.
+    // If no other process runs, the threads displace each other.
     let alone = |cpu| node().with(|n| (n.active, n.cpu, n.wait, n.foreign) = (cpu, cpu, 0.3, 0.0));
     assert_healthy(&alone(0.9), "BT015");
     check(&alone(0.5), Use::Nothing, Level::Notice);
@@ -478,10 +478,10 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     let locked = node().with(|n| (n.active, n.cpu) = (0.95, 0.4));
     check(&locked, Use::Locks, Level::Warning);
     assert!(matches!(finding(&locked, "BT015").cost(), Some(Cost::CpuCores(cores)) if cores > 0.4));
-    // Bursts of work that were under way whenever microstate accounting was on.
+    // Bursts of work that ran whenever microstate accounting was on.
     let bursts = node().with(|n| (n.active, n.cpu, n.active_when_sampled) = (0.4, 0.4, Some(0.95)));
     check(&bursts, Use::Nothing, Level::Notice);
-    // An idle VM on a machine that others keep busy, whose schedulers were met spinning.
+    // An idle VM on a busy host, whose schedulers were sampled in busy wait.
     let spun = node().with(|n| {
         (n.active, n.cpu, n.wait, n.foreign) = (0.002, 0.004, 0.31, 1.99);
         n.spinning_when_sampled = Some(0.49);
@@ -494,7 +494,7 @@ fn unused_cpu_is_explained_by_its_largest_cause() {
     // Message ping-pong switches a lot too.
     assert_healthy(&busy.clone().with(|n| n.voluntary_switches = 5_600), "BT015");
     assert_healthy(&busy, "BT015");
-    // What the hypervisor took is not blocked.
+    // Steal is not blocked time.
     assert_ne!(
         unused(&finding(&node().with(|n| (n.active, n.cpu, n.steal) = (0.95, 0.5, 0.8)), "BT015")),
         Some(Use::Locks)
@@ -533,7 +533,7 @@ fn without_lock_counting_the_suspected_locks_are_listed() {
 }
 
 #[test]
-fn a_process_that_waits_with_messages_queued_is_no_idle_node() {
+fn a_process_that_waits_with_messages_queued_does_not_leave_the_node_idle() {
     let worker = |queue: i64, runnable_of_10: i64, status: &str| Busy {
         reductions: 500,
         queue: (queue, 0),
@@ -557,14 +557,14 @@ fn a_process_that_waits_with_messages_queued_is_no_idle_node() {
     assert_eq!((unused(&found), found.level), (Some(Use::Outside), Level::Notice));
     assert!(found.title.ends_with("cores idle: shop_db waits with messages queued"), "{}", found.title);
     assert!(found.detail.contains("prim_inet:recv0/3"), "{}", found.detail);
-    // A job that runs beside it explains nothing.
+    // A job that runs at the same time explains nothing.
     let job = Busy { pid: "<0.99.0>", reductions: 800_000, runnable_of_10: 10, ..Busy::default() };
     let beside = waits.clone().with(|n| {
         (n.active, n.cpu) = (0.5, 0.5);
         n.busiest.push(job);
     });
     assert_eq!(unused(&finding(&beside, "BT015")), Some(Use::Outside));
-    // No messages, or runnable, or suspended: nobody waits for an answer.
+    // No messages, or runnable, or suspended: nothing waits for an answer.
     assert_healthy(&with(worker(0, 1, "waiting")), "BT015");
     assert_healthy(&with(worker(7, 9, "waiting")), "BT015");
     assert_healthy(&with(worker(7, 1, "suspended")), "BT015");
@@ -595,7 +595,7 @@ fn cpus_without_a_scheduler_are_found_if_processes_wait() {
     assert_eq!(offline.remedies[0].change, "erlang:system_flag(schedulers_online, 8)");
     let one_left = few.clone().with(|n| n.cpus = 3);
     assert_eq!(finding(&one_left, "BT035").level, Level::Warning);
-    // A quota leaves no more; nobody waits; there is room left.
+    // A quota leaves no more; nothing waits; there is room left.
     assert_healthy(&few.clone().with(|n| n.quota = Some(2_500)), "BT035");
     assert_healthy(&few.clone().with(|n| n.active_tasks = 2), "BT035");
     assert_healthy(&few.clone().with(|n| n.active = 0.5), "BT035");

@@ -60,7 +60,7 @@ fn exits_with_a_reason_of_the_applications_own_may_be_intended() {
     };
     let level = |node: &Node| finding(node, "BT063").level;
     assert_eq!(level(&gives_up("tray_empty", None, 1)), Level::Notice);
-    // A named process leaves a gap each time; a socket's error is no plan; so often nobody means it.
+    // A named process leaves a gap each time; a socket's error is not intended; nor is this rate.
     assert_eq!(level(&gives_up("tray_empty", Some("tray"), 1)), Level::Warning);
     assert_eq!(level(&gives_up("econnrefused", None, 1)), Level::Warning);
     assert_eq!(level(&gives_up("tray_empty", None, 5)), Level::Warning);
@@ -69,7 +69,7 @@ fn exits_with_a_reason_of_the_applications_own_may_be_intended() {
 #[test]
 fn restarts_of_siblings_show_the_rate_of_crashes() {
     let shut_down = |name: &str, count| ExitRow { name: Some(name.to_owned()), ..normal(count) };
-    // Ten lives in ten seconds: one failure was seen in all, and many of its siblings.
+    // Ten runs in ten seconds: one failure was sampled in all, and many exits of its siblings.
     let mut period = exits(vec![shut_down("cache", 26), shut_down("index", 24)]).period();
     period.exits.push(crash(1));
     let judge = |period: &beamtune_model::Period| match outcome(period, "BT063") {
@@ -97,7 +97,7 @@ fn restarts_of_siblings_show_the_rate_of_crashes() {
     let found = judge(&period);
     assert!(found.title.starts_with("order_server crashes ≥ "), "{}", found.title);
     assert!(found.detail.ends_with("; pool and 2 more restarted with it"), "{}", found.detail);
-    // Those of another supervisor are none.
+    // Those of another supervisor are no siblings.
     let other = |row: ExitRow| ExitRow { parent_name: Some("other_sup".to_owned()), ..row };
     let mut period = exits(vec![other(shut_down("cache", 26))]).period();
     period.exits.push(crash(1));
@@ -112,7 +112,7 @@ fn siblings_of_an_unseen_failing_child_are_found() {
     assert_eq!((found.level, found.confidence), (Level::Warning, Confidence::Inferred));
     assert!(found.title.starts_with("shop_sup restarts children ≥ "), "{}", found.title);
     assert!(found.detail.starts_with("it ends cache and 1 more"), "{}", found.detail);
-    // One alone, or many once each, are ended on purpose.
+    // One alone, or many once each, end on purpose.
     assert_healthy(&exits(vec![shut_down("cache", 2)]), "BT063");
     let mut once = exits(Vec::new()).period();
     once.exits = (0..50).map(|tenant| shut_down(&format!("tenant_{tenant}"), 1)).collect();
@@ -134,7 +134,7 @@ fn a_few_crashes_among_many_normal_exits_are_a_notice() {
     assert_eq!(found.level, Level::Notice);
     assert!(value(&found, "share of exits under this parent").is_some_and(|share| share < 0.02));
     assert_eq!(finding(&exits(vec![job(10), normal(50)]), "BT063").level, Level::Critical);
-    // A name has one holder: it has failed, whatever its siblings do.
+    // A name has one holder: it crashed, whatever its siblings do.
     assert_eq!(finding(&exits(vec![crash(1), normal(50)]), "BT063").level, Level::Warning);
 }
 
@@ -146,7 +146,7 @@ fn workers_of_one_supervisor_that_run_the_same_are_one_loop() {
     let found = finding(&exits(vec![worker(1), worker(2), worker(3), early]), "BT063");
     assert!(found.title.starts_with("pool_1 and 2 more crash ≥ "), "{}", found.title);
     assert_eq!(value(&found, "crashes").map(|rate| rate.round()), Some(4.0));
-    // Without a stack it is an exit that was meant, such as a connection that is refused.
+    // Without a stack the exit was intended, such as a connection that is refused.
     assert_eq!(entries(&found), ["code.crash_cause", "code.backoff"]);
 }
 
@@ -186,7 +186,7 @@ fn a_heap_limit_is_named_with_the_process_that_it_kills() {
     assert!(found.title.starts_with("order_server is killed ≥ "), "{}", found.title);
     assert!(found.title.ends_with("/min, possibly on purpose"), "{}", found.title);
     assert_eq!(entries(&found), ["code.end_in_order"]);
-    // One that fails at times, too, has a cause of its own.
+    // One that also crashes at times has a cause of its own.
     let both = exits(vec![killed(0), crash(1)]);
     assert!(entries(&finding(&both, "BT063")).contains(&"code.crash_cause"));
 }

@@ -146,7 +146,7 @@ fn operators_of_products_are_not_advised_to_change_code_or_delete_data() {
         for (fact, value) in [(facts::PRODUCT, "RabbitMQ 4.1.0"), (facts::NODE_NAME, "emqx@10.0.0.7")] {
             assert_eq!(advised(fact, value, most), ["host.memory_limit"], "{fact} {most}");
         }
-        // An own release may have a similar name.
+        // A release of another program may have a similar name.
         assert!(advised(facts::PRODUCT, "release rabbits", most).len() > 1, "{most}");
     }
 }

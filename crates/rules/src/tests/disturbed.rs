@@ -1,5 +1,5 @@
-//! However badly a node was looked at (seconds that are missing, late reads, a clock that is set, a restart), a healthy one stays healthy, and
-//! nothing is found in a sick one that was not found when it was looked at well.
+//! However badly a node was sampled (missing seconds, late reads, a clock step, a restart), a healthy one stays healthy, and a sick one has
+//! no finding that it does not have with good samples.
 
 use beamtune_model::{Level, Period, units::SECOND_NS};
 use proptest::prelude::*;
@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::node::{Busy, Node, node};
 use super::{diagnose, serial};
 
-/// A clock that was set, and a restart, are true.
+/// A clock step and a restart are real.
 const TRUE_OF_IT: [&str; 2] = ["BT021", "BT023"];
 
-/// What has happened to a recording.
+/// Disturbances of a recording.
 #[derive(Debug, Clone)]
 struct Disturbance {
     seconds: i64,
@@ -18,7 +18,7 @@ struct Disturbance {
     ticks: Vec<(bool, i64)>,
     /// Seconds by which the wall clock is set in the middle.
     clock_step: i32,
-    /// After so many seconds the VM is started again.
+    /// After this many seconds the VM is restarted.
     restart: Option<i64>,
 }
 
@@ -33,7 +33,7 @@ fn any_disturbance() -> impl Strategy<Value = Disturbance> {
 }
 
 impl Disturbance {
-    /// What is left to be judged: of the last life, as of a recording.
+    /// The period to be judged: since the last start, as with a recording.
     fn period(&self, of: &Node) -> Period {
         let lost = self.restart.map_or(0, |at| at + 1);
         let node = of.clone().with(|n| {
@@ -41,7 +41,7 @@ impl Disturbance {
             n.lives = self.restart.map_or(Vec::new(), |at| vec![(0, at), (lost, self.seconds)]);
         });
         let (mut samples, table) = node.samples();
-        // Counters begin anew, on a clock that goes on.
+        // Counters restart from 0, on a clock that goes on.
         for sample in &mut samples {
             let (_, late_ms) = self.ticks[(sample.tick.t / SECOND_NS + lost) as usize];
             let read = sample.tick.vm.map(|span| span.begin + lost * SECOND_NS).expect("a read");
@@ -68,7 +68,7 @@ fn sick() -> [Node; 3] {
     [serial(), throttled, growing]
 }
 
-/// What is found in a period, but for what is true of a disturbance.
+/// The findings of a period, except those that a disturbance justifies.
 fn found(period: &Period, at_least: Level) -> Vec<(&'static str, String)> {
     let diagnosis = diagnose(period);
     let findings = diagnosis.findings();

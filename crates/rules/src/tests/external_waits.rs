@@ -22,7 +22,7 @@ fn many_that_wait_for_a_name_server_are_found() {
     assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("fetch:page/1")));
     assert!(sick.title.contains("name resolution"), "{}", sick.title);
     assert_healthy(&resolving(1), "BT074");
-    // Who receives is in no such step.
+    // A process that receives is in no such step.
     let receiving = node().with(|n| n.stands = vec![stand(80, &["prim_inet:recv0/3", "web:serve/1"], &[])]);
     assert_healthy(&receiving, "BT074");
     let connecting = node().with(|n| {
@@ -32,7 +32,7 @@ fn many_that_wait_for_a_name_server_are_found() {
 }
 
 #[test]
-fn those_who_wait_and_pile_up_are_what_leaks() {
+fn a_growing_number_of_waiting_processes_is_the_leak() {
     let shakes = ["gen:do_call/4", "ssl_gen_statem:call/2", "ssl_gen_statem:handshake/2", "gate:welcome/1"];
     let silent = |processes, count| {
         node().with(|n| {
@@ -50,7 +50,7 @@ fn those_who_wait_and_pile_up_are_what_leaks() {
         let follows = found(&leak, effect).expect(effect).follows.map(|of| of.code.0);
         assert_eq!(follows, Some("BT074"), "{effect}");
     }
-    // They are few of all, or their number stays.
+    // They are few of all, or their number is constant.
     let few = silent((400, 20), 8).period();
     assert_eq!(found(&few, "BT074").expect("handshakes").level, Level::Notice);
     assert!(found(&few, "BT008").expect("ports").follows.is_none());
@@ -58,7 +58,7 @@ fn those_who_wait_and_pile_up_are_what_leaks() {
 }
 
 #[test]
-fn a_process_of_otp_that_is_often_held_up_by_a_name_server_is_named() {
+fn an_otp_process_that_is_often_delayed_by_a_name_server_is_named() {
     let resolves = |name: &str, stack: &str| {
         node().with(|n| {
             n.busiest = vec![Busy {
@@ -77,15 +77,15 @@ fn a_process_of_otp_that_is_often_held_up_by_a_name_server_is_named() {
     let sick = finding(&resolves("net_kernel", dns), "BT074");
     assert_eq!((sick.level, sick.subject_text().as_deref()), (Level::Warning, Some("net_kernel (<0.77.0>)")));
     assert!(sick.detail.contains("connections to other nodes wait"), "{}", sick.detail);
-    // Whose name nobody knows may resolve all day; and net_kernel may wait for something else.
+    // An unnamed process may resolve names all day; and net_kernel may wait for something else.
     assert_healthy(&resolves("crawler", dns), "BT074");
     assert_healthy(&resolves("net_kernel", "gen:do_call/4 net_kernel:handle_info/2"), "BT074");
-    // Where the one that asks the operating system stands when it has nothing to do.
+    // The idle place of the process that asks the operating system.
     assert_healthy(&resolves("inet_gethost_native", "inet_gethost_native:main_loop/1"), "BT074");
 }
 
 #[test]
-fn who_waits_for_an_answer_by_http_waits_for_none_of_the_processes_that_it_monitors() {
+fn a_process_that_waits_for_an_http_answer_waits_for_none_that_it_monitors() {
     let waits = |by: &str| {
         let stack: Vec<&str> =
             std::iter::once("httpc:handle_answer/3").chain(by.split_whitespace()).collect();
@@ -137,11 +137,11 @@ fn a_process_that_waits_outside_while_messages_queue_is_named() {
     let recv = "prim_inet:recv0/3 shop_db:ask/1 gen_server:try_dispatch/4";
     assert_eq!(finding(&courier(recv, (40, 0)), "BT074").level, Level::Notice);
     assert_eq!(finding(&courier(recv, (40, 9)), "BT074").level, Level::Warning);
-    // It keeps up; it is elsewhere; it runs; it takes whatever comes.
+    // It keeps up; it is elsewhere; it runs; it takes any message.
     assert_healthy(&courier(dns, (3, 0)), "BT074");
     assert_healthy(&courier("gen:do_call/4 mail:send/1", (5, 20)), "BT074");
     assert_healthy(&courier(dns, (5, 20)).with(|n| n.busiest[0].runnable_of_10 = 9), "BT074");
-    // Where it was not among the busiest, one closer look tells.
+    // If it was not among the busiest, one inspection shows it.
     let looked = courier("", (5, 20)).with(|n| {
         n.busiest[0].row.stack = dns.split_whitespace().map(str::to_owned).collect();
     });
@@ -154,8 +154,9 @@ fn a_process_that_waits_outside_while_messages_queue_is_named() {
 }
 
 #[test]
-fn who_waits_for_its_clients_next_request_is_told_from_who_waits_for_an_answer() {
-    // Reads in such a place, was started so, has so many messages and more in each second; and so many others stand in some place.
+fn waiting_for_a_clients_next_request_is_distinguished_from_waiting_for_an_answer() {
+    // A process that reads in such a place, with this initial call, and this many messages and more in each second; and this many others in
+    // some place.
     let reader = |stack: &str, started: &str, queue: (i64, i64), others: (i64, &str)| {
         let list = |stack: &str| stack.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         node().with(|n| {
@@ -184,7 +185,7 @@ fn who_waits_for_its_clients_next_request_is_told_from_who_waits_for_an_answer()
         let idle = finding(&node, "BT015").title;
         assert!(!idle.contains("messages queued"), "{stack}: {idle}");
     };
-    // One of many connections; of a server that is known; one that has accepted itself.
+    // One of many connections; one of a known server; one that has accepted itself.
     healthy(serve, own, (18, 0), (50, serve));
     healthy(serve, own, (400, 9), (50, serve));
     healthy(serve, "ranch_echo:init/1", (400, 9), (0, serve));
@@ -193,7 +194,7 @@ fn who_waits_for_its_clients_next_request_is_told_from_who_waits_for_an_answer()
     let continues = "prim_inet:recv0/3 race:serve/1 race:handle_continue/2 gen_server:try_handle_continue/3 gen_server:loop/5";
     healthy(continues, own, (18, 0), (50, continues));
     let level = |stack: &str, queue, others| finding(&reader(stack, own, queue, others), "BT074").level;
-    // In the midst of a message, or below a client: there are as many of these as workers.
+    // Inside a callback, or below a client: there are as many of these as workers.
     assert_eq!(level(call, (18, 0), (50, call)), Level::Notice);
     assert_eq!(level(call, (18, 9), (50, call)), Level::Warning);
     let client = "prim_inet:recv0/3 epgsql_sock:recv/1 race:serve/1";

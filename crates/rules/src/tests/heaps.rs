@@ -1,4 +1,4 @@
-//! The rules about what processes and tables keep.
+//! The rules about memory that processes and tables keep.
 
 use beamtune_model::{CollectRow, CollectionRow, Cost, ExitRow, Level, Outcome, Period, Rank, facts};
 
@@ -35,12 +35,12 @@ fn a_supervisor_that_keeps_child_specifications_is_named() {
     );
     assert_eq!(found.cost(), Some(Cost::MemoryBytes((30 * MB) as f64)));
     assert_eq!(entries(&found), ["code.temporary_children", "code.small_start_arguments"]);
-    // Nothing says that children come and go.
+    // Nothing shows that children are short-lived.
     assert_eq!(finding(&supervisor(30 * MB, "supervisor:calls_sup/1", 0), "BT080").level, Level::Notice);
     // Elixir's keeps none of those that have ended.
     let dynamic = finding(&supervisor(30 * MB, "Elixir.DynamicSupervisor:init/1", 9), "BT080");
     assert_eq!(entries(&dynamic), ["code.small_start_arguments"]);
-    // No supervisor; a small heap; as many children as the heap may be of.
+    // No supervisor; a small heap; as many children as the heap may hold.
     assert_healthy(&supervisor(30 * MB, "calls:init/1", 9), "BT080");
     assert_healthy(&supervisor(3 * MB, "supervisor:calls_sup/1", 9), "BT080");
     let many = supervisor(30 * MB, "supervisor:calls_sup/1", 9).with(|n| n.processes = (20_000, 0));
@@ -77,7 +77,7 @@ fn a_supervisor_that_works_without_starting_children_is_named() {
     assert!(found.detail.contains("called by calls:find/1"), "{}", found.detail);
     assert_eq!(entries(&found), ["code.index_of_children"]);
     finding(&supervisor(200_000, "Elixir.DynamicSupervisor:init/1"), "BT087");
-    // No supervisor; little of the work; a node that hardly works; children that come and go.
+    // No supervisor; little of the work; a node with little work; short-lived children.
     assert_healthy(&supervisor(200_000, "calls:init/1"), "BT087");
     assert_healthy(&supervisor(20_000, "supervisor:calls_sup/1"), "BT087");
     assert_healthy(&asked.clone().with(|n| n.active = 0.01), "BT087");
@@ -85,7 +85,7 @@ fn a_supervisor_that_works_without_starting_children_is_named() {
 }
 
 #[test]
-fn heaps_of_processes_that_do_nothing_are_added_up() {
+fn heaps_of_idle_processes_are_added_up() {
     let idle = |reductions: i64| {
         node().with(|n| {
             n.resident = 500 * MB;
@@ -117,27 +117,27 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
     assert_eq!((of_many.severity, of_many.cost()), (found.severity, found.cost()), "what was seen counts");
     let all = value(&of_many, "heaps of all idle processes, estimated");
     assert_eq!(all, Some((400 * MB) as f64));
-    // 9 % were seen, and it may be 20 %, or 8 and 18.
+    // 9 % were sampled, and it may be 20 %, or 8 and 18.
     assert_eq!([many(2_000 * MB).level, many(2_200 * MB).level], [Level::Notice; 2]);
     assert_eq!(many(1_500 * MB).level, Level::Notice, "12 %, and perhaps 27");
     let with = |change: fn(&mut Busy)| idle(0).with(|n| n.busiest.iter_mut().for_each(change));
-    // Who hibernates was collected for it, whatever its count of collections says.
+    // A hibernated process was collected for it, whatever its GC count says.
     for at in ["erlang:hibernate/3", "gen_server:loop_hibernate/4"] {
         let mut hibernating = with(|busy| busy.row.minor_gcs = Some(7));
         hibernating.busiest.iter_mut().for_each(|busy| busy.row.current_function = Some(at.to_owned()));
         assert_healthy(&hibernating, "BT031");
     }
-    // A full collection may have come in the middle of the last work: what has been made since is not seen.
+    // A fullsweep may have run during the last work: garbage made since is not seen.
     let swept = finding(&with(|busy| busy.row.minor_gcs = Some(0)).with(|n| n.resident = 200 * MB), "BT031");
     assert_eq!((swept.level, swept.remedies[0].saves_bytes), (Level::Warning, None));
-    // To be looked at takes one or two.
+    // Being sampled takes one or two.
     assert_eq!(finding(&idle(1), "BT031").level, Level::Warning);
     assert_healthy(&idle(1_000), "BT031");
-    // A heap of 60 MB is not filled for ten minutes: what is alive of it is not known.
+    // A heap of 60 MB does not fill for ten minutes: its live part is unknown.
     let asked = finding(&idle(300), "BT031");
     assert_eq!(asked.level, Level::Notice);
     assert!(asked.title.starts_with("3 nearly idle processes hold 180 MB of heap"), "{}", asked.title);
-    // One that collects whenever it is looked at is not idle.
+    // One that collects whenever it is sampled is not idle.
     let collects = idle(0).with(|n| {
         n.busiest.truncate(1);
         n.busiest[0].row.memory_bytes = 180 * MB;
@@ -149,7 +149,7 @@ fn heaps_of_processes_that_do_nothing_are_added_up() {
 }
 
 #[test]
-fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
+fn a_job_that_collects_everything_is_distinguished_from_a_load_in_waves() {
     let job = |every_ms: i64, size: i64| {
         node().with(|n| {
             n.seconds = 130;
@@ -159,7 +159,7 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
     };
     let found = finding(&job(30_000, 2_100), "BT032");
     assert!(found.title.contains("every 30 s"), "{}", found.title);
-    // Of twenty minutes each tenth second or so is kept.
+    // A recording of twenty minutes keeps about every tenth second.
     let long = finding(&job(96_000, 2_100).with(|n| (n.seconds, n.collections.0) = (1_300, 20)), "BT032");
     let step = long.evidence[1].text.as_deref().and_then(|text| text.strip_prefix("within "));
     let step = step.and_then(|rest| rest.strip_suffix(" s"));
@@ -167,18 +167,18 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
     assert!(step > 5.0 && long.detail.contains(&format!("within {step:.1} s")), "{}", long.detail);
     assert_eq!(entries(&found), ["code.no_forced_collections"]);
     assert_healthy(&job(30_000, 500), "BT032");
-    // A log that is written in pulses makes many collections of few processes.
+    // A log that is written in pulses causes many GCs of few processes.
     assert_healthy(&job(30_000, 9_000), "BT032");
     assert_healthy(&job(100_000, 2_100), "BT032");
     let busy = job(30_000, 2_100).with(|n| n.collections.0 = 1_500);
     assert_healthy(&busy, "BT032");
-    // Seen once a second, its rounds are two or three, or three or four seconds apart.
+    // Sampled once a second, its rounds are two or three, or three or four seconds apart.
     for every_ms in [2_500, 3_500] {
         let found = finding(&job(every_ms, 2_100).with(|n| n.seconds = 20), "BT032");
         assert_eq!(found.level, Level::Warning, "{}", found.title);
         assert!(found.detail.contains("GCs within 1 s"), "{}", found.detail);
     }
-    // Each third second has one, and many a round falls into two.
+    // Every third second has one, and many rounds spread over two.
     for every_ms in [2_700, 3_100] {
         let slow = job(every_ms, 2_100).with(|n| (n.seconds, n.wave_ms) = (13, 600));
         let found = finding(&slow, "BT032");
@@ -187,7 +187,7 @@ fn a_job_that_collects_everything_is_told_from_a_load_in_waves() {
 }
 
 #[test]
-fn heaps_that_fill_in_step_are_no_job_that_collects() {
+fn heaps_that_fill_in_step_are_no_forced_collections() {
     let broadcast = |minor: i64| {
         node().with(|n| {
             (n.seconds, n.processes, n.collections) = (130, (2_000, 0), (50, Some((30_000, 2_100))));
@@ -200,7 +200,7 @@ fn heaps_that_fill_in_step_are_no_job_that_collects() {
 }
 
 #[test]
-fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
+fn a_job_that_collects_without_a_pause_is_recognized_by_samples_of_it() {
     let guard = |at: &str, rate: i64| {
         node().with(|n| {
             (n.seconds, n.processes, n.collections) = (10, (2_000, 0), (rate, None));
@@ -231,7 +231,7 @@ fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
     assert_eq!(found.title, "shop_guard likely forces 9,000 GCs/s of other processes");
     assert!(found.detail.contains("each of 2,000 processes is collected 4.5 times/s"), "{}", found.detail);
     assert_eq!(entries(&found), ["code.no_forced_collections"]);
-    // It is seen as well while it waits for one of them.
+    // It is also sampled while it waits for one of them.
     let waits = guard("shop_guard:check/1", 9_000);
     assert_healthy(&waits, "BT032");
     let stood = ["erlang:garbage_collect/1", "shop_guard:check/1"].map(str::to_owned).to_vec();
@@ -241,17 +241,17 @@ fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
         told.and_then(|evidence| evidence.text.as_deref()),
         Some("erlang:garbage_collect/1, called by shop_guard:check/1, in 11 of 22 samples")
     );
-    // In rounds it is named, too, though it was somewhere else at the last closer look.
+    // In rounds it is named, too, though it was elsewhere at the last inspection.
     let rounds = waits.with(|n| {
         n.busiest[0].stood = stood;
         (n.seconds, n.collections) = (130, (50, Some((30_000, 2_100))));
     });
     assert_eq!(finding(&rounds, "BT032").subject_text().as_deref(), Some("shop_guard (<0.77.0>)"));
-    // So many are the load's; and who collects itself, or does something else, collects nobody.
+    // This many belong to the load; and a process that collects itself, or does something else, forces no GC of others.
     assert_healthy(&guard("erlang:garbage_collect/2", 1_500), "BT032");
     assert_healthy(&guard("erlang:garbage_collect/0", 9_000), "BT032");
     assert_healthy(&guard("shop_guard:count/1", 9_000), "BT032");
-    // What is collected so is a consequence.
+    // GC of the collected processes is a consequence.
     let share = guard("erlang:garbage_collect/2", 9_000).with(|n| n.gc = 0.6);
     let share = finding(&share, "BT011");
     assert_eq!(share.follows.as_ref().map(|cause| cause.code.0), Some("BT032"));
@@ -261,7 +261,7 @@ fn a_job_that_collects_without_a_pause_is_told_by_who_was_seen_at_it() {
     assert_eq!(share.remedies[0].change, "remove the calls of erlang:garbage_collect in shop_guard:check/1");
 }
 
-/// A process that does nothing with a heap of 1.5 GB, and another one started alike.
+/// An idle process with a heap of 1.5 GB, and another one with the same initial call.
 fn large_idle(pids: &[&'static str]) -> Period {
     let busy = |pid: &&'static str| Busy {
         pid,
@@ -275,7 +275,7 @@ fn large_idle(pids: &[&'static str]) -> Period {
     node().with(|n| (n.resident, n.busiest) = (4_000 * MB, pids.iter().map(busy).collect())).period()
 }
 
-/// A collection of named processes that gave so much back.
+/// A GC of named processes that returned this much.
 fn collected(mut period: Period, who: &str, freed: i64) -> Period {
     period.facts.set(facts::COLLECTED, format!("[{who:?}]"));
     let before = 1_500 * MB;
@@ -298,23 +298,23 @@ fn collected(mut period: Period, who: &str, freed: i64) -> Period {
 }
 
 #[test]
-fn a_collection_that_was_measured_takes_the_place_of_what_was_estimated() {
+fn a_measured_collection_replaces_the_estimate() {
     let one = ["<0.81.0>"];
     let Outcome::Found(before) = outcome(&large_idle(&one), "BT031") else { panic!("nothing found") };
     assert_eq!(before[0].remedies[0].saves_bytes, Some((1_500 * MB) as f64));
-    // Next to nothing was garbage: there is nothing to win.
+    // Next to nothing was garbage: nothing to gain.
     for freed in [0, MB] {
         let outcome = outcome(&collected(large_idle(&one), "<0.81.0>", freed), "BT031");
         let Outcome::Healthy(why) = outcome else { panic!("{outcome:?}") };
         assert!(why.contains("live data"), "{why}");
     }
-    // A part of it was: that is what it saves.
+    // A part was garbage: that is the saving.
     let Outcome::Found(found) = outcome(&collected(large_idle(&one), "<0.81.0>", 400 * MB), "BT031") else {
         panic!("nothing found")
     };
     assert_eq!(found[0].remedies[0].saves_bytes, Some((400 * MB) as f64));
     assert_eq!(found[0].cost(), Some(Cost::MemoryBytes((400 * MB) as f64)));
-    // Of others that were started alike it says something, too.
+    // It says something about others with the same initial call, too.
     let two = ["<0.81.0>", "<0.82.0>"];
     let Outcome::Found(found) = outcome(&collected(large_idle(&two), "<0.81.0>", 0), "BT031") else {
         panic!("nothing found")
@@ -323,7 +323,7 @@ fn a_collection_that_was_measured_takes_the_place_of_what_was_estimated() {
         (found[0].level, found[0].remedies[0].saves_bytes),
         (Level::Notice, Some((1_500 * MB) as f64))
     );
-    // A sample tells of all.
+    // A sample represents all.
     let sampled = |after: i64| {
         let mut period = large_idle(&two);
         period.collections.push(CollectionRow {

@@ -1,4 +1,4 @@
-//! Rules on large messages: what waits, what comes, and servers that copy their answers.
+//! Rules on large messages: waiting ones, arriving ones, and servers that copy their answers.
 
 use beamtune_model::{Level, MessageRow, Outcome};
 
@@ -11,7 +11,7 @@ fn garbage(megabytes: i64, busiest: Vec<Busy>) -> Node {
     node().with(|n| (n.reclaimed_words, n.busiest) = (megabytes * 125_000, busiest))
 }
 
-/// A process whose heap has so many bytes in fragments, and so many besides.
+/// A process with this many bytes of its heap in fragments, and this many others.
 fn fragments(pid: &'static str, fragments: i64, blocks: i64, queue: i64) -> Busy {
     let mut busy = beside(pid, 88 * queue, queue, "on_heap");
     busy.row.memory_bytes = fragments + blocks;
@@ -21,19 +21,19 @@ fn fragments(pid: &'static str, fragments: i64, blocks: i64, queue: i64) -> Busy
 }
 
 #[test]
-fn large_messages_that_wait_are_found() {
+fn waiting_large_messages_are_found() {
     let found = finding(&garbage(400, vec![fragments("<0.81.0>", 800_000, 2_000, 4)]), "BT055");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("<0.81.0>")));
     assert_eq!(entries(&found), ["code.smaller_messages", "code.shared_terms"]);
     assert_eq!(found.title, "Messages of 200 kB to <0.81.0> cost up to 0.20 cores");
-    // Off the heap they are weighed to the byte, but for what may be links.
+    // Off the heap their size is known to the byte, except for possible links.
     let off_heap = garbage(400, vec![beside("<0.81.0>", 4 * 200_088, 4, "off_heap")]);
     let off_heap = finding(
         &linked(1_100, 100).with(|n| *n = Node { allocators: n.allocators.clone(), ..off_heap }),
         "BT055",
     );
     assert!(off_heap.title.contains("of 184 kB to"), "{}", off_heap.title);
-    // So much waits that the memory is worth a warning.
+    // The waiting messages take enough memory for a warning.
     let many = finding(&garbage(1, vec![fragments("<0.81.0>", 300_000_000, 2_000_000, 1_000)]), "BT055");
     assert_eq!((many.level, entries(&many).len()), (Level::Warning, 3));
 }
@@ -89,12 +89,12 @@ fn answers_of_a_server_that_all_wait_for_follow_from_that() {
         )
     };
     assert_eq!(told("shop_conn:serve/1"), (Some("BT005"), true));
-    // Those who wait are of another kind.
+    // The waiters are of another kind.
     assert_eq!(told("shop_report:run/1"), (None, false));
 }
 
 #[test]
-fn large_messages_that_come_are_found_though_none_waits() {
+fn arriving_large_messages_are_found_although_none_waits() {
     let rows = [
         (None, 12, 1_200),
         (None, 6, 2_400_000),
@@ -111,19 +111,19 @@ fn large_messages_that_come_are_found_though_none_waits() {
     );
     let sent = found.evidence.iter().find(|evidence| evidence.what.contains("at least"));
     assert!(sent.and_then(|sent| sent.value).is_some_and(|bytes| bytes > 200e6), "{:?}", found.evidence);
-    // Nearly all of so much garbage is something else, most likely.
+    // Nearly all of this garbage is something else, most likely.
     assert_eq!(finding(&seen_to_come(20_000, &rows), "BT055").level, Level::Notice);
     assert_healthy(&seen_to_come(10, &rows), "BT055");
     // One that was handed over.
     assert_healthy(&seen_to_come(400, &[(None, 1, 400_000), (Some("<0.81.0>"), 1, 400_000)]), "BT055");
-    // Many small ones weigh more.
+    // Many small ones take more.
     let mixed = [(None, 400_000, 40_000_000), (None, 6, 2_400_000), (Some("<0.81.0>"), 6, 2_400_000)];
     assert_eq!(finding(&seen_to_come(800, &mixed), "BT055").level, Level::Notice);
     assert_healthy(&seen_to_come(400, &[(None, 12, 1_200), (Some("<0.81.0>"), 12, 1_200)]), "BT055");
 }
 
 #[test]
-fn the_only_process_at_work_with_room_for_such_messages_has_likely_sent_them() {
+fn the_only_busy_process_with_room_for_such_messages_has_likely_sent_them() {
     let rows = [(None, 6, 2_400_000), (Some("<0.81.0>"), 6, 2_400_000)];
     let beside = |pid: &'static str, name: &str, reductions, heap_words| Busy {
         pid,
@@ -171,7 +171,7 @@ fn a_server_that_copies_its_answers_is_named_and_explains_its_queue() {
     assert_eq!(copies.subject_text().as_deref(), Some("catalogue (<0.70.0>)"));
     assert!(copies.title.contains("100 % of its time copying its answers"), "{}", copies.title);
     assert_eq!(finding(&sick, "BT005").follows.map(|of| of.code.0), Some("BT055"));
-    // Nobody has weighed what it sends.
+    // The size of what it sends was not measured.
     let alone = node().with(|n| n.busiest = vec![server(replies)]);
     let found = finding(&alone, "BT055");
     assert_eq!(found.subject_text().as_deref(), Some("catalogue (<0.70.0>)"));
@@ -183,7 +183,7 @@ fn a_server_that_copies_its_answers_is_named_and_explains_its_queue() {
 }
 
 #[test]
-fn what_may_be_no_large_message_is_not_told_as_one() {
+fn what_may_be_no_large_message_is_not_reported_as_one() {
     // Those to others are small.
     let small = |pid| fragments(pid, 2_000, 1_000, 4);
     let large = || fragments("<0.81.0>", 800_000, 2_000, 4);
@@ -199,7 +199,7 @@ fn what_may_be_no_large_message_is_not_told_as_one() {
         (n.reclaimed_words, n.busiest) = (50_000_000, vec![beside("<0.81.0>", 400_000 * 64, 3, "off_heap")]);
     });
     assert_healthy(&server, "BT055");
-    // Nobody has weighed what waits.
+    // The size of waiting messages was not measured.
     let mut untold = large();
     (untold.row.fragment_bytes, untold.row.total_bytes) = (None, None);
     let outcome = outcome(&garbage(400, vec![untold]).period(), "BT055");

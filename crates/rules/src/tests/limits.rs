@@ -1,4 +1,4 @@
-//! Rules on what fills up, and on what was made too large or too slow for it.
+//! Rules on tables that fill up, and on settings that are too large or too slow.
 
 use beamtune_model::{Confidence, Cost, Level, SpawnRow, TableRow, facts, metrics};
 
@@ -92,7 +92,7 @@ fn ports_and_descriptors_are_each_judged_by_their_limit() {
     };
     assert!(grows("/srv/uploads").starts_with("close files"), "{}", grows("/srv/uploads"));
     assert!(grows("pipe").starts_with("close them"), "{}", grows("pipe"));
-    // Ports leak beside many files that stay as they are.
+    // Ports leak, in addition to a constant number of many files.
     let ports = files.clone().with(|n| {
         n.open_kinds = vec![("/srv/uploads", 400), ("socket", 40)];
         n.ports = (20, 2);
@@ -329,7 +329,7 @@ fn poll_is_judged_by_the_number_of_its_descriptors() {
     check(5, Level::Notice);
     check(500, Level::Warning);
     check(9_000, Level::Critical);
-    // One fallback set without kernel poll is normal: the made-up node has one.
+    // One fallback set without kernel poll is normal: the synthetic node has one.
     assert_healthy(&node(), "BT013");
 }
 

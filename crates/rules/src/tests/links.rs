@@ -5,7 +5,7 @@ use beamtune_model::{Level, facts, metrics};
 use super::node::{Allocates, Busy, Node, node};
 use super::{Read, assert_healthy, entries, finding, row};
 
-/// A node with so many blocks of links, monitors and timers, for so many processes.
+/// A node with this many blocks of links, monitors and timers, for this many processes.
 pub(super) fn linked(blocks: i64, processes: i64) -> Node {
     node().with(|n| {
         let blocks = [100, 128 * blocks, blocks, 120 * blocks];
@@ -16,7 +16,7 @@ pub(super) fn linked(blocks: i64, processes: i64) -> Node {
 }
 
 #[test]
-fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
+fn more_links_and_monitors_than_processes_need_are_found() {
     let found = finding(&linked(500_000, 200), "BT043");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.demonitor"]));
     assert_eq!(found.subject, None, "nobody was asked");
@@ -28,13 +28,13 @@ fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
     // Many processes have many.
     assert_healthy(&linked(500_000, 100_000), "BT043");
     assert_healthy(&linked(10_000, 200), "BT043");
-    // One for each message that waits is none.
+    // Blocks of waiting messages, one each, are not counted.
     let queued = linked(500_000, 200).with(|n| n.queued = 495_000);
     assert_healthy(&queued, "BT043");
     let grows = finding(&linked(90_000, 200).with(|n| n.block_growth = 2_000), "BT043");
     assert_eq!((grows.level, grows.against.len()), (Level::Warning, 1));
     assert!(grows.detail.starts_with("+2,000/s; "), "{}", grows.detail);
-    // Few, and ever more of them, while there are no more processes.
+    // Few but increasing, while the number of processes is constant.
     let leak = linked(10_000, 200).with(|n| n.block_growth = 200);
     let found = finding(&leak, "BT043");
     assert_eq!(found.level, Level::Notice);
@@ -44,7 +44,7 @@ fn more_links_and_monitors_than_processes_have_a_use_for_are_found() {
 }
 
 #[test]
-fn what_there_is_so_much_of_is_told_where_that_was_recorded() {
+fn the_most_frequent_blocks_are_named_if_recorded() {
     let with = |monitors: i64, links: i64, timers: i64| {
         let server = beside("<0.81.0>", 500_000 * 64, 0, "on_heap");
         linked(500_000, 200).with(|n| {
@@ -66,25 +66,25 @@ fn what_there_is_so_much_of_is_told_where_that_was_recorded() {
         Some("<0.81.0>"),
         "demonitor",
     );
-    // Timers are charged to nobody.
+    // Timers are charged to no process.
     let timers = with(1_000_000, 0, 75_000_000);
     check(&timers, "501,234 timers for 200 processes", None, "erlang:cancel_timer");
     assert!(finding(&timers, "BT043").against[0].starts_with("timers are not charged to a process"));
-    // Who does most of the work is most likely who starts them.
+    // The process that does most of the work most likely starts them.
     let works = |reductions| timers.clone().with(|n| n.busiest[0].reductions = reductions);
     let total = timers.period().stat(&metrics::SCAN_REDUCTIONS, "").expect("reductions").delta;
     let per_s = total / timers.period().seconds() as i64;
     assert_eq!(finding(&works(2 * per_s / 3), "BT043").subject_text().as_deref(), Some("<0.81.0>"));
     assert_eq!(finding(&works(per_s / 3), "BT043").subject, None);
     assert_healthy(&with(1_000_000, 0, 1_000_000), "BT043");
-    // So few monitors that somebody could be asked for.
+    // Monitors that are few enough to query a process for them.
     let asked = with(20_000_000, 0, 20_000_000).with(|n| n.busiest.clear());
     assert!(finding(&asked, "BT043").against[0].starts_with("no sampled process is known"));
     let many = with(60_000_000, 0, 1_000_000).with(|n| n.busiest.clear());
     assert!(finding(&many, "BT043").against[0].starts_with("above 300,000 the agent does not ask"));
 }
 
-/// A process with so many bytes beside its heap, and messages in its queue.
+/// A process with this many bytes outside its heap, and messages in its queue.
 pub(super) fn beside(pid: &'static str, bytes: i64, queue: i64, data: &str) -> Busy {
     let row = row(|row| {
         (row.memory_bytes, row.total_bytes) = (20_000, Some(20_000 + 776 + bytes));
@@ -95,7 +95,7 @@ pub(super) fn beside(pid: &'static str, bytes: i64, queue: i64, data: &str) -> B
 }
 
 #[test]
-fn who_has_most_of_the_monitors_is_named() {
+fn the_process_with_most_of_the_monitors_is_named() {
     let of = |all: Vec<Busy>| linked(500_000, 200).with(|n| n.busiest = all);
     let server = || beside("<0.81.0>", 500_000 * 64, 0, "on_heap");
     let client = || beside("<0.82.0>", 10_000 * 64, 0, "on_heap");
@@ -106,12 +106,12 @@ fn who_has_most_of_the_monitors_is_named() {
     // Those of 27 are larger.
     let later = of(vec![server()]).with(|n| n.facts = vec![(facts::OTP_RELEASE, "27".to_owned())]);
     assert!(finding(&later, "BT043").title.contains("has 444,444 links"));
-    // Messages on the heap have nothing but their heads beside it; those off the heap cannot be told from monitors.
+    // Messages on the heap have only their heads outside it; messages off the heap cannot be distinguished from monitors.
     let waiting = |data| of(vec![beside("<0.81.0>", 500_000 * 64, 100_000, data)]);
     let less = finding(&waiting("on_heap"), "BT043");
     assert!(less.title.contains("has 362,500 links"), "{}", less.title);
     assert_eq!(finding(&waiting("off_heap"), "BT043").subject, None);
-    // What an older beamtune has recorded.
+    // The recording of an older beamtune.
     let mut untold = server();
     untold.row.total_bytes = None;
     assert_eq!(finding(&of(vec![untold]), "BT043").subject, None);

@@ -10,7 +10,7 @@ fn listening(waiting: &'static [i64], limit: Option<i64>) -> Node {
 }
 
 #[test]
-fn connections_that_wait_to_be_accepted_are_found_with_their_port_and_for_how_long_they_wait() {
+fn waiting_connections_are_found_with_their_port_and_waiting_time() {
     let sick = listening(&[60, 70, 80], Some(128));
     let found = finding(&sick, "BT054");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Critical, Some("0.0.0.0:8080")));
@@ -21,31 +21,31 @@ fn connections_that_wait_to_be_accepted_are_found_with_their_port_and_for_how_lo
         entries(&found),
         ["code.accept_loop", "code.more_in_flight", "socket.backlog", "host.listen_backlog"]
     );
-    // Where others listen, too, less is known of how long.
+    // If other sockets listen too, less is known of the time.
     let shared = finding(&sick.clone().with(|n| n.foreign_listeners = 3), "BT054");
     assert!(shared.title.contains("wait at least 1.4 s") && shared.against.len() == 1, "{shared:#?}");
-    // What is accepted is counted for both of its addresses together.
+    // Accepted connections are counted for both of its addresses together.
     let two = sick.clone().with(|n| {
         n.listeners.push(Listens { address: "0.0.0.0:9090", waiting: &[0, 0, 0], limit: Some(128) });
     });
     let both = finding(&two, "BT054");
     assert!(both.title.contains("wait at least 1.4 s") && both.against.len() == 1, "{both:#?}");
-    // A short wait of many is none, a wait of few is one.
+    // A short wait of many is no finding, a wait of few is one.
     assert_healthy(&listening(&[0, 1, 2], Some(1_024)).with(|n| n.connections = (1_000, 0)), "BT054");
     let few = finding(&listening(&[0, 1, 2], Some(1_024)).with(|n| n.connections = (5, 0)), "BT054");
     assert_eq!((few.level, entries(&few)), (Level::Warning, vec!["code.accept_loop", "code.more_in_flight"]));
-    // Who has waited all the time, and nobody came since.
+    // A client that has waited all the time, and no other came since.
     let stuck = finding(&listening(&[1], Some(128)).with(|n| n.connections = (0, 0)), "BT054");
     assert!(stuck.level == Level::Critical && stuck.title.contains("waits at least 10.0 s"), "{stuck:#?}");
-    // Nobody knows how long, where another program accepts thousands; that it is never empty is worth a notice.
+    // The time is unknown if another program accepts thousands; that the queue is never empty is worth a notice.
     let other = listening(&[3, 2], None).with(|n| (n.connections, n.foreign_listeners) = ((5_000, 0), 1));
     assert_eq!(finding(&other, "BT054").level, Level::Notice);
-    // Once or twice is by chance.
+    // Once or twice is chance.
     assert_healthy(&listening(&[9, 0, 0, 0, 0, 0], Some(10)), "BT054");
 }
 
 #[test]
-fn a_longer_queue_is_advised_where_it_was_full_and_longer_than_it_was() {
+fn a_longer_queue_is_advised_if_it_was_full_and_longer_than_before() {
     let advised = |waiting, limit| {
         let found = finding(&listening(waiting, Some(limit)), "BT054");
         let change = |entry: &str| {
@@ -72,7 +72,7 @@ fn a_longer_queue_is_advised_where_it_was_full_and_longer_than_it_was() {
 }
 
 #[test]
-fn connections_that_are_turned_away_are_the_vms_where_its_queue_is_full_or_nobody_else_listens() {
+fn rejected_connections_are_the_vms_if_its_queue_is_full_or_it_listens_alone() {
     let away = listening(&[0], Some(5)).with(|n| {
         n.connections = (50, 1);
         n.listeners.push(Listens { address: "[::]:4369", waiting: &[0], limit: Some(128) });
@@ -94,11 +94,11 @@ fn connections_that_are_turned_away_are_the_vms_where_its_queue_is_full_or_nobod
 }
 
 #[test]
-fn why_connections_wait_is_told_from_what_the_vm_does_and_what_it_is() {
+fn the_reason_for_waiting_connections_follows_from_the_vms_work_and_product() {
     let sick = || listening(&[60, 70, 80], Some(1_024));
     let busy = finding(&sick().with(|n| n.active = 0.97), "BT054");
     assert!(busy.detail.ends_with("scheduler utilization 97 %: no time to accept"), "{busy:#?}");
-    // A queue with room needs no more of it.
+    // A queue with room need not be longer.
     assert!(entries(&busy).is_empty(), "{busy:#?}");
     let fact = |key, value: &str| sick().with(|n| n.facts.push((key, value.to_owned())));
     let rabbit = finding(&fact(facts::PRODUCT, "RabbitMQ 3.10.8"), "BT054");
@@ -124,7 +124,7 @@ fn why_connections_wait_is_told_from_what_the_vm_does_and_what_it_is() {
         let row = row(|r| r.initial_call = Some("ranch_conns_sup:init/6".to_owned()));
         n.busiest = vec![Busy { queue: (40, 0), row, ..Busy::default() }];
     });
-    // Where nobody was seen at the limit there may be none; and where connections are started slowly, a limit is not what holds them up.
+    // If none was sampled at the limit there may be none; and if connections are started slowly, a limit is not the cause.
     let of_ranch =
         |node: Node| node.with(|n| n.facts.push((facts::APPLICATIONS, r#"{"ranch":"2.1.0"}"#.to_owned())));
     assert_eq!(
@@ -137,7 +137,7 @@ fn why_connections_wait_is_told_from_what_the_vm_does_and_what_it_is() {
 }
 
 #[test]
-fn queues_that_nobody_could_read_are_not_judged() {
+fn queues_that_could_not_be_read_are_not_judged() {
     let without = node().with(|n| n.without.push(&metrics::LISTENING_SOCKETS));
     assert!(matches!(outcome(&without.period(), "BT054"), Outcome::NotJudged { .. }));
     let short = node().with(|n| n.seconds = 2);
@@ -185,7 +185,7 @@ fn unread_connections_are_found_with_their_waiting_time() {
     check(&shaped, Level::Warning, text, &read);
     let of_ejabberd = shaped.clone().with(|n| n.facts.push((facts::PRODUCT, "ejabberd 23.01".to_owned())));
     check(&of_ejabberd, Level::Warning, text, &["ejabberd.shaper"]);
-    // Nothing is read, whether it is known what comes or not.
+    // Nothing is read, whether arriving data are known or not.
     let idle = connected("to 10.0.0.9:5432", &[("10.0.0.1:40000", 9_000, Some(0))]);
     check(&idle, Level::Warning, "1 connection to 10.0.0.9:5432 unread for 10 s", &read);
     let unknown = connected(C2S, &[("10.0.0.7:41234", 9_000, None)]);
@@ -196,7 +196,7 @@ fn unread_connections_are_found_with_their_waiting_time() {
     // A transfer at full speed always has bytes that wait, for milliseconds.
     assert_healthy(&connected(C2S, &[("10.0.0.7:41234", 6_000_000, Some(100_000_000))]), "BT079");
     assert_healthy(&connected(C2S, &[]), "BT079");
-    // Many that are held back a little: by all that waits and all that is read.
+    // Many that are delayed a little: by all waiting bytes and all read ones.
     let slow = |waiting: i64, read: i64| {
         connected(C2S, &[]).with(|n| {
             n.series.push((&metrics::TCP_WAITING, C2S, waiting, 0));
@@ -263,20 +263,20 @@ fn a_limit_of_connections_a_short_backlog_and_slow_acceptors_are_told_apart() {
     check(&with(&[60, 61, 62], 1_024, &[100, 99]), "100 connections stay open", &limit);
     // A full queue is no reason for a longer one then.
     check(&with(&[128, 129], 128, &[100]), "100 connections stay open", &limit);
-    // So few may be those that the acceptors work for, unless these never change.
+    // So few may be the ones that the acceptors handle, unless they never change.
     check(&with(&[60, 61, 62], 1_024, &[4]), "too few acceptors", &slow);
     let still = with(&[60], 1_024, &[4]).with(|n| n.connections = (0, 0));
     check(&still, "4 connections stay open", &limit);
     check(&with(&[60, 61, 62], 1_024, &[100, 200, 300]), "too few acceptors", &slow);
-    // It is empty but for moments, and full then.
+    // Mostly empty, and full for moments.
     let bursts = with(&[0, 0, 0, 0, 0, 5], 5, &[10, 30]).with(|n| n.connections = (50, 2));
     check(&bursts, "bursts exceed the backlog", &["socket.backlog"]);
-    // Where the schedulers are busy, that is why.
+    // If the schedulers are busy, that is why.
     check(&with(&[60, 61, 62], 1_024, &[100]).with(|n| n.active = 0.97), "no time to accept", &[]);
 }
 
 #[test]
-fn connections_too_short_to_be_sampled_are_not_called_none() {
+fn connections_too_short_to_be_sampled_count() {
     let short = |per_s| {
         churning(0, &[3], 0).with(|n| {
             n.connections = (per_s, 0);
@@ -298,7 +298,7 @@ fn connections_too_short_to_be_sampled_are_not_called_none() {
 
 const CHURN: &str = "0.0.0.0:8080";
 
-/// Connections that come in a second, how many are open, and how many the node has closed in ten seconds.
+/// New connections per second, open connections, and those that the node has closed in ten seconds.
 fn churning(accepted: i64, open: &'static [i64], closed: i64) -> Node {
     node().with(|n| {
         n.tcp = vec![Connected { group: CHURN, connections: open, unread: 0, followed: &[] }];
@@ -338,20 +338,20 @@ fn short_lived_connections_are_reported_with_the_side_that_closes_them() {
         ("0.0.0.0:8081,4", 2_000),
     ]);
     check(&spread, Level::Warning, by_node, &["code.idle_timeout"]);
-    // The CPU is idle for the most part, or few come.
+    // The CPU is mostly idle, or few come.
     check(&sick.clone().with(|n| n.active = 0.2), Level::Notice, by_node, &["code.idle_timeout"]);
     let few = "0.0.0.0:8080: 40 connections/s live 4 s, closed by the node";
     check(&churning(40, &[160], 400), Level::Notice, few, &["code.idle_timeout"]);
     let by_clients = "0.0.0.0:8080: 200 connections/s live 4 s, closed by clients";
     check(&churning(200, &[800], 10), Level::Notice, by_clients, &["code.keep_connections"]);
-    // They all give up at the same age, of whatever protocol: keep-alive is no cure.
+    // They all give up at the same age, whatever the protocol: keep-alive does not help.
     let gives_up = churning(200, &[1_800], 10).with(|n| {
         n.series.push((&metrics::TCP_LIVED, "0.0.0.0:8080,4", 700, 0));
         n.series.push((&metrics::TCP_LIVED, "0.0.0.0:8080,9", 20, 0));
     });
     let says = "0.0.0.0:8080: 200 connections/s live 4 s, then clients give up";
     check(&gives_up, Level::Notice, says, &["code.client_retry"]);
-    // As many are seen in TIME_WAIT as in between two samples.
+    // As many are in TIME_WAIT as between two samples.
     let requests = "0.0.0.0:8080: 500 connections/s live below 1 s, closed by the node";
     check(&churning(9, &[4], 5_000), Level::Notice, requests, &["code.keep_connections"]);
     let rabbit = sick.clone().with(|n| n.facts.push((facts::PRODUCT, "RabbitMQ 3.10.8".to_owned())));
@@ -367,7 +367,7 @@ fn connections_that_stay_or_cost_nothing_are_healthy() {
     assert_healthy(&churning(5, &[20], 50), "BT083");
     assert_healthy(&churning(200, &[800], 2_000).with(|n| n.active = 0.02), "BT083");
     assert_healthy(&node(), "BT083");
-    // Most stay, and a few clients come for one request each, too short to be seen.
+    // Most stay, and a few clients come for one request each, too short to be sampled.
     assert_healthy(&churning(0, &[260], 240), "BT083");
     assert_healthy(&churning(3, &[40], 600), "BT083");
     let old = node().with(|n| n.without.push(&metrics::TCP_BEGUN));

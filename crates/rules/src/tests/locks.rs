@@ -1,4 +1,4 @@
-//! Locks: counted, seen, and neither.
+//! Locks: counted, sampled, and neither.
 
 use beamtune_model::locks::how;
 use beamtune_model::units::SECOND_NS;
@@ -19,7 +19,7 @@ fn text<'a>(finding: &'a Finding, what: &str) -> &'a str {
     evidence.and_then(|evidence| evidence.text.as_deref()).unwrap_or_else(|| panic!("{what}: {finding:#?}"))
 }
 
-/// One table that all write.
+/// One table that all processes write.
 fn hot_table() -> Node {
     node().with(|n| {
         n.large_tables = vec![("carts", 1 << 20, 0)];
@@ -53,7 +53,7 @@ fn a_table_that_all_write_is_found_with_what_remains_without_it() {
 }
 
 #[test]
-fn for_a_table_of_metrics_there_are_libraries_that_need_none() {
+fn for_a_table_of_metrics_libraries_without_one_are_named() {
     let of = |name: &'static str| {
         let locks = vec![waiting("db_hash_slot", None, 1.80), waiting("db_hash_slot", Some(name), 1.75)];
         hot_table().with(|n| (n.large_tables, n.locks) = (vec![(name, 1 << 20, 0)], locks))
@@ -63,7 +63,7 @@ fn for_a_table_of_metrics_there_are_libraries_that_need_none() {
 }
 
 #[test]
-fn locks_are_judged_alone_where_only_they_are_asked_for() {
+fn locks_are_judged_alone_if_only_they_are_requested() {
     let verdicts = crate::diagnose_locks(&Arc::new(hot_table().period())).verdicts;
     assert_eq!(verdicts.iter().map(|verdict| verdict.code.0).collect::<Vec<_>>(), ["BT015", CODE]);
 }
@@ -81,7 +81,7 @@ fn the_same_share_is_less_on_more_schedulers() {
     let level = |schedulers| finding(&hot_table().with(|n| n.schedulers = schedulers), CODE).level;
     assert_eq!(level(2), Level::Critical);
     assert_eq!(level(6), Level::Warning);
-    // Little of what 64 have, and yet what operators look into.
+    // Little of 64 schedulers, and yet worth an operator's attention.
     let many = hot_table().with(|n| n.schedulers = 64);
     assert_eq!(level(64), Level::Notice);
     assert_eq!(finding(&many, CODE).subject_text().as_deref(), Some("db_tab of the table carts"));
@@ -89,9 +89,9 @@ fn the_same_share_is_less_on_more_schedulers() {
         |class, waited_s| many.clone().with(|n| n.locks = vec![waiting(class, Some("carts"), waited_s)]);
     assert_eq!(finding(&little("db_hash_slot", 0.11), CODE).level, Level::Notice);
     assert_healthy(&little("db_hash_slot", 0.09), CODE);
-    // The cured lab dirty-collections waits as long for allocators.
+    // The healthy lab dirty-collections waits as long for allocators.
     assert_healthy(&little("alcu_allocator", 0.20), CODE);
-    // A hundred such tables are much together.
+    // A hundred such tables add up.
     let tables: Vec<_> = (0..100).map(|at| format!("shard_{at}")).collect();
     let shards = many.with(|n| {
         n.locks = tables.iter().map(|name| waiting("db_tab", Some(name), 0.12)).collect();
@@ -121,9 +121,9 @@ fn each_contended_lock_is_a_finding() {
         findings.iter().map(|finding| finding.subject_text().unwrap_or_default()).collect();
     assert_eq!(subjects, ["alcu_allocator of eheap_alloc", "run_queue", "on_halt"]);
     assert_eq!(entries(&findings[0]), ["+Mdai"]);
-    // How many schedulers there are decides whose queue the number is of, and that is not known here.
+    // The number of a run queue needs the number of schedulers, which is unknown here.
     assert!(findings[1].evidence.iter().any(|evidence| evidence.what == "of those for run queue 1"));
-    // 25 does not know it.
+    // 25 does not support it.
     assert_eq!(text(&findings[2], "usual remedy"), "no known remedy");
 }
 
@@ -138,7 +138,7 @@ fn locks_that_were_not_recorded_one_by_one_are_a_finding_of_their_own() {
     let rest = &findings[1];
     assert_eq!(rest.subject_text().as_deref(), Some("other db_tab"));
     assert_eq!(text(rest, "collisions, share of tries"), "100000 of 1000000");
-    // It is not known whose they are.
+    // The owners are unknown.
     assert!(rest.remedies[0].change.ends_with("for the table"), "{:?}", rest.remedies[0]);
     assert!(rest.against.iter().any(|against| against.contains("may be among these")), "{:?}", rest.against);
 }
@@ -272,7 +272,7 @@ fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
     assert_eq!(entries(finding), ["ets.write_concurrency", "ets.read_concurrency", "build.lock_counting"]);
     assert_healthy(&seen(0.01), CODE);
 
-    // A library's table of metrics is known by its name, and so is what helps.
+    // A library's table of metrics is known by its name, with its remedy.
     period.tables[0].name = "prometheus_counter_table".to_owned();
     period.tables[0].owner_name = Some("prometheus_sup".to_owned());
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
@@ -280,7 +280,7 @@ fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
     assert_eq!(named, "prometheus_counter_table of prometheus_sup");
     assert!(entries(&findings[0]).contains(&"code.metrics_by_scheduler"), "{:?}", entries(&findings[0]));
 
-    // As the libraries make it: rows that all count in are contended all the same.
+    // As the library makes it: rows that all processes update are contended anyway.
     period.tables[0].options = vec!["write_concurrency".to_owned()];
     let Outcome::Found(findings) = outcome(&period, CODE) else { panic!("nothing found") };
     assert_eq!(text(&findings[0], "tables of metrics that all may write"), "prometheus_counter_table");
@@ -289,7 +289,7 @@ fn on_a_stock_vm_the_operation_is_named_and_how_to_find_the_table() {
 
 #[test]
 fn what_beamtune_locks_calls_no_is_no_finding() {
-    // Holders of locks that have lost their CPU: few sleeps, and long ones.
+    // Lock holders that have lost their CPU: few sleeps, and long ones.
     let starved = seen(0.3).with(|n| {
         (n.active, n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.2, 0.75, 10);
         n.waits.iter_mut().for_each(|row| row.how = how::SLEEP.to_owned());

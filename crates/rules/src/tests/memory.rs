@@ -1,4 +1,4 @@
-//! The rules about carriers, and what lies in them and beside them.
+//! The rules about carriers, and memory inside and outside of them.
 
 use beamtune_model::rows::BlockSum;
 use beamtune_model::{CarrierRow, Cost, Level, Outcome, Period, facts, metrics};
@@ -27,7 +27,7 @@ fn after_a_peak() -> Node {
 }
 
 #[test]
-fn carriers_that_a_peak_has_left_are_told_from_those_that_never_fit() {
+fn carriers_left_by_a_peak_are_distinguished_from_those_that_never_fit() {
     let found = finding(&after_a_peak(), "BT024");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("binary_alloc")));
     assert_eq!(found.title, "binary_alloc has 380 MB free in carriers, 5 % used");
@@ -51,26 +51,26 @@ fn carriers_that_a_peak_has_left_are_told_from_those_that_never_fit() {
     for args in [r#"["-MBas","bf","-MBacul","70"]"#, r#"["-MBas","aoff"]"#, r#"["-MHas","bf"]"#] {
         assert_eq!(entries(&finding(&with(args), "BT024"))[2], "+M<S>acul");
     }
-    // What BT045 has advised is not taken back.
+    // BT045's own advice is not reverted.
     let raised = finding(&with(r#"["-MBsbct","2048"]"#), "BT024");
     assert_eq!(entries(&raised), ["+M<S>acful", "+M<S>acul"]);
     assert!(raised.against.iter().any(|against| against.starts_with("sbct is above")), "{raised:#?}");
     let raised = after_a_peak().with(|n| n.facts.push((facts::EMU_ARGS, r#"["-MBsbct","2048"]"#.to_owned())));
     assert_eq!(entries(&finding(&raised, "BT024")), ["code.binary_copy", "+M<S>acful"]);
-    // Nor is what is so already, or higher.
+    // Nor is what is set already, or higher.
     assert_eq!(entries(&finding(&with(r#"["-MBacul","90","-Muacful","60"]"#), "BT024")), ["+M<S>sbct"]);
 
-    // A peak that has come again while it was looked at: what comes and goes is kept apart from what stays.
+    // A peak that recurred in the period: short-lived blocks are kept apart from long-lived ones.
     let waves = after_a_peak().with(|n| n.binary_waves = 150 * MB);
     let found = finding(&waves, "BT024");
     assert_eq!(entries(&found), ["+M<S>sbct", "code.binary_copy", "+M<S>lmbcs", "+M<S>acful"]);
     assert!(found.against.iter().any(|against| against.contains("has come again")), "{:?}", found.against);
 
-    // Heaps would be mapped and unmapped with each collection, if they had carriers of their own.
+    // With carriers of their own, heaps would be mapped and unmapped at each GC.
     let heaps = after_a_peak().with(|n| n.allocators[1].name = "eheap_alloc");
     assert_eq!(entries(&finding(&heaps, "BT024")), ["code.hibernate", "+M<S>acful"]);
 
-    // A process has so many mappings, of all instances together.
+    // A process may have this many mappings, over all instances.
     let instances = steady.clone().with(|n| {
         let other =
             |name| Allocates { name, mbcs: [0; 4], peak: (0, 0), segments_asked: 0, ..Allocates::default() };
@@ -88,7 +88,7 @@ fn carriers_that_a_peak_has_left_are_told_from_those_that_never_fit() {
     let huge = single.clone().with(|n| n.allocators[0].sbcs = [30, 300 * MB, 30, 170 * MB]);
     assert_eq!(entries(&finding(&huge, "BT024")), ["+M<S>rsbcst"]);
     assert_healthy(&node(), "BT024");
-    // A carrier twice as large as the huge table in it, of which nobody has looked at the pages.
+    // A carrier twice as large as the huge table in it, whose pages were not read.
     let table = node().with(|n| {
         n.resident = 320 * MB;
         n.allocators[0] =
@@ -113,7 +113,7 @@ fn carriers_whose_pages_are_not_resident_cost_nothing() {
     assert!(found.title.contains("242 MB"), "{}", found.title);
     assert_eq!(found.cost(), value(&found, "free in carriers, resident").map(Cost::MemoryBytes));
     assert!(found.against.iter().all(|against| !against.contains("not looked at")), "{:?}", found.against);
-    // The kernel has it already, and only has not taken it.
+    // The kernel may take it already, and only has not done so.
     let given_back = |bytes: i64| finding(&looked(250 * MB).with(|n| n.given_back = bytes), "BT024");
     let [little, most] = [given_back(10 * MB), given_back(200 * MB)];
     assert!(little.against.iter().all(|against| !against.contains("MADV_FREE")), "{little:?}");
@@ -171,14 +171,14 @@ fn a_walk_through_the_carriers_makes_the_estimate_better() {
         blocks: vec![BlockSum { allocator: "binary_alloc".to_owned(), count: blocks, bytes: blocks * 1_000 }],
         ..CarrierRow::default()
     };
-    // One block in each of 30 carriers, and the other ten are crowded.
+    // One block in each of 30 carriers, and the other ten are full.
     period.carriers = vec![row(30, 30), row(10, 100_000)];
     let by_walk = saving(&period);
     assert!((290e6..300e6).contains(&by_walk) && by_sums > 350e6, "{by_walk} {by_sums}");
 }
 
 #[test]
-fn memory_of_native_code_is_told_from_what_malloc_keeps() {
+fn memory_of_native_code_is_distinguished_from_what_malloc_keeps() {
     let native = |in_use: i64| {
         node().with(|n| {
             n.resident = 500 * MB;
@@ -233,7 +233,7 @@ fn memory_of_disabled_allocators_is_no_leak() {
 }
 
 #[test]
-fn a_full_super_carrier_says_what_comes_next() {
+fn a_full_super_carrier_is_reported_with_its_consequence() {
     let full = |args: &'static str| {
         node().with(|n| {
             n.super_carrier = Some((60 << 20, 60 << 20));
@@ -249,7 +249,7 @@ fn a_full_super_carrier_says_what_comes_next() {
     let nearly =
         full(r#"["-MMscs","64","-Musac","false"]"#).with(|n| n.super_carrier = Some((52 << 20, 60 << 20)));
     assert_eq!(finding(&nearly, "BT028").level, Level::Notice);
-    // One larger than the memory there is would keep the VM from starting.
+    // One larger than the memory would prevent the VM's start.
     let host = |megabytes: i64| {
         full(r#"["-MMscs","64"]"#).with(|n| {
             n.resident = 40 << 20;
@@ -276,7 +276,7 @@ fn a_thrashing_segment_cache_names_the_allocator() {
     });
     let found = finding(&thrash, "BT029");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("binary_alloc")));
-    // What keeps more of the same comes first, what changes where blocks lie comes last.
+    // Remedies that keep more of the same come first, those that move blocks come last.
     assert_eq!(entries(&found), ["+MMmcs", "+MMrmcbf", "+MMscs", "+M<S>sbct"]);
     assert!(found.remedies[3].change.starts_with("+MBsbct"), "{}", found.remedies[3].change);
     let known = finding(&thrash.clone().with(|n| n.carriers_peak = 400 << 20), "BT029");
@@ -284,7 +284,7 @@ fn a_thrashing_segment_cache_names_the_allocator() {
     let loose = r#"["-MMmcs","30","-MMrmcbf","40"]"#;
     let loose = thrash.clone().with(|n| n.facts = vec![(facts::EMU_ARGS, loose.to_owned())]);
     assert_eq!(entries(&finding(&loose, "BT029")), ["+MMscs", "+M<S>sbct"]);
-    // Larger caches are cut to 30 by the VM, and a higher threshold is not taken back.
+    // The VM limits caches to 30, and a higher threshold is not reverted.
     let raised = r#"["-MMmcs","100","-MBsbct","8192"]"#;
     let raised = thrash.clone().with(|n| n.facts = vec![(facts::EMU_ARGS, raised.to_owned())]);
     assert_eq!(entries(&finding(&raised, "BT029")), ["+MMrmcbf", "+MMscs"]);
@@ -300,7 +300,7 @@ fn a_thrashing_segment_cache_names_the_allocator() {
 }
 
 #[test]
-fn memory_that_comes_and_goes_between_samples_is_not_judged() {
+fn short_lived_memory_between_samples_is_not_judged() {
     let swings = |every: i64| node().with(|n| (n.resident, n.resident_swings) = (600 * MB, every));
     assert_eq!(finding(&swings(100 * MB), "BT025").code.0, "BT025");
     let outcome = outcome(&swings(500 * MB).period(), "BT025");

@@ -1,11 +1,11 @@
-//! Rules on message queues: what stays in a queue, selective receives, and processes that wait for a log or a peer.
+//! Rules on message queues: messages that stay, selective receives, and processes that wait for a log or a peer.
 
 use beamtune_model::{Cost, Finding, Level, Outcome, PortRow, ProcessRow, facts, metrics};
 
 use super::node::{Busy, Connected, Happens, Listens, Node, node, stand};
 use super::{Read, assert_healthy, entries, finding, held, outcome, row, value};
 
-/// A process with so many messages, more in each second, that was last seen in a function, in a status.
+/// A process with this many messages, this many more in each second, its last function and status.
 fn queue(queue: (i64, i64), place: &str, status: &str) -> Node {
     node().with(|n| {
         n.busiest = vec![Busy {
@@ -37,7 +37,7 @@ fn messages_that_no_receive_takes_are_found() {
     assert_eq!(finding(&queue((5_000, 20), "shop:loop/2", "waiting"), "BT040").level, Level::Warning);
     assert_eq!(finding(&queue((2_000_000, 0), "shop:loop/2", "waiting"), "BT040").level, Level::Critical);
     assert_eq!(finding(&queue((300, 0), "shop:loop/2", "waiting"), "BT040").level, Level::Notice);
-    // Where there are no aliases yet.
+    // On a release without aliases.
     let old = stays.with(|n| n.facts.push((facts::OTP_RELEASE, "23".to_owned())));
     assert_eq!(entries(&finding(&old, "BT040")), ["code.receive_all"]);
 }
@@ -45,10 +45,10 @@ fn messages_that_no_receive_takes_are_found() {
 #[test]
 fn messages_that_are_taken_later_are_not_unread() {
     for healthy in [
-        // It grows: BT006's.
+        // It grows: BT006 reports it.
         queue((5_000, 1_000), "shop:loop/2", "waiting"),
         queue((5_000, -100), "shop:loop/2", "waiting"),
-        // Once it has its answer it takes them.
+        // After its answer it takes them.
         queue((5_000, 0), "gen:do_call/4", "waiting"),
         queue((5_000, 0), "prim_inet:recv0/3", "waiting"),
         queue((5_000, 0), "shop:loop/2", "running"),
@@ -82,7 +82,7 @@ fn a_behaviour_loop_that_sleeps_with_messages_missed_its_wake_up() {
 }
 
 #[test]
-fn reductions_tell_a_search_from_other_work() {
+fn reductions_distinguish_a_search_from_other_work() {
     let searches = |place: &str| {
         queue((8_000, 0), place, "running").with(|n| {
             n.busiest[0].runnable_of_10 = 10;
@@ -96,7 +96,7 @@ fn reductions_tell_a_search_from_other_work() {
         ["code.no_selective_receive", "code.receive_by_reference", "code.back_pressure"]
     );
     assert_eq!(found.against.len(), 1, "a tight loop looks the same");
-    // In a call there is nothing else to do.
+    // A call does nothing else.
     let call = finding(&searches("gen:do_call/4").with(|n| n.busiest[0].queue.0 = 20_000), "BT041");
     assert_eq!((call.level, call.against.len()), (Level::Critical, 0));
     for own in ["shop:cancelled/1", "erlang:binary_to_term/1"] {
@@ -115,7 +115,7 @@ fn reductions_tell_a_search_from_other_work() {
     });
     assert_eq!(finding(&starved, "BT041").level, Level::Warning);
     for healthy in [
-        // So many calls of functions are work.
+        // This many calls of functions are work.
         searches("shop:serve/1").with(|n| n.busiest[0].reductions = 30_000_000),
         // A loop that does nothing else does more.
         searches("shop:spin/1").with(|n| n.busiest[0].reductions = 480_000_000),
@@ -152,7 +152,7 @@ fn a_send_before_otp_26_searches_the_whole_queue() {
     let found = judged("prim_inet:do_sendto/4", "25").expect("a search");
     assert_eq!(found.level, Level::Critical);
     assert_eq!(entries(&found), ["code.no_selective_receive", "build.otp_version", "code.back_pressure"]);
-    // From 26 on the receive begins behind the queue; this is no receive; and here the driver is at work, not the receive behind it.
+    // From 26 on the receive begins behind the queue; this is no receive; and here the driver works, not the receive behind it.
     for (place, release) in
         [("prim_inet:do_sendto/4", "27"), ("shop:serve/1", "25"), ("erlang:port_command/3", "25")]
     {
@@ -160,14 +160,14 @@ fn a_send_before_otp_26_searches_the_whole_queue() {
     }
 }
 
-/// A handler of the logger with so many messages.
+/// A handler of the logger with this many messages.
 fn handler(name: &str, length: i64) -> Node {
     let node = queue((length, 0), "logger_std_h:file_ctrl_call/2", "waiting");
     changed(node, |row| row.name = Some(name.to_owned()))
 }
 
 #[test]
-fn a_log_that_others_wait_for_is_found_with_its_handler() {
+fn a_log_that_processes_wait_for_is_found_with_its_handler() {
     let waits = finding(&handler("logger_std_h_default", 60), "BT042");
     assert_eq!(
         (waits.level, waits.subject_text().as_deref()),
@@ -183,10 +183,10 @@ fn a_log_that_others_wait_for_is_found_with_its_handler() {
         (elixir.level, entries(&elixir)),
         (Level::Warning, vec!["kernel.logger_level", "code.faster_log"])
     );
-    // A burst, of which it is not behind for long.
+    // A burst, after which it is not behind for long.
     let burst = handler("logger_std_h_default", 60).with(|n| n.busiest[0].queue = (60, -40));
     assert_eq!(finding(&burst, "BT042").level, Level::Notice);
-    // RabbitMQ's, by what it was started with.
+    // RabbitMQ's, by its initial call.
     let olp = |name: &str| {
         changed(handler(name, 60), |row| row.initial_call = Some("logger_olp:init/1".to_owned()))
     };
@@ -226,23 +226,23 @@ fn a_log_handler_is_judged_by_its_own_settings() {
     let has = |found: &Finding, what: &str| found.evidence.iter().any(|one| one.what == what);
     assert!(has(&found, "handler settings") && has(&found, "cost per event") && found.against.is_empty());
     assert!(!has(&finding(&set(20_000, off, "27"), "BT042"), "cost per event"));
-    // A short queue harms nobody, whatever the settings are; nor does a longer one where sync mode begins later.
+    // A short queue harms nothing, whatever the settings; nor does a longer one if sync mode begins later.
     assert_healthy(&set(300, off, "25"), "BT042");
     assert_healthy(&set(60, "100 500 1000 true 500", "25"), "BT042");
     let default = finding(&set(60, "10 200 1000 true 500", "25"), "BT042");
     assert!(default.against.is_empty() && !has(&default, "handler settings"), "{default:#?}");
-    // Those who log wait, although nothing is dropped; and a handler that holds them back late.
+    // Processes that log wait, although nothing is dropped; and a handler that makes them wait late.
     let waits = finding(&set(60, "10 100000 200000 true 500", "25"), "BT042");
     assert!(waits.title.ends_with("callers wait"), "{}", waits.title);
     let late = finding(&set(4_000, "5000 6000 7000 true 500", "27"), "BT042");
     assert_eq!(late.title, "Log handler default: 4,000 events queued, sync_mode_qlen is 5000");
-    // Dropped as early as those who log would wait.
+    // Dropped before processes that log would wait.
     let drops = finding(&set(60, "10 10 1000 true 500", "25"), "BT042");
     assert!(drops.title.contains("dropped"), "{}", drops.title);
 }
 
 #[test]
-fn a_log_that_is_full_of_ends_is_told_to_be_so() {
+fn a_log_full_of_exit_reports_is_reported_as_such() {
     let below = |last: &str| {
         ["gen:do_call/4", "logger_olp:call/2", "logger_backend:log_allowed/2", last].map(str::to_owned)
     };
@@ -268,7 +268,7 @@ fn a_log_that_is_full_of_ends_is_told_to_be_so() {
 }
 
 #[test]
-fn the_old_error_logger_is_judged_by_its_queue_for_nothing_protects_it() {
+fn the_old_error_logger_is_judged_by_its_queue_since_nothing_protects_it() {
     let behind = finding(&handler("error_logger", 20_000), "BT042");
     assert_eq!(
         (behind.level, behind.subject_text().as_deref()),
@@ -277,7 +277,7 @@ fn the_old_error_logger_is_judged_by_its_queue_for_nothing_protects_it() {
     assert_eq!(entries(&behind), ["code.faster_log", "kernel.logger_level"]);
     assert_eq!(finding(&handler("error_logger", 200_000), "BT042").level, Level::Critical);
     assert_eq!(finding(&handler("error_logger", 2_000), "BT042").level, Level::Notice);
-    // So many would hold up those who log by a handler of logger's.
+    // With a handler of logger, this many would delay the processes that log.
     assert_healthy(&handler("error_logger", 300), "BT042");
     // Its growing queue is no second cause.
     let grows = finding(&handler("error_logger", 20_000).with(|n| n.busiest[0].queue.1 = 1_000), "BT006");
@@ -285,7 +285,7 @@ fn the_old_error_logger_is_judged_by_its_queue_for_nothing_protects_it() {
 }
 
 #[test]
-fn of_a_log_nothing_is_said_after_a_few_looks() {
+fn a_few_samples_of_a_log_are_not_judged() {
     let short = handler("logger_std_h_default", 60).with(|n| n.seconds = 3);
     assert!(matches!(outcome(&short.period(), "BT042"), Outcome::NotJudged { .. }));
 }
@@ -337,7 +337,7 @@ fn a_process_blocked_in_a_send_is_found_with_its_socket() {
 }
 
 #[test]
-fn a_peer_in_the_same_node_is_known_by_its_unread_bytes_and_both_ends_are_one_trouble() {
+fn a_peer_in_the_same_node_is_known_by_its_unread_bytes_and_both_ends_are_one_finding() {
     let pair = |address: &'static str| {
         hub(4_000, 8_346).with(|n| {
             n.listeners = vec![Listens { address, waiting: &[0], limit: None }];
@@ -425,7 +425,7 @@ fn connections_of_one_kind_with_slow_peers_are_one_finding_and_their_queues_foll
 }
 
 #[test]
-fn advice_on_a_queue_fits_where_its_process_stands() {
+fn advice_on_a_queue_fits_the_current_function() {
     let grows = |stack: &str| {
         let stack: Vec<String> = stack.split_whitespace().map(str::to_owned).collect();
         let node = queue((3_000, 500), &stack[0], "waiting");

@@ -1,4 +1,4 @@
-//! The rules about memory that grows, and comes near a limit.
+//! The rules about memory that grows, or is close to a limit.
 
 use beamtune_model::{Confidence, Cost, Finding, Level, MemoryKind, Outcome, Rank, Signal, facts};
 
@@ -8,7 +8,7 @@ use super::{Read, assert_healthy, entries, finding, outcome, row};
 const MB: i64 = 1_000_000;
 
 #[test]
-fn growth_is_told_with_its_owner_and_the_time_that_is_left() {
+fn growth_is_reported_with_its_owner_and_the_time_left() {
     let growing = |kind: &'static str| {
         node().with(|n| {
             n.kinds = vec![(kind, 100 * MB, 2 * MB), ("atom", MB, 0)];
@@ -48,7 +48,7 @@ fn growth_is_told_with_its_owner_and_the_time_that_is_left() {
 }
 
 #[test]
-fn what_fills_carriers_that_are_resident_comes_to_no_limit() {
+fn blocks_in_resident_carriers_reach_no_limit() {
     let growing = |resident_growth: i64| {
         let node = node().with(|n| {
             n.kinds = vec![("ets", 100 * MB, 2 * MB)];
@@ -85,7 +85,7 @@ fn a_rabbitmq_that_grows_blocks_its_publishers_first() {
     let ends = |found: &Finding, words: &str| assert!(found.detail.contains(words), "{}", found.detail);
     let is_unsure =
         |found: &Finding| found.against.iter().any(|but| but.contains("vm_memory_high_watermark"));
-    // 40 % of what there is.
+    // 40 % of the memory.
     let found = growing(&[]);
     ends(&found, "RabbitMQ blocks its publishers in 4.4 h");
     assert_eq!(entries(&found), ["code.back_pressure"]);
@@ -94,9 +94,9 @@ fn a_rabbitmq_that_grows_blocks_its_publishers_first() {
     let found = growing(&[(facts::MEMORY_WATERMARK_BYTES, &told)]);
     ends(&found, "RabbitMQ blocks its publishers in 10.0 h");
     assert!(!is_unsure(&found), "{found:#?}");
-    // What it has come to already is BT037's.
+    // If it has reached it, BT037 reports that.
     ends(&growing(&[(facts::MEMORY_WATERMARK_SET, "0.000000")]), "the host's memory is used up in 10.0 h");
-    // Its own tables are named, and nobody is told to delete from them, or to change its code.
+    // Its own tables are named, without advice to delete from them or to change its code.
     let tables = growing_kind("ets", &[]);
     assert_eq!(
         (tables.subject_text().as_deref(), entries(&tables)),
@@ -107,10 +107,10 @@ fn a_rabbitmq_that_grows_blocks_its_publishers_first() {
 }
 
 #[test]
-fn memory_that_grows_beyond_what_the_vm_uses_is_nobodys_but_native_codes() {
+fn memory_that_grows_beyond_what_the_vm_uses_belongs_to_native_code() {
     let leak = node().with(|n| {
         n.resident_growth = 5 * MB;
-        // Most of the group is full with what the kernel caches.
+        // Most of the group is the kernel's caches.
         n.group_memory = Some((690 * MB, 760 * MB));
     });
     let found = finding(&leak, "BT027");
@@ -133,7 +133,7 @@ fn a_literal_area_that_fills_is_found_in_time() {
     check(80, Level::Warning);
     check(95, Level::Critical);
     assert_healthy(&node(), "BT030");
-    // What is advised is more than there is.
+    // The advised size is larger than the current one.
     let advised = |used_mib: i64, size_mib: i64| {
         let found = finding(&node().with(|n| n.literals = (used_mib << 20, size_mib << 20)), "BT030");
         found.remedies[0].change.clone()

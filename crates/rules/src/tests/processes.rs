@@ -1,4 +1,4 @@
-//! Rules on processes: those that others wait for, and what holds them up.
+//! Rules on processes: those that others wait for, and what delays them.
 
 use beamtune_model::{Cost, Level, Outcome, SpawnRow, TableRow, facts, metrics};
 
@@ -11,7 +11,7 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     assert_eq!(found.level, Level::Critical);
     assert_eq!(found.subject_text().as_deref(), Some("router (<0.99.0>)"));
     assert_eq!(entries(&found), ["code.split_process", "code.cheaper_callback"]);
-    // Nobody waits: one long job, worth a notice.
+    // Nothing waits: one long job, worth a notice.
     assert_eq!(finding(&serial().with(|n| n.busiest[0].queue = (0, 0)), "BT005").level, Level::Notice);
     // No idle scheduler: short of CPU, not of parallelism.
     assert_eq!(finding(&serial().with(|n| n.active = 0.98), "BT005").level, Level::Notice);
@@ -40,7 +40,7 @@ fn one_busy_process_with_a_queue_is_the_bottleneck() {
     assert!(found.title.ends_with(", 40 callers waiting"), "{}", found.title);
     // As well where it waits for a disk on a dirty scheduler.
     assert_eq!(finding(&called.clone().with(|n| n.active = 0.01), "BT005").level, Level::Critical);
-    // It hands each job to another one: its callers tell that it is never idle.
+    // It hands each job to another one: its callers show that it is never idle.
     let hands_on = called.with(|n| (n.busiest[0].runnable_of_10, n.busiest[0].reductions) = (3, 50_000));
     assert_eq!(finding(&hands_on, "BT005").level, Level::Notice);
     assert_eq!(super::cpu::unused(&finding(&hands_on, "BT015")), Some(beamtune_model::Use::SerialProcess));
@@ -70,7 +70,7 @@ fn processes_that_ask_for_the_memory_of_a_backlog_are_counted() {
     let found = finding(&asked(300_000, 10), "BT005");
     assert_eq!(value(&found, "processes waiting in process_info/2"), Some(40.0));
     assert_eq!(entries(&found), ["code.ask_from_outside", "code.split_process", "code.cheaper_callback"]);
-    // Few who ask, or little to count.
+    // Few callers, or little to count.
     for node in [asked(300_000, 1), asked(3_000, 10)] {
         assert_eq!(entries(&finding(&node, "BT005"))[0], "code.split_process");
     }
@@ -100,7 +100,7 @@ fn a_queue_that_grows_is_found_and_its_process_named() {
     let steady = finding(&queue(50_000, 0), "BT006");
     assert_eq!((steady.level, entries(&steady)), (Level::Notice, vec!["code.back_pressure"]));
     assert_eq!(finding(&queue(500_000, 0), "BT006").level, Level::Warning);
-    // Of a very long queue a growth that matters is a small part.
+    // In a very long queue significant growth is a small share.
     assert!(finding(&queue(2_000_000, 5_000), "BT006").title.contains("grows by 5,000"));
     // Short queues grow and shrink all the time.
     assert_healthy(&queue(10, 20), "BT006");
@@ -110,8 +110,8 @@ fn a_queue_that_grows_is_found_and_its_process_named() {
 }
 
 #[test]
-fn a_queue_that_is_gone_is_not_told_however_long_it_was() {
-    // Of who has died, or has emptied its queue, nobody tells any more.
+fn a_queue_that_is_gone_is_not_reported_however_long_it_was() {
+    // A process that died, or has emptied its queue, is in no later scan.
     let gone = |until| {
         queue(2_000, 1_000).with(|n| {
             n.seconds = 60;
@@ -120,7 +120,7 @@ fn a_queue_that_is_gone_is_not_told_however_long_it_was() {
     };
     assert_healthy(&gone(30), "BT006");
     assert_healthy(&gone(30).with(|n| n.busiest[0].queue = (200_000, 0)), "BT006");
-    // A slow look at all processes may miss one for some seconds.
+    // A slow scan may miss one for some seconds.
     assert_eq!(finding(&gone(50), "BT006").level, Level::Warning);
     // The node no longer answers: that empties no queue.
     let mut period = gone(60).period();
@@ -166,7 +166,7 @@ fn happens(kind: &'static str, milliseconds: i64, subject: &'static str) -> Node
 }
 
 #[test]
-fn slices_and_collections_that_take_long_are_found_with_their_process() {
+fn long_slices_and_collections_are_found_with_their_process() {
     let slow = finding(&happens("long_schedule", 300, "nif (<0.9.0>)"), "BT016");
     assert_eq!((slow.level, slow.subject_text().as_deref()), (Level::Warning, Some("nif (<0.9.0>)")));
     assert_eq!(entries(&slow), ["code.yielding_work"]);
@@ -178,7 +178,7 @@ fn slices_and_collections_that_take_long_are_found_with_their_process() {
     let once = finding(&once, "BT016");
     assert_eq!((once.level, once.against.len()), (Level::Notice, 1));
 
-    // One of 700 ms in each second stands still for most of the time; one of 130 ms for an eighth of it; a single one for hardly any.
+    // One of 700 ms in each second stops the process most of the time; one of 130 ms an eighth of it; a single one hardly.
     let long = finding(&happens("long_gc", 700, "state (<0.77.0>)"), "BT017");
     assert_eq!((long.level, long.cost()), (Level::Critical, Some(Cost::DelaySeconds(0.7))));
     let once = happens("long_gc", 130, "state (<0.77.0>)").with(|n| n.events[0].from = 10);
@@ -195,7 +195,7 @@ fn slices_and_collections_that_take_long_are_found_with_their_process() {
     assert_eq!(entries(&of("on_heap")), ["code.less_garbage", "process.message_queue_data"]);
     assert_eq!(entries(&of("off_heap")), ["code.less_garbage"]);
 
-    // What the operating system took away is in the VM's clock too.
+    // Time that the operating system took away is in the VM's clock, too.
     for (kind, code) in [("long_schedule", "BT016"), ("long_gc", "BT017")] {
         let starved = happens(kind, 900, "any").with(|n| n.wait = 0.6);
         let starved = finding(&starved, code);
@@ -222,13 +222,13 @@ fn a_process_that_does_no_reductions_in_long_slices_is_in_native_code() {
     let copies = finding(&of(500, "[]"), "BT016");
     assert!(copies.detail.contains("in BIFs or copying large terms"), "{}", copies.detail);
     assert_eq!(entries(&copies), ["code.smaller_messages", "code.yielding_work"]);
-    // Erlang code that does not give up the scheduler has been stopped by something else.
+    // Erlang code that does not yield was stopped by something else.
     let erlang = finding(&with(900_000), "BT016");
     assert!(erlang.title.ends_with("mostly by photo") && !erlang.detail.contains("BIF"), "{}", erlang.detail);
 }
 
 #[test]
-fn slices_of_native_code_that_blocks_are_no_waits_for_locks() {
+fn slices_of_blocking_native_code_are_no_waits_for_locks() {
     // Awake without a CPU for half of the time.
     let blocked = node().with(|n| (n.active, n.cpu) = (0.6, 0.2));
     let found = finding(&blocked, "BT015");
@@ -261,7 +261,7 @@ fn a_process_suspended_in_sends_to_another_node_explains_its_queue() {
 }
 
 #[test]
-fn a_large_heap_is_worth_a_notice_before_it_holds_anybody_up() {
+fn a_large_heap_is_a_notice_before_it_delays_a_process() {
     let state = |megabytes: i64, reductions: i64| {
         node().with(|n| {
             let row = row(|row| row.total_heap_words = Some(megabytes * 1_000_000 / 8));
@@ -273,12 +273,12 @@ fn a_large_heap_is_worth_a_notice_before_it_holds_anybody_up() {
     assert!(found.title.starts_with("<0.77.0> has a heap of 600 MB"), "{}", found.title);
     assert_eq!(entries(&found), ["code.less_garbage"]);
     assert_healthy(&state(400, 50_000), "BT017");
-    // Of what does nothing BT031 tells.
+    // BT031 reports idle ones.
     assert_healthy(&state(600, 0), "BT017");
-    // The VM tells of smaller ones by itself.
+    // The VM reports smaller ones anyway.
     let told = finding(&happens("large_heap", 0, "cache (<0.9.0>)"), "BT017");
     assert_eq!((told.level, told.subject_text().as_deref()), (Level::Notice, Some("cache (<0.9.0>)")));
-    // Of a process that has stood still already nothing more has to be said; of another one it is.
+    // A process whose long GC is reported is not reported again; another one is.
     let found = |pid: &'static str| {
         let both = state(600, 50_000).with(|n| {
             n.events = happens("long_gc", 700, "state (<0.77.0>)").events;
@@ -289,7 +289,7 @@ fn a_large_heap_is_worth_a_notice_before_it_holds_anybody_up() {
     };
     assert_eq!(found("<0.77.0>"), [Level::Critical]);
     assert_eq!(found("<0.78.0>"), [Level::Critical, Level::Notice]);
-    // It is no consequence of a host that has no CPU left.
+    // It does not follow from a host without CPU.
     let starved = diagnose(&state(600, 50_000).with(|n| (n.wait, n.foreign) = (0.6, 1.5)).period());
     let findings = starved.findings();
     let large = findings.iter().find(|found| found.code.0 == "BT017").expect("it");
@@ -318,7 +318,7 @@ fn processes_suspended_by_a_busy_distribution_port_are_found() {
     });
     let found = finding(&several, "BT018");
     assert!(found.remedies[0].change.starts_with("send less"), "{}", found.remedies[0].change);
-    // A buffer that is large already is not what is missing: RabbitMQ's, or one of which the largest advised is not twice as much.
+    // A buffer that is large already is not the cause: RabbitMQ's, or one of more than half the largest advised size.
     let limit = |kilobytes: i64| {
         let bytes = (kilobytes << 10).to_string();
         finding(&many.clone().with(|n| n.facts.push((facts::DIST_BUF_BUSY_LIMIT, bytes))), "BT018")
@@ -461,10 +461,10 @@ fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
     assert_eq!(finding(&low, "BT011").level, Level::Notice);
     let change = &found.remedies[1].change;
     assert_eq!(change, "set spawn_opt {min_heap_size, 6000000} for hoarder; 48.0 MB");
-    // So large a heap from the start would come beside the one that it has.
+    // Such a large heap from the start would exist in addition to the current one.
     let larger = one.clone().with(|n| n.busiest[0].row.total_heap_words = Some(6_000_000));
     assert_eq!(entries(&finding(&larger, "BT011")), ["code.less_garbage"]);
-    // Several dirty schedulers that collect at a time meet at their allocator.
+    // Dirty schedulers that collect at the same time compete for their allocator.
     let dirty = |schedulers: usize, share: f64| {
         one.clone().with(|n| (n.schedulers, n.cpus, n.dirty_gc) = (schedulers, 8, share))
     };
@@ -476,7 +476,7 @@ fn garbage_collection_is_blamed_on_the_process_with_the_heap() {
     }
     let own = dirty(8, 0.2).with(|n| n.facts.push((facts::EMU_ARGS, r#"["-Mdai","max"]"#.to_owned())));
     assert!(!entries(&finding(&own, "BT011")).contains(&"+Mdai"));
-    // Messages in its heap are copied with it, and a heap of that size from the start would cure nothing.
+    // Messages in its heap are copied with it, and a heap of that size from the start would not help.
     let queued = one.clone().with(|n| {
         n.busiest[0].queue = (150_000, 0);
         n.busiest[0].row.message_queue_data = Some("on_heap".to_owned());
@@ -534,7 +534,7 @@ fn garbage_collection_is_blamed_on_the_processes_that_are_alike() {
         n.busiest[2].row.message_queue_data = Some("on_heap".to_owned());
     });
     assert_eq!(entries(&finding(&queued, "BT011")), ["process.message_queue_data", "code.less_garbage"]);
-    // What each fun was started with tells nothing.
+    // The initial call of each fun says nothing.
     assert_eq!(entries(&finding(&of("erlang:apply/2"), "BT011")), ["code.less_garbage", "+hms"]);
 }
 
@@ -546,7 +546,7 @@ fn a_process_of_otp_has_its_own_advice() {
     assert!(found.remedies[0].change.contains("raw"), "{:?}", found.remedies[0]);
     assert!(found.evidence.iter().any(|evidence| evidence.what == "what it is"));
     assert_eq!(entries(&finding(&named("router"), "BT005"))[0], "code.split_process");
-    // Nobody changes its code, nor where it keeps its messages.
+    // Operators change neither its code nor where it keeps its messages.
     assert_eq!(entries(&found), ["code.around_the_server"]);
     let grows = queue(2_000, 1_000).with(|n| n.busiest[0].row.name = Some("rex".to_owned()));
     assert_eq!(entries(&finding(&grows, "BT006")), ["code.around_the_server", "code.back_pressure"]);
@@ -567,7 +567,7 @@ fn the_function_to_profile_is_the_programs_own() {
     check(&[], "lists:foldl/3", "lists:foldl/3");
 }
 
-/// A process that does most of the work, and so much more in each second.
+/// A process that does most of the work, and this much more in each second.
 fn works_more(more: i64) -> Node {
     node().with(|n| {
         (n.total_reductions, n.input) = (4_000_000, Some((100_000, 0)));
@@ -591,14 +591,14 @@ fn a_process_that_does_ever_more_work_is_named() {
     for more in [20_000, 0, -80_000] {
         assert_healthy(&works_more(more), "BT085");
     }
-    // As much more comes in, or it is not much of the node's work.
+    // More messages arrive accordingly, or it is not much of the node's work.
     assert_healthy(&works_more(80_000).with(|n| n.input = Some((100_000, 3_000))), "BT085");
     assert_healthy(&works_more(80_000).with(|n| n.total_reductions = 40_000_000), "BT085");
     assert_healthy(&works_more(80_000).with(|n| n.active = 0.05), "BT085");
     // OTP's own.
     let of_otp = works_more(80_000).with(|n| n.busiest[0].row.name = Some("code_server".to_owned()));
     assert_healthy(&of_otp, "BT085");
-    // A list that all its messages are searched in makes it a bottleneck some day.
+    // A list that is searched for each message makes it a bottleneck some day.
     let full = works_more(80_000)
         .with(|n| (n.busiest[0].queue, n.busiest[0].runnable_of_10, n.active) = ((5, 0), 10, 0.6));
     let diagnosis = diagnose(&full.period());
@@ -670,7 +670,7 @@ fn nodes_with_failing_connection_attempts_are_named() {
     assert!(refuses.detail.contains("refused in the handshake"), "{}", refuses.detail);
     let incoming = finding(&tries(20, 0, 2, 0, &[]), "BT086");
     assert!(incoming.title.contains("connection attempts/s from shop@web2 fail"), "{}", incoming.title);
-    // It is connected in the end; or it was tried rarely.
+    // The last attempt connects; or there were few attempts.
     for healthy in [tries(20, 2, 0, 1, &[]), tries(0, 1, 0, 0, &[])] {
         assert_healthy(&healthy, "BT086");
     }
@@ -684,7 +684,7 @@ fn nodes_that_reconnect_are_named() {
             n.series.extend(nodes.iter().map(|(node, count)| (&metrics::CONNECT_AGAIN, *node, *count, 0)));
         })
     };
-    // Series of a made node have a reading each second.
+    // Series of a synthetic node have a reading each second.
     let found = finding(&again(&[("shop@web2", 2), ("shop@web3", 1)], 1), "BT086");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("shop@web2")));
     assert!(found.title.starts_with("shop@web2 and 1 more lost and reconnected "), "{}", found.title);

@@ -1,4 +1,4 @@
-//! Rules on programs that the node starts.
+//! Rules on external programs.
 
 use beamtune_model::{Cost, Finding, Level, Outcome, PortRow, SpawnRow, Subject, metrics};
 
@@ -36,7 +36,7 @@ fn follows(finding: &Finding) -> Option<&'static str> {
 }
 
 #[test]
-fn programs_that_have_the_cpu_are_named_with_who_starts_them_and_explain_the_wait() {
+fn programs_that_use_the_cpu_are_named_with_their_starter_and_explain_the_wait() {
     let found = finding(&converting(), "BT060");
     assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["code.limit_programs"]));
     assert_eq!(found.title, "External programs use 1.4 of 2.0 cores, most by convert");
@@ -50,7 +50,7 @@ fn programs_that_have_the_cpu_are_named_with_who_starts_them_and_explain_the_wai
     let starved = finding(&converting(), "BT004");
     assert_eq!((follows(&starved), starved.subject_text().as_deref()), (Some("BT060"), Some("programs")));
     assert_eq!(entries(&starved)[0], "code.limit_programs");
-    // What the node does by them is no trouble where nobody lacks the CPU.
+    // The node's programs are no trouble if no process lacks the CPU.
     let idle = converting().with(|n| (n.wait, n.cpus, n.schedulers) = (0.0, 8, 8));
     let found = finding(&idle, "BT060");
     assert_eq!((found.level, found.against.len()), (Level::Notice, 1));
@@ -66,14 +66,14 @@ fn programs_of_the_node_are_no_neighbours() {
     let found = finding(&neighbours, "BT004");
     assert_eq!((follows(&found), found.subject_text().as_deref()), (None, Some("neighbours")));
     assert_healthy(&neighbours, "BT060");
-    // An older recording knows of no programs: then they are others, as before.
+    // An older recording has no external programs: then they are other processes, as before.
     let old = converting().with(|n| n.without.push(&metrics::PROGRAMS_CPU));
     assert_eq!(finding(&old, "BT004").subject_text().as_deref(), Some("neighbours"));
     assert!(matches!(outcome(&old.period(), "BT060"), Outcome::NotJudged { .. }));
 }
 
 #[test]
-fn short_programs_are_told_by_their_number() {
+fn short_programs_are_reported_by_their_number() {
     let short = converting().with(|n| {
         (n.programs_cpu, n.programs_ended, n.wait) = (0.6, 300, 0.0);
         let helper = programs("inet_gethost", (2, 0), 0);
@@ -88,22 +88,22 @@ fn short_programs_are_told_by_their_number() {
     assert_eq!(found.title, "300 external programs/s (sh) use 0.60 of 2.0 cores");
     assert_eq!(found.detail, "2.0 ms of CPU each; started by thumbs (<0.99.0>), in thumbs:make/2");
     assert_eq!(value(&found, "CPU per program"), Some(0.6 / 300.0));
-    // Nobody was seen at it: the program is named.
+    // No process was sampled starting it: the program is named.
     let unseen = short.clone().with(|n| n.busiest.clear());
     let found = finding(&unseen, "BT060");
     assert!(matches!(&found.subject, Some(Subject::OsProcess { name, .. }) if name == "sh"), "{found:?}");
     assert!(found.detail.contains("was not seen"), "{}", found.detail);
-    // What OTP has in place of a program is said.
+    // OTP's replacement for a program is named.
     let sums = short.clone().with(|n| n.programs[0].name = "sha256sum");
     assert!(
         finding(&sums, "BT060").remedies[0].change.starts_with("use crypto:hash/2"),
         "{:?}",
         found.remedies
     );
-    // Where the counter may not be read, only their CPU is known.
+    // If the counter may not be read, only their CPU is known.
     let unread = short.clone().with(|n| n.without.push(&metrics::PROGRAMS_ENDED));
     assert_eq!(finding(&unread, "BT060").level, Level::Notice);
-    // Some a second for little is what many nodes do.
+    // Some a second for little is usual.
     assert_healthy(&short.clone().with(|n| (n.programs_cpu, n.programs_ended) = (0.01, 3)), "BT060");
     assert_eq!(
         finding(&short.with(|n| (n.programs_cpu, n.programs_ended) = (0.03, 60)), "BT060").level,
@@ -112,7 +112,7 @@ fn short_programs_are_told_by_their_number() {
 }
 
 #[test]
-fn who_starts_programs_is_told_by_its_port_or_by_a_sample_of_those_that_wait() {
+fn the_starter_of_programs_is_known_by_its_port_or_by_a_sample_of_its_wait() {
     let by_port = converting().with(|n| {
         n.busiest.clear();
         n.sockets = vec![PortRow {

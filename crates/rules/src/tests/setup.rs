@@ -15,7 +15,7 @@ fn evidence<'a>(found: &'a beamtune_model::Finding, what: &str) -> Option<&'a be
     found.evidence.iter().find(|evidence| evidence.what == what)
 }
 
-/// 200 binaries of 600 kB, each with a carrier of its own.
+/// 200 binaries of 600 kB, each in a carrier of its own.
 fn pictures() -> Node {
     node().with(|n| {
         n.resident = 300 * MB;
@@ -44,10 +44,10 @@ fn blocks_a_little_above_the_singleblock_threshold_are_found() {
         "{}",
         found.remedies[1].change
     );
-    // Mapping them again and again takes CPU, and the kernel allows so many mappings.
+    // Mapping them again and again takes CPU, and the kernel limits the number of mappings.
     let churn = pictures().with(|n| (n.allocators[1].segments_asked, n.segments) = (2_000, (2_000, 2_000)));
     assert!(finding(&churn, "BT045").level >= Level::Warning);
-    // Much of what a VM does that does next to nothing is little.
+    // A large share of a nearly idle VM's work is little.
     let idle = pictures().with(|n| {
         (n.active, n.cpu) = (0.01, 0.02);
         (n.allocators[1].segments_asked, n.segments) = (20, (20, 20));
@@ -57,14 +57,14 @@ fn blocks_a_little_above_the_singleblock_threshold_are_found() {
     assert!(share.is_some_and(|share| share > 0.1) && found.level == Level::Notice, "{share:?}");
     let many = pictures().with(|n| n.allocators[1].sbcs = [30_000, 18_450 * MB, 30_000, 18_000 * MB]);
     assert_eq!(finding(&many, "BT045").level, Level::Warning);
-    // An instance maps 256 of them itself, unless it is told otherwise, and the others are malloc's: of two schedulers and one more.
+    // By default an instance maps 256 of them itself, and the others are malloc's: with two schedulers and one more.
     let many = fact(many, facts::SCHEDULERS, "2");
     let few = finding(&many, "BT045");
     assert_eq!(few.level, Level::Notice);
     assert_eq!(evidence(&few, "mappings made by them, maximum").and_then(|of| of.value), Some(768.0));
     let more = |most: &str| fact(many.clone(), facts::EMU_ARGS, &format!(r#"["-MBmmsbc","{most}"]"#));
     assert_eq!(finding(&more("100000"), "BT045").level, Level::Warning);
-    // And no more than the process has, which the kernel counts.
+    // And at most as many as the process has, which the kernel counts.
     let merged = more("100000").with(|n| n.contents = vec![("unknown", 0, None)]);
     assert_eq!(finding(&merged, "BT045").level, Level::Notice);
 
@@ -171,7 +171,7 @@ fn small_first_heaps_are_found_with_the_heap_to_set() {
         }];
     });
     assert!(finding(&seen, "BT047").remedies[0].change.contains("6772"));
-    // Of many kinds, only the default can be set.
+    // For many kinds, only the default can be set.
     let mixed =
         requests().with(|n| n.spawns = vec![spawn("a:b/1", 40), spawn("c:d/0", 35), spawn("e:f/0", 25)]);
     let found = finding(&mixed, "BT047");
@@ -180,10 +180,10 @@ fn small_first_heaps_are_found_with_the_heap_to_set() {
         (None, vec!["process.min_heap_size", "+hms"])
     );
     assert!(found.remedies[0].change.contains("short-lived"), "{}", found.remedies[0].change);
-    // They are most of those that are known by more than a fun, and few of all.
+    // They are most of those with a more specific initial call than a fun, and few of all.
     let few = requests().with(|n| n.spawns = vec![spawn("erlang:apply/2", 900), spawn("shop:request/2", 30)]);
     assert_eq!(finding(&few, "BT047").subject, None);
-    // A fun says nothing of who has started it.
+    // A fun does not show what has started it.
     let funs = requests().with(|n| n.spawns = vec![spawn("erlang:apply/2", 100)]);
     assert_eq!(finding(&funs, "BT047").subject, None);
     let swept = fact(requests(), facts::FULLSWEEP_AFTER, "0");
@@ -192,7 +192,7 @@ fn small_first_heaps_are_found_with_the_heap_to_set() {
 
     assert_healthy(&requests().with(|n| n.collections.0 = 300), "BT047");
     assert_healthy(&requests().with(|n| n.spawned = 2), "BT047");
-    // Slots that are passed over are no processes: of these 200 hardly 19.
+    // Skipped slots are no processes: hardly 19 of these 200.
     assert_healthy(&requests().with(|n| (n.processes, n.collections.0) = ((238_000, 0), 600)), "BT047");
     let half = finding(&requests().with(|n| n.processes = (131_072, 0)), "BT047");
     assert!(
@@ -207,7 +207,7 @@ fn small_first_heaps_are_found_with_the_heap_to_set() {
 }
 
 #[test]
-fn settings_of_all_heaps_are_named_by_what_they_cost() {
+fn settings_of_all_heaps_are_reported_by_their_cost() {
     let swept = |after: &str| {
         fact(node(), facts::FULLSWEEP_AFTER, after).with(|n| {
             n.gc = 0.15;
@@ -226,7 +226,7 @@ fn settings_of_all_heaps_are_named_by_what_they_cost() {
     let diagnosis = diagnose(&swept("0").period());
     let gc = diagnosis.findings().into_iter().find(|found| found.code.0 == "BT011").expect("gc").clone();
     assert_eq!(gc.follows.as_ref().map(|of| of.code.0), Some("BT067"));
-    // By default, one process of its own has it; small heaps; hardly any collection.
+    // By default, one process of its own has it; small heaps; hardly any GC.
     assert_healthy(&swept("65535"), "BT067");
     assert_healthy(&swept("0").with(|n| n.busiest[0].row.total_heap_words = Some(2_000)), "BT067");
     assert_healthy(&swept("0").with(|n| n.gc = 0.005), "BT067");
@@ -294,7 +294,7 @@ fn bound() -> Node {
 }
 
 #[test]
-fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_told() {
+fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_reported() {
     let found = finding(&fact(bound(), facts::EMU_ARGS, r#"["-sbt","db"]"#), "BT049");
     assert_eq!(found.level, Level::Warning);
     assert_eq!(entries(&found), ["+sbt", "host.cpu_isolation"]);
@@ -304,16 +304,16 @@ fn bound_schedulers_that_wait_while_a_cpu_is_idle_are_told() {
     // Nothing else is free: it would wait anyway. And bound without harm.
     assert_healthy(&bound().with(|n| n.idle = 0.01), "BT049");
     assert_healthy(&bound().with(|n| n.wait = 0.001), "BT049");
-    // As RabbitMQ, which binds them by itself: little is lost; and what waking up takes is no wait.
+    // As in RabbitMQ, which binds them by default: little is lost; and the cost of waking up is no wait.
     assert_eq!(
         finding(&bound().with(|n| (n.cpu, n.wait, n.voluntary_switches) = (0.2, 0.1, 20)), "BT049").level,
         Level::Notice
     );
     assert_healthy(&bound().with(|n| n.voluntary_switches = 20_000), "BT049");
-    // A little waiting is told as such.
+    // A little waiting is reported as such.
     let little = finding(&bound().with(|n| (n.cpu, n.wait, n.voluntary_switches) = (1.0, 0.07, 20)), "BT049");
     assert!(little.level == Level::Notice && little.title.contains("beside idle CPUs"), "{}", little.title);
-    // What the quota stops waits, bound or not; and idle CPUs may be none of those that the VM may use.
+    // Throttled threads wait, bound or not; and the VM may not be allowed to use the idle CPUs.
     let throttled = bound().with(|n| (n.quota, n.throttled_periods_of_10, n.throttled) = (Some(500), 5, 0.8));
     assert!(finding(&throttled, "BT049").title.contains("not the VM's alone"));
     let set = fact(fact(bound(), facts::HOST_CPUS, "64"), facts::CPUS_ALLOWED, "0-1");
@@ -345,7 +345,7 @@ fn processes_waiting_for_one_scheduler_are_found() {
     assert_eq!(entries(&by_use), ["code.unbound_processes", "+sub"]);
     let compaction = evidence(&by_use, "compaction of load").and_then(|of| of.text.as_deref());
     assert_eq!(compaction, Some("switched off (+sub true)"));
-    // Of the two the later one counts; which that is, is not told where both are given.
+    // The later one of two counts; which that is, is not reported if both are given.
     let both = fact(uneven(vec![(0.1, 0), (1.0, 7)]), facts::EMU_ARGS, r#"["-sub","true","-scl","true"]"#);
     assert_eq!(entries(&finding(&both, "BT050")), ["code.unbound_processes"]);
     assert_healthy(&uneven(vec![(1.0, 5), (1.0, 7)]), "BT050");
@@ -359,7 +359,7 @@ fn erts(version: &str) -> Node {
 }
 
 #[test]
-fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
+fn defects_of_the_version_are_reported_if_they_concern_the_node() {
     let off_heap = |version| fact(erts(version), facts::MESSAGE_QUEUE_DATA, "off_heap");
     let found = finding(&off_heap("13.1.5"), "BT051");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Notice, Some("ERTS 13.1.5")));
@@ -368,7 +368,7 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     assert!(found.latent && diagnosis.findings().iter().all(|finding| finding.code.0 != "BT051"));
     assert_eq!(diagnosis.latent().len(), 1);
     assert_eq!(entries(&found), ["build.otp_version"]);
-    // Below that the branch has worse.
+    // Below that the branch has a worse one.
     assert!(
         found.remedies[0]
             .change
@@ -385,20 +385,20 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
     assert_healthy(&off_heap("15.2.7"), "BT051");
     assert_healthy(&erts("13.1.5"), "BT051");
     assert!(matches!(outcome(&erts("unknown").period(), "BT051"), Outcome::NotJudged { .. }));
-    // In text most of their signs do not stand.
+    // Text lacks most of their signs.
     let imported = |version| fact(erts(version), facts::IMPORTED_FROM, "text");
     assert!(matches!(outcome(&imported("13.1.5").period(), "BT051"), Outcome::NotJudged { .. }));
 
-    // What the defect does is seen: a warning. And what the newer release makes of the node's flags is said.
+    // The effect of the defect is visible: a warning. And the newer release's change of the node's flags is reported.
     let quota = erts("13.1.5").with(|n| n.quota = Some(1_000));
     let found = finding(&quota, "BT051");
     assert_eq!((found.level, found.latent), (Level::Warning, false));
-    // What shows and what may come are two findings.
+    // Visible and possible defects are two findings.
     let both = diagnose(&fact(quota.clone(), facts::MESSAGE_QUEUE_DATA, "off_heap").period());
     let of_it = |found: &[&beamtune_model::Finding]| found.iter().filter(|one| one.code.0 == "BT051").count();
     assert_eq!((of_it(&both.findings()), of_it(&both.latent())), (1, 1));
     assert_healthy(&fact(quota.clone(), facts::CPU_QUOTA, "1"), "BT051");
-    // A quota of a group above its own no release looks for.
+    // No release reads the quota of a control group above its own.
     let own = |own: &str| fact(fact(quota.clone(), facts::CGROUP_PATH, "/pod"), facts::CGROUP_OWN_PATH, own);
     assert_eq!(finding(&own("/pod"), "BT051").level, Level::Warning);
     assert_healthy(&own("/pod/shop"), "BT051");
@@ -409,7 +409,7 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
             ..Busy::default()
         }];
     };
-    // The first version in which the one is mended has the other again.
+    // The first version that fixes one has the other one again.
     let both = finding(&quota.with(sends), "BT051");
     assert!(
         both.remedies[0].change.starts_with("upgrade ERTS 13.1.5 → 14.2.5.7 (OTP 26) or later"),
@@ -425,7 +425,7 @@ fn defects_of_the_version_are_told_where_the_node_has_to_do_with_them() {
 
 /// Each defect on a node that shows it.
 #[test]
-fn every_defect_has_a_sign_that_a_node_can_show() {
+fn every_defect_has_a_sign_on_some_node() {
     let seen = |version: &str, change: &dyn Fn(&mut Node)| -> Vec<String> {
         match outcome(&erts(version).with(|n| change(n)).period(), "BT051") {
             Outcome::Found(found) => {
@@ -495,7 +495,7 @@ fn every_defect_has_a_sign_that_a_node_can_show() {
             vec![beamtune_model::LockRow { collisions: 100_000, ..super::node::lock("proc_msgq", None) }];
     });
     check("12.3", "OTP-16982", &|n| {
-        // Few, and waited for through a fiftieth of the time.
+        // Few, and waited for during a fiftieth of the time.
         let waits =
             beamtune_model::LockRow { tries: 100, collisions: 20, ..super::node::lock("proc_msgq", None) };
         n.locks_counted = Some(10_000_000_000);
@@ -505,7 +505,7 @@ fn every_defect_has_a_sign_that_a_node_can_show() {
         n.locks =
             vec![beamtune_model::LockRow { collisions: 100_000, ..super::node::lock("run_queue", None) }];
     });
-    // Three tries say nothing.
+    // Three attempts show nothing.
     let by_chance = erts("12.3").with(|n| {
         let row = super::node::lock("proc_msgq", None);
         n.locks = vec![beamtune_model::LockRow { tries: 3, collisions: 1, ..row }];
@@ -553,7 +553,7 @@ fn a_pool_of_threads_that_nothing_uses_is_worth_knowing_and_a_busy_one_a_warning
     assert!(found.remedies[0].change.starts_with("leave out +A 128"), "{}", found.remedies[0].change);
     let found = finding(&pool(64), "BT056");
     assert!(found.remedies[0].change.contains("ERL_THREAD_POOL_SIZE"), "{}", found.remedies[0].change);
-    // It was used, a little; it is small, as before OTP 21 by default.
+    // It was used, a little; it is small, the default before OTP 21.
     assert_healthy(&pool(128).with(|n| n.async_cpu = 0.01), "BT056");
     assert_healthy(&pool(10), "BT056");
 
@@ -566,7 +566,7 @@ fn a_pool_of_threads_that_nothing_uses_is_worth_knowing_and_a_busy_one_a_warning
         let found = finding(&busy, "BT056");
         assert_eq!((found.level, entries(&found)), (Level::Warning, vec!["+A"]), "{}", found.title);
     }
-    // More than there are, as many as the VM takes at most.
+    // More than exist, up to the VM's maximum.
     let advised = |threads| {
         let found = finding(&pool(threads).with(|n| n.async_awake = 0.99), "BT056");
         found.remedies.first().map(|remedy| remedy.change.clone())
@@ -588,7 +588,7 @@ fn flags(args: &[&str], init: &[&str]) -> Node {
 }
 
 #[test]
-fn a_flag_in_effect_that_is_a_trap_is_told_with_where_it_comes_from() {
+fn a_flag_in_effect_that_is_a_trap_is_reported_with_its_source() {
     let pool = flags(&["-MBas", "aobf", "-sbwt", "none"], &[]);
     let found = finding(&pool, "BT064");
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("+MBas")));
@@ -599,7 +599,7 @@ fn a_flag_in_effect_that_is_a_trap_is_told_with_where_it_comes_from() {
     let variable = fact(pool, facts::ENVIRONMENT, r#"{"ERL_FLAGS":"+MBas aobf +sbwt none"}"#);
     assert_eq!(by(&variable).as_deref(), Some("ERL_FLAGS"));
 
-    // What does nothing, or counts for nothing, harms only who relies on it.
+    // A flag without effect harms only those who rely on it.
     for args in [&["-e", "5000"][..], &["-P", "4096", "-P", "8192"], &["-A", "64"]] {
         assert_eq!(finding(&flags(args, &[]), "BT064").level, Level::Notice, "{args:?}");
     }
@@ -661,7 +661,7 @@ fn default_flags_and_those_of_products_are_no_traps() {
 }
 
 #[test]
-fn a_flag_of_which_another_finding_says_as_much_is_not_told_twice() {
+fn a_flag_that_another_finding_covers_as_well_is_not_reported_twice() {
     let debug = fact(flags(&["-A", "64"], &[]), facts::ASYNC_THREADS, "64");
     let codes = |node: &Node| -> Vec<&str> {
         diagnose(&node.period()).findings().iter().map(|found| found.code.0).collect()

@@ -41,7 +41,7 @@ fn a_spawn_storm_is_found() {
     assert_eq!(finding(&many, "BT039").level, Level::Warning, "more than that is idle");
     let full = many.with(|n| n.foreign = 1.38);
     assert_eq!(finding(&full, "BT039").level, Level::Critical, "others have the rest");
-    // A few that were seen by chance say nothing of the others.
+    // A few random samples do not represent the others.
     let alive = storm().with(|n| n.seen_alive = 20_000);
     assert_eq!(finding(&alive.clone().with(|n| n.spawns = seen(1, 1)), "BT039").subject, None);
     assert_eq!(finding(&alive.clone().with(|n| n.spawns = seen(15, 40)), "BT039").subject, None);
@@ -49,20 +49,20 @@ fn a_spawn_storm_is_found() {
     let named = finding(&alive.with(|n| n.spawns = seen(30, 40)), "BT039");
     assert_eq!(named.subject_text().as_deref(), Some("shop:item/1 made by shop"));
     assert!(named.detail.contains("started by shop"), "{}", named.detail);
-    // Each of them does much besides.
+    // Each of them does much other work.
     let large = finding(&storm().with(|n| n.total_reductions = 200_000_000), "BT039");
     assert!(large.against.iter().any(|against| against.contains("do much work")), "{:?}", large.against);
-    // A node that does hardly anything.
+    // A nearly idle node.
     let idle = storm().with(|n| (n.spawned, n.active) = (10_000, 0.02));
     assert_eq!(finding(&idle, "BT039").level, Level::Notice);
     assert_healthy(&storm().with(|n| n.spawned = 5_000), "BT039");
-    // Slots that are passed over are no processes.
+    // Skipped slots are no processes.
     let full = storm().with(|n| n.processes = (250_000, 0));
     assert_healthy(&full, "BT039");
 }
 
 #[test]
-fn new_processes_with_large_arguments_are_found_with_who_starts_them() {
+fn new_processes_with_large_arguments_are_found_with_their_starter() {
     let given = |bytes: i64, count: i64| SpawnRow {
         what: "given".to_owned(),
         kind: "Elixir.Shop.Mail:send/1".to_owned(),
@@ -83,7 +83,7 @@ fn new_processes_with_large_arguments_are_found_with_who_starts_them() {
     assert_eq!((found.level, found.subject_text().as_deref()), (Level::Warning, Some("Elixir.Shop.Cart")));
     assert_eq!(found.title, "Elixir.Shop.Cart copies 14.0 MB to each new process");
     assert_eq!(entries(&found), ["code.small_closures"]);
-    // Long slices of the process that copies follow.
+    // Long slices of the copying process follow.
     let slow = with(14_000_000, 30).with(|n| {
         n.events = vec![Happens {
             kind: "long_schedule",

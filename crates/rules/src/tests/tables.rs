@@ -1,4 +1,4 @@
-//! Rules on what tables cost: searches of whole ones, large objects, bags.
+//! Rules on the cost of tables: searches of whole ones, large objects, bags.
 
 use beamtune_model::{
     Confidence, Cost, Finding, Level, Metric, Outcome, Period, SpawnRow, TableRow, WorkSample, facts, metrics,
@@ -7,7 +7,7 @@ use beamtune_model::{
 use super::node::{Busy, Node, node};
 use super::{Read, assert_healthy, diagnose, entries, finding, outcome, row, value};
 
-/// A node that does a million reductions a second, so many of them in a process that stands so in each look.
+/// A node that does a million reductions a second, this many of them in a process with this stack in each sample.
 fn seen_at(pid: &'static str, reductions: i64, stack: &[&str]) -> Busy {
     let row = row(|row| {
         row.name = Some("sessions".to_owned());
@@ -26,7 +26,7 @@ fn searching(reductions: i64) -> Node {
     })
 }
 
-/// A table of so many objects, and a worker with so large a heap that makes garbage.
+/// A table with this many objects, and a worker with a heap of this size that makes garbage.
 fn copying(each: i64, objects: i64, heap_bytes: i64) -> Node {
     node().with(|n| {
         n.ets = vec![TableRow {
@@ -226,7 +226,7 @@ fn a_huge_table_with_more_objects_in_each_reading_grows() {
     };
     assert_eq!(finding(&huge(350), "BT084").level, Level::Notice);
     assert_healthy(&huge(0), "BT084");
-    // Rows come and go, and some more come.
+    // Rows are short-lived, and some more come.
     let wave = huge(350).with(|n| n.series[0] = (&metrics::TABLE_ROWS, "other", 400_000, 0));
     assert_healthy(&wave, "BT084");
 }
@@ -257,7 +257,7 @@ fn searches_by_many_processes_are_found_and_hot_code_follows() {
     );
     let code = found(&period, "BT073").expect("code");
     assert_eq!(code.follows.map(|of| of.code.0), Some("BT058"));
-    // Of ETS.
+    // In ETS.
     let of_ets = "ets:select_trap/1 desk:find/1 desk:serve/1";
     let scans = found(&spread(&[search(of_ets), other.clone()], &tables), "BT058").expect("searches");
     assert_eq!(entries(&scans), ["code.table_index"]);
@@ -279,7 +279,7 @@ fn short_or_rarely_sampled_searches_do_not_count() {
         found(&spread(samples, tables), "BT058").map(|found| (found.level, found.confidence))
     };
     let work = sample("desk:serve/1", 60, "desk:print/1 desk:serve/1");
-    // The key may be bound: only most of all samples, or an interrupted search of the same caller, says that it is not.
+    // The key may be bound: only most of all samples, or an interrupted search of the same caller, shows that it is not.
     let call = |looks| sample("desk:serve/1", looks, "ets:match_object/2 desk:find/1 desk:serve/1");
     assert_eq!(level(&[call(25), work.clone()], &tables), None);
     let long = sample("desk:serve/1", 3, "ets:select_trap/1 desk:find/1 desk:serve/1");
@@ -289,16 +289,16 @@ fn short_or_rarely_sampled_searches_do_not_count() {
     );
     assert_eq!(level(&[call(90), work.clone()], &tables), Some((Level::Warning, Confidence::Inferred)));
     assert_eq!(level(&[call(90), work.clone()], &[table("settings", "shop", 90)]), None);
-    // A fold visits all objects; of a small table it takes no time to speak of.
+    // A fold visits all objects; on a small table it takes next to no time.
     let fold = sample("desk:serve/1", 25, "desk:-sum/1-fun-0-/2 ets:do_foldl/4 desk:sum/1 desk:serve/1");
     assert!(level(&[fold.clone(), work.clone()], &tables).is_some());
     assert_eq!(level(&[fold, work.clone()], &[table("settings", "shop", 90)]), None);
-    // Two of sixty are by chance; three of sixty may be one of a hundred.
+    // Two of sixty are chance; three of sixty may be one of a hundred.
     assert_eq!(level(&[long, work], &tables), None);
 }
 
-/// A table of 10,000 rows and 60 MB with so many more of both in each second, and what was sampled of its rows: place of the pid, with pid,
-/// of ended processes.
+/// A table of 10,000 rows and 60 MB with this many more of both in each second, and what was sampled of its rows: position of the pid, rows
+/// with a pid, rows of ended processes.
 fn growing_table(rows_per_s: i64, bytes_per_s: i64, sampled: Option<(i64, i64, i64)>) -> Node {
     node().with(|n| {
         let mut series: Vec<(&'static Metric, &'static str, i64, i64)> = vec![
@@ -348,12 +348,12 @@ fn objects_of_ended_processes_are_a_leak_at_any_rate() {
     };
     assert_eq!(finding(&large(98), "BT084").level, Level::Warning);
     assert_healthy(&large(2).with(|n| n.processes = (400_000, 0)), "BT084");
-    // So few processes need not so many rows.
+    // These few processes do not need all of the rows.
     assert_eq!(finding(&large(2), "BT084").level, Level::Notice);
     // Slow, without any growth of memory that matters.
     let slow = |place| finding(&growing_table(10, 1_000, Some((place, 100, 98))), "BT084");
     assert_eq!(slow(metrics::PID_IN_KEY).level, Level::Warning);
-    // A cache notes who wrote a row.
+    // The rows of a cache hold the pid of their writer.
     let written = slow(metrics::PID_IN_ROW);
     assert_eq!(written.level, Level::Notice);
     assert_eq!(entries(&written), ["code.bounded_table", "code.delete_rows_of_ended"]);
@@ -386,7 +386,7 @@ fn unexplained_growth_is_a_notice_until_memory_runs_out() {
     let found = finding(&hours, "BT084");
     assert_eq!(found.level, Level::Warning);
     assert!(matches!(found.cost(), Some(Cost::EndSeconds(_))), "{found:#?}");
-    // What grows by next to nothing, or not any more.
+    // A table that grows by next to nothing, or has stopped growing.
     assert_healthy(&growing_table(500, 5_000, None), "BT084");
     assert_healthy(&growing_table(0, 0, None), "BT084");
     assert_healthy(&node(), "BT084");
@@ -418,7 +418,7 @@ fn the_remedy_of_a_growing_table_depends_on_its_type() {
     let (advice, found) = change(|row| row.owner_name = Some("mnesia_monitor".to_owned()));
     assert!(advice.contains("mnesia:dirty_delete/2"), "{advice}");
     assert_eq!(value(&found, "objects now"), Some(15_000.0));
-    // Mnesia's own, OTP's, and a product's.
+    // Tables of Mnesia, OTP, and a product.
     let own = growing_table(500, 3_000_000, None);
     assert_healthy(&own.clone().with(|n| n.ets[0].name = "mnesia_held_locks".to_owned()), "BT084");
     assert_healthy(&own.clone().with(|n| n.ets[0].owner_name = Some("code_server".to_owned())), "BT084");

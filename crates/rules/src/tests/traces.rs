@@ -1,4 +1,4 @@
-//! Rules on traces that are on.
+//! Rules on active traces.
 
 use beamtune_model::{Level, metrics};
 
@@ -54,7 +54,7 @@ fn severity_follows_from_share_and_queue_of_the_tracer() {
 }
 
 #[test]
-fn how_a_trace_is_ended_depends_on_tool_and_release() {
+fn the_end_of_a_trace_depends_on_tool_and_release() {
     let change = |call: &str, session, release: &str| {
         let node = traced(tracer(0, (0, 0), call), session, 0);
         let node = node.with(|n| n.facts.push((beamtune_model::facts::OTP_RELEASE, release.to_owned())));

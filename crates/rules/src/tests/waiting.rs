@@ -190,7 +190,7 @@ fn requests_of_callers_that_gave_up_are_counted() {
     // 120 processes wait.
     assert_eq!(first(300, "gen:do_call/4"), (Some(180.0), "code.back_pressure".to_owned()));
     assert_eq!(first(130, "gen:do_call/4"), (None, "code.more_in_flight".to_owned()));
-    // Where it waits for a peer, that is to be mended first.
+    // If it waits for a peer, the peer comes first.
     assert_eq!(first(300, "prim_inet:recv0/3"), (Some(180.0), "code.more_in_flight".to_owned()));
 }
 
@@ -204,7 +204,7 @@ fn few_waiting_processes_are_healthy() {
 }
 
 #[test]
-fn what_waits_for_a_pool_tells_why_the_cpu_is_not_used() {
+fn waiters_for_a_pool_explain_unused_cpu() {
     let node = pool(&["gen:do_call/4", "poolboy:checkout/3", "shop:buy/2"]);
     let period = node.period();
     let found = finding(&node, "BT015");
@@ -218,7 +218,7 @@ fn what_waits_for_a_pool_tells_why_the_cpu_is_not_used() {
 }
 
 #[test]
-fn who_may_let_one_go_on_at_a_time_is_named() {
+fn a_process_that_may_let_waiters_continue_one_at_a_time_is_named() {
     let node = pool(&["gen:do_call/4", "gen_server:call/3", "shop:sell/1"])
         .with(|n| (n.active, n.cpu, n.active_tasks) = (0.5, 0.5, 2));
     let idle = finding(&node, "BT015");
@@ -231,20 +231,20 @@ fn who_may_let_one_go_on_at_a_time_is_named() {
     let shares = diagnose(&node.period()).cpu.expect("an account").shares;
     let turns = shares.into_iter().find(|share| share.what == Use::Turns).expect("not used");
     assert!(turns.how.ends_with("and about 120 processes wait for shop_pool (<0.77.0>)"), "{}", turns.how);
-    // That others wait for it is no more than a notice, and stands under what it may explain.
+    // The wait for it is no more than a notice, and is listed below what it may explain.
     let waits = finding(&node, "BT053");
     assert_eq!(
         (waits.level, waits.follows.as_ref().map(|cause| cause.code.0)),
         (Level::Notice, Some("BT015"))
     );
-    // Of one that works nothing is said here.
+    // A working process is not covered here.
     let works = node.with(|n| n.stands[2].queued = 7);
     let idle = finding(&works, "BT015");
     assert!(!idle.evidence.iter().any(|evidence| evidence.what == "possibly take turns for"), "{idle:#?}");
 }
 
 #[test]
-fn processes_that_run_in_turn_are_named_those_that_do_most_first() {
+fn processes_that_take_turns_are_named_the_busiest_first() {
     let worker = |pid, name: &str, reductions| Busy {
         pid,
         reductions,
@@ -267,7 +267,7 @@ fn processes_that_run_in_turn_are_named_those_that_do_most_first() {
 }
 
 #[test]
-fn a_load_that_is_too_weak_is_told_from_work_that_waits() {
+fn a_weak_load_is_distinguished_from_work_that_waits() {
     let idle = node().with(|n| {
         (n.active, n.cpu) = (0.1, 0.1);
         n.stands = vec![
@@ -338,7 +338,7 @@ fn a_receive_within_a_callback_counts_as_waiting() {
     assert!(found.detail.ends_with("it waits in shop_auth:handle_call/3"), "{}", found.detail);
 }
 
-/// Thirty of a hundred stand so.
+/// Thirty of a hundred have this stack.
 fn thirty(stack: &[&str]) -> Node {
     node().with(|n| {
         n.processes = (400, 0);
@@ -372,7 +372,7 @@ fn waiters_for_global_or_mnesia_locks_are_reported_with_the_holder() {
     assert_eq!(found.subject_text().as_deref(), Some("report (<0.99.0>)"));
     assert_eq!(found.title, "report locks a whole Mnesia table: 120 processes wait");
     assert_eq!(found.detail, "<0.99.0>; by mnesia:foldl/6; requested by bills:pay/1");
-    // Two processes that hold locks by turns: neither is the cause alone.
+    // Two processes that hold locks by turns: neither alone is the cause.
     let two = holder.clone().with(|n| n.busiest.push(Busy { pid: "<0.98.0>", ..n.busiest[0].clone() }));
     assert_eq!(finding(&two, "BT066").subject_text().as_deref(), Some("transactions of Mnesia"));
     // A busy locker is the bottleneck itself.

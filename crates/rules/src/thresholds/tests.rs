@@ -37,7 +37,7 @@ fn every_threshold_in_the_source_is_listed_once_and_belongs_to_a_rule() {
         );
         for (index, _) in text.match_indices("Threshold::new(") {
             let name = text[index..].split('"').nth(1).expect("a name").to_owned();
-            assert!(written.insert(name.clone()), "{name} stands in two places");
+            assert!(written.insert(name.clone()), "{name} is in two places");
         }
     }
     let listed: Vec<_> = all().iter().map(|(threshold, _)| threshold.name.to_owned()).collect();
@@ -46,7 +46,7 @@ fn every_threshold_in_the_source_is_listed_once_and_belongs_to_a_rule() {
 }
 
 #[test]
-fn names_are_keys_of_toml_and_each_section_stands_once() {
+fn names_are_keys_of_toml_and_each_section_occurs_once() {
     let mut sections = Vec::new();
     for (threshold, rules) in all() {
         let (section, key) = split(threshold.name);
@@ -77,7 +77,7 @@ fn the_listing_is_a_file_that_changes_nothing() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_line_and_the_nearest_name() {
+fn errors_are_reported_with_their_line_and_the_nearest_name() {
     assert_eq!(
         invalid("[gc-shares]\ngc_share = { notice = 1 }\n"),
         "my.toml:1: no section \"gc-shares\"; did you mean gc-share?"
@@ -111,7 +111,7 @@ fn what_is_wrong_is_named_with_its_line_and_the_nearest_name() {
         invalid("[restart-loop]\nlife_seconds = { critical = 700 }\n"),
         "my.toml:2: restart-loop.life_seconds must fall from notice to critical, and has 3600, 600, 700"
     );
-    // All of it at once.
+    // All errors at once.
     assert_eq!(invalid("[a]\n[b]\n").lines().count(), 2);
     assert!(invalid("[gc-share\n").starts_with("my.toml:1: "), "{}", invalid("[gc-share\n"));
 }
@@ -145,7 +145,7 @@ fn a_changed_threshold_changes_the_level_and_the_evidence_says_so() {
     assert!(matches!(gc_share(&period), Outcome::Healthy(_)));
 }
 
-/// A number of a page in the unit of the code; `None` of words.
+/// A number of a page in the unit of the code; `None` for words.
 fn number(cell: &str) -> Option<f64> {
     let end = cell.find(|c: char| !(c.is_ascii_digit() || ".,".contains(c))).unwrap_or(cell.len());
     let number: f64 = cell[..end].trim_end_matches(',').replace(',', "").parse().ok()?;

@@ -19,19 +19,19 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
             let is_of_ports = matches!(effect.subject, Some(Subject::Port { .. }));
             cause.has(&Signal::Grows(MemoryKind::Binary)) && is_of_ports
         },
-        why: "what waits unsent in sockets whose process has ended are these binaries",
+        why: "these binaries wait unsent in sockets whose process has ended",
     },
     Relation {
         cause: "BT007",
         effects: &["BT027"],
         is_meant: |cause, effect| both_grow(cause, effect, MemoryKind::Processes),
-        why: "new processes that stay are what takes the memory",
+        why: "new processes that stay take the memory",
     },
     Relation {
         cause: "BT010",
         effects: &["BT027"],
         is_meant: |cause, effect| both_grow(cause, effect, MemoryKind::Ets),
-        why: "new tables that stay are what takes the memory",
+        why: "new tables that stay take the memory",
     },
     Relation {
         cause: "BT008",
@@ -47,7 +47,7 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
                 && same_subject(cause, effect)
                 && effect.has(&Signal::Grows(MemoryKind::Binary))
         },
-        why: "what it keeps are the binaries that become more",
+        why: "it keeps the growing binaries",
     },
     Relation {
         cause: "BT067",
@@ -98,13 +98,13 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT028",
         effects: &["BT045", "BT046"],
         is_meant: always,
-        why: "what a full super carrier cannot give is mapped, and unmapped again, by itself",
+        why: "memory that a full super carrier lacks is mapped and unmapped separately",
     },
     Relation {
         cause: "BT032",
         effects: &["BT011", "BT073"],
         is_meant: |cause, effect| effect.code.0 != "BT073" || runs_all(effect, cause),
-        why: "these collections are asked for",
+        why: "these GCs are forced",
     },
     Relation {
         cause: "BT036",
@@ -113,7 +113,7 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
             let is_steal = effect.is_about(&Subject::host(HostPart::Steal)) || is_unused(effect, Use::Stolen);
             cause.has(&Signal::CreditsSpent) && is_steal
         },
-        why: "an instance without credits is given a part of its CPUs only",
+        why: "an instance without credits gets only a part of its CPUs",
     },
     Relation {
         cause: "BT060",
@@ -121,19 +121,19 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         is_meant: |_, effect| {
             effect.is_about(&Subject::host(HostPart::Programs)) || is_unused(effect, Use::Programs)
         },
-        why: "these are the programs that have the CPU",
+        why: "these programs use the CPU",
     },
     Relation {
         cause: "BT060",
         effects: &["BT005", "BT006", "BT053"],
         is_meant: |cause, effect| runs_programs_all_the_time(cause) && same_subject(cause, effect),
-        why: "it waits for its program, which is at work nearly all the time",
+        why: "it waits for its program, which works nearly all the time",
     },
     Relation {
         cause: "BT060",
         effects: &["BT015"],
         is_meant: |cause, effect| runs_programs_all_the_time(cause) && waits_there(cause, effect),
-        why: "what work waits for waits for a program that is at work nearly all the time",
+        why: "the process that work waits for waits for a program that works nearly all the time",
     },
     Relation {
         cause: "BT060",
@@ -146,13 +146,13 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT060",
         effects: &["BT016", "BT017"],
         is_meant: may_be_the_hosts,
-        why: "threads that lose their CPU in the middle of a slice or of a collection seem to take long for it",
+        why: "a thread that loses its CPU during a time slice or a GC seems to take long",
     },
     Relation {
         cause: "BT060",
         effects: &["BT054", "BT079"],
         is_meant: |_, effect| effect.has(&Signal::ShortOfCpu),
-        why: "whoever accepts or reads waits with all others for a CPU that programs have",
+        why: "processes that accept or read wait, like all others, for a CPU that programs use",
     },
     Relation {
         cause: "BT062",
@@ -170,7 +170,7 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT069",
         effects: &["BT071"],
         is_meant: same_subject,
-        why: "what comes again takes the consumers' time from all other messages of the queue",
+        why: "redelivered messages take the consumers' time from all other messages of the queue",
     },
     Relation {
         cause: "BT070",
@@ -182,31 +182,31 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT070",
         effects: &["BT004"],
         is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
-        why: "most of what the schedulers do is for these, and it is the VM's own threads that wait for each other's CPU",
+        why: "the schedulers work mostly for these, and the VM's own threads wait for each other's CPU",
     },
     Relation {
         cause: "BT083",
         effects: &["BT011", "BT039", "BT046", "BT047"],
         is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_no_single_process(effect),
-        why: "setting up connections is most of what the schedulers do",
+        why: "the schedulers mostly set up connections",
     },
     Relation {
         cause: "BT083",
         effects: &["BT004"],
         is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
-        why: "setting up connections is most of what the schedulers do, and it is the VM's own threads that wait for each other's CPU",
+        why: "the schedulers mostly set up connections, and the VM's own threads wait for each other's CPU",
     },
     Relation {
         cause: "BT083",
         effects: &["BT073"],
         is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && runs_part(cause, effect),
-        why: "it is work that each connection begins with",
+        why: "each connection begins with it",
     },
     Relation {
         cause: "BT069",
         effects: &["BT004"],
         is_meant: |cause, effect| cause.has(&Signal::DrivesMost) && is_its_own(effect),
-        why: "most of what the schedulers do is for these, and it is the VM's own threads that wait for each other's CPU",
+        why: "the schedulers work mostly for these, and the VM's own threads wait for each other's CPU",
     },
     Relation {
         cause: "BT085",
@@ -218,7 +218,7 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT085",
         effects: &["BT073"],
         is_meant: |cause, effect| runs_all(effect, cause),
-        why: "it is what this process does, and ever more of it",
+        why: "this process does it, more and more",
     },
     Relation {
         cause: "BT087",
@@ -236,7 +236,7 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT087",
         effects: &["BT073"],
         is_meant: |cause, effect| runs_all(effect, cause),
-        why: "it is what this supervisor does for each request",
+        why: "this supervisor does it for each request",
     },
     Relation {
         cause: "BT084",
@@ -262,19 +262,19 @@ pub(super) const MEMORY_AND_LOAD: &[Relation] = &[
         cause: "BT053",
         effects: &["BT005", "BT006", "BT043"],
         is_meant: |cause, effect| effect.subject.as_ref().is_some_and(|last| waits_for(cause, last)),
-        why: "it is what they wait for in the end",
+        why: "they wait for it at the end of the chain",
     },
     Relation {
         cause: "BT005",
         effects: &["BT055", "BT068"],
         is_meant: is_its_work,
-        why: "it is what this process does for each of those who wait for it",
+        why: "this process does it for each of its waiters",
     },
     Relation {
         cause: "BT053",
         effects: &["BT055", "BT068"],
         is_meant: is_its_work,
-        why: "it is what this process does for each of those who wait for it",
+        why: "this process does it for each of its waiters",
     },
     Relation {
         cause: "BT013",
