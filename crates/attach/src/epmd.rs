@@ -81,7 +81,7 @@ fn parse_name(line: &str) -> Option<Registered> {
     is_name.then_some(Registered { name: name.to_owned(), port: port.parse().ok()? })
 }
 
-/// Reads the answer to [`port_request`] as far as it has come; `None` if more bytes are needed.
+/// Reads the bytes of the answer to [`port_request`] received so far; `None` if more are needed.
 pub fn parse_port(answer: &[u8]) -> Result<Option<PortAnswer>, &'static str> {
     match *answer {
         [] | [PORT_ANSWER] => Ok(None),

@@ -275,7 +275,7 @@ pub enum AttachError {
     CertificateDemanded {
         /// The node and its address.
         peer: String,
-        /// Issuers that the node accepts, as far as it says.
+        /// Issuers that the node accepts, if it names them.
         issuers: Vec<String>,
         /// Which of the node's own TLS options and files could not be used, and why.
         remarks: Vec<String>,
@@ -294,7 +294,7 @@ pub enum AttachError {
         subject: String,
         /// Its issuer.
         issuer: String,
-        /// Issuers that the node accepts, as far as it says.
+        /// Issuers that the node accepts, if it names them.
         issuers: Vec<String>,
         /// The name of the node's TLS alert.
         why: String,

@@ -24,8 +24,8 @@ use common::{
     unique_name,
 };
 
-/// An expression that tells whether microstate accounting is on. The VM does not say so (statistics/1 returns
-/// the old counters when it is off), and setting the flag would change it. But the counters grow only when it is on.
+/// An expression for whether microstate accounting is on. The VM does not report it (statistics/1 returns the old counters when it is off),
+/// and setting the flag would change it. But the counters grow only when it is on.
 const ACCOUNTING_IS_ON: &str = "begin \
     Sum = fun() -> lists:sum([N || #{counters := Counters} <- erlang:statistics(microstate_accounting), \
                                    N <- maps:values(Counters)]) end, \

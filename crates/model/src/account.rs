@@ -20,7 +20,7 @@ pub enum Use {
     Housekeeping,
     /// Calls on dirty CPU schedulers.
     DirtyCpu,
-    /// Calls on dirty I/O schedulers, as far as they used a CPU.
+    /// CPU time of calls on dirty I/O schedulers.
     DirtyIo,
     /// Threads other than schedulers.
     OtherThreads,

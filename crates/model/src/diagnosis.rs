@@ -1,4 +1,4 @@
-//! Findings and what is said beside them: what looked healthy, and what could not be judged and why.
+//! Findings and the other outcomes of rules: passed, or not judged and why.
 
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +50,7 @@ const CRITICAL: f64 = 75.0;
 
 /// CPU time of less than this share of what the node may use is minor, however much of its work it is (judgement).
 const MINOR_CPU_SHARE: f64 = 0.01;
-/// Less than this holds nothing up yet, and is not critical (judgement).
+/// A smaller share delays nothing yet, and is not critical (judgement).
 const CRITICAL_CPU_SHARE: f64 = 0.10;
 
 /// The highest severity that a claim allows. CPU time hurts nobody while more than that is idle and can be used: it costs something, and is
@@ -111,7 +111,7 @@ pub struct Scale {
     pub warning: f64,
     /// From here on critical.
     pub critical: f64,
-    /// Who says so: a document, a measurement, or "judgement".
+    /// The source: a document, a measurement, or "judgement".
     pub source: &'static str,
 }
 
@@ -149,7 +149,7 @@ pub struct Evidence {
     /// A name, or further words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The threshold that it was held against.
+    /// The threshold that it was compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
     /// Where threshold or value come from.
@@ -175,14 +175,14 @@ impl Evidence {
         }
     }
 
-    /// The threshold that it is held against, and who says so.
+    /// Adds the threshold that it is compared with, and its source.
     pub fn against(mut self, threshold: f64, source: impl Into<String>) -> Self {
         self.threshold = Some(threshold);
         self.source = Some(source.into());
         self
     }
 
-    /// The threshold from which it is a warning, and who says so.
+    /// Adds the threshold of a warning, and its source.
     pub fn against_scale(self, scale: Scale) -> Self {
         self.against(scale.warning, scale.source)
     }
@@ -214,14 +214,13 @@ pub struct Remedy {
     pub at_run_time: bool,
     /// How to prove it: what to run, what should change.
     pub prove: String,
-    /// Resident memory that it would give back, in bytes: an estimate until a trial has shown it. `None` where the rule cannot
-    /// tell.
+    /// Resident memory that it would free, in bytes: an estimate until a trial has shown it. `None` if the rule cannot estimate it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saves_bytes: Option<f64>,
 }
 
 impl Remedy {
-    /// Adds what it is estimated to give back, in bytes.
+    /// Adds the resident memory that it is estimated to free, in bytes.
     pub fn saving(self, bytes: f64) -> Self {
         Remedy { saves_bytes: Some(bytes.max(0.0)), ..self }
     }
@@ -241,9 +240,9 @@ pub struct Finding {
     /// Time until something ends if it goes on like this, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_seconds: Option<f64>,
-    /// How sure it is.
+    /// Its confidence.
     pub confidence: Confidence,
-    /// What it claims of the node's accounts; `None` where the recording does not say.
+    /// What it claims of the node's accounts; `None` if the recording does not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
     /// What is wrong, with its subject and the number that matters, in at most 72 characters where names are short. It is understood
@@ -252,13 +251,13 @@ pub struct Finding {
     /// The numbers and names behind the title, in one line or two: sentences or phrases, separated by semicolons. May be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
-    /// What it is about, where that is one thing.
+    /// Its subject, if it is one thing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<Subject>,
     /// What else other rules and programs need to know of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<Signal>,
-    /// What it is a consequence of, if that was found, too. It stands under that one.
+    /// The finding that it is a consequence of, if that was found, too. It is listed under that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follows: Option<Follows>,
     /// A defect that the node has and that nothing in the recording shows at work: no finding to act on now.
@@ -325,7 +324,7 @@ pub struct Follows {
     pub why: &'static str,
 }
 
-/// What a rule says of a period.
+/// The outcome of a rule for a period.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// At least one finding.
@@ -348,16 +347,16 @@ pub struct Verdict {
     pub code: Code,
     /// Its name.
     pub rule: &'static str,
-    /// What it says.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// All that is said of a period.
+/// All outcomes for a period.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Diagnosis {
     /// One for each rule, in the order of their codes.
     pub verdicts: Vec<Verdict>,
-    /// Where the CPUs went; `None` where that was not asked, or could not be told.
+    /// The CPU account; `None` if it was not requested, or could not be computed.
     pub cpu: Option<CpuAccount>,
 }
 
@@ -367,8 +366,8 @@ impl Diagnosis {
         self.chains().iter().flat_map(Chain::findings).collect()
     }
 
-    /// All findings but latent ones, each under its first cause, the worst chain first: a cause takes the place of the worst of what follows
-    /// from it. Of several findings of a rule, the worst one has what follows from them.
+    /// All findings but latent ones, each under its first cause, the worst chain first: a cause ranks like the worst of its consequences.
+    /// Of several findings of a rule, the worst one has the consequences.
     pub fn chains(&self) -> Vec<Chain<'_>> {
         let ordered = self.ordered();
         let is_found = |code: Code| ordered.iter().any(|finding| finding.code == code);
@@ -414,8 +413,8 @@ impl Diagnosis {
 
 /// The order of findings, worst first: by level; then by stake; then by confidence, severity and code.
 ///
-/// The stake is what would be won by mending it, 0–1: the share of an account that the finding claims, or how near an end is.
-/// Shares of different accounts (CPU, memory, delay) count alike: half of the memory matters as much as half of the CPU.
+/// The stake is what would be gained by fixing it, 0–1: the share of an account that the finding claims, or how near an end is. Shares of
+/// different accounts (CPU, memory, delay) count alike: half of the memory matters as much as half of the CPU.
 pub fn compare(a: &Finding, b: &Finding) -> std::cmp::Ordering {
     b.level
         .cmp(&a.level)
@@ -425,7 +424,7 @@ pub fn compare(a: &Finding, b: &Finding) -> std::cmp::Ordering {
         .then(a.code.cmp(&b.code))
 }
 
-/// What is at stake, 0–1, weighted by how sure it is; 0 where a finding claims nothing.
+/// The stake, 0–1, weighted by confidence; 0 if a finding claims nothing.
 pub fn stake(finding: &Finding) -> f64 {
     let share = finding.claim.map_or(0.0, |claim| claim.share.unwrap_or(0.0));
     let near = finding.left_seconds.map_or(0.0, |left| (1.0 - left / SOON_SECONDS).max(0.0));
@@ -434,10 +433,10 @@ pub fn stake(finding: &Finding) -> f64 {
     likelihood(finding.confidence) * share.max(near).max(grows).clamp(0.0, 1.0)
 }
 
-/// The least stake of what grows: it costs nothing yet, and ends the node if it goes on (judgement).
+/// The minimum stake of growth: it costs nothing yet, and ends the node if it goes on (judgement).
 const GROWS: f64 = 0.25;
 
-/// How much of a stake counts, by how sure a finding is (judgement: half of what is inferred, and a quarter of guesses, turn out true).
+/// The weight of a stake by the confidence of its finding (judgement: half of what is inferred, and a quarter of guesses, turn out true).
 fn likelihood(confidence: Confidence) -> f64 {
     match confidence {
         Confidence::Measured => 1.0,
@@ -446,17 +445,17 @@ fn likelihood(confidence: Confidence) -> f64 {
     }
 }
 
-/// A finding that follows from no other one, with all that follows from it: one trouble.
+/// A finding that follows from no other one, with all its consequences: one problem.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chain<'d> {
     /// Where to begin.
     pub cause: &'d Finding,
-    /// What follows from it, directly or not; each is behind its own cause.
+    /// Its consequences, direct or not; each comes after its own cause.
     pub effects: Vec<&'d Finding>,
 }
 
 impl<'d> Chain<'d> {
-    /// What follows from a finding, except what is in another chain.
+    /// A finding with its consequences, except those in another chain.
     fn of(cause: &'d Finding, consequences: &[&'d Finding], others: &[Chain<'_>]) -> Chain<'d> {
         let mut chain = Chain { cause, effects: Vec::new() };
         if !others.iter().any(|other| other.cause.code == cause.code) {
@@ -465,7 +464,7 @@ impl<'d> Chain<'d> {
         chain
     }
 
-    /// Adds what follows from a rule's findings, each with what follows from it in turn.
+    /// Adds the consequences of a rule's findings, each followed by its own consequences.
     fn add_effects(&mut self, code: Code, consequences: &[&'d Finding], others: &[Chain<'_>]) {
         for &finding in consequences.iter().filter(|finding| finding.cause() == Some(code)) {
             if !self.has(finding) && !others.iter().any(|other| other.has(finding)) {
@@ -475,7 +474,7 @@ impl<'d> Chain<'d> {
         }
     }
 
-    /// The cause, then what follows from it.
+    /// The cause, then its consequences.
     pub fn findings(&self) -> impl Iterator<Item = &'d Finding> + '_ {
         std::iter::once(self.cause).chain(self.effects.iter().copied())
     }

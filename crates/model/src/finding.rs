@@ -19,11 +19,11 @@ pub enum Subject {
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
-    /// Processes that were started alike.
+    /// Processes of one kind.
     ProcessKind {
         /// What they were started with, or what several that wait are called.
         name: String,
-        /// Who starts them.
+        /// What starts them.
         #[serde(skip_serializing_if = "Option::is_none")]
         starter: Option<String>,
     },
@@ -46,7 +46,7 @@ pub enum Subject {
     Port {
         /// The driver, or what the descriptors are: `tcp_inet`, `sockets`.
         name: String,
-        /// Who opens them.
+        /// What opens them.
         #[serde(skip_serializing_if = "Option::is_none")]
         opener: Option<String>,
     },
@@ -190,7 +190,7 @@ impl Subject {
         }
     }
 
-    /// Processes that were started alike.
+    /// Processes of one kind.
     pub fn kind(started_with: impl Into<String>) -> Subject {
         Subject::ProcessKind { name: started_with.into(), starter: None }
     }
@@ -300,7 +300,7 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// How sure a finding is.
+/// The confidence of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
@@ -338,7 +338,7 @@ text_names!(Account {
     HeadRoom => "head_room",
 });
 
-/// What a finding costs, estimated from the recording: what would be won at most by mending it.
+/// What a finding costs, estimated from the recording: at most what fixing it would gain.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
 pub enum Cost {
@@ -386,7 +386,7 @@ pub struct Claim {
     pub explained: Option<f64>,
 }
 
-/// Something that a finding knows and others go by.
+/// A fact of a finding that other rules use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "signal", content = "of", rename_all = "snake_case")]
 pub enum Signal {
@@ -396,7 +396,7 @@ pub enum Signal {
     TurnsFor(Subject),
     /// It waits for this itself.
     WaitsFor(Subject),
-    /// These end with errors because of it.
+    /// These crash because of it.
     Crashes(Subject),
     /// It keeps this process busy.
     Drives(Subject),

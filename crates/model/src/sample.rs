@@ -167,8 +167,8 @@ impl Sample {
     }
 }
 
-/// Maximum number of series of a recording. A VM with 64 + 64 schedulers has 12,000, and threads, nodes and poll sets that
-/// come and go add some; a hostile node must not exhaust the memory.
+/// Maximum number of series of a recording. A VM with 64 + 64 schedulers has 12,000, and short-lived threads, nodes and poll sets add some;
+/// a hostile node must not exhaust the memory.
 const MAX_SERIES: usize = 250_000;
 
 /// A sample under construction, with the table of its series.

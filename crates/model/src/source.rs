@@ -59,7 +59,7 @@ pub trait Source {
     fn on_new_life(&mut self, _life: &Incarnation) {}
 }
 
-/// Why something could not be measured, as far as the reaction depends on it.
+/// Why something could not be measured; reasons that lead to the same reaction are one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TroubleKind {

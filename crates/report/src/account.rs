@@ -1,20 +1,20 @@
-//! Where the CPUs went, as text: a line for each part, and all of them add up.
+//! The CPU account as text: a line for each part; the parts add up to the whole.
 
 use beamtune_model::{CpuAccount, Share, Use};
 
 use crate::text::{self, Style};
 
-/// Parts of less than so many hundredths of a core are summed up: the clocks of the VM and of the kernel differ by as much.
+/// Parts below this, in hundredths of a core, are summed up: the clocks of the VM and of the kernel differ by as much.
 const SMALL: i64 = 2;
 
-/// Who had a part of the CPUs.
+/// Groups of parts, by what had the CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
-    /// The VM and what it started.
+    /// The VM and its external programs.
     Used,
     /// Others, while the VM could have used it or had nothing to do.
     Taken,
-    /// Nobody.
+    /// Nothing.
     Idle,
 }
 
@@ -37,7 +37,7 @@ impl Group {
     }
 }
 
-/// What a part is called; `alone` is the process that works where only one does.
+/// The name of a part; `alone` is the process that works alone, if there is one.
 fn words(what: Use, alone: Option<&str>) -> String {
     let words = match what {
         Use::Code => "Erlang code",
@@ -73,7 +73,7 @@ struct Part<'a> {
     hundredths: i64,
 }
 
-/// All parts, rounded so that they add up to the rounded whole: what is rounded down most gets what is left.
+/// All parts, rounded so that they add up to the rounded whole: the parts that are rounded down most get the remainder.
 fn parts(account: &CpuAccount) -> Vec<Part<'_>> {
     let hundredths = |cores: f64| 100.0 * cores;
     let mut parts: Vec<Part<'_>> = account
@@ -101,8 +101,8 @@ const BAR_CELLS: usize = 20;
 /// Parts of a group that are named.
 const MAX_NAMED: usize = 3;
 
-/// The account in a few lines: a bar, how much was used and by what, and why the rest was not. `alone` is the process that works where only
-/// one does.
+/// The account in a few lines: a bar, how much was used and by what, and why the rest was not used. `alone` is the process that works
+/// alone, if there is one.
 pub fn bar(account: &CpuAccount, alone: Option<&str>, style: Style) -> String {
     let parts = parts(account);
     let is_used = |part: &&Part<'_>| Group::of(part.share.what) == Group::Used;
@@ -128,7 +128,7 @@ pub fn bar(account: &CpuAccount, alone: Option<&str>, style: Style) -> String {
     out
 }
 
-/// The largest parts of each group, and the sum of the others. What is too small for a part of its own is added to the largest.
+/// The largest parts of each group, and the sum of the others, which is added to the largest part if it is too small for an entry.
 fn named(parts: &[Part<'_>], groups: &[Group], alone: Option<&str>) -> Vec<String> {
     let is_meant = |part: &&Part<'_>| groups.contains(&Group::of(part.share.what));
     let all: i64 = parts.iter().filter(is_meant).map(|part| part.hundredths).sum();

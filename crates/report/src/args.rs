@@ -1,4 +1,4 @@
-//! The flags of a node: the value of each that is in effect, and who says so.
+//! The flags of a node: for each, the value in effect and its source.
 
 use beamtune_flags::args::{By, Given, Input, Overview, place_name};
 use beamtune_flags::lint::holds_secret;
@@ -11,10 +11,10 @@ use crate::json::pretty;
 use crate::table::{Align::Left, Table};
 use crate::text::{clean, clean_words, wrap};
 
-/// Longest default that is shown whole: some are sentences.
+/// Longest default that is shown in full, in characters: some are sentences.
 const DEFAULT_CHARS: usize = 70;
 
-/// One flag, as it is shown.
+/// One flag, as shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// `+sbwt`.
@@ -23,17 +23,17 @@ pub struct Row {
     pub value: Option<String>,
     /// `rel/vm.args:12`, `ERL_FLAGS`, `default`.
     pub from: String,
-    /// Nobody gives it: the value is the default of the release.
+    /// Not set: the value is the default of the release.
     pub is_default: bool,
     /// The value is filled in later: what is shown is a template or a variable.
     pub dynamic: bool,
-    /// It stands in a part of the file that may not count.
+    /// It is set in a part of the file that may not apply.
     pub conditional: bool,
-    /// Values that it wins over, the strongest first.
+    /// Values that it overrides, the strongest first.
     pub instead_of: Vec<Lost>,
 }
 
-/// A value that does not count.
+/// An overridden value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lost {
     /// `None` for a flag without one.
@@ -42,19 +42,19 @@ pub struct Lost {
     pub from: String,
 }
 
-/// All that is shown of a node.
+/// The flags of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Sheet {
     /// The emulator's flags.
     pub emulator: Vec<Row>,
     /// Flags for `init` and applications.
     pub others: Vec<Row>,
-    /// What stands in a file without any effect, and why.
+    /// What is in a file without any effect, and why.
     pub idle: Vec<String>,
 }
 
 impl Sheet {
-    /// Of files; `names` are their paths, in the same order.
+    /// The flags in files; `names` are their paths, in the same order.
     pub fn of_files(names: &[&str], inputs: &[Input], overview: &Overview) -> Sheet {
         let place = |given: &Given| place(names, inputs, given);
         let emulator = overview.emulator.iter().map(|known| {
@@ -97,7 +97,7 @@ impl Sheet {
         Sheet { emulator: emulator.collect(), others: others.collect(), idle: idle.collect() }
     }
 
-    /// Of a node that runs, from what [`in_effect`](beamtune_flags::in_effect) says.
+    /// The flags of a running node, from [`in_effect`](beamtune_flags::in_effect).
     pub fn of_node(settings: &[Setting]) -> Sheet {
         let row = |setting: &Setting| Row {
             flag: setting.flag.clone(),
@@ -137,7 +137,7 @@ fn place(names: &[&str], inputs: &[Input], given: &Given) -> String {
     format!("{name}:{line} {within}").trim_end().to_owned()
 }
 
-/// The sheet as tables: what is given, what is at its default, what is for others than the emulator.
+/// The sheet as tables: flags that are set, flags at their default, and flags for others than the emulator.
 pub fn text(sheet: &Sheet, style: Style) -> String {
     let mut out = String::new();
     let (given, default): (Vec<&Row>, Vec<&Row>) = sheet.emulator.iter().partition(|row| !row.is_default);
@@ -172,7 +172,7 @@ fn table(rows: &[&Row]) -> Table {
     let mut table = Table::new(&columns);
     for row in rows {
         let mut value = clean(row.value.as_deref().unwrap_or_default());
-        // The page of the flag tells long ones whole.
+        // The page of the flag shows long ones in full.
         if row.is_default && value.chars().count() > DEFAULT_CHARS {
             value = value.chars().take(DEFAULT_CHARS - 1).chain(['…']).collect();
         }
@@ -194,7 +194,7 @@ fn table(rows: &[&Row]) -> Table {
     table
 }
 
-/// The sheet for programs.
+/// The sheet as JSON.
 pub fn json(sheet: &Sheet) -> String {
     pretty(sheet)
 }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_shown_with_its_place_and_what_it_wins_over() {
+    fn each_value_is_shown_with_its_place_and_what_it_overrides() {
         let sheet = sheet(&[
             (
                 "rel/vm.args",
@@ -255,7 +255,7 @@ Emulator flags at their default
     }
 
     #[test]
-    fn a_running_node_tells_as_much_as_it_knows() {
+    fn flags_of_a_running_node_have_their_source() {
         let args = ["-P", "1000", "-P", "5000"].map(str::to_owned);
         let environment = [("ERL_FLAGS".to_owned(), "+P 5000".to_owned())];
         let sheet = Sheet::of_node(&in_effect(&args, &environment, 25));

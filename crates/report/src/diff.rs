@@ -1,4 +1,4 @@
-//! What differs between two recordings.
+//! The differences between two recordings.
 //!
 //! Two recordings rarely saw the same load, so counters are also compared per unit of work done.
 //! Work is taken to be reductions, the VM's own measure; without them, time.
@@ -33,8 +33,8 @@ pub struct Change {
     kind: Kind,
 }
 
-/// All series that both have, the largest change first. Single threads, allocator instances and the
-/// recorder's own series are left out: they differ by chance.
+/// All series in both periods, the largest change first. Single threads, allocator instances and the recorder's own series are left out:
+/// they differ at random.
 pub fn changes(a: &Period, b: &Period) -> Vec<Change> {
     let work = |period: &Period| period.rate(&metrics::REDUCTIONS, "").ok().filter(|rate| *rate > 0.0);
     let scale = match (work(a), work(b)) {
@@ -98,7 +98,7 @@ pub fn render(a: &Period, b: &Period, style: Style) -> String {
         facts.row([key, cut(&left), cut(&right)]);
     }
     let mut sections = vec![facts.render(style)];
-    // What was imported has none; that nothing differs then says nothing.
+    // Imported text may have no series; that nothing differs then means nothing.
     if a.series().next().is_some() && b.series().next().is_some() {
         sections.push(series(a, b, style));
     }
@@ -120,7 +120,7 @@ fn fact(period: &Period, other: &Period, key: &str) -> String {
     if value.is_empty() { "–".to_owned() } else { text::clean_words(&value) }
 }
 
-/// What differs of the series that both have.
+/// The differences between series in both periods.
 fn series(a: &Period, b: &Period, style: Style) -> String {
     let work = |period: &Period| {
         period.rate(&metrics::REDUCTIONS, "").map(|rate| text::value(rate, Unit::PerSecond))

@@ -1,4 +1,4 @@
-//! What is known of the VM, to read: the page of a flag, a lock, a microstate or an allocator; a search; what an upgrade changes.
+//! Reference of the VM: the page of a flag, a lock, a microstate or an allocator; a search; what an upgrade changes.
 
 mod changed;
 mod find;
@@ -14,10 +14,10 @@ pub use page::page;
 
 use beamtune_flags::{Kind, OtpVersion};
 
-/// The releases that the knowledge is about.
+/// The releases that the reference covers.
 pub const RELEASES: std::ops::RangeInclusive<u32> = 21..=29;
 
-/// What a kind of setting is called.
+/// The name of a kind of setting.
 fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::EmulatorFlag => "emulator flag",

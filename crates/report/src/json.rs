@@ -1,11 +1,11 @@
-//! The same for programs. The form is fixed by `docs/schema/diagnosis.schema.json`; fields are only ever added.
+//! The diagnosis as JSON. `docs/schema/diagnosis.schema.json` defines the form; fields are only ever added.
 
 use beamtune_model::text::is_hidden;
 use beamtune_model::units::seconds;
 use beamtune_model::{CpuAccount, Diagnosis, Finding, Gap, Level, Outcome, Period, facts};
 use serde::Serialize;
 
-/// Version of the form; grows when a field changes its meaning or goes.
+/// Version of the form; increases when a field changes its meaning or is removed.
 pub const VERSION: u32 = 3;
 
 #[derive(Serialize)]
@@ -19,7 +19,7 @@ struct Document<'a> {
     judged: Judged<'a>,
 }
 
-/// What the rules say, and where the period has gaps: the end of each document with findings.
+/// The outcomes of the rules, and the gaps of the period: the end of each document with findings.
 #[derive(Serialize)]
 pub(crate) struct Judged<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,8 +157,8 @@ pub fn render(period: &Period, diagnosis: &Diagnosis) -> String {
     pretty(&document)
 }
 
-/// Any document as JSON, indented, with a newline at its end. It is safe to be shown on a terminal: what [`is_hidden`]
-/// stands in it as `\uXXXX`, which JSON asks for in the first 32 characters only.
+/// Any document as JSON, indented, with a newline at its end. It is safe to show on a terminal: characters for which [`is_hidden`] holds
+/// are written as `\uXXXX`, which JSON requires for the first 32 characters only.
 pub fn pretty(document: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(document)
         .unwrap_or_else(|error| format!("{{\"error\": \"{}\"}}", error.to_string().escape_default()));

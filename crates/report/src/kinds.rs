@@ -1,14 +1,14 @@
-//! Which kinds of memory a VM is in, by `erlang:memory()` alone, as text: a line for each, and all of them add up to the total.
-//! For imported text, which often tells no more; of a node `beamtune memory` tells far more.
+//! Kinds of memory by `erlang:memory()` alone, as text: a line for each; the lines add up to the total. For imported text, which often has
+//! no more; for a node, `beamtune memory` shows far more.
 
 use beamtune_model::{Period, metrics};
 
 use crate::text::{self, Style};
 
-/// A smaller part of the total needs no word on who holds it.
+/// For a smaller part of the total, the holders are not named.
 const WORTH_A_WORD: f64 = 0.10;
 
-/// The kinds that do not hold one another, and who holds them: by hand, since text tells nothing of it.
+/// The kinds that do not include each other, and their holders: written by hand, since imported text does not name them.
 const KINDS: [(&str, &str); 5] = [
     ("processes", "heaps, stacks, queues; the largest: recon:proc_count(memory, 10)"),
     ("binary", "binaries beyond 64 bytes; who keeps them: recon:bin_leak(10), which collects all processes"),
@@ -17,11 +17,11 @@ const KINDS: [(&str, &str); 5] = [
     ("atom", "names; how many: erlang:system_info(atom_count)"),
 ];
 
-/// What is left of `system`.
+/// The rest of `system`.
 const REST: (&str, &str) =
     ("rest of system", "tables of processes and ports (+P, +Q), links, monitors, timers, drivers and NIFs");
 
-/// The table, with a heading; nothing where the kinds were not told.
+/// The table, with a heading; empty if the kinds are not known.
 pub fn render(period: &Period, style: Style) -> String {
     let kinds: Vec<(&str, f64)> =
         period.family(&metrics::MEMORY, "").map(|(name, stat)| (name, stat.last.value as f64)).collect();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kinds_stand_by_size_and_add_up_to_the_total() {
+    fn kinds_are_sorted_by_size_and_add_up_to_the_total() {
         let kinds = [
             ("total", 100_000_000),
             ("processes", 20_000_000),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_told_in_full_is_not_shown() {
+    fn incomplete_kinds_are_not_shown() {
         assert_eq!(render(&told(&[("code", 10), ("binary", 20)]), Style::PLAIN), "");
         assert_eq!(render(&Period::default(), Style::PLAIN), "");
     }

@@ -1,7 +1,7 @@
-//! What people and programs are shown: terminal text and JSON, made from periods and diagnoses.
+//! Output for people and programs: terminal text and JSON, made from periods and diagnoses.
 //!
-//! Nothing here prints or asks whether there is a terminal; that is the caller's. Everything that a
-//! node, a process or a file has named goes through [`text::clean`] before it reaches a terminal.
+//! Nothing here prints or asks whether there is a terminal; the caller does. Every name from a node, a process or a file goes through
+//! [`text::clean`] before it reaches a terminal.
 
 pub mod account;
 pub mod args;

@@ -1,8 +1,7 @@
-//! What the linter has found, for people (text), for programs (JSON, SARIF) and for a CI's pages (GitHub's annotations).
+//! Findings of the linter, for people (text), for programs (JSON, SARIF) and for a CI's pages (GitHub's annotations).
 //!
-//! Lines and columns count from 1, columns in characters, as editors show them; spans are also given in bytes where the format
-//! has room for them. A file that could not be read stands beside the findings in every format: silence about it would
-//! look like "nothing is wrong".
+//! Lines and columns count from 1, columns in characters, as editors show them; spans are also given in bytes where the format has room for
+//! them. Every format also lists files that could not be read: silence about them would look like "nothing is wrong".
 
 mod github;
 mod json;
@@ -38,7 +37,7 @@ pub struct Unread {
     pub message: String,
 }
 
-/// All that is to be told.
+/// Everything to report.
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
     /// What was linted.
@@ -60,7 +59,7 @@ pub struct Count {
     pub warnings: usize,
     /// Worth knowing.
     pub notes: usize,
-    /// Of all these, those that `--fix` takes away.
+    /// Of all these, those that `--fix` removes.
     pub fixable: usize,
 }
 
@@ -81,14 +80,14 @@ impl Report<'_> {
         }
     }
 
-    /// Whether `--fix` takes it away. Only files are changed.
+    /// Whether `--fix` removes it. Only files are changed.
     fn is_fixable(&self, finding: &Finding) -> bool {
         let is_file = self.linted.get(finding.file).is_some_and(|linted| linted.is_file);
         is_file && finding.fix.as_ref().is_some_and(|fix| fix.safe)
     }
 }
 
-/// A report with the lines of its texts, which every finding asks for.
+/// A report with the lines of its texts, which every finding needs.
 struct Told<'a> {
     report: &'a Report<'a>,
     /// In the order of what was linted.
@@ -100,7 +99,7 @@ impl<'a> Told<'a> {
         Told { report, lines: report.linted.iter().map(|linted| Lines::of(linted.text)).collect() }
     }
 
-    /// A finding's place; `None` for an index that is none.
+    /// A finding's place; `None` if there is no file of this index.
     fn place(&self, file: usize, span: &Range<usize>) -> Option<Place<'a>> {
         let (linted, lines) = (self.report.linted.get(file)?, self.lines.get(file)?);
         Some(Place {
@@ -115,11 +114,11 @@ impl<'a> Told<'a> {
 struct Place<'a> {
     name: &'a str,
     begin: Position,
-    /// Behind the last character.
+    /// After the last character.
     end: Position,
 }
 
-/// What is wrong, with the releases for which it holds where these are not all that were asked for.
+/// What is wrong, with the releases for which it holds unless these are all that were requested.
 fn message(report: &Report<'_>, finding: &Finding) -> String {
     // Most messages name them already.
     if finding.releases.len() == report.releases.len() || finding.message.contains("OTP") {
@@ -128,7 +127,7 @@ fn message(report: &Report<'_>, finding: &Finding) -> String {
     format!("{} (OTP {})", finding.message, releases(&finding.releases))
 }
 
-/// The rule of a finding. Every code comes from a rule; where one does not, its code is all there is to tell.
+/// The rule of a finding. Every code comes from a rule; if one does not, only the code is reported.
 fn rule_of(finding: &Finding) -> Option<&'static Rule> {
     rules().iter().find(|rule| rule.code == finding.code)
 }
@@ -141,7 +140,7 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// Releases as people say them: `23 to 25, 27`.
+/// Releases for people: `23 to 25, 27`.
 pub fn releases(list: &[u32]) -> String {
     release_runs(list).join(", ")
 }
@@ -156,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_told_in_runs() {
+    fn releases_are_grouped_into_ranges() {
         let check = |list: &[u32], expect: &str| assert_eq!(releases(list), expect);
         check(&[], "");
         check(&[25], "25");

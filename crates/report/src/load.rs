@@ -78,13 +78,13 @@ fn title(result: &LoadResult) -> String {
 fn sums(result: &LoadResult) -> String {
     let (done, errors) = (result.done(), result.errors());
     let mut out = format!("{} done, {} errors", count(done), count(errors));
-    // Of whole seconds of the schedule: before it connections are made, and behind it what is left comes in.
+    // Only whole seconds of the schedule: connections are made before it, and the last responses arrive after it.
     let within: Vec<_> = result
         .seconds
         .iter()
         .filter(|second| second.second >= 0 && (second.second as f64) < result.length_s)
         .collect();
-    // What others wrote begins and ends within a second of the clock, so their rate is that of the whole.
+    // Results of other tools begin and end within a second of the clock, so their rate is that of the whole.
     let has_schedule = within.iter().any(|second| second.asked.is_some());
     if has_schedule {
         let per_second = |sum: u64| text::decimal(sum as f64 / within.len() as f64);
@@ -108,7 +108,7 @@ fn sums(result: &LoadResult) -> String {
     out
 }
 
-/// What passed over the connections.
+/// Traffic over the connections.
 fn traffic(result: &LoadResult) -> String {
     let Some(traffic) = result.traffic else { return String::new() };
     let (sent, received) = (traffic.sent_bytes as f64, traffic.received_bytes as f64);
@@ -137,7 +137,7 @@ fn times(result: &LoadResult, style: Style) -> String {
     table.render(style)
 }
 
-/// The kinds of times that say something of a step.
+/// The kinds of times that are meaningful for a step.
 fn kinds(step: &LoadStep) -> Vec<(&'static str, &Latency)> {
     let all = [
         ("response", &step.response),
@@ -147,7 +147,7 @@ fn kinds(step: &LoadStep) -> Vec<(&'static str, &Latency)> {
     ];
     let mut kinds: Vec<_> =
         all.into_iter().filter_map(|(kind, latency)| Some((kind, latency.as_ref()?))).collect();
-    // An answer that comes in one piece has no time of its first byte that is worth a line.
+    // The time of the first byte of an answer in one piece is not worth a line.
     let differs = |first: &Latency, service: &Latency| {
         let tenth = |latency: &Latency| latency.percentile_ns("p50").map(|p50_ns| p50_ns / 10);
         tenth(first).zip(service.percentile_ns("p50")).is_none_or(|(tenth, p50_ns)| tenth * 11 < p50_ns)
@@ -210,7 +210,7 @@ fn generator(result: &LoadResult) -> String {
     out
 }
 
-/// A number with its thousands set apart.
+/// A number with separators between thousands.
 fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -223,7 +223,7 @@ fn count(number: u64) -> String {
     out
 }
 
-/// A time in milliseconds, with three significant digits; a dash where it is not known.
+/// A time in milliseconds, with three significant digits; a dash if it is unknown.
 fn milliseconds(nanoseconds: Option<u64>) -> String {
     let Some(nanoseconds) = nanoseconds else { return "-".to_owned() };
     let value = nanoseconds as f64 / 1e6;
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_tool_does_not_tell_is_not_shown_as_zero() {
+    fn values_that_another_tool_lacks_are_not_shown_as_zero() {
         let mut result = LoadResult {
             length_s: 2.5,
             seconds: (0..3).map(|second| LoadSecond::counted(second, 10, 0)).collect(),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_byte_is_told_where_the_answer_takes_longer() {
+    fn first_byte_is_shown_if_the_answer_takes_longer() {
         let latency = |p50_ns| {
             let percentiles_ns = [("p50".to_owned(), p50_ns)].into();
             Some(Latency { count: 9, percentiles_ns, ..Latency::default() })
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn thousands_are_separated() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
     }
 }

@@ -64,7 +64,7 @@ pub fn render(
     out
 }
 
-/// A name with the pid behind it, or the pid alone where that is all.
+/// A name followed by the pid, or the pid alone if there is no name.
 fn who(name: &str, pid: &str) -> String {
     match name == pid {
         true => text::clean(pid),

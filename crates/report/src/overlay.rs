@@ -1,4 +1,4 @@
-//! A load's seconds beside what the VM and its host did in them.
+//! The seconds of a load, and what the VM and its host did in them.
 
 use beamtune_model::load::LoadSecond;
 use beamtune_model::{Group, Metric, Period, metrics};
@@ -13,11 +13,11 @@ pub struct Row<'a> {
     pub at: String,
     /// What the load did.
     pub second: &'a LoadSecond,
-    /// The samples around it; `None` where none was taken.
+    /// The samples around it; `None` if there was no sample.
     pub period: Option<Period>,
 }
 
-/// A line for each second, and what has to be known to read it.
+/// A line for each second, and remarks needed to read it.
 pub fn render(rows: &[Row<'_>], style: Style) -> String {
     let mut table = Table::new(&[
         ("time", Left),

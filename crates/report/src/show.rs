@@ -1,5 +1,4 @@
-//! The tables that people know: microstates as `msacc:print/0` has them, allocators as recon and
-//! instrument have them, top lists as etop and observer_cli have them.
+//! Well-known tables: microstates as in `msacc:print/0`, allocators as in recon and instrument, top lists as in etop and observer_cli.
 
 mod alloc;
 
@@ -55,7 +54,7 @@ pub fn render(period: &Period, view: View, style: Style) -> String {
     format!("{}\n{body}", heading(period, style))
 }
 
-/// Threads in the order in which a person looks for them: schedulers first, each kind by its numbers.
+/// Threads in the expected order: schedulers first, each kind by its numbers.
 fn in_order(mut entities: Vec<&str>) -> Vec<&str> {
     const KINDS: [&str; 6] =
         ["scheduler", "dirty_cpu_scheduler", "dirty_io_scheduler", "poll", "aux", "async"];
@@ -144,7 +143,7 @@ fn msacc(period: &Period, style: Style) -> String {
         // As msacc does: sleep last, for it says least.
         states.extend(row.keys().map(|state| (*state == "sleep", *state)));
         let kind = entity.split('/').next().unwrap_or(entity);
-        // Those of a kind stand side by side.
+        // Threads of a kind are adjacent.
         if kinds.last().is_none_or(|(last, _)| *last != kind) {
             kinds.push((kind, Row::new()));
         }
@@ -179,7 +178,7 @@ fn msacc(period: &Period, style: Style) -> String {
     format!("{}\n{}", render(&kinds), render(&threads))
 }
 
-/// Those that were given first, then the defaults.
+/// Flags that were set first, then the defaults.
 fn flags(period: &Period, style: Style) -> String {
     let (Some(args), Some(release)) = (period.facts.list(facts::EMU_ARGS), period.facts.otp_release()) else {
         return String::new();

@@ -11,8 +11,8 @@ use crate::text::{self, Style};
 
 /// Quantities of a brief page, besides the objective and the guards.
 const BRIEF: [&str; 7] = ["cpu-per-request", "cpu-time", "duration", "throughput", "p50", "p99", "rss"];
-/// Changes of quantities that do not decide, as shares of A (judgement): a smaller one is no difference, as for the objective; and an interval
-/// within the second one shows that there is none.
+/// Changes of quantities that do not decide, as shares of A (judgement): a smaller one is no difference, as for the objective; an interval
+/// within the second one shows no difference.
 const MIN_DIFFERENCE: f64 = 0.01;
 const MAX_SAME: f64 = 0.03;
 

@@ -2,7 +2,7 @@
 
 use crate::text::{self, Style};
 
-/// Where a column's cells stand.
+/// The alignment of a column's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// Names.

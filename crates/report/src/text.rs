@@ -5,10 +5,10 @@ use beamtune_model::text::{grouped, is_hidden};
 use beamtune_model::{Level, Unit};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Longest name that is shown whole; what names itself longer is cut.
+/// Longest name that is shown in full, in characters; longer ones are cut.
 const NAME_CHARS: usize = 200;
 
-/// How a terminal wants it.
+/// Colours and width of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     /// Colours and bold.
@@ -53,7 +53,7 @@ impl Style {
     }
 }
 
-/// A text of some lines made safe for a terminal: what [`is_hidden`] is written as `\u{…}`.
+/// A text of some lines made safe for a terminal: characters for which [`is_hidden`] holds are written as `\u{…}`.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -66,7 +66,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Text from outside made safe for a terminal: what [`is_hidden`] is written as `\u{…}`, and what is too long is cut.
+/// Text from outside made safe for a terminal: characters for which [`is_hidden`] holds are written as `\u{…}`, and long text is cut.
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (count, c) in text.chars().enumerate() {
@@ -93,8 +93,8 @@ pub fn clean_path(path: &str) -> String {
     path.split('/').map(clean).collect::<Vec<_>>().join("/")
 }
 
-/// Names of Elixir modules as their users know them, wherever they stand: `Elixir.MyApp.Worker:init/1` →
-/// `MyApp.Worker.init/1`, `{'Elixir.Shop.Cart',7}` → `{Shop.Cart,7}`.
+/// Names of Elixir modules as their users know them, anywhere in a text: `Elixir.MyApp.Worker:init/1` → `MyApp.Worker.init/1`,
+/// `{'Elixir.Shop.Cart',7}` → `{Shop.Cart,7}`.
 pub fn elixir_name(text: &str) -> String {
     const PREFIX: &str = "Elixir.";
     let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
@@ -158,7 +158,7 @@ pub fn written_in(text: &str) -> String {
     out
 }
 
-/// A function that the compiler has made of a part of another one.
+/// A function that the compiler has generated from a part of another one.
 struct GeneratedFunction<'a> {
     what: String,
     /// The other one: `sum/1`.
@@ -217,7 +217,7 @@ pub fn value(value: f64, unit: Unit) -> String {
     }
 }
 
-/// A share with one digit: `98.2 %`; nothing where it is not known.
+/// A share with one digit: `98.2 %`; empty if unknown.
 pub fn share(share: Option<f64>) -> String {
     share.map_or(String::new(), |share| format!("{:.1} %", share * 100.0))
 }
@@ -251,7 +251,7 @@ pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// The beginning of a text that takes at most so many columns.
+/// The beginning of a text, in at most `width` columns.
 fn beginning(text: &str, width: usize) -> &str {
     let mut columns = 0;
     let end = text.char_indices().find(|(_, c)| {

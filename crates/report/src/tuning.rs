@@ -45,7 +45,7 @@ pub fn render(
     sections.join("\n")
 }
 
-/// The setting and its proof, or why there is none.
+/// The setting and its proof, or why no setting is recommended.
 fn answer(tuning: &Tuning, verdict: &TuningVerdict, style: Style) -> String {
     let wrapped = |words: &str| format!("{}\n", text::wrap(words, style.width, "  "));
     let none = |words: &str| style.bold(text::wrap(words, style.width, "  ").as_str()) + "\n";

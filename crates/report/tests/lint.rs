@@ -1,4 +1,4 @@
-//! Findings of the linter in every form in which they are told.
+//! Findings of the linter in every output format.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 use std::ops::Range;
@@ -102,7 +102,7 @@ rel/vm.args:2:10: error {code} {name}
 }
 
 #[test]
-fn what_is_no_file_is_not_said_to_be_fixed() {
+fn only_files_are_said_to_be_fixable() {
     let linted = ["stdin", "shop@host"].map(|name| Linted { name, text: FILE, is_file: false });
     let report = Report { linted: &linted, findings: &findings(), unread: &[], releases: &[25, 27] };
     assert_eq!(report.count().fixable, 0);
@@ -122,7 +122,7 @@ fn colours_change_nothing_but_the_colour() {
 }
 
 #[test]
-fn nothing_found_is_said_too() {
+fn absence_of_findings_is_reported() {
     let linted = [Linted { name: "vm.args", text: "", is_file: true }];
     let report = Report { linted: &linted, findings: &[], unread: &[], releases: &[23, 24, 25] };
     assert_eq!(text(&report, Style::PLAIN), "nothing found in 1 file, for OTP 23 to 25\n");

@@ -27,7 +27,7 @@ fn at(place: (&str, i64), row: LockRow) -> LockRow {
     LockRow { file: Some(place.0.to_owned()), line: Some(place.1), ..row }
 }
 
-/// As lock counting prints `10000123 us`; classes at two places, a table with two slots that stand out and those that are left.
+/// Counts as lock counting prints them (`10000123 us`): classes at two places, and a table with rows for two slots and for the others.
 fn counted() -> Period {
     let slot =
         |waited: i64| at(("beam/erl_db_hash.c", 400), row("db_hash_slot", Some("carts"), 5_000, 900, waited));
@@ -165,7 +165,7 @@ fn short_waits_are_not_listed() {
 }
 
 #[test]
-fn order_and_filter_are_as_one_likes() {
+fn order_and_filter_can_be_chosen() {
     let period = counted();
     let names = |view: &View| {
         let name = |line: locks::Line| format!("{} {}", line.class, line.id.unwrap_or_default());
@@ -196,7 +196,7 @@ fn order_and_filter_are_as_one_likes() {
 }
 
 #[test]
-fn single_locks_of_one_name_stay_apart_where_that_can_be_told() {
+fn single_locks_of_one_name_stay_separate_without_places() {
     let slots = vec![
         row("db_hash_slot", Some("carts"), 50, 5, MS),
         row("db_hash_slot", Some("carts"), 40, 4, MS / 2),
@@ -204,7 +204,7 @@ fn single_locks_of_one_name_stay_apart_where_that_can_be_told() {
     let mut period = Period::default();
     period.locks = slots;
     assert_eq!(lines(&period, &View::all(By::Lock)).len(), 2);
-    // And the class is known by them only.
+    // The class is known by these locks only.
     let class = &lines(&period, &View::all(By::Class))[0];
     assert_eq!((class.tries, class.locks, class.is_whole), (90, 2, false));
     let page = page(&period, &[View::new(By::Class)], None);

@@ -137,11 +137,11 @@ fn a_bridge_adds_up_and_calls_nothing_explained_that_is_a_remainder() {
     assert_eq!(bridge.resident_of(content::CARRIERS), 700 * MB);
     assert_eq!(bridge.resident_of("malloc"), 100 * MB);
     assert_eq!(bridge.resident_of("mall"), 0);
-    assert_eq!(bridge.unknown.expect("it was told").size, 90 * MB);
+    assert_eq!(bridge.unknown.expect("unknown content").size, 90 * MB);
 }
 
 #[test]
-fn what_is_gone_is_not_counted_and_what_was_not_looked_at_again_is_not_told() {
+fn old_parts_and_old_scans_of_pages_do_not_count() {
     let later = |made: &mut Made, metric: &Metric, entity: &str, value: i64| {
         let Metric { group, name, unit, kind, .. } = *metric;
         let series = Series { group, entity: entity.into(), name: name.into(), unit, kind };
@@ -297,7 +297,7 @@ fn kinds_of_memory_name_their_owners() {
 }
 
 #[test]
-fn what_was_not_measured_is_said_and_not_made_up() {
+fn missing_measurements_are_reported_and_not_made_up() {
     let mut made = Made::new();
     made.gauge(&metrics::RSS, "", 500 * MB);
     made.0.gap(Gap {

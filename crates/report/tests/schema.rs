@@ -1,4 +1,4 @@
-//! What is printed for programs fits the committed schema.
+//! JSON output fits the committed schema.
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "these are tests")]
 
 use beamtune_model::*;

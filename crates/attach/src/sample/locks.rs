@@ -1,4 +1,4 @@
-//! Lock counts of an emulator with lock counting, or why there are none.
+//! Lock counts of an emulator with lock counting, or why they are missing.
 
 use beamtune_model::locks::WAIT_BINS;
 use beamtune_model::{Gap, LockRow, LockSession, SampleBuilder, Span, TroubleKind};

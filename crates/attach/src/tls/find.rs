@@ -15,8 +15,8 @@ use super::{Given, Tls, files, server_name};
 use crate::error::{AttachError, printable};
 use crate::process::Process;
 
-/// The TLS configuration, from the user's settings and, for a node on this host, from the options of its process. `host` is
-/// the host part of its name, if known; `read` reads a file. `None` if the node, as far as is known, does not use TLS.
+/// The TLS configuration, from the user's settings and, for a node on this host, from the options of its process. `host` is the host part
+/// of its name, if known; `read` reads a file. `None` if nothing shows that the node uses TLS.
 ///
 /// A file of the user that cannot be used is an error. A file of the node is mentioned only if connecting fails.
 pub fn find(

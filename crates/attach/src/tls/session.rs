@@ -232,7 +232,7 @@ impl Session {
 #[derive(Debug)]
 pub(super) struct ClientCertificate {
     key: Option<Arc<CertifiedKey>>,
-    /// Issuers that the node accepts, as far as it says. Unset until the node requests a certificate.
+    /// Issuers that the node accepts, if it names them. Unset until the node requests a certificate.
     accepted_issuers: OnceLock<Vec<String>>,
 }
 

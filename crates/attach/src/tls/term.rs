@@ -1,4 +1,4 @@
-//! Parses the Erlang term in a TLS option file, as far as file names are concerned.
+//! Parses file names out of the Erlang term in a TLS option file.
 //!
 //! The VM evaluates such a file as an expression (lib/ssl/src/ssl_dist_sup.erl, `consult/1`). Here nothing is evaluated:
 //! an expression such as `fun m:f/3` or `filename:join(…)` becomes [`Term::Other`], and parsing continues after it. So

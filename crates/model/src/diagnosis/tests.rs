@@ -25,7 +25,7 @@ fn severities_rise_through_the_levels_and_never_past_100() {
 }
 
 #[test]
-fn what_follows_from_another_one_stands_under_it() {
+fn consequences_are_listed_under_their_cause() {
     let finding = |code, severity, cause: Option<&'static str>| Finding {
         follows: cause.map(|cause| Follows { code: Code(cause), rule: "cause", why: "so it is" }),
         ..Finding::bare(Code(code), severity)
@@ -49,7 +49,7 @@ fn what_follows_from_another_one_stands_under_it() {
     );
     // Its cause was not found.
     check(vec![finding("BT016", 30.0, Some("BT002")), finding("BT017", 90.0, None)], &["BT017", "BT016"]);
-    // What follows from a consequence stands under it, and counts for the first cause.
+    // A consequence of a consequence is listed under it, and counts for the first cause.
     check(
         vec![
             finding("BT001", 50.0, None),
@@ -60,12 +60,12 @@ fn what_follows_from_another_one_stands_under_it() {
         ],
         &["BT002", "BT016", "BT005", "BT015", "BT001"],
     );
-    // Nothing is lost, whatever was said of it.
+    // Findings that follow from each other are not lost.
     check(
         vec![finding("BT005", 10.0, Some("BT006")), finding("BT006", 20.0, Some("BT005")), cause()],
         &["BT002", "BT006", "BT005"],
     );
-    // Of two findings of the cause's rule, the worse one has it.
+    // Of two findings of the cause's rule, the worse one has the consequences.
     check(
         vec![cause(), finding("BT002", 60.0, None), finding("BT017", 10.0, Some("BT002"))],
         &["BT002", "BT017", "BT002"],

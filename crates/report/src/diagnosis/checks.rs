@@ -9,7 +9,8 @@ use crate::text::{self, Style};
 
 /// Lines that a brief page has for known defects, for what was not judged, and for gaps.
 const BRIEF_LINES: usize = 2;
-/// From so many rules on that lack the same, a brief page says what to do. On a usual node at most two do (measured on 53 recordings of labs).
+/// If this many rules or more lack the same data, a brief page says what to do. On a usual node at most two do (measured on 53 recordings
+/// of labs).
 const MIN_ALIKE: usize = 4;
 
 /// How many checks passed, and how many were not possible.
@@ -30,7 +31,7 @@ pub(super) fn count_text(passed: usize, missing: usize) -> String {
     format!("{passed} {checks} passed{missing}")
 }
 
-/// Known defects, checks that passed, and checks that were not possible. A page without findings has begun with their number.
+/// Known defects, checks that passed, and checks that were not possible. A page without findings begins with their number.
 pub(super) fn render(diagnosis: &Diagnosis, has_findings: bool, view: &View<'_>) -> String {
     let passed: Vec<(&str, &str)> = diagnosis
         .verdicts
@@ -62,7 +63,7 @@ struct NotJudged<'d> {
     next: &'d str,
 }
 
-/// By what to do; what concerns the fewest rules first, since it is the most specific.
+/// Grouped by what to do; the group with the fewest rules first, since it is the most specific.
 fn not_judged(diagnosis: &Diagnosis) -> Vec<NotJudged<'_>> {
     let mut all: Vec<NotJudged<'_>> = Vec::new();
     for verdict in &diagnosis.verdicts {
@@ -77,7 +78,7 @@ fn not_judged(diagnosis: &Diagnosis) -> Vec<NotJudged<'_>> {
     all
 }
 
-/// How many checks passed, and what to do where many others lack the same.
+/// How many checks passed, and what to do if many others lack the same data.
 fn brief_counts(passed: usize, not_judged: &[NotJudged<'_>], has_findings: bool, style: Style) -> String {
     let missing: usize = not_judged.iter().map(|one| one.rules.len()).sum();
     let counted = count_text(passed, missing);
@@ -92,7 +93,7 @@ fn brief_counts(passed: usize, not_judged: &[NotJudged<'_>], has_findings: bool,
     format!("{counted}{why}")
 }
 
-/// How many checks passed, and what has to be done to judge each of the others.
+/// How many checks passed, and what to do to judge each of the others.
 fn counts(passed: usize, not_judged: &[NotJudged<'_>], style: Style) -> String {
     let missing: usize = not_judged.iter().map(|one| one.rules.len()).sum();
     let why: Vec<String> = not_judged
@@ -163,7 +164,7 @@ fn defects(finding: &Finding, style: Style) -> String {
     format!("{out}\n")
 }
 
-/// What was not measured, and why; of a brief page in at most two lines.
+/// What was not measured, and why; on a brief page in at most two lines.
 pub(super) fn not_measured(period: &Period, view: &View<'_>) -> String {
     let gaps: Vec<String> = gaps(period).iter().map(Gap::text).collect();
     if gaps.is_empty() {
@@ -174,7 +175,7 @@ pub(super) fn not_measured(period: &Period, view: &View<'_>) -> String {
     text::clauses(&words, view.style.width, max_lines).into_iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// A source that gave nothing for some time.
+/// A source without data for some time.
 struct Gap<'p> {
     source: &'p str,
     reason: &'p str,

@@ -1,4 +1,4 @@
-//! One finding: in a line, in a few, or with all that is known of it.
+//! One finding: in one line, in a few, or in full.
 
 use beamtune_flags::Kind;
 use beamtune_model::{Chain, Cost, Evidence, Finding, Follows, Level, Period, Remedy, facts};
@@ -12,7 +12,7 @@ const INDENT: usize = 10;
 const CODE_COLUMNS: usize = 7;
 /// Consequences that are named.
 const MAX_EFFECTS: usize = 3;
-/// What an entry says of its risk where it has none.
+/// The risk in an entry without one.
 const NO_RISK: &str = "None.";
 
 /// Products whose scripts start the VM, by the beginning of their names, and the variable from which they take its flags.
@@ -42,7 +42,7 @@ enum Part {
 const PARTS: [Part; 7] =
     [Part::Title, Part::Detail, Part::Effect, Part::Fix, Part::Risk, Part::Proof, Part::More];
 
-/// What gives way where a block is too long, first to last, and to how many lines.
+/// Parts that are shortened if a block is too long, first to last, and to how many lines.
 const GIVES_WAY: [(Part, usize); 12] = [
     (Part::Proof, 1),
     (Part::Detail, 3),
@@ -58,8 +58,8 @@ const GIVES_WAY: [(Part, usize); 12] = [
     (Part::Effect, 1),
 ];
 
-/// A cause with what follows from it, in at most `max_lines`: title, numbers, consequences, and the best remedy with its risk; of the first
-/// one also how to prove it, and what shows more.
+/// A cause with its consequences, in at most `max_lines`: title, numbers, consequences, and the best remedy with its risk; for the first
+/// finding also how to prove it, and what shows more.
 pub(super) fn brief(period: &Period, chain: &Chain<'_>, max_lines: usize, view: &View<'_>) -> String {
     let style = view.style;
     let finding = chain.cause;
@@ -119,7 +119,7 @@ fn detail(finding: &Finding, max_lines: usize, style: Style) -> Vec<String> {
     lines.into_iter().map(|line| format!("{:INDENT$}{line}\n", "")).collect()
 }
 
-/// What follows from a finding: as many whole titles as fit, and how many there are besides.
+/// The consequences of a finding: as many whole titles as fit, and the number of the others.
 fn effect_lines(effects: &[&Finding], max_lines: usize, style: Style) -> Vec<String> {
     let (effects, most) = first_of_each_rule(effects);
     let most = most.min(MAX_EFFECTS);
@@ -162,7 +162,7 @@ fn first_effects(effects: &[&Finding], count: usize, style: Style) -> Vec<String
     out
 }
 
-/// What a remedy may cost; nothing where it costs nothing, or where it cannot be said in so few lines.
+/// The risk of a remedy; nothing if it has none, or if it does not fit.
 fn risk(remedy: &Remedy, max_lines: usize, style: Style) -> Vec<String> {
     let risk = text::sentence(&remedy.risk);
     let is_whole = text::whole_clauses(&risk, body_width(style), max_lines).is_some();

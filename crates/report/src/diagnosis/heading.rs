@@ -1,11 +1,11 @@
-//! What node it is: name, product, release, schedulers, and how long it was sampled.
+//! The node: name, product, release, schedulers, and how long it was sampled.
 
 use beamtune_model::units::SECOND_NS;
 use beamtune_model::{Period, facts, metrics};
 
 use crate::text::{self, Style};
 
-/// One line, and further ones only where something about the recording has to be known to read the page.
+/// One line, and more only for remarks on the recording that are needed to read the page.
 pub fn heading(period: &Period, style: Style) -> String {
     heading_at(period, None, style)
 }

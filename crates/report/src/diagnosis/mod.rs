@@ -1,7 +1,7 @@
-//! A diagnosis as text: what node it is, findings worst first, where the CPU went, how many checks passed, and what to type next.
+//! A diagnosis as text: the node, findings worst first, the CPU account, how many checks passed, and what to type next.
 //!
-//! [`Verbosity::Brief`] fits on one screen: at most [`MAX_LINES`], and what does not fit is counted. Everything else is behind `-v`, `-vv`
-//! and `beamtune explain`.
+//! [`Verbosity::Brief`] fits on one screen: at most [`MAX_LINES`], and what does not fit is counted. Everything else needs `-v`, `-vv` or
+//! `beamtune explain`.
 
 mod checks;
 mod finding;
@@ -102,7 +102,7 @@ pub fn render(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String
     )
 }
 
-/// Findings, where the CPU went, and how many checks passed.
+/// Findings, the CPU account, and how many checks passed.
 pub fn verdicts(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> String {
     let chains = diagnosis.chains();
     let shown: Vec<&Chain<'_>> = chains
@@ -128,7 +128,7 @@ pub fn verdicts(period: &Period, diagnosis: &Diagnosis, view: &View<'_>) -> Stri
     format!("{}\n", out.trim_end())
 }
 
-/// Why CPU is idle, where that is all that a finding says.
+/// Why CPU is idle, if a finding says nothing else.
 fn idle_for(finding: &Finding) -> Option<Use> {
     finding.signals.iter().find_map(|signal| match signal {
         Signal::Unused(why) => Some(*why),
@@ -136,7 +136,7 @@ fn idle_for(finding: &Finding) -> Option<Use> {
     })
 }
 
-/// The process that alone keeps a node from using its other CPUs.
+/// The single process that keeps a node from using its other CPUs.
 fn alone(chains: &[Chain<'_>]) -> Option<String> {
     let finding = chains
         .iter()
@@ -170,7 +170,7 @@ fn is_said_by_account(chain: &Chain<'_>, chains: &[Chain<'_>], diagnosis: &Diagn
     is_in_account && (why == Use::Nothing || chains.iter().any(is_other))
 }
 
-/// What one rule says of a node, with all evidence.
+/// The outcome of one rule, with all evidence.
 pub fn of_rule(period: &Period, diagnosis: &Diagnosis, code: &str, style: Style) -> String {
     let verdict = diagnosis.verdicts.iter().find(|verdict| verdict.code.0 == code);
     let line = |words: String| format!("{}\n", text::wrap(&words, style.width, "  "));
@@ -187,7 +187,7 @@ pub fn of_rule(period: &Period, diagnosis: &Diagnosis, code: &str, style: Style)
     format!("{}\n{said}", heading(period, style))
 }
 
-/// What a page without a finding above notice begins with; `None` where there is one.
+/// The beginning of a page without findings above notice; `None` if there is one.
 fn summary(chains: &[&Chain<'_>], has_lead: bool, diagnosis: &Diagnosis, style: Style) -> Option<String> {
     if chains.iter().any(|chain| chain.level() > Level::Notice) {
         return None;
@@ -204,7 +204,7 @@ fn summary(chains: &[&Chain<'_>], has_lead: bool, diagnosis: &Diagnosis, style: 
     })
 }
 
-/// Whether a finding has a remedy of its own: not where its cause is worse or equal, and is to be removed first.
+/// Whether the remedies of a finding are shown: not if its cause has the same or a worse level, and is to be removed first.
 fn is_advised(finding: &Finding, chain: &Chain<'_>) -> bool {
     let follows = finding.follows.as_ref();
     let cause = follows.and_then(|follows| chain.findings().find(|one| one.code == follows.code));
@@ -220,7 +220,7 @@ fn full_chain(period: &Period, chain: &Chain<'_>, style: Style) -> String {
     format!("{cause}\n{effects}")
 }
 
-/// One after the other until the page is full; what a finding explains is in its own lines.
+/// Findings until the page is full; consequences are in the lines of their cause.
 fn brief_findings(period: &Period, chains: &[&Chain<'_>], has_lead: bool, view: &View<'_>) -> String {
     let is_healthy = chains.iter().all(|chain| chain.level() == Level::Notice);
     let (mut left, first_lines) = match is_healthy {

@@ -162,7 +162,7 @@ fn symptom(code: &'static str, title: &str, severity: f64) -> Finding {
 }
 
 #[test]
-fn what_follows_from_a_finding_is_a_line_of_it_which_takes_the_worst_level() {
+fn consequences_are_lines_of_their_cause_which_takes_the_worst_level() {
     let gc = |severity| symptom("BT011", "GC takes 57 % of the work", severity);
     let page = render(&Period::default(), &found(vec![queue(), gc(30.0)]), &View::PLAIN);
     let line = format!("   effect GC takes 57 % of the work{:60}BT011\n", "");

@@ -1,7 +1,7 @@
-//! What has moved between two times for which locks were counted: less waiting for one lock, more for another.
+//! Changes between two sessions of lock counting: less waiting for one lock, more for another.
 //!
-//! Two times are rarely as long, and the node rarely did the same in them. So time waited is told per million reductions, the VM's own
-//! measure of work; without reductions, as a share of the duration.
+//! Two sessions rarely have the same length and the same load. So wait time is reported per million reductions, the VM's own measure of
+//! work; without reductions, as a share of the duration.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,30 +12,30 @@ use crate::locks::{By, Line, View, lines};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// A change of less than this, of all that was waited in either, is not shown.
+/// A change of less than this share of all wait time in either session is not shown.
 const MIN_CHANGE: f64 = 0.005;
 /// Rows of a comparison.
 const ROWS: usize = 20;
-/// Reductions that time waited is told for.
+/// Wait time is reported per this many reductions.
 const WORK: f64 = 1e6;
 
-/// By what two times are compared.
+/// The measure by which two sessions are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
     /// Microseconds waited per million reductions.
     Reductions,
-    /// Time waited in percent of the duration.
+    /// Wait time in percent of the duration.
     Duration,
 }
 
-/// A class of locks, or a lock, in both.
+/// A lock class, or a lock, in both sessions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moved {
     /// The class.
     pub class: String,
-    /// The lock; `None` of a whole class.
+    /// The lock; `None` for a whole class.
     pub id: Option<String>,
-    /// Waiting before, in the unit of the measure; `None` where nothing was told of it.
+    /// Wait time before, in the unit of the measure; `None` if it was not reported.
     pub a: Option<f64>,
     /// The same after.
     pub b: Option<f64>,
@@ -46,14 +46,14 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// By how much more is waited; what was not told is nothing.
+    /// The change of wait time; a time that was not reported counts as 0.
     fn change(&self) -> f64 {
         self.b.unwrap_or(0.0) - self.a.unwrap_or(0.0)
     }
 }
 
-/// What has moved: the class with the largest change first, and behind each class its locks in the same order; `None` where locks were
-/// not counted in both, or neither work nor duration is known.
+/// The changes: the class with the largest change first, and after each class its locks in the same order; `None` if locks were not counted
+/// in both, or neither work nor duration is known.
 pub fn moved(a: &Period, b: &Period) -> Option<(Measure, Vec<Moved>)> {
     let (one, other) = (a.lock_session.as_ref()?, b.lock_session.as_ref()?);
     let (measure, unit_a, unit_b) = units(one, other)?;
@@ -88,7 +88,7 @@ pub fn moved(a: &Period, b: &Period) -> Option<(Measure, Vec<Moved>)> {
     Some((measure, classes.into_iter().flat_map(|(_, rows)| rows).collect()))
 }
 
-/// Nanoseconds that are one of the unit, in each.
+/// Nanoseconds per unit of the measure, in each session.
 fn units(a: &LockSession, b: &LockSession) -> Option<(Measure, f64, f64)> {
     let work = |session: &LockSession| {
         session
@@ -106,8 +106,8 @@ fn units(a: &LockSession, b: &LockSession) -> Option<(Measure, f64, f64)> {
 /// The class, and the lock.
 type Name = (String, Option<String>);
 
-/// Lines with each name once: of classes and of single locks. Locks that only have a number are left out: one is as good as the next. So
-/// are classes that are known by some of their locks only.
+/// One line for each lock class and for each single lock. Locks that only have a number are left out, since they are interchangeable, and
+/// so are classes of which only some locks are known.
 fn gathered(period: &Period) -> BTreeMap<Name, Line> {
     let mut all: BTreeMap<Name, Line> = BTreeMap::new();
     let lines = [By::Class, By::Lock].into_iter().flat_map(|by| lines(period, &View::all(by)));
@@ -128,7 +128,7 @@ fn gathered(period: &Period) -> BTreeMap<Name, Line> {
     all
 }
 
-/// Categories that were counted in one only: what is new then may only not have been counted before.
+/// Categories that were counted in one session only: their locks may look new because they were not counted before.
 fn other_categories(a: &LockSession, b: &LockSession) -> Option<String> {
     let only = |one: &LockSession, other: &LockSession| {
         let left = one.categories.iter().filter(|name| !other.categories.contains(name));
@@ -146,7 +146,7 @@ fn other_categories(a: &LockSession, b: &LockSession) -> Option<String> {
         .then(|| format!("Not the same categories of locks were counted: {}.\n", said.join("; ")))
 }
 
-/// By how much more or less is waited, in words.
+/// The change of wait time, in words.
 fn change(a: Option<f64>, b: Option<f64>) -> String {
     match (a, b) {
         (Some(a), Some(b)) if a > 0.0 && b < 2.0 * a => format!("{:+.0} %", (b / a - 1.0) * 100.0),
@@ -156,7 +156,7 @@ fn change(a: Option<f64>, b: Option<f64>) -> String {
     }
 }
 
-/// The comparison as text; empty where locks were counted in neither.
+/// The comparison as text; empty if locks were counted in neither.
 pub fn render(a: &Period, b: &Period, style: Style) -> String {
     let Some((measure, all)) = moved(a, b) else {
         return match (&a.lock_session, &b.lock_session) {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_is_compared_for_the_same_work() {
+    fn waits_are_compared_for_the_same_work() {
         let before = period(
             Some(10_000_000),
             10,
@@ -316,7 +316,7 @@ They were counted for 10.0 s in A, 20.0 s in B.
     }
 
     #[test]
-    fn what_comes_and_what_is_not_told_any_more_is_said() {
+    fn new_locks_and_locks_no_longer_reported_are_marked() {
         let before = period(
             None,
             10,
@@ -333,7 +333,7 @@ They were counted for 10.0 s in A, 20.0 s in B.
     }
 
     #[test]
-    fn locks_stand_behind_their_class() {
+    fn locks_follow_their_class() {
         let before = period(
             None,
             10,
@@ -352,7 +352,7 @@ They were counted for 10.0 s in A, 20.0 s in B.
     }
 
     #[test]
-    fn what_was_counted_in_one_only_is_said() {
+    fn categories_of_one_session_only_are_reported() {
         let with = |categories: &[&str]| {
             let mut period = period(None, 10, &[("db_tab", None, 900)]);
             let names = categories.iter().map(|name| (*name).to_owned()).collect();

@@ -11,12 +11,12 @@ use crate::text::wrap;
 /// A group of changes.
 struct Group {
     name: &'static str,
-    /// What it means for who upgrades.
+    /// What it means for an upgrade.
     title: &'static str,
     holds: fn(&What) -> bool,
 }
 
-/// First what stops a VM, then what changes it unasked, then what is only to be known.
+/// First what stops a VM, then what changes its behaviour, then information.
 const GROUPS: [Group; 7] = [
     Group {
         name: "removed",
@@ -81,7 +81,7 @@ fn says(change: &Change) -> String {
     }
 }
 
-/// The same for programs: a list in the same order.
+/// The same as JSON: a list in the same order.
 pub fn changed_json(from: &OtpVersion, to: &OtpVersion) -> String {
     let all = changes(from.clone(), to.clone());
     let mut list = Vec::new();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_a_vm_stands_first_and_what_is_new_last() {
+    fn changes_that_stop_a_vm_come_first_and_new_flags_last() {
         let text = changed(&version("23"), &version("27"), Style::PLAIN);
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?} in\n{text}"));
         assert!(at("Removed") < at("Another default") && at("Another default") < at("\nNew"));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn no_change_is_told_in_words() {
+    fn upgrade_without_changes_is_reported_in_words() {
         assert!(changed(&version("27"), &version("27"), Style::PLAIN).starts_with("Nothing"));
     }
 }

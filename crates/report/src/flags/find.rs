@@ -1,8 +1,7 @@
-//! From what a user types to what is meant: a name in any of its writings, or words.
+//! Finds what a user means: by a name in any spelling, or by words.
 //!
-//! A flag is found with or without its sign, with any allocator's letter (`+MBas`), with a value in the same word, by an alias and
-//! by a former spelling. Words are looked for in names first, then in what is told of each thing; people's words for a thing
-//! lead to ours.
+//! A flag is found with or without its sign, with any allocator's letter (`+MBas`), with a value in the same word, by an alias and by a
+//! former spelling. Words are searched for in names first, then in the texts about each thing; common words for a thing are mapped to ours.
 
 use beamtune_flags::{
     Allocator, Altered, Entry, Form, Kind, LockClass, Microstate, ThreadType, Verdict, allocator, allocators,
@@ -18,7 +17,7 @@ pub enum Topic {
     Setting {
         /// What is known of it.
         entry: &'static Entry,
-        /// As it was asked for, where that is one of many: `+MBas` of `+M<S>as`.
+        /// The flag as the user wrote it, if the entry stands for several: `+MBas` of `+M<S>as`.
         flag: Option<String>,
     },
     /// A class of locks.
@@ -32,7 +31,7 @@ pub enum Topic {
 }
 
 impl Topic {
-    /// Its name, by which it is found again.
+    /// Its name, for [`named`].
     pub fn name(&self) -> &str {
         match self {
             Topic::Setting { entry, flag } => flag.as_deref().unwrap_or(&entry.id),
@@ -74,7 +73,7 @@ impl Topic {
             .chain(allocators().iter().map(Topic::Allocator))
     }
 
-    /// All that it is called.
+    /// All its names.
     fn names(&self) -> Vec<&str> {
         match self {
             Topic::Setting { entry, .. } => {
@@ -87,7 +86,7 @@ impl Topic {
         }
     }
 
-    /// All else that is told of it, besides [`about`](Self::about).
+    /// All texts about it, except [`about`](Self::about).
     fn more(&self) -> Vec<&str> {
         match self {
             Topic::Setting { entry, .. } => {
@@ -120,7 +119,7 @@ impl Topic {
     }
 }
 
-/// What bears this name; several where a lock and a microstate are called alike.
+/// The topics of this name; several if a lock and a microstate share it.
 pub fn named(name: &str) -> Vec<Topic> {
     let name = name.trim();
     let bare = name.trim_start_matches(['+', '-']);
@@ -180,7 +179,7 @@ fn with_value(word: &str) -> Option<Topic> {
     let settings = parse_emu_args(&[word.to_owned()]);
     let setting = settings.first()?;
     let entry = setting.entry?;
-    // Any flag that begins alike would be found; a value that no release takes is none.
+    // A flag with the same beginning is not meant: some release must take the value.
     let value = setting.value.as_deref()?;
     let is_taken = |otp| match entry.check(Some(value), otp) {
         Verdict::Refused { .. } => false,
@@ -207,7 +206,7 @@ pub struct Hit {
     pub score: u32,
 }
 
-/// A word that stands in a name is worth more than any number of texts.
+/// A word in a name counts more than in any number of texts.
 const IN_NAME: u32 = 1000;
 /// The word is a whole part of the name.
 const WHOLE_PART: u32 = 500;
@@ -217,10 +216,10 @@ const WHOLE_NAME: u32 = 1000;
 const BY_REFERENCE: u32 = 300;
 const IN_ABOUT: u32 = 100;
 const IN_MORE: u32 = 20;
-/// Our word for what people call otherwise.
+/// A synonym counts this many times less than the user's own word.
 const BY_SYNONYM: u32 = 2;
 
-/// What holds all of the words, best first.
+/// Topics that contain all of the words, best first.
 pub fn search(query: &str) -> Vec<Hit> {
     let words = words_of(query);
     if words.is_empty() {
@@ -232,7 +231,7 @@ pub fn search(query: &str) -> Vec<Hit> {
             Some(Hit { score: scores?.iter().sum(), topic })
         })
         .collect();
-    // What a lock or a state of that very name is helped by belongs to it, whatever its own words are.
+    // Settings that help with a lock or a state of exactly this name belong to it, whatever their own words are.
     let named: Vec<&Hit> = hits.iter().filter(|hit| hit.score >= IN_NAME + WHOLE_PART).collect();
     let referred: Vec<&String> = named.iter().flat_map(|hit| hit.topic.settings()).collect();
     let mut more = Vec::new();
@@ -245,7 +244,7 @@ pub fn search(query: &str) -> Vec<Hit> {
             None => hits.push(hit),
         }
     }
-    // Of equals, flags come first: they are what most look for. The order of the catalogue decides then.
+    // Of equals, flags come first: most searches are for flags. Then the order of the catalogue decides.
     hits.sort_by_key(|hit| (std::cmp::Reverse(hit.score), !is_flag(&hit.topic)));
     hits
 }
@@ -258,13 +257,13 @@ fn is_flag(topic: &Topic) -> bool {
     matches!(topic, Topic::Setting { entry, .. } if entry.kind == Kind::EmulatorFlag)
 }
 
-/// A word that is looked for, and our words for it.
+/// A word of the query, and our words for it.
 struct Wanted {
     stem: String,
     synonyms: &'static [&'static str],
 }
 
-/// What people say, and what the texts say. A row of several words is looked for as one.
+/// Common words, and the words of the texts. An entry of several common words is searched for as one.
 const SYNONYMS: &[(&[&str], &[&str])] = &[
     (&["busy", "wait"], &["spin", "busy_wait"]),
     (&["fragment"], &["carrier", "multiblock"]),
@@ -327,7 +326,7 @@ fn stem(word: &str) -> String {
     word.to_owned()
 }
 
-/// How well a word fits; `None` where it does not stand anywhere.
+/// How well a word fits; `None` if it does not occur.
 fn score(topic: &Topic, word: &Wanted) -> Option<u32> {
     let own = score_of(topic, &word.stem);
     let others = word.synonyms.iter().filter_map(|synonym| score_of(topic, synonym));
@@ -353,7 +352,7 @@ fn score_of(topic: &Topic, stem: &str) -> Option<u32> {
         }
     });
     total += in_names.max().unwrap_or(0);
-    // The names of flags are abbreviations; what a flag is called in words is the first sentence about it.
+    // The names of flags are abbreviations; the first sentence about a flag has its name in words.
     if total == 0 && is_flag(topic) && begins_a_word(&first_sentence(topic.about()).to_lowercase(), stem) {
         total += IN_NAME;
     }
@@ -366,14 +365,14 @@ fn score_of(topic: &Topic, stem: &str) -> Option<u32> {
     (total > 0).then_some(total)
 }
 
-/// Whether a word of the text begins so. `_` joins and parts words, so that `wait` is found in `busy_wait`.
+/// Whether a word of the text begins with the stem. `_` joins and separates words, so that `wait` is found in `busy_wait`.
 fn begins_a_word(text: &str, stem: &str) -> bool {
     text.match_indices(stem).any(|(at, _)| {
         text.get(..at).and_then(|before| before.chars().next_back()).is_none_or(|c| !c.is_alphanumeric())
     })
 }
 
-/// Names that are much like this one, the likest first; at most three.
+/// The most similar names, the closest first; at most three.
 pub fn nearest(name: &str) -> Vec<String> {
     let wanted = name.trim().trim_start_matches(['+', '-']).to_lowercase();
     // More differences than this and it is another word.
@@ -545,14 +544,14 @@ mod tests {
     }
 
     #[test]
-    fn every_word_has_to_stand_somewhere() {
+    fn every_word_has_to_occur() {
         assert!(search("scheduler xyzzy").is_empty());
         assert!(search("").is_empty());
         assert!(search("...").iter().all(|hit| hit.score > 0));
     }
 
     #[test]
-    fn a_name_that_is_none_has_neighbours() {
+    fn unknown_name_has_similar_names() {
         assert_eq!(nearest("+sbtw")[0], "+sbwt");
         assert!(nearest("+sbwtdcup").contains(&"+sbwtdcpu".to_owned()));
         assert_eq!(nearest("ERL_MAX_PORT")[0], "ERL_MAX_PORTS");

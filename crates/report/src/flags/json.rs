@@ -1,4 +1,4 @@
-//! The same for programs. Fields are only ever added.
+//! Pages and lists as JSON. Fields are only ever added.
 
 use beamtune_flags::{
     Allocator, Entry, Evidence, LockClass, LockKind, Microstate, OtpVersion, Takes, ThreadType, WhereAbsent,

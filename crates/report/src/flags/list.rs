@@ -1,4 +1,4 @@
-//! Tables of many things: all that is known, and what a search has found.
+//! Tables of many things: everything known, and the hits of a search.
 
 use beamtune_flags::{Kind, allocators, entries, lock_classes, microstates, thread_types};
 
@@ -60,7 +60,7 @@ pub fn everything(otp: Option<u32>, style: Style) -> String {
     out
 }
 
-/// What a search has found, at most `most` rows.
+/// The hits of a search, at most `most` rows.
 pub fn hits(hits: &[Hit], most: usize, style: Style) -> String {
     let mut table = Table::new(&[("name", Left), ("kind", Left), ("what it does", Left)]);
     for hit in hits.iter().take(most) {
@@ -78,9 +78,9 @@ pub fn hits(hits: &[Hit], most: usize, style: Style) -> String {
     out
 }
 
-/// The table with its lines cut to the width; the last column is text that is told whole elsewhere.
+/// The table with its lines cut to the width; the last column is text that the pages show in full.
 fn rows(table: &Table, style: Style) -> String {
-    // The heading may be painted; only what is plain can be cut. Rows are cut, not wrapped.
+    // The heading may have colours; only plain text can be cut. Rows are cut, not wrapped.
     let text = table.render(Style { colour: false, width: usize::MAX });
     let mut out = String::new();
     for (index, line) in text.lines().enumerate() {

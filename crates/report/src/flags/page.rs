@@ -12,7 +12,7 @@ use crate::text::{clean, wrap};
 /// Width of the labels.
 const LABEL: usize = 12;
 
-/// The page; with a release, what holds there stands first.
+/// The page; with a release, what holds in it comes first.
 pub fn page(topic: &Topic, otp: Option<u32>, style: Style) -> String {
     let mut page = Page { out: String::new(), style };
     match topic {
@@ -40,7 +40,7 @@ impl Page {
         self.out.push_str(&format!("  {wrapped}\n\n"));
     }
 
-    /// One fact; none where there is nothing to tell.
+    /// One fact; no line for an empty text.
     fn row(&mut self, label: &str, text: &str) {
         if text.is_empty() {
             return;
@@ -50,7 +50,7 @@ impl Page {
         self.out.push_str(&format!("  {}{wrapped}\n", self.style.dim(&format!("{label:<LABEL$}"))));
     }
 
-    /// One fact of several lines; the label stands before the first.
+    /// One fact of several lines; the label comes before the first.
     fn rows(&mut self, label: &str, texts: impl IntoIterator<Item = String>) {
         for (index, text) in texts.into_iter().enumerate() {
             self.row(if index == 0 { label } else { "" }, &text);
@@ -241,7 +241,7 @@ fn values(entry: &Entry, letter: Option<char>) -> Vec<String> {
             (format!("{}{letters}", from_version(step.from.as_ref())), text)
         })
         .collect();
-    // Steps may differ in what only programs want to know.
+    // Steps may differ only in data that this page does not show.
     described.dedup_by(|a, b| a.1 == b.1);
     match described.as_slice() {
         [(_, text)] => vec![text.clone()],
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_a_flag_tells_what_one_needs_at_night() {
+    fn page_of_a_flag_has_range_defaults_and_effect_in_a_release() {
         let page = page_of("+P", Some(25));
         for part in [
             "+P  emulator flag",
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_without_it_is_told_what_happens() {
+    fn page_says_what_a_release_without_the_flag_does() {
         let page = page_of("+hmaxib", Some(25));
         assert!(page.contains("it does not exist"), "{page}");
         assert!(page_of("+K", Some(25)).contains("no effect"));
@@ -417,7 +417,7 @@ mod tests {
                 let text = page(&topic, otp, Style::PLAIN);
                 assert!(text.lines().count() > 3, "{text}");
                 for line in text.lines() {
-                    // A word that is longer than the line stands alone on it.
+                    // A word that is longer than the line is alone on it.
                     let words = line.trim().split(' ').count();
                     assert!(line.chars().count() <= Style::PLAIN.width || words == 1, "{line}");
                 }

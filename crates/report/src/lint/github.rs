@@ -1,7 +1,7 @@
 //! Findings as commands of a GitHub workflow, which shows them beside the lines of a change.
 //!
-//! One line each: `::error file=…,line=…::…`. What has a meaning in such a line is written as in a URL; without that a file
-//! could put commands of its own into the log (docs.github.com, "Workflow commands for GitHub Actions").
+//! One line each: `::error file=…,line=…::…`. Characters with a meaning in such a line are escaped as in a URL; otherwise a file could put
+//! commands of its own into the log (docs.github.com, "Workflow commands for GitHub Actions").
 
 use beamtune_flags::lint::Level;
 

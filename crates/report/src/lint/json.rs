@@ -1,4 +1,4 @@
-//! Findings for programs. The form is fixed by `docs/lint-output.schema.json`; fields are only ever added.
+//! Findings as JSON. `docs/lint-output.schema.json` defines the form; fields are only ever added.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Report, Told, Unread, level_name, rule_of};
 use crate::json::pretty;
 
-/// Version of the form; grows when a field changes its meaning or goes.
+/// Version of the form; increases when a field changes its meaning or is removed.
 pub const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -47,7 +47,7 @@ struct FindingDocument<'a> {
     related: Vec<Related<'a>>,
 }
 
-/// Lines and columns from 1, columns in characters; the end is behind the last character. Offsets in bytes, from 0.
+/// Lines and columns from 1, columns in characters; the end is after the last character. Offsets in bytes, from 0.
 #[derive(Serialize)]
 struct PlaceDocument<'a> {
     file: &'a str,

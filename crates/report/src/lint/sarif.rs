@@ -73,7 +73,7 @@ struct Run<'a> {
     tool: Value,
 }
 
-/// The findings, each of which is made when it is written: all together they would take gigabytes for a large file.
+/// The findings, each made when it is written: together, those of a large file would take gigabytes.
 struct Results<'a>(Told<'a>);
 
 impl Serialize for Results<'_> {
@@ -129,7 +129,7 @@ fn result(told: &Told<'_>, finding: &Finding) -> Option<Value> {
         result["relatedLocations"] = json!(related);
     }
     let linted = report.linted.get(finding.file)?;
-    // A program that shows fixes makes them at a click: only those that are safe, and in files.
+    // Programs that show fixes apply them at a click: only those that are safe, and in files.
     if let Some(fix) = finding.fix.as_ref().filter(|fix| fix.safe && linted.is_file) {
         let replacements: Option<Vec<Value>> = fix
             .edits
@@ -155,7 +155,7 @@ fn result(told: &Told<'_>, finding: &Finding) -> Option<Value> {
 fn location(told: &Told<'_>, file: usize, span: &Range<usize>) -> Option<Value> {
     let linted = told.report.linted.get(file)?;
     if !linted.is_file {
-        // A node's arguments lie in no file.
+        // A node's arguments are in no file.
         return Some(json!({ "logicalLocations": [{ "fullyQualifiedName": linted.name }] }));
     }
     Some(json!({

@@ -1,8 +1,8 @@
 //! The line of a file that a finding is about, with a mark below it.
 //!
-//! Terminals show characters of no, one and two columns, and files hold tabs and what must not reach a terminal; the marks are
-//! counted in columns as they will be shown. Of a line that is too long, what is around the mark is shown. Cookies and passwords
-//! are not shown: who reads the log of a CI need not be who reads the file.
+//! Terminals show characters of zero, one and two columns, and files contain tabs and characters that must not reach a terminal; the marks
+//! are counted in columns as displayed. A line that is too long is cut around the mark. Cookies and passwords are not shown: readers of a
+//! CI log may not be allowed to read the file.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,15 +12,15 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::text::clean;
 
-/// What a tab is shown as. How far it reaches in the file is for the user's editor to say.
+/// What a tab is shown as. Its width in the file depends on the user's editor.
 const TAB: &str = "    ";
 /// In place of what is cut off.
 const CUT: &str = "…";
 /// In place of a secret.
 const HIDDEN: &str = "*";
-/// How many bytes on either side may take no column, as those of a secret do.
+/// Bytes on either side that may take no column, such as those of a secret.
 const LOOK: usize = 1024;
-/// The most bytes that a column takes, but for marks above letters.
+/// Maximum number of bytes per column, marks above letters excepted.
 const COLUMN_BYTES: usize = 4;
 
 /// A line to show.
@@ -38,9 +38,9 @@ struct Cell {
 }
 
 enum Shown {
-    /// As it stands.
+    /// Unchanged.
     Same(char),
-    /// As something else.
+    /// Replaced by other text.
     Text(Cow<'static, str>),
 }
 
@@ -74,14 +74,14 @@ pub(super) fn snippet(source: &Source<'_>, span: &Range<usize>, width: usize) ->
     let (marked, after) = (cells(begin..end), cells(end..line_end.min(looked_at.end)));
 
     let room = width.saturating_sub(2).max(1);
-    // One column more than there is room for tells that something is cut off.
+    // One column more than there is room for shows that something is cut off.
     let marked = Cells::take(marked, room);
     let mut before_all = Cells::take(before.rev(), room + 2);
     let mut after_all = Cells::take(after, room + 2);
     let whole = !(before_all.is_cut || marked.is_cut || after_all.is_cut);
     if !whole || before_all.columns + marked.columns.max(1) + after_all.columns > width {
         let free = room - marked.columns.max(1).min(room);
-        // What does not need its half leaves it to the other side.
+        // A side that does not need its half leaves it to the other side.
         let left = (free / 2).max(free.saturating_sub(after_all.columns)).min(before_all.columns);
         before_all.cut(left);
         after_all.cut(free - left.min(free));
@@ -116,7 +116,7 @@ struct Cells {
 }
 
 impl Cells {
-    /// As many as fit. No more of a long line is looked at than can be shown.
+    /// As many as fit. Of a long line, no more is read than can be shown.
     fn take(cells: impl Iterator<Item = Cell>, room: usize) -> Cells {
         let mut taken = Cells { cells: Vec::new(), columns: 0, is_cut: false };
         for cell in cells {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_stands_below_the_span() {
+    fn the_mark_is_below_the_span() {
         let check =
             |text: &str, marked: &str, expect: &str| assert_eq!(shown(text, marked, 40), expect, "{text:?}");
         check("+P 1\n+Q 2 # x\n", "+Q 2", "+Q 2 # x\n^^^^");

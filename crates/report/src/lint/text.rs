@@ -10,8 +10,8 @@ use super::{Count, Report, Told, counted, level_name, message, releases, rule_of
 use crate::Style;
 use crate::text::{clean_path, clean_words, wrap};
 
-/// The findings in the order in which they were given, then one line that sums them up. What could not be read is not among
-/// them: that is for standard error.
+/// The findings in the order in which they were given, then a summary in one line. Files that could not be read are not among them: they
+/// belong on standard error.
 pub fn render(report: &Report<'_>, style: Style) -> String {
     let told = Told::of(report);
     let mut hidden: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();

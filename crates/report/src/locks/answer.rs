@@ -9,7 +9,7 @@ use super::{Page, length, of_duration};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Rows of a brief page, and the least share of the waits that is worth one (judgement).
+/// Maximum number of rows of a brief page, and the minimum share of the waits for one (judgement).
 const MAX_ROWS: usize = 8;
 const MIN_SHARE: f64 = 0.01;
 
@@ -143,7 +143,7 @@ fn rows(contended: &[Contended], style: Style) -> String {
     table.render(style)
 }
 
-/// What would still be waited for without the first row.
+/// The waits that would remain without the first row.
 fn without(contended: &[Contended], waits: Option<Waits>, style: Style) -> String {
     let (Some(first), Some(waits)) = (contended.first(), waits) else { return String::new() };
     let left = waits.share * (1.0 - first.share);

@@ -1,4 +1,4 @@
-//! The same for programs. The form is fixed by `docs/schema/locks.schema.json`; fields are only ever added.
+//! The page as JSON. `docs/schema/locks.schema.json` defines the form; fields are only ever added.
 
 use beamtune_model::units::seconds;
 use beamtune_model::{LockSession, Nanos, Period, WaitRow};
@@ -9,7 +9,7 @@ use super::look::{Blocked, Look};
 use super::{Page, Remains, length, of_duration};
 use crate::json::{self, Judged, Node, Span};
 
-/// Version of the form; grows when a field changes its meaning or goes.
+/// Version of the form; increases when a field changes its meaning or is removed.
 pub const VERSION: u32 = 3;
 
 #[derive(Serialize)]
@@ -70,7 +70,7 @@ impl<'a> From<&'a Look> for LookDocument<'a> {
 
 #[derive(Serialize)]
 struct SessionDocument<'a> {
-    /// `None` where it is not known.
+    /// `None` if unknown.
     seconds: Option<f64>,
     categories: &'a [String],
     locks: i64,
@@ -176,7 +176,7 @@ fn remains(rest: &Remains, length: Option<Nanos>) -> RemainsDocument<'_> {
     }
 }
 
-/// The page as a JSON document, indented, with a newline at its end. It holds all that was told, whatever the views leave out.
+/// The page as a JSON document, indented, with a newline at its end. It contains everything reported, whatever the views leave out.
 pub fn render(period: &Period, page: &Page<'_>) -> String {
     let length = length(period);
     let all = |by| lines(period, &View::all(by)).into_iter().map(|line| document(line, length)).collect();

@@ -1,4 +1,4 @@
-//! Counts of locks gathered by class, by single lock or by place, in an order and with a filter of one's choice.
+//! Lock counts grouped by class, by single lock or by place, with a sort order and a filter.
 
 use std::collections::BTreeMap;
 
@@ -6,34 +6,34 @@ use beamtune_model::{LockRow, Nanos, Period};
 
 use super::of_duration;
 
-/// By what counts are gathered.
+/// How counts are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// All locks of a class together.
     Class,
-    /// Each lock that is told, or what has the same name.
+    /// Each reported lock, or all of one name.
     Lock,
     /// Each place in the emulator's source, of a class.
     Place,
 }
 
-/// What comes first: the largest, but for names, where it is the first one of the alphabet.
+/// The sort order: largest first, but names alphabetically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
-    /// Time waited.
+    /// Wait time.
     Waited,
-    /// How often it was tried.
+    /// Attempts to take it.
     Tries,
-    /// How often it was taken then.
+    /// Attempts that failed because another thread held it.
     Collisions,
-    /// Collisions as a share of the tries.
+    /// Collisions as a share of the attempts.
     CollisionShare,
     /// The name of the class, then of the lock.
     Name,
 }
 
 impl Sort {
-    /// All, with the names that the command line has for them.
+    /// All orders, with their names on the command line.
     pub const ALL: [(&'static str, Sort); 5] = [
         ("time", Sort::Waited),
         ("tries", Sort::Tries),
@@ -43,40 +43,40 @@ impl Sort {
     ];
 }
 
-/// What is left out. Nothing is, by default.
+/// What is left out; nothing by default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Filter {
     /// Only these classes; empty: all.
     pub classes: Vec<String>,
-    /// Only locks whose name or entity has this in it.
+    /// Only locks whose name or entity contains this.
     pub name: Option<String>,
     /// Only with more tries than this.
     pub tries_above: Option<i64>,
     /// Only with more collisions than this.
     pub collisions_above: Option<i64>,
-    /// Only with more time waited than this.
+    /// Only with a longer wait time than this.
     pub waited_above: Option<Nanos>,
 }
 
 /// A table of counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
-    /// By what they are gathered.
+    /// How they are grouped.
     pub by: By,
-    /// What comes first.
+    /// The sort order.
     pub sort: Sort,
-    /// The other way round.
+    /// Whether to reverse the order.
     pub reverse: bool,
-    /// Lines at most.
+    /// Maximum number of lines.
     pub most: usize,
     /// What is left out.
     pub filter: Filter,
-    /// Whether waits are shown by their length, too.
+    /// Whether to show waits by their length, too.
     pub histogram: bool,
 }
 
 impl View {
-    /// As lock counting's own tool shows them: 20 lines, the longest waits first, and only where something collided and was waited for.
+    /// As `lcnt` shows them: 20 lines, the longest waits first, and only those with collisions and waits.
     pub fn new(by: By) -> View {
         let filter = Filter {
             tries_above: Some(0),
@@ -87,7 +87,7 @@ impl View {
         View { by, sort: Sort::Waited, reverse: false, most: 20, filter, histogram: by != By::Class }
     }
 
-    /// All of them.
+    /// All lines.
     pub fn all(by: By) -> View {
         View { filter: Filter::default(), most: usize::MAX, ..View::new(by) }
     }
@@ -98,27 +98,27 @@ impl View {
 pub struct Line {
     /// The class.
     pub class: String,
-    /// Its kind; empty where that is not known.
+    /// Its kind; empty if unknown.
     pub kind: String,
-    /// The lock, as lock counting names it; `None` of a class.
+    /// The lock, as lock counting names it; `None` for a class.
     pub id: Option<String>,
-    /// What the lock belongs to, as far as it was told.
+    /// What the lock belongs to, if reported.
     pub entity: Option<String>,
-    /// How many locks; 0 where nobody told.
+    /// Number of locks; 0 if unknown.
     pub locks: i64,
-    /// Whether these are all counts of the class or the lock. Of an imported table of single locks the class is not known as a whole.
+    /// Whether these are all counts of the class or the lock. An imported table of single locks does not cover the whole class.
     pub is_whole: bool,
-    /// File and line in the emulator's source; `None` of all places, and where lock counting does not tell.
+    /// File and line in the emulator's source; `None` for all places together, or if lock counting does not report it.
     pub place: Option<(String, i64)>,
-    /// How often it was tried.
+    /// Attempts to take it.
     pub tries: i64,
-    /// How often it was taken then.
+    /// Attempts that failed because another thread held it.
     pub collisions: i64,
-    /// Time waited, of all threads together.
+    /// Wait time, summed over all threads.
     pub waited: Nanos,
     /// Waits that were timed.
     pub waits: i64,
-    /// Waits by their length: the entry *n* counts those of 2^*n* ns and more. Empty where it is not known.
+    /// Waits by their length: the entry *n* counts those of 2^*n* ns and more. Empty if unknown.
     pub histogram: Vec<i64>,
 }
 
@@ -128,12 +128,12 @@ impl Line {
         if self.tries == 0 { 0.0 } else { self.collisions as f64 / self.tries as f64 * 100.0 }
     }
 
-    /// Time waited, in microseconds.
+    /// Wait time in microseconds.
     pub fn waited_us(&self) -> i64 {
         self.waited / 1_000
     }
 
-    /// Time waited in percent of the duration; `None` where it is not known how long that was.
+    /// Wait time in percent of the duration; `None` if the duration is unknown.
     pub fn duration_pct(&self, length: Option<Nanos>) -> Option<f64> {
         of_duration(self.waited, length)
     }
@@ -177,7 +177,7 @@ pub fn lines(period: &Period, view: &View) -> Vec<Line> {
         };
         order.then_with(names)
     });
-    // The last ones of the whole, not the first ones from behind: as lock counting's own tool does it, of those that are shown.
+    // The shown lines in reverse order, not the last lines of all: as `lcnt` does it.
     lines.truncate(view.most);
     if view.reverse {
         lines.reverse();
@@ -200,7 +200,7 @@ fn passes(line: &Line, filter: &Filter) -> bool {
         && above(line.waited, filter.waited_above)
 }
 
-/// Whole classes, or their places, where they are known; else what is known of their single locks.
+/// Whole classes or their places, if known; otherwise the sums of their single locks.
 fn classes(rows: &[LockRow], key: impl Fn(&LockRow) -> Option<(Option<String>, Option<i64>)>) -> Vec<Line> {
     let whole: std::collections::HashSet<&str> =
         rows.iter().filter(|row| row.id.is_none()).map(|row| row.class.as_str()).collect();
@@ -225,8 +225,8 @@ fn classes(rows: &[LockRow], key: impl Fn(&LockRow) -> Option<(Option<String>, O
     lines.into_values().collect()
 }
 
-/// Single locks. Several may have the same name, as the slots of a table do: where they are told without places, each row is one of
-/// them; else rows of one name are gathered, because a lock has several then.
+/// Single locks. Several may have the same name, such as the slots of a table: without places, each row is one of them; with places, rows
+/// of one name are merged, because a lock has several.
 fn locks(rows: &[LockRow]) -> Vec<Line> {
     let mut names: BTreeMap<(&str, &str), Vec<&LockRow>> = BTreeMap::new();
     for row in rows {

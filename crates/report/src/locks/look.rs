@@ -8,9 +8,9 @@ use crate::text::{self, Style};
 /// Whether there is lock contention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// There is.
+    /// There is contention.
     Yes,
-    /// There is none.
+    /// No contention.
     No,
     /// Unknown.
     NotSure,

@@ -6,7 +6,7 @@ use beamtune_model::{CollectionRow, Period, metrics};
 use crate::table::{Align::*, Table};
 use crate::text::{self, Style};
 
-/// Less than this of what a process refers to is next to nothing.
+/// A smaller share of what a process refers to is negligible.
 const LITTLE: f64 = 0.05;
 
 pub fn render(period: &Period, returns: Option<Returns>, max_rows: usize, style: Style) -> String {
@@ -112,7 +112,7 @@ fn collections(period: &Period, max_rows: usize, style: Style) -> String {
     out
 }
 
-/// What was asked for by name, as sources of gaps name it.
+/// Items requested by name, as sources of gaps name them.
 const ASKED: [(&str, &str); 5] = [
     ("vm.carriers", "Carriers"),
     ("vm.allocations", "Tagged blocks"),
@@ -121,7 +121,7 @@ const ASKED: [(&str, &str); 5] = [
     ("vm.collect", "What a GC frees"),
 ];
 
-/// Nobody asks for these but by name, so no answer is worth a line.
+/// These are requested by name only, so a missing answer is worth a line.
 fn unanswered(period: &Period, style: Style) -> String {
     let mut out = String::new();
     for (source, what) in ASKED {

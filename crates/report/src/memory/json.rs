@@ -1,4 +1,4 @@
-//! The same for programs. The form is fixed by `docs/schema/memory.schema.json`; fields are only ever added.
+//! The page as JSON. `docs/schema/memory.schema.json` defines the form; fields are only ever added.
 
 mod asked;
 
@@ -10,7 +10,7 @@ use self::asked::{CollectedDocument, CollectionDocument, HolderDocument, Returns
 use super::owners::{self, Kind};
 use crate::json::{self, Judged, Node, Span};
 
-/// Version of the form; grows when a field changes its meaning or goes.
+/// Version of the form; increases when a field changes its meaning or is removed.
 pub const VERSION: u32 = 3;
 
 #[derive(Serialize)]
@@ -21,7 +21,7 @@ struct Document<'a> {
     resident_bytes: Option<i64>,
     explained_bytes: Option<i64>,
     unexplained_bytes: Option<i64>,
-    /// How long looking at the pages took.
+    /// Duration of the scan of pages.
     looking_seconds: Option<f64>,
     mappings: Vec<MappingDocument<'a>>,
     contents: Vec<PartDocument<'a>>,

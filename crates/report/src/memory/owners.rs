@@ -11,18 +11,18 @@ const MAX_OWNERS: usize = 3;
 /// A kind of memory, as the VM counts it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
-    /// `processes`, `binary`, `ets`, `code`, `atom`, or `other`: what of `system` is none of these.
+    /// `processes`, `binary`, `ets`, `code`, `atom`, or `other`: the rest of `system`.
     pub name: String,
     /// In bytes.
     pub bytes: i64,
-    /// The largest ones that were seen, the largest first.
+    /// The largest known owners, the largest first.
     pub owners: Vec<Owner>,
 }
 
-/// Who has some of it.
+/// An owner of a part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// As its owner knows it: registered name, table, initial call; else the pid.
+    /// Registered name, table or initial call; else the pid.
     pub name: String,
     /// The pid, or the table's owner.
     pub pid: String,
@@ -30,7 +30,7 @@ pub struct Owner {
     pub bytes: i64,
 }
 
-/// The kinds with their owners, the largest first; empty where the VM did not tell.
+/// The kinds with their owners, the largest first; empty if the VM did not report them.
 pub fn kinds(period: &Period) -> Vec<Kind> {
     let value = |name: &str| period.find(Group::Memory, "", name).map(|stat| stat.last.value.max(0));
     let Some(system) = value("system") else { return Vec::new() };

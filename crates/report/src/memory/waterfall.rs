@@ -86,7 +86,7 @@ pub fn render(bridge: &Bridge, allocators: &[Allocator], style: Style) -> String
             continue;
         }
         row(1, allocator);
-        // One alone would say the same again.
+        // A single set would have the same numbers as its allocator.
         for set in sets.iter().filter(|set| sets.len() > 1 && set.weight() >= worth) {
             row(2, set);
         }
@@ -138,8 +138,8 @@ pub fn sources(period: &Period, bridge: &Bridge, allocators: &[Allocator], style
     notes(period, bridge, allocators).into_iter().map(line).collect()
 }
 
-/// All carriers, and each allocator's with its sets. What is resident and mapped is from the pages, where they were looked at, and
-/// what is in use from the VM.
+/// All carriers, and each allocator's with its sets. Resident and mapped sizes are from the pages, if these were scanned; sizes in use are
+/// from the VM.
 fn carriers(bridge: &Bridge, allocators: &[Allocator]) -> (Line, Vec<(Line, Vec<Line>)>) {
     let mut found: BTreeMap<&str, BTreeMap<&str, &Part>> = BTreeMap::new();
     for part in &bridge.parts {
@@ -193,7 +193,7 @@ fn one_set(title: &str, part: Option<&Part>, told: Option<Carriers>, looked: boo
     line
 }
 
-/// What a part is called.
+/// The name of a part.
 fn described(part: &Part) -> String {
     let (kind, of) = part.entity.split_once('/').unwrap_or((&part.entity, ""));
     match part.entity.as_str() {

@@ -68,7 +68,7 @@ pub fn allocators(period: &Period, style: Style) -> String {
     out
 }
 
-/// Each instance by itself: now, and the most in this recording and since the VM was started.
+/// Each instance: current values, and maxima in this recording and since the VM was started.
 pub fn instances(period: &Period, style: Style) -> String {
     let mut table = Table::new(&[
         ("instance", Left),
@@ -118,7 +118,7 @@ fn size(bytes: i64) -> String {
     if bytes > 0 { text::bytes(bytes as f64) } else { String::new() }
 }
 
-/// From which size on a block of the allocator has a carrier to itself: by its own flag, the flag for all, or the default.
+/// The size from which on a block of the allocator has a carrier of its own: by its own flag, the flag for all, or the default.
 fn threshold(period: &Period, allocator: &str) -> Option<String> {
     let known = beamtune_flags::allocator(allocator)?;
     let args = period.facts.list(facts::EMU_ARGS)?;
@@ -128,7 +128,7 @@ fn threshold(period: &Period, allocator: &str) -> Option<String> {
     }
     let schedulers = period.facts.number(facts::SCHEDULERS_ONLINE).and_then(|n| u64::try_from(n).ok());
     let defaults = known.default_options(period.facts.otp_release()?, schedulers.unwrap_or(1));
-    // Where there is none, it is the largest number that there is.
+    // An allocator without a threshold has the largest possible number.
     let bytes = defaults.get("sbct")?.parse::<f64>().ok()?;
     Some(if bytes < 1e15 { text::bytes(bytes) } else { "none".to_owned() })
 }

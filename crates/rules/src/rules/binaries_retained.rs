@@ -124,7 +124,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
 enum OtherHolder {
     /// They are few.
     Negligible,
-    /// The holder needs them; a phrase that says who.
+    /// The holder needs them; a phrase that names it.
     Healthy(String),
     Found(Box<Draft>),
 }
@@ -186,7 +186,7 @@ impl<'p> Unreferenced<'p> {
         // The minimum exists at all times; of binaries that only grow, the end is what they are now.
         let all = if growing_table.is_some() { binaries.last.value } else { binaries.min } as f64;
         let bytes = all - referred;
-        // Binaries that come and go belonged to processes that had dropped them when they were sampled.
+        // Short-lived binaries belonged to processes that had dropped them when they were sampled.
         let falls: i64 = binaries.trace.points().windows(2).map(|pair| (pair[0].1 - pair[1].1).max(0)).sum();
         let comes_and_goes = growing_table.is_none() && falls as f64 >= MIN_FALLS_SHARE * binaries.max as f64;
         if bytes < MIN_BYTES || bytes < HALF * all || comes_and_goes {
@@ -228,7 +228,7 @@ fn kilobytes(bytes: f64) -> String {
     }
 }
 
-/// An estimate above this multiple of what there is counts binaries twice (judgement: a sample errs by less).
+/// An estimate that exceeds the unreferenced bytes by this factor counts binaries twice (judgement: a sample errs by less).
 const SHARED_FACTOR: f64 = 1.05;
 
 /// An estimate with two digits.
@@ -262,7 +262,7 @@ fn through_sub_binaries(rest: &Unreferenced<'_>, table: &TableBinaries<'_>) -> O
     let is_others = products::is_of_others(period);
     let (each, factor) = (kilobytes(table.mean_bytes()), text::number(table.factor().round()));
     let (sampled, rows) = (text::number(table.sampled), text::number(table.rows));
-    // All rows together may seem to keep more than there is, where several refer to the same binary.
+    // The sum over all rows may exceed the unreferenced bytes, because several rows refer to the same binary.
     let is_shared = table.held_bytes() > SHARED_FACTOR * rest.bytes;
     let draft = Draft::new(
         severity,

@@ -23,14 +23,14 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// Something that clients open and close again soon.
+/// Something short-lived that clients open and close.
 struct Churn {
     noun: &'static str,
-    /// What clients do with it at first and at last.
+    /// Verbs for its start and its end.
     verbs: (&'static str, &'static str),
     opened: &'static Metric,
     closed: &'static Metric,
-    /// New processes by the client that opened them, a sample.
+    /// Sampled new processes, by the client that opened them.
     opener: Option<&'static Metric>,
     opened_per_s: Threshold,
     /// CPU time of the broker for each, in seconds (measured with RabbitMQ 3.10 on OTP 25: 3.9 ms for a connection with a channel and a
@@ -115,7 +115,8 @@ const METADATA: Threshold = Threshold::new(
     },
 );
 
-/// CPU time of a transaction, in seconds (RabbitMQ 3.10 on OTP 25: 0.6 cores for 750 bindings a second that come and go with their queues).
+/// CPU time of a transaction, in seconds (RabbitMQ 3.10 on OTP 25: 0.6 cores for 750 bindings a second, created and deleted with their
+/// queues).
 const METADATA_CPU_SECONDS: f64 = 0.000_8;
 
 /// From this share of the schedulers' work on, churn drives most of it (judgement).
@@ -213,7 +214,7 @@ fn cost(period: &Period, cores: f64) -> (Option<f64>, bool) {
     (cores, cores.zip(active).is_some_and(|(cores, active)| cores >= MIN_SHARE_OF_WORK * active))
 }
 
-/// Bindings and exchanges that come and go: transactions of Mnesia without those of queues, which are counted apart.
+/// Churn of bindings and exchanges: Mnesia transactions except those of queues, which are counted separately.
 fn metadata(period: &Period) -> Option<Draft> {
     let changes = period.rate(&metrics::MNESIA_COMMITS, "").ok()?;
     let (created, deleted) = QUEUES.rates(period)?;

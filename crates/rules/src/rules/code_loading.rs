@@ -1,7 +1,7 @@
 //! BT057: modules are searched for, loaded or purged while the node works.
 //!
-//! A call to a module that is not loaded goes to the code server, which in interactive mode searches all directories of the code path; for a
-//! module that does not exist, on each call. And a module that is loaded anew has its old code purged: the code purger asks every process,
+//! A call to a module that is not loaded goes to the code server, which in interactive mode searches all directories of the code path; for
+//! a module that does not exist, on each call. When a module is loaded again, its old code is purged: the code purger asks every process,
 //! one after the other, whether it still runs it. Both processes have registered names, and their work shows which of the two it is.
 
 use beamtune_model::{
@@ -245,7 +245,7 @@ fn boots_release(period: &Period) -> bool {
     is_own && watermark::version(period).is_none()
 }
 
-/// Whether the arguments say so; a release may be in embedded mode without such an argument.
+/// Whether the arguments select embedded mode; a release may be in it without such an argument.
 fn is_embedded(period: &Period) -> bool {
     let arguments = period.facts.list(facts::INIT_ARGS).unwrap_or_default();
     arguments.iter().any(|argument| matches!(argument.as_str(), "-mode embedded" | "-embedded"))

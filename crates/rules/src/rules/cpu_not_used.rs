@@ -285,7 +285,7 @@ const MAX_RUNNING: usize = 3;
 /// A process with a smaller share of all reductions is not one of those that take turns (judgement).
 const MIN_TURN_SHARE: f64 = 0.02;
 
-/// For whom processes wait, and which ones run in turn, those with most reductions first.
+/// The process that others wait for, and the processes that take turns, those with most reductions first.
 fn serial_work(period: &Period, turns_for: Option<&Hold<'_>>) -> String {
     let waits = turns_for.map(|hold| {
         let at = hold.at.as_ref().map_or(String::new(), |at| format!(" in {at}"));
@@ -328,7 +328,7 @@ fn hot_code(period: &Period) -> Option<String> {
     })
 }
 
-/// What others wait for, as a title says it.
+/// What others wait for, worded for a title.
 fn waited_for(hold: &Hold<'_>) -> String {
     match hold.process.filter(|_| !hold.is_one()) {
         Some(first) => format!("{} and others", text::name(&first.subject())),

@@ -46,7 +46,7 @@ struct Dirty {
     /// CPU of all of them.
     cores: f64,
     online: i64,
-    /// How many can work all the time beside the normal ones.
+    /// How many can work all the time together with the normal ones.
     fit: i64,
 }
 

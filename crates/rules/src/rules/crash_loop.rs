@@ -71,7 +71,7 @@ const INIT: &str = ":init/1";
 /// The beginning of the initial call of a supervisor, before its callback module.
 const SUPERVISOR: &str = "supervisor:";
 
-/// Crashes of processes that one parent has started alike.
+/// Crashes of processes with the same parent and the same initial call.
 struct Loop<'a> {
     rows: Vec<&'a ExitRow>,
     crashes: i64,
@@ -243,7 +243,7 @@ fn add_siblings<'a>(loops: &mut Vec<Loop<'a>>, exits: &'a [ExitRow]) {
     }
 }
 
-/// Restarts of several children of one supervisor, without a crash that was seen.
+/// Restarts of several children of one supervisor, without an observed crash.
 fn unseen(period: &Period, loops: &[Loop<'_>]) -> Vec<Draft> {
     let mut parents: Vec<_> =
         loops.iter().filter_map(|found| found.rows.first()).map(|row| parent_of(row)).collect();
@@ -311,7 +311,7 @@ impl Loop<'_> {
         }
     }
 
-    /// The same as a title says it, and whether that is a plural.
+    /// The same, worded for a title, and whether it is a plural.
     fn titled(&self) -> (String, bool) {
         let call = self.rows.iter().find_map(|row| row.call.as_deref());
         match (self.is_named(), call) {
@@ -324,7 +324,7 @@ impl Loop<'_> {
         }
     }
 
-    /// Which supervisor or process has started them: `child of supervisor shop_sup`.
+    /// The supervisor or process that started them: `child of supervisor shop_sup`.
     fn started(&self) -> String {
         let Some(row) = self.rows.first() else { return String::new() };
         let call = row.parent_call.as_deref();

@@ -153,7 +153,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         draft
     };
 
-    // Threads that have no CPU hold their allocator all the same.
+    // GC threads hold their allocator even while off-CPU.
     let by_clock = view::states(period, &[kind::DIRTY_CPU]).map_or(0.0, |states| states.gc());
     let may_contend = by_clock >= MIN_DIRTY_CORES
         && dirty_schedulers(period).is_some_and(|threads| by_clock >= MIN_DIRTY_SHARE * threads)

@@ -1,9 +1,9 @@
 //! BT055: large messages are copied.
 //!
-//! The VM counts neither bytes sent nor senders, except that a server may be sampled sending its answers most of the time. So messages are
-//! weighed at the receiver: what the heap of an idle process gains between two samples was sent to it. That samples all messages but those
-//! taken at once. Queued messages are weighed as well: off-heap ones by the memory of the process beside its heap, on-heap ones by heap
-//! fragments that exceed the free heap. The garbage of the node limits what all that can cost.
+//! The VM counts neither bytes sent nor senders, except that a server may be sampled sending its answers most of the time. So the size of
+//! messages is measured at the receiver: what the heap of an idle process gains between two samples was sent to it. That samples all
+//! messages except those taken at once. Queued messages are measured as well: off-heap ones by the memory of the process outside its heap,
+//! on-heap ones by heap fragments that exceed the free heap. The garbage of the node limits the cost of all messages together.
 
 use std::collections::BTreeMap;
 
@@ -247,8 +247,8 @@ fn several(large: &[Received<'_>]) -> Option<String> {
 /// A process does nearly all of the work from this share on (judgement).
 const MOST_WORK: f64 = 0.8;
 
-/// The process that sends, most likely: a term is copied from its sender's heap, and of the processes with room for it there, those that
-/// receive it apart, this one does nearly all the work.
+/// The likely sender: a term is copied from its sender's heap, and of the processes with room for it there, receivers excepted, this one
+/// does nearly all the work.
 fn holder<'p>(period: &'p Period, large: &[Received<'_>]) -> Option<&'p ProcessUse> {
     let each = large.first()?.each;
     let receivers: Vec<&ProcessUse> = large.iter().filter_map(|got| got.process).collect();
@@ -309,7 +309,7 @@ impl<'p> Sender<'p> {
         period.processes.iter().filter_map(sends).max_by(|a, b| a.cores.total_cmp(&b.cores))
     }
 
-    /// The finding if none of its answers was weighed.
+    /// The finding if the size of none of its answers was measured.
     fn describe_alone(&self, period: &Period) -> Option<Draft> {
         let used = self.cores / view::process_cores(period).ok()?.max(self.cores);
         let severity = COST.of(period).severity(used).filter(|_| self.cores >= MIN_CORES)?;

@@ -1,8 +1,8 @@
 //! BT043: many more links, monitors and timers than processes need, most likely monitors that are never removed.
 //!
 //! The VM allocates each of them as a block of `fix_alloc`, which holds hardly anything else: one block for each process and one for each
-//! on-heap message. So the blocks give their number. The holder follows from the memory of a process beside its heap, because both sides of a
-//! link or monitor are charged with half of it.
+//! on-heap message. So the blocks give their number. The holder follows from the memory of a process outside its heap, because both sides
+//! of a link or monitor are charged with half of it.
 
 use beamtune_model::units::{Nanos, SECOND_NS};
 use beamtune_model::{

@@ -28,7 +28,7 @@ pub const RULE: Rule = Rule {
     ..Rule::COMMON
 };
 
-/// A log handler with its protection. `logger_proxy` is none: it passes on events of other nodes and of the VM, with limits of its own.
+/// A log handler with its protection. Not `logger_proxy`, which passes on events of other nodes and of the VM, with limits of its own.
 struct Handler {
     /// Prefix of its registered name (ending in `_`), or the whole name.
     name: &'static str,

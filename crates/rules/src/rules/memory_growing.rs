@@ -274,7 +274,7 @@ fn short_name(subject: &Subject) -> String {
     }
 }
 
-/// What a title says of the end; the detail has the sentence.
+/// The end, worded for a title; the detail has the sentence.
 fn short_end(end: End) -> &'static str {
     match end {
         End::ControlGroup => "memory limit",

@@ -152,7 +152,7 @@ const MIN_HEAP_BYTES: f64 = 256e3;
 /// Processes that are named.
 const MAX_NAMED: usize = 2;
 
-/// What allocates this memory, as far as samples or heap sizes show it.
+/// What allocates this memory, by samples or by heap sizes.
 fn users(period: &Period) -> String {
     let samples = hot_code::samples(period);
     let all = samples.iter().fold(0, |sum: i64, sample| sum.saturating_add(sample.looks));

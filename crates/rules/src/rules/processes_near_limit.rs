@@ -131,7 +131,7 @@ fn title(filling: &Filling, severity: f64, kind: Option<&str>, is_leak: bool) ->
     }
 }
 
-/// Adds why the processes increase, as far as known.
+/// Adds why the processes increase, if that is known.
 fn with_detail(period: &Period, staying: &Staying<'_>, maker: &Maker, draft: Draft) -> Draft {
     let by = match (&maker.by, staying.ended_starters) {
         (Some(by), Some((ended, all))) => {

@@ -70,7 +70,7 @@ const BLOCKING_CALLERS: f64 = 100.0;
 /// A process that iterates over whole collections in this share of its samples mostly does that (judgement).
 const MIN_SCAN_SHARE: f64 = 0.5;
 
-/// A growth that chance explains with a higher probability is none.
+/// Maximum p-value of a growth: above it, the growth may be chance.
 const MAX_P: f64 = 0.01;
 
 fn judge(period: &Period) -> Result<Judgement, Missing> {

@@ -70,7 +70,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     Ok(Judgement::found_or_healthy(drafts, format!("{connections} sampled, none unread for long")))
 }
 
-/// Where connections are, as titles say it: `at 0.0.0.0:5222`, or `to 10.0.0.9:5432` for those that the VM has opened.
+/// Where connections are, worded for titles: `at 0.0.0.0:5222`, or `to 10.0.0.9:5432` for those that the VM has opened.
 fn place(group: &str) -> String {
     if group.starts_with("to ") { group.to_owned() } else { format!("at {group}") }
 }

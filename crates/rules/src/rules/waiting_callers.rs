@@ -162,7 +162,7 @@ fn describe(period: &Period, hold: &Hold<'_>, severity: f64) -> Draft {
         "gen_server:call/2 and GenServer.call/2 end their caller after 5 s; work after that is done for nobody",
         "call timeouts and throughput under the same load",
     );
-    // What lets all wait comes first, where it is known.
+    // The remedy for the cause comes first, if the cause is known.
     let is_first = given_up.is_some() && advice.is_none();
     let (first, last) = if is_first { (back_pressure, None) } else { (None, back_pressure) };
     draft
@@ -231,7 +231,7 @@ fn waits_for_peer(hold: &Hold<'_>) -> bool {
     matches!(&hold.does, Does::Waits { at, on: None } if stack::is_for_peer(at))
 }
 
-/// Whether anything comes from the peers, as far as connections were sampled.
+/// Whether the peers send anything, by the sampled connections.
 fn answers(period: &Period, hold: &Hold<'_>) -> String {
     let silent = hold.peers.iter().filter_map(|address| {
         Some(period.stat(&metrics::TCP_SILENT, &format!("to {address}")).ok()?.last.value)

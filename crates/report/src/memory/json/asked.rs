@@ -1,4 +1,4 @@
-//! Holders of binaries and collections, for programs.
+//! Holders of binaries and collections, as JSON.
 
 use beamtune_model::memory::{Estimate, Returns};
 use beamtune_model::{CollectRow, CollectionRow, HolderRow};
