@@ -34,7 +34,7 @@ pub fn broken(page: &str, worst: Option<Level>) -> Vec<String> {
     if widest > View::PLAIN.style.width {
         broken.push(format!("{widest} of {} columns", View::PLAIN.style.width));
     }
-    if page.contains('…') {
+    if page.lines().any(|line| line.trim_end().ends_with('…')) {
         broken.push("text is cut".to_owned());
     }
     broken

@@ -142,8 +142,8 @@ fn all(passed: &[(&str, &str)], not_judged: &[NotJudged<'_>], style: Style) -> S
 
 /// A known defect, with the version that fixes it.
 fn brief_defects(finding: &Finding, style: Style) -> String {
-    let words = format!("{} ({})", finding.title, finding.code);
-    let lines = text::lines(&text::sentence(&words), style.width, BRIEF_LINES);
+    let words = format!("{}: {}", finding.code, finding.title);
+    let lines = text::clauses(&text::sentence(&words), style.width, BRIEF_LINES);
     lines.into_iter().map(|line| format!("{line}\n")).collect()
 }
 

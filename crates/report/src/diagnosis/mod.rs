@@ -29,8 +29,8 @@ pub const FIRST_LINES: usize = 10;
 pub const FURTHER_LINES: usize = 6;
 
 /// Lines of the first notice where nothing is worse, and of all notices then.
-const LEAD_LINES: usize = 8;
-const NOTICE_LINES: usize = 11;
+const LEAD_LINES: usize = 6;
+const NOTICE_LINES: usize = 9;
 
 /// How much is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -325,7 +325,7 @@ fn a_known_defect_is_no_finding_and_takes_one_line() {
     };
     let diagnosis = found(vec![latent]);
     let page = render(&Period::default(), &diagnosis, &View::PLAIN);
-    assert!(page.contains("1 not judged.\n\nOTP 25.2.3 has 11 known defects (BT051)\n"), "{page}");
+    assert!(page.contains("1 not judged.\n\nBT051: OTP 25.2.3 has 11 known defects\n"), "{page}");
     let view = View { verbosity: Verbosity::Evidence, ..View::PLAIN };
     let page = render(&Period::default(), &diagnosis, &view);
     assert!(page.contains("  OTP-19154: a scheduler can be stuck for ever\n"), "{page}");

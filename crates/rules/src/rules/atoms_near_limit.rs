@@ -43,7 +43,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
     let draft = match common_prefix(period).filter(|_| leak) {
         Some(row) => draft
             .signals([Signal::NamedLike(row.kind.clone())])
-            .detail(format!("the newest are mostly {}…", row.kind))
+            .detail(format!("most of the newest begin with {}", row.kind))
             .because(Evidence::text(
                 "prefix of the newest atoms",
                 format!("{} ({} of {} sampled)", row.kind, row.count, row.of),

@@ -269,7 +269,7 @@ fn atoms_that_grow_are_found() {
         let evidence =
             found.evidence.into_iter().find(|evidence| evidence.what == "prefix of the newest atoms");
         (
-            found.detail.ends_with("the newest are mostly session:…"),
+            found.detail.ends_with("most of the newest begin with session:"),
             evidence.and_then(|evidence| evidence.text),
         )
     };
