@@ -87,7 +87,7 @@ fn page(period: &Period, views: &[View], look: Option<&Look>) -> String {
 
 /// With `-v`.
 fn verbose(style: Style) -> diagnosis::View<'static> {
-    diagnosis::View { style, verbosity: Verbosity::Evidence, invocation: None, recorded_at: None }
+    diagnosis::View { style, verbosity: Verbosity::Evidence, ..diagnosis::View::PLAIN }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use beamtune_model::{
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Role, Rule, Topic};
 use crate::signals::counts::largest_first;
-use crate::signals::limits::{Maker, growth, maker};
+use crate::signals::limits::{Maker, grows_by_new_ones, growth, maker};
 use crate::signals::memory::{self, megabytes};
 use crate::text;
 use crate::view;
@@ -70,7 +70,10 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
                 name: maker.kind.clone(),
                 owner: maker.by.clone(),
             }))
-            .signals(fill_memory(period, now as f64, trend.slope).then_some(Signal::Grows(MemoryKind::Ets)))
+            .signals(
+                grows_by_new_ones(period, "ets", now as f64, trend.slope)
+                    .then_some(Signal::Grows(MemoryKind::Ets)),
+            )
             .because(Evidence::number("ETS tables", now as f64, Unit::Count))
             .because(
                 Evidence::number("growth", trend.slope, Unit::PerSecond)
@@ -131,17 +134,6 @@ fn owner_text(period: &Period, owner: &str) -> String {
         None if owner.contains(':') => format!("processes started with {owner}"),
         None => format!("process {owner}"),
     }
-}
-
-/// New tables as large as the others are what the memory of tables grows by (judgement: the mean of all tables is rough).
-const ABOUT_AS_LARGE: std::ops::RangeInclusive<f64> = 0.25..=4.0;
-
-/// Whether the memory of all tables grows as fast as it does by tables of average size.
-fn fill_memory(period: &Period, tables: f64, new_per_s: f64) -> bool {
-    let Some(stat) = period.find(beamtune_model::Group::Memory, "", "ets") else { return false };
-    let mean = stat.last.value as f64 / tables.max(1.0);
-    growth(&view::trend_points(&stat.trace), f64::INFINITY)
-        .is_some_and(|trend| ABOUT_AS_LARGE.contains(&(trend.slope / new_per_s / mean)))
 }
 
 /// What the tables take, and when the memory that is left is used up at that pace. Their number has no limit.

@@ -7,7 +7,7 @@ use beamtune_model::{
 
 use crate::remedy;
 use crate::rule::{Draft, Judgement, Rule, WARNING};
-use crate::signals::limits::{FULL, Filling, Maker, maker};
+use crate::signals::limits::{FULL, Filling, Maker, grows_by_new_ones, maker};
 use crate::signals::staying::Staying;
 use crate::signals::{products, stack};
 use crate::text;
@@ -55,7 +55,7 @@ fn judge(period: &Period) -> Result<Judgement, Missing> {
         .signals(
             staying
                 .as_ref()
-                .is_some_and(Staying::fill_memory)
+                .is_some_and(|staying| grows_by_new_ones(period, "processes", filling.now, staying.growth))
                 .then_some(Signal::Grows(MemoryKind::Processes)),
         )
         .because_some(maker.as_ref().map(|maker| maker.evidence.clone()));

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use beamtune_model::{
-    Confidence, Cost, Evidence, Level, Metric, Missing, Period, Scale, SeriesStat, SpawnRow, Threshold, Unit,
+    Confidence, Cost, Evidence, Group, Level, Metric, Missing, Period, Scale, SeriesStat, SpawnRow,
+    Threshold, Unit,
 };
 use beamtune_stats::{Trend, trend};
 
@@ -225,6 +226,17 @@ pub fn growth(points: &[(f64, f64)], left: f64) -> Option<Trend> {
     let up = points.windows(2).filter(|pair| pair[1].1 > pair[0].1).count();
     let steady = up as f64 >= MIN_STEPS_UP_SHARE * (points.len() - 1) as f64;
     (trend.p < 0.01 && trend.low > 0.0 && matters && steady).then_some(trend)
+}
+
+/// If new processes or tables are about as large as the others, their memory grows by them (judgement: the mean over many kinds is rough).
+const ABOUT_AS_LARGE: std::ops::RangeInclusive<f64> = 0.25..=4.0;
+
+/// Whether a kind of memory (`processes`, `ets`) grows as it would with new ones of average size, of which there are `count` now.
+pub fn grows_by_new_ones(period: &Period, kind: &str, count: f64, new_per_s: f64) -> bool {
+    let Some(stat) = period.find(Group::Memory, "", kind) else { return false };
+    let mean = stat.last.value as f64 / count.max(1.0);
+    growth(&view::trend_points(&stat.trace), f64::INFINITY)
+        .is_some_and(|trend| ABOUT_AS_LARGE.contains(&(trend.slope / new_per_s / mean)))
 }
 
 /// Whether the second half grows about as much as the first. A node that has just got work takes what that needs, and then no more.

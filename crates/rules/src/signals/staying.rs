@@ -19,9 +19,6 @@ const MOST_END: f64 = 1.5;
 /// Two rates with such a ratio are the same (judgement).
 const ABOUT_SAME: std::ops::RangeInclusive<f64> = 0.75..=1.33;
 
-/// If new processes are about as large as the others, process memory grows by them (judgement: the mean over many kinds is rough).
-const ABOUT_AS_LARGE: std::ops::RangeInclusive<f64> = 0.25..=4.0;
-
 /// Ports or descriptors that grow by this share of the processes' growth come with them (judgement): each user has one, and up to four
 /// processes.
 const COMES_ALONG: f64 = 0.2;
@@ -40,8 +37,6 @@ pub(crate) struct Staying<'p> {
     pub memory_per_s: Option<f64>,
     /// If most processes of the kind that starts them end within seconds: how many did, and of how many.
     pub ended_starters: Option<(i64, i64)>,
-    /// Mean memory of a process of the node, in bytes.
-    mean_bytes: Option<f64>,
     /// New processes of all kinds that the scans find alive, per second.
     met: Option<f64>,
     goes_on: bool,
@@ -81,10 +76,6 @@ impl<'p> Staying<'p> {
                 .and_then(sampled_again)
                 .map(|starters| (starters.ended, starters.looked_at))
                 .filter(|(ended, all)| *ended as f64 >= NEARLY_ALL * *all as f64),
-            mean_bytes: period
-                .find(Group::Memory, "", "processes")
-                .zip(period.stat(&metrics::PROCESS_COUNT, "").ok())
-                .map(|(bytes, count)| bytes.last.value as f64 / count.last.value.max(1) as f64),
             memory_per_s: period
                 .find(Group::Memory, "", "processes")
                 .and_then(|stat| limits::growth(&view::trend_points(&stat.trace), f64::INFINITY))
@@ -117,12 +108,6 @@ impl<'p> Staying<'p> {
     pub(crate) fn stay(&self) -> bool {
         self.newcomers
             .is_some_and(|new| (new.looked_at - new.ended) as f64 >= NEARLY_ALL * new.looked_at as f64)
-    }
-
-    /// Whether process memory grows as it would with processes of average size.
-    pub(crate) fn fill_memory(&self) -> bool {
-        let each = self.memory_per_s.map(|bytes| bytes / self.growth);
-        each.zip(self.mean_bytes).is_some_and(|(each, mean)| ABOUT_AS_LARGE.contains(&(each / mean)))
     }
 
     /// Whether it is more than a node that fills up: they are left over, wait for any message, and no users come with them. Left over means
