@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use beamtune_attach::agent::Terms;
@@ -58,31 +59,53 @@ fn bytes<'a>(rows: impl IntoIterator<Item = &'a CarrierRow>) -> i64 {
     rows.into_iter().map(|row| row.bytes).sum()
 }
 
-/// Size of all carriers as the VM counts them, in bytes.
-fn counted(recorder: &Recorder, sample: &Sample) -> i64 {
+/// Size of the carriers of each allocator by the VM's own count, in bytes; allocators without carriers are omitted.
+fn counted_sizes(recorder: &Recorder, sample: &Sample) -> BTreeMap<String, i64> {
     let is_size =
         |name: &str| ["mbcs_carriers_size", "pool_carriers_size", "sbcs_carriers_size"].contains(&name);
-    let readings = sample.readings.iter().map(|(id, value)| (recorder.table.get(*id).unwrap(), value));
-    readings
-        .filter(|(series, _)| series.group == Group::Allocator && is_size(&series.name))
-        .map(|(_, value)| value)
-        .sum()
+    let mut sizes = BTreeMap::new();
+    for (id, value) in &sample.readings {
+        let series = recorder.table.get(*id).unwrap();
+        if series.group == Group::Allocator && is_size(&series.name) && *value > 0 {
+            let allocator = series.entity.split('/').next().unwrap();
+            *sizes.entry(allocator.to_owned()).or_default() += value;
+        }
+    }
+    sizes
 }
 
-/// Repeats a request until the VM's carriers have the same size before and after; returns its sample and that size, in bytes.
-fn while_steady(recorder: &mut Recorder, mut ask: impl FnMut(&mut Recorder) -> Sample) -> (Sample, i64) {
-    let count = |recorder: &mut Recorder| {
-        let sample = recorder.sample(true, PATIENCE).unwrap();
-        counted(recorder, &sample)
-    };
+fn walked_sizes(rows: &[CarrierRow]) -> BTreeMap<String, i64> {
+    let mut sizes = BTreeMap::new();
+    for row in rows {
+        *sizes.entry(row.allocator.clone()).or_default() += row.bytes;
+    }
+    sizes
+}
+
+/// Repeats a walk until it has agreed with the VM's count of each allocator. Carriers come and go while the agent works, also
+/// between two equal readings of the count, so a single disagreement proves nothing.
+fn walk_that_matches_the_count(
+    recorder: &mut Recorder,
+    mut walk: impl FnMut(&mut Recorder) -> Sample,
+) -> Sample {
+    let mut matched = BTreeSet::new();
     let mut found = None;
-    let mut before = count(recorder);
-    eventually("carriers of constant size", || {
-        let sample = ask(recorder);
-        let after = count(recorder);
-        println!("{before} bytes before, {after} after");
-        found = Some((sample, after));
-        std::mem::replace(&mut before, after) == after
+    eventually("a walk that agrees with the VM's count", || {
+        let sample = walk(recorder);
+        let counted = recorder.sample(true, PATIENCE).unwrap();
+        let (walked, counted) = (walked_sizes(&sample.carriers), counted_sizes(recorder, &counted));
+        matched.extend(
+            walked
+                .iter()
+                .filter(|(name, size)| counted.get(*name) == Some(size))
+                .map(|(name, _)| name.clone()),
+        );
+        let is_complete = walked.keys().chain(counted.keys()).all(|allocator| matched.contains(allocator));
+        if !is_complete {
+            println!("walked {walked:?}\ncounted {counted:?}");
+        }
+        found = Some(sample);
+        is_complete
     });
     found.unwrap()
 }
@@ -96,13 +119,10 @@ fn carriers_are_reported_once_and_match_the_vms_count() {
         let plain = recorder.sample(true, PATIENCE).unwrap();
         assert!(plain.carriers.is_empty(), "not requested");
         let all = What::Carriers(Walk::default());
-        let (sample, counted) = while_steady(&mut recorder, |recorder| request_complete(recorder, &all));
+        let sample = walk_that_matches_the_count(&mut recorder, |recorder| request_complete(recorder, &all));
         assert!(sample.gaps.is_empty(), "{:?}", sample.gaps);
-        let reported = bytes(&sample.carriers);
-        println!("OTP {}: {reported} of {counted} bytes", otp.release);
-        assert!((reported - counted).abs() < counted / 100, "{reported} of {counted} bytes");
         let walked: Vec<_> = sample.carriers.iter().filter(|row| row.skipped.is_none()).collect();
-        assert!(bytes(walked.iter().copied()) > counted / 4, "{walked:?}");
+        assert!(bytes(walked.iter().copied()) > bytes(&sample.carriers) / 4, "{walked:?}");
         let t = sample.carriers[0].t;
         for row in &sample.carriers {
             assert_eq!(row.t, t);
@@ -161,13 +181,10 @@ fn carrier_walk_ends_at_its_limit_and_reports_skipped_carriers() {
         let mut recorder = Recorder::attach(&node.name);
         let walk = Walk { pools: true, ..Walk::default() };
         let short = Explicit { what: What::Carriers(walk), limit: Duration::from_millis(50) };
-        let (sample, counted) =
-            while_steady(&mut recorder, |recorder| request(recorder, vec![short.clone()]));
+        let sample =
+            walk_that_matches_the_count(&mut recorder, |recorder| request(recorder, vec![short.clone()]));
         let skipped: Vec<_> = sample.carriers.iter().filter(|row| row.skipped.is_some()).collect();
         assert!(skipped.iter().any(|row| row.skipped.as_deref() == Some("limit")), "{:?}", sample.carriers);
-        let reported = bytes(&sample.carriers);
-        println!("OTP {}: {reported} of {counted} bytes", otp.release);
-        assert!((reported - counted).abs() < counted / 100, "{reported} of {counted} bytes");
     });
 }
 
