@@ -37,7 +37,7 @@ impl Group {
     }
 }
 
-/// The name of a part; `alone` is the process that works alone, if there is one.
+/// The name of a part; `alone` is the only runnable process, if there is one.
 fn words(what: Use, alone: Option<&str>) -> String {
     let words = match what {
         Use::Code => "Erlang code",
@@ -52,15 +52,15 @@ fn words(what: Use, alone: Option<&str>) -> String {
         Use::BusyWaiting => "busy wait",
         Use::Programs => "external programs",
         Use::Quota => "throttled by the CPU quota",
-        Use::Others => "other processes of the host",
+        Use::Others => "other processes on the host",
         Use::Stolen => "stolen by the hypervisor",
         Use::Locks => "schedulers blocked (locks, native code)",
         Use::SerialProcess => match alone {
-            Some(name) => return format!("only {name} works"),
-            None => "only one process works",
+            Some(name) => return format!("only {name} is runnable"),
+            None => "only one process is runnable",
         },
-        Use::Turns => "processes run one at a time",
-        Use::Outside => "work waits for a process or peer",
+        Use::Turns => "only one process runnable at a time",
+        Use::Outside => "waiting for a process or peer",
         Use::NoScheduler => "fewer schedulers than CPUs",
         Use::Nothing => "no runnable process",
     };
@@ -101,8 +101,8 @@ const BAR_CELLS: usize = 20;
 /// Parts of a group that are named.
 const MAX_NAMED: usize = 3;
 
-/// The account in a few lines: a bar, how much was used and by what, and why the rest was not used. `alone` is the process that works
-/// alone, if there is one.
+/// The account in a few lines: a bar, how much was used and by what, and why the rest was not used. `alone` is the only runnable
+/// process, if there is one.
 pub fn bar(account: &CpuAccount, alone: Option<&str>, style: Style) -> String {
     let parts = parts(account);
     let is_used = |part: &&Part<'_>| Group::of(part.share.what) == Group::Used;
@@ -219,8 +219,8 @@ mod tests {
             used       Erlang code                         1.00 cores   25 %\n             \
             busy wait                           0.50 cores   12 %\n             \
             external programs                   0.30 cores    8 %\n  \
-            lost       other processes of the host         0.20 cores    5 %\n  \
-            idle       work waits for a process or peer    1.98 cores   50 %  shop_db (<0.99.0>) in\n\
+            lost       other processes on the host         0.20 cores    5 %\n  \
+            idle       waiting for a process or peer       1.98 cores   50 %  shop_db (<0.99.0>) in\n\
             \u{20}                                                                   prim_inet:recv0/3\n             \
             other                               0.02 cores    0 %\n";
         assert_eq!(render(&account, Style::PLAIN), expect);
@@ -241,12 +241,12 @@ mod tests {
         let expect = "\
 CPU  ███████░░░░░░░░░░░░░  0.73 of 2.00 cores used by the node: 0.32 external programs, 0.21 Erlang
                            code, 0.15 busy wait, 0.05 other
-                           0.09 other processes of the host; 0.88 idle: no runnable process; 0.30
+                           0.09 other processes on the host; 0.88 idle: no runnable process; 0.30
                            idle: schedulers blocked (locks, native code)
 ";
         assert_eq!(bar(&account(2.0, &shares), None, Style::PLAIN), expect);
         let serial = account(2.0, &[(Use::Code, 1.0, ""), (Use::SerialProcess, 1.0, "")]);
-        assert!(bar(&serial, Some("shop_cart"), Style::PLAIN).contains("1.00 idle: only shop_cart works\n"));
+        assert!(bar(&serial, Some("shop_cart"), Style::PLAIN).contains("1.00 idle: only shop_cart is runnable\n"));
         assert!(
             bar(&account(0.0, &[]), None, Style::PLAIN)
                 .starts_with("CPU  ░░░░░░░░░░░░░░░░░░░░  0.00 of 0.00")

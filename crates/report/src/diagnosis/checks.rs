@@ -7,7 +7,7 @@ use beamtune_model::{Diagnosis, Finding, Outcome, Period};
 use super::{Verbosity, View};
 use crate::text::{self, Style};
 
-/// Lines that a brief page has for known defects, for what was not judged, and for gaps.
+/// Lines that a brief page has for known defects, for what was not evaluated, and for gaps.
 const BRIEF_LINES: usize = 2;
 /// If this many rules or more lack the same data, a brief page says what to do. On a usual node at most two do (measured on 53 recordings
 /// of labs).
@@ -24,10 +24,10 @@ pub(super) fn count(diagnosis: &Diagnosis) -> (usize, usize) {
     )
 }
 
-/// `84 checks passed, 3 not judged`.
+/// `84 checks passed, 3 not evaluated`.
 pub(super) fn count_text(passed: usize, missing: usize) -> String {
     let checks = if passed == 1 { "check" } else { "checks" };
-    let missing = if missing > 0 { format!(", {missing} not judged") } else { String::new() };
+    let missing = if missing > 0 { format!(", {missing} not evaluated") } else { String::new() };
     format!("{passed} {checks} passed{missing}")
 }
 
@@ -87,7 +87,7 @@ fn brief_counts(passed: usize, not_judged: &[NotJudged<'_>], has_findings: bool,
         if has_findings && passed + missing > 0 { format!("{counted}{hint}\n") } else { String::new() };
     let most = not_judged.last().filter(|most| most.rules.len() >= MIN_ALIKE);
     let why = most.map_or(String::new(), |most| {
-        format!("To judge {} of the {missing}: {}", most.rules.len(), text::sentence(most.next))
+        format!("To evaluate {} of the {missing}: {}", most.rules.len(), text::sentence(most.next))
     });
     let why: String = text::clauses(&why, style.width, 1).iter().map(|line| format!("{line}\n")).collect();
     format!("{counted}{why}")
@@ -136,7 +136,7 @@ fn all(passed: &[(&str, &str)], not_judged: &[NotJudged<'_>], style: Style) -> S
             )
         })
         .collect();
-    section(style.bold("Not judged"), not_judged);
+    section(style.bold("Not evaluated"), not_judged);
     out
 }
 

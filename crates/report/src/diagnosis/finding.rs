@@ -1,12 +1,12 @@
 //! One finding: in one line, in a few, or in full.
 
 use beamtune_flags::Kind;
-use beamtune_model::{Chain, Cost, Evidence, Finding, Follows, Level, Period, Remedy, facts};
+use beamtune_model::{Chain, Confidence, Cost, Evidence, Finding, Follows, Level, Period, Remedy, facts};
 
 use super::View;
 use crate::text::{self, Style};
 
-/// Column at which titles and texts begin: after the level, or after `fix`, `proof` and `more`.
+/// Column at which titles and texts begin: after the level, or after `fix`, `verify` and `more`.
 const INDENT: usize = 10;
 /// Columns at the end of the first line for the code: `BT008` and what separates it.
 const CODE_COLUMNS: usize = 7;
@@ -35,18 +35,18 @@ enum Part {
     Effect,
     Fix,
     Risk,
-    Proof,
+    Verify,
     More,
 }
 
 const PARTS: [Part; 7] =
-    [Part::Title, Part::Detail, Part::Effect, Part::Fix, Part::Risk, Part::Proof, Part::More];
+    [Part::Title, Part::Detail, Part::Effect, Part::Fix, Part::Risk, Part::Verify, Part::More];
 
 /// Parts that are shortened if a block is too long, first to last, and to how many lines.
 const GIVES_WAY: [(Part, usize); 12] = [
-    (Part::Proof, 1),
+    (Part::Verify, 1),
     (Part::Detail, 3),
-    (Part::Proof, 0),
+    (Part::Verify, 0),
     (Part::Risk, 1),
     (Part::Detail, 2),
     (Part::Fix, 3),
@@ -59,7 +59,7 @@ const GIVES_WAY: [(Part, usize); 12] = [
 ];
 
 /// A cause with its consequences, in at most `max_lines`: title, numbers, consequences, and the best remedy with its risk; for the first
-/// finding also how to prove it, and what shows more.
+/// finding also how to verify it, and the command that shows more.
 pub(super) fn brief(period: &Period, chain: &Chain<'_>, max_lines: usize, view: &View<'_>) -> String {
     let style = view.style;
     let finding = chain.cause;
@@ -74,9 +74,9 @@ pub(super) fn brief(period: &Period, chain: &Chain<'_>, max_lines: usize, view: 
             .map(|remedy| labelled("fix", &change(period, remedy), max_lines, style))
             .unwrap_or_default(),
         Part::Risk => remedy.map(|remedy| risk(remedy, max_lines, style)).unwrap_or_default(),
-        Part::Proof => remedy
+        Part::Verify => remedy
             .filter(|_| is_first)
-            .map(|remedy| labelled("proof", &remedy.prove, max_lines, style))
+            .map(|remedy| labelled("verify", &remedy.prove, max_lines, style))
             .unwrap_or_default(),
         Part::More => {
             let more = view.invocation.filter(|_| is_first);
@@ -239,17 +239,17 @@ pub(super) fn full(
     let mut out = [title(finding, level, usize::MAX, style), detail(finding, usize::MAX, style)].concat();
     let facts = [
         Some(finding.rule.to_owned()),
-        Some(finding.confidence.text().to_owned()),
+        Some(confidence(finding.confidence).to_owned()),
         finding.claim.map(|claim| cost(claim.cost)),
     ];
     let facts: Vec<String> = facts.into_iter().flatten().collect();
     out.push(format!("{:INDENT$}{}\n", "", style.dim(&facts.join(" · "))));
     if let Some(Follows { code, rule, why }) = &finding.follows {
-        out.extend(labelled("after", &format!("{code} {rule}: {why}"), usize::MAX, style));
+        out.extend(labelled("cause", &format!("{code} {rule}: {why}"), usize::MAX, style));
     }
     out.push(evidence(&finding.evidence, style));
     let mut add = |label: &str, words: &str| out.extend(labelled(label, words, usize::MAX, style));
-    finding.against.iter().for_each(|against| add("but", against));
+    finding.against.iter().for_each(|against| add("caveat", against));
     if !is_advised {
         return out.concat();
     }
@@ -269,9 +269,17 @@ pub(super) fn full(
         if let Some(bytes) = remedy.saves_bytes {
             add("saves", &format!("{} of resident memory (estimated)", text::bytes(bytes)));
         }
-        add("proof", &remedy.prove);
+        add("verify", &remedy.prove);
     }
     out.concat()
+}
+
+fn confidence(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Measured => "measured",
+        Confidence::Inferred => "inferred",
+        Confidence::Guess => "low confidence",
+    }
 }
 
 /// A table: what was measured, and its value with the threshold.

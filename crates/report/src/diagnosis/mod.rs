@@ -180,7 +180,7 @@ pub fn of_rule(period: &Period, diagnosis: &Diagnosis, code: &str, style: Style)
         }
         Some(Outcome::Healthy(sentence)) => line(format!("{code} passed: {}", text::sentence(sentence))),
         Some(Outcome::NotJudged { reason, next }) => {
-            line(format!("{code} not judged: {}; next: {}", text::sentence(reason), text::sentence(next)))
+            line(format!("{code} not evaluated: {}; next: {}", text::sentence(reason), text::sentence(next)))
         }
         None => format!("{code} was not asked\n"),
     };
@@ -194,7 +194,7 @@ fn summary(chains: &[&Chain<'_>], has_lead: bool, diagnosis: &Diagnosis, style: 
     }
     let (passed, missing) = checks::count(diagnosis);
     if passed == 0 && missing > 0 && chains.is_empty() {
-        return Some("Nothing could be judged.".to_owned());
+        return Some("Nothing could be evaluated.".to_owned());
     }
     Some(match chains.is_empty() {
         true if passed + missing == 0 => style.good("Nothing found."),

@@ -66,10 +66,10 @@ CRITICAL  Message queue of Shop.Cart grows by 12 messages/s                     
           14,302 messages now; Shop.Cart.handle_info/2 takes 80 ms each
    fix    use calls in place of casts
    risk   callers are slower
-   proof  queue length under the same load
+   verify queue length under the same load
    more   beamtune explain BT006 shop@web1
 
-1 check passed, 1 not judged (-vv)
+1 check passed, 1 not evaluated (-vv)
 
 Next: beamtune doctor shop@web1 -v    all evidence and remedies
 ";
@@ -112,17 +112,17 @@ VM without a name · 0 µs
 CRITICAL  Message queue of Shop.Cart grows by 12 messages/s                                    BT006
           14,302 messages now; Shop.Cart.handle_info/2 takes 80 ms each
           growing-message-queue · measured
-   after  BT005 serial-process: one process serves all
+   cause  BT005 serial-process: one process serves all
             queue length      14,302  (warning from 5,000)
             current function  Shop.Cart.handle_info/2
-   but    the process is 3 s old
+   caveat the process is 3 s old
    check  twice the load
    fix    use calls in place of casts
    why    senders then wait, and the queue is bounded
    risk   callers are slower
-   proof  queue length under the same load
+   verify queue length under the same load
 
-1 check passed, 1 not judged (cpu-starved: run it there)
+1 check passed, 1 not evaluated (cpu-starved: run it there)
 ";
     assert_eq!(page, expect);
 }
@@ -134,11 +134,11 @@ fn all_checks_are_listed_on_request() {
     let expect = "\
 VM without a name · 0 µs
 
-No problem found: 1 check passed, 1 not judged.
+No problem found: 1 check passed, 1 not evaluated.
 
 Passed
   BT001 busy wait uses 0 cores
-Not judged
+Not evaluated
   BT004 cpu-starved: no host; next: run it there
 ";
     assert_eq!(page, expect);
@@ -211,7 +211,7 @@ fn idle_cpu_is_no_effect_and_no_notice_where_the_account_shows_it() {
     let turns = page(vec![idle(Use::Turns)], Use::Turns);
     assert!(turns.contains("No certain problem found. Worth a look:\n\nnotice    1.2 of 2.0"), "{turns}");
     let nothing = page(vec![idle(Use::Nothing)], Use::Nothing);
-    assert!(nothing.contains("No problem found: 1 check passed, 1 not judged.\n\nCPU "), "{nothing}");
+    assert!(nothing.contains("No problem found: 1 check passed, 1 not evaluated.\n\nCPU "), "{nothing}");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn many_checks_that_lack_the_same_say_what() {
     let mut diagnosis = found(vec![queue()]);
     diagnosis.verdicts.extend(["BT020", "BT021", "BT022", "BT023"].map(missing));
     let page = render(&Period::default(), &diagnosis, &View::PLAIN);
-    let expect = "1 check passed, 5 not judged (-vv)\nTo judge 4 of the 5: record for 10 s\n";
+    let expect = "1 check passed, 5 not evaluated (-vv)\nTo evaluate 4 of the 5: record for 10 s\n";
     assert!(page.contains(expect), "{page}");
 }
 
@@ -325,7 +325,7 @@ fn a_known_defect_is_no_finding_and_takes_one_line() {
     };
     let diagnosis = found(vec![latent]);
     let page = render(&Period::default(), &diagnosis, &View::PLAIN);
-    assert!(page.contains("1 not judged.\n\nBT051: OTP 25.2.3 has 11 known defects\n"), "{page}");
+    assert!(page.contains("1 not evaluated.\n\nBT051: OTP 25.2.3 has 11 known defects\n"), "{page}");
     let view = View { verbosity: Verbosity::Evidence, ..View::PLAIN };
     let page = render(&Period::default(), &diagnosis, &view);
     assert!(page.contains("  OTP-19154: a scheduler can be stuck for ever\n"), "{page}");

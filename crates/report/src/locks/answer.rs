@@ -26,7 +26,7 @@ pub struct Contended {
     pub operation: String,
 }
 
-/// `is_verbose`: the verdicts, which follow, say what was not judged.
+/// `is_verbose`: the verdicts, which follow, say what was not evaluated.
 pub fn render(period: &Period, page: &Page<'_>, is_verbose: bool, style: Style) -> String {
     let waits = share_of_waits(period, page);
     let remark = period.lock_session.as_ref().map_or("", |session| &session.remark);
@@ -170,7 +170,7 @@ fn without(contended: &[Contended], waits: Option<Waits>, style: Style) -> Strin
 fn not_judged(verdicts: &Diagnosis, style: Style) -> String {
     let line = |outcome: &Outcome| match outcome {
         Outcome::NotJudged { reason, next } => {
-            Some(note(&format!("not judged: {reason}; next: {next}"), style))
+            Some(note(&format!("not evaluated: {reason}; next: {next}"), style))
         }
         _ => None,
     };
