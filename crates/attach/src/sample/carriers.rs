@@ -1,4 +1,4 @@
-//! Results of carrier walks.
+//! Decodes the results of carrier walks.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::explicit::SkippedCarriers;
 
 /// Maximum number of rows that the agent sends.
 const MAX_ROWS: usize = 2_000;
-/// Maximum length of a list within a row: the VM has ten allocators, and the agent requests fewer sizes.
+/// Maximum length of a list within a row. The VM has ten allocators, and the agent requests fewer than 64 size classes.
 const MAX_ENTRIES: usize = 64;
 
 pub(super) fn carriers(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
@@ -111,7 +111,7 @@ fn block_sum(term: Term<'_>) -> Result<BlockSum, TermError> {
     Ok(BlockSum { allocator, count: amount(count)?, bytes: amount(bytes)? })
 }
 
-/// A histogram without its empty bins. Bins with the same bound, of which the VM uses only one, are merged.
+/// Returns a histogram without its empty bins. Bins with the same lower bound, of which the VM uses only one, are merged.
 fn sizes(bounds: &[i64], counts: Term<'_>) -> Result<Vec<SizeCount>, TermError> {
     let mut sizes: Vec<SizeCount> = Vec::new();
     for (&from, count) in bounds.iter().zip(counts.list()?) {

@@ -1,4 +1,4 @@
-//! Code by application, and persistent terms.
+//! Decodes code size by application, and persistent terms.
 
 use beamtune_model::units::Nanos;
 use beamtune_model::{CodeRow, SampleBuilder, metrics};
