@@ -98,7 +98,7 @@ pub enum AttachError {
     },
     /// The process in whose network namespace the node was has exited.
     #[error(
-        "process {pid}, whose network namespace the node was in, has ended: list nodes with `beamtune nodes`"
+        "process {pid}, in whose network namespace the node was, has exited: list nodes with `beamtune nodes`"
     )]
     NetworkGone {
         /// Process id on this host.
@@ -137,8 +137,8 @@ pub enum AttachError {
     },
     /// The node allows only certain hosts or nodes to connect.
     #[error(
-        "{peer} allows only certain nodes to connect (net_kernel:allow/1): add its own host to the list, since beamtune \
-         connects as beamtune_1 to beamtune_8 of that host, or ask its operator"
+        "{peer} allows only certain nodes to connect (net_kernel:allow/1): add the node's own host to that list, since beamtune \
+         connects as beamtune_1 to beamtune_8 of that host, or ask the node's operator"
     )]
     NotAllowed {
         /// The node and its address.
@@ -146,8 +146,8 @@ pub enum AttachError {
     },
     /// The node already has a connection with our name.
     #[error(
-        "{peer} already has a connection with our name: try again in a minute, when it has noticed that \
-         the old one is gone"
+        "{peer} already has a connection with our name: try again in a minute, when the node has noticed \
+         that the old connection is gone"
     )]
     NameTaken {
         /// The node and its address.
@@ -331,8 +331,8 @@ pub enum AttachError {
     },
     /// The peer violated the protocol. The connection is no longer used.
     #[error(
-        "{peer} broke the distribution protocol: {what}. If this is not the port of an Erlang node, give the node's \
-         (epmd -names lists them)"
+        "{peer} broke the distribution protocol: {what}. If this is not the port of an Erlang node, give the \
+         port of a node (epmd -names lists the ports)"
     )]
     Protocol {
         /// The node and its address.
@@ -386,7 +386,7 @@ pub enum AttachError {
         reason: String,
     },
     /// The agent ended without being asked to.
-    #[error("the agent on {node} has ended ({reason}); everything that it switched on is off again")]
+    #[error("the agent on {node} has ended ({reason}); all its changes to the node are undone")]
     AgentEnded {
         /// The node.
         node: String,
@@ -469,7 +469,7 @@ fn timed_out(peer: &str, step: Step, after: Duration) -> String {
         ),
         Step::Tls => format!(
             "{peer} began the TLS handshake but did not complete it within {seconds:.1} s: is the VM starved of CPU, or \
-             does something on the way hold packets back?"
+             are packets delayed on the way?"
         ),
         Step::Receive => format!("{peer} did not answer within {seconds:.1} s"),
         Step::Send => format!("{peer} accepted no data for {seconds:.1} s: is the VM stopped or overloaded?"),

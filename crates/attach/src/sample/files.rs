@@ -32,7 +32,7 @@ pub(crate) fn read(answer: &Answer, asks: Vec<FileAsk>) -> Option<Files> {
             parse(value, asks).or_else(|error| trouble(TroubleKind::Garbled, error.to_string()))
         }
         Status::Unsupported => {
-            let why = "the node's host is not Linux; beamtune can read the files of a Linux host only";
+            let why = "the node's host is not Linux; beamtune can read files only from a Linux host";
             trouble(TroubleKind::Unsupported, why.to_owned())
         }
         Status::Failed(why) => trouble(TroubleKind::Garbled, printable(why)),
