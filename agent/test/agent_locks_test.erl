@@ -1,5 +1,5 @@
-%% @doc Tests of lock counters. Run by agent_test. All but the first two tests need an emulator that counts locks:
-%% BEAMTUNE_LCNT_25 and so on name a program within the release's root that is started instead of erl.
+%% @doc Tests of lock counters. Run by agent_test. All but the first two tests need an emulator that counts locks.
+%% BEAMTUNE_LCNT_25 and so on name a program within the release's root, which is started instead of erl.
 -module(agent_locks_test).
 -export([tests/0]).
 

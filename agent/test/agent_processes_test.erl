@@ -1,5 +1,5 @@
 %% @doc Tests of the items about processes, tables, ports, connections and brokers. They check that rounds and counts are exact,
-%% which processes are found, what these execute and wait for, how large their messages are, and how they end. Run by agent_test.
+%% which processes are found, what these execute and wait for, their messages, and their exits. Run by agent_test.
 -module(agent_processes_test).
 -export([tests/0]).
 
@@ -256,8 +256,8 @@ reconnections(#target{release = Release, root = Root, beams = Beams} = Target) -
     agent_client:leave(Agent),
     stop(Other).
 
-%% Numbers per table: objects, sampled objects, objects with terms that may hide binaries; binaries, their size, the size of the
-%% binaries that they are sub-binaries of, and the bytes to which only the table's objects refer.
+%% Numbers per table. Of objects: all, sampled, and those with terms that may hide binaries. Of binaries: number, size, size of
+%% the binaries of which they are sub-binaries, and bytes to which only the table's objects refer.
 binaries_of_tables(Target) ->
     Agent = join(Target),
     Sample = fun(N) -> value(table_growth, agent_client:sample(Agent, N, [memory, table_growth])) end,

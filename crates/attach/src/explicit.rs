@@ -151,8 +151,8 @@ pub enum Whom {
 }
 
 impl Collect {
-    /// Creates a request with limits that do not disturb even a busy node: batches of 10, pauses of 10 ms, heaps of at most 256
-    /// MiB, and a stop as soon as a process waits longer than 50 ms.
+    /// Creates a request whose limits protect even a busy node: batches of 10, pauses of 10 ms, and heaps of at most 256 MiB. It
+    /// stops as soon as a process waits longer than 50 ms.
     pub fn new(whom: Whom) -> Collect {
         let (pause, latency_limit) = (Duration::from_millis(10), Duration::from_millis(50));
         Collect { whom, batch: 10, pause, latency_limit, max_heap_bytes: 256 << 20, top: 20 }

@@ -2,8 +2,8 @@
 //!
 //! A thread can enter another network namespace, and a socket stays in the namespace in which it was created (setns(2),
 //! network_namespaces(7)). So each such socket is opened by a temporary thread that enters the namespace, connects and ends. All
-//! other threads stay in our namespace. The namespace's file is open only for that time: if it were open for a whole recording,
-//! it would keep the interfaces of a removed container alive.
+//! other threads stay in our namespace. The namespace's file is open only for that time. A file that is open for a whole
+//! recording would keep the interfaces of a removed container alive.
 
 use std::fs::File;
 use std::io;

@@ -411,8 +411,8 @@ impl NodeSource {
     }
 
     /// Returns whether nothing, not even a tick, arrived for the length of a lease, so that the agent has ended the session.
-    /// Waiting longer would not help: after a network outage, TCP stays silent for as long again as the outage lasted, up to two
-    /// minutes, because it doubles its retransmission timeout.
+    /// Waiting longer would not help: TCP doubles its retransmission timeout, so after a network outage it stays silent for as
+    /// long again, up to two minutes.
     fn is_silent(&mut self) -> bool {
         let lease = self.access.terms.lease;
         self.session().is_some_and(|session| session.connection().heard().elapsed() > lease)

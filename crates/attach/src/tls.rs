@@ -5,8 +5,8 @@
 //! host name only if its `verify_fun` is `inet_tls_dist:verify_client/3` or `net_kernel:allow/1` was called
 //! (lib/ssl/src/inet_tls_dist.erl). We always check the node's certificate, unless the user disables this.
 //!
-//! For a node on this host, the user need not give any options: the node's own options name its certificate file, and the node
-//! must present exactly that certificate ([`verify`]). For nodes on other hosts, the user gives the settings in [`Given`].
+//! For a node on this host, the user need not give any options. The node's own options name its certificate file, and it must
+//! present exactly that certificate ([`verify`]). For nodes on other hosts, the user gives the settings in [`Given`].
 //!
 //! As with the cookie, file access is injected.
 

@@ -47,7 +47,8 @@ pub struct Built {
 
 /// Returns the architecture and C library of this host, for which emulators are built.
 ///
-/// # Errors If the shell, whose ELF headers name both, cannot be read.
+/// # Errors
+/// If the shell, whose ELF headers name both, cannot be read.
 pub fn host() -> Result<Elf, Error> {
     // Every system has a shell, which is linked like its other programs. beamtune itself may be linked differently.
     let shell = find("sh".as_ref(), search_path().as_deref()).unwrap_or_else(|| PathBuf::from("/bin/sh"));
@@ -73,8 +74,9 @@ pub fn check_machine(what: &str, target: &Elf, host: &Elf) -> Result<(), Error> 
 
 /// Builds an emulator and stores it in `cache`.
 ///
-/// # Errors If something is missing, the source has another version, a command fails, the new emulator does not start or differs
-/// from the request, or the user cancels. Nothing of the build remains then, except for the log of a failed command.
+/// # Errors
+/// If something is missing, the source has another version, a command fails, or the user cancels. Also if the new emulator does
+/// not start or differs from the request. In all cases, only the log of a failed command remains.
 pub fn build(order: &Order, cache: &Cache, watch: &mut dyn Watch) -> Result<Built, Error> {
     check_folder(cache.root())?;
     let needs = needs::needs(order.variant.flavor, order.source.unpack());

@@ -30,8 +30,8 @@ const QUERY: &str = "Info = fun(Item) -> try erlang:system_info(Item) catch _:_ 
                    _ -> none end, \
                    erlang:display({beamtune, Info(version), Info(build_type), Info(emu_flavor), Info(kernel_poll), Extra}), halt().";
 
-/// Replaces `inet_gethost`, which is not built. A starting VM resolves its host name, and "not found" is a sufficient answer: a
-/// packet of 14 bytes that answers request 1 with an error (erts/etc/common/inet_gethost.c).
+/// Replaces `inet_gethost`, which is not built. A starting VM resolves its host name, for which "not found" is a sufficient
+/// answer. It is a packet of 14 bytes: the answer to request 1, an error (erts/etc/common/inet_gethost.c).
 const NO_HOST: &str = "#!/bin/sh\nprintf '\\0\\0\\0\\016\\0\\0\\0\\001\\0notfound\\0'\n";
 
 /// An emulator to test, and what it is started with.

@@ -214,8 +214,8 @@ fn versions(text: &str) -> Vec<String> {
     found
 }
 
-/// Returns the version to build: exactly the given one, or else the newest one of the same OTP version, since archives drop a
-/// package version as soon as a patched one exists. The ERTS version of the source is checked later.
+/// Returns the version to build: exactly the given one, or else the newest one of the same OTP version. (Archives drop a package
+/// version as soon as a patched one exists.) The ERTS version of the source is checked later.
 fn chosen<'v>(
     known: &'v [String],
     version: Option<&str>,

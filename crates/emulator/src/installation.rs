@@ -35,7 +35,8 @@ pub struct Installation {
 impl Installation {
     /// Returns the installation in a folder.
     ///
-    /// # Errors If the folder has no ERTS, or has several and no `start_erl.data` that names the current one.
+    /// # Errors
+    /// If the folder has no ERTS, or has several and no `start_erl.data` that names the current one.
     pub fn at(root: &Path) -> Result<Installation, Error> {
         let no = |why: String| Error::NoInstallation { path: root.to_owned(), why };
         let root = std::path::absolute(root).map_err(|source| Error::io(root, source))?;
@@ -169,8 +170,8 @@ pub(crate) mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its mode");
     }
 
-    /// Writes a script that the test then runs. `cp` writes the final file: a file that is open for writing cannot be executed,
-    /// and a child that another test is just spawning briefly inherits all files that we have open.
+    /// Writes a script that the test then runs. `cp` writes the final file, since a file that is open for writing cannot be
+    /// executed: a child that another test is just spawning briefly inherits all files that we have open.
     pub(crate) fn script(path: &Path, text: &str) {
         let written = path.with_extension("written");
         file(&written, format!("#!/bin/sh\n{text}\n").as_bytes());

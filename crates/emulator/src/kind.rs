@@ -20,7 +20,8 @@ pub enum Type {
 impl Type {
     /// Parses a type's name.
     ///
-    /// # Errors If the name is unknown. The message lists the valid names.
+    /// # Errors
+    /// If the name is unknown. The message lists the valid names.
     pub fn parse(name: &str) -> Result<Type, String> {
         match name {
             "lcnt" => Ok(Type::Lcnt),

@@ -27,7 +27,8 @@ pub enum Mounted {
 
 /// Mounts `emulator` over `over`. The process must have no other thread, and must exec the command next.
 ///
-/// # Errors If the namespace was created, but the mount failed.
+/// # Errors
+/// If the namespace was created, but the mount failed.
 pub fn put_over(emulator: &Path, over: &Path) -> Result<Mounted, Error> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let failed = |why| Error::Mount { emulator: emulator.to_owned(), over: over.to_owned(), why };

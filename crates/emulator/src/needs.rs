@@ -164,7 +164,8 @@ impl Need {
 
 /// Checks that everything is installed.
 ///
-/// # Errors If something is missing. The error lists everything that is missing, and the commands that install it.
+/// # Errors
+/// If something is missing. The error lists everything that is missing, and the commands that install it.
 pub fn check(needs: &[Need], is_there: impl Fn(&Need) -> bool) -> Result<(), Error> {
     let missing: Vec<&Need> = needs.iter().filter(|need| !is_there(need)).collect();
     if missing.is_empty() {

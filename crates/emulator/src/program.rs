@@ -85,7 +85,8 @@ impl Elf {
 impl Program {
     /// Reads an emulator's file.
     ///
-    /// # Errors If the file cannot be read, is not an ELF file, or is not an emulator.
+    /// # Errors
+    /// If the file cannot be read, is not an ELF file, or is not an emulator.
     pub fn read(path: &Path) -> Result<Program, Error> {
         let bytes = content(path)?;
         let elf = Elf::parse(&bytes).ok_or_else(|| Error::NotAProgram { path: path.to_owned() })?;

@@ -44,7 +44,8 @@ pub struct Study {
 impl Study {
     /// Creates a study in a new file.
     ///
-    /// # Errors If the file already exists or cannot be created.
+    /// # Errors
+    /// If the file already exists or cannot be created.
     pub fn create(path: &Path, question: &str) -> Result<Self, Error> {
         let lock = OpenOptions::new().read(true).write(true).create_new(true).open(path);
         let lock = lock.map_err(|error| Error::io(path, error))?;
@@ -67,7 +68,8 @@ impl Study {
 
     /// Opens a study to add trials to it.
     ///
-    /// # Errors If the file is not a study or has a newer format, or another beamtune is adding trials to it.
+    /// # Errors
+    /// If the file is not a study or has a newer format, or another beamtune is adding trials to it.
     pub fn resume(path: &Path) -> Result<Self, Error> {
         let lock = OpenOptions::new().read(true).write(true).open(path);
         let lock = lock.map_err(|error| Error::io(path, error))?;
@@ -79,7 +81,8 @@ impl Study {
 
     /// Opens a study for reading, even while trials are added.
     ///
-    /// # Errors If the file is not a study or has a newer format.
+    /// # Errors
+    /// If the file is not a study or has a newer format.
     pub fn read(path: &Path) -> Result<Self, Error> {
         File::open(path).map_err(|error| Error::io(path, error))?;
         let study = Study::open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, None)?;

@@ -11,8 +11,9 @@
 //! The encoder uses [`Value`], a plain tree, because the terms that we send are small and trusted.
 //!
 //! Source: "External Term Format" in the ERTS User's Guide. The decoder supports all tags that OTP 23 to 29 use on a connection
-//! without an atom cache. Our handshake flags rule out the following, so they are not supported: tags with a one-byte creation
-//! (`PID_EXT`, `PORT_EXT`, `REFERENCE_EXT`, `NEW_REFERENCE_EXT`), floats as text, atom cache references, and compressed terms.
+//! without an atom cache. The following are not supported, because our handshake flags rule them out: tags with a one-byte
+//! creation (`PID_EXT`, `PORT_EXT`, `REFERENCE_EXT`, `NEW_REFERENCE_EXT`), floats as text, atom cache references, compressed
+//! terms.
 
 mod decode;
 mod encode;

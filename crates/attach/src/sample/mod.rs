@@ -1,8 +1,8 @@
 //! Decodes the agent's answers into samples.
 //!
-//! The agent's counters and gauges go into the sample unchanged. Running totals are computed here if the agent reports
-//! differences (scans) or individual costs (items), and sums over a round if it reads all processes in several parts. Facts go
-//! into the sample only if they are new or have changed.
+//! The agent's counters and gauges go into the sample unchanged. This module computes running totals if the agent reports
+//! differences (scans) or individual costs (items). It also computes sums over a round if the agent reads all processes in
+//! several parts. Facts go into the sample only if they are new or have changed.
 
 mod allocators;
 mod broker;

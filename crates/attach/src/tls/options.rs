@@ -1,9 +1,9 @@
 //! Finds the certificate and key files in the TLS options of a node on this host.
 //!
 //! The options are on the node's command line (`-ssl_dist_opt server_certfile FILE …`) and in the file that `-ssl_dist_optfile`
-//! names: `[{server, Options}, {client, Options}].` A node is the TLS server for nodes that connect to it, and a TLS client of
-//! those that it connects to. Source: "Erlang Distribution over TLS" in the SSL User's Guide; lib/ssl/src/inet_tls_dist.erl,
-//! `get_ssl_options/1`; ssl_dist_sup.erl, `consult/1`.
+//! names, which contains `[{server, Options}, {client, Options}]`. A node is the TLS server for nodes that connect to it, and a
+//! TLS client of those that it connects to. Source: "Erlang Distribution over TLS" in the SSL User's Guide;
+//! lib/ssl/src/inet_tls_dist.erl, `get_ssl_options/1`; ssl_dist_sup.erl, `consult/1`.
 //!
 //! If both are given, OTP 27 and older use only the file, and later releases use both. Here, both are used, the file first.
 
