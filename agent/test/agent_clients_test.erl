@@ -43,7 +43,7 @@ leaves_nothing(Target) ->
     [Cycle() || _ <- lists:seq(1, 10)],
     check("counts of atoms, tables, ports, processes", Before, settled(Count)).
 
-%% A collector continues for a moment after it was told to end. What it does in that time must not happen after the cleanup.
+%% A collector continues for a moment after it was ordered to end. What it does in that time must not happen after the cleanup.
 leaves_while_sampling(Target) ->
     [begin
          #{agent := Pid} = Agent = join(Target),
@@ -53,7 +53,7 @@ leaves_while_sampling(Target) ->
          check({"after leaving", N}, ?CLEAN, call(Target, state, [agent_client:name()]))
      end || N <- lists:seq(1, 100)].
 
-%% A client that samples for ever, in a separate VM. Started by kill_one.
+%% A client that samples forever, in a separate VM. Started by kill_one.
 victim([Node, Cookie]) ->
     erlang:set_cookie(node(), list_to_atom(Cookie)),
     Target = list_to_atom(Node),

@@ -330,7 +330,7 @@ holders(Target) ->
     check("totals", {10 + 10 * length(Workers), 500000 * (1 + length(Workers))}, {Binaries, Bytes}),
     agent_client:leave(Agent).
 
-%% There are so many processes that a separate process builds their list.
+%% There are enough processes that a separate process builds their list.
 with_many_processes(Target) ->
     Idle = call(Target, idle, [40000]),
     {_, Pids} = call(Target, sharing, [3, 5, 100000]),

@@ -676,7 +676,7 @@ sample_rounds(Agent, Rounds) ->
 
 %%% Counts ----------------------------------------------------------------------------------------------------
 
-%% Spawns so many processes that the number of a pid overflows into its second part.
+%% Spawns enough processes that the number of a pid overflows into its second part.
 short_lived(Target) ->
     Agent = join(Target),
     [check_spawned(Agent, Target, Seq, Count) || {Seq, Count} <- [{1, 100}, {3, 40000}]],

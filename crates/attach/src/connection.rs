@@ -39,7 +39,7 @@ impl Default for Settings {
 }
 
 /// Long enough for two attempts. A node aborts the handshake if its own processes wait too long for a scheduler. On a node where
-/// 26 processes contend for one lock, 9 s were measured.
+/// 26 processes contend for one lock, it took 9 s.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// [`SETUP_TIMEOUT`] plus a minute for loading the agent.

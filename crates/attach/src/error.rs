@@ -337,7 +337,7 @@ pub enum AttachError {
     Protocol {
         /// The node and its address.
         peer: String,
-        /// What is wrong with its data.
+        /// What is wrong with the peer's data.
         what: String,
     },
     /// The connection ended after it was established.

@@ -47,7 +47,7 @@ pub enum What {
     Allocations {
         /// The carriers to walk.
         walk: Walk,
-        /// Number of the largest rows to report, 1 to 1,000.
+        /// Maximum number of rows to report, 1 to 1,000. The largest are reported.
         top: u32,
     },
     /// Reads code size by application ([`beamtune_model::CodeRow`]), and persistent terms. Stops all schedulers for 0.25 ms per

@@ -1,8 +1,8 @@
 //! Frames, the units of the byte stream between two nodes. This module does no I/O.
 //!
-//! A frame is a length in 4 bytes, followed by that many bytes. A frame of length 0 is a *tick*. The receiver must answer it with
-//! a tick, or the node drops the connection after a minute. Source: "Distribution Protocol" in the ERTS User's Guide;
-//! net_ticktime in kernel(6).
+//! A frame is a length in 4 bytes, followed by that many bytes. A frame of length 0 is a *tick*. If we do not answer it with a
+//! tick, the node drops the connection after a minute. Source: "Distribution Protocol" in the ERTS User's Guide; net_ticktime in
+//! kernel(6).
 
 /// The frame of length 0.
 pub const TICK: [u8; 4] = [0; 4];

@@ -1,7 +1,7 @@
 //! Finds the address of a target: resolves host names and queries EPMD, within a deadline.
 //!
-//! A host usually has IPv4 and IPv6 addresses, and the node may not be reachable at all of them. An address at which packets are
-//! dropped must leave time to try the others.
+//! A host usually has IPv4 and IPv6 addresses, and the node may be reachable at only some of them. If packets to one address are
+//! dropped, there must be time left to try the others.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};

@@ -17,10 +17,9 @@ use crate::etf::{Document, Pid, Reference, TermError, Value};
 use crate::explicit::Explicit;
 use crate::message::{self, Message};
 
-/// Time allowed for the first calls and for loading the agent. It was measured on a node where some 32 processes contend for an
-/// ETS table, on four schedulers and two CPUs. There, connecting, joining and a recording of 2 s together take 8 to 9 s the first
-/// time (OTP 25 to 29). On OTP 23, they take 20 s: the code server first has to load `erpc`, and waits in long run queues for
-/// that.
+/// Time allowed for the first calls and for loading the agent. Measured on a node where some 32 processes contend for an ETS
+/// table, on four schedulers and two CPUs: connecting, joining and a recording of 2 s together take 8 to 9 s the first time (OTP
+/// 25 to 29). On OTP 23, they take 20 s: the code server first has to load `erpc`, and waits in long run queues for that.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum time for which a request waits for room in the socket's buffer.

@@ -494,7 +494,7 @@ fn find_again(access: &Access, node: &str, last_heard: Instant) -> Result<Connec
             let route = finder.find(last_heard).map_err(lost)?;
             Access { route, ..access.clone() }.connect_to(expected)
         }
-        // A restarted node listens at another port, which EPMD can tell.
+        // After a restart, the node listens on another port, so look it up in EPMD by its name.
         (Err(AttachError::Unreachable { .. } | AttachError::NameMismatch { .. }), _)
             if matches!(access.route.target, Target::Address { .. }) =>
         {

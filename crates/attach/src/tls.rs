@@ -1,8 +1,8 @@
 //! TLS below the distribution protocol: trusted certificates, our certificate, and how to find both.
 //!
 //! A node with `-proto_dist inet_tls` or `inet6_tls` is the TLS server. Its options decide whether it requires a client
-//! certificate (`verify_peer` and `fail_if_no_peer_cert`). The node checks that certificate's issuer. It checks the certificate's
-//! host name only if its `verify_fun` is `inet_tls_dist:verify_client/3` or `net_kernel:allow/1` was called
+//! certificate (`verify_peer` and `fail_if_no_peer_cert`). The node checks that certificate's issuer. It checks the host name in
+//! the certificate only if the node's `verify_fun` is `inet_tls_dist:verify_client/3` or `net_kernel:allow/1` was called
 //! (lib/ssl/src/inet_tls_dist.erl). We always check the node's certificate, unless the user disables this.
 //!
 //! For a node on this host, the user need not give any options. The node's own options name its certificate file, and it must

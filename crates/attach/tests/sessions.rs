@@ -340,7 +340,7 @@ fn node_is_clean_after_the_client_is_killed() {
     });
 }
 
-/// Deletes the client's table before its collector is told to end, as happens when a client is killed.
+/// Deletes the client's table before its collector is ordered to end, as happens when a client is killed.
 #[test]
 fn collector_without_a_table_leaves_no_process_behind() {
     on_each_release(|otp| {

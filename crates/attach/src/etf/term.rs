@@ -255,12 +255,12 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// Returns the value of an atom key of a map, if present.
+    /// Returns the value under an atom key of a map, if the key is present.
     pub fn get(self, key: &str) -> Result<Option<Term<'a>>, TermError> {
         Ok(self.map()?.find(|(found, _)| found.is_atom(key)).map(|(_, value)| value))
     }
 
-    /// Returns the value of a mandatory atom key of a map.
+    /// Returns the value under a mandatory atom key of a map.
     pub fn field(self, key: &'static str) -> Result<Term<'a>, TermError> {
         self.get(key)?.ok_or(TermError::MissingKey { key, offset: self.offset() })
     }

@@ -1,10 +1,10 @@
 //! Verifies the certificate of a node.
 //!
-//! The certificate is trusted if the node's own files contain the same one. Otherwise, it must be signed by a trusted certificate
-//! or equal one, it must be in date, and it must be valid for the right host. webpki verifies the chain, and is stricter than
-//! OTP. It rejects self-signed certificates, version 1 certificates, and host names that appear only in the subject's common
-//! name. The certificates that people make for their own nodes are often of these kinds. They are trusted only if the identical
-//! certificate was given, byte for byte.
+//! The certificate is trusted if the node's own files contain the same one. Otherwise, it must be signed by a trusted
+//! certificate, or be one itself. It must also be in date and valid for the right host. webpki verifies the chain, and is
+//! stricter than OTP. It rejects self-signed certificates, version 1 certificates, and host names that appear only in the
+//! subject's common name. The certificates that people make for their own nodes are often of these kinds. They are trusted only
+//! if the identical certificate was given, byte for byte.
 
 use std::fmt;
 use std::sync::Arc;
