@@ -89,7 +89,7 @@ pub enum OwnName {
     Ours {
         /// The name before the `@`.
         name: String,
-        /// The incarnation, not 0.
+        /// Our incarnation, not 0.
         creation: u32,
     },
     /// A "dynamic name" that the node chooses. For the first such name of a host, the node needs a random number from `crypto`.
@@ -125,7 +125,7 @@ pub struct Parameters {
     pub peer: String,
     /// The node that we expect.
     pub expected: Expected,
-    /// Our name before the `@`.
+    /// Which node name we use.
     pub own: OwnName,
     /// The part of our name after the `@`. The node's own host is the best choice. If the node's list of allowed hosts accepts
     /// any host, it accepts this one. It is always the same, so it needs no new atom.
@@ -136,7 +136,7 @@ pub struct Parameters {
     pub cookie: Cookie,
     /// Where the cookie was found, for the error if it is rejected.
     pub cookie_origin: String,
-    /// A random number.
+    /// Our challenge, a random number.
     pub challenge: u32,
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Check<'p> {
     pub(crate) child_setup: &'p Path,
     /// The folder with `lib` and boot files.
     pub(crate) root: &'p Path,
-    /// An empty folder.
+    /// An empty folder for the check's files.
     pub(crate) scratch: &'p Path,
 }
 

@@ -54,7 +54,7 @@ const fn need(
     Need { what, probe, apt, dnf, apk }
 }
 
-/// What every build needs.
+/// Needed for every build.
 const ALWAYS: [Need; 7] = [
     need("a C compiler", Probe::Program("gcc"), "gcc", "gcc", "gcc"),
     need("the C library's headers", Probe::Header("stdlib.h"), "libc6-dev", "glibc-devel", "musl-dev"),
@@ -77,18 +77,18 @@ const ALWAYS: [Need; 7] = [
         "linux-headers",
     ),
 ];
-/// What a JIT build needs, since the JIT is written in C++.
+/// Needed for a JIT build, since the JIT is written in C++.
 const JIT: [Need; 2] = [
     need("a C++ compiler", Probe::Program("g++"), "g++", "gcc-c++", "g++"),
     need("the C++ library's headers", Probe::CppHeader("vector"), "g++", "gcc-c++", "g++"),
 ];
-/// What removing debug information needs.
+/// Needed to remove debug information.
 const STRIP: Need = need("strip", Probe::Program("strip"), "binutils", "binutils", "binutils");
-/// What unpacking a tarball needs.
+/// Needed to unpack a tarball.
 const TAR: Need = need("tar", Probe::Program("tar"), "tar", "tar", "tar");
 const XZ: Need = need("xz", Probe::Program("xz"), "xz-utils", "xz", "xz");
 const GZIP: Need = need("gzip", Probe::Program("gzip"), "gzip", "gzip", "gzip");
-/// What unpacking Debian's source package needs.
+/// Needed to unpack Debian's source package.
 const DPKG_SOURCE: Need =
     need("dpkg-source", Probe::Program("dpkg-source"), "dpkg-dev", "dpkg-dev", "dpkg-dev");
 /// Optional: without these headers, the emulator does not support SCTP, and `gen_sctp` returns an error.
@@ -103,7 +103,7 @@ pub const SCTP: Need = need(
 /// How a source is unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unpack {
-    /// A folder, which is not unpacked.
+    /// The source is a folder, which need not be unpacked.
     Nothing,
     /// A tarball, compressed with gzip or xz, or in another way that tar detects.
     Tar {

@@ -26,6 +26,7 @@ const SBCS: [&Metric; 4] = [
     &metrics::SBCS_CARRIERS_SIZE,
 ];
 
+/// Adds counters of allocator instances, the segment cache and reserved address space.
 pub(super) fn allocators(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for instance in list(value, "instances")? {
         let [allocator, number, mbcs, pool, sbcs, calls] = instance.tuple_of()?;

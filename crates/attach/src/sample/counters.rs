@@ -61,6 +61,7 @@ pub(super) fn run_queues(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result
     Ok(())
 }
 
+/// Adds counters of the whole VM.
 pub(super) fn statistics(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for (metric, key) in [
         (&metrics::REDUCTIONS, "reductions"),
@@ -75,6 +76,7 @@ pub(super) fn statistics(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result
     Ok(())
 }
 
+/// Adds the sizes that `erlang:memory/0` returns.
 pub(super) fn memory(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for (kind, bytes) in value.map()?.take(MAX_ENTITIES) {
         out.family(&metrics::MEMORY, "", kind.as_atom()?, bytes.as_i64()?);
@@ -82,6 +84,7 @@ pub(super) fn memory(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(),
     Ok(())
 }
 
+/// Adds the numbers of processes, ports, atoms and tables, and counters of Mnesia.
 pub(super) fn counts(value: Term<'_>, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for (metric, key) in [
         (&metrics::PROCESS_COUNT, "processes"),

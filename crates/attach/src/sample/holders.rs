@@ -22,6 +22,7 @@ fn initial_call(row: Term<'_>) -> Result<Option<String>, TermError> {
     Ok(row.get("initial_call")?.map(function).transpose()?.flatten())
 }
 
+/// Adds processes that refer to binaries, and the total size of these binaries.
 pub(super) fn holders(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "rows")? {
         out.sample.holders.push(HolderRow {
@@ -48,6 +49,7 @@ pub(super) fn holders(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) ->
     Ok(())
 }
 
+/// Adds the result of requested garbage collections, and the processes that freed the most memory.
 pub(super) fn collection(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let (before, after) = (value.field("memory_before")?, value.field("memory_after")?);
     let chance = value.field("by_chance")?;

@@ -21,6 +21,7 @@ struct Lock {
     locks: i64,
 }
 
+/// Adds lock classes and individual locks, or a gap with the reason why nothing was counted.
 pub(super) fn locks(
     value: Term<'_>,
     span: Span,

@@ -11,6 +11,7 @@ use crate::etf::{Term, TermError};
 /// Table options that are reported unless they have their default values.
 const OPTIONS: &[&str] = &["read_concurrency", "write_concurrency", "decentralized_counters", "compressed"];
 
+/// Adds the top tables, and the owners of the most tables.
 pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     let scanned = required(value, "scanned")?;
     for row in rows(value, "rows")? {
@@ -47,6 +48,7 @@ pub(super) fn ets(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Res
     Ok(())
 }
 
+/// Parses a table.
 fn table(row: Term<'_>, t: Nanos) -> Result<TableRow, TermError> {
     let name = text(row, "name")?.unwrap_or_default();
     let mut options = Vec::new();
@@ -103,6 +105,7 @@ pub(super) fn growth(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> 
     Ok(())
 }
 
+/// Adds the binaries to which sampled objects of tables refer, and the tables themselves.
 fn binaries(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "binaries")? {
         let [id, objects, sampled, hidden, count, bytes, referenced, held] = row.tuple_of()?;
@@ -127,6 +130,7 @@ fn maker(owner: Term<'_>) -> Result<Option<String>, TermError> {
     Ok(text(owner, "owner_name")?.or(call).or(text(owner, "owner")?))
 }
 
+/// Adds the top ports, and the owners of the most ports.
 pub(super) fn ports(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "rows")? {
         out.sample.ports.push(PortRow {
@@ -224,6 +228,7 @@ pub(super) fn atoms(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> R
     Ok(())
 }
 
+/// Adds distribution connections, whether connected nodes run Mnesia, and attempts to connect.
 pub(super) fn dist(value: Term<'_>, t: Nanos, out: &mut SampleBuilder<'_>) -> Result<(), TermError> {
     for row in rows(value, "rows")? {
         let node = text(row, "node")?.unwrap_or_default();
