@@ -64,7 +64,7 @@ pub fn start(
     if installation.is_release {
         let Some(inside) = inside else {
             return Err(Error::Usage(format!(
-                "{} is not part of {}: name one of its own scripts",
+                "{} is not part of {}: run one of the scripts of that release",
                 program.display(),
                 installation.root.display()
             )));

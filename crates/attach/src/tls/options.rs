@@ -19,7 +19,7 @@ use crate::process::Process;
 pub(super) struct Side {
     /// Files with trusted certificates.
     pub trusted: Vec<String>,
-    /// Files with the side's own certificate, each with the file of its key, if that is a separate file.
+    /// Files with the server's or client's own certificate, each with the file of its key, if that is a separate file.
     pub own: Vec<(String, Option<String>)>,
 }
 
